@@ -82,27 +82,63 @@ static const char *fill_value(const char *at, va_list *args, char value[AMP_LOG_
 }
 
 /*
- * `key=value key="a value" ...` by the format. What an argument brings along stays inside its value: one that a reader
- * of logfmt would take for something else gets quotes, and the escapes of JSON inside them. A line that is too long is
- * cut inside a value, and still read.
+ * A field of logfmt. What an argument brings along stays inside its value: one that a reader would take for something
+ * else gets quotes, and the escapes of JSON inside them. False: the value was cut, or there was no room at all.
  */
-static void append_fields(struct line *line, const char *format, va_list *args)
+static bool append_logfmt(struct line *line, const char *name, size_t name_size, const char *value, bool quoted)
 {
-    bool whole = true;
-    while (*format != 0 && whole) {
-        char value[AMP_LOG_LINE_MAX], escaped[AMP_LOG_LINE_MAX];
-        size_t key = strcspn(format, "="), left = sizeof line->text - line->used;
-        key += format[key] == '=';
-        if (left <= key + strlen("\"\""))
-            return;
-        append(line, format, key);
-        bool quoted = format[key] == '"';
-        format = fill_value(format + key, args, value);
-        whole = amp_text_escape(value, "\"\\", escaped, left - key - strlen("\"\""));
-        quoted = quoted || strpbrk(value, " =") != NULL || strcmp(value, escaped) != 0;
-        append(line, "\"", quoted);
-        append(line, escaped, strlen(escaped));
-        append(line, "\"", quoted);
+    char escaped[AMP_LOG_LINE_MAX];
+    size_t left = sizeof line->text - line->used, least = strlen(" ") + name_size + strlen("=\"\"");
+    if (left <= least)
+        return false;
+    bool whole = amp_text_escape(value, "\"\\", escaped, left - least);
+    quoted = quoted || strpbrk(value, " =") != NULL || strcmp(value, escaped) != 0;
+    append(line, " ", 1);
+    append(line, name, name_size);
+    append(line, "=\"", quoted ? 2 : 1);
+    append(line, escaped, strlen(escaped));
+    append(line, "\"", quoted);
+    return whole;
+}
+
+/* A member of a JSON object, which always has room for its end. */
+static bool append_json(struct line *line, const char *name, size_t name_size, const char *value, bool number)
+{
+    char escaped[AMP_LOG_LINE_MAX];
+    size_t left = sizeof line->text - line->used, least = name_size + strlen(",\"\":\"\"}");
+    if (left <= least)
+        return false;
+    bool whole = amp_text_escape(value, "\"\\", escaped, left - least);
+    if (number && !whole) /* a part of a number is another number */
+        return false;
+    append(line, ",\"", 2);
+    append(line, name, name_size);
+    append(line, "\":\"", number ? 2 : 3);
+    append(line, escaped, strlen(escaped));
+    append(line, "\"", !number);
+    return whole;
+}
+
+/* Whether the value of a format is one whole number, and no text. */
+static bool is_number(const char *at)
+{
+    if (*at != '%')
+        return false;
+    at += 1 + strspn(at + 1, "lz");
+    return (*at == 'd' || *at == 'u') && (at[1] == ' ' || at[1] == 0);
+}
+
+/* `key=value key="a value" ...` by the format. A line that is too long is cut inside a value, and still read. */
+static void append_fields(struct line *line, bool json, const char *format, va_list *args)
+{
+    for (bool whole = true; *format != 0 && whole;) {
+        char value[AMP_LOG_LINE_MAX];
+        const char *name = format + strspn(format, " ");
+        size_t size = strcspn(name, "=");
+        const char *from = name + size + (name[size] == '=');
+        format = fill_value(from, args, value);
+        whole = json ? append_json(line, name, size, value, is_number(from))
+                     : append_logfmt(line, name, size, value, *from == '"');
     }
 }
 
@@ -114,13 +150,17 @@ void amp_log(const struct amp_log *log, enum amp_log_level level, const char *co
     char ts[32] = "";
     if (log->now_us_cb != NULL)
         amp_log_time(log->now_us_cb(log->arg), ts);
-    int used = snprintf(line.text, sizeof line.text, "ts=%s level=%s component=%s ", ts, level_names[level], component);
-    if (used < 0 || (size_t)used >= sizeof line.text)
+    int used =
+        snprintf(line.text, sizeof line.text,
+                 log->json ? "{\"ts\":\"%s\",\"level\":\"%s\",\"component\":\"%s\"" : "ts=%s level=%s component=%s", ts,
+                 level_names[level], component);
+    if (used < 0 || (size_t)used + strlen("}") >= sizeof line.text)
         return;
     line.used = (size_t)used;
     va_list args;
     va_start(args, format);
-    append_fields(&line, format, &args);
+    append_fields(&line, log->json, format, &args);
     va_end(args);
+    append(&line, "}", log->json);
     log->write_cb(log->arg, level, line.text);
 }

@@ -6,6 +6,7 @@
 #define AMP_BASE_LOG_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum amp_log_level { AMP_LOG_DEBUG, AMP_LOG_INFO, AMP_LOG_WARN, AMP_LOG_ERROR };
@@ -16,17 +17,19 @@ enum amp_log_level { AMP_LOG_DEBUG, AMP_LOG_INFO, AMP_LOG_WARN, AMP_LOG_ERROR };
 /* Where lines go: `write_cb` gets a whole line without a newline; `now_us_cb` gives UTC microseconds since 1970. */
 struct amp_log {
     enum amp_log_level level; /* lines below it are dropped; while others log: amp_log_set_level */
+    bool json; /* lines are objects of JSON, all on one level; else logfmt */
     void (*write_cb)(void *arg, enum amp_log_level level, const char *line);
     int64_t (*now_us_cb)(void *arg);
     void *arg;
 };
 
 /*
- * Writes one line. `format` makes what follows component and level: `msg="..." key=value ...`, whose values have the
- * conversions %s, %d and %u (with l, ll or z) and no quotes of their own. An argument may hold anything: quotes,
- * backslashes and control characters are written with the escapes of JSON, and quotes are put around a value that needs
- * them, so that a reader gets it back. Does nothing if log is NULL or the level is below the log's. As thread-safe as
- * the write callback.
+ * Writes one line, logfmt or JSON. `format` makes what follows component and level: `msg="..." key=value ...`, whose
+ * values have the conversions %s, %d and %u (with l, ll or z) and no quotes of their own. An argument may hold
+ * anything: quotes, backslashes and control characters are written with the escapes of JSON, and in logfmt quotes are
+ * put around a value that needs them, so that a reader gets it back. In JSON a value that is one number is a number,
+ * all others are texts. Does nothing if log is NULL or the level is below the log's. As thread-safe as the write
+ * callback.
  */
 void amp_log(const struct amp_log *log, enum amp_log_level level, const char *component, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

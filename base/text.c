@@ -35,6 +35,18 @@ static unsigned unprintable(const char *at, size_t length)
     return byte[0] == 0xc2 && byte[1] < 0xa0 ? byte[1] : 0; /* U+0080 to U+009F: a terminal may take U+009B for ESC [ */
 }
 
+bool amp_text_is_name(const char *text, size_t max, const char *without)
+{
+    size_t used = 0;
+    while (used <= max && text[used] != 0) {
+        size_t left = strnlen(text + used, max + 1 - used), length = amp_text_char(text + used, left);
+        if (unprintable(text + used, length) != 0 || strchr(without, text[used]) != NULL)
+            return false;
+        used += length;
+    }
+    return used > 0 && used <= max;
+}
+
 bool amp_text_escape(const char *text, const char *also, char *out, size_t capacity)
 {
     size_t used = 0, left = strlen(text);

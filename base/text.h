@@ -17,6 +17,12 @@
 size_t amp_text_char(const char *at, size_t left);
 
 /*
+ * Whether `text` can be a name: 1 to `max` bytes of UTF-8, without control characters (U+0000 to U+001F, U+007F to
+ * U+009F) and those of `without`.
+ */
+bool amp_text_is_name(const char *text, size_t max, const char *without);
+
+/*
  * Copies `text` into out[0..capacity), with a final zero and the escapes of JSON (RFC 8259 section 7): a control
  * character (U+0000 to U+001F, U+007F to U+009F) becomes \n, \r, \t or \u001b, a byte that is no UTF-8 becomes \ufffd,
  * and a character that `also` lists gets a backslash. False: it was cut, between two characters.

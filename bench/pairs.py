@@ -26,6 +26,7 @@ import cluster_rows  # noqa: E402
 import host_checkpoint_rows  # noqa: E402
 import host_rows  # noqa: E402
 import memory_row  # noqa: E402
+import page_rows  # noqa: E402
 import python_rows  # noqa: E402
 import rpc_rows  # noqa: E402
 from sides import MIB, Failed, Kernels, Pump, Skipped, START_S  # noqa: E402
@@ -58,6 +59,7 @@ ROWS = (
     *cluster_rows.PAIRS,
     *charlm_rows.PAIRS,
     *python_rows.PAIRS_ROWS,
+    *page_rows.PAIRS_ROWS,
     ("kernels_torch_1t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 1), ((Torch, STEP_BYTES, STEP_ELEMENTS, 1),), 5.0, False),
     ("kernels_torch_2t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 2), ((Torch, STEP_BYTES, STEP_ELEMENTS, 2),), 10, False),
     # The peer against itself: how far from 1 the noise of this machine takes a ratio.

@@ -16,7 +16,7 @@
 # root); `charlm` those of the language model, of which charlm_rows.py says what each compares; `kernels` those of the numerics library, of which
 # bench_kernels.c says what each compares (kernels_torch_1t and _2t are also those beside CPU offload in one process); `host` those of workers that share
 # memory with their server (host_rows.py; but for host_bytes and host_bytes_copied times or memory, and the goal a limit), and their steps while a checkpoint is written
-# (host_checkpoint_rows.py); `python` what the Python package costs beside the C client (python_rows.py); torch is installed when its rows are asked for,
+# (host_checkpoint_rows.py); `python` what the Python package costs beside the C client (python_rows.py); `page` what ten viewers of the page cost a training (page_rows.py); torch is installed when its rows are asked for,
 # which takes 0.5 GB.
 # Installs what is missing, builds the release preset, and says on stderr on
 # what machine. A row that falls short does not change the exit code: 0 measured, 1 something could not be, 2 wrong use.

@@ -504,6 +504,24 @@ AMPCLIENT_API int ampclient_set_weight(struct ampclient_model *model, float weig
 AMPCLIENT_API int ampclient_set_learning_rate(struct ampclient_model *model, double lr);
 
 /*
+ * Tells the loss of this worker's samples in the step in hand: the mean over them, not scaled, any number, also Inf and
+ * NaN. It is for people alone, and no verdict depends on it: the row of the step in the history (`ampctl history`,
+ * `ampctl watch`) has the mean over the workers that have told theirs, weighted as their gradients are, whether the
+ * step is applied or skipped. Between step_begin and step_end, before or after the pushes; the last one told counts,
+ * and step_end forgets it. After a rollback it does nothing and returns 0. AMP_ESTATE: no step begun, or its step_end
+ * has been called. Thread rule: as ampclient_push.
+ */
+AMPCLIENT_API int ampclient_loss(struct ampclient_model *model, float loss);
+
+/*
+ * The same of another number of the step, such as an accuracy, by its name: 1 to 32 bytes of UTF-8 without control
+ * characters, "=" and ";", copied. Up to 8 names a step; a name that comes again has the newer value. Of the names that
+ * different workers tell, the row has the first 8. AMP_EINVAL: no such name, or one too many; AMP_ESTATE, rollbacks and
+ * the thread rule as for ampclient_loss.
+ */
+AMPCLIENT_API int ampclient_metric(struct ampclient_model *model, const char *name, float value);
+
+/*
  * Ends the step: parameters not pushed are absent. Waits for the verdict. After a rollback: 0 with verdict
  * ROLLED_BACK, and the next step_begin gives the earlier step.
  */

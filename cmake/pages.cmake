@@ -37,6 +37,15 @@ function(ampd_completion target)
   install(FILES ${script} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions OPTIONAL)
 endfunction()
 
+# A configuration file in which each option stands with its default, commented out.
+function(ampd_example_conf)
+  set(conf ${pages_dir}/doc/ampd/ampd.conf)
+  file(MAKE_DIRECTORY ${pages_dir}/doc/ampd)
+  add_custom_command(OUTPUT ${conf} COMMAND ampd --usage-as=conf > ${conf} DEPENDS ampd COMMENT "ampd.conf" VERBATIM)
+  set_property(GLOBAL APPEND PROPERTY AMPD_PAGES ${conf})
+  install(FILES ${conf} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/ampd OPTIONAL)
+endfunction()
+
 # What has been asked for, as a part of every build.
 function(ampd_pages_target)
   get_property(pages GLOBAL PROPERTY AMPD_PAGES)

@@ -52,10 +52,12 @@ static int train(struct ampclient_model *model, const struct ampclient_step *ste
     int code = ampclient_parameter(model, 0, &w);
     if (code != 0)
         return code;
-    float value = *(const float *)w.data, gradient = (value * x - 2 * x) * x * step->scale;
+    float value = *(const float *)w.data, error = value * x - 2 * x, gradient = error * x * step->scale;
     if (step->step == 3 && ampclient_rank(model) == 1)
         gradient = INFINITY;
-    code = ampclient_push(model, 0, &gradient, AMP_F32);
+    code = ampclient_loss(model, error * error / 2); /* for `ampctl history line` */
+    if (code == 0)
+        code = ampclient_push(model, 0, &gradient, AMP_F32);
     if (code == 0)
         code = ampclient_step_end(model, &result);
     if (code == 0 && ampclient_rank(model) == 0)

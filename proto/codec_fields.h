@@ -6,6 +6,7 @@
 #define AMPD_PROTO_CODEC_FIELDS_H
 
 #include "proto/codec.h"
+#include "proto/codec_items.h"
 
 /* ---- which treatment each of nanopb's forms gets ---- */
 
@@ -29,6 +30,7 @@
 #define AMPD_CLASS_STATIC_REPEATED_UINT64    ARRAY
 #define AMPD_CLASS_STATIC_REPEATED_FLOAT     ARRAY
 #define AMPD_CLASS_STATIC_REPEATED_UENUM     ARRAY
+#define AMPD_CLASS_STATIC_REPEATED_MESSAGE   ITEMS
 #define AMPD_CLASS_CALLBACK_SINGULAR_BYTES   BYTES
 #define AMPD_CLASS_CALLBACK_REPEATED_MESSAGE LIST
 

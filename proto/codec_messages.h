@@ -11,7 +11,8 @@
  *   ampd_codec_in_T       what nanopb decoded into T, but lists and bytes, to S
  *   ampd_codec_free_T     frees the lists and bytes of S
  *   ampd_codec_desc_T     names, types and bounds of the fields, for codec_check.c
- * and AMPD_CODEC_LIST(T, S, MAX) the callbacks of a list of them.
+ * and AMPD_CODEC_LIST(T, S, MAX) the callbacks of a list of them. A message whose field has a max_count in its .options
+ * is an array in the struct, as numbers are, and needs no list; it holds no lists and bytes itself.
  */
 #ifndef AMPD_PROTO_CODEC_MESSAGES_H
 #define AMPD_PROTO_CODEC_MESSAGES_H
@@ -139,6 +140,7 @@ AMPD_CODEC_LIST_DECLARE(ampd_v1_BlockRange, ampd_msg_block_range, AMPD_MSG_RANGE
 AMPD_CODEC_DECLARE(ampd_v1_Shard, ampd_msg_shard)
 AMPD_CODEC_LIST_DECLARE(ampd_v1_Shard, ampd_msg_shard, AMPD_MSG_SHARDS_MAX)
 AMPD_CODEC_DECLARE(ampd_v1_ScaleRecord, ampd_msg_scale_record)
+AMPD_CODEC_DECLARE(ampd_v1_Metric, ampd_msg_metric)
 AMPD_CODEC_DECLARE(ampd_v1_OverflowTotals, ampd_msg_overflow_totals)
 AMPD_CODEC_DECLARE(ampd_v1_OverflowRow, ampd_msg_overflow_row)
 AMPD_CODEC_LIST_DECLARE(ampd_v1_OverflowRow, ampd_msg_overflow_row, AMPD_MSG_ROWS_MAX)

@@ -52,6 +52,9 @@
 /* Overflow rows and range warnings that one step carries with it; the others are in ListOverflows. */
 #define AMPD_MSG_STEP_ROWS_MAX 64
 
+/* Numbers that a worker may tell of a step beside its loss. */
+#define AMPD_MSG_METRICS_MAX 8
+
 /* UTC, microseconds since 1970. A time outside of years 1 to 9999 is refused. */
 struct ampd_msg_time {
     int64_t us;
@@ -184,6 +187,13 @@ struct ampd_msg_overflow_row {
 struct ampd_msg_overflow_row_list {
     struct ampd_msg_overflow_row *items;
     size_t count;
+};
+
+/* A number that workers tell of a step beside its loss: as one of them has pushed it, or the mean of a step. */
+struct ampd_msg_metric {
+    char name[33];    /* 1 to 32 bytes; no control character, no "=" and no ";" */
+    float value;      /* any, also Inf and NaN */
+    uint32_t workers; /* of a row of the history: how many have told it; in a push without effect */
 };
 
 /* Sums over all overflow rows of a step, also over those beyond the ones that are listed. */

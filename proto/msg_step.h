@@ -116,6 +116,10 @@ struct ampd_msg_push_header {
 struct ampd_msg_push_trailer {
     uint32_t absent_count;
     uint32_t absent[8192]; /* indexes of parameters without a gradient; up to 8192, rising */
+    bool has_loss;
+    float loss; /* of this worker's samples, not scaled; any, also Inf and NaN; default: it tells none */
+    uint32_t metrics_count;
+    struct ampd_msg_metric metrics[AMPD_MSG_METRICS_MAX]; /* other numbers of the step; each name once; default: none */
 };
 
 struct ampd_msg_push_response {
@@ -204,8 +208,8 @@ int ampd_msg_get_push_state_response_decode(struct ampd_msg_get_push_state_respo
 void ampd_msg_get_push_state_response_free(struct ampd_msg_get_push_state_response *message);
 
 int ampd_msg_attach_memory_request_encode(const struct ampd_msg_attach_memory_request *message, struct amp_buf *out);
-int ampd_msg_attach_memory_request_decode(struct ampd_msg_attach_memory_request *message, const void *data,
-                                          size_t size, struct amp_error *error);
+int ampd_msg_attach_memory_request_decode(struct ampd_msg_attach_memory_request *message, const void *data, size_t size,
+                                          struct amp_error *error);
 
 int ampd_msg_attach_memory_response_encode(const struct ampd_msg_attach_memory_response *message, struct amp_buf *out);
 int ampd_msg_attach_memory_response_decode(struct ampd_msg_attach_memory_response *message, const void *data,

@@ -2,8 +2,8 @@
 #define _DEFAULT_SOURCE /* struct rlimit's and argp's helpers */
 #include "amp/cpu.h"
 #include "base/assert.h"
-#include "base/usage.h"
 #include "server/config/config.h"
+#include "server/config/options_print.h"
 #include "server/io/base/clock.h"
 #include "server/io/base/peer_bytes.h"
 #include "server/io/process/memory_limit.h"
@@ -63,30 +63,6 @@ static void config_error(const struct ampd_config *config)
     }
     if (config->faults_count > 1)
         (void)fprintf(stderr, "ampd: %u faults in its options (see ampd --help)\n", config->faults_count);
-}
-
-/* ---- what the build asks for ---- */
-
-/* Options are a few thousand bytes. */
-#define USAGE_MAX ((size_t)1 << 16)
-
-/* ampd --usage-as=FORM: what the manual page (scdoc) or the completion (bash) is made of. */
-#define USAGE_AS "--usage-as="
-
-static int print_usage_as(const char *form)
-{
-    struct amp_buf out;
-    amp_buf_init(&out, USAGE_MAX);
-    bool bash = strcmp(form, "bash") == 0;
-    int rc = bash ? amp_usage_bash_begin(&out, "ampd") : amp_usage_man_options(&out, ampd_options);
-    if (rc == 0 && bash)
-        rc = amp_usage_bash_verb(&out, "", ampd_options);
-    if (rc == 0 && bash)
-        rc = amp_usage_bash_end(&out, "ampd", "");
-    if (rc == 0 && (fwrite(out.data, 1, out.size, stdout) != out.size || fflush(stdout) != 0))
-        rc = AMP_EIO;
-    amp_buf_close(&out);
-    return rc == 0 ? AMPD_EXIT_OK : AMPD_EXIT_FAILED;
 }
 
 /* ---- the process ---- */
@@ -150,7 +126,10 @@ static void on_reload(void *arg)
 static void prepare(struct options *options)
 {
     struct ampd_server_options *server = &options->arguments.server;
-    options->log = (struct amp_log){.level = options->arguments.level, .write_cb = write_line, .now_us_cb = log_now};
+    options->log = (struct amp_log){.level = options->arguments.level,
+                                    .json = options->arguments.json,
+                                    .write_cb = write_line,
+                                    .now_us_cb = log_now};
     server->log = &options->log;
     server->isa = server->kernels->isa;
     if (server->compute_threads == 0)
@@ -182,8 +161,9 @@ static int run(struct options *options)
 int main(int argc, char **argv)
 {
     static struct options options;
-    if (argc == 2 && strncmp(argv[1], USAGE_AS, sizeof USAGE_AS - 1) == 0)
-        return print_usage_as(argv[1] + sizeof USAGE_AS - 1);
+    static const char usage_as[] = "--usage-as="; /* for the build */
+    if (argc == 2 && strncmp(argv[1], usage_as, strlen(usage_as)) == 0)
+        return ampd_options_print(argv[1] + strlen(usage_as)) == 0 ? AMPD_EXIT_OK : AMPD_EXIT_FAILED;
     hold_signals();
     amp_memory_out_set(end_at_once);
     write_version();

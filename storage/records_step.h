@@ -13,6 +13,8 @@
 #define AMPD_ACTOR_MAX         128 /* bytes of the name of who asked, with the final zero */
 #define AMPD_WORDS_MAX         256 /* bytes of an operator's own words, with the final zero */
 #define AMPD_REQUEST_ID_MAX    65  /* bytes of a request id, with the final zero: 64 are two UUIDs */
+#define AMPD_METRICS_MAX       8   /* named numbers of a step: more are for a tracker of experiments */
+#define AMPD_METRIC_NAME_MAX   33  /* bytes of such a name, with the final zero */
 /* Durability STEP makes a checkpoint at least so often: each step until then is a gradient on disk. */
 #define AMPD_VOTE_JOURNAL_STEPS 64
 
@@ -49,6 +51,21 @@ struct ampd_overflow_row {
     uint64_t nan_count;
     uint64_t first_index; /* element of the parameter */
     float largest;        /* largest finite magnitude of that gradient, as pushed */
+};
+
+/* A named number that workers tell of a step. */
+struct ampd_metric {
+    char name[AMPD_METRIC_NAME_MAX]; /* the rest is zero */
+    float value;                     /* any, also Inf and NaN */
+    uint32_t workers;                /* that have told it: at least 1 */
+};
+
+/* What workers tell of a step, which is for people alone: in a push its own, in a row the mean of its contributors. */
+struct ampd_metrics {
+    float loss;            /* any, also Inf and NaN */
+    uint32_t loss_workers; /* that have told it; 0: nobody, and the loss is 0 */
+    uint32_t count;
+    struct ampd_metric items[AMPD_METRICS_MAX]; /* a row: in the order in which the lowest rank tells them */
 };
 
 /* Why a row of the scale's history exists. */
@@ -91,6 +108,7 @@ struct ampd_step_row {
     uint32_t rows_count;
     struct ampd_overflow_row rows[AMPD_OVERFLOW_ROWS_MAX];
     uint64_t durable_step;
+    struct ampd_metrics metrics;
     bool cut;        /* a checkpoint is taken after this step */
     bool superseded; /* a later epoch starts below it */
     int64_t at_us;   /* UTC microseconds */

@@ -192,6 +192,15 @@ int ampd_store_page_history(struct ampd_store *store, const char *model, const s
     return store->ops->page_history(store, model, &filled, &lo, &hi, limit, arg, error, row_cb);
 }
 
+int ampd_store_page_points(struct ampd_store *store, const char *model, const struct ampd_history_key *from,
+                           uint64_t step_min, uint64_t step_max, uint32_t limit, void *arg, struct amp_error *error,
+                           ampd_points_cb *point_cb)
+{
+    step_min = step_min < from->step ? from->step : step_min;
+    limit = limit > AMPD_STORE_PAGE_MAX ? AMPD_STORE_PAGE_MAX : limit;
+    return store->ops->page_points(store, model, from, step_min, step_max, limit, arg, error, point_cb);
+}
+
 int ampd_store_page_overflows(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
                               const struct ampd_overflow_filter *which, uint32_t limit, void *arg,
                               struct amp_error *error, ampd_overflows_cb *row_cb)

@@ -485,6 +485,39 @@ static int memory_page_history(struct ampd_store *store, const char *name, const
     return unlock_with(shared, rc);
 }
 
+static int memory_page_points(struct ampd_store *store, const char *name, const struct ampd_history_key *from,
+                              uint64_t step_min, uint64_t step_max, uint32_t limit, void *arg, struct amp_error *error,
+                              ampd_points_cb *point_cb)
+{
+    struct memory_shared *shared = lock_shared(store);
+    struct memory_model *model = find_model(shared, name);
+    if (model == NULL)
+        return unlock_with(shared, ampd_store_no_model(error, name));
+    const struct ampd_history_filter filter = {.step_min = step_min, .step_max = step_max};
+    int rc = 0;
+    struct amp_list *it = model->history.next;
+    for (; rc == 0 && limit > 0 && it != &model->history; it = it->next) {
+        const struct history_row *found = AMP_CONTAINER(it, struct history_row, node);
+        const struct ampd_step_row *row = &found->row;
+        if (key_compare(&found->key, from) < 0 || !step_passes(found, &filter))
+            continue;
+        limit--;
+        const struct ampd_history_point point = {.key = found->key,
+                                                 .kind = row->kind,
+                                                 .verdict = row->verdict,
+                                                 .scale = row->scale,
+                                                 .after_scale = row->after.scale,
+                                                 .clip = row->clip,
+                                                 .norm = row->norm,
+                                                 .lr = row->lr,
+                                                 .has_loss = row->metrics.loss_workers > 0,
+                                                 .loss = row->metrics.loss,
+                                                 .at_us = row->at_us};
+        rc = point_cb(arg, &point);
+    }
+    return unlock_with(shared, rc);
+}
+
 /* What a page of overflow rows goes by. */
 struct overflow_page {
     const struct ampd_overflow_filter *which;

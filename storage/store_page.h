@@ -51,6 +51,29 @@ typedef int ampd_history_cb(void *arg, const struct ampd_history_key *key, const
                             const struct ampd_epoch_record *epoch);
 typedef int ampd_overflows_cb(void *arg, const struct ampd_history_key *key, const struct ampd_overflow_found *found);
 
+/* What a plot needs of a row. */
+struct ampd_history_point {
+    struct ampd_history_key key;
+    enum ampd_row_kind kind;
+    enum ampd_verdict verdict;
+    float scale, after_scale;
+    float clip; /* 0 if skipped, as norm and lr */
+    double norm, lr;
+    bool has_loss;
+    float loss; /* any, also Inf and NaN */
+    int64_t at_us;
+};
+typedef int ampd_points_cb(void *arg, const struct ampd_history_point *point);
+
+/*
+ * The rows that stand, from `from` on (0,0,0: from the first), with steps from step_min to step_max, at most `limit`
+ * (bounded by AMPD_STORE_PAGE_MAX): in order of their keys, which is that of their steps, since an epoch begins where
+ * all rows behind it are superseded. Cheap: 100,000 rows take a tenth of what page_history needs.
+ */
+int ampd_store_page_points(struct ampd_store *store, const char *model, const struct ampd_history_key *from,
+                           uint64_t step_min, uint64_t step_max, uint32_t limit, void *arg, struct amp_error *error,
+                           ampd_points_cb *point_cb);
+
 /* Hands at most `limit` (bounded by AMPD_STORE_PAGE_MAX) rows that pass the filter to row_cb, in order. */
 int ampd_store_page_history(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
                             uint32_t limit, void *arg, struct amp_error *error, ampd_history_cb *row_cb);

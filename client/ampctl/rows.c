@@ -34,6 +34,31 @@ json_t *ampctl_real(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+/* json_object_set_new frees a value that it cannot keep, and takes NULL as a failure. */
+void ampctl_put(json_t **object, const char *key, json_t *value)
+{
+    if (json_object_set_new(*object, key, value) != 0) {
+        json_decref(*object);
+        *object = NULL;
+    }
+}
+
+/* JSON has no number for these, and what a worker told is told: the words of protobuf's JSON. */
+static json_t *told_of(double value)
+{
+    if (isfinite(value))
+        return json_real(value);
+    return json_string(isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
+}
+
+static json_t *metrics_of(const struct ampd_msg_scale_history_row *row)
+{
+    json_t *metrics = json_object();
+    for (uint32_t i = 0; i < row->metrics_count; i++)
+        ampctl_put(&metrics, row->metrics[i].name, told_of((double)row->metrics[i].value));
+    return metrics;
+}
+
 static json_t *time_of(bool has, struct ampd_msg_time time)
 {
     char text[32];
@@ -46,15 +71,6 @@ static json_t *time_of(bool has, struct ampd_msg_time time)
 static json_t *text_of(const char *text)
 {
     return text[0] != 0 ? json_string(text) : json_null();
-}
-
-/* json_object_set_new frees a value that it cannot keep, and takes NULL as a failure. */
-void ampctl_put(json_t **object, const char *key, json_t *value)
-{
-    if (json_object_set_new(*object, key, value) != 0) {
-        json_decref(*object);
-        *object = NULL;
-    }
 }
 
 /* ---- messages ---- */
@@ -91,6 +107,9 @@ json_t *ampctl_history_row(const struct ampd_msg_scale_history_row *row)
     ampctl_put(&object, "learning_rate", ampctl_real(row->learning_rate));
     ampctl_put(&object, "clip", ampctl_real((double)row->clip_coefficient));
     ampctl_put(&object, "contributors", count_of(row->contributors));
+    ampctl_put(&object, "loss", row->has_loss ? told_of((double)row->loss) : json_null());
+    ampctl_put(&object, "loss_workers", count_of(row->loss_workers));
+    ampctl_put(&object, "metrics", metrics_of(row));
     ampctl_put(&object, "overflow_rows", count_of(row->overflow_totals.rows));
     ampctl_put(&object, "inf_count", count_of(row->overflow_totals.inf_count));
     ampctl_put(&object, "nan_count", count_of(row->overflow_totals.nan_count));
@@ -278,11 +297,12 @@ const struct ampctl_column ampctl_replay_columns[] = {
 };
 
 const struct ampctl_column ampctl_history_columns[] = {
-    {"epoch", "EPOCH", true},      {"step", "STEP", true},       {"kind", "KIND", false},
-    {"verdict", "VERDICT", false}, {"old_scale", "SCALE", true}, {"scale", "NEW SCALE", true},
-    {"version", "VERSION", true},  {"norm", "NORM", true},       {"learning_rate", "LR", true},
-    {"clip", "CLIP", true},        {"inf_count", "INF", true},   {"nan_count", "NAN", true},
-    {"time", "TIME", false},       {"reason", "REASON", false},  {NULL, NULL, false},
+    {"epoch", "EPOCH", true},      {"step", "STEP", true},        {"kind", "KIND", false},
+    {"verdict", "VERDICT", false}, {"old_scale", "SCALE", true},  {"scale", "NEW SCALE", true},
+    {"version", "VERSION", true},  {"norm", "NORM", true},        {"learning_rate", "LR", true},
+    {"clip", "CLIP", true},        {"inf_count", "INF", true},    {"nan_count", "NAN", true},
+    {"loss", "LOSS", true},        {"metrics", "METRICS", false}, {"time", "TIME", false},
+    {"reason", "REASON", false},   {NULL, NULL, false},
 };
 
 const struct ampctl_column ampctl_overflow_columns[] = {

@@ -68,6 +68,12 @@ extern const struct ampctl_column ampctl_replay_columns[];
 const char *ampctl_cell(const json_t *value, char buffer[32]);
 
 /*
+ * "acc=0.93;top5=0.99" of {"acc":0.93,"top5":0.99}, numbers short, as in a table, or with all digits; printable, to be
+ * freed. NULL: out of memory.
+ */
+char *ampctl_pairs(json_t *object, bool all_digits);
+
+/*
  * A list that comes in pages: one JSON object with all rows, or a table whose titles stand above the first page.
  * Nothing is printed before the first page is there, so that a call that fails at once leaves stdout empty. 0, or -1:
  * out of memory, or the stream failed.
@@ -87,7 +93,7 @@ int ampctl_list_end(struct ampctl_list *list);
  * One field of a CSV record by RFC 4180: in quotes where it needs them, numbers with all digits, null empty. Control
  * characters are escaped (say.h), so that a record is a line. 0 or -1.
  */
-int ampctl_csv_field(FILE *out, const json_t *value);
+int ampctl_csv_field(FILE *out, json_t *value);
 
 /* Prints one object as a line of JSON, in ASCII. */
 int ampctl_print_json(FILE *out, const json_t *value);

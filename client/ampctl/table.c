@@ -1,6 +1,7 @@
 /* Rows as a table (libsmartcols) or as JSON, a page at a time, so that memory is bounded by a page. */
 #include "client/ampctl/rows.h"
 
+#include "base/buf.h"
 #include "client/ampctl/print.h"
 
 #include <libsmartcols.h>
@@ -35,13 +36,43 @@ const char *ampctl_cell(const json_t *value, char buffer[32])
     }
 }
 
+char *ampctl_pairs(json_t *object, bool all_digits)
+{
+    struct amp_buf text;
+    const char *name;
+    json_t *value;
+    int rc = 0;
+    amp_buf_init(&text, AMPD_MSG_SIZE_MAX);
+    json_object_foreach(object, name, value)
+    {
+        char buffer[32];
+        const char *parts[] = {text.size > 0 ? ";" : "", name, "=", ampctl_cell(value, buffer)};
+        if (all_digits && json_is_real(value))
+            (void)snprintf(buffer, sizeof buffer, "%.17g", json_real_value(value));
+        for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof *parts; i++)
+            rc = amp_buf_append(&text, parts[i], strlen(parts[i]));
+    }
+    if (rc == 0)
+        rc = amp_buf_append(&text, "", 1);
+    char *printable = rc == 0 ? ampctl_text((const char *)text.data) : NULL;
+    amp_buf_close(&text);
+    return printable;
+}
+
+/* Of a table; to be freed. */
+static char *cell_text(json_t *value)
+{
+    char buffer[32];
+    bool pairs = json_is_object(value) && json_object_size(value) > 0;
+    return pairs ? ampctl_pairs(value, false) : ampctl_text(ampctl_cell(value, buffer));
+}
+
 static int add_line(struct libscols_table *table, const struct ampctl_column *columns, const json_t *row)
 {
     struct libscols_line *line = scols_table_new_line(table, NULL);
     int rc = line != NULL ? 0 : -1;
     for (size_t i = 0; rc == 0 && columns[i].key != NULL; i++) {
-        char buffer[32];
-        char *text = ampctl_text(ampctl_cell(json_object_get(row, columns[i].key), buffer));
+        char *text = cell_text(json_object_get(row, columns[i].key));
         rc = text != NULL ? scols_line_refer_data(line, i, text) : -1; /* the line frees it */
         if (rc != 0)
             free(text);
@@ -124,15 +155,15 @@ static int put_csv_text(FILE *out, const char *text)
     return rc != EOF && fputc('"', out) != EOF ? 0 : -1;
 }
 
-int ampctl_csv_field(FILE *out, const json_t *value)
+int ampctl_csv_field(FILE *out, json_t *value)
 {
     if (json_is_null(value) || value == NULL)
         return 0;
     if (json_is_boolean(value))
         return fputs(json_is_true(value) ? "true" : "false", out) != EOF ? 0 : -1;
-    if (!json_is_string(value))
+    if (!json_is_string(value) && !json_is_object(value))
         return json_dumpf(value, out, JSON_ENCODE_ANY);
-    char *text = ampctl_text(json_string_value(value));
+    char *text = json_is_object(value) ? ampctl_pairs(value, true) : ampctl_text(json_string_value(value));
     int rc = text != NULL ? put_csv_text(out, text) : -1;
     free(text);
     return rc;

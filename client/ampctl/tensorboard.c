@@ -89,15 +89,31 @@ static int explain(struct writing *x, const struct ampd_msg_scale_history_row *r
     return code;
 }
 
-/*
- * The scalars of a row, by tag; a value that a row of its kind does not have is left out, for 0 would be drawn. A new
- * one (a loss that the row has) is one line here.
- */
+#define METRICS_MAX  (sizeof((struct ampd_msg_scale_history_row *)0)->metrics / sizeof(struct ampd_msg_metric))
+#define METRIC_TAG   "ampd/metrics/"
+#define TAG_SIZE_MAX (sizeof METRIC_TAG + sizeof((struct ampd_msg_metric *)0)->name)
+
+/* What workers have told, of which TensorBoard draws what is not finite as such. How many values. */
+static size_t put_told(const struct ampd_msg_scale_history_row *row, char tags[METRICS_MAX][TAG_SIZE_MAX],
+                       struct ampctl_tfvalue *values)
+{
+    size_t count = 0;
+    if (row->has_loss)
+        values[count++] = (struct ampctl_tfvalue){.tag = "ampd/loss", .number = row->loss};
+    for (size_t i = 0; i < row->metrics_count; i++) {
+        (void)snprintf(tags[i], TAG_SIZE_MAX, METRIC_TAG "%s", row->metrics[i].name);
+        values[count++] = (struct ampctl_tfvalue){.tag = tags[i], .number = row->metrics[i].value};
+    }
+    return count;
+}
+
+/* The scalars of a row, by tag; a value that a row of its kind does not have is left out, for 0 would be drawn. */
 static int put_row(struct writing *x, const struct ampd_msg_scale_history_row *row)
 {
     bool applied = row->verdict == AMPD_MSG_VERDICT_APPLIED;
     char text[1024] = "";
-    struct ampctl_tfvalue values[8];
+    char tags[METRICS_MAX][TAG_SIZE_MAX];
+    struct ampctl_tfvalue values[8 + METRICS_MAX];
     size_t count = 0;
     values[count++] = (struct ampctl_tfvalue){.tag = AMPCTL_TFEVENTS_EPOCH, .number = (float)row->epoch};
     values[count++] = (struct ampctl_tfvalue){.tag = "ampd/scale", .number = row->old_scale};
@@ -112,6 +128,7 @@ static int put_row(struct writing *x, const struct ampd_msg_scale_history_row *r
             return code;
         values[count++] = (struct ampctl_tfvalue){.tag = "ampd/explanation", .text = text};
     }
+    count += put_told(row, tags, values + count);
     if (ampctl_tfevents_values(&x->records, seconds_of(row->decide_time.us), row->step, values, count) != 0)
         return no_memory(x);
     x->folder.epoch = row->epoch;

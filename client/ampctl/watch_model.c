@@ -5,6 +5,7 @@
 #include "client/ampctl/rows.h"
 #include "client/io/methods.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct watch {
@@ -55,23 +56,26 @@ static int print_line(struct watch *watch, const struct ampd_msg_watch_steps_res
         return -1;
     bool ends = watch->progress.last_step > 0;
     if (!watch->titled)
-        (void)ampctl_print(stdout, "%6s %8s %-16s %12s %12s %10s %10s%s", "EPOCH", "STEP", "VERDICT", "SCALE",
-                           "NEW SCALE", "NORM", "INF+NAN", ends ? "   DONE       LEFT" : "");
+        (void)ampctl_print(stdout, "%6s %8s %-16s %12s %12s %10s %10s %10s%s", "EPOCH", "STEP", "VERDICT", "SCALE",
+                           "NEW SCALE", "NORM", "INF+NAN", "LOSS", ends ? "   DONE       LEFT" : "");
     watch->titled = true;
-    char epoch[32], step[32], verdict[32], old_scale[32], scale[32], norm[32];
+    char epoch[32], step[32], verdict[32], old_scale[32], scale[32], norm[32], loss[32];
     char done[16], left[24], rest[48] = "";
+    char *metrics = ampctl_pairs(json_object_get(row, "metrics"), false);
     ampctl_progress_text(&watch->progress, done, left);
     if (ends)
         (void)snprintf(rest, sizeof rest, " %6s %10s", done, left);
     const json_t *kind = json_object_get(row, "verdict");
     const struct ampd_msg_overflow_totals *totals = &message->row.overflow_totals;
     (void)ampctl_print(
-        stdout, "%6s %8s %-16s %12s %12s %10s %10llu%s", ampctl_cell(json_object_get(row, "epoch"), epoch),
+        stdout, "%6s %8s %-16s %12s %12s %10s %10llu %10s%s%s%s", ampctl_cell(json_object_get(row, "epoch"), epoch),
         ampctl_cell(json_object_get(row, "step"), step),
         ampctl_cell(json_is_null(kind) ? json_object_get(row, "kind") : kind, verdict),
         ampctl_cell(json_object_get(row, "old_scale"), old_scale), ampctl_cell(json_object_get(row, "scale"), scale),
         ampctl_cell(json_object_get(row, "norm"), norm), (unsigned long long)(totals->inf_count + totals->nan_count),
-        rest);
+        ampctl_cell(json_object_get(row, "loss"), loss), rest, metrics != NULL && metrics[0] != 0 ? " " : "",
+        metrics != NULL ? metrics : "");
+    free(metrics);
     json_decref(row);
     return 0;
 }

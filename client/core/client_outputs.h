@@ -5,6 +5,7 @@
 #include "amp/dtype.h"
 #include "base/err.h"
 #include "client/core/client_events.h"
+#include "client/core/client_metrics.h"
 
 enum ampclient_output_type {
     AMPCLIENT_OUT_JOIN = 1,       /* to shard 0 */
@@ -29,7 +30,7 @@ struct ampclient_out_pull {
     uint64_t number; /* the step, or the version */
     uint64_t have_epoch, have_version;
     uint64_t first_block, block_count; /* what is wanted, in the whole flat space; 0, 0: all that the shard has */
-    bool in_memory;  /* the host has the server's copies mapped, and the blocks come there */
+    bool in_memory;                    /* the host has the server's copies mapped, and the blocks come there */
     uint8_t *memory; /* block b goes to memory + (b - first_block) * stride; NULL: nowhere, the header alone counts */
     size_t stride;
     enum amp_dtype dtype; /* a header of another dtype is an error of the host's peer */
@@ -82,6 +83,7 @@ struct ampclient_output {
         struct {
             const uint32_t *absent;
             uint32_t absent_count;
+            const struct ampclient_core_metrics *metrics;
         } end;
         struct ampclient_user_done done;
         uint64_t at_ms;

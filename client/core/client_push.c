@@ -115,6 +115,7 @@ void ampclient_core_push_reset(struct ampclient_core *core)
     push->resends = 0;
     push->dtype = AMP_DTYPE_NONE;
     push->absent_count = 0;
+    push->metrics = (struct ampclient_core_metrics){0};
     push->closed = false;
     push->error = (struct amp_error){0};
     memset(push->gradients, 0, flat->parameters * sizeof *push->gradients);
@@ -418,6 +419,7 @@ static void drive_shard(struct ampclient_core *core, uint32_t k)
     output->call = push->calls[k];
     output->u.end.absent = push->absent;
     output->u.end.absent_count = push->absent_count;
+    output->u.end.metrics = &push->metrics;
 }
 
 void ampclient_core_push_drive(struct ampclient_core *core)

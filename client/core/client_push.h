@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "client/core/client_events.h"
+#include "client/core/client_metrics.h"
 
 struct ampclient_core;
 
@@ -27,8 +28,9 @@ struct ampclient_push {
     bool drained[AMPCLIENT_SHARDS_MAX]; /* units: the blocks named on the present stream have left */
     uint32_t *absent;                   /* [parameters] the trailer */
     uint32_t absent_count;
-    bool closed;                /* step_end has come */
-    uint64_t user_state_serial; /* of the header that was sent */
+    struct ampclient_core_metrics metrics; /* in the trailer, too */
+    bool closed;                           /* step_end has come */
+    uint64_t user_state_serial;            /* of the header that was sent */
     struct ampclient_core_result result;
     struct amp_error error; /* a failure to be told at step_end */
 };

@@ -1,6 +1,7 @@
 /* The calls of a worker: join, leave, steps, views, user state. */
 #include "base/large.h"
 #include "client/core/client_memory.h"
+#include "client/core/client_metrics.h"
 #include "client/io/attach.h"
 #include "client/io/model.h"
 #include "client/io/client_spec.h"
@@ -475,6 +476,30 @@ int ampclient_set_learning_rate(struct ampclient_model *model, double lr)
     ampclient_begin(client);
     (void)pthread_mutex_lock(&client->link->mutex);
     int rc = ampclient_core_learning_rate(model->core, lr, &client->error);
+    (void)pthread_mutex_unlock(&client->link->mutex);
+    return rc;
+}
+
+int ampclient_loss(struct ampclient_model *model, float loss)
+{
+    if (model == NULL)
+        return AMP_EINVAL;
+    struct ampclient *client = model->client;
+    ampclient_begin(client);
+    (void)pthread_mutex_lock(&client->link->mutex);
+    int rc = ampclient_core_loss(model->core, loss, &client->error);
+    (void)pthread_mutex_unlock(&client->link->mutex);
+    return rc;
+}
+
+int ampclient_metric(struct ampclient_model *model, const char *name, float value)
+{
+    if (model == NULL)
+        return AMP_EINVAL;
+    struct ampclient *client = model->client;
+    ampclient_begin(client);
+    (void)pthread_mutex_lock(&client->link->mutex);
+    int rc = ampclient_core_metric(model->core, name, value, &client->error);
     (void)pthread_mutex_unlock(&client->link->mutex);
     return rc;
 }

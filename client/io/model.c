@@ -81,7 +81,7 @@ static void act(struct ampclient_model *model, const struct ampclient_output *ou
         break;
     case AMPCLIENT_OUT_PUSH_END:
         if ((call = ampclient_call_find(model, output->call)) != NULL)
-            ampclient_push_end(call, output->u.end.absent, output->u.end.absent_count);
+            ampclient_push_end(call, output);
         break;
     case AMPCLIENT_OUT_CANCEL:
         if ((call = ampclient_call_find(model, output->call)) != NULL) {

@@ -58,7 +58,7 @@ void ampclient_answer(struct ampclient_core_call *call, struct ampclient_event *
 
 /* Push: more blocks, the end; and sends of these what there is room for. With the mutex. */
 void ampclient_push_blocks(struct ampclient_core_call *call, const struct ampclient_range *blocks);
-void ampclient_push_end(struct ampclient_core_call *call, const uint32_t *absent, uint32_t absent_count);
+void ampclient_push_end(struct ampclient_core_call *call, const struct ampclient_output *output);
 void ampclient_push_feed(struct ampclient_core_call *call);
 
 /* Pull: the handler of its messages, and its reader. */

@@ -148,13 +148,27 @@ void ampclient_push_blocks(struct ampclient_core_call *call, const struct ampcli
         ampclient_call_give_up(call, rc, "There is no memory for the list of blocks.");
 }
 
-static int encode_trailer(const uint32_t *absent, uint32_t absent_count, struct amp_buf *out)
+_Static_assert(AMPCLIENT_METRICS_MAX == AMPD_MSG_METRICS_MAX, "the trailer has room for all metrics");
+
+static void put_metrics(const struct ampclient_core_metrics *metrics, struct ampd_msg_push_trailer *trailer)
 {
-    struct ampd_msg_push_trailer trailer = {.absent_count = absent_count};
-    if (absent_count > AMPD_MSG_PARAMETERS_MAX)
+    trailer->has_loss = metrics->has_loss;
+    trailer->loss = metrics->loss;
+    trailer->metrics_count = metrics->count;
+    for (uint32_t i = 0; i < metrics->count; i++) {
+        memcpy(trailer->metrics[i].name, metrics->items[i].name, sizeof trailer->metrics[i].name);
+        trailer->metrics[i].value = metrics->items[i].value;
+    }
+}
+
+static int encode_trailer(const struct ampclient_output *output, struct amp_buf *out)
+{
+    struct ampd_msg_push_trailer trailer = {.absent_count = output->u.end.absent_count};
+    if (trailer.absent_count > AMPD_MSG_PARAMETERS_MAX)
         return AMP_EINVAL;
-    for (uint32_t i = 0; i < absent_count; i++)
-        trailer.absent[i] = absent[i];
+    for (uint32_t i = 0; i < trailer.absent_count; i++)
+        trailer.absent[i] = output->u.end.absent[i];
+    put_metrics(output->u.end.metrics, &trailer);
     struct amp_buf body;
     amp_buf_init(&body, AMPD_BLOCK_PART_MAX);
     int rc = ampd_msg_push_trailer_encode(&trailer, &body);
@@ -164,9 +178,9 @@ static int encode_trailer(const uint32_t *absent, uint32_t absent_count, struct 
     return rc;
 }
 
-void ampclient_push_end(struct ampclient_core_call *call, const uint32_t *absent, uint32_t absent_count)
+void ampclient_push_end(struct ampclient_core_call *call, const struct ampclient_output *output)
 {
-    int rc = encode_trailer(absent, absent_count, &call->push.trailer);
+    int rc = encode_trailer(output, &call->push.trailer);
     if (rc != 0) {
         ampclient_call_give_up(call, rc, "The end of the push could not be made; free some memory.");
         return;

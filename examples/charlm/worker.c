@@ -272,7 +272,8 @@ static int compute(struct worker *worker, const struct ampclient_step *step, dou
     charlm_end(model);
     if (rc == 0) {
         *loss = charlm_loss(model, worker->targets, step->scale);
-        rc = backward(worker, step->version);
+        rc = ampclient_loss(worker->remote, (float)*loss);
+        rc = rc != 0 ? failed(worker, "cannot tell the loss", rc) : backward(worker, step->version);
     }
     if (rc == 0 && model->failed != 0) {
         (void)fprintf(stderr, "charlm: the model: %s\n", model->error.text);

@@ -152,6 +152,9 @@ static int one_step(struct worker *worker)
     enter_autocast(options->dtype);
     float loss = digits_mlp_train(&worker->mlp, worker->pixels, worker->digits, step.scale);
     amp_autocast_exit();
+    rc = ampclient_loss(worker->model, loss);
+    if (rc != 0)
+        return failed(worker, "cannot tell the loss", rc);
     if (push_gradients(worker) != 0)
         return -1;
     struct ampclient_result result = AMPCLIENT_RESULT_INIT;

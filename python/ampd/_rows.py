@@ -133,6 +133,9 @@ class HistoryRow:
     learning_rate: float        # 0 when skipped
     clip: float                 # coefficient, the smallest over the groups; 0 when skipped
     contributors: int           # workers whose gradients counted
+    loss: float | None          # mean over the workers that told theirs, weighted as their gradients; None: nobody did
+    loss_workers: int           # how many told it
+    metrics: dict[str, float] = dataclasses.field(hash=False)  # likewise, by their names
     overflow_rows: int          # pairs of parameter and worker with an overflow
     inf_count: int
     nan_count: int
@@ -324,6 +327,7 @@ def history(message) -> HistoryRow:
     kind = _value(message, "kind")
     of_epoch, of_scale = kind == "epoch", kind in ("scale_set", "scale_reset")
     return _take(HistoryRow, message, scale=record.scale, scale_id=record.scale_id, clip=message.clip_coefficient,
+                 metrics={one.name: one.value for one in message.metrics},
                  overflow_rows=totals.rows, inf_count=totals.inf_count, nan_count=totals.nan_count,
                  growth_tracker=record.growth_tracker, consecutive_overflows=record.consecutive_overflows,
                  time=_value(message, "decide_time"), parent_epoch=message.parent_epoch if of_epoch else None,

@@ -127,10 +127,13 @@ class GradScaler:
         return step
 
     def scale(self, outputs):
-        """outputs (a tensor, or an iterable of them) times the scale of the step in hand."""
-        scale = self._step().scale
+        """outputs (a tensor, or an iterable of them) times the scale of the step in hand. The sum of all that are one
+        number is told as the loss of the step when it ends, unless job.tell_loss has told another one."""
+        step = self._step()
         if isinstance(outputs, torch.Tensor):
-            return outputs * scale
+            if outputs.numel() == 1:
+                step.losses.append(outputs.detach())
+            return outputs * step.scale
         made = [self.scale(one) for one in outputs]
         return type(outputs)(made) if isinstance(outputs, (list, tuple)) else made
 

@@ -87,6 +87,7 @@ class Step:
         self.user_state = user_state
         #: The last loss that `backward` was given, detached; for progress lines.
         self.loss = None
+        self.losses: list = []  # all of them, and what GradScaler.scale was given
         self.result: Result | None = None
 
     def push(self, name: str, gradient, dtype=None) -> None:
@@ -102,7 +103,16 @@ class Step:
         if self.job.module is None:
             raise errors.WrongState("this job has no torch module; give join one, or push arrays")
         self.loss = loss.detach()
+        self.losses.append(self.loss)
         self.job.module.backward(loss, self.scale)
+
+    def tell_loss(self, loss) -> None:
+        """As Job.tell_loss."""
+        self.job.tell_loss(loss)
+
+    def tell_metric(self, name: str, value) -> None:
+        """As Job.tell_metric."""
+        self.job.tell_metric(name, value)
 
     def end(self) -> Result:
         """Hands in what was pushed, waits for the verdict. Parameters that were not pushed are absent."""
@@ -184,6 +194,7 @@ class Job:
         self.done = False       # begin() has said so
         self._step_count = 0
         self._pushes = 0        # of the step in hand
+        self._loss_told = False  # by the program itself, in the step in hand
         self._told: set[str] = set()
         self._server = None
         self._model = ffi.NULL
@@ -289,6 +300,7 @@ class Job:
             return None
         self._step_count += 1
         self._pushes = 0
+        self._loss_told = False
         self._pulled()
         self._step = Step(self, self._place, self._restored[-1] if self._restored else None)
         return self._step
@@ -362,6 +374,31 @@ class Job:
         """The learning rate from the step on whose first push has not been made (schedule=ampd.Worker())."""
         self.client.call(lib.ampclient_set_learning_rate, self.model, rate)
 
+    def tell_loss(self, loss) -> None:
+        """Tells the loss of this worker's samples in the step in hand, for the step's row in the history: a number, or
+        an array or a tensor with one (of a device, it is waited for). What Step.backward and GradScaler.scale are given
+        is told by itself when the step ends; this goes before it. No verdict depends on it."""
+        self.client.call(lib.ampclient_loss, self.model, _number(loss, "the loss"))
+        self._loss_told = True
+
+    def tell_metric(self, name: str, value) -> None:
+        """The same of another number, by a name of 1 to 32 bytes without "=" and ";"; up to 8 of them a step."""
+        self.client.call(lib.ampclient_metric, self.model, utf8(name, "the name of the metric"),
+                         _number(value, "the metric %s" % name))
+
+    def _tell_loss_of(self, step: Step) -> None:
+        """Once all gradients have come, a loss of a device has, too: to read it waits for nothing."""
+        losses = step.losses or ([step.loss] if step.loss is not None else [])
+        if self._loss_told or not losses:
+            return
+        try:
+            # With several, the gradient that was pushed is that of their sum.
+            self.tell_loss(sum(_number(one, "the loss") for one in losses))
+        except errors.InvalidArgument as error:
+            self._warn_once("loss", "%s: the history gets no loss: %s", self.name, error)
+        except errors.WrongState:
+            pass  # the end of the step says why
+
     def set_user_state(self, state: bytes) -> None:
         """At most 64 KiB that are kept with the verdict of the step that ends next, and given back by a step that
         goes on from a checkpoint (Step.user_state)."""
@@ -382,6 +419,7 @@ class Job:
                                     % step.number)
         if self.module is not None:
             self.module.finish(self)
+        self._tell_loss_of(step)
         if self._pushes == 0:
             self._warn_once("empty", "%s: rank %d has pushed no gradient in step %d, which counts as zeros; %s",
                             self.name, self.rank, step.number, self.how_to_push)
@@ -463,6 +501,13 @@ class Job:
         where = "left" if self._model == ffi.NULL else "step %d" % self._step.number if self._step else "between steps"
         return "<ampd job %s: rank %d of %d, %s, on %s>" % (self.name, self.rank, self.world_size, where,
                                                             self.client.endpoint)
+
+
+def _number(value, what: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise errors.InvalidArgument("%s is %s; give one number" % (what, shown(value))) from None
 
 
 def as_float32(array: numpy.ndarray, cast: str) -> numpy.ndarray:

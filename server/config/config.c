@@ -128,13 +128,26 @@ static void tell_line(struct ampd_config *config, unsigned line, const char *tex
     fault(config, where, text);
 }
 
+static void tell_unknown(const char *name, char *text, size_t size)
+{
+    const char *names[AMPD_OPTIONS_MAX];
+    size_t count = 0;
+    for (; ampd_options[count].name != NULL; count++)
+        names[count] = ampd_options[count].name;
+    const char *near = amp_usage_near(name, names, count);
+    if (near != NULL)
+        (void)snprintf(text, size, "ampd has no option %.64s; did you mean %s?", name, near);
+    else
+        (void)snprintf(text, size, "ampd has no option %.64s (see ampd --help)", name);
+}
+
 static void on_value(void *arg, unsigned line, const char *name, const char *value)
 {
     const struct file_reader *reader = arg;
     const struct argp_option *option = ampd_option_find(name);
-    char text[128], where[WHERE_MAX];
+    char text[192], where[WHERE_MAX];
     if (option == NULL)
-        (void)snprintf(text, sizeof text, "ampd has no option %.64s (see ampd --help)", name);
+        tell_unknown(name, text, sizeof text);
     else if (ampd_option_is_flag_only(option))
         (void)snprintf(text, sizeof text, "%.64s is for the command line", name);
     if (option == NULL || ampd_option_is_flag_only(option))

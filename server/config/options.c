@@ -110,6 +110,7 @@ enum kind {
     KIND_MEMORY,
     KIND_THREADS,
     KIND_NUMBER,
+    KIND_FORMAT,
     KIND_LEVEL,
     KIND_SHARD,
     KIND_SHARDS
@@ -193,6 +194,8 @@ static const char *set_value(enum kind kind, const char *text, void *at)
                                                                   : "give 1 to " TEXT_OF(AMPD_COMPUTE_THREADS_MAX);
     case KIND_NUMBER:
         return parse_number(text, at) ? NULL : "give a number of 0 to 2^62";
+    case KIND_FORMAT:
+        return parse_choice(text, "json", "text", at) ? NULL : "give text or json";
     case KIND_LEVEL:
         return parse_level(text, at) ? NULL : "give debug, info, warn or error";
     case KIND_SHARD:

@@ -36,6 +36,7 @@ struct ampd_arguments {
     struct ampd_auth_options auth;
     struct io_etcd_access etcd;
     enum amp_log_level level;
+    bool json; /* the log */
     bool has_shard;
     const char *cluster; /* as given */
     struct io_cluster_url url;

@@ -91,7 +91,8 @@ struct ampd_event_block {
 
 struct ampd_event_push_end {
     uint32_t absent_count;
-    const uint32_t *absent; /* indexes of the parameters that this push does not have */
+    const uint32_t *absent;             /* indexes of the parameters that this push does not have */
+    const struct ampd_metrics *metrics; /* what the worker tells of the step; NULL: nothing */
 };
 
 #endif

@@ -3,6 +3,7 @@
 #include "storage/sqlite/sqlite_ops.h"
 #include "storage/sqlite/sqlite_rows.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Counts are kept as signed: a bound above them is the largest. */
@@ -87,6 +88,47 @@ int store_sqlite_page_history(struct ampd_store *base, const char *model, const 
     store_bind_u64(&page, limit);
     while ((rc = store_next_row(store, &page, "reading history", error)) == 1) {
         rc = give_row(store, &page, id, arg, error, row_cb);
+        if (rc != 0)
+            break;
+    }
+    (void)sqlite3_reset(page.statement); /* repeats the error of the step */
+    return rc;
+}
+
+int store_sqlite_page_points(struct ampd_store *base, const char *model, const struct ampd_history_key *from,
+                             uint64_t step_min, uint64_t step_max, uint32_t limit, void *arg, struct amp_error *error,
+                             ampd_points_cb *point_cb)
+{
+    struct sqlite_store *store = store_of(base);
+    int64_t id = 0;
+    uint64_t epoch = 0;
+    int rc = store_find_model(store, model, &id, &epoch, error);
+    if (rc != 0)
+        return rc;
+    struct store_cursor page = store_binder(store, STMT_POINTS);
+    store_bind_u64(&page, (uint64_t)id);
+    bind_key(&page, from);
+    bind_bound(&page, step_min);
+    bind_bound(&page, step_max);
+    store_bind_u64(&page, limit);
+    while ((rc = store_next_row(store, &page, "reading points of the history", error)) == 1) {
+        struct store_cursor get = {.statement = page.statement};
+        struct ampd_history_point point;
+        point.key.epoch = store_column_u64(&get);
+        point.key.step = store_column_u64(&get);
+        point.key.sequence = (uint32_t)store_column_u64(&get);
+        point.kind = (enum ampd_row_kind)store_column_u64(&get);
+        point.verdict = (enum ampd_verdict)store_column_u64(&get);
+        point.scale = (float)store_column_f64(&get);
+        point.after_scale = (float)store_column_f64(&get);
+        point.norm = store_column_f64(&get);
+        point.clip = (float)store_column_f64(&get);
+        point.lr = store_column_f64(&get);
+        point.at_us = (int64_t)store_column_u64(&get);
+        point.has_loss = store_column_u64(&get) > 0;
+        bool is_nan = sqlite3_column_type(page.statement, get.at) == SQLITE_NULL;
+        point.loss = !point.has_loss ? 0 : is_nan ? NAN : (float)store_column_f64(&get);
+        rc = point_cb(arg, &point);
         if (rc != 0)
             break;
     }

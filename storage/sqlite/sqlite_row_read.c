@@ -1,5 +1,6 @@
 #include "storage/sqlite/sqlite_rows.h"
 
+#include <math.h>
 #include <string.h>
 
 static uint64_t get_le(const uint8_t *at, int bytes)
@@ -34,6 +35,24 @@ static int decode_clips(const uint8_t *data, size_t size, struct ampd_step_row *
     for (uint32_t i = 0; i < row->clips_count; i++) {
         uint32_t bits = (uint32_t)get_le(data + 4 * (size_t)i, 4);
         memcpy(&row->clips[i], &bits, sizeof bits);
+    }
+    return 0;
+}
+
+static int decode_metrics(const uint8_t *data, size_t size, struct ampd_metrics *metrics)
+{
+    while (size > 0) {
+        struct ampd_metric *to = &metrics->items[metrics->count];
+        if (metrics->count == AMPD_METRICS_MAX || size < STORE_METRIC_BYTES || data[8] >= AMPD_METRIC_NAME_MAX ||
+            size - STORE_METRIC_BYTES < data[8])
+            return AMP_EDATALOSS;
+        uint32_t bits = (uint32_t)get_le(data, 4);
+        memcpy(&to->value, &bits, sizeof bits);
+        to->workers = (uint32_t)get_le(data + 4, 4);
+        memcpy(to->name, data + STORE_METRIC_BYTES, data[8]);
+        metrics->count++;
+        size -= STORE_METRIC_BYTES + (size_t)data[8];
+        data += STORE_METRIC_BYTES + (size_t)data[8];
     }
     return 0;
 }
@@ -96,8 +115,15 @@ int store_read_row(sqlite3_stmt *statement, struct ampd_history_key *key, struct
     store_column_text(&get, row->note.request_id, sizeof row->note.request_id);
     size_t clips_size;
     const uint8_t *clips = store_column_blob(&get, &clips_size);
+    bool is_nan = sqlite3_column_type(statement, get.at) == SQLITE_NULL;
+    float loss = (float)store_column_f64(&get);
+    row->metrics.loss_workers = (uint32_t)store_column_u64(&get);
+    if (row->metrics.loss_workers > 0)
+        row->metrics.loss = is_nan ? NAN : loss;
+    size_t metrics_size;
+    const uint8_t *metrics = store_column_blob(&get, &metrics_size);
     if (get.at != 3 + STORE_ROW_COLUMNS_COUNT || row->rows_count > AMPD_OVERFLOW_ROWS_MAX ||
-        decode_clips(clips, clips_size, row) != 0)
+        decode_clips(clips, clips_size, row) != 0 || decode_metrics(metrics, metrics_size, &row->metrics) != 0)
         return AMP_EDATALOSS;
     return decode_contributors(contributors, size, row);
 }

@@ -8,6 +8,7 @@
 #include "storage/sqlite/sqlite_ops.h"
 #include "storage/sqlite/sqlite_transaction.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,9 +44,27 @@ static size_t encode_clips(const struct ampd_step_row *row, uint8_t *out)
     return 4 * (size_t)row->clips_count;
 }
 
+static size_t encode_metrics(const struct ampd_metrics *metrics, uint8_t *out)
+{
+    const uint8_t *begin = out;
+    for (uint32_t i = 0; i < metrics->count; i++) {
+        const struct ampd_metric *from = &metrics->items[i];
+        size_t size = strnlen(from->name, sizeof from->name - 1);
+        uint32_t bits;
+        memcpy(&bits, &from->value, sizeof bits);
+        put_le(out, bits, 4);
+        put_le(out + 4, from->workers, 4);
+        out[8] = (uint8_t)size;
+        memcpy(out + STORE_METRIC_BYTES, from->name, size);
+        out += STORE_METRIC_BYTES + size;
+    }
+    return (size_t)(out - begin);
+}
+
 /* Blobs of a row, which must stay until the statement ran. */
 struct row_blobs {
     uint8_t contributors[AMPD_WORLD_MAX * STORE_CONTRIBUTOR_BYTES], clips[AMPD_GROUPS_MAX * 4];
+    uint8_t metrics[AMPD_METRICS_MAX * (STORE_METRIC_BYTES + AMPD_METRIC_NAME_MAX - 1)];
 };
 
 /* Binds STORE_ROW_COLUMNS in order. */
@@ -89,6 +108,9 @@ static void bind_row(struct store_cursor *put, const struct ampd_step_row *row, 
     store_bind_text(put, row->note.words);
     store_bind_text(put, row->note.request_id);
     store_bind_blob(put, blobs->clips, encode_clips(row, blobs->clips));
+    store_bind_f64(put, row->metrics.loss_workers > 0 ? (double)row->metrics.loss : (double)NAN); /* NaN: NULL */
+    store_bind_u64(put, row->metrics.loss_workers);
+    store_bind_blob(put, blobs->metrics, encode_metrics(&row->metrics, blobs->metrics));
 }
 
 static int put_overflows(struct sqlite_store *store, int64_t id, const struct ampd_step_row *row,

@@ -7,6 +7,9 @@
 /* A contributor in a row's blob: rank u32, fence u64, counter u64, weight as fp32 bits; little-endian. */
 #define STORE_CONTRIBUTOR_BYTES 24
 
+/* A metric in a row's blob: value as fp32 bits, workers u32, bytes of the name u8; little-endian; then its name. */
+#define STORE_METRIC_BYTES 9
+
 /* A row with its overflows. AMP_EEXIST: the step has one of that sequence. */
 int store_put_row(struct sqlite_store *store, int64_t id, uint64_t sequence, const struct ampd_step_row *row,
                   struct amp_error *error);

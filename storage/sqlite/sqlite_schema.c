@@ -60,6 +60,13 @@ static const char *const migrations[] = {
     "  AND steps.epoch=checkpoints.epoch AND steps.step=checkpoints.step AND steps.sequence=0),0);",
     /* 3 -> 4: the manifests of all parts of a checkpoint, 16 bytes each; none: not known. */
     "ALTER TABLE checkpoints ADD COLUMN parts BLOB NOT NULL DEFAULT x'';",
+    /*
+     * 4 -> 5: what workers have told of a step. A loss of NULL that somebody has told is NaN, which SQLite has no other
+     * word for; metrics are as sqlite_rows.h says.
+     */
+    "ALTER TABLE steps ADD COLUMN loss REAL;"
+    "ALTER TABLE steps ADD COLUMN loss_workers INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE steps ADD COLUMN metrics BLOB NOT NULL DEFAULT x'';",
 };
 
 #define MIGRATIONS_COUNT ((int)(sizeof migrations / sizeof *migrations))

@@ -15,8 +15,9 @@ enum store_statement {
     "kind,parent_epoch,parent_step,verdict,tries,contributors_hash,contributors,scale,scale_id,after_scale,"           \
     "after_scale_id,growth_tracker,hysteresis_left,consecutive_overflows,total_overflows,"                             \
     "steps_since_overflow,attempted,applied,skipped,coefficient,norm,clip,lr,version,overflow_params,"                 \
-    "inf_total,nan_total,rows_count,durable_step,cut,superseded,at_us,from_step,actor,words,request_id,clips"
-#define STORE_ROW_COLUMNS_COUNT 37
+    "inf_total,nan_total,rows_count,durable_step,cut,superseded,at_us,from_step,actor,words,request_id,clips,"         \
+    "loss,loss_workers,metrics"
+#define STORE_ROW_COLUMNS_COUNT 40
 
 /* The text of a statement. */
 const char *store_sql(enum store_statement statement);

@@ -337,6 +337,7 @@ static void add_row(struct text *text, const struct ampd_step_row *row)
         text_add(text, "%d %d ", (int)row->contributors[i].rank, (int)row->contributors[i].incarnation.counter);
     for (uint32_t i = 0; i < row->clips_count; i++)
         text_add(text, "%a ", (double)row->clips[i]);
+    text_bytes(text, &row->metrics, sizeof row->metrics); /* the pads are zero */
     text_add(text, "\n");
 }
 
@@ -422,6 +423,19 @@ static int page_overflows(struct amp_error *error)
     return ampd_store_page_overflows(store, "m", &filter, NULL, 100, NULL, error, on_overflow);
 }
 
+static int on_point(void *arg, const struct ampd_history_point *point)
+{
+    text_add(&seen, "%d.%d %g\n", (int)point->key.epoch, (int)point->key.step, point->norm);
+    return 0;
+}
+
+static int page_points(struct amp_error *error)
+{
+    const struct ampd_history_key first = {0};
+    text_clear(&seen);
+    return ampd_store_page_points(store, "m", &first, 0, UINT64_MAX, 100, NULL, error, on_point);
+}
+
 static int get_fence(struct amp_error *error)
 {
     struct ampd_fence fence;
@@ -475,8 +489,9 @@ static int read_all(struct amp_error *error)
         .grows_old = true                                                                                              \
     }
 
-static const struct scenario reads[] = {READS(load),      READS(page_history), READS(page_overflows),
-                                        READS(get_fence), READS(each_deleted), READS(read_all)};
+static const struct scenario reads[] = {READS(load),        READS(page_history), READS(page_overflows),
+                                        READS(page_points), READS(get_fence),    READS(each_deleted),
+                                        READS(read_all)};
 
 static void what_is_read_is_whole_or_an_error_when_memory_is_out(void **s)
 {

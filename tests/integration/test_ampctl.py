@@ -106,6 +106,10 @@ def history_has_a_row_for_each_step_in_either_direction(ampctl):
         halved = row["verdict"] == "skipped_overflow"
         assert row["scale"] == (row["old_scale"] / 2 if halved else row["old_scale"]) and row["contributors"] == 2
         assert (row["inf_count"] + row["nan_count"] > 0) == halved
+        assert row["loss_workers"] == 2 and row["metrics"] == {}
+    assert 2 < rows[0]["loss"] < 3 and rows[-1]["loss"] < rows[0]["loss"], rows  # about ln 10: it knows no digit yet
+    table = ampctl("history", "digits").splitlines()
+    assert "LOSS" in table[0] and "%.6g" % rows[0]["loss"] in "\n".join(table), table
     newest = [row for row in ampctl.json("history", "digits", "--newest-first")["rows"] if row["kind"] == "step"]
     assert newest == rows[::-1]
 
@@ -201,6 +205,7 @@ def csv_has_the_rows_of_json(ampctl):
     rows, wanted = list(csv.DictReader(io.StringIO(text))), ampctl.json("history", "digits")["rows"]
     assert [int(row["step"]) for row in rows] == [row["step"] for row in wanted]
     assert [float(row["scale"]) for row in rows] == [row["scale"] for row in wanted]
+    assert [float(row["loss"]) if row["loss"] else None for row in rows] == [row["loss"] for row in wanted]
     for arguments in (("overflows", "digits"), ("checkpoints", "digits"), ("models",), ("replay", "digits"), ("status",),
                       ("watch", "digits", "--from", "1")):
         assert len(list(csv.reader(io.StringIO(ampctl("-o", "csv", *arguments))))) > 1, arguments

@@ -137,7 +137,7 @@ def test_an_etcd_that_is_away_is_told(context):
     if shutil.which(ETCD) is None:
         print("SKIPPED: etcd: no etcd (package etcd-server)")
         return
-    cluster = EtcdCluster(context, 1)
+    cluster = EtcdCluster(context, 1, options=["--cluster-lease", "60s"])  # the server stays while it is asked
     endpoint = cluster.processes[0].address
     assert doctor(context, endpoint)["etcd"][0][0] == "ok"
     cluster.etcd.process.send_signal(signal.SIGSTOP)

@@ -18,7 +18,7 @@ import tempfile
 import threading
 
 import ampd_testing
-from ampd_testing import CALL_TIMEOUT_S, common, eventually, f32, run
+from ampd_testing import CALL_TIMEOUT_S, common, eventually, f32, params, run
 
 try:
     from crc32c import crc32c
@@ -127,12 +127,18 @@ def check(folder, test_model):
     for tag, value in (("ampd/norm", lambda row: row.norm), ("ampd/clip", lambda row: row.clip_coefficient),
                        ("ampd/learning_rate", lambda row: row.learning_rate)):
         assert tags.get(tag, {}) == expected(applied, value), (tag, tags.get(tag))
+    assert tags.get("ampd/loss", {}) == expected([row for row in rows if row.HasField("loss")], lambda row: row.loss)
+    metrics = {metric.name for row in rows for metric in row.metrics}
+    for name in metrics:
+        wanted = {row.step: metric.value for row in rows for metric in row.metrics if metric.name == name}
+        assert {step: value for step, (value, _) in tags[f"ampd/metrics/{name}"].items()} == wanted, (name, wanted)
     told = tags.get("ampd/explanation", {})
     assert sorted(told) == [row.step for row in skipped]
     for step, (text, _) in told.items():
         assert text == test_model.api.ExplainStep(model=test_model.name, step=step).explanation
     assert set(tags) <= {"ampd/model", "ampd/epoch", "ampd/scale", "ampd/skipped", "ampd/norm", "ampd/clip",
-                         "ampd/learning_rate", "ampd/explanation"}, sorted(tags)
+                         "ampd/learning_rate", "ampd/loss", "ampd/explanation",
+                         *(f"ampd/metrics/{name}" for name in metrics)}, sorted(tags)
     return rows
 
 
@@ -170,6 +176,24 @@ def test_every_scalar_is_that_of_the_history_and_a_skipped_step_is_explained(con
     assert "Inf" in shown(folder)["ampd/explanation"][2][0]
     text = shown(folder)["ampd/model"][0][0]
     assert re.fullmatch(re.escape(test_model.name) + r", created 20\d\d-\d\d-\d\dT[\d:.]+Z", text), text
+
+
+def test_what_workers_tell_of_a_step_is_drawn_where_they_told_it(context):
+    test_model = context.model()
+    worker = test_model.worker()
+    for value, loss, metrics in ((1.0, 2.5, {"acc": 0.25}), (INF, INF, {}), (0.5, None, {"acc": 0.5, "top 5": 0.75})):
+        worker.pull()
+        trailer = params.PushTrailer(metrics=[common.Metric(name=name, value=told) for name, told in metrics.items()])
+        if loss is not None:
+            trailer.loss = loss
+        messages = [worker.push_header(), *worker.blocks({"w": [value] * 4}), params.PushRequest(trailer=trailer)]
+        worker.step = worker.api.start("Push", messages).result().result.step + 1
+    folder = context.work / "told"
+    write(context, test_model, folder)
+    check(folder, test_model)
+    tags = shown(folder)
+    assert {step: value for step, (value, _) in tags["ampd/loss"].items()} == {1: 2.5, 2: INF}
+    assert {step: value for step, (value, _) in tags["ampd/metrics/top 5"].items()} == {3: 0.75}
 
 
 def test_a_second_run_goes_on_behind_the_first(context):

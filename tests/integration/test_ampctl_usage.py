@@ -171,7 +171,8 @@ def test_manual_pages_are_clean():
         print("SKIPPED: no mandoc (package mandoc)")
         return
     files = sorted((SHARE / "man").glob("man*/*"))
-    assert [file.name for file in files] == ["ampctl.1", "libampclient.3", "ampd.8"], files
+    assert [file.name for file in files] == ["ampctl.1", "libampclient.3", "ampd.conf.5",
+                                              "ampd.8"], files
     done = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", *files], stdout=subprocess.PIPE, encoding="utf-8",
                           timeout=60, check=False)
     bad = [line for line in done.stdout.splitlines() if "WARNING: skipping paragraph macro: PP" not in line]

@@ -5,6 +5,7 @@
 """
 import contextlib
 import http.client
+import json
 import re
 import shutil
 import socket
@@ -270,6 +271,29 @@ def test_prometheus_accepts_the_configuration_and_the_rules_ask_for_metrics_that
         return
     promtool("check", "config", "prometheus.yml")
     promtool("test", "rules", "rules_test.yml")
+
+
+def test_each_panel_of_the_dashboard_asks_for_metrics_that_there_are(context):
+    server = http_server(context)
+    made = set(re.findall(r"^# TYPE (\S+) ", get(server, "/metrics")[2], re.MULTILINE))
+    board = json.loads((ROOT / "deploy" / "grafana" / "ampd.json").read_text())
+    asked = [(panel["title"], target["expr"]) for panel in board["panels"] for target in panel["targets"]]
+    asked += [(variable["name"], variable["query"]["query"]) for variable in board["templating"]["list"]
+              if variable["type"] == "query"]
+    assert len(asked) > 25
+    for title, expression in asked:
+        names = set(re.findall(r"\b(?:ampd|grpc_server|process)_[a-z_]+", expression))
+        missing = {name for name in names if name not in made and name.removesuffix("_bucket") not in made}
+        assert names and not missing, (title, expression, missing)
+    if shutil.which("promtool") is None:
+        print("SKIPPED: test_server_http: no promtool (package prometheus) to read the expressions")
+        return
+    rules = {"groups": [{"name": "board", "rules": [
+        {"record": f"board:{at}", "expr": re.sub(r"\$__rate_interval|\$__interval", "1m", expression)}
+        for at, (_, expression) in enumerate(asked) if "label_values" not in expression]}]}
+    path = context.work / "board.yml"
+    path.write_text(json.dumps(rules))  # JSON is YAML, too
+    promtool("check", "rules", path)
 
 
 # ---- where it listens ----

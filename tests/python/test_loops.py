@@ -434,6 +434,32 @@ def test_the_loop_with_a_scaler_gives_the_values_of_steps():
             assert same(mine, its), cast  # the last step's too: no pull of one's own
 
 
+def test_the_loss_is_told_by_itself_as_the_sum_of_what_was_scaled():
+    with ampd.testing.server() as server:
+        net = new_net()
+        with joined(server, "steps", net, max_steps=2) as job:
+            losses = []
+            for step in job.steps():
+                loss = loss_of(net, step.number)
+                losses.append(loss.item())
+                step.backward(loss)
+            assert [row.loss for row in job.server.history("steps") if row.kind == "step"] == losses
+        net = new_net()
+        with joined(server, "scaler", net, max_steps=3) as job:
+            optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+            losses = []
+            for number in range(1, 4):
+                halves = [loss_of(net, number) / 2, loss_of(net, number + 7) / 2]
+                losses.append(torch.tensor(sum(one.item() for one in halves)).item())  # in float
+                for one in scaler.scale(halves):
+                    one.backward()
+                if number == 3:
+                    job.tell_loss(losses[-1] + 1)
+                scaler.step(optimizer)
+            rows = [row for row in job.server.history("scaler") if row.kind == "step"]
+            assert [row.loss for row in rows[:2]] == losses[:2] and abs(rows[2].loss - losses[2] - 1) < 1e-6, rows
+
+
 def test_unscaled_gradients_can_be_clipped_as_with_torch():
     mine, its = new_net(), new_net()
     norms = []

@@ -163,6 +163,7 @@ def test_history_comes_in_pages_and_has_every_step_once():
         assert last.time.tzinfo is datetime.timezone.utc and rows[0].time <= last.time
         assert abs(last.norm - GRADIENT * 11 ** 0.5) < 1e-9, last.norm
         flat = dataclasses.asdict(last)  # as pandas.DataFrame(list of rows) takes them
+        assert flat.pop("metrics") == {} and last.loss is None and last.loss_workers == 0
         assert all(isinstance(value, (int, float, str, datetime.datetime, type(None))) for value in flat.values())
 
 
@@ -507,6 +508,36 @@ def test_a_server_drains():
             operator.drain(grace=0.1)
         server.process.wait(60 * PATIENCE)
         assert server.process.returncode == 0
+
+
+def test_the_history_has_the_losses_that_were_told():
+    with ampd.testing.server() as server, join(server, max_steps=6) as job:
+        raises(ampd.WrongState, lambda: job.tell_loss(1), "no step is begun")
+        for step in job.steps():
+            for name, array in job.parameters.items():
+                step.push(name, numpy.zeros(array.shape, array.dtype))
+            if step.number == 1:
+                step.loss = numpy.float32(0.5)  # as for a line of progress
+            elif step.number == 2:
+                step.loss = 0.5
+                step.tell_loss(numpy.array([0.25]))  # which goes before
+                step.tell_metric("accuracy", 0.75)
+                step.tell_metric("größe", numpy.inf)
+            elif step.number == 3:
+                job.tell_loss(math.nan)
+            elif step.number == 4:
+                job.tell_loss(1e300)  # beyond float
+            elif step.number == 5:
+                step.loss = numpy.zeros(3)  # which is told once to be none, and costs no step
+        rows = [row for row in job.server.history(job.name) if row.kind == "step"]
+        raises(ampd.WrongState, lambda: job.tell_metric("accuracy", 1), "no step is begun")
+        raises(ampd.InvalidArgument, lambda: job.tell_loss("much"), "one number")
+        raises(ampd.InvalidArgument, lambda: job.tell_metric("a=b", 1), "1 to 32 bytes")
+    assert [row.loss for row in rows[:2]] == [0.5, 0.25] and math.isnan(rows[2].loss), rows
+    assert [row.loss for row in rows[3:]] == [math.inf, None, None] and rows[4].metrics == {}
+    assert [row.loss_workers for row in rows] == [1, 1, 1, 1, 0, 0]
+    assert rows[1].metrics == {"accuracy": 0.75, "größe": math.inf}
+    assert len({row for row in rows}) == 6  # they can be kept in a set
 
 
 def test_without_protobuf_a_sentence_names_the_package():

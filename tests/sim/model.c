@@ -182,6 +182,11 @@ double sim_model_rate(const struct sim_model *model, uint64_t step)
     return model->rates ? rates[mix(model->seed, 7, step, 0, 0) % 8] : 0;
 }
 
+uint64_t sim_model_bits(const struct sim_model *model, uint64_t kind, const struct sim_key *key, uint64_t place)
+{
+    return mix(model->seed, kind + ((uint64_t)key->actor << 8), key->step, key->rank, place);
+}
+
 bool sim_model_absent(const struct sim_model *model, const struct sim_key *key, uint32_t parameter)
 {
     return mix(model->seed, 2 + ((uint64_t)key->actor << 8), key->step, key->rank, parameter) % 8 == 0;
@@ -423,7 +428,10 @@ static const char *compare(const struct ref *ref, const struct sim_state *to, do
         return "learning rate";
     if (row->version != to->version)
         return "version";
-    return NULL;
+    struct sim_key keys[AMPD_WORLD_MAX];
+    for (uint32_t c = 0; c < row->contributors_count; c++)
+        keys[c] = key_of(ref, c);
+    return sim_told_differs(ref->model, row, keys);
 }
 
 static void copy_state(const struct sim_model *model, const struct sim_state *from, struct sim_state *to)

@@ -404,6 +404,7 @@ void sim_call_go_up(struct sim *sim, struct sim_call *call)
                                    .call = call->id};
         event.u.push_end.absent = message->absent;
         event.u.push_end.absent_count = message->absent_count;
+        event.u.push_end.metrics = &message->metrics;
         call_event(sim, call, &event);
     }
     sim_message_free(message);

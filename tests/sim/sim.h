@@ -124,6 +124,8 @@ void sim_model_first(const struct sim_model *model, uint64_t loader, float *mast
 /* Whether a load is a full one, by the number of its loader; and its moments, beside these values. */
 bool sim_model_is_full(const struct sim_model *model, uint64_t loader);
 float sim_model_moment(uint32_t plane, float value);
+/* Bits that the model draws for a key: of this kind, and at this place of it. */
+uint64_t sim_model_bits(const struct sim_model *model, uint64_t kind, const struct sim_key *key, uint64_t place);
 bool sim_model_absent(const struct sim_model *model, const struct sim_key *key, uint32_t parameter);
 enum amp_dtype sim_model_dtype(const struct sim_model *model, const struct sim_key *key);
 /* Writes the scaled gradient of one parameter in the key's dtype. */
@@ -149,6 +151,7 @@ struct sim_message {
     char text[2][AMPD_NAME_MAX]; /* its strings */
     uint32_t *absent;            /* END */
     uint32_t absent_count;
+    struct ampd_metrics metrics;   /* END */
     struct ampclient_event answer; /* HEADER, STATE, ENDED */
     struct amp_error error;
     struct ampclient_range *ranges;
@@ -531,6 +534,13 @@ void sim_call_close(struct sim *sim, struct sim_call *call); /* the server sees 
 void sim_call_lose(struct sim *sim, struct sim_call *call);  /* the client does; what it has sent may still arrive */
 void sim_call_free(struct sim_call *call);
 void sim_server_close(struct sim *sim);
+
+/* ---- told.c ---- */
+/* What a worker tells of its step: loss and metrics. */
+struct ampd_metrics sim_told(const struct sim_model *model, const struct sim_key *key);
+/* NULL, or what of a row is not the mean of that; a key for each contributor. */
+const char *sim_told_differs(const struct sim_model *model, const struct ampd_step_row *row,
+                             const struct sim_key *keys);
 
 /* ---- worker.c ---- */
 void sim_worker_start(struct sim *sim, uint32_t w);

@@ -194,6 +194,14 @@ static void send_end(struct sim *sim, uint32_t w, const struct ampclient_output 
     message->absent = calloc(message->absent_count + (size_t)1, sizeof(*message->absent));
     if (message->absent_count > 0)
         memcpy(message->absent, output->u.end.absent, message->absent_count * sizeof(*message->absent));
+    const struct ampclient_core_metrics *told = output->u.end.metrics;
+    message->metrics = (struct ampd_metrics){
+        .loss = told->loss, .loss_workers = told->has_loss ? 1 : 0, .count = told->count};
+    for (uint32_t i = 0; i < told->count; i++) {
+        memcpy(message->metrics.items[i].name, told->items[i].name, AMPD_METRIC_NAME_MAX);
+        message->metrics.items[i].value = told->items[i].value;
+        message->metrics.items[i].workers = 1;
+    }
     amp_list_push(&call->up, &message->node);
 }
 
@@ -235,6 +243,17 @@ static void stay_silent(struct sim *sim, struct sim_worker *worker)
         (void)fprintf(stderr, "%8llu worker %u is silent\n", (unsigned long long)sim->now_ms, worker->rank);
 }
 
+static void tell(struct sim *sim, struct sim_worker *worker)
+{
+    struct ampd_metrics told = sim_told(&sim->model, &worker->key);
+    struct amp_error error = {0};
+    int rc = told.loss_workers > 0 ? ampclient_core_loss(worker->core, told.loss, &error) : 0;
+    for (uint32_t i = 0; rc == 0 && i < told.count; i++)
+        rc = ampclient_core_metric(worker->core, told.items[i].name, told.items[i].value, &error);
+    if (rc != 0)
+        sim_fail(sim, SIM_ITSELF, "worker %u: %s", worker->rank, error.text);
+}
+
 /* A step is in hand: its gradients, and the order in which they get ready. */
 static void take_step(struct sim *sim, struct sim_worker *worker, const struct ampclient_user_done *done)
 {
@@ -264,6 +283,7 @@ static void take_step(struct sim *sim, struct sim_worker *worker, const struct a
     double lr = sim_model_rate(model, worker->step) + (worker->wrong ? 5 : 0);
     if (model->rates && ampclient_core_learning_rate(worker->core, lr, &error) != 0)
         sim_fail(sim, SIM_ITSELF, "worker %u: %s", worker->rank, error.text);
+    tell(sim, worker);
     stay_silent(sim, worker);
     worker->state_given = sim_below(sim, 2) == 0;
     if (worker->state_given)

@@ -458,7 +458,8 @@ void core_push_block(struct core_host *host, uint64_t id, uint64_t block, float 
 
 void core_push_end(struct core_host *host, uint64_t id, const uint32_t *absent, uint32_t absent_count)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_PUSH_END, .call = id, .u.push_end = {absent_count, absent}};
+    struct ampd_event event = {
+        .type = AMPD_EVENT_PUSH_END, .call = id, .u.push_end = {absent_count, absent, host->metrics}};
     core_event(host, &event);
 }
 

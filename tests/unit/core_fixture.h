@@ -67,6 +67,7 @@ struct core_host {
     unsigned logged_count;                             /* lines */
     uint64_t instance;                                 /* of the process that joins; 1 */
     double lr;                                         /* of pushes, with schedule WORKER */
+    const struct ampd_metrics *metrics;                /* that pushes tell; NULL: none */
     struct ampd_checkpoint_state restore_state;        /* what a restore finds; step 0: the scaler's first state */
     float file[CORE_BLOCKS_MAX * AMPD_ALIGN_ELEMENTS]; /* masters of the last part */
     struct ampd_checkpoint_state file_state;

@@ -62,6 +62,12 @@ static bool fill_flag(struct amp_random *random, enum fill how)
     for (size_t i = 0; i < m->f##_count; i++) {                                                                        \
         FILL_VALUE_##lt(m->f[i])                                                                                       \
     }
+#define FILL_ITEMS(T, f, lt)                                                                                           \
+    m->f##_count = (uint32_t)(sizeof m->f / sizeof m->f[0]);                                                           \
+    if (how == FILL_RANDOM)                                                                                            \
+        m->f##_count = (uint32_t)amp_random_below(random, m->f##_count + 1u);                                          \
+    for (size_t i = 0; i < m->f##_count; i++)                                                                          \
+        AMPD_CAT(fill_, AMPD_SUBTYPE(T, f))(&m->f[i], random, how);
 #define FILL_MESSAGE(T, f, lt)                                                                                         \
     m->has_##f = fill_flag(random, how);                                                                               \
     if (m->has_##f)                                                                                                    \
@@ -86,6 +92,8 @@ static bool same_bits(const void *a, const void *b, size_t size)
 #define SAME_OPTIONAL(T, f)         &&a->has_##f == b->has_##f SAME_SCALAR(T, f)
 #define SAME_STRING(T, f)           &&strcmp(a->f, b->f) == 0
 #define SAME_ARRAY(T, f)            &&a->f##_count == b->f##_count SAME_SCALAR(T, f)
+#define SAME_ITEMS(T, f)                                                                                               \
+    &&a->f##_count == b->f##_count &&AMPD_CAT(same_items_, AMPD_SUBTYPE(T, f))(a->f, b->f, a->f##_count)
 #define SAME_MESSAGE(T, f)                                                                                             \
     &&a->has_##f == b->has_##f && (!a->has_##f || AMPD_CAT(same_, AMPD_SUBTYPE(T, f))(&a->f, &b->f))
 #define SAME_LIST(T, f)  &&AMPD_CAT(same_list_, AMPD_SUBTYPE(T, f))(&a->f, &b->f)
@@ -113,6 +121,13 @@ static bool same_google_protobuf_Timestamp(const struct ampd_msg_time *a, const 
     static bool same_##T(const struct S *a, const struct S *b)                                                         \
     {                                                                                                                  \
         return true T##_FIELDLIST(SAME, T);                                                                            \
+    }                                                                                                                  \
+    __attribute__((unused)) static bool same_items_##T(const struct S *a, const struct S *b, size_t count)             \
+    {                                                                                                                  \
+        bool same = true;                                                                                              \
+        for (size_t i = 0; same && i < count; i++)                                                                     \
+            same = same_##T(&a[i], &b[i]);                                                                             \
+        return same;                                                                                                   \
     }
 
 #define LIST_FUNCTIONS(T, S)                                                                                           \

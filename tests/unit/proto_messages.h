@@ -22,6 +22,7 @@
     L(ampd_v1_ClusterShard, ampd_msg_cluster_shard)                                                                    \
     L(ampd_v1_ClusterStandby, ampd_msg_cluster_standby)                                                                \
     X(ampd_v1_ScaleRecord, ampd_msg_scale_record)                                                                      \
+    X(ampd_v1_Metric, ampd_msg_metric)                                                                                 \
     X(ampd_v1_OverflowTotals, ampd_msg_overflow_totals)                                                                \
     L(ampd_v1_OverflowRow, ampd_msg_overflow_row)                                                                      \
     L(ampd_v1_RangeWarning, ampd_msg_range_warning)                                                                    \

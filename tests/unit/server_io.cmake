@@ -5,6 +5,7 @@ ampd_test(test_server_open_files SUITE unit SOURCES test_server_open_files.c LIN
 ampd_test(test_server_auth_rules SUITE unit SOURCES test_server_auth_rules.c LINK ampd_server)
 ampd_test(test_server_roles SUITE unit SOURCES test_server_roles.c LINK ampd_server)
 target_link_options(test_server_roles PRIVATE -Wl,--wrap=arpc_token_hash_equal)
+ampd_test(test_server_page SUITE unit SOURCES test_server_page.c LINK ampd_server)
 ampd_test(test_server_explain SUITE unit SOURCES test_server_explain.c LINK ampd_server)
 ampd_test(test_spec_formats SUITE unit SOURCES test_spec_formats.c LINK ampd_server)
 ampd_test(test_server_peer_bytes SUITE unit SOURCES test_server_peer_bytes.c LINK ampd_server)

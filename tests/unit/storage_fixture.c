@@ -5,6 +5,7 @@
 #include "tests/temp_folder.h"
 
 #include <ftw.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +147,9 @@ struct ampd_step_row storage_fixture_step(uint64_t epoch, uint64_t step, bool ov
     row.lr = 1e-7;
     row.version = step - 1;
     row.durable_step = step / 2;
+    row.metrics = (struct ampd_metrics){.loss = 0.1f, .loss_workers = 2, .count = 2};
+    row.metrics.items[0] = (struct ampd_metric){"accuracy", -INFINITY, 1};
+    row.metrics.items[1] = (struct ampd_metric){"größe, exactly 32 bytes \"x' en", 0x1.fffffep127f, 2};
     row.cut = step % 2 == 0;
     row.at_us = INT64_C(1790000000123456);
     if (overflow)

@@ -1,4 +1,6 @@
 /* The worker's machine: what goes out when, what is tried again, and what the user is told. */
+#include "client/core/client_requests.h"
+#include "client/core/machine.h"
 #include "tests/unit/client_core_fixture.h"
 
 #include <math.h>
@@ -391,6 +393,91 @@ static void user_state_given_after_the_header_begins_the_stream_anew(void **stat
     assert_memory_equal("here", header.u.push.user_state, 4);
 }
 
+static void tell(float loss, const char *name, float value, int code)
+{
+    struct amp_error error = {0};
+    assert_int_equal(code, ampclient_core_loss(core, loss, &error));
+    assert_int_equal(code, ampclient_core_metric(core, name, value, &error));
+    assert_true(code == 0 || strlen(error.text) > 20);
+}
+
+static void loss_and_metrics_go_with_the_trailer_and_are_forgotten_with_the_step(void **state)
+{
+    (void)state;
+    tell(1, "accuracy", 1, AMP_ESTATE); /* no step is begun */
+    begin(1, 1);
+    tell(1, "accuracy", 0.5f, 0);
+    push(0, first);
+    tell(NAN, "accuracy", 0.75f, 0); /* the newer ones count */
+    push(1, second);
+    tell(INFINITY, "größe", 0.25f, 0);
+    request(AMPCLIENT_EVENT_STEP_END);
+    struct ampclient_output end = take(AMPCLIENT_OUT_PUSH_END);
+    assert_true(end.u.end.metrics->has_loss && end.u.end.metrics->loss == INFINITY);
+    assert_int_equal(2, end.u.end.metrics->count);
+    assert_string_equal("accuracy", end.u.end.metrics->items[0].name);
+    assert_true(end.u.end.metrics->items[0].value == 0.75f);
+    assert_string_equal("größe", end.u.end.metrics->items[1].name);
+    tell(2, "accuracy", 1, AMP_ESTATE); /* the step is being ended */
+    answer_push(end.call, 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+    tell(2, "accuracy", 1, AMP_ESTATE);
+    begin(1, 2);
+    request(AMPCLIENT_EVENT_STEP_END);
+    end = take(AMPCLIENT_OUT_PUSH_END);
+    assert_true(!end.u.end.metrics->has_loss && end.u.end.metrics->count == 0);
+}
+
+static void a_push_that_begins_again_tells_the_same_loss(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    tell(3, "accuracy", 1, 0);
+    push(0, first);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    uint64_t old = take(AMPCLIENT_OUT_PUSH_END).call;
+    count = 0;
+    fail_call(old, AMP_EUNAVAILABLE, "", 0, 0);
+    tick(AMPCLIENT_BACKOFF_MS);
+    end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
+    struct ampclient_output end = take(AMPCLIENT_OUT_PUSH_END);
+    assert_true(end.u.end.metrics->loss == 3 && end.u.end.metrics->count == 1);
+    struct amp_error error;
+    request(AMPCLIENT_EVENT_INTERRUPT); /* the user waits no longer, and will end it again */
+    fail_call(end.call, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_END, AMP_ECANCELLED);
+    assert_int_equal(AMP_ESTATE, ampclient_core_loss(core, 4, &error));
+    assert_non_null(strstr(error.text, "step 1 has been ended"));
+}
+
+static void nothing_is_told_of_a_step_that_a_rollback_has_voided(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    ampclient_core_void_step(core);
+    tell(3, "accuracy", 1, 0);
+    assert_false(core->push.metrics.has_loss);
+}
+
+static void metrics_that_the_server_would_refuse_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"", "a=b", "a;b", "a\nb", "\xff", "123456789012345678901234567890123"};
+    struct amp_error error;
+    begin(1, 1);
+    assert_int_equal(AMP_EINVAL, ampclient_core_metric(core, NULL, 1, &error));
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(AMP_EINVAL, ampclient_core_metric(core, bad[i], 1, &error));
+    for (char name[] = "0"; name[0] < '0' + AMPCLIENT_METRICS_MAX; name[0]++)
+        assert_int_equal(0, ampclient_core_metric(core, name, 1, &error));
+    assert_int_equal(AMP_EINVAL, ampclient_core_metric(core, "one more", 1, &error));
+    assert_non_null(strstr(error.text, "one more"));
+    assert_int_equal(0, ampclient_core_metric(core, "3", 2, &error));
+    assert_int_equal(AMPCLIENT_METRICS_MAX, core->push.metrics.count);
+    assert_true(core->push.metrics.items[3].value == 2);
+}
+
 static void set_weight(float weight, int code)
 {
     struct amp_error error = {0};
@@ -575,6 +662,10 @@ int main(void)
         TEST(the_request_is_answered_only_when_no_stream_reads_gradients),
         TEST(an_interrupted_request_leaves_all_as_its_deadline_does),
         TEST(user_state_given_after_the_header_begins_the_stream_anew),
+        TEST(loss_and_metrics_go_with_the_trailer_and_are_forgotten_with_the_step),
+        TEST(a_push_that_begins_again_tells_the_same_loss),
+        TEST(nothing_is_told_of_a_step_that_a_rollback_has_voided),
+        TEST(metrics_that_the_server_would_refuse_are_refused),
         TEST(a_weight_counts_from_the_step_whose_first_push_was_not_made),
         TEST(a_learning_rate_counts_from_the_step_whose_first_push_was_not_made),
         TEST(no_learning_rate_is_named_before_one_is_given_and_none_out_of_range),

@@ -50,6 +50,32 @@ static void a_step_row_has_the_names_and_numbers_of_the_step(void **state)
     json_decref(object);
 }
 
+static void what_workers_told_is_there_also_where_json_has_no_number_for_it(void **state)
+{
+    (void)state;
+    struct ampd_msg_scale_history_row row = step_row(1);
+    json_t *object = ampctl_history_row(&row);
+    assert_json(json_object_get(object, "loss"), "null");
+    assert_json(json_object_get(object, "loss_workers"), "0");
+    assert_json(json_object_get(object, "metrics"), "{}");
+    json_decref(object);
+    row.has_loss = true;
+    row.loss = INFINITY;
+    row.loss_workers = 3;
+    row.metrics_count = 3;
+    row.metrics[0] = (struct ampd_msg_metric){"b", 0.5f, 1};
+    row.metrics[1] = (struct ampd_msg_metric){"a, \"x\"", NAN, 1};
+    row.metrics[2] = (struct ampd_msg_metric){"c", -INFINITY, 1};
+    object = ampctl_history_row(&row);
+    assert_json(json_object_get(object, "loss"), "\"Infinity\"");
+    assert_json(json_object_get(object, "loss_workers"), "3");
+    assert_json(json_object_get(object, "metrics"), "{\"a, \\\"x\\\"\":\"NaN\",\"b\":0.5,\"c\":\"-Infinity\"}");
+    char *text = ampctl_pairs(json_object_get(object, "metrics"), false);
+    assert_string_equal(text, "b=0.5;a, \"x\"=NaN;c=-Infinity"); /* as the workers told them */
+    free(text);
+    json_decref(object);
+}
+
 static void an_epoch_row_names_its_parent_and_has_no_verdict(void **state)
 {
     (void)state;
@@ -191,6 +217,9 @@ static void csv_fields_are_quoted_where_rfc_4180_wants_it(void **state)
                 {"null", ""},
                 {"true", "true"},
                 {"12", "12"},
+                {"{}", ""},
+                {"{\"a\":0.1,\"b c\":\"NaN\"}", "a=0.10000000000000001;b c=NaN"},
+                {"{\"a,b\":2}", "\"a,b=2\""},
                 {"0.5", "0.5"}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -212,6 +241,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(csv_fields_are_quoted_where_rfc_4180_wants_it),
         cmocka_unit_test(a_step_row_has_the_names_and_numbers_of_the_step),
+        cmocka_unit_test(what_workers_told_is_there_also_where_json_has_no_number_for_it),
         cmocka_unit_test(an_epoch_row_names_its_parent_and_has_no_verdict),
         cmocka_unit_test(numbers_that_json_cannot_hold_are_null),
         cmocka_unit_test(an_overflow_of_the_sum_has_no_worker),

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,6 +207,68 @@ static void a_line_that_is_too_long_is_cut_inside_a_value_and_still_read(void **
     }
 }
 
+/* ---- JSON ---- */
+
+static json_t *object;
+
+/* The parser refuses a name that is there twice. */
+static void keep_json(void *arg, enum amp_log_level level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    assert_true(strlen(line) < AMP_LOG_LINE_MAX);
+    assert_null(strchr(line, '\n'));
+    json_decref(object);
+    object = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(object);
+}
+
+static const char *text_of(const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    assert_non_null(text);
+    return text;
+}
+
+static const struct amp_log json_log = {.json = true, .write_cb = keep_json, .now_us_cb = at_some_time};
+
+static void a_line_of_json_has_texts_and_numbers(void **state)
+{
+    (void)state;
+    amp_log(&json_log, AMP_LOG_WARN, "core", "msg=\"all is %s\" model=%s steps=%u left=%ld at=%u:%u", "well", "7", 7u,
+            -1L, 1u, 2u);
+    assert_string_equal(text_of("ts"), "2026-01-02T03:04:05.678901Z");
+    assert_string_equal(text_of("level"), "warn");
+    assert_string_equal(text_of("component"), "core");
+    assert_string_equal(text_of("msg"), "all is well");
+    assert_string_equal(text_of("model"), "7");
+    assert_int_equal(json_integer_value(json_object_get(object, "steps")), 7);
+    assert_int_equal(json_integer_value(json_object_get(object, "left")), -1);
+    assert_string_equal(text_of("at"), "1:2");
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        amp_log(&json_log, AMP_LOG_INFO, "test", "msg=\"%s\" name=%s", hostile[i].given, hostile[i].given);
+        assert_string_equal(text_of("msg"), hostile[i].read);
+        assert_string_equal(text_of("name"), hostile[i].read);
+    }
+    json_decref(object);
+    object = NULL;
+}
+
+static void a_line_of_json_that_is_too_long_is_cut_and_still_an_object(void **state)
+{
+    (void)state;
+    static char text[2 * AMP_LOG_LINE_MAX];
+    for (size_t size = 0; size + 1 < sizeof text; size++) {
+        memset(text, 0, sizeof text);
+        for (size_t i = 0; i < size; i++)
+            text[i] = "a\"\\\x1b"[i % 4];
+        amp_log(&json_log, AMP_LOG_INFO, "test", "msg=\"%s\" err=\"%s\" n=%u", text, "why", 1u);
+        assert_memory_equal(text_of("msg"), text, size < 200 ? size : 200);
+    }
+    json_decref(object);
+    object = NULL;
+}
+
 static int make(void **state)
 {
     (void)state;
@@ -228,6 +291,8 @@ int main(void)
         cmocka_unit_test(any_value_is_read_back_with_and_without_quotes_in_the_format),
         cmocka_unit_test(a_line_holds_no_control_character),
         cmocka_unit_test(a_value_of_several_parts_is_one_value),
+        cmocka_unit_test(a_line_of_json_has_texts_and_numbers),
+        cmocka_unit_test(a_line_of_json_that_is_too_long_is_cut_and_still_an_object),
         cmocka_unit_test(a_line_that_is_too_long_is_cut_inside_a_value_and_still_read),
     };
     return cmocka_run_group_tests(tests, make, drop);

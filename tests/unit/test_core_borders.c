@@ -215,7 +215,8 @@ static void push(struct world *world, uint32_t shard, uint64_t of_step, uint32_t
         block.u.block.counts_count = fill(grant.layout, b, of_step, rank, to, counts);
         send(world, shard, block);
     }
-    send(world, shard, (struct ampd_event){.type = AMPD_EVENT_PUSH_END, .call = id});
+    struct ampd_metrics told = {.loss = (float)rank - 0.1f * (float)of_step, .loss_workers = 1};
+    send(world, shard, (struct ampd_event){.type = AMPD_EVENT_PUSH_END, .call = id, .u.push_end.metrics = &told});
 }
 
 /* ---- a model on so many shards, and its steps ---- */
@@ -282,6 +283,8 @@ static void assert_same(const struct ampd_step_row *one, const struct ampd_step_
     assert_int_equal(one->inf_total, row->inf_total);
     assert_int_equal(one->nan_total, row->nan_total);
     assert_memory_equal(&one->norm, &row->norm, sizeof(one->norm));
+    assert_memory_equal(&one->metrics, &row->metrics, sizeof(one->metrics));
+    assert_int_equal(WORLD, row->metrics.loss_workers);
     assert_int_equal(one->rows_count, row->rows_count);
     for (uint32_t i = 0; i < one->rows_count; i++) {
         const struct ampd_overflow_row *a = &one->rows[i], *b = &row->rows[i];

@@ -7,6 +7,7 @@
 #include "server/core/shard/shard.h"
 #include "tests/unit/core_fixture.h"
 
+#include <math.h>
 #include <string.h>
 
 static struct core_host host, back; /* before and after the restart */
@@ -274,6 +275,29 @@ static void a_step_has_the_rate_of_its_pushes_after_a_restart_too(void **state)
     assert_same_values();
 }
 
+static void a_step_has_the_loss_of_its_pushes_after_a_restart_too(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    struct ampd_metrics told = {.loss = NAN, .loss_workers = 1, .count = 1, .items = {{"accuracy", 0.1f, 1}}};
+    begin(incarnations);
+    host.hold_persists = true; /* the verdict of the step is not stored, its vote is in the journal */
+    host.metrics = &told;
+    (void)core_push_all(&host, 1, 0, incarnations[0], 5);
+    host.metrics = NULL;
+    (void)core_push_all(&host, 1, 1, incarnations[1], 5);
+    restart(incarnations, 0);
+    core_do_all(&host); /* what it would have become */
+    assert_int_equal(1, core_info(&back).decided_step);
+    assert_memory_equal(&host.row.metrics, &back.row.metrics, sizeof host.row.metrics);
+    assert_int_equal(1, back.row.metrics.loss_workers);
+    assert_true(isnan(back.row.metrics.loss));
+    assert_true(back.row.metrics.items[0].value == 0.1f && back.row.metrics.items[0].workers == 1);
+    back.metrics = &told; /* the next step's */
+    push_both(&back, 2, incarnations, 5);
+    assert_int_equal(2, back.row.metrics.loss_workers);
+}
+
 static void a_worker_that_joins_anew_takes_the_vote_back(void **state)
 {
     (void)state;
@@ -390,6 +414,26 @@ static void notes_without_a_rate_are_none_of_a_model_whose_workers_name_it(void 
     push_both(&host, 1, incarnations, 1);
     restart_with_note(incarnations, 0, 1);              /* the version of notes without one */
     restart_with_note(incarnations, 88 + 4, 0x7ff00000); /* the rate is Inf */
+    restart(incarnations, 1);
+    assert_int_equal(1, core_info(&back).epoch);
+    assert_same_values();
+}
+
+static void notes_whose_metrics_are_none_are_no_record(void **state)
+{
+    (void)state;
+    enum { LOSS_WORKERS = 88 + 4, COUNT = 88 + 8, NAME = 88 + 12, WORKERS = 88 + 12 + 40 };
+    struct ampd_incarnation incarnations[2];
+    struct ampd_metrics told = {.loss = 1, .loss_workers = 1, .count = 1, .items = {{"accuracy", 0.1f, 1}}};
+    begin(incarnations);
+    host.metrics = &told;
+    push_both(&host, 1, incarnations, 1);
+    restart_with_note(incarnations, 0, 1);            /* the version of notes without any */
+    restart_with_note(incarnations, LOSS_WORKERS, 3); /* more than contributors */
+    restart_with_note(incarnations, COUNT, 2);        /* one without a name */
+    restart_with_note(incarnations, COUNT, AMPD_METRICS_MAX + 1);
+    restart_with_note(incarnations, NAME, 0x3d3d3d3d); /* "====" */
+    restart_with_note(incarnations, WORKERS, 0);
     restart(incarnations, 1);
     assert_int_equal(1, core_info(&back).epoch);
     assert_same_values();
@@ -533,6 +577,7 @@ int main(void)
         TEST(a_push_of_the_last_step_gets_its_result_after_a_restart),
         TEST(a_vote_without_a_verdict_is_decided_after_a_restart),
         TEST(a_step_has_the_rate_of_its_pushes_after_a_restart_too),
+        TEST(a_step_has_the_loss_of_its_pushes_after_a_restart_too),
         TEST(a_worker_that_joins_anew_takes_the_vote_back),
         TEST(blocks_told_before_a_restart_are_asked_for_again),
         TEST(a_missing_record_takes_the_model_back_to_its_checkpoint),
@@ -540,6 +585,7 @@ int main(void)
         TEST(notes_that_are_cut_off_are_no_record),
         TEST(notes_of_another_model_or_a_newer_program_are_no_record),
         TEST(notes_without_a_rate_are_none_of_a_model_whose_workers_name_it),
+        TEST(notes_whose_metrics_are_none_are_no_record),
         TEST(a_checkpoint_prunes_the_journal),
         TEST(a_rollback_to_a_damaged_checkpoint_costs_no_step),
         TEST(a_rollback_that_comes_to_nothing_opens_the_first_step_of_an_epoch_in_a_new_try),

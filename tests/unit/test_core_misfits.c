@@ -113,6 +113,26 @@ static void orders_for_ranks_that_there_are_not_are_refused(void **state)
     assert_int_equal(1, pair_model(1)->shard->decided.step);
 }
 
+static void rows_with_metrics_that_no_worker_can_have_told_are_refused(void **state)
+{
+    (void)state;
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
+    message->u.verdict.row.step = 2;
+    message->u.verdict.row.metrics.loss_workers = 1; /* of no contributors */
+    misfit(message);
+    message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
+    message->u.verdict.row.step = 2;
+    message->u.verdict.row.contributors_count = 1;
+    message->u.verdict.row.metrics.count = 1;
+    message->u.verdict.row.metrics.items[0] = (struct ampd_metric){"", 1, 1}; /* without a name */
+    misfit(message);
+    message = vote_of_1();
+    message->u.vote.metrics.count = 1;
+    message->u.vote.metrics.items[0] = (struct ampd_metric){"accuracy", 1, 0}; /* which nobody told */
+    misfit(message);
+    assert_int_equal(1, pair_model(1)->shard->decided.step);
+}
+
 static void a_verdict_on_what_the_shard_has_not_voted_on_is_refused_and_not_stored(void **state)
 {
     (void)state;
@@ -392,6 +412,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PAIR_TEST(votes_of_other_parameters_blocks_or_orders_count_nowhere),
         PAIR_TEST(orders_for_ranks_that_there_are_not_are_refused),
+        PAIR_TEST(rows_with_metrics_that_no_worker_can_have_told_are_refused),
         PAIR_TEST(a_verdict_on_what_the_shard_has_not_voted_on_is_refused_and_not_stored),
         PAIR_TEST(a_list_unlike_that_of_a_vote_kept_over_a_restart_is_refused),
         PAIR_TEST(range_warnings_of_no_parameter_are_refused),

@@ -162,7 +162,7 @@ static void a_flag_goes_before_the_environment_that_before_the_file_and_that_bef
 static void every_option_can_be_given_in_every_place(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"true", "on", "10s", "4M", "3", "debug", "read"};
+    static const char *const texts[] = {"true", "on", "10s", "4M", "3", "debug", "json", "read"};
     for (const struct argp_option *option = ampd_options; option->name != NULL; option++) {
         char name[AMPD_CONFIG_ENV_MAX], line[128];
         struct ampd_arguments trial;

@@ -93,6 +93,18 @@ static void nan_without_inf_points_to_the_data(void **state)
     SAYS(&spec, &row, &found, 1, "look at the data");
 }
 
+static void a_loss_that_is_not_finite_points_to_the_data(void **state)
+{
+    struct ampd_step_row row = overflow_row(65536, 32768);
+    const struct ampd_msg_overflow_row found = found_row();
+    row.metrics = (struct ampd_metrics){.loss = INFINITY, .loss_workers = 1};
+    SAYS(&spec, &row, &found, 1, "The loss itself that a worker told is infinite", "look at its data");
+    row.metrics.loss = NAN;
+    SAYS(&spec, &row, &found, 1, "is NaN, which no loss scale cures");
+    row.metrics.loss = 1;
+    SAYS(&spec, &row, &found, 1, "Nothing is to be done");
+}
+
 static void a_scale_that_stays_has_its_reason(void **state)
 {
     struct ampd_model_spec model = spec;
@@ -314,6 +326,7 @@ int main(void)
         cmocka_unit_test(an_overflow_names_worker_parameter_kind_place_and_why_the_scale_shrank),
         cmocka_unit_test(sums_and_ranges_are_told_from_workers),
         cmocka_unit_test(nan_without_inf_points_to_the_data),
+        cmocka_unit_test(a_loss_that_is_not_finite_points_to_the_data),
         cmocka_unit_test(a_scale_that_stays_has_its_reason),
         cmocka_unit_test(clean_steps_count_grow_and_reach_the_cap),
         cmocka_unit_test(many_rows_of_long_names_are_cut_within_the_field),

@@ -39,7 +39,7 @@ static const struct kind kinds[] = {
     {AMPD_MESSAGE_CREATE, MEMBER(spec), 184},
     {AMPD_MESSAGE_LOADED, MEMBER(applied), 260},
     {AMPD_MESSAGE_SYNC, 0, 0},
-    {AMPD_MESSAGE_SYNCED, MEMBER(sync), 2552},
+    {AMPD_MESSAGE_SYNCED, MEMBER(sync), 2572},
     {AMPD_MESSAGE_RESTORE, MEMBER(restore), 13},
     {AMPD_MESSAGE_RESTORED, MEMBER(restore), 13},
     {AMPD_MESSAGE_EPOCH, MEMBER(epoch), 7},
@@ -47,8 +47,8 @@ static const struct kind kinds[] = {
     {AMPD_MESSAGE_OPEN, MEMBER(open), 1031},
     {AMPD_MESSAGE_COMPLETE, MEMBER(complete), 12},
     {AMPD_MESSAGE_CLOSE, MEMBER(close), 2051},
-    {AMPD_MESSAGE_VOTE, MEMBER(vote), 268},
-    {AMPD_MESSAGE_VERDICT, MEMBER(verdict), 3723},
+    {AMPD_MESSAGE_VOTE, MEMBER(vote), 296},
+    {AMPD_MESSAGE_VERDICT, MEMBER(verdict), 3743},
     {AMPD_MESSAGE_APPLIED, MEMBER(applied), 260},
     {AMPD_MESSAGE_CUT, MEMBER(restore), 13},
     {AMPD_MESSAGE_PART_DONE, MEMBER(restore), 13},
@@ -99,12 +99,25 @@ static void fill_note(struct ampd_note *note)
     fill_text(note->request_id, sizeof note->request_id);
 }
 
+static void fill_metrics(struct ampd_metrics *metrics)
+{
+    metrics->loss = 0.1f;
+    metrics->loss_workers = AMPD_WORLD_MAX;
+    metrics->count = AMPD_METRICS_MAX;
+    for (int i = 0; i < AMPD_METRICS_MAX; i++) {
+        fill_text(metrics->items[i].name, sizeof metrics->items[i].name);
+        metrics->items[i].value = -0.5f;
+        metrics->items[i].workers = AMPD_WORLD_MAX;
+    }
+}
+
 static void fill_row(struct ampd_step_row *row)
 {
     fill_note(&row->note);
     row->contributors_count = AMPD_WORLD_MAX;
     row->clips_count = AMPD_GROUPS_MAX;
     row->rows_count = AMPD_OVERFLOW_ROWS_MAX;
+    fill_metrics(&row->metrics);
 }
 
 static void fill_sync(struct ampd_sync_state *sync)
@@ -156,6 +169,7 @@ static struct ampd_message *full(enum ampd_message_type type)
         m->u.vote.shared_count = AMPD_SHARED_ROWS_MAX;
         m->u.vote.shared = calloc(AMPD_SHARED_ROWS_MAX, sizeof(struct ampd_overflow_row));
         assert_non_null(m->u.vote.shared);
+        fill_metrics(&m->u.vote.metrics);
         break;
     case AMPD_MESSAGE_VERDICT:
         fill_row(&m->u.verdict.row);

@@ -488,6 +488,84 @@ static void what_others_can_write_to_is_no_data_directory_and_a_link_no_file_of_
     assert_int_equal(about.st_size, strlen("precious"));
 }
 
+/* ---- points ---- */
+
+struct points {
+    char keys[256];
+    struct ampd_history_point last;
+};
+
+static int see_point(void *arg, const struct ampd_history_point *point)
+{
+    struct points *points = arg;
+    size_t used = strlen(points->keys);
+    (void)snprintf(points->keys + used, sizeof points->keys - used, "%s%d.%d.%d", used > 0 ? " " : "",
+                   (int)point->key.epoch, (int)point->key.step, (int)point->key.sequence);
+    points->last = *point;
+    return point->key.step == 99 ? AMP_ECANCELLED : 0;
+}
+
+static void assert_points(struct ampd_store *store, struct ampd_history_key from, uint64_t step_min, uint64_t step_max,
+                          uint32_t limit, const char *keys)
+{
+    struct points points = {0};
+    assert_int_equal(ampd_store_page_points(store, "m", &from, step_min, step_max, limit, &points, NULL, see_point), 0);
+    assert_string_equal(points.keys, keys);
+}
+
+/* Epoch 1 with steps 1 to 5, of which 3 on are rolled back, an act behind step 1, and epoch 2 with steps 3 and 4. */
+static void put_rows(struct ampd_store *store)
+{
+    struct ampd_model_spec spec = storage_fixture_spec("m");
+    assert_int_equal(ampd_store_put_model(store, &spec, 1, NULL), 0);
+    ampd_model_spec_clear(&spec);
+    struct ampd_epoch_record first = storage_fixture_epoch(1, 0, 0), second = storage_fixture_epoch(2, 1, 2);
+    struct ampd_step_row row = storage_fixture_first_row(&first);
+    assert_int_equal(ampd_store_put_epoch(store, "m", &first, &row, NULL), 0);
+    for (uint64_t step = 1; step <= 5; step++) {
+        row = storage_fixture_step(1, step, step == 2);
+        assert_int_equal(ampd_store_put_verdict(store, "m", &row, false, NULL), 0);
+        row.kind = AMPD_ROW_SET;
+        if (step == 1)
+            assert_int_equal(ampd_store_put_verdict(store, "m", &row, false, NULL), 0);
+    }
+    row = storage_fixture_first_row(&second);
+    assert_int_equal(ampd_store_put_epoch(store, "m", &second, &row, NULL), 0);
+    for (uint64_t step = 3; step <= 4; step++) {
+        row = storage_fixture_step(2, step, false);
+        assert_int_equal(ampd_store_put_verdict(store, "m", &row, false, NULL), 0);
+    }
+}
+
+static void points_are_the_rows_that_stand_and_go_on_from_any_key(void **state)
+{
+    const struct fixture *fixture = *state;
+    const struct ampd_history_key start = {0};
+    for (int sqlite = 0; sqlite < 2; sqlite++) {
+        struct ampd_store *store;
+        int rc =
+            sqlite ? ampd_store_sqlite_open(fixture->directory, &store, NULL) : ampd_store_memory_open(&store, NULL);
+        assert_int_equal(rc, 0);
+        put_rows(store);
+        assert_points(store, start, 0, UINT64_MAX, 99, "1.0.0 1.1.0 1.1.1 1.2.0 2.2.0 2.3.0 2.4.0");
+        assert_points(store, start, 0, UINT64_MAX, 3, "1.0.0 1.1.0 1.1.1");
+        assert_points(store, (struct ampd_history_key){1, 1, 1}, 0, UINT64_MAX, 99, "1.1.1 1.2.0 2.2.0 2.3.0 2.4.0");
+        assert_points(store, (struct ampd_history_key){1, 2, 1}, 0, UINT64_MAX, 2, "2.2.0 2.3.0");
+        assert_points(store, start, 3, 3, 99, "2.3.0");
+        assert_points(store, (struct ampd_history_key){2, 4, 1}, 0, UINT64_MAX, 99, "");
+        struct points points = {0};
+        assert_int_equal(ampd_store_page_points(store, "m", &start, 2, 2, 1, &points, NULL, see_point), 0);
+        struct ampd_step_row row = storage_fixture_step(1, 2, true);
+        const struct ampd_history_point *last = &points.last;
+        assert_true(last->kind == AMPD_ROW_STEP && last->verdict == row.verdict && last->at_us == row.at_us);
+        assert_true(last->scale == row.scale && last->after_scale == row.after.scale && last->clip == row.clip);
+        assert_true(last->norm == row.norm && last->lr == row.lr);
+        assert_true(last->has_loss == (row.metrics.loss_workers > 0) && last->loss == row.metrics.loss);
+        assert_int_equal(ampd_store_page_points(store, "no", &start, 0, 9, 9, &points, NULL, see_point), AMP_ENOTFOUND);
+        ampd_store_close(store);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -502,6 +580,7 @@ int main(void)
         TEST(slots_that_are_no_records_are_used_again),
         TEST(a_journal_whose_path_is_too_long_is_refused),
         TEST(pages_begin_at_any_part_of_a_key),
+        TEST(points_are_the_rows_that_stand_and_go_on_from_any_key),
         TEST(a_data_directory_is_found_however_it_is_named),
         TEST(what_others_can_write_to_is_no_data_directory_and_a_link_no_file_of_it),
     };

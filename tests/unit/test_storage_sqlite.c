@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -367,7 +368,8 @@ static void a_store_of_the_first_schema_is_migrated(void **state)
             "ALTER TABLE steps DROP COLUMN from_step; ALTER TABLE steps DROP COLUMN actor;"
             "ALTER TABLE steps DROP COLUMN words; ALTER TABLE steps DROP COLUMN request_id;"
             "ALTER TABLE steps DROP COLUMN clips; ALTER TABLE checkpoints DROP COLUMN scale;"
-            "ALTER TABLE checkpoints DROP COLUMN parts;"
+            "ALTER TABLE checkpoints DROP COLUMN parts; ALTER TABLE steps DROP COLUMN loss;"
+            "ALTER TABLE steps DROP COLUMN loss_workers; ALTER TABLE steps DROP COLUMN metrics;"
             "UPDATE models SET spec=json_remove(spec,'$.clip_scope','$.keep_every','$.groups[0].clip_max_norm',"
             "'$.groups[1].clip_max_norm'); PRAGMA user_version=1");
     assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
@@ -379,6 +381,81 @@ static void a_store_of_the_first_schema_is_migrated(void **state)
     assert_int_equal(records[0].last->clips_count, 0);
     ampd_model_records_free(records, count);
     ampd_store_close(store);
+}
+
+/* SQLite has no NaN. */
+static void a_loss_that_is_not_finite_comes_back_as_it_is_and_so_does_none(void **state)
+{
+    struct fixture *fixture = *state;
+    const float losses[] = {NAN, INFINITY, -INFINITY, 0x1p-149f, 0};
+    enum { COUNT = sizeof losses / sizeof losses[0] };
+    for (uint64_t step = 1; step <= COUNT; step++) {
+        struct ampd_store *store;
+        if (step == 1)
+            store = open_with_model(fixture);
+        else
+            assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+        struct ampd_step_row row = storage_fixture_step(1, step, false);
+        row.metrics.loss = losses[step - 1];
+        row.metrics.loss_workers = step < COUNT ? 1 : 0; /* the last: nobody has told one */
+        row.metrics.items[0].value = losses[step - 1];
+        assert_int_equal(ampd_store_put_verdict(store, "m", &row, true, NULL), 0);
+        ampd_store_close(store);
+        struct ampd_model_record *records;
+        size_t count;
+        assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+        assert_int_equal(ampd_store_load(store, &records, &count, NULL), 0);
+        assert_memory_equal(&row.metrics, &records[0].last->metrics, sizeof row.metrics);
+        ampd_model_records_free(records, count);
+        ampd_store_close(store);
+    }
+}
+
+/* What a store of ampd with schema 4 has: its steps have no loss, those that come have. */
+static void a_store_from_before_the_loss_is_migrated(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store = open_with_model(fixture);
+    struct ampd_model_record *records;
+    size_t count;
+    assert_int_equal(put_step(store, 1, false, NULL), 0);
+    ampd_store_close(store);
+    run_sql(fixture->directory, "ALTER TABLE steps DROP COLUMN loss; ALTER TABLE steps DROP COLUMN loss_workers;"
+                                "ALTER TABLE steps DROP COLUMN metrics; PRAGMA user_version=4");
+    for (uint64_t step = 1; step <= 2; step++) {
+        assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+        assert_int_equal(ampd_store_load(store, &records, &count, NULL), 0);
+        assert_int_equal(records[0].last->step, step);
+        assert_int_equal(records[0].last->tries, 3);
+        assert_int_equal(records[0].last->metrics.loss_workers, step == 1 ? 0 : 2);
+        assert_true(records[0].last->metrics.loss == (step == 1 ? 0 : 0.1f));
+        assert_int_equal(records[0].last->metrics.count, step == 1 ? 0 : 2);
+        ampd_model_records_free(records, count);
+        if (step == 1)
+            assert_int_equal(put_step(store, 2, false, NULL), 0);
+        ampd_store_close(store);
+    }
+}
+
+static void metrics_that_are_damaged_are_reported_and_not_believed(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const damages[] = {"x'00'", "x'0000000001000000' || x'21' || zeroblob(33)",
+                                          "x'0000000001000000' || x'05' || x'414243'", "zeroblob(81)"};
+    struct ampd_store *store = open_with_model(fixture);
+    assert_int_equal(put_step(store, 1, false, NULL), 0);
+    ampd_store_close(store);
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        struct ampd_model_record *records;
+        struct amp_error error;
+        size_t count;
+        char sql[128];
+        (void)snprintf(sql, sizeof sql, "UPDATE steps SET metrics=CAST(%s AS BLOB)", damages[i]);
+        run_sql(fixture->directory, sql);
+        assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+        assert_int_equal(ampd_store_load(store, &records, &count, &error), AMP_EDATALOSS);
+        ampd_store_close(store);
+    }
 }
 
 static void a_damaged_row_is_reported_and_not_believed(void **state)
@@ -407,6 +484,10 @@ int main(void)
         cmocka_unit_test(only_plain_names_can_name_a_model),
         cmocka_unit_test_setup_teardown(a_store_of_a_newer_schema_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_store_of_the_first_schema_is_migrated, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_loss_that_is_not_finite_comes_back_as_it_is_and_so_does_none, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_store_from_before_the_loss_is_migrated, setup, teardown),
+        cmocka_unit_test_setup_teardown(metrics_that_are_damaged_are_reported_and_not_believed, setup, teardown),
         cmocka_unit_test_setup_teardown(a_database_of_another_program_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(the_file_is_private, setup, teardown),
         cmocka_unit_test_setup_teardown(only_calls_marked_full_wait_for_the_disk, setup, teardown),

@@ -171,6 +171,7 @@ struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model)
     memcpy(row->contributors, coord->step.close.contributors, row->contributors_count * sizeof row->contributors[0]);
     row->scale = coord->step.open.scale;
     row->scale_id = coord->step.open.scale_id;
+    row->metrics = coord->step.votes[0]->u.vote.metrics;
     row->coefficient = coord->step.close.coefficient;
     row->version = coord->version;
     row->clip = 0;

@@ -25,6 +25,7 @@
 #include "server/core/base/model.h"
 #include "server/core/base/out.h"
 #include "server/core/base/process.h"
+#include "server/core/model/metrics.h"
 #include "server/core/model/spec.h"
 #include "server/core/model/tensors.h"
 #include "server/core/shard/bulk.h"
@@ -41,10 +42,13 @@
 
 #define NOTES_VERSION 1
 #define NOTES_WITH_LR 2 /* schedule WORKER: a double after the head */
-#define NOTES_MAX     ((size_t)64 << 20) /* as storage/vote_journal.h */
+/* Added to these where a worker has told a loss or a metric: the vote's metrics before the contributors. */
+#define NOTES_WITH_METRICS 4
+#define NOTES_MAX          ((size_t)64 << 20) /* as storage/vote_journal.h */
 
 /*
- * Notes: this, with NOTES_WITH_LR the learning rate that all contributors have named, then contributors, overflow rows
+ * Notes: this, with NOTES_WITH_LR the learning rate that all contributors have named, with NOTES_WITH_METRICS what the
+ * vote says of loss and metrics, then contributors, overflow rows
  * (those of shared parameters last), subtrees, the parameters that all were without, and user states.
  */
 struct notes_head {
@@ -68,10 +72,11 @@ static bool journals(const struct ampd_model *model)
     return model->spec.durability == AMPD_DURABILITY_STEP;
 }
 
-/* Of a model's records; those of a model without schedule WORKER are as every version has written them. */
-static uint32_t notes_version(const struct ampd_model *model)
+/* Of a model's records; without schedule WORKER, loss and metrics they are as every version has written them. */
+static uint32_t notes_version(const struct ampd_model *model, bool has_metrics)
 {
-    return model->spec.schedule == AMPD_SCHEDULE_WORKER ? NOTES_WITH_LR : NOTES_VERSION;
+    uint32_t version = model->spec.schedule == AMPD_SCHEDULE_WORKER ? NOTES_WITH_LR : NOTES_VERSION;
+    return has_metrics ? version + NOTES_WITH_METRICS : version;
 }
 
 /* ---- writing ---- */
@@ -102,8 +107,9 @@ static void put_contributors(const struct ampd_model *model, struct amp_buf *buf
 static void put_notes(const struct ampd_model *model, const struct ampd_vote *vote, struct amp_buf *buf)
 {
     const struct ampd_open_step *step = &model->shard->step;
+    bool has_metrics = vote->metrics.loss_workers > 0 || vote->metrics.count > 0;
     struct notes_head head = {
-        .version = notes_version(model),
+        .version = notes_version(model, has_metrics),
         .contributors_count = step->close.contributors_count,
         .open_version = step->open.version,
         .scale_id = step->open.scale_id,
@@ -120,11 +126,13 @@ static void put_notes(const struct ampd_model *model, const struct ampd_vote *vo
         .shared_count = vote->shared_count,
     };
     put(buf, &head, sizeof head);
-    if (head.version == NOTES_WITH_LR) {
+    if (model->spec.schedule == AMPD_SCHEDULE_WORKER) {
         AMP_ASSERT(head.contributors_count > 0);
         const struct ampd_slot *slot = &model->shard->slots[step->close.contributors[0].rank];
         put(buf, &slot->lr, sizeof slot->lr);
     }
+    if (has_metrics)
+        put(buf, &vote->metrics, sizeof vote->metrics);
     put_contributors(model, buf);
     put(buf, vote->rows, vote->rows_count * sizeof vote->rows[0]);
     if (vote->shared_count > 0)
@@ -209,6 +217,7 @@ void ampd_shard_journal_prune(struct ampd_model *model, uint64_t step)
 struct notes {
     struct notes_head head;
     double lr; /* 0: they have none */
+    struct ampd_metrics metrics;
     const uint8_t *contributors, *rows, *shared, *subtrees, *absent, *states;
     uint64_t states_size;
 };
@@ -232,6 +241,14 @@ static bool take_lr(const uint8_t **at, uint64_t *left, double *lr)
     return bytes != NULL && ampd_spec_takes_lr(*lr);
 }
 
+static bool take_metrics(const uint8_t **at, uint64_t *left, uint32_t contributors_count, struct ampd_metrics *metrics)
+{
+    const uint8_t *bytes = take(at, left, 1, sizeof *metrics);
+    if (bytes != NULL)
+        memcpy(metrics, bytes, sizeof *metrics);
+    return bytes != NULL && ampd_metrics_fit(metrics, contributors_count);
+}
+
 static struct notes_contributor contributor_at(const struct notes *notes, uint32_t i)
 {
     struct notes_contributor contributor;
@@ -249,12 +266,16 @@ static bool read_notes(const struct ampd_model *model, const struct ampd_event_r
         return false;
     memcpy(&notes->head, head, sizeof notes->head);
     const struct notes_head *h = &notes->head;
-    if (h->version != notes_version(model) || h->parameters != model->spec.parameters_count ||
+    bool has_metrics = h->version == notes_version(model, true);
+    if ((!has_metrics && h->version != notes_version(model, false)) || h->parameters != model->spec.parameters_count ||
         h->contributors_count > model->spec.world_size || h->rows_count > AMPD_OVERFLOW_ROWS_MAX ||
         h->shared_count > AMPD_SHARED_ROWS_MAX)
         return false;
     notes->lr = 0;
-    if (h->version == NOTES_WITH_LR && !take_lr(&at, &left, &notes->lr))
+    notes->metrics = (struct ampd_metrics){0};
+    if (model->spec.schedule == AMPD_SCHEDULE_WORKER && !take_lr(&at, &left, &notes->lr))
+        return false;
+    if (has_metrics && !take_metrics(&at, &left, h->contributors_count, &notes->metrics))
         return false;
     notes->contributors = take(&at, &left, h->contributors_count, sizeof(struct notes_contributor));
     notes->rows = take(&at, &left, h->rows_count, sizeof(struct ampd_overflow_row));
@@ -331,6 +352,7 @@ static void hold_vote(struct ampd_model *model, const struct notes *notes)
     vote->shared = ampd_need(ampd_copy(notes->shared, vote->shared_count * sizeof vote->shared[0]));
     vote->subtrees_count = notes->head.subtrees_count;
     vote->subtrees = ampd_need(ampd_copy(notes->subtrees, vote->subtrees_count * sizeof vote->subtrees[0]));
+    vote->metrics = notes->metrics;
     model->shard->journal.kept = vote;
 }
 

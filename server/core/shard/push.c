@@ -22,6 +22,7 @@
 #include "server/core/base/process.h"
 #include "server/core/base/ranks.h"
 #include "server/core/model/layout.h"
+#include "server/core/model/metrics.h"
 #include "server/core/model/spec.h"
 #include "server/core/model/states.h"
 #include "server/core/model/tensors.h"
@@ -57,6 +58,7 @@ static void forget_header(struct ampd_model *model, struct ampd_slot *slot)
     free(slot->absent);
     slot->absent = NULL;
     slot->absent_count = 0;
+    slot->metrics = (struct ampd_metrics){0};
     free(slot->user_state);
     slot->user_state = NULL;
     slot->user_state_size = 0;
@@ -517,6 +519,7 @@ static void refuse_trailer(struct ampd_model *model, uint32_t rank, const char *
     free(slot->absent);
     slot->absent = NULL;
     slot->absent_count = 0;
+    slot->metrics = (struct ampd_metrics){0};
     bool vanished = slot->vanished > 0;
     slot->vanished -= vanished ? 1 : 0;
     AMP_LIST_EACH(it, next, &model->pushes)
@@ -620,7 +623,8 @@ void ampd_push_check_ends(struct ampd_model *model)
         check_end(model, r);
 }
 
-static int set_absent(const struct ampd_model *model, struct ampd_slot *slot, const struct ampd_event_push_end *end)
+static int set_absent(const struct ampd_model *model, struct ampd_slot *slot, const struct ampd_event_push_end *end,
+                      struct amp_error *error)
 {
     uint32_t parameters = model->spec.parameters_count;
     if (end->absent_count == 0)
@@ -630,12 +634,28 @@ static int set_absent(const struct ampd_model *model, struct ampd_slot *slot, co
         uint32_t p = end->absent[i];
         if (p >= parameters || bit(absent, p)) {
             free(absent);
-            return AMP_EINVAL;
+            return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR", "trailer.absent: give each index below %u once",
+                                 parameters);
         }
         set_bit(absent, p);
     }
     slot->absent = absent;
     slot->absent_count = end->absent_count;
+    return 0;
+}
+
+/* What the trailer says becomes the slot's; the first one of a push does. */
+static int take_trailer(const struct ampd_model *model, struct ampd_slot *slot, const struct ampd_event_push_end *end,
+                        struct amp_error *error)
+{
+    int rc = end->metrics == NULL ? 0 : ampd_metrics_check(end->metrics, error);
+    if (rc == 0)
+        rc = set_absent(model, slot, end, error);
+    if (rc != 0)
+        return rc;
+    if (end->metrics != NULL)
+        slot->metrics = *end->metrics;
+    slot->ended = true;
     return 0;
 }
 
@@ -650,14 +670,11 @@ void ampd_push_end(struct ampd_core *core, struct ampd_call *call, const struct 
     slot->writer = 0;
     stop_receiving(model, slot);
     ampd_call_set(call, AMPD_CALL_ENDED);
-    if (!slot->ended) {
-        if (set_absent(model, slot, end) != 0) {
-            ampd_call_fail(core, call->id, model, AMP_EINVAL, "INVALID_TENSOR",
-                           "trailer.absent: give each index below %u once", model->spec.parameters_count);
-            ampd_push_retry(model);
-            return;
-        }
-        slot->ended = true;
+    struct amp_error error = {0};
+    if (!slot->ended && take_trailer(model, slot, end, &error) != 0) {
+        ampd_call_fail_with(core, call->id, model, &error);
+        ampd_push_retry(model);
+        return;
     }
     uint64_t id = call->id;
     check_end(model, rank);

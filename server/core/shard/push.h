@@ -31,6 +31,7 @@ struct ampd_slot {
     bool complete;   /* and every block is, or is absent */
     uint8_t *absent; /* bit per parameter, with ended; NULL: none */
     uint32_t absent_count;
+    struct ampd_metrics metrics; /* with ended: of the same trailer */
     uint32_t vanished; /* a restart has taken what was told to be PRESENT: so many unfit trailers mean: ask again */
     struct ampd_segment_count *counts; /* [parameters] of the open step */
     uint8_t *user_state;

@@ -9,6 +9,7 @@
 #include "server/core/base/out.h"
 #include "server/core/base/process.h"
 #include "server/core/model/layout.h"
+#include "server/core/model/metrics.h"
 #include "server/core/model/tensors.h"
 #include "server/core/shard/push.h"
 #include "server/core/shard/shard.h"
@@ -131,6 +132,17 @@ static void share(const struct ampd_finding *finding, struct ampd_vote *vote)
     }
 }
 
+/* In rank order, as the list of contributors is: so the mean does not depend on the order in which they came. */
+static void fill_metrics(const struct ampd_model *model, struct ampd_vote *vote)
+{
+    const struct ampd_close *close = &model->shard->step.close;
+    struct ampd_metrics_mean mean = {0};
+    for (uint32_t i = 0; i < close->contributors_count; i++)
+        ampd_metrics_add(&mean, close->contributors[i].weight,
+                         &model->shard->slots[close->contributors[i].rank].metrics);
+    vote->metrics = ampd_metrics_result(&mean);
+}
+
 void ampd_vote_fill(struct ampd_model *model, struct ampd_vote *vote)
 {
     const struct ampd_open_step *step = &model->shard->step;
@@ -140,6 +152,8 @@ void ampd_vote_fill(struct ampd_model *model, struct ampd_vote *vote)
     vote->step = step->open.step;
     vote->try_number = step->open.try_number;
     vote->contributors_hash = step->hash;
+    if (model->core->config.shard == 0) /* every shard has the same trailers, and one mean is enough */
+        fill_metrics(model, vote);
     if (step->close.empty || segment == end)
         return; /* nothing was summed */
     struct ampd_finding *finding = ampd_need(malloc(sizeof *finding));

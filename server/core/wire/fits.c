@@ -8,6 +8,7 @@
 #include "server/core/base/model.h"
 #include "server/core/base/process.h"
 #include "server/core/model/layout.h"
+#include "server/core/model/metrics.h"
 #include "server/core/model/spec.h"
 #include "server/core/wire/bus.h"
 #include "server/core/wire/findings.h"
@@ -74,7 +75,8 @@ static bool alive_fits(const struct ampd_model *model, const struct ampd_alive *
 bool ampd_row_fits(const struct ampd_model *model, const struct ampd_step_row *row)
 {
     return list_fits(model, row->contributors, row->contributors_count) &&
-           rows_fit(model, row->rows, row->rows_count) && row->clips_count <= model->spec.groups_count;
+           rows_fit(model, row->rows, row->rows_count) && row->clips_count <= model->spec.groups_count &&
+           ampd_metrics_fit(&row->metrics, row->contributors_count);
 }
 
 /* Subtrees rise, and lie in the sender's blocks of their parameter: so those of all shards rise, too. */
@@ -103,7 +105,8 @@ static bool vote_fits(const struct ampd_model *model, const struct ampd_vote *vo
             (i > 0 && row->parameter < row[-1].parameter))
             return false;
     }
-    return rows_fit(model, vote->rows, vote->rows_count) && rows_fit(model, vote->shared, vote->shared_count);
+    return rows_fit(model, vote->rows, vote->rows_count) && rows_fit(model, vote->shared, vote->shared_count) &&
+           ampd_metrics_fit(&vote->metrics, model->spec.world_size);
 }
 
 static bool base_fits(const struct ampd_model *model, const struct ampd_load_base *base)

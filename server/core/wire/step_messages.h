@@ -97,6 +97,7 @@ struct ampd_vote {
      */
     uint32_t shared_count;
     struct ampd_overflow_row *shared; /* owned; ascending parameters */
+    struct ampd_metrics metrics;      /* shard 0: the mean of what the contributors have told */
 };
 
 #define AMPD_SHARED_ROWS_MAX (2 * (AMPD_WORLD_MAX + 2))

@@ -196,14 +196,14 @@ static uint64_t tell(struct ampd_auth_refusals *refusals)
     return untold;
 }
 
-static void refused(struct ampd_auth *auth, struct arpc_call *call, const struct amp_error *error)
+static void refused(struct ampd_auth *auth, const struct arpc_method *method, const char *peer,
+                    const struct amp_error *error)
 {
     struct ampd_auth_refusals *refusals = error->code == AMP_EDENIED ? &auth->forbidden : &auth->unauthenticated;
-    const struct arpc_method *method = arpc_call_method(call);
     if (count_refusal(refusals))
         amp_log(auth->log, AMP_LOG_WARN, "auth",
                 "msg=\"calls were refused\" count=%" PRIu64 " total=%" PRIu64 " reason=%s method=/%s/%s peer=%s",
-                tell(refusals), refusals->count, error->reason, method->service, method->name, arpc_call_peer(call));
+                tell(refusals), refusals->count, error->reason, method->service, method->name, peer);
 }
 
 void ampd_auth_handshake_failed(struct ampd_auth *auth, const char *peer, const struct amp_error *error)
@@ -276,7 +276,16 @@ int ampd_auth_admit(struct ampd_auth *auth, struct arpc_call *call, struct amp_e
 {
     int rc = ampd_auth_admit_again(auth, call, error);
     if (rc != 0)
-        refused(auth, call, error);
+        refused(auth, arpc_call_method(call), arpc_call_peer(call), error);
+    return rc;
+}
+
+int ampd_auth_admit_http(struct ampd_auth *auth, const struct ampd_auth_caller *caller,
+                         const struct arpc_method *method, const char *peer, bool again, struct amp_error *error)
+{
+    int rc = ampd_auth_check(&auth->policy, caller, method, io_clock_utc_us(), error);
+    if (rc != 0 && !again)
+        refused(auth, method, peer, error);
     return rc;
 }
 

@@ -57,6 +57,13 @@ int ampd_auth_admit(struct ampd_auth *auth, struct arpc_call *call, struct amp_e
 /* Whether a call that was let in before would be let in now, by rules that were read meanwhile. */
 int ampd_auth_admit_again(const struct ampd_auth *auth, struct arpc_call *call, struct amp_error *error);
 
+/*
+ * The same for somebody who asks over HTTP for what a method tells: `again` for one who was let in before, who is
+ * neither counted nor told to the log.
+ */
+int ampd_auth_admit_http(struct ampd_auth *auth, const struct ampd_auth_caller *caller,
+                         const struct arpc_method *method, const char *peer, bool again, struct amp_error *error);
+
 /* Who makes the call, for the history: "token ann", "certificate ...", "user 1000"; "": nobody is asked. */
 void ampd_auth_name(const struct ampd_auth *auth, struct arpc_call *call, char *name, size_t size);
 

@@ -20,6 +20,14 @@ struct io_etcd_access;
 #define AMPD_ROLE_READER   4u
 #define AMPD_ROLE_PEER     8u
 
+/* The words for them in proto/methods.def. */
+#define AMPD_ROLES_ANYONE   (AMPD_ROLE_WORKER | AMPD_ROLE_OPERATOR | AMPD_ROLE_READER)
+#define AMPD_ROLES_WORKER   AMPD_ROLE_WORKER
+#define AMPD_ROLES_OPERATOR AMPD_ROLE_OPERATOR
+#define AMPD_ROLES_PEER     AMPD_ROLE_PEER
+/* A shard asks it of shard 0, for a client of its own. */
+#define AMPD_ROLES_ANYONE_OR_PEER (AMPD_ROLES_ANYONE | AMPD_ROLES_PEER)
+
 /* Exit codes of the program. */
 enum {
     AMPD_EXIT_OK = 0,

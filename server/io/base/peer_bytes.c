@@ -215,6 +215,18 @@ static void note(struct visit *v, struct ampd_note *x)
     TEXT(v, x->request_id);
 }
 
+static void metrics(struct visit *v, struct ampd_metrics *x)
+{
+    NUMBER(v, x->loss);
+    bounded(v, &x->loss_workers, AMPD_WORLD_MAX);
+    bounded(v, &x->count, AMPD_METRICS_MAX);
+    for (uint32_t i = 0; v->code == 0 && i < x->count; i++) {
+        TEXT(v, x->items[i].name);
+        NUMBER(v, x->items[i].value);
+        bounded(v, &x->items[i].workers, AMPD_WORLD_MAX);
+    }
+}
+
 static void step_row(struct visit *v, struct ampd_step_row *x)
 {
     CHOICE(v, x->kind, AMPD_ROW_EVICT);
@@ -245,6 +257,7 @@ static void step_row(struct visit *v, struct ampd_step_row *x)
     NUMBER(v, x->nan_total);
     overflow_rows(v, &x->rows_count, x->rows);
     NUMBER(v, x->durable_step);
+    metrics(v, &x->metrics);
     flag(v, &x->cut);
     flag(v, &x->superseded);
     NUMBER(v, x->at_us);
@@ -339,6 +352,7 @@ static void vote(struct visit *v, struct ampd_vote *x)
     x->shared_count = (uint32_t)shared;
     for (uint64_t i = 0; v->code == 0 && i < shared; i++)
         overflow_row(v, &x->shared[i]);
+    metrics(v, &x->metrics);
 }
 
 static void act(struct visit *v, struct ampd_action *x)

@@ -252,6 +252,32 @@ static const char *reason_text(const char *reason)
     return reason;
 }
 
+struct ampd_metrics io_metrics(const struct ampd_msg_push_trailer *trailer)
+{
+    struct ampd_metrics metrics = {.loss = trailer->has_loss ? trailer->loss : 0,
+                                   .loss_workers = trailer->has_loss ? 1 : 0,
+                                   .count = trailer->metrics_count};
+    for (uint32_t i = 0; i < trailer->metrics_count; i++) {
+        memcpy(metrics.items[i].name, trailer->metrics[i].name, sizeof metrics.items[i].name);
+        metrics.items[i].value = trailer->metrics[i].value;
+        metrics.items[i].workers = 1;
+    }
+    return metrics;
+}
+
+static void fill_metrics(const struct ampd_metrics *metrics, struct ampd_msg_scale_history_row *message)
+{
+    message->has_loss = metrics->loss_workers > 0;
+    message->loss = metrics->loss;
+    message->loss_workers = metrics->loss_workers;
+    message->metrics_count = metrics->count;
+    for (uint32_t i = 0; i < metrics->count; i++) {
+        memcpy(message->metrics[i].name, metrics->items[i].name, sizeof message->metrics[i].name);
+        message->metrics[i].value = metrics->items[i].value;
+        message->metrics[i].workers = metrics->items[i].workers;
+    }
+}
+
 void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_row *row,
                     const struct ampd_epoch_record *epoch, struct ampd_msg_scale_history_row *message)
 {
@@ -278,6 +304,7 @@ void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_r
     message->decide_time.us = row->at_us;
     message->superseded = row->superseded;
     message->from_step = row->from_step;
+    fill_metrics(&row->metrics, message);
     memcpy(message->actor, row->note.actor, sizeof message->actor);
     memcpy(message->reason, row->note.words, sizeof message->reason);
     if (epoch == NULL)

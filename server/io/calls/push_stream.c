@@ -277,9 +277,12 @@ static int on_block_end(void *arg, const struct ampd_block *given, bool intact, 
 static void tell_end(struct receive *receive)
 {
     struct ampd_event event = {.type = receive->is_push ? AMPD_EVENT_PUSH_END : AMPD_EVENT_LOAD_END};
+    struct ampd_metrics metrics;
     if (receive->trailer != NULL) {
         event.u.push_end.absent = receive->trailer->absent;
         event.u.push_end.absent_count = receive->trailer->absent_count;
+        metrics = io_metrics(receive->trailer);
+        event.u.push_end.metrics = &metrics;
     }
     receive->ended = false;
     AMP_FAILPOINT("push.end");
@@ -317,9 +320,9 @@ static void take_run(struct io_task *task)
         if (io_slot_read(take->fd, place, size, (block - receive->first) * receive->stride) != 0)
             return;
         AMP_FAILPOINT("push.block");
-        take->segments[i] = ampd_receive_block(receive->layout, block, receive->dtype, place,
-                                               receive->call.server->options->kernels,
-                                               take->counts + (size_t)i * receive->layout->segments_max);
+        take->segments[i] =
+            ampd_receive_block(receive->layout, block, receive->dtype, place, receive->call.server->options->kernels,
+                               take->counts + (size_t)i * receive->layout->segments_max);
         take->whole++;
     }
     AMP_FAILPOINT("push.checked");

@@ -1,6 +1,7 @@
 /* ExplainStep: one row of the history with all that belongs to it, read on the reader thread, and a few sentences. */
-#include "server/io/base/handlers.h"
+#include "server/io/history/explain.h"
 
+#include "server/io/base/handlers.h"
 #include "server/io/base/message_buf.h"
 #include "server/io/base/server.h"
 #include "server/io/base/threads.h"
@@ -22,8 +23,7 @@ struct explain {
     struct io_task task;
     uint32_t model; /* index */
     const struct ampd_model_spec *spec;
-    struct ampd_history_filter filter;
-    bool found;
+    uint64_t epoch, step; /* epoch 0: the one in which the step stands */
     struct ampd_step_row row;
     struct amp_error error;
     int code;
@@ -36,44 +36,63 @@ static struct explain *explain_of(struct io_server_call *call)
 
 /* ---- reading ---- */
 
+struct found {
+    bool any;
+    struct ampd_step_row *row;
+};
+
 static int take_row(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
                     const struct ampd_epoch_record *epoch)
 {
-    struct explain *explain = arg;
-    explain->found = true;
-    explain->row = *row;
+    struct found *found = arg;
+    found->any = true;
+    *found->row = *row;
     return 0;
 }
 
-static int not_found(struct explain *explain)
+static int not_found(struct ampd_store *reader, const char *model, const struct ampd_history_filter *filter,
+                     struct amp_error *error)
 {
-    const struct ampd_history_filter *filter = &explain->filter;
     struct amp_error past_end = {0};
-    int rc = io_page_past_end(explain->call.server->data.reader, explain->spec->name, filter, &past_end);
+    int rc = io_page_past_end(reader, model, filter, &past_end);
     if (rc == AMP_ERANGE || (rc == 0 && filter->step_min == 1 && filter->epoch == 0))
-        return amp_error_set(&explain->error, AMP_ERANGE, "STEP_NOT_DECIDED",
-                             "step: step %" PRIu64 " has not been decided", filter->step_min);
-    return amp_error_set(&explain->error, rc != 0 ? rc : AMP_ENOTFOUND, "STEP_NOT_FOUND",
+        return amp_error_set(error, AMP_ERANGE, "STEP_NOT_DECIDED", "step: step %" PRIu64 " has not been decided",
+                             filter->step_min);
+    return amp_error_set(error, rc != 0 ? rc : AMP_ENOTFOUND, "STEP_NOT_FOUND",
                          "step: there is no row of step %" PRIu64 "%s", filter->step_min,
                          filter->epoch != 0 ? " in this epoch; leave the epoch out for the one in which it stands"
                                             : "");
 }
 
+int io_explain_read(struct ampd_store *reader, const struct ampd_model_spec *spec, uint64_t epoch, uint64_t step,
+                    struct ampd_step_row *row, struct amp_error *error)
+{
+    const struct ampd_history_filter filter = {.epoch = epoch,
+                                               .step_min = step,
+                                               .step_max = step,
+                                               .superseded_too = epoch != 0,
+                                               .descending = true,
+                                               .verdicts = STEP_VERDICTS};
+    struct found found = {false, row};
+    int rc = ampd_store_page_history(reader, spec->name, &filter, 1, &found, error, take_row);
+    return rc == 0 && !found.any ? not_found(reader, spec->name, &filter, error) : rc;
+}
+
 static void explain_run(struct io_task *task)
 {
     struct explain *explain = AMP_CONTAINER(task, struct explain, task);
-    explain->code = ampd_store_page_history(explain->call.server->data.reader, explain->spec->name, &explain->filter, 1,
-                                            explain, &explain->error, take_row);
-    if (explain->code == 0 && !explain->found)
-        explain->code = not_found(explain);
+    explain->code = io_explain_read(explain->call.server->data.reader, explain->spec, explain->epoch, explain->step,
+                                    &explain->row, &explain->error);
 }
 
 /* ---- answering ---- */
 
-static int fill_contributors(const struct explain *explain, struct ampd_msg_step_contributor_list *list)
+static int fill_contributors(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
+                             const struct ampd_step_row *row, struct ampd_msg_step_contributor_list *list)
 {
-    const struct ampd_server *server = explain->call.server;
-    const struct ampd_step_row *row = &explain->row;
+    struct ampd_model_info info;
+    ampd_core_model(server->core, model, &info);
+    bool is_there = !info.deleted && info.spec == spec; /* else another one may have its place meanwhile */
     list->items = calloc(row->contributors_count + 1, sizeof *list->items);
     if (list->items == NULL)
         return AMP_ENOMEM;
@@ -85,48 +104,55 @@ static int fill_contributors(const struct explain *explain, struct ampd_msg_step
         to->has_incarnation = true;
         to->incarnation = io_msg_incarnation(from->incarnation);
         to->weight = from->weight;
-        if (from->rank >= explain->spec->world_size)
+        if (!is_there || from->rank >= spec->world_size)
             continue;
-        ampd_core_worker(server->core, explain->model, from->rank, uv_now(&server->loop), &worker);
+        ampd_core_worker(server->core, model, from->rank, uv_now(&server->loop), &worker);
         memcpy(to->worker_name, worker.name, sizeof to->worker_name);
     }
     return 0;
 }
 
-static int fill_overflows(const struct explain *explain, struct ampd_msg_overflow_row_list *list)
+static int fill_overflows(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
+                          const struct ampd_step_row *row, struct ampd_msg_overflow_row_list *list)
 {
-    const struct ampd_step_row *row = &explain->row;
     list->items = calloc(row->rows_count + 1, sizeof *list->items);
     if (list->items == NULL)
         return AMP_ENOMEM;
     list->count = row->rows_count;
     for (uint32_t i = 0; i < row->rows_count; i++) {
         struct ampd_msg_overflow_row *to = &list->items[i];
-        io_overflow_row(explain->spec, row->epoch, row->step, &row->rows[i], to);
+        io_overflow_row(spec, row->epoch, row->step, &row->rows[i], to);
         to->has_decide_time = row->at_us != 0;
         to->decide_time.us = row->at_us;
         to->superseded = row->superseded;
     }
-    io_name_workers(explain->call.server, explain->model, explain->spec, list->items, list->count);
+    io_name_workers(server, model, spec, list->items, list->count);
     return 0;
+}
+
+int io_explain_fill(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
+                    const struct ampd_step_row *row, struct ampd_msg_explain_step_response *response)
+{
+    memset(response, 0, sizeof *response);
+    response->has_row = true;
+    io_history_row(spec, row, NULL, &response->row);
+    response->has_overflow_totals = response->row.has_overflow_totals;
+    response->overflow_totals = response->row.overflow_totals;
+    int rc = fill_contributors(server, model, spec, row, &response->contributors);
+    if (rc == 0)
+        rc = fill_overflows(server, model, spec, row, &response->overflows);
+    if (rc == 0)
+        io_explain_step(spec, row, response->overflows.items, response->overflows.count, response->explanation,
+                        sizeof response->explanation);
+    return rc;
 }
 
 static int encode(const struct explain *explain, struct amp_buf *buf)
 {
     struct ampd_msg_explain_step_response response;
-    memset(&response, 0, sizeof response);
-    response.has_row = true;
-    io_history_row(explain->spec, &explain->row, NULL, &response.row);
-    response.has_overflow_totals = response.row.has_overflow_totals;
-    response.overflow_totals = response.row.overflow_totals;
-    int rc = fill_contributors(explain, &response.contributors);
+    int rc = io_explain_fill(explain->call.server, explain->model, explain->spec, &explain->row, &response);
     if (rc == 0)
-        rc = fill_overflows(explain, &response.overflows);
-    if (rc == 0) {
-        io_explain_step(explain->spec, &explain->row, response.overflows.items, response.overflows.count,
-                        response.explanation, sizeof response.explanation);
         rc = ampd_msg_explain_step_response_encode(&response, buf);
-    }
     ampd_msg_explain_step_response_free(&response);
     return rc;
 }
@@ -154,12 +180,8 @@ static void begin(struct explain *explain, const struct ampd_msg_explain_step_re
         return;
     }
     explain->spec = info.spec;
-    explain->filter = (struct ampd_history_filter){.epoch = request->has_epoch ? request->epoch : 0,
-                                                   .step_min = request->step,
-                                                   .step_max = request->step,
-                                                   .superseded_too = request->has_epoch,
-                                                   .descending = true,
-                                                   .verdicts = STEP_VERDICTS};
+    explain->epoch = request->has_epoch ? request->epoch : 0;
+    explain->step = request->step;
     explain->task = (struct io_task){.run_cb = explain_run, .done_cb = explain_done};
     io_server_call_ref(&explain->call);
     io_threads_submit(explain->call.server->pools.readers, &explain->task);

@@ -161,6 +161,11 @@ static void say_remedy(struct writer *writer, const struct ampd_model_spec *spec
             "It is the overflow number %" PRIu32 " in a row: training is unstable; lower the learning rate, or go "
             "back to a checkpoint.",
             in_a_row);
+    else if (row->metrics.loss_workers > 0 && !isfinite(row->metrics.loss))
+        say(writer,
+            "The loss itself that a worker told is %s, which no loss scale cures: look at its data, or lower the "
+            "learning rate.",
+            isnan(row->metrics.loss) ? "NaN" : "infinite");
     else if (count > 0 && overflows[0].source == AMPD_MSG_OVERFLOW_SOURCE_RANGE)
         say(writer, "No loss scale cures that: clip the gradients or lower the learning rate.");
     else if (row->inf_total == 0 && row->nan_total > 0)

@@ -5,6 +5,10 @@
  * libmicrohttpd knows how long a connection was silent, but not that it dribbles. So each connection has its place in a
  * list by the time when its request began, and the front of it is shut down when that is too long ago (sweep):
  * libmicrohttpd then finds it closed, as if the client had gone.
+ *
+ * The page (server/io/page) answers later where it reads the store: its connection is suspended meanwhile. One that
+ * hears events is suspended whenever there are none; it has no end of its own, so it leaves the list, and has bounds of
+ * the page's.
  */
 #include "server/io/http/http.h"
 
@@ -15,6 +19,7 @@
 #include "server/io/base/server.h"
 #include "server/io/http/http_pages.h"
 #include "server/io/http/metrics.h"
+#include "server/io/page/page.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +27,7 @@
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,6 +47,10 @@
 /* Of the loop's time the other work gets at least nine tenths. */
 #define HTTP_SHARE 10
 #define BACKLOG    64
+/* What the system keeps for one who hears events and does not read; libmicrohttpd cuts him off when that is full. */
+#define HTTP_STREAM_SEND_BYTES (32 << 10)
+/* Of an event stream, at a time. */
+#define HTTP_STREAM_PIECE ((size_t)4 << 10)
 
 /* A connection. */
 struct visit {
@@ -55,6 +65,7 @@ struct io_http {
     uv_poll_t poll;
     uv_timer_t timer;
     bool has_handles;
+    bool running; /* within run */
     char endpoint[300];
     struct amp_list visits; /* in time; those that were shut down are in no list */
     unsigned visits_count;
@@ -63,6 +74,17 @@ struct io_http {
     uint64_t metrics_ms;          /* when */
     unsigned texts;               /* that are not freed */
     uint64_t requests, refused, dropped;
+    struct io_page *page;
+    struct amp_list asks; /* struct ask: requests of the page under way */
+};
+
+/* A request of the page. */
+struct ask {
+    struct amp_list node;
+    struct io_http *http;
+    struct MHD_Connection *connection;
+    struct io_page_ask *page_ask;
+    bool suspended;
 };
 
 /* ---- connections ---- */
@@ -115,13 +137,28 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **c
         visit_ends(arg, *context);
 }
 
+static struct visit *visit_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info != NULL ? info->socket_context : NULL;
+}
+
+static void end_ask(struct ask *ask)
+{
+    amp_list_remove(&ask->node);
+    io_page_end(ask->page_ask);
+    free(ask);
+}
+
 /* An answer has left, or never will: the time of the next request begins. */
 static void on_completed(void *arg, struct MHD_Connection *connection, void **request,
                          enum MHD_RequestTerminationCode why)
 {
     struct io_http *http = arg;
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct visit *visit = info != NULL ? info->socket_context : NULL;
+    struct visit *visit = visit_of(connection);
+    if (*request != NULL && *request != http)
+        end_ask(*request);
+    *request = NULL;
     if (visit == NULL || amp_list_empty(&visit->node))
         return;
     amp_list_remove(&visit->node);
@@ -247,6 +284,154 @@ static enum MHD_Result refuse_method(struct io_http *http, struct MHD_Connection
     return queue(connection, MHD_HTTP_METHOD_NOT_ALLOWED, response);
 }
 
+/* ---- the page ---- */
+
+static void run_soon(struct io_http *http);
+
+/*
+ * There is something for a request that waits. Never within a callback of libmicrohttpd, which sees it at its next run
+ * and does not wake its descriptor for it.
+ */
+static void on_page_ready(void *arg)
+{
+    struct ask *ask = arg;
+    if (!ask->suspended)
+        return;
+    ask->suspended = false;
+    MHD_resume_connection(ask->connection);
+    run_soon(ask->http);
+}
+
+static void suspend(struct ask *ask)
+{
+    ask->suspended = true;
+    MHD_suspend_connection(ask->connection);
+}
+
+static const char *argument_of(void *arg, const char *name)
+{
+    return MHD_lookup_connection_value(arg, MHD_GET_ARGUMENT_KIND, name);
+}
+
+static const char *header_of(struct MHD_Connection *connection, const char *name)
+{
+    return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+}
+
+static enum MHD_Result count_authorization(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    *(unsigned *)arg += strcasecmp(name, MHD_HTTP_HEADER_AUTHORIZATION) == 0;
+    return MHD_YES;
+}
+
+/* Given twice it is none that anybody could be let in by, as with gRPC. */
+static const char *authorization_of(struct MHD_Connection *connection)
+{
+    unsigned count = 0;
+    (void)MHD_get_connection_values(connection, MHD_HEADER_KIND, count_authorization, &count); /* it counts them, too */
+    return count > 1 ? "twice" : header_of(connection, MHD_HTTP_HEADER_AUTHORIZATION);
+}
+
+/* NULL: out of memory. */
+static struct ask *begin_ask(struct io_http *http, struct MHD_Connection *connection, const char *path)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    char peer[64] = "";
+    struct ask *ask = calloc(1, sizeof *ask);
+    if (ask == NULL)
+        return NULL;
+    if (info != NULL)
+        arpc_address_write(info->client_addr, peer, sizeof peer, NULL);
+    *ask = (struct ask){.http = http, .connection = connection};
+    const struct io_page_request request = {.path = path,
+                                            .host = header_of(connection, MHD_HTTP_HEADER_HOST),
+                                            .authorization = authorization_of(connection),
+                                            .site = header_of(connection, "Sec-Fetch-Site"),
+                                            .peer = peer,
+                                            .arg = connection,
+                                            .argument_cb = argument_of};
+    ask->page_ask = io_page_begin(http->page, &request, on_page_ready, ask);
+    if (ask->page_ask == NULL) {
+        free(ask);
+        return NULL;
+    }
+    amp_list_push(&http->asks, &ask->node);
+    return ask;
+}
+
+static struct MHD_Response *with_page_headers(struct MHD_Response *response, const char *type, const char *cache)
+{
+    if (response == NULL)
+        return NULL;
+    add_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    add_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, cache);
+    for (size_t i = 0; io_page_headers[i] != NULL; i += 2)
+        add_header(response, io_page_headers[i], io_page_headers[i + 1]);
+    return response;
+}
+
+static enum MHD_Result answer_ask(struct MHD_Connection *connection, const struct io_page_answer *answer)
+{
+    void *data = (void *)(uintptr_t)answer->data;
+    struct MHD_Response *response =
+        answer->hold == NULL
+            ? MHD_create_response_from_buffer(answer->size, data, MHD_RESPMEM_PERSISTENT)
+            : MHD_create_response_from_buffer_with_free_callback_cls(answer->size, data, io_page_let_go, answer->hold);
+    if (response == NULL && answer->hold != NULL)
+        io_page_let_go(answer->hold);
+    if (response != NULL && answer->status == MHD_HTTP_UNAUTHORIZED)
+        add_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    if (response != NULL && answer->status == MHD_HTTP_SERVICE_UNAVAILABLE)
+        add_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+    return queue(connection, answer->status, with_page_headers(response, answer->type, answer->cache));
+}
+
+/* Called while libmicrohttpd has room for more of a stream. */
+static ssize_t read_stream(void *arg, uint64_t offset, char *bytes, size_t max)
+{
+    struct ask *ask = arg;
+    ptrdiff_t size = io_page_stream_read(ask->page_ask, bytes, max);
+    if (size < 0)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    if (size == 0)
+        suspend(ask);
+    return size;
+}
+
+static enum MHD_Result begin_stream(struct ask *ask)
+{
+    struct visit *visit = visit_of(ask->connection);
+    int bytes = HTTP_STREAM_SEND_BYTES;
+    if (visit == NULL)
+        return MHD_NO;
+    (void)setsockopt(visit->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes); /* else the system's own bound counts */
+    if (!amp_list_empty(&visit->node)) {
+        amp_list_remove(&visit->node); /* it may last */
+        ask->http->visits_count--;
+    }
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, HTTP_STREAM_PIECE, read_stream, ask, NULL);
+    if (response != NULL) /* the next request is one of a new connection, which has its time */
+        add_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    return queue(ask->connection, IO_HTTP_OK, with_page_headers(response, "text/event-stream", "no-store"));
+}
+
+static enum MHD_Result answer_page_of(struct ask *ask)
+{
+    struct io_page_answer answer;
+    switch (io_page_take(ask->page_ask, &answer)) {
+    case IO_PAGE_READY:
+        return answer_ask(ask->connection, &answer);
+    case IO_PAGE_STREAMS:
+        return begin_stream(ask);
+    default:
+        suspend(ask); /* and called again */
+        return MHD_YES;
+    }
+}
+
+/* ---- requests ---- */
+
 /* Called when a request's head is here, for each piece of its body, and when it is whole. A body is thrown away. */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *path, const char *method,
                                   const char *version, const char *upload, size_t *upload_size, void **request)
@@ -263,6 +448,14 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         *upload_size = 0;
         return MHD_YES;
     }
+    if (*request == http && io_page_has(path)) {
+        struct ask *ask = begin_ask(http, connection, path);
+        if (ask == NULL)
+            return MHD_NO;
+        *request = ask;
+    }
+    if (*request != http)
+        return answer_page_of(*request);
     return strcmp(path, IO_HTTP_METRICS) == 0 ? answer_metrics(http, connection) : answer_page(http, connection, path);
 }
 
@@ -298,8 +491,17 @@ static uint64_t pay(struct io_http *http, uint64_t took_us)
     return (http->paid_until_us - now_us) / 1000;
 }
 
-/* Until libmicrohttpd or the oldest connection has something due. */
-static uint64_t next_ms(struct io_http *http)
+/* As soon as what ran is paid for. From within a run: that one goes on and sees to it. */
+static void run_soon(struct io_http *http)
+{
+    uint64_t now_us = io_clock_now_us();
+    uint64_t wait_ms = http->paid_until_us > now_us ? (http->paid_until_us - now_us) / 1000 : 0;
+    if (!http->running && !uv_is_closing((uv_handle_t *)&http->timer))
+        (void)uv_timer_start(&http->timer, on_timer, wait_ms, 0); /* open, and has a callback */
+}
+
+/* Until libmicrohttpd, the oldest connection or the page, in page_ms, has something due. */
+static uint64_t next_ms(struct io_http *http, uint64_t page_ms)
 {
     MHD_UNSIGNED_LONG_LONG due_ms = 0;
     const struct visit *visit = oldest(http);
@@ -310,14 +512,17 @@ static uint64_t next_ms(struct io_http *http)
     }
     if (MHD_get_timeout(http->daemon, &due_ms) == MHD_YES && due_ms < next)
         next = due_ms;
-    return next;
+    return next < page_ms ? next : page_ms;
 }
 
 static void run(struct io_http *http)
 {
     uint64_t before_us = worked_us();
+    http->running = true;
     sweep(http);
+    uint64_t page_ms = io_page_tick(http->page, uv_now(&http->server->loop));
     (void)MHD_run(http->daemon); /* fails only for a daemon of another kind */
+    http->running = false;
     uint64_t pause_ms = pay(http, worked_us() - before_us);
     /* Neither can fail: both handles are open, and have a callback. */
     if (pause_ms > 0) {
@@ -326,7 +531,7 @@ static void run(struct io_http *http)
         return;
     }
     (void)uv_poll_start(&http->poll, UV_READABLE, on_poll);
-    (void)uv_timer_start(&http->timer, on_timer, next_ms(http), 0);
+    (void)uv_timer_start(&http->timer, on_timer, next_ms(http, page_ms), 0);
 }
 
 /* ---- life ---- */
@@ -393,7 +598,7 @@ static struct MHD_Daemon *start_daemon(struct io_http *http, int fd)
 {
     const struct MHD_OptionItem options[] = {
         {MHD_OPTION_LISTEN_SOCKET, fd, NULL},
-        {MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNECTIONS_MAX + HTTP_CONNECTIONS_LEAVING, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNECTIONS_MAX + HTTP_CONNECTIONS_LEAVING + IO_PAGE_STREAMS_MAX, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HTTP_CONNECTION_BYTES, NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, HTTP_REQUEST_MS / 1000, NULL},
         {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
@@ -401,7 +606,8 @@ static struct MHD_Daemon *start_daemon(struct io_http *http, int fd)
         {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, http},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, http},
         {MHD_OPTION_END, 0, NULL}};
-    return MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, http, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+    return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, http, MHD_OPTION_ARRAY,
+                            options, MHD_OPTION_END);
 }
 
 static int open_daemon(struct io_http *http, int fd, struct amp_error *error)
@@ -440,7 +646,12 @@ int io_http_open(struct ampd_server *server, struct amp_error *error)
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the HTTP port");
     http->server = server;
     amp_list_init(&http->visits);
+    amp_list_init(&http->asks);
     int rc = open_socket(http, address, &fd, error);
+    if (rc == 0 && (http->page = io_page_new(server)) == NULL) {
+        rc = amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the page");
+        (void)close(fd); /* nobody has come yet */
+    }
     if (rc != 0) {
         free(http);
         return given == NULL ? go_without(server, error) : rc;
@@ -448,7 +659,8 @@ int io_http_open(struct ampd_server *server, struct amp_error *error)
     server->http = http;
     rc = open_daemon(http, fd, error);
     if (rc == 0)
-        amp_log(server->log, AMP_LOG_INFO, "http", "msg=\"metrics and health\" address=%s", http->endpoint);
+        amp_log(server->log, AMP_LOG_INFO, "http", "msg=\"metrics and health\" address=%s page=http://%s/",
+                http->endpoint, http->endpoint);
     return rc;
 }
 
@@ -464,6 +676,11 @@ void io_http_close(struct ampd_server *server)
     }
     if (http->metrics != NULL)
         MHD_destroy_response(http->metrics);
+    io_page_close(http->page);
+    AMP_LIST_EACH(it, safe, &http->asks)
+    {
+        on_page_ready(AMP_CONTAINER(it, struct ask, node)); /* libmicrohttpd ends with nobody suspended */
+    }
     MHD_stop_daemon(http->daemon);
     http->metrics = NULL;
     http->daemon = NULL;
@@ -472,6 +689,8 @@ void io_http_close(struct ampd_server *server)
 void io_http_free(struct ampd_server *server)
 {
     AMP_ASSERT(server->http == NULL || server->http->daemon == NULL);
+    if (server->http != NULL)
+        io_page_free(server->http->page);
     free(server->http);
     server->http = NULL;
 }
@@ -487,4 +706,5 @@ void io_http_write_metrics(const struct ampd_server *server, struct amp_metric_t
     amp_metric_one(text, &requests, http != NULL ? (double)http->requests : 0);
     amp_metric_one(text, &refused, http != NULL ? (double)http->refused : 0);
     amp_metric_one(text, &dropped, http != NULL ? (double)http->dropped : 0);
+    io_page_write_metrics(http != NULL ? http->page : NULL, text);
 }

@@ -1,11 +1,11 @@
 /*
  * HTTP/1.1 for those who watch: /metrics, /livez, /readyz (with ?verbose each condition). It answers GET and HEAD,
  * changes nothing and asks nobody who he is, as etcd's --listen-metrics-urls; so it listens on loopback unless told
- * otherwise.
+ * otherwise. Everything else is the page's, which asks (server/io/page/page.h).
  *
  * libmicrohttpd runs on the loop, without a thread of its own. What clients of it can take is bounded:
  *
- *   connections   HTTP_CONNECTIONS_MAX; a further one takes the place of the oldest
+ *   connections   HTTP_CONNECTIONS_MAX; a further one takes the place of the oldest. Beside them those that hear events
  *   time          HTTP_REQUEST_MS from the connection, or from the last answer, until the next answer has left
  *   memory        HTTP_CONNECTION_BYTES for each connection; HTTP_TEXTS_MAX texts of metrics at a time
  *   the loop      a tenth of its time (HTTP_SHARE); a text of metrics is made at most every HTTP_FRESH_MS

@@ -116,5 +116,5 @@ int io_http_show(const struct ampd_server *server, const char *path, bool verbos
     for (size_t i = 0; i < sizeof pages / sizeof *pages; i++)
         if (strcmp(path, pages[i].path) == 0)
             return pages[i].show(server, verbose, page);
-    return say(page, IO_HTTP_NOT_FOUND, "there are /livez, /readyz and /metrics\n");
+    return say(page, IO_HTTP_NOT_FOUND, "there are /livez, /readyz and /metrics, and a page at /\n");
 }

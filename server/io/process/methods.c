@@ -16,20 +16,13 @@
 #define LIMIT_BLOCK (AMPD_BLOCK_DATA_MAX + LIMIT_SMALL)
 #define LIMIT_LARGE AMPD_MSG_SIZE_MAX
 
-#define ROLE_ANYONE   (AMPD_ROLE_WORKER | AMPD_ROLE_OPERATOR | AMPD_ROLE_READER)
-#define ROLE_WORKER   AMPD_ROLE_WORKER
-#define ROLE_OPERATOR AMPD_ROLE_OPERATOR
-#define ROLE_PEER     AMPD_ROLE_PEER
-/* A shard asks it of shard 0, for a client of its own. */
-#define ROLE_ANYONE_OR_PEER (ROLE_ANYONE | ROLE_PEER)
-
 static const struct arpc_method methods[] = {
 #define AMPD_METHOD(service_, name_, c_name_, request_, response_, kind_, idempotent_, roles_, limit_)                 \
     {.service = "ampd.v1." #service_,                                                                                  \
      .name = #name_,                                                                                                   \
      .kind = ARPC_##kind_,                                                                                             \
      .idempotent = idempotent_,                                                                                        \
-     .roles = ROLE_##roles_,                                                                                           \
+     .roles = AMPD_ROLES_##roles_,                                                                                     \
      .max_message = LIMIT_##limit_,                                                                                    \
      .handler = &ampd_handle_##c_name_},
 #include "proto/methods.def"

@@ -1,0 +1,104 @@
+/*
+ * Who may see the page. It is for this machine: what others see of it crosses the network in the clear, as with gRPC
+ * without TLS, so they get nothing without --insecure. Data asks for the token and the role that the RPC with the same
+ * data asks for (server/io/auth), on this machine too.
+ *
+ * On loopback there is no network that a request could come from, but a page of somebody else's in this machine's
+ * browser may have its own name resolve to 127.0.0.1 (DNS rebinding): then Host has that name. So Host must be an
+ * address or localhost. And whatever asks from another site's page is refused (Sec-Fetch-Site).
+ */
+#include "rpc/arpc_peer.h"
+#include "rpc/method.h"
+#include "server/io/auth/auth_gate.h"
+#include "server/io/base/options.h"
+#include "server/io/base/server.h"
+#include "server/io/page/page_impl.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static const struct arpc_method methods[] = {
+#define AMPD_METHOD(service_, name_, c_name_, request_, response_, kind_, idempotent_, roles_, limit_)                 \
+    {.service = "ampd.v1." #service_, .name = #name_, .roles = AMPD_ROLES_##roles_},
+#include "proto/methods.def"
+#undef AMPD_METHOD
+};
+
+static const struct arpc_method *method_of(const char *name)
+{
+    size_t i = 0;
+    while (strcmp(methods[i].name, name) != 0) /* the names of paths are there: test_page_access.c looks */
+        i++;
+    return &methods[i];
+}
+
+/* "127.0.0.1:7421", "[::1]:7421", "localhost": no name that somebody else could have. */
+bool io_page_host_is_ours(const char *host)
+{
+    char text[INET6_ADDRSTRLEN + 2];
+    struct in6_addr address;
+    bool six = host[0] == '[';
+    size_t size = strcspn(host + six, six ? "]" : ":");
+    const char *port = host + six + size;
+    if (size == 0 || size >= sizeof text || (six && *port++ != ']'))
+        return false;
+    if (port[0] != 0 && (port[0] != ':' || strspn(port + 1, "0123456789") != strlen(port + 1)))
+        return false;
+    memcpy(text, host + six, size);
+    text[size] = 0;
+    return inet_pton(six ? AF_INET6 : AF_INET, text, &address) == 1 || (!six && strcasecmp(text, "localhost") == 0);
+}
+
+static bool ask_who(struct io_page_ask *ask, bool again, struct amp_error *error)
+{
+    const struct io_page_caller *asked_by = &ask->caller;
+    const struct ampd_auth_caller caller = {
+        .way = arpc_is_loopback(asked_by->peer) ? AMPD_AUTH_LOOPBACK : AMPD_AUTH_PLAINTEXT,
+        .authorization = asked_by->authorization[0] != 0 ? asked_by->authorization : NULL,
+        .authorization_size = strlen(asked_by->authorization)};
+    return ampd_auth_admit_http(ask->page->server->auth, &caller, method_of(ask->method), asked_by->peer, again,
+                                error) == 0;
+}
+
+bool io_page_admit(struct io_page_ask *ask, const struct io_page_request *request, bool data)
+{
+    struct amp_error error = {0};
+    bool beyond = !arpc_is_loopback(request->peer);
+    if (beyond && !ask->page->server->options->auth->insecure) {
+        io_page_answer_refusal(ask, IO_PAGE_DENIED, "NOT_LOCAL",
+                               "this page is shown to its own machine alone: come by ssh -L 7421:127.0.0.1:7421, or "
+                               "through a proxy with TLS on that machine; ampd --insecure shows it to everybody");
+        return false;
+    }
+    if (!beyond && (request->host == NULL || !io_page_host_is_ours(request->host))) {
+        io_page_answer_refusal(
+            ask, IO_PAGE_MISDIRECTED, "HOST",
+            "the name in Host is not this machine's: ask 127.0.0.1 or localhost; a proxy has to send "
+            "one of these");
+        return false;
+    }
+    if (data && request->site != NULL && strcmp(request->site, "same-origin") != 0 &&
+        strcmp(request->site, "none") != 0) {
+        io_page_answer_refusal(ask, IO_PAGE_DENIED, "OTHER_SITE", "another site's page asks: open this one");
+        return false;
+    }
+    size_t size = request->authorization != NULL ? strlen(request->authorization) : 0;
+    bool fits = size < sizeof ask->caller.authorization;
+    (void)snprintf(ask->caller.authorization, sizeof ask->caller.authorization, "%s",
+                   size > 0 && fits ? request->authorization
+                   : size > 0       ? "?"
+                                    : "");
+    (void)snprintf(ask->caller.peer, sizeof ask->caller.peer, "%s", request->peer);
+    if (!data || ask_who(ask, false, &error))
+        return true;
+    io_page_answer_error(ask, &error);
+    return false;
+}
+
+bool io_page_admit_again(struct io_page_ask *ask)
+{
+    struct amp_error error = {0};
+    return ask_who(ask, true, &error);
+}

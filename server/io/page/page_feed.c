@@ -1,0 +1,334 @@
+/*
+ * /api/events[?model=NAME]: server-sent events. First `hello`: `steps` will be those after this one. Each second every
+ * stream hears `status`; one that looks at a model also `model` (workers and checkpoints) and, when there are new
+ * steps, `steps`, as /api/history has them; `reset` where the history is another one now: after a rollback, or a
+ * restart of a model.
+ *
+ * What is said is made once, however many listen: status for all, the rest for each model that somebody looks at (its
+ * feed). New steps are read from the store, as WatchSteps reads them, and thinned, so that a model of a thousand steps
+ * a second is no more than one of ten. A stream copies it into a queue of its own; what a slow reader has no place for
+ * is left out if the next second brings it anew, and else it is cut off and connects again.
+ */
+#include "base/assert.h"
+#include "server/io/base/pools.h"
+#include "server/io/base/server.h"
+#include "server/io/page/page_impl.h"
+#include "server/io/page/thin.h"
+#include "storage/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Points of one event: a second on a plot. */
+#define FEED_PIXELS 40
+
+/* A model that somebody looks at. */
+struct io_page_feed {
+    struct amp_list node; /* in page->feeds */
+    struct io_page *page;
+    struct io_task task;
+    struct ampd_model *held;
+    const struct ampd_model_spec *spec;
+    uint32_t model; /* index; another one's, if info.spec is another one */
+    unsigned refs;  /* streams, and the read under way */
+    bool reading;
+    uint64_t epoch;
+    struct ampd_history_key last; /* row that was told */
+    int64_t last_us;
+    struct io_thin thin; /* of the read */
+    uint32_t rows;
+    struct amp_error error;
+};
+
+/* ---- feeds ---- */
+
+static void feed_unref(struct io_page_feed *feed)
+{
+    if (feed == NULL || --feed->refs > 0)
+        return;
+    struct io_page *page = feed->page;
+    amp_list_remove(&feed->node);
+    ampd_core_let_go(feed->held);
+    free(feed);
+    io_page_unref(page);
+}
+
+/* From here on: what was before is in /api/history, which a page asks for when it hears `hello`. */
+static void start_anew(struct io_page_feed *feed, const struct ampd_model_info *info)
+{
+    feed->epoch = info->epoch;
+    feed->last = (struct ampd_history_key){info->epoch, info->decided_step, UINT32_MAX};
+    feed->last_us = 0;
+}
+
+static struct io_page_feed *feed_of(struct io_page *page, uint32_t model, const struct ampd_model_info *info)
+{
+    AMP_LIST_EACH(it, safe, &page->feeds)
+    {
+        struct io_page_feed *feed = AMP_CONTAINER(it, struct io_page_feed, node);
+        if (feed->model == model && feed->spec == info->spec)
+            return feed;
+    }
+    struct io_page_feed *feed = calloc(1, sizeof *feed);
+    if (feed == NULL)
+        return NULL;
+    feed->page = page;
+    feed->model = model;
+    feed->spec = info->spec;
+    feed->held = ampd_core_hold(page->server->core, model);
+    start_anew(feed, info);
+    amp_list_push(&page->feeds, &feed->node);
+    page->refs++;
+    return feed;
+}
+
+/* ---- streams ---- */
+
+static void end_stream(struct io_page_ask *ask)
+{
+    ask->ended = true;
+    ask->page->cut++;
+    ask->ready_cb(ask->arg);
+}
+
+/* An event with what was written; false: there is no place for it. */
+static bool give(struct io_page_ask *ask, const char *event, const struct io_json *json)
+{
+    char head[40];
+    int size = snprintf(head, sizeof head, "event: %s\ndata: ", event);
+    if (json->error != 0)
+        return true; /* a server without memory says nothing this time */
+    if (ask->ended || amp_buf_reserve(&ask->queue, (size_t)size + json->buf.size + 2) != 0)
+        return false;
+    (void)amp_buf_append(&ask->queue, head, (size_t)size); /* there is room now */
+    (void)amp_buf_append(&ask->queue, json->buf.data, json->buf.size);
+    (void)amp_buf_append(&ask->queue, "\n\n", 2);
+    ask->ready_cb(ask->arg);
+    return true;
+}
+
+/* To all streams of a feed. */
+static void send_all(const struct io_page_feed *feed, const char *event, const struct io_json *json)
+{
+    AMP_LIST_EACH(it, safe, &feed->page->asks)
+    {
+        struct io_page_ask *ask = AMP_CONTAINER(it, struct io_page_ask, node);
+        if (ask->state == IO_PAGE_STREAMS && ask->feed == feed && !ask->ended && !give(ask, event, json))
+            end_stream(ask);
+    }
+}
+
+static void send_empty(const struct io_page_feed *feed, const char *event)
+{
+    struct io_json json;
+    io_json_init(&json, 64);
+    io_json_raw(&json, "{}");
+    send_all(feed, event, &json);
+    io_json_close(&json);
+}
+
+/* ---- new steps ---- */
+
+static int take_point(void *arg, const struct ampd_history_point *point)
+{
+    struct io_page_feed *feed = arg;
+    feed->rows++;
+    feed->last_us = point->at_us;
+    io_thin_add(&feed->thin, point);
+    return 0;
+}
+
+static void feed_run(struct io_task *task)
+{
+    struct io_page_feed *feed = AMP_CONTAINER(task, struct io_page_feed, task);
+    struct ampd_history_key from = feed->last;
+    from.sequence += from.sequence < UINT32_MAX;
+    feed->rows = 0;
+    io_page_disk_look(feed->page);
+    (void)ampd_store_page_points(feed->page->server->data.reader, feed->spec->name, &from, 0, feed->thin.to,
+                                 IO_PAGE_SLICE_ROWS, feed, &feed->error, take_point);
+}
+
+static void feed_done(struct io_task *task)
+{
+    struct io_page_feed *feed = AMP_CONTAINER(task, struct io_page_feed, task);
+    struct io_json json;
+    feed->reading = false;
+    if (feed->error.code == 0 && feed->rows > 0) {
+        feed->last = feed->thin.last;
+        io_json_init(&json, IO_PAGE_STEPS_BYTES);
+        io_json_open(&json, NULL, '{');
+        io_thin_write(&feed->thin, &json);
+        io_json_truth(&json, "acts", feed->thin.acts_count > 0);
+        io_json_shut(&json, '}');
+        send_all(feed, "steps", &json);
+        io_json_close(&json);
+    }
+    io_thin_close(&feed->thin);
+    feed_unref(feed);
+}
+
+/* Reads what is new, if something is. False: the model is there no more. */
+static bool read_on(struct io_page_feed *feed)
+{
+    struct ampd_model_info info;
+    ampd_core_model(feed->page->server->core, feed->model, &info);
+    if (info.deleted || info.spec != feed->spec)
+        return false;
+    if (feed->reading)
+        return true;
+    if (info.epoch != feed->epoch) {
+        start_anew(feed, &info);
+        send_empty(feed, "reset");
+        return true;
+    }
+    /* Rows are in the store a little later than in the core: what is not found now is found the next time. */
+    if (info.decided_step <= feed->last.step ||
+        io_thin_init(&feed->thin, feed->last.step, info.decided_step, FEED_PIXELS) != 0)
+        return true;
+    feed->thin.before_us = feed->last_us;
+    feed->error.code = 0;
+    feed->reading = true;
+    feed->refs++;
+    feed->task = (struct io_task){.run_cb = feed_run, .done_cb = feed_done};
+    io_threads_submit(feed->page->server->pools.readers, &feed->task);
+    return true;
+}
+
+static void tell_of_model(struct io_page_feed *feed)
+{
+    struct io_json json;
+    io_page_model_write(feed->page, feed->model, &json);
+    AMP_LIST_EACH(it, safe, &feed->page->asks)
+    {
+        struct io_page_ask *ask = AMP_CONTAINER(it, struct io_page_ask, node);
+        if (ask->state == IO_PAGE_STREAMS && ask->feed == feed)
+            (void)give(ask, "model", &json); /* else the next second brings it */
+    }
+    io_json_close(&json);
+}
+
+/* ---- the tick ---- */
+
+/* Streams that may not go on: who asked may not look any more, or they have had their time. */
+static void end_old(struct io_page *page, uint64_t now_ms)
+{
+    AMP_LIST_EACH(it, safe, &page->asks)
+    {
+        struct io_page_ask *ask = AMP_CONTAINER(it, struct io_page_ask, node);
+        if (ask->state == IO_PAGE_STREAMS && !ask->ended &&
+            (now_ms - ask->since_ms >= IO_PAGE_STREAM_MS || !io_page_admit_again(ask)))
+            end_stream(ask);
+    }
+}
+
+static void tell_status(struct io_page *page)
+{
+    struct io_json json;
+    io_page_status_write(page, &json);
+    AMP_LIST_EACH(it, safe, &page->asks)
+    {
+        struct io_page_ask *ask = AMP_CONTAINER(it, struct io_page_ask, node);
+        if (ask->state == IO_PAGE_STREAMS && ask->queue.size == 0)
+            (void)give(ask, "status", &json);
+    }
+    io_json_close(&json);
+}
+
+void io_page_feed_tick(struct io_page *page, uint64_t now_ms)
+{
+    end_old(page, now_ms);
+    tell_status(page);
+    AMP_LIST_EACH(it, safe, &page->feeds)
+    {
+        struct io_page_feed *feed = AMP_CONTAINER(it, struct io_page_feed, node);
+        if (!read_on(feed)) {
+            send_empty(feed, "gone");
+            continue;
+        }
+        tell_of_model(feed);
+    }
+}
+
+/* ---- one stream ---- */
+
+static void begin(struct io_page_ask *ask, struct io_page_feed *feed)
+{
+    struct io_json json;
+    struct io_page *page = ask->page;
+    ask->state = IO_PAGE_STREAMS;
+    ask->status = IO_PAGE_OK;
+    ask->feed = feed;
+    if (feed != NULL)
+        feed->refs++;
+    if (page->streams++ == 0)
+        page->next_tick_ms = uv_now(&page->server->loop) + IO_PAGE_TICK_MS;
+    io_json_init(&json, 64); /* without memory the first status is the first event */
+    io_json_open(&json, NULL, '{');
+    io_json_count(&json, "after", feed != NULL ? feed->last.step : 0);
+    io_json_shut(&json, '}');
+    (void)give(ask, "hello", &json);
+    io_json_close(&json);
+    io_page_status_write(page, &json);
+    (void)give(ask, "status", &json);
+    io_json_close(&json);
+    if (feed == NULL)
+        return;
+    io_page_model_write(page, feed->model, &json);
+    (void)give(ask, "model", &json);
+    io_json_close(&json);
+}
+
+void io_page_events(struct io_page_ask *ask, const struct io_page_request *request)
+{
+    struct io_page *page = ask->page;
+    const char *name = request->argument_cb(request->arg, "model");
+    struct ampd_model_info info;
+    struct io_page_feed *feed = NULL;
+    uint32_t model;
+    if (name != NULL && !io_page_model(ask, name, &model, &info))
+        return;
+    if (page->streams >= IO_PAGE_STREAMS_MAX) {
+        io_page_answer_refusal(ask, IO_PAGE_BUSY, "TOO_MANY_STREAMS",
+                               "as many as may look at once do so: the page goes on without events, and asks anew");
+        return;
+    }
+    if (name != NULL && (feed = feed_of(page, model, &info)) == NULL) {
+        io_page_answer_refusal(ask, IO_PAGE_BUSY, "EXHAUSTED", "out of memory for events: ask again later");
+        return;
+    }
+    begin(ask, feed);
+}
+
+ptrdiff_t io_page_stream_read(struct io_page_ask *ask, char *bytes, size_t max)
+{
+    if (ask->ended)
+        return -1;
+    size_t size = ask->queue.size < max ? ask->queue.size : max;
+    if (size == 0) {
+        amp_buf_close(&ask->queue); /* a stream that waits has no memory */
+        return 0;
+    }
+    memcpy(bytes, ask->queue.data, size);
+    amp_buf_consume(&ask->queue, size);
+    return (ptrdiff_t)size;
+}
+
+void io_page_stream_end(struct io_page_ask *ask)
+{
+    ask->page->streams--;
+    ask->state = IO_PAGE_WAITS; /* nothing more is sent */
+    feed_unref(ask->feed);
+    ask->feed = NULL;
+}
+
+void io_page_feed_close(struct io_page *page)
+{
+    AMP_LIST_EACH(it, safe, &page->asks)
+    {
+        struct io_page_ask *ask = AMP_CONTAINER(it, struct io_page_ask, node);
+        if (ask->state == IO_PAGE_STREAMS && !ask->ended)
+            end_stream(ask);
+    }
+}

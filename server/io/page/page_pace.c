@@ -1,0 +1,113 @@
+/*
+ * /api/pace?model=NAME: how fast steps come, and came an hour and a day ago. The store has no index by time, but later
+ * steps were decided later: the step of a time is found by halving, with a row each.
+ */
+#include "server/io/base/clock.h"
+#include "server/io/base/server.h"
+#include "server/io/page/page_read.h"
+#include "storage/store.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A pace is that of so many steps, or of as many as there are. */
+#define PACE_STEPS 100
+/* Rows that may stand before a step's own: those of operators. */
+#define PROBE_ROWS 8
+#define HOUR_US    ((int64_t)3600 * 1000000)
+
+struct pace {
+    struct io_page_read read;
+    uint64_t decided;
+};
+
+struct probe {
+    uint64_t step;
+    int64_t at_us; /* 0: none was found */
+};
+
+static int take_point(void *arg, const struct ampd_history_point *point)
+{
+    struct probe *probe = arg;
+    if (probe->at_us == 0 && point->kind == AMPD_ROW_STEP) {
+        probe->step = point->key.step;
+        probe->at_us = point->at_us;
+    }
+    return 0;
+}
+
+/* The first step from `step` on that there is. */
+static struct probe step_at(struct io_page_read *read, uint64_t step)
+{
+    static const struct ampd_history_key first = {0};
+    struct probe probe = {0};
+    (void)ampd_store_page_points(read->page->server->data.reader, read->spec->name, &first, step, UINT64_MAX,
+                                 PROBE_ROWS, &probe, &read->error, take_point);
+    return probe;
+}
+
+/* The last step that was decided by then; 0: none was. */
+static uint64_t step_of(struct io_page_read *read, uint64_t decided, int64_t at_us)
+{
+    uint64_t low = 0, high = decided; /* low was decided by then, or is 0 */
+    while (low < high && read->error.code == 0) {
+        uint64_t middle = low + (high - low + 1) / 2;
+        struct probe probe = step_at(read, middle);
+        if (probe.at_us != 0 && probe.at_us <= at_us)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+/* The pace of the steps up to `last`, as an object; null where there are not two. */
+static void write_pace(struct io_page_read *read, const char *name, uint64_t last)
+{
+    struct probe from = {0}, to = {0};
+    if (last > 1) {
+        from = step_at(read, last > PACE_STEPS ? last - PACE_STEPS : 1);
+        to = step_at(read, last);
+    }
+    if (from.at_us == 0 || to.at_us <= from.at_us) {
+        io_json_none(&read->json, name);
+        return;
+    }
+    double seconds = (double)(to.at_us - from.at_us) / 1e6;
+    io_json_open(&read->json, name, '{');
+    io_json_count(&read->json, "steps", to.step - from.step);
+    io_json_number(&read->json, "per_second", (double)(to.step - from.step) / seconds);
+    io_json_count(&read->json, "at_ms", (uint64_t)to.at_us / 1000);
+    io_json_shut(&read->json, '}');
+}
+
+static void pace_run(struct io_page_read *read)
+{
+    struct pace *pace = AMP_CONTAINER(read, struct pace, read);
+    int64_t now_us = io_clock_utc_us();
+    io_json_open(&read->json, NULL, '{');
+    io_json_text(&read->json, "model", read->spec->name);
+    write_pace(read, "now", step_of(read, pace->decided, INT64_MAX));
+    write_pace(read, "hour", step_of(read, pace->decided, now_us - HOUR_US));
+    write_pace(read, "day", step_of(read, pace->decided, now_us - 24 * HOUR_US));
+    io_json_shut(&read->json, '}');
+}
+
+void io_page_pace(struct io_page_ask *ask, const struct io_page_request *request)
+{
+    struct ampd_model_info info;
+    char key[IO_PAGE_KEY_MAX];
+    uint32_t model;
+    if (!io_page_model(ask, request->argument_cb(request->arg, "model"), &model, &info))
+        return;
+    (void)snprintf(key, sizeof key, "pace %s", info.spec->name);
+    if (io_page_remembered(ask, key))
+        return;
+    struct io_page_read *read = io_page_read_new(ask, sizeof(struct pace), model, &info);
+    if (read == NULL)
+        return;
+    AMP_CONTAINER(read, struct pace, read)->decided = info.decided_step;
+    read->run_cb = pace_run;
+    memcpy(read->key, key, sizeof read->key);
+    io_page_read_begin(read);
+}

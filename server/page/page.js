@@ -1,0 +1,663 @@
+// The page of ampd. Every text gets into the document as a text (textContent): names of models, workers and parameters
+// are chosen by whoever may push. No cookie; a token stays in this tab (sessionStorage) and goes out as a header.
+"use strict";
+
+import { Plots, digits, power, whole } from "/plots.js";
+
+const TOKEN = "ampd-token";
+const POLL_MS = 3000; // where no more streams are to be had
+const PACE_MS = 30000;
+const PACE_STEPS = 5; // fewer say nothing of how fast they come
+const LOST_MS = 6000; // a status comes each second
+const AWAITED_MS = 2000; // shorter waits are those of any step
+
+// ---- the document ----
+
+/** An element: h("a", {href: "#"}, "text", child, [more]); null and false are left out. */
+function h(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {}))
+    if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+  element.append(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** Makes `old` what `fresh` is, node by node: what did not change stays, with its focus and its place. */
+function morph(old, fresh) {
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  const wanted = [...fresh.childNodes];
+  const present = [...old.childNodes];
+  wanted.forEach((node, at) => {
+    const there = present[at];
+    if (!there) old.append(node);
+    else if (there.nodeType !== node.nodeType || there.nodeName !== node.nodeName) there.replaceWith(node);
+    else if (node.nodeType === Node.TEXT_NODE) { if (there.data !== node.data) there.data = node.data; }
+    else morph(there, node);
+  });
+  present.slice(wanted.length).forEach((node) => node.remove());
+}
+
+const byId = (id) => document.getElementById(id);
+
+function show(id, ...children) {
+  const fresh = byId(id).cloneNode(false);
+  fresh.append(...children.flat(3).filter(Boolean));
+  morph(byId(id), fresh);
+}
+
+// ---- words ----
+
+const STATES = { frozen: "bad", unstable: "bad", running: "good", waiting: "warn", stalled: "bad", recovering: "warn", done: "info" };
+const stateOf = (model) => model.frozen ? "frozen" : model.unstable ? "unstable" : model.state;
+const chip = (text, kind) => h("span", { class: "chip " + (kind || "") }, text);
+const count = (number, word) => whole(number) + " " + word + (number === 1 ? "" : "s");
+
+function bytes(number) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (number >= 1024 && at < units.length - 1) { number /= 1024; at++; }
+  return (at === 0 || number >= 100 ? Math.round(number) : number.toFixed(1)) + " " + units[at];
+}
+
+function span(ms) {
+  const s = Math.max(0, ms / 1000);
+  if (s < 60) return Math.floor(s) + " s";
+  if (s < 3600) return Math.floor(s / 60) + " min";
+  if (s < 86400) return Math.floor(s / 3600) + " h " + Math.floor(s % 3600 / 60) + " min";
+  return count(Math.floor(s / 86400), "day");
+}
+
+const clockMs = () => Date.now() + state.skewMs; // the server's
+const ago = (ms) => ms ? span(clockMs() - ms) + " ago" : "–";
+const moment = (ms) => ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "–";
+const share = (part, all) => part === 0 && all > 0 ? "0 %" : all > 0 ? (100 * part / all).toFixed(100 * part / all < 1 ? 2 : 1) + " %" : "–";
+/** Numbers that workers tell of a step, by their names. */
+const told = (metrics) => Object.entries(metrics || {}).map(([name, value]) => name + " " + digits(value)).join(" · ");
+const linkTo = (model, step, how = "step") => "#/model/" + encodeURIComponent(model) + (step ? "/" + how + "/" + step : "");
+
+/** How fast now, and how that compares with an hour (else a day) ago. */
+function pace(model) {
+  const known = state.paces.get(model);
+  if (!known || !known.now || known.now.steps < PACE_STEPS) return { value: "–", than: "" };
+  const silentMs = clockMs() - known.now.at_ms;
+  if (silentMs > Math.max(60000, 30000 / known.now.per_second)) return { value: "none", than: "no step for " + span(silentMs) };
+  const before = known.hour && known.now.at_ms - known.hour.at_ms > 600000 ? [known.hour, "an hour ago"] : null;
+  const three = (number) => digits(Number(number.toPrecision(3)));
+  const value = known.now.per_second >= 0.1 ? [three(known.now.per_second), "steps/s"]
+    : [three(60 * known.now.per_second), "steps/min"];
+  if (!before) return { value, than: "" };
+  const ratio = known.now.per_second / before[0].per_second - 1;
+  const percent = Math.abs(100 * ratio);
+  if (percent < 3) return { value, than: "as " + before[1], kind: "" };
+  return { value, kind: ratio > 0 ? "up" : "down",
+           than: (ratio > 0 ? "▲ " : "▼ ") + percent.toFixed(0) + " % " + (ratio > 0 ? "faster" : "slower") + " than " + before[1] };
+}
+
+function waits(model) {
+  if (model.waiting_for) return "waits for " + model.waiting_for;
+  if (model.awaited.length === 0 || model.awaited_ms < AWAITED_MS) return "";
+  const names = model.awaited.map(({ rank, name }) => "rank " + rank + (name ? " (" + name + ")" : ""));
+  const more = model.awaited_count - names.length;
+  return "waits for " + names.join(", ") + (more > 0 ? " and " + more + " more" : "") + ", for " + span(model.awaited_ms);
+}
+
+// ---- asking ----
+
+const state = { status: null, skewMs: 0, paces: new Map(), route: null, view: null, heardMs: 0 };
+
+class NeedsToken extends Error {}
+
+function headers() {
+  const token = sessionStorage.getItem(TOKEN);
+  return token ? { Authorization: "Bearer " + token } : {};
+}
+
+async function request(path, options = {}) {
+  const answer = await fetch(path, { headers: headers(), cache: "no-store", credentials: "omit", ...options });
+  if (answer.ok) return answer;
+  let text = answer.statusText;
+  try { text = (await answer.json()).error || text; } catch { /* no JSON: another program answers at this port */ }
+  if (answer.status === 401) throw new NeedsToken(text);
+  throw Object.assign(new Error(text), { status: answer.status });
+}
+
+const ask = async (path) => (await request(path)).json();
+const query = (path, values) => path + "?" + new URLSearchParams(values);
+
+// ---- events ----
+
+/** Hears what changes until the route changes: by events, or by asking where there are too many who hear them. */
+class Listener {
+  constructor(model, take) {
+    this.model = model;
+    this.take = take;
+    this.stop = new AbortController();
+    this.run();
+  }
+
+  close() { this.stop.abort(); }
+
+  async run() {
+    let waitMs = 1000;
+    while (!this.stop.signal.aborted) {
+      try {
+        await this.stream(() => { waitMs = 1000; });
+      } catch (error) {
+        if (this.stop.signal.aborted) return;
+        if (error instanceof NeedsToken) { askToken(error.message); return; }
+        if (error.status === 404 && this.model !== null) { this.model = null; continue; } // it was deleted
+        if (error.status === 503 && await this.poll()) waitMs = POLL_MS;
+        else tellLink("lost", "no connection, trying again");
+      }
+      await new Promise((resume) => setTimeout(resume, waitMs));
+      waitMs = Math.min(10000, waitMs * 1.7);
+    }
+  }
+
+  async stream(heard) {
+    const path = this.model === null ? "/api/events" : query("/api/events", { model: this.model });
+    const answer = await request(path, { signal: this.stop.signal });
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const pieces = (rest + value).split("\n\n");
+      rest = pieces.pop();
+      for (const piece of pieces) {
+        const event = /^event: (.*)$/m.exec(piece);
+        const data = /^data: (.*)$/m.exec(piece);
+        if (!event || !data) continue;
+        heard();
+        tellLink("live", "live");
+        this.take(event[1], JSON.parse(data[1]));
+      }
+    }
+  }
+
+  async poll() {
+    try {
+      this.take("status", await ask("/api/status"));
+      if (this.model !== null) {
+        this.take("model", await ask(query("/api/model", { model: this.model })));
+        this.take("reset", {});
+      }
+      tellLink("poll", "every few seconds: too many look at once");
+      return true;
+    } catch { return false; }
+  }
+}
+
+function tellLink(kind, words) {
+  state.heardMs = Date.now();
+  const link = byId("link");
+  if (link.className !== "link " + kind) link.className = "link " + kind;
+  if (link.textContent !== words) link.textContent = words;
+}
+
+setInterval(() => {
+  if (Date.now() - state.heardMs > LOST_MS && byId("link").classList.contains("live")) tellLink("lost", "nothing heard");
+}, 1000);
+
+async function askPaces(models) {
+  for (const name of models.slice(0, 20)) {
+    try { state.paces.set(name, await ask(query("/api/pace", { model: name }))); } catch { /* the next time */ }
+  }
+}
+
+function takeStatus(status) {
+  state.status = status;
+  status.models.sort((a, b) => a.name < b.name ? -1 : 1);
+  state.skewMs = status.time_ms - Date.now();
+  showTroubles(status);
+  show("foot", "ampd " + status.version + " · kernels " + status.isa + " · up " + span(status.uptime_ms) +
+       (status.standbys === undefined ? "" : " · " + count(status.standbys, "standby")) + " · this page only reads: ampctl acts");
+}
+
+function showTroubles(status) {
+  const wanted = state.route && state.route.model;
+  const troubles = status.troubles.filter(({ model }) => !wanted || !model || model === wanted);
+  show("troubles", troubles.map(({ model, text, remedy }) => h("div", { class: "trouble" },
+    h("span", { class: "sign", "aria-hidden": "true" }, "⚠"),
+    h("p", {}, model && !wanted ? [h("a", { href: linkTo(model) }, model), ": "] : null, text),
+    h("p", {}, remedy))), status.troubles_hidden > 0 && h("p", { class: "note" }, "and " + status.troubles_hidden + " more"));
+}
+
+// ---- tables ----
+
+/** Columns: [words, cell(row), class]. Each cell says what it is, for a narrow screen. */
+function table(caption, columns, rows, options = {}) {
+  return h("div", { class: "scroll" }, h("table", { class: options.stack ? "stack" : null },
+    h("caption", { class: "hidden" }, caption),
+    h("thead", {}, h("tr", {}, columns.map(([words, , kind]) => h("th", { scope: "col", class: kind || null }, words)))),
+    h("tbody", {}, rows.map((row) => h("tr", { class: options.rowClass ? options.rowClass(row) : null },
+      columns.map(([words, cell, kind], at) => {
+        const inside = [cell(row)].flat(3).filter((part) => part !== null && part !== "" && part !== false);
+        const name = [kind, inside.length === 0 ? "empty" : ""].filter(Boolean).join(" ") || null;
+        return at === 0 ? h("th", { scope: "row", class: name }, inside)
+          : h("td", { class: name, "data-label": words }, inside.length > 1 ? h("div", {}, inside) : inside);
+      }))))));
+}
+
+const card = (title, about, ...content) => h("section", { class: "card" },
+  h("header", {}, h("h2", {}, title), about && h("span", { class: "quiet" }, about)), ...content);
+const tile = (name, value, unit, ...under) => h("div", { class: "card tile" }, h("dt", {}, name),
+  h("dd", {}, h("span", { class: "num" }, value), unit && h("span", { class: "unit" }, " " + unit),
+    ...under.filter(Boolean).map((part) => typeof part === "string" ? h("div", { class: "under" }, part) : part)));
+const under = (text, kind) => text ? h("div", { class: "under " + (kind || "") }, text) : null;
+
+// ---- the overview ----
+
+class Overview {
+  constructor() {
+    document.title = "ampd";
+    show("crumbs", h("span", {}, "Models"));
+    this.listener = new Listener(null, (event, data) => event === "status" && this.take(data));
+    this.timer = setInterval(() => this.pace(), PACE_MS);
+    if (state.status) this.take(state.status);
+  }
+
+  close() {
+    this.listener.close();
+    clearInterval(this.timer);
+  }
+
+  async pace() {
+    if (!state.status || document.hidden) return;
+    await askPaces(state.status.models.map(({ name }) => name));
+    this.draw();
+  }
+
+  take(status) {
+    const first = !this.paced;
+    this.paced = true;
+    takeStatus(status);
+    this.draw();
+    if (first) this.pace();
+  }
+
+  draw() {
+    const status = state.status;
+    const { models } = status;
+    const running = models.filter(({ state: is }) => is === "running").length;
+    const memory = models.reduce((sum, model) => sum + model.memory_bytes, 0);
+    const live = models.reduce((sum, model) => sum + model.live, 0);
+    const wanted = models.reduce((sum, model) => sum + model.world_size, 0);
+    const up = status.shards.filter((shard) => shard.up).length;
+    show("view",
+      h("dl", { class: "tiles" },
+        tile("Models", whole(models.length + status.models_hidden), null, running + " running"),
+        tile("Workers", whole(live), "of " + whole(wanted), wanted > live ? under(count(wanted - live, "rank") + " not there", "down") : "all there"),
+        status.disk_size > 0 && tile("Disk", bytes(status.disk_free), "free", h("meter", {
+          min: 0, max: status.disk_size, value: status.disk_size - status.disk_free, low: 0.8 * status.disk_size,
+          high: 0.95 * status.disk_size, optimum: 0, "aria-label": "used of " + bytes(status.disk_size) }), "of " + bytes(status.disk_size)),
+        tile("Memory of models", bytes(memory), null, status.memory_max > 0 && h("meter", {
+          min: 0, max: status.memory_max, value: memory, low: 0.8 * status.memory_max, high: 0.95 * status.memory_max, optimum: 0,
+          "aria-label": "of the " + bytes(status.memory_max) + " that models may take" }), status.memory_max > 0 ? "of " + bytes(status.memory_max) : null),
+        tile("Shards", whole(up), "of " + status.shards.length, status.shards.length === 1 ? "a server alone"
+          : up === status.shards.length ? "all there" : under("some are not there", "down"))),
+      models.length === 0 ? this.welcome() : card("Models", status.models_hidden > 0 ? status.models_hidden + " more: ampctl status" : null,
+        table("Models", COLUMNS.filter(([words]) => words !== "Loss" || models.some(({ last }) => last && last.loss !== undefined)),
+          models, { stack: true })),
+      status.shards.length > 1 && card("Shards", null, table("Shards", SHARD_COLUMNS, status.shards, { stack: true })));
+  }
+
+  welcome() {
+    return card("No model yet", null, h("p", { class: "note" }, "A worker makes one: see ", h("code", {}, "examples/worker.c"),
+      ", or in Python ", h("code", {}, "ampd.Client(…).create(…)"), ". It then shows here by itself."));
+  }
+}
+
+const COLUMNS = [
+  ["Model", (m) => h("a", { href: linkTo(m.name) }, m.name)],
+  ["State", (m) => [chip(stateOf(m), STATES[stateOf(m)]), waits(m) ? under(waits(m)) : null], "wrap"],
+  ["Step", (m) => [whole(m.decided), m.max_steps > 0 ? h("progress", { max: m.max_steps, value: m.decided, "aria-label": "of " + whole(m.max_steps) }) : null], "right"],
+  ["Pace", (m) => { const p = pace(m.name); return [[p.value].flat().join(" "), under(p.than, p.kind)]; }, "right"],
+  ["Loss scale", (m) => [whole(m.scale), under(power(m.scale))], "right"],
+  ["Skipped", (m) => [share(m.skipped, m.attempted), under(count(m.skipped, "step"))], "right"],
+  ["Loss", (m) => m.last && m.last.loss !== undefined ? digits(m.last.loss) : "", "right"],
+  ["Workers", (m) => [m.live + " of " + m.world_size], "right"],
+  ["Checkpoint", (m) => m.checkpoints > 0 ? ["step " + whole(m.checkpoint_step), under(ago(m.checkpoint_ms))] : "none", "right"],
+];
+
+const SHARD_COLUMNS = [
+  ["Shard", (s) => String(s.index)],
+  ["Address", (s) => h("code", {}, s.endpoint)],
+  ["State", (s) => !s.known ? chip("not known here") : chip(s.up ? "there" : "not there", s.up ? "good" : "bad")],
+  ["Since", (s) => s.since_ms ? ago(s.since_ms) : "–"],
+  ["Behind", (s) => s.behind > 0 ? count(s.behind, "model") : "no"],
+];
+
+// ---- a model ----
+
+class Model {
+  constructor(name, around) {
+    this.name = name;
+    this.around = around;
+    this.about = null;
+    this.history = null;
+    document.title = name + " · ampd";
+    show("crumbs", h("a", { href: "#/" }, "Models"), h("span", {}, name));
+    this.frame();
+    this.plots = new Plots(this.plotsHost, {
+      load: (from, to, pixels) => this.load({ from, to, pixels }),
+      open: (step) => { location.hash = linkTo(name, step); },
+      moved: (seen) => this.moved(seen),
+    });
+    this.fresh();
+    this.listener = new Listener(name, (event, data) => this.take(event, data));
+    this.timer = setInterval(() => document.hidden || this.pace(), PACE_MS);
+    this.pace();
+    if (state.status) this.take("status", state.status);
+  }
+
+  close() {
+    this.listener.close();
+    this.plots.close();
+    clearInterval(this.timer);
+  }
+
+  frame() {
+    const button = (words, title, act) => {
+      const made = h("button", { type: "button", title }, words);
+      made.addEventListener("click", act);
+      return made;
+    };
+    this.head = h("div", {});
+    this.tables = h("div", { class: "tables" });
+    this.plotsHost = h("div", { class: "plots" });
+    this.ranges = [["All", null], ["Last 10,000", 10000], ["Last 1,000", 1000], ["Last 100", 100]].map(([words, steps]) => {
+      const made = button(words, "Show these steps", () => this.range(steps));
+      made.setAttribute("aria-pressed", String(steps === null));
+      return [made, steps];
+    });
+    this.seen = h("span", { class: "quiet small push num", role: "status" });
+    const bar = h("div", { class: "bar", role: "toolbar", "aria-label": "Steps that are shown" },
+      this.ranges.map(([made]) => made),
+      button("−", "Zoom out", () => this.plots.move(0, 2)), button("+", "Zoom in", () => this.plots.move(0, 0.5)),
+      button("←", "Earlier steps", () => this.plots.move(-0.5)), button("→", "Later steps", () => this.plots.move(0.5)), this.seen);
+    byId("view").replaceChildren(this.head, bar, this.plotsHost, this.tables);
+  }
+
+  async load(values) {
+    try { return await ask(query("/api/history", { model: this.name, ...values })); } catch (error) { failed(error); return null; }
+  }
+
+  async fresh() {
+    const history = await this.load({ pixels: this.plots.pixels });
+    if (!history || this.plots.charts.length === 0) return;
+    this.history = history; // the plots' too: it grows with the events
+    await this.plots.set(history);
+    if (this.plots.charts.length === 0) return; // somebody has gone on meanwhile
+    if (this.around) this.plots.look(this.around[0] - this.around[1], this.around[0] + this.around[1]);
+    this.around = null;
+    this.drawTables();
+    if (!this.painted) { this.painted = true; performance.mark("ampd-plots"); }
+  }
+
+  async pace() {
+    await askPaces([this.name]);
+    this.drawHead();
+  }
+
+  range(steps) {
+    if (!this.history) return;
+    this.picked = steps;
+    if (steps === null) this.plots.look(null, null);
+    else this.plots.look(Math.max(this.history.from, this.history.to - steps), this.history.to);
+  }
+
+  moved(seen) {
+    const wide = seen && seen[1] - seen[0];
+    for (const [made, steps] of this.ranges)
+      made.setAttribute("aria-pressed", String(seen ? steps !== null && Math.abs(wide - steps) < 2 : steps === null));
+    const words = seen ? "steps " + whole(Math.max(1, seen[0])) + " to " + whole(seen[1]) : "drag to zoom, shift and drag to move, double click for all";
+    if (this.seen.textContent !== words) this.seen.textContent = words;
+  }
+
+  take(event, data) {
+    if (event === "status") {
+      takeStatus(data);
+      this.drawHead();
+    } else if (event === "model") {
+      this.about = data;
+      this.drawTables();
+    } else if (event === "steps") {
+      if (this.plots.add(data) || data.acts) this.fresh();
+      else if (data.skipped.length > 0) this.drawTables();
+    } else if (event === "reset") {
+      this.fresh();
+    } else if (event === "hello" && this.history && this.history.to < data.after) {
+      this.fresh(); // there are some between the history and the events
+    } else if (event === "gone") {
+      location.hash = "#/";
+    }
+  }
+
+  drawHead() {
+    const model = state.status && state.status.models.find(({ name }) => name === this.name);
+    if (!model) {
+      if (state.status && state.status.models_hidden === 0)
+        this.head.replaceChildren(h("p", { class: "note card" }, "There is no model of this name on this server."));
+      return;
+    }
+    const speed = pace(this.name);
+    const [value, unit] = [speed.value].flat();
+    const about = this.about || {};
+    const last = model.last;
+    const fresh = h("div", {},
+      h("div", { class: "head" }, h("h1", {}, model.name), chip(stateOf(model), STATES[stateOf(model)]),
+        h("p", { class: "sentence" }, waits(model) || "", waits(model) ? " · " : "",
+          count(model.parameters, "parameter") + ", " + whole(model.elements) + " elements, " + bytes(model.memory_bytes) +
+          " here · epoch " + model.epoch +
+          " · durable up to step " + whole(model.durable))),
+      h("dl", { class: "tiles" },
+        tile("Step", whole(model.decided), model.max_steps > 0 ? "of " + whole(model.max_steps) : null,
+          model.max_steps > 0 && h("progress", { max: model.max_steps, value: model.decided, "aria-label": "Steps done" }),
+          last ? "decided " + ago(last.at_ms) : null),
+        tile("Pace", value, unit, under(speed.than, speed.kind)),
+        tile("Loss scale", power(model.scale), null, whole(model.scale) + (about.policy ? ", policy " + about.policy : ""),
+          about.growth_interval && whole(about.growth_tracker) + " of " + whole(about.growth_interval) + " clean steps"),
+        tile("Skipped", share(model.skipped, model.attempted), null, whole(model.skipped) + " of " + count(model.attempted, "step")),
+        last && (last.loss !== undefined || last.metrics) && tile("Loss", digits(last.loss), null, told(last.metrics)),
+        tile("Workers", whole(model.live), "of " + whole(model.world_size),
+          model.live < model.world_size ? under(count(model.world_size - model.live, "rank") + " not there", "down") : "all there")));
+    this.head.childNodes.length === 2 ? morph(this.head, fresh) : this.head.replaceChildren(...fresh.childNodes);
+  }
+
+  /** One step, or several that are a pixel of the plot: the plots then show them apart. */
+  pill([first, last, overflows, empties]) {
+    const number = overflows + empties;
+    if (number === 1)
+      return h("a", { class: overflows > 0 ? "" : "empty", href: linkTo(this.name, first), title: overflows > 0 ? "overflow" : "no gradient that counts" },
+        whole(first));
+    return h("a", { href: linkTo(this.name, Math.round((first + last) / 2), "around") + "/" + Math.max(2, last - first) },
+      whole(first) + " – " + whole(last), h("span", { class: "quiet" }, " " + number));
+  }
+
+  drawTables() {
+    const about = this.about;
+    const acts = this.history ? this.history.acts.filter((act) => act.step > 1 || act.kind !== "epoch") : [];
+    const skipped = this.history ? this.history.skipped.slice(-60).reverse() : [];
+    const newest = about ? Math.max(0, ...about.workers.map((worker) => worker.last_step)) : 0;
+    const fresh = h("div", { class: "tables" },
+      about && card("Workers", about.workers_hidden ? "too many for this page: ampctl status" : null,
+        about.workers.length > 0 ? table("Workers", workerColumns(newest, about.step), about.workers, { stack: true })
+          : h("p", { class: "note" }, "Nobody has joined since this server started.")),
+      card("Skipped steps", skipped.length > 0 ? "newest first: who, where and why" : null,
+        skipped.length > 0 ? h("ul", { class: "pills" }, skipped.map((entry) => h("li", {}, this.pill(entry))))
+          : h("p", { class: "note" }, "None.")),
+      about && card("Checkpoints", about.checkpoints_hidden > 0 ? about.checkpoints_hidden + " older ones: ampctl checkpoint list" : null,
+        about.checkpoints.length > 0 ? table("Checkpoints", CHECKPOINT_COLUMNS, about.checkpoints, { stack: true })
+          : h("p", { class: "note" }, "None yet.")),
+      card("What operators and restarts did", null, acts.length > 0 ? table("Acts", ACT_COLUMNS, acts, { stack: true })
+        : h("p", { class: "note" }, "Nothing.")));
+    morph(this.tables, fresh);
+  }
+}
+
+const workerColumns = (newest, open) => [
+  ["Rank", (w) => String(w.rank)],
+  ["Name", (w) => w.name],
+  ["Address", (w) => w.peer ? h("code", {}, w.peer) : "", "wrap"],
+  ["State", (w) => [
+    w.quarantined ? chip("quarantined", "bad") : w.live ? chip("live", "good") : chip(w.left ? "has left" : "not there", w.left ? "" : "bad"),
+    w.awaited && [" ", chip("awaited", "warn")], w.straggles && [" ", chip("slow", "warn")], w.nonfinite && [" ", chip("Inf or NaN", "bad")]]],
+  ["Lag", (w) => w.last_step === 0 ? "–" : newest === w.last_step ? "0" : count(newest - w.last_step, "step"), "right"],
+  ["Open step", (w) => w.wanted > 0 ? share(w.here, w.wanted).replace(".0 %", " %") + " here" : "–", "right"],
+  ["Pushes", (w) => whole(w.pushes), "right"],
+  ["Overflows", (w) => whole(w.overflows), "right"],
+  ["Last push", (w) => w.last_step > 0 ? "step " + whole(w.last_step) : "none yet", "right"],
+  ["Joins", (w) => whole(w.joins), "right"],
+];
+
+const CHECKPOINT_COLUMNS = [
+  ["Step", (c) => whole(c.step)],
+  ["Epoch", (c) => String(c.epoch), "right"],
+  ["Loss scale", (c) => c.scale > 0 ? power(c.scale) : "–", "right"],
+  ["Size", (c) => bytes(c.bytes), "right"],
+  ["Files", (c) => String(c.parts), "right"],
+  ["Written", (c) => [ago(c.at_ms), under(moment(c.at_ms))], "right"],
+  ["Folder", (c) => h("code", {}, c.path), "wrap"],
+];
+
+const KINDS = { epoch: "new epoch", set: "scale set", reset: "scale reset" };
+const ACT_COLUMNS = [
+  ["What", (a) => KINDS[a.kind] || a.kind],
+  ["From step", (a) => whole(a.step), "right"],
+  ["Loss scale", (a) => a.old_scale === a.scale ? power(a.scale) : power(a.old_scale) + " → " + power(a.scale), "right"],
+  ["Who", (a) => a.actor || "–", "wrap"],
+  ["Why", (a) => a.reason || "–", "wrap"],
+  ["When", (a) => [ago(a.at_ms), under(moment(a.at_ms))], "right"],
+];
+
+// ---- a step ----
+
+class Step {
+  constructor(name, step) {
+    this.name = name;
+    document.title = "step " + step + " · " + name + " · ampd";
+    show("crumbs", h("a", { href: "#/" }, "Models"), h("a", { href: linkTo(name) }, name), h("span", {}, "step " + whole(step)));
+    byId("view").replaceChildren(h("p", { class: "note" }, "Reading…"));
+    this.listener = new Listener(null, (event, data) => event === "status" && takeStatus(data));
+    this.read(step);
+  }
+
+  close() {
+    this.listener.close();
+    this.closed = true;
+  }
+
+  async read(step) {
+    try {
+      const found = await ask(query("/api/step", { model: this.name, step }));
+      if (!this.closed) this.draw(found);
+    } catch (error) { failed(error); }
+  }
+
+  draw(step) {
+    const applied = step.verdict === "applied";
+    const cut = step.explanation.search(/ The scale /);
+    const sentences = cut > 0 ? [step.explanation.slice(0, cut), step.explanation.slice(cut + 1)] : [step.explanation];
+    show("view",
+      h("div", { class: "head" }, h("h1", {}, "Step " + whole(step.step)), chip(applied ? "applied" : "skipped", applied ? "good" : "bad"),
+        step.superseded && chip("rolled back later", "warn"),
+        h("span", { class: "push small" }, h("a", { href: linkTo(this.name, step.step, "around") }, "Show it in the plots")),
+        h("p", { class: "sentence" }, moment(step.at_ms) + " · " + ago(step.at_ms) + " · epoch " + step.epoch)),
+      h("section", { class: "card callout" + (applied ? " applied" : "") }, sentences.map((text) => h("p", {}, text))),
+      h("dl", { class: "tiles" },
+        tile("Loss scale before", whole(step.old_scale), "= " + power(step.old_scale)),
+        tile("Loss scale after", whole(step.scale), "= " + power(step.scale), changed(step.old_scale, step.scale)),
+        applied ? tile("Gradient norm", digits(step.norm), null, "clip " + digits(step.clip))
+          : tile("Not finite", whole(step.totals.inf + step.totals.nan), "values", whole(step.totals.inf) + " Inf, " + whole(step.totals.nan) + " NaN"),
+        applied ? tile("Learning rate", digits(step.rate), null)
+          : tile("Overflows in a row", whole(step.consecutive_overflows), null, "up to this step"),
+        (step.loss !== undefined || step.metrics) && tile("Loss", digits(step.loss), null, told(step.metrics))),
+      step.overflows.length > 0 && card("Who and where", step.totals.rows > step.overflows.length
+        ? "the first " + step.overflows.length + " of " + whole(step.totals.rows) : null,
+        table("Who and where", BLAME_COLUMNS, step.overflows, { stack: true })),
+      step.policies.length > 0 && card("What each policy would have done", "steps " + whole(step.replayed_from) + " to " + whole(step.step) +
+        " replayed, each taken to end as it did", table("Policies", POLICY_COLUMNS, step.policies,
+        { stack: true, rowClass: (policy) => policy.own ? "own" : null })),
+      step.contributors.length > 0 && card("Whose gradients counted", null, table("Contributors", [
+        ["Rank", (c) => String(c.rank)], ["Worker", (c) => c.name || "–"], ["Weight", (c) => digits(c.weight), "right"],
+      ], step.contributors)));
+  }
+}
+
+const changed = (before, after) => after < before ? "shrank to " + share(after, before).replace(/\.0+ /, " ")
+  : after > before ? "grew " + digits(after / before) + " times" : "stayed";
+const SOURCES = { worker: "its own gradient", sum: "the sum of finite gradients", range: "too large for the optimizer" };
+const BLAME_COLUMNS = [
+  ["Worker", (o) => o.source === "worker" ? (o.worker || "?") + " (rank " + o.rank + ")" : "all"],
+  ["Where", (o) => SOURCES[o.source] || o.source],
+  ["Parameter", (o) => h("code", {}, o.parameter), "wrap"],
+  ["Inf", (o) => whole(o.inf), "right"],
+  ["NaN", (o) => whole(o.nan), "right"],
+  ["First at index", (o) => whole(o.first_index), "right"],
+  ["Largest finite", (o) => o.largest >= 1000 ? whole(o.largest) : digits(o.largest), "right"],
+];
+const POLICY_COLUMNS = [
+  ["Policy", (p) => [p.policy, p.own ? [" ", chip("this model's", "info")] : null]],
+  ["Scale before", (p) => power(p.before), "right"],
+  ["after", (p) => power(p.after), "right"],
+  ["It would", (p) => p.after < p.before ? chip("shrink it", "warn") : p.after > p.before ? chip("grow it", "info") : chip("keep it")],
+  ["Sure?", (p) => p.uncertain ? "at that scale the step might have ended otherwise" : "yes", "wrap"],
+];
+
+// ---- who asks ----
+
+function askToken(text) {
+  leave();
+  tellLink("lost", "a token is needed");
+  const input = h("input", { type: "password", id: "token", autocomplete: "off", spellcheck: "false", required: true });
+  const form = h("form", { class: "card login" }, h("h1", {}, "This server asks who looks"),
+    h("p", { class: "quiet" }, "Paste a token with the role ", h("code", {}, "read"), ": ",
+      h("code", {}, "ampctl token new read NAME"), " makes one. It stays in this tab."),
+    sessionStorage.getItem(TOKEN) && h("p", { class: "error", role: "alert" }, text),
+    h("label", { for: "token" }, "Token"), input, h("div", {}, h("button", { class: "main" }, "Look")));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    sessionStorage.setItem(TOKEN, input.value.trim());
+    go();
+  });
+  show("troubles");
+  byId("view").replaceChildren(form);
+  input.focus();
+}
+
+function failed(error) {
+  if (error instanceof NeedsToken) askToken(error.message);
+  else byId("view").prepend(h("p", { class: "card note error", role: "alert" }, String(error.message)));
+}
+
+// ---- where ----
+
+function parse() {
+  const parts = location.hash.replace(/^#\/?/, "").split("/").map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
+  if (parts[0] !== "model" || !parts[1]) return { model: null, step: null, around: null };
+  const number = /^[1-9]\d{0,15}$/.test(parts[3] || "") ? Number(parts[3]) : null;
+  const width = /^[1-9]\d{0,15}$/.test(parts[4] || "") ? Number(parts[4]) : 100;
+  return { model: parts[1], step: parts[2] === "step" ? number : null, around: parts[2] === "around" && number ? [number, width] : null };
+}
+
+function leave() {
+  if (state.view) state.view.close();
+  state.view = null;
+}
+
+function go() {
+  leave();
+  state.route = parse();
+  byId("view").replaceChildren();
+  const { model, step, around } = state.route;
+  state.view = model === null ? new Overview() : step === null ? new Model(model, around) : new Step(model, step);
+  scrollTo(0, 0);
+}
+
+addEventListener("hashchange", () => {
+  if (location.hash === "#main") byId("main").focus();
+  else go();
+});
+go();

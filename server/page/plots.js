@@ -1,0 +1,398 @@
+// The plots of a model: four over the same steps, which zoom, pan and point together. The server thins what it sends
+// (server/io/page/thin.h); a zoom asks for its own steps anew, so that it shows what is there.
+"use strict";
+
+const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+export const whole = (value) => Math.round(value).toLocaleString("en");
+
+/** Four digits, as people write them. */
+export function digits(value) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return Number(value.toPrecision(3)).toExponential().replace("e+", "e");
+  return Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 6 });
+}
+
+/** On an axis, where neighbours differ in the fourth digit. */
+const tick = (value) => value !== 0 && Math.abs(value) < 1e-3 ? Number(value.toPrecision(4)).toExponential() : digits(value);
+
+/** A power of two as one, 2¹⁶; another number as itself. */
+export function power(value) {
+  const log = Math.log2(value);
+  if (!Number.isInteger(log)) return digits(value);
+  return "2" + (log < 0 ? "⁻" : "") + [...String(Math.abs(log))].map((digit) => SUPERSCRIPTS[digit]).join("");
+}
+
+export const seconds = (value) => value >= 1 ? digits(value) + " s" : digits(value * 1000) + " ms";
+
+/** Rows [step, a, b, ...] of several curves, each [[steps], [values]]; where a curve has no value stands null. */
+function merge(curves) {
+  const rows = new Map();
+  curves.forEach(([steps, values], at) => steps.forEach((step, i) => {
+    let row = rows.get(step);
+    if (!row) rows.set(step, row = [step, ...curves.map(() => null)]);
+    row[at + 1] = values[i];
+  }));
+  return [...rows.values()].sort((a, b) => a[0] - b[0]);
+}
+
+/** The value of a curve at a step: that of the last point before it. */
+function valueAt([steps, values], step) {
+  let low = 0;
+  let high = steps.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (steps[middle] <= step) low = middle + 1; else high = middle;
+  }
+  return low > 0 ? values[low - 1] : values.length > 0 ? values[0] : null;
+}
+
+const cut = ([steps, values], keep) => {
+  const at = steps.map((step, i) => i).filter((i) => keep(steps[i]));
+  return [at.map((i) => steps[i]), at.map((i) => values[i])];
+};
+const join = (a, b) => [a[0].concat(b[0]), a[1].concat(b[1])];
+const NO_CURVE = [[], []];
+const NEAR_PIXELS = 10; // of a mark: a finger is no needle
+
+// dygraphs is run behind this module, so that the first questions are out by then. The legends are ours: its own one
+// measures its width by a style attribute, which the page forbids.
+const ready = new Promise((resolve) => {
+  const take = () => {
+    Dygraph.PLUGINS = Dygraph.PLUGINS.filter((plugin) => plugin !== Dygraph.Plugins.Legend);
+    resolve();
+  };
+  if (typeof Dygraph === "undefined") document.addEventListener("DOMContentLoaded", take); else take();
+});
+
+// What is plotted. `curves`: the server's names, their words, and how a value is written; `second`: the axis on the right.
+const PLOTS = [
+  { id: "scale", title: "Loss scale", wide: true, step: true, log: true,
+    curves: [["scale", "scale", (v) => whole(v) + " = " + power(v)]] },
+  { id: "norm", title: "Gradient norm and clipping", range: [0, 1.05], axes: ["y2", "y"],
+    curves: [["clip", "clip", digits], ["norm", "norm", digits]] },
+  { id: "rate", title: "Learning rate and loss", axes: ["y", "y2"],
+    curves: [["rate", "rate", digits], ["loss", "loss", digits]] },
+  { id: "seconds", title: "Time of a step", wide: true, fromZero: true,
+    curves: [["seconds", "since the step before", seconds]] },
+];
+
+export class Plots {
+  /**
+   * `host`: where the plots go. `load(from, to, pixels)` gives a history; `open(step)` shows a skipped step; `moved` is
+   * told what part is seen, or null.
+   */
+  constructor(host, { load, open, moved }) {
+    Object.assign(this, { load, open, moved, charts: [], base: null, detail: null, window: null, timer: 0, round: 0 });
+    for (const plot of PLOTS) host.append(this.make(plot));
+    this.theme = matchMedia("(prefers-color-scheme: dark)");
+    this.onTheme = () => this.charts.forEach((chart) => chart.graph && chart.graph.updateOptions(this.colours(chart)));
+    this.theme.addEventListener("change", this.onTheme);
+  }
+
+  make(plot) {
+    const card = document.createElement("section");
+    const head = document.createElement("header");
+    const title = document.createElement("h2");
+    const legend = document.createElement("div");
+    const canvas = document.createElement("div");
+    card.className = "card plot" + (plot.wide ? " wide" : "");
+    card.dataset.plot = plot.id;
+    title.textContent = plot.title;
+    legend.className = "legend";
+    canvas.className = "canvas";
+    canvas.setAttribute("role", "img");
+    head.append(title, legend);
+    card.append(head, canvas);
+    this.charts.push({ plot, legend, canvas, graph: null, title });
+    return card;
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    this.theme.removeEventListener("change", this.onTheme);
+    this.charts.forEach((chart) => chart.graph && chart.graph.destroy());
+    this.charts = [];
+  }
+
+  get pixels() {
+    const width = this.charts.length > 0 ? this.charts[0].canvas.clientWidth : 0;
+    return Math.max(200, Math.min(800, Math.round(width || 800))); // two points each: enough for the widest
+  }
+
+  // ---- data ----
+
+  /** The whole history, anew. */
+  async set(history) {
+    await ready;
+    this.base = history;
+    this.detail = null;
+    this.draw();
+    if (this.window) this.refine();
+  }
+
+  /** Steps that have come since. True: so many that a fresh history is better. */
+  add(more) {
+    if (!this.base || more.to <= this.base.to) return false;
+    const end = this.base.to;
+    const parts = this.detail && this.detail.to >= end ? [this.base, this.detail] : [this.base];
+    for (const part of parts) {
+      for (const name of Object.keys(more.curves))
+        part.curves[name] = join(part.curves[name] || NO_CURVE, cut(more.curves[name], (step) => step > end));
+      part.skipped.push(...more.skipped.filter(([first]) => first > end));
+      part.rows += more.rows;
+      part.to = part.decided = more.to;
+    }
+    if (this.window && this.window[1] >= end - 1) this.window = this.window.map((edge) => edge + more.to - end);
+    this.draw();
+    return this.base.curves.scale[0].length > 6 * this.pixels;
+  }
+
+  /** Base, with what was asked for more closely in its place. */
+  shown() {
+    const { base, detail } = this;
+    if (!detail) return base;
+    const outside = (step) => step < detail.from || step > detail.to;
+    const curves = {};
+    for (const name of Object.keys(base.curves)) {
+      const before = cut(base.curves[name], (step) => step < detail.from);
+      const behind = cut(base.curves[name], (step) => step > detail.to);
+      curves[name] = join(join(before, detail.curves[name] || NO_CURVE), behind);
+    }
+    const skipped = [...base.skipped.filter(([first, last]) => outside(first) && outside(last)), ...detail.skipped];
+    return { ...base, curves, skipped: skipped.sort((a, b) => a[0] - b[0]) };
+  }
+
+  /** Asks for the steps that are seen, and some on both sides. */
+  refine() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(async () => {
+      if (!this.window) return;
+      const round = ++this.round;
+      const [from, to] = this.window;
+      const margin = (to - from) / 2;
+      const history = await this.load(Math.max(1, Math.floor(from - margin)), Math.ceil(to + margin),
+                                      Math.min(2000, 2 * this.pixels));
+      if (!history || round !== this.round || !this.window) return;
+      this.detail = history;
+      this.draw();
+    }, 120);
+  }
+
+  // ---- drawing ----
+
+  colours({ plot }) {
+    return {
+      colors: plot.log ? [colour("--curve-1"), colour("--skip")] : plot.id === "seconds" ? [colour("--curve-3")]
+        : plot.id === "norm" ? [colour("--clip"), colour("--curve-1")] : [colour("--curve-1"), colour("--curve-2")],
+      gridLineColor: colour("--grid"),
+      axisLineColor: colour("--line-strong"),
+      rangeSelectorPlotStrokeColor: colour("--curve-1"),
+    };
+  }
+
+  rowsOf(plot, shown) {
+    const curves = plot.curves.map(([name]) => shown.curves[name] || NO_CURVE);
+    if (!plot.log) return merge(curves);
+    const scale = [curves[0][0], curves[0][1].map(Math.log2)];
+    const steps = shown.skipped.map(([first]) => first);
+    return merge([scale, [steps, steps.map((step) => valueAt(scale, step))]]);
+  }
+
+  draw() {
+    const shown = this.shown();
+    this.skips = new Map(shown.skipped.map((entry) => [entry[0], entry]));
+    for (const chart of this.charts) {
+      const rows = this.rowsOf(chart.plot, shown);
+      const file = rows.length > 0 ? rows : [[shown.from, ...chart.plot.curves.map(() => null),
+                                              ...(chart.plot.log ? [null] : [])]];
+      const edge = Math.max(1, (shown.to - shown.from) * 0.006); // so that a mark at the end is seen whole
+      const dateWindow = this.window || [shown.from - edge, shown.to + edge];
+      const y = chart.plot.log ? { valueRange: rangeOf(rows, dateWindow) } : {};
+      if (chart.graph) chart.graph.updateOptions({ file, dateWindow, axes: { y } });
+      else chart.graph = this.graph(chart, file, dateWindow);
+      this.describe(chart, shown);
+    }
+    this.moved(this.window);
+  }
+
+  graph(chart, file, dateWindow) {
+    const { plot, canvas } = chart;
+    const twice = plot.curves.length > 1 && (plot.id !== "rate" || this.hasLoss());
+    const labels = ["step", ...plot.curves.map(([, words]) => words), ...(plot.log ? ["skipped"] : [])];
+    const y = plot.log
+      ? { ticker: powersTicker, axisLabelWidth: 58, valueRange: rangeOf(file, dateWindow) }
+      : { axisLabelFormatter: plot.id === "seconds" ? seconds : tick, axisLabelWidth: 58,
+          independentTicks: true };
+    const series = {};
+    if (plot.log) series.skipped = { strokeWidth: 0, drawPoints: true, pointSize: 4.5, highlightCircleSize: 7, stepPlot: false };
+    if (twice) plot.axes.forEach((axis, i) => { series[labels[i + 1]] = { axis }; });
+    return new Dygraph(canvas, file, {
+      ...this.colours(chart), labels, series, dateWindow,
+      legend: "never", labelsUTC: true, animatedZooms: false, connectSeparatedPoints: true, stepPlot: plot.step === true,
+      strokeWidth: 1.6, highlightCircleSize: 3.5, axisLabelFontSize: 12, rightGap: 12, includeZero: plot.fromZero === true,
+      yRangePad: plot.log ? 0 : 12, drawGapEdgePoints: true, titleHeight: 0, xAxisHeight: 22,
+      axes: {
+        x: { axisLabelFormatter: whole, axisLabelWidth: 74, valueFormatter: whole, drawGrid: false },
+        y,
+        y2: { axisLabelFormatter: tick, axisLabelWidth: 48, valueRange: plot.range || null, drawGrid: false,
+              independentTicks: true },
+      },
+      highlightCallback: (event, x, points, row) => this.point(chart, row),
+      unhighlightCallback: () => this.point(null),
+      zoomCallback: (from, to) => this.look(from, to),
+      clickCallback: (event) => this.click(chart, chart.graph.eventToDomCoords(event)[0]),
+      underlayCallback: (context, area, graph) => this.underlay(context, area, graph),
+    });
+  }
+
+  underlay(context, area, graph) {
+    const acts = (this.base && this.base.acts) || [];
+    context.save();
+    context.strokeStyle = colour("--act");
+    context.setLineDash([4, 4]);
+    for (const act of acts) {
+      const x = Math.round(graph.toDomXCoord(act.step)) + 0.5;
+      if (act.step <= 1 || x < area.x || x > area.x + area.w) continue;
+      context.beginPath();
+      context.moveTo(x, area.y);
+      context.lineTo(x, area.y + area.h);
+      context.stroke();
+    }
+    context.restore();
+  }
+
+  // ---- looking ----
+
+  /** Shows these steps; null: all. */
+  look(from, to) {
+    const all = from === null || (from <= this.base.from && to >= this.base.to);
+    this.window = all ? null : [Math.max(from, this.base.from - 1), Math.min(to, this.base.to + 1)];
+    if (this.window && this.window[1] - this.window[0] < 4) {
+      const middle = (this.window[0] + this.window[1]) / 2;
+      this.window = [middle - 2, middle + 2];
+    }
+    if (all) this.detail = null;
+    this.draw();
+    if (this.window) this.refine();
+  }
+
+  /** Moves by a share of what is seen, or zooms around its middle. */
+  move(share, factor = 1) {
+    if (!this.base) return;
+    const [from, to] = this.window || [this.base.from, this.base.to];
+    const middle = (from + to) / 2 + share * (to - from);
+    const half = (to - from) / 2 * factor;
+    const shift = Math.max(0, this.base.from - (middle - half)) - Math.max(0, middle + half - this.base.to);
+    this.look(middle - half + (factor <= 1 ? shift : 0), middle + half + (factor <= 1 ? shift : 0));
+  }
+
+  /** The skipped steps nearest to a place on a plot, if they are near. */
+  skipAt(graph, x) {
+    let found = null;
+    let nearest = NEAR_PIXELS;
+    for (const entry of this.skips.values()) {
+      const distance = Math.abs(graph.toDomXCoord(entry[0]) - x);
+      if (distance < nearest) { nearest = distance; found = entry; }
+    }
+    return found;
+  }
+
+  click(chart, x) {
+    const skip = chart.plot.log ? this.skipAt(chart.graph, x) : null;
+    if (!skip) return;
+    const [first, last, overflows, empties] = skip;
+    const margin = Math.max(2, (last - first) / 4);
+    if (overflows + empties === 1) this.open(first);
+    else this.look(first - margin, last + margin);
+  }
+
+  /** The values at a row of one chart, in the legends of all. */
+  point(from, row) {
+    const x = from ? from.graph.getValue(row, 0) : null;
+    for (const chart of this.charts) {
+      if (!chart.graph) continue;
+      if (from && chart !== from) chart.graph.setSelection(nearestRow(chart.graph, x));
+      if (!from) chart.graph.clearSelection();
+      this.describe(chart, null, x);
+    }
+  }
+
+  /** Rows have one where workers say it. */
+  hasLoss() {
+    const loss = this.base.curves.loss;
+    return loss !== undefined && loss[0].length > 0;
+  }
+
+  describe(chart, shown, x = null) {
+    const at = shown || this.shown();
+    const step = x === null ? at.to : x;
+    const parts = [];
+    const say = (name, words, text) => {
+      const span = document.createElement("span");
+      const bold = document.createElement("b");
+      span.className = name;
+      bold.textContent = text;
+      span.append(words + " ", bold);
+      parts.push(span);
+    };
+    say("at", "step", whole(step));
+    chart.plot.curves.forEach(([name, words, write], i) => {
+      const curve = at.curves[name];
+      if (curve && curve[0].length > 0)
+        say(chart.plot.id === "seconds" ? "c3" : name === "clip" ? "c2" : name === "norm" ? "c1" : "c" + (i + 1), words,
+            write(valueAt(curve, step)));
+    });
+    if (chart.plot.log) {
+      const count = at.skipped.reduce((sum, [, , overflows, empties]) => sum + overflows + empties, 0);
+      const near = x !== null && chart.graph ? this.skipAt(chart.graph, chart.graph.toDomXCoord(x)) : null;
+      chart.canvas.classList.toggle("near", near !== null);
+      if (near) say("cs", "click for why step", whole(near[0]) + " was skipped");
+      else say("cs", "skipped", whole(count));
+    }
+    if (chart.plot.log && (this.base.acts || []).some((act) => act.step > 1)) say("ca", "restarts and acts", "");
+    chart.legend.replaceChildren(...parts);
+    if (chart.plot.id === "rate") chart.title.textContent = this.hasLoss() ? "Learning rate and loss" : "Learning rate";
+    if (x === null)
+      chart.canvas.setAttribute("aria-label", chart.title.textContent + ", steps " + whole(at.from) + " to " + whole(at.to) +
+                                ": " + parts.map((part) => part.textContent).join(", "));
+  }
+}
+
+/** From half a power below the least to half a power above the greatest that is seen. */
+function rangeOf(rows, [from, to]) {
+  let least = Infinity;
+  let greatest = -Infinity;
+  let before = null; // a step plot has its value from there on
+  for (const [step, ...values] of rows) {
+    const value = values.find((each) => each !== null);
+    if (value === undefined || step > to) continue;
+    if (step < from) { before = value; continue; }
+    least = Math.min(least, value);
+    greatest = Math.max(greatest, value);
+  }
+  if (before !== null) { least = Math.min(least, before); greatest = Math.max(greatest, before); }
+  return least <= greatest ? [least - 0.6, greatest + 0.6] : [0, 16];
+}
+
+function nearestRow(graph, x) {
+  let low = 0;
+  let high = graph.numRows() - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (graph.getValue(middle, 0) < x) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+
+/** Whole powers of two, not more than have room. */
+function powersTicker(from, to, pixels) {
+  const room = Math.max(1, Math.ceil((to - from) / Math.max(1, pixels / 26)));
+  const ticks = [];
+  for (let log = Math.ceil(from); log <= to; log++)
+    if (log % room === 0) ticks.push({ v: log, label: power(2 ** log) });
+  return ticks;
+}

@@ -1,0 +1,437 @@
+#!/usr/bin/python3
+"""The data of the page, over HTTP: what it says of a server that trains, who may ask, and what nobody can do to it.
+
+    test_page.py BIN_DIR [NAME ...]
+"""
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import time
+
+from ampd_testing import CALL_TIMEOUT_S, common, eventually, run, together
+from auth_testing import TokenFile
+from page_testing import Events, ask, get, history, loaded_at, page_server, put_history, raw, scaler
+from test_server_http import shard_of_two
+
+INF, NAN = float("inf"), float("nan")
+STREAMS_MAX = 32        # IO_PAGE_STREAMS_MAX
+STREAM_BYTES = 193 << 10  # IO_PAGE_STREAM_BYTES
+ASSETS = ("/", "/page.css", "/page.js", "/plots.js", "/icon.svg", "/dygraph.js", "/dygraph.css")
+API = ("/api/status", "/api/model?model=m", "/api/history?model=m", "/api/pace?model=m", "/api/step?model=m&step=1",
+       "/api/events")
+PAGE_BYTES_MAX = 250000
+HISTORY = b"GET /api/history?model=m&pixels=%d HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def read_kib(server, field):
+    """A line of /proc/PID/status in KiB."""
+    with open(f"/proc/{server.process.pid}/status", encoding="ascii") as file:
+        return int(next(line.split()[1] for line in file if line.startswith(field)))
+
+
+# ---- what it says ----
+
+def test_the_page_is_whole_small_and_of_this_server_alone(context):
+    server = page_server(context)
+    total = 0
+    for path in ASSETS:
+        status, headers, text = get(server, path)
+        total += int(headers["Content-Length"])
+        assert status == 200 and len(text.encode()) == int(headers["Content-Length"]), path
+        assert "://" not in text.replace("http://www.w3.org/", "") or "dygraph" in path, path
+    assert 150000 < total < PAGE_BYTES_MAX, total
+    assert "innerHTML" not in get(server, "/page.js")[2] + get(server, "/plots.js")[2]
+    page = get(server, "/")[2]
+    assert "<script>" not in page and "style=" not in page and " on" not in page.replace(" only", ""), page
+
+
+def test_every_answer_says_what_a_browser_may_do_with_it(context):
+    server = page_server(context)
+    context.model("m", server).worker().train({"w": [1.0] * 4})
+    for path in (*ASSETS, *API, "/api/nothing", "/api/model?model=none"):
+        if path == "/api/events":
+            with Events(server, path) as events:
+                headers = events.answer.headers
+        else:
+            _, headers, _ = get(server, path)
+        policy = headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'") and "unsafe" not in policy, (path, policy)
+        assert "frame-ancestors 'none'" in policy and headers["X-Frame-Options"] == "DENY", path
+        assert headers["X-Content-Type-Options"] == "nosniff" and headers["Referrer-Policy"] == "no-referrer", path
+        assert headers["Cache-Control"] == ("no-store" if path.startswith("/api/") else "no-cache"), path
+        assert headers["Set-Cookie"] is None and headers["Access-Control-Allow-Origin"] is None, path
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert get(server, "/api/status", method=method)[0] == 405, method
+    status, headers, text = get(server, "/api/status", method="HEAD")
+    assert status == 200 and text == "" and int(headers["Content-Length"]) > 100
+    for path in ("/metrics", "/livez", "/readyz"):  # as they were
+        assert get(server, path)[1]["Content-Security-Policy"] is None, path
+
+
+def test_status_and_model_follow_a_training(context):
+    server = page_server(context)
+    both = context.model("m", server, world_size=2).workers(2)
+
+    def step(values):
+        for worker in both:
+            worker.pull()
+        return together(both, [{"w": values}, {"w": [1.0] * 4}])
+
+    step([1.0] * 4)
+    step([INF, 0.0, NAN, 0.0])
+    status = ask(server, "/api/status")
+    model, = status["models"]
+    assert (model["name"], model["state"], model["decided"], model["applied"], model["skipped"], model["scale"],
+            model["world_size"], model["live"]) == ("m", "running", 2, 1, 1, 512, 2, 2), model
+    assert model["last"]["step"] == 2 and not model["last"]["applied"] and model["awaited"] == []
+    assert status["shards"][0]["up"] and status["troubles"] == [] and status["serving"]
+    both[0].pull()
+    waiting = both[0].start_push({"w": [1.0] * 4})
+    awaited = eventually(lambda: ask(server, "/api/status")["models"][0]["awaited"], "rank 1 is awaited")
+    assert awaited == [{"rank": 1, "name": "w1"}], awaited
+    about = ask(server, "/api/model?model=m")
+    assert [(w["rank"], w["name"], w["live"], w["awaited"], w["pushes"], w["overflows"]) for w in about["workers"]] == \
+        [(0, "w0", True, False, 2, 1), (1, "w1", True, True, 2, 0)], about["workers"]
+    assert about["workers"][1]["peer"].startswith("127.0.0.1:") and about["policy"] == "dynamic"
+    assert about["checkpoints"][0]["step"] == 0 and about["checkpoints"][0]["bytes"] > 0
+    both[1].pull()
+    both[1].push({"w": [1.0] * 4})
+    assert waiting.result().result.verdict == common.VERDICT_APPLIED
+    found = ask(server, "/api/history?model=m")
+    assert (found["decided"], found["rows"], found["skipped"]) == (3, 3, [[2, 2, 1, 0]]), found
+    assert found["curves"]["scale"] == [[1, 2, 3], [1024, 1024, 512]]
+    assert found["curves"]["norm"][0] == [1, 3] and len(found["curves"]["seconds"][0]) == 2
+    assert found["curves"]["loss"] == [[], []] and "loss" not in ask(server, "/api/status")["models"][0]["last"]
+
+
+def test_what_workers_tell_of_a_step_is_shown_where_they_tell_it(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    for loss in (2.5, NAN, 1.25):
+        worker.pull()
+        messages = worker.push_messages({"w": [0.0] * 4})
+        messages[-1].trailer.loss = loss
+        messages[-1].trailer.metrics.add(name="<b>", value=INF)
+        messages[-1].trailer.metrics.add(name="accuracy", value=0.5)
+        worker.step = worker.api.start("Push", messages, CALL_TIMEOUT_S).result().result.step + 1
+    last = ask(server, "/api/status")["models"][0]["last"]
+    assert (last["loss"], last["metrics"]) == (1.25, {"<b>": None, "accuracy": 0.5}), last
+    assert ask(server, "/api/history?model=m")["curves"]["loss"] == [[1, 3], [2.5, 1.25]]
+    step = ask(server, "/api/step?model=m&step=2")
+    assert step["loss"] is None and step["metrics"]["accuracy"] == 0.5, step
+
+
+def test_acts_of_operators_are_told_with_who_and_why(context):
+    server = page_server(context)
+    test_model = context.model("m", server)
+    worker = test_model.worker()
+    worker.train({"w": [1.0] * 4})
+    worker.api.SetScale(model="m", scale=4096.0, reason="<b>too low</b>")
+    worker.train({"w": [1.0] * 4})
+    set_scale, created = ask(server, "/api/history?model=m")["acts"]
+    assert (set_scale["kind"], set_scale["step"], set_scale["scale"], set_scale["reason"]) == \
+        ("set", 2, 4096, "<b>too low</b>"), set_scale
+    assert set_scale["actor"].startswith("127.0.0.1") and created["kind"] == "epoch"
+    assert "<b>" not in get(server, "/api/history?model=m")[2]
+
+
+def test_a_skipped_step_is_explained_with_who_where_and_what_other_policies_would_have_done(context):
+    server = page_server(context)
+    first, second = context.model("m", server, world_size=2, parameters=[("a", [4]), ("b", [8])]).workers(2)
+    clean = {"a": [0.0] * 4, "b": [0.0] * 8}
+    for values in (clean, {"a": [0.0] * 4, "b": [1.0, 512.0, INF, 2.0, NAN, -INF, 0.0, 0.0]}):
+        for worker in (first, second):
+            worker.pull()
+        together([first, second], [clean, values])
+    step = ask(server, "/api/step?model=m&step=2")
+    assert "worker w1 (rank 1) had 2 Inf and 1 NaN in b, the first at index 2" in step["explanation"], step
+    assert (step["verdict"], step["old_scale"], step["scale"]) == ("overflow", 1024, 512)
+    row, = step["overflows"]
+    assert (row["source"], row["rank"], row["worker"], row["parameter"], row["inf"], row["nan"], row["first_index"],
+            row["largest"]) == ("worker", 1, "w1", "b", 2, 1, 2, 512), row
+    assert [c["name"] for c in step["contributors"]] == ["w0", "w1"]
+    policies = {policy["policy"]: policy for policy in step["policies"]}
+    assert len(policies) == 8 and step["replayed_from"] == 1
+    assert policies["dynamic"]["own"] and (policies["dynamic"]["before"], policies["dynamic"]["after"]) == (1024, 512)
+    assert policies["static"]["after"] == 1024 and policies["none"]["after"] == 1
+    assert policies["megatron"]["after"] == 1024  # its hysteresis of 2 forgives one
+    for policy in policies.values():  # as ReplayPolicy has it
+        if policy["policy"] in ("dynamic", "megatron", "paddle"):
+            spec = scaler(policy=getattr(common, "SCALER_POLICY_" + policy["policy"].upper()))
+            spec.init_scale = 1024.0
+            replayed = first.api.ReplayPolicy(model="m", scaler=spec)
+            assert replayed.final_scale == policy["after"], policy
+    for query, status in (("step=3", 404), ("step=0", 400), ("step=x", 400), ("step=-1", 400), ("", 400),
+                          ("step=1&epoch=9", 404), ("step=99999999999999999999", 400)):
+        assert get(server, f"/api/step?model=m&{query}")[0] == status, query
+
+
+def test_100000_steps_are_thinned_to_a_plot_without_a_skipped_step_lost(context):
+    server = page_server(context)
+    loaded_at(server, "m", 100001)
+    rows = history(100000, seed=7)
+    skipped = put_history(server, "m", rows)
+    began = time.monotonic()
+    found = ask(server, "/api/history?model=m&pixels=700")
+    took = time.monotonic() - began
+    print(f"thinned in {took:.2f} s")
+    assert took < 5 and found["rows"] == 100000, (took, found["rows"])
+    assert sum(overflows + empties for _, _, overflows, empties in found["skipped"]) == len(skipped)
+    norms = [(row["norm"], row["step"]) for row in rows if row["verdict"] == 1]
+    steps, values = found["curves"]["norm"]
+    assert len(steps) <= 1400 and steps == sorted(steps)
+    for value, step in (min(norms), max(norms)):
+        assert abs(values[steps.index(step)] - value) <= 1e-8 * abs(value), step
+    close = ask(server, "/api/history?model=m&from=50000&to=50099&pixels=700")
+    assert close["rows"] == 100 and close["curves"]["norm"][0][0] >= 50000
+    pace = ask(server, "/api/pace?model=m")
+    assert 1 < pace["now"]["per_second"] < 5 and pace["now"]["steps"] == 100 and pace["hour"]["per_second"] > 1, pace
+    for query in ("from=7&to=3", "from=0", "to=0", "from=999999999", "pixels=0", "pixels=99999999"):
+        found = ask(server, f"/api/history?model=m&{query}")
+        assert 1 <= found["from"] <= found["to"] <= 100001 and len(found["curves"]["scale"][0]) <= 4000, query
+    assert get(server, "/api/history?model=m&from=abc")[0] == 400
+    assert get(server, "/api/history")[0] == 400 and get(server, "/api/history?model=none")[0] == 404
+
+
+def test_events_bring_steps_as_they_are_decided_and_tell_of_a_rollback(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    worker.train({"w": [1.0] * 4})
+    with Events(server, "/api/events?model=m") as events:
+        assert events.next() == ("hello", {"after": 1})
+        assert events.until("status")["models"][0]["decided"] == 1
+        assert events.until("model")["workers"][0]["name"] == "a"
+        worker.train({"w": [1.0] * 4})
+        worker.pull()
+        worker.push({"w": [INF] * 4})
+        told = []
+        while not told or told[-1]["to"] < 3:
+            told.append(events.until("steps"))
+        assert sum(part["rows"] for part in told) == 2 and told[-1]["skipped"] == [[3, 3, 1, 0]], told
+        worker.api.Rollback(model="m", epoch=1, step=0)
+        events.until("reset")
+        worker.api.DeleteModel(model="m", force=True)
+        events.until("gone")
+    assert get(server, "/api/events?model=none")[0] == 404
+
+
+def test_each_shard_shows_the_others_and_says_who_knows_the_workers(context):
+    folder = context.folder()
+    with shard_of_two(context, folder, 0) as first:
+        status = ask(first, "/api/status")
+        assert [(shard["index"], shard["up"]) for shard in status["shards"]] == [(0, True), (1, False)], status
+        assert "shard 1" in status["troubles"][0]["text"] and not status["serving"], status["troubles"]
+        with shard_of_two(context, folder, 1) as second:
+            eventually(lambda: get(second, "/readyz")[0] == 200, "both are ready")
+            status = ask(second, "/api/status")
+            assert status["shard"] == 1 and any("known to shard 0" in t["text"] for t in status["troubles"]), status
+            eventually(lambda: ask(first, "/api/status")["troubles"] == [], "shard 0 is content")
+
+
+def test_of_many_models_with_long_names_as_many_are_shown_as_there_is_room_for(context):
+    server = page_server(context)
+    names = [f"{at:03}-" + "m" * 123 for at in range(130)]
+    for name in names:
+        context.model(name, server, load=False, parameters=[("w", [1])])
+    status = ask(server, "/api/status")
+    assert 40 < len(status["models"]) <= 100 and status["models_hidden"] == 130 - len(status["models"])
+    with Events(server, "/api/events?model=" + names[0]) as events:
+        assert len(events.until("status")["models"]) == len(status["models"])
+        assert events.until("model")["model"] == names[0]
+    workers = context.model("crowd", server, world_size=256, parameters=[("w", [1])])
+    for rank in range(256):
+        workers.worker(f"{rank:03}" + "<" * 124, rank=rank)
+    assert ask(server, "/api/model?model=crowd")["workers_hidden"]  # as text they are 200 KB
+
+
+# ---- who may ask ----
+
+def test_tokens_are_asked_for_with_the_roles_of_the_calls_and_change_nothing(context):
+    tokens = TokenFile(context)
+    read, peer = tokens.new("read", "viewer"), tokens.new("peer", "shard")
+    operator = tokens.new("operator", "anna")
+    server = page_server(context, "--token-file", str(tokens.path))
+    for path in ASSETS:  # else nobody could be asked for a token
+        assert get(server, path)[0] == 200, path
+    for path in API:
+        status, headers, text = get(server, path)
+        assert status == 401 and headers["WWW-Authenticate"] == "Bearer" and "token" in json.loads(text)["error"], path
+        for bad in ("Bearer " + "x" * 20, "Basic " + read, read, "Bearer " + read + "x", "Bearer", "x" * 2000):
+            assert get(server, path, {"Authorization": bad})[0] == 401, (path, bad)
+        assert get(server, path, {"Authorization": "Bearer " + peer})[0] == 403, path
+    for token in (read, operator):
+        assert ask(server, "/api/status", {"Authorization": "Bearer " + token})["models"] == []
+    with raw(server, b"GET /api/status HTTP/1.1\r\nHost: localhost\r\n" +
+             b"Authorization: Bearer %s\r\n" % read.encode() * 2 + b"\r\n") as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 401 ")
+    assert get(server, "/api/status?token=" + read)[0] == 401 and get(server, "/api/status", {"Cookie": read})[0] == 401
+    for path in ("/metrics", "/livez", "/readyz"):
+        assert get(server, path)[0] == 200, path
+    for method in ("POST", "DELETE", "PUT", "PATCH"):
+        for path in (*API, "/api/scale", "/api/rollback"):
+            assert get(server, path, {"Authorization": "Bearer " + operator}, method)[0] == 405, (method, path)
+    with Events(server, headers={"Authorization": "Bearer " + read}) as events:
+        assert events.next()[0] == "hello"
+        tokens.remove("viewer")
+        server.process.send_signal(signal.SIGHUP)
+        while events.next() is not None:
+            pass  # it ends
+    assert get(server, "/api/status", {"Authorization": "Bearer " + read})[0] == 401
+    assert read not in server.log() and "calls were refused" in server.log()
+
+
+def test_a_name_that_somebody_has_let_resolve_to_this_machine_is_refused(context):
+    server = page_server(context)
+    port = server.http_port
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil.example",
+                 "x@127.0.0.1"):
+        for path in ("/", "/page.js", "/api/status", "/api/events"):
+            status, _, text = get(server, path, {"Host": host})
+            assert status == 421 and "Host" in json.loads(text)["error"], (host, path, status)
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", "localhost", f"[::1]:{port}"):
+        assert get(server, "/api/status", {"Host": host})[0] == 200, host
+    assert get(server, "/metrics", {"Host": "ampd.example"})[0] == 200  # as it was: Prometheus may have a name for it
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+        assert get(server, "/api/status", {"Sec-Fetch-Site": site})[0] == status, site
+
+
+def own_address():
+    """An address of this machine that is not loopback; None: it has none."""
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
+        with contextlib.suppress(OSError):
+            probe.connect(("192.0.2.1", 9))
+            return None if probe.getsockname()[0].startswith("127.") else probe.getsockname()[0]
+    return None
+
+
+def test_other_machines_get_nothing_without_insecure(context):
+    address = own_address()
+    if address is None:
+        print("SKIPPED: test_page: this machine has no address but loopback")
+        return
+    tokens = TokenFile(context)
+    header = {"Authorization": "Bearer " + tokens.new("read", "viewer")}
+    for more, expected in (((), {"/": 403, "/page.js": 403, "/api/status": 403}),
+                           (("--token-file", str(tokens.path)), {"/": 403, "/api/status": 403}),
+                           (("--insecure",), {"/": 200, "/page.js": 200, "/api/status": 200}),
+                           (("--insecure", "--token-file", str(tokens.path)), {"/": 200, "/api/status": 200})):
+        server = page_server(context, *more, listen="0.0.0.0:0")
+        for path, status in expected.items():
+            found = get(server, path, header, host=address)
+            assert found[0] == status, (more, path, found)
+            if status == 403:
+                assert "ssh -L" in json.loads(found[2])["error"], found
+        if "--insecure" in more and "--token-file" in more:
+            assert get(server, "/api/status", host=address)[0] == 401
+        assert get(server, "/metrics", host=address)[0] == 200 and get(server, "/livez", host=address)[0] == 200
+        assert get(server, "/")[0] == 200  # this machine
+        server.stop()
+
+
+def test_metrics_listen_none_turns_it_off(context):
+    server = context.server("--metrics-listen", "none")
+    assert "page=" not in server.log() and "metrics and health" not in server.log()
+
+
+# ---- hostile names, hostile clients ----
+
+def test_names_that_are_html_and_script_are_escaped_in_every_answer(context):
+    server = page_server(context)
+    parameter = "</script><script>alert(1)</script>"
+    name = "<img src=x onerror=alert(2)>'\"&\u2028\\"
+    worker = context.model("m", server, parameters=[(parameter, [4])]).worker(name)
+    worker.pull()
+    worker.push({parameter: [INF, 0.0, 0.0, 0.0]})
+    for path in ("/api/status", "/api/model?model=m", "/api/history?model=m", "/api/step?model=m&step=1",
+                 "/api/model?model=%3Cscript%3E", "/api/step?model=m&step=%3Cscript%3E"):
+        _, headers, text = get(server, path)
+        assert headers["Content-Type"] == "application/json; charset=utf-8"
+        assert not set("<>&'\u2028") & set(text), (path, text)
+        json.loads(text)
+    step = ask(server, "/api/step?model=m&step=1")
+    assert step["overflows"][0]["parameter"] == parameter and parameter in step["explanation"]
+    assert step["overflows"][0]["worker"] == worker.name == ask(server, "/api/model?model=m")["workers"][0]["name"]
+
+
+def test_200_streams_that_never_read_cost_a_bounded_memory_and_starve_nobody(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    worker.train({"w": [1.0] * 4})
+    ask(server, "/api/status")
+    before = read_kib(server, "VmRSS")
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(raw(server, b"GET /api/events?model=m HTTP/1.1\r\nHost: localhost\r\n\r\n", 2048))
+        until = time.monotonic() + 12
+        slowest = 0.0
+        while time.monotonic() < until:
+            for path in ("/livez", "/readyz", "/metrics"):
+                began = time.monotonic()
+                assert get(server, path)[0] == 200, path
+                slowest = max(slowest, time.monotonic() - began)
+            assert worker.train({"w": [1.0] * 4}).verdict == common.VERDICT_APPLIED
+            time.sleep(0.1)
+        grown = read_kib(server, "VmRSS") - before
+        status, headers, text = get(server, "/api/events")
+        found = get(server, "/metrics")[2]
+        print(f"{grown} KiB more, probes at most {slowest:.2f} s")
+        assert slowest < 5, slowest
+        assert grown < STREAMS_MAX * STREAM_BYTES / 1024 + 4096, grown
+        streams = float(next(line.split()[1] for line in found.splitlines() if line.startswith("ampd_page_streams ")))
+        assert streams <= STREAMS_MAX and (status == 200 or (status == 503 and headers["Retry-After"] == "1")), streams
+        assert status == 200 or "too" in text or "as many" in text, text
+    eventually(lambda: get_stream(server), "streams whose readers are gone make room")
+    assert server.terminate() == 0
+
+
+def get_stream(server):
+    with Events(server) as events:
+        return events.status == 200
+
+
+def test_streams_end_with_the_server_and_reads_under_way_do_not_hold_it(context):
+    server = page_server(context)
+    loaded_at(server, "m", 60001)
+    put_history(server, "m", history(60000))
+    with contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(Events(server, "/api/events?model=m")) for _ in range(4)]
+        for at in range(8):  # and answers that nobody takes
+            stack.enter_context(raw(server, HISTORY % (500 + at)))
+        assert server.terminate() == 0
+        for stream in streams:
+            with contextlib.suppress(OSError, ValueError):
+                while stream.next() is not None:
+                    pass
+
+
+def test_who_asks_for_much_at_once_is_told_to_come_again(context):
+    server = page_server(context)
+    loaded_at(server, "m", 60001)
+    put_history(server, "m", history(60000))
+    with contextlib.ExitStack() as stack:
+        asked = [stack.enter_context(raw(server, HISTORY % (500 + at))) for at in range(30)]
+        statuses = set()
+        for connection in asked:
+            with contextlib.suppress(OSError):
+                statuses.add(connection.recv(65536)[9:12])
+    assert b"200" in statuses and statuses <= {b"200", b"503", b""}, statuses
+    eventually(lambda: get(server, "/api/history?model=m")[0] == 200, "it answers again")
+    assert server.terminate() == 0
+
+
+def test_curl_can_ask_for_all_of_it(context):
+    server = page_server(context)
+    context.model("m", server).worker().train({"w": [1.0] * 4})
+    for path in ("/api/status", "/api/history?model=m"):
+        done = subprocess.run(["curl", "-sS", "--fail", "--noproxy", "*", f"http://localhost:{server.http_port}{path}"],
+                              timeout=CALL_TIMEOUT_S, capture_output=True, check=False)
+        if done.returncode == 127:
+            print("SKIPPED: test_page: no curl")
+            return
+        assert done.returncode == 0 and json.loads(done.stdout), (path, done)
+
+
+if __name__ == "__main__":
+    run(globals())

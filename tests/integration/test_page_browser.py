@@ -1,0 +1,339 @@
+#!/usr/bin/python3
+"""The page in a browser, Chromium without a screen: what people see, how soon, and that no name is more than a text.
+
+    test_page_browser.py BIN_DIR [NAME ...]
+
+With AMPD_SCREENSHOTS=1 it writes docs/images/ anew.
+"""
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+
+import ampd_testing
+from ampd_testing import ROOT, Api, Layout, TestModel, Worker, eventually, run
+from auth_testing import TokenFile
+from page_testing import ask, history, loaded_at, page_server, put_history, scaler as page_scaler
+
+try:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    MISSING = None if shutil.which("chromium") and shutil.which("chromedriver") else "no chromium and chromium-driver"
+except ImportError:
+    MISSING = "no python3-selenium"
+
+IMAGES = ROOT / "docs" / "images"
+IMAGE_BYTES_MAX = 150000
+STEPS = 100000
+PAINT_S = 1.0  # the page of a model with so many steps
+PARAMETERS = [("embed.weight", [64]), ("layers.0.attention.query.weight", [64]), ("layers.0.mlp.up.weight", [64]),
+              ("head.weight", [32])]
+
+
+@contextlib.contextmanager
+def browser(width=1280, height=900, dark=False, scale=1):
+    """A browser whose console is looked at in the end: an error there fails the test."""
+    options = Options()
+    options.binary_location = shutil.which("chromium")
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+                     "--lang=en", f"--window-size={width},{height}", f"--force-device-scale-factor={scale}"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with tempfile.TemporaryDirectory(prefix="ampd-browser-") as profile:
+        options.add_argument(f"--user-data-dir={profile}")
+        driver = webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
+        try:
+            driver.set_page_load_timeout(60)
+            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                                   {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False})
+            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
+                {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
+                {"name": "prefers-reduced-motion", "value": "reduce"}]})
+            yield driver
+            said = [line["message"] for line in driver.get_log("browser") if line["level"] == "SEVERE"]
+            # That a token is asked for, or a model is not there, is an answer; a browser asks for an icon of any text.
+            said = [line for line in said if not ("/api/" in line and (" 401 " in line or " 404 " in line)) and
+                    "favicon" not in line]
+            assert not said, said
+        finally:
+            driver.quit()
+
+
+def url(server, route=""):
+    return f"http://127.0.0.1:{server.http_port}/{route}"
+
+
+def text_of(driver, selector="body"):
+    return driver.find_element(By.CSS_SELECTOR, selector).text
+
+
+def shows(driver, words, selector="body"):
+    def look():
+        with contextlib.suppress(Exception):  # the document is being made anew
+            return words in text_of(driver, selector)
+        return False
+    return eventually(look, f"the page shows {words!r}; it has {text_of(driver)[:2000]!r}")
+
+
+def plotted(driver):
+    """Every plot has its canvases, drawn on."""
+    return eventually(lambda: driver.execute_script(
+        "return performance.getEntriesByName('ampd-plots').length > 0 && "
+        "document.querySelectorAll('.plot canvas').length >= 8"), "plots are drawn")
+
+
+def picture(driver, name):
+    """The page as it is seen, into docs/images/ if that was asked for."""
+    if os.environ.get("AMPD_SCREENSHOTS") != "1":
+        return
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    path = IMAGES / name
+    driver.save_screenshot(str(path))
+    assert path.stat().st_size < IMAGE_BYTES_MAX, (name, path.stat().st_size)
+
+
+class Trainers:
+    """Workers that train in the background, a step each `pause_s`; those of `bad`: (step, rank) have an Inf."""
+
+    def __init__(self, workers, sizes, pause_s=0.2, bad=()):
+        self.sizes, self.pause_s, self.bad, self.stop = sizes, pause_s, set(bad), threading.Event()
+        self.threads = [threading.Thread(target=self._train, args=(worker,), daemon=True) for worker in workers]
+        for thread in self.threads:
+            thread.start()
+
+    def _train(self, worker):
+        while not self.stop.wait(self.pause_s):
+            worker.pull()
+            draw = random.Random(worker.step)  # all push the same, so that the norm is that of one of them
+            norm = 0.6 * worker.header.scale * (0.8 + 0.4 * draw.random()) / sum(self.sizes.values()) ** 0.5
+            tensors = {name: [norm * draw.choice((-1, 1)) for _ in range(size)] for name, size in self.sizes.items()}
+            if (worker.step, worker.rank) in self.bad:
+                tensors["layers.0.mlp.up.weight"][13:16] = [float("inf"), float("nan"), float("-inf")]
+            messages = worker.push_messages(tensors)
+            messages[-1].trailer.loss = 2.1 + 0.1 * draw.random()
+            messages[-1].trailer.metrics.add(name="accuracy", value=0.71 + 0.01 * draw.random())
+            worker.step = worker.api.start("Push", messages, 60).result().result.step + 1
+
+    def close(self):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(30)
+
+
+class OnServer:
+    """A model that is there already, as TestModel has it."""
+
+    def __init__(self, server, made):
+        self.server, self.name, self.api = server, made.name, Api(server.channel)
+        self.layout = Layout(made)
+
+    read_pull = TestModel.read_pull
+
+
+def scene(context):
+    """A server in the middle of a day: a model of 100,000 steps that trains, one that waits, one that is new, one that
+    stands still."""
+    server = page_server(context)
+    scaler = page_scaler(growth_interval=1500)
+    rows = history(STEPS)
+    made = loaded_at(server, "llama-tiny-fp16", STEPS + 1, scale=rows[-1]["after_scale"], skipped=rows[-1]["skipped"],
+                     growth_tracker=rows[-1]["growth_tracker"],
+                     parameters=PARAMETERS, world_size=4, scaler=scaler,
+                     optimizer=ampd_testing.model.OptimizerSpec(kind=ampd_testing.model.OPTIMIZER_KIND_SGD,
+                                                                learning_rate=rows[-1]["lr"] or 6e-6))
+    put_history(server, made.name, rows)
+    context.model("resnet50", server, world_size=8, parameters=[("conv1.weight", [64]), ("fc.weight", [128])])
+    for rank in range(5):
+        Worker(OnServer(server, context_spec(server, "resnet50")), f"gpu-{rank:02}", rank=rank)
+    context.model("bert-ner", server, load=False)
+    freeze(context, server)
+    model = OnServer(server, made)
+    workers = [Worker(model, f"node-{rank // 2}-gpu{rank % 2}", rank=rank) for rank in range(4)]
+    server.trainers = Trainers(workers, dict((name, shape[0]) for name, shape in PARAMETERS), bad=[(STEPS + 8, 2)])
+    return server
+
+
+def freeze(context, server):
+    """A model that stands still: the scale is at its floor."""
+    scaler = page_scaler(min_scale=16384.0)
+    worker = context.model("whisper-fp16", server, max_consecutive_overflows=2, scaler=scaler,
+                           floor_policy=ampd_testing.model.FLOOR_POLICY_FREEZE).worker("gpu-00")
+    while not worker.model.status().frozen:
+        worker.pull()
+        worker.push({"w": [float("inf")] * 4})
+
+
+def context_spec(server, name):
+    return Api(server.channel).GetModel(model=name).spec
+
+
+def step_shown(driver):
+    return int(driver.find_element(By.CSS_SELECTOR, ".tile .num").text.replace(",", ""))
+
+
+def decided(server, name):
+    return next(model["decided"] for model in ask(server, "/api/status")["models"] if model["name"] == name)
+
+
+def test_the_page_shows_models_plots_and_skipped_steps(context):
+    server = scene(context)
+    route = "#/model/llama-tiny-fp16"
+    try:
+        eventually(lambda: decided(server, "llama-tiny-fp16") > STEPS + 12, "a few steps are trained")
+        with browser() as driver:
+            driver.get(url(server))
+            shows(driver, "llama-tiny-fp16")
+            shows(driver, "waits for rank 5, rank 6, rank 7 of 8 to join")
+            shows(driver, "a Load of the initial values")
+            shows(driver, "steps/s")
+            shows(driver, "live", "#link")
+            picture(driver, "overview.png")
+            driver.find_element(By.LINK_TEXT, "llama-tiny-fp16").click()
+            plotted(driver)
+            shows(driver, "node-0-gpu0")
+            shows(driver, "the model came from elsewhere")
+            shows(driver, "Learning rate and loss")
+            shows(driver, "accuracy 0.7", ".tiles")
+            before = step_shown(driver)
+            eventually(lambda: step_shown(driver) >= before + 5, "the page goes on by itself")
+            picture(driver, "model.png")
+            driver.get(url(server, f"{route}/step/{STEPS + 8}"))
+            shows(driver, "was skipped for overflow")
+            shows(driver, "node-1-gpu0 (rank 2)")
+            shows(driver, "layers.0.mlp.up.weight")
+            shows(driver, "deepspeed_consecutive")
+            picture(driver, "skipped.png")
+        with browser(dark=True) as driver:
+            driver.get(url(server, route))
+            plotted(driver)
+            shows(driver, "steps/s")
+            picture(driver, "dark.png")
+        with browser(width=390, height=844, scale=1.5) as driver:
+            driver.get(url(server, route))
+            plotted(driver)
+            shows(driver, "steps/s")
+            wide = driver.execute_script("return document.documentElement.scrollWidth")
+            assert wide <= 390, f"a phone would have to scroll sideways: {wide}"
+            picture(driver, "phone.png")
+            driver.get(url(server))
+            shows(driver, "resnet50")
+            wide = driver.execute_script("return document.documentElement.scrollWidth")
+            assert wide <= 390, wide
+    finally:
+        server.trainers.close()
+
+
+def hunt(driver, plot, words):
+    """Moves over a plot until its legend says so."""
+    for x in range(-plot.size["width"] // 2 + 70, plot.size["width"] // 2 - 15, 6):
+        ActionChains(driver, duration=0).move_to_element_with_offset(plot, x, 0).perform()
+        if words in text_of(driver, '[data-plot="scale"] .legend'):
+            return
+    raise AssertionError(f"nowhere is {words!r}")
+
+
+def test_a_plot_zooms_to_its_steps_and_a_mark_opens_the_step_that_was_skipped(context):
+    server = page_server(context)
+    made = loaded_at(server, "m", 2001, parameters=PARAMETERS, world_size=1)
+    put_history(server, made.name, history(2000, skipped=(700, 701, 1500), seed=5))
+    with browser() as driver:
+        driver.get(url(server, "#/model/m/around/700/20"))
+        plotted(driver)
+        shows(driver, "steps 680 to 720", ".bar")
+        driver.find_element(By.XPATH, "//button[text()='Last 100']").send_keys(Keys.ENTER)  # without a mouse, too
+        shows(driver, "steps 1,901 to 2,001", ".bar")
+        driver.find_element(By.XPATH, "//button[text()='All']").click()
+        shows(driver, "drag to zoom", ".bar")
+        label = driver.find_element(By.CSS_SELECTOR, '[data-plot="scale"] .canvas').get_attribute("aria-label")
+        assert "steps 1 to 2,001" in label and "skipped 3" in label, label
+        plot = driver.find_element(By.CSS_SELECTOR, '[data-plot="scale"] .canvas')
+        hunt(driver, plot, "click for why step 1,500 was skipped")
+        ActionChains(driver).click().perform()
+        shows(driver, "was skipped for overflow")
+        shows(driver, "Step 1,500")
+        driver.back()
+        plotted(driver)
+        driver.find_element(By.LINK_TEXT, "1,500").click()
+        shows(driver, "Step 1,500")
+        shows(driver, "was skipped for overflow")
+        driver.find_element(By.LINK_TEXT, "Show it in the plots").click()
+        plotted(driver)
+        shows(driver, "steps 1,400 to 1,600", ".bar")
+
+
+HOSTILE = "<img src=x onerror=document.title='taken'>"
+
+
+def test_names_that_are_html_and_script_are_shown_as_what_they_are(context):
+    """A model's own name has no such characters (the server refuses them); a worker's and a parameter's may."""
+    server = page_server(context)
+    parameter = "</script><script>document.title='taken'</script>"
+    worker = context.model("m", server, parameters=[(parameter, [4])]).worker(HOSTILE)
+    worker.pull()
+    worker.push({parameter: [float("inf"), 0.0, 0.0, 0.0]})
+    with browser() as driver:
+        driver.get(url(server, "#/model/m"))
+        plotted(driver)
+        shows(driver, HOSTILE)
+        driver.get(url(server, "#/model/m/step/1"))
+        shows(driver, parameter)
+        shows(driver, HOSTILE)
+        driver.get(url(server, "#/model/" + "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E"))
+        shows(driver, "There is no model of this name")
+        assert "taken" not in driver.title, driver.title
+        assert driver.execute_script("return document.querySelectorAll('main img, main script').length") == 0
+
+
+def test_a_server_with_tokens_asks_for_one_and_keeps_it_in_the_tab(context):
+    tokens = TokenFile(context)
+    token = tokens.new("read", "viewer")
+    server = page_server(context, "--token-file", str(tokens.path))
+    with browser() as driver:
+        driver.get(url(server))
+        shows(driver, "This server asks who looks")
+        field = driver.find_element(By.ID, "token")
+        field.send_keys("not-a-token-of-this-server" + Keys.ENTER)
+        shows(driver, "is not in the server's token file")
+        driver.find_element(By.ID, "token").send_keys(token + Keys.ENTER)
+        shows(driver, "No model yet")
+        shows(driver, "live", "#link")
+        assert driver.get_cookies() == []
+        driver.refresh()
+        shows(driver, "No model yet")
+        tokens.remove("viewer")
+        server.process.send_signal(signal.SIGHUP)
+        shows(driver, "This server asks who looks")  # who may not look any more does not hear on
+
+
+def test_the_page_of_100000_steps_is_painted_within_a_second(context):
+    if os.getloadavg()[0] > 2 * os.cpu_count():
+        print(f"SKIPPED: test_page_browser: load {os.getloadavg()[0]:.1f}, a browser has no processor to be timed on")
+        return
+    server = page_server(context)
+    made = loaded_at(server, "m", STEPS + 1, parameters=PARAMETERS, world_size=1)
+    put_history(server, made.name, history(STEPS))
+    times = []
+    with browser() as driver:
+        for _ in range(6):
+            driver.get(url(server, "livez"))  # the page is to be timed, not the start of a process
+            driver.get(url(server, "#/model/m"))
+            plotted(driver)
+            mark = "return performance.getEntriesByName('ampd-plots')[0].startTime"
+            times.append(driver.execute_script(mark) / 1000)
+    print(f"from the request of the page to its plots: {', '.join(f'{t:.2f}' for t in times)} s")
+    assert min(times) < PAINT_S, times
+
+
+if __name__ == "__main__":
+    if MISSING is not None:
+        print(f"SKIPPED: test_page_browser: {MISSING}; scripts/packages.sh test installs them")
+        sys.exit(77)
+    run(globals())

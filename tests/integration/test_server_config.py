@@ -1,0 +1,117 @@
+#!/usr/bin/python3
+"""Where options come from, on a real ampd: file, environment, command line; what ampctl config says, and SIGHUP.
+
+    test_server_config.py BIN_DIR [NAME ...]
+"""
+import json
+import os
+import re
+import signal
+import subprocess
+
+import ampd_testing
+from ampd_testing import CALL_TIMEOUT_S, DIE_WITH_PARENT, eventually, run
+
+
+def ampctl(context, server, *arguments, code=0):
+    done = subprocess.run([context.bin_dir / "ampctl", "--endpoint", f"127.0.0.1:{server.port}", *arguments],
+                          capture_output=True, text=True, timeout=CALL_TIMEOUT_S, check=False)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done.stdout if code == 0 else done.stderr
+
+
+def shown(context, server):
+    """What ampctl config has: {option: (value, where)}."""
+    rows = json.loads(ampctl(context, server, "-o", "json", "config"))
+    return {row["option"]: (row["value"], row["where"]) for row in rows}
+
+
+def options_of_help(context):
+    text = subprocess.run([context.bin_dir / "ampd", "--help"], capture_output=True, text=True, timeout=CALL_TIMEOUT_S,
+                          check=True).stdout
+    return set(re.findall(r"--([a-z][a-z-]+)", re.sub(r"^ {20,}.*$", "", text, flags=re.MULTILINE)))
+
+
+class environment:
+    """Names of the environment while a server starts."""
+
+    def __init__(self, **names):
+        self.names = names
+
+    def __enter__(self):
+        os.environ.update(self.names)
+
+    def __exit__(self, *_):
+        for name in self.names:
+            del os.environ[name]
+
+
+def conf(context, text):
+    path = context.work / "ampd.conf"
+    path.write_text(text)
+    return path
+
+
+def test_each_value_is_shown_with_the_place_it_comes_from(context):
+    path = conf(context, "worker-lease: 41s\nkeepalive-time: 1h\nmax-connection-idle: 2m\n")
+    with environment(AMPD_KEEPALIVE_TIME="3h", AMPD_MAX_CONNECTION_IDLE="4m"):
+        server = context.server("--config", str(path), "--max-connection-idle", "6m")
+    found = shown(context, server)
+    assert found["worker-lease"] == ("41s", f"{path}:1"), found["worker-lease"]
+    assert found["keepalive-time"] == ("3h", "AMPD_KEEPALIVE_TIME"), found["keepalive-time"]
+    assert found["max-connection-idle"] == ("6m", "--max-connection-idle"), found["max-connection-idle"]
+    assert found["keepalive-timeout"] == ("20s", "default"), found["keepalive-timeout"]
+    assert set(found) == options_of_help(context) - {"help", "usage", "version"}, set(found) ^ options_of_help(context)
+    assert ampctl(context, server, "-o", "csv", "config", "worker-lease").split() == [
+        "option,value,where,reloads", f"worker-lease,41s,{path}:1,false"]
+    assert "no option" in ampctl(context, server, "config", "lease", code=1)
+    only = ampctl(context, server, "config", "--set").splitlines()
+    assert len(only) == 1 + 6, only  # and the data directory, the address, the file
+    assert server.terminate() == 0
+
+
+def test_a_file_with_five_faults_names_all_of_them_with_their_lines(context):
+    path = conf(context, "listen: 127.0.0.1:0\nlog-level: loud\nworker-lease: 5x\nworker-leese: 5s\nlisten: a:1\n"
+                         "shards: 900\n")
+    for more in ((), ("--check-config",)):
+        code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", str(context.work / "none"), "--config",
+                                                  str(path), *more)
+        assert code == 2 and len(lines) == 6, lines
+        wanted = ((2, "--log-level"), (3, "--worker-lease"), (4, "did you mean worker-lease?"),
+                  (5, "listen is in line 1"), (6, "--shards"))
+        for line, (at, word) in zip(lines, wanted):
+            assert f"{path}:{at}: " in line and word in line, line
+    assert not (context.work / "none").exists()
+    path.write_text("log-level: debug\n")
+    done = subprocess.run([*DIE_WITH_PARENT, context.bin_dir / "ampd", "--data-dir", context.work / "none", "--config",
+                           path, "--check-config"], capture_output=True, text=True, timeout=CALL_TIMEOUT_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ampd: the options are good\n", "")
+    assert not (context.work / "none").exists()
+
+
+def test_sighup_takes_a_level_and_names_what_waits_for_the_next_start(context):
+    path = conf(context, "log-level: info\nworker-lease: 40s\n")
+    server = context.server("--config", str(path))
+    path.write_text("log-level: debug\nworker-lease: 50s\n")
+    server.process.send_signal(signal.SIGHUP)
+    eventually(lambda: 'msg="changed" option=log-level was="info" is="debug"' in server.log(), "the level is taken")
+    assert 'option=worker-lease is="40s" will_be="50s"' in server.log()
+    found = shown(context, server)
+    assert found["log-level"][0] == "debug" and found["worker-lease"][0] == "40s", found
+    assert "level=debug" in server.log() or ampctl(context, server, "log-level", "info").startswith("was debug")
+    path.write_text("log-level: what\n")
+    server.process.send_signal(signal.SIGHUP)
+    eventually(lambda: "the options stay as they are" in server.log(), "the fault is told")
+    assert f"{path}:1" in server.log()
+    assert server.terminate() == 0
+
+
+def test_lines_of_the_log_can_be_json(context):
+    server = context.server("--log-format", "json")
+    assert server.terminate() == 0
+    lines = [json.loads(line) for line in server.log().splitlines()]
+    assert len(lines) >= 3 and all({"ts", "level", "component", "msg"} <= set(line) for line in lines), lines
+    assert lines[0]["compute_threads"] >= 1
+
+
+run(globals())
