@@ -140,6 +140,13 @@ struct ampd_msg_read_checkpoint_header {
     uint32_t parts;         /* files that make up the checkpoint, one per shard */
 };
 
+struct ampd_msg_evict_worker_request {
+    char model[128];
+    uint32_t rank;
+    char reason[256];    /* kept in the history; default "" */
+    char request_id[65]; /* the same request sent again is done once; default "": done each time */
+};
+
 struct ampd_msg_rollback_request {
     char model[128];
     uint64_t epoch;      /* of the checkpoint */
@@ -242,6 +249,10 @@ int ampd_msg_get_config_response_encode(const struct ampd_msg_get_config_respons
 int ampd_msg_get_config_response_decode(struct ampd_msg_get_config_response *message, const void *data, size_t size,
                                         struct amp_error *error);
 void ampd_msg_get_config_response_free(struct ampd_msg_get_config_response *message);
+
+int ampd_msg_evict_worker_request_encode(const struct ampd_msg_evict_worker_request *message, struct amp_buf *out);
+int ampd_msg_evict_worker_request_decode(struct ampd_msg_evict_worker_request *message, const void *data, size_t size,
+                                         struct amp_error *error);
 
 int ampd_msg_rollback_request_encode(const struct ampd_msg_rollback_request *message, struct amp_buf *out);
 int ampd_msg_rollback_request_decode(struct ampd_msg_rollback_request *message, const void *data, size_t size,

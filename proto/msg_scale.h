@@ -11,6 +11,7 @@ enum ampd_msg_history_kind {
     AMPD_MSG_HISTORY_KIND_EPOCH = 2,       /* a new epoch: parent, base and reason are given */
     AMPD_MSG_HISTORY_KIND_SCALE_SET = 3,   /* SetScale: actor and reason are given */
     AMPD_MSG_HISTORY_KIND_SCALE_RESET = 4, /* ResetScale: actor and reason are given */
+    AMPD_MSG_HISTORY_KIND_EVICTED = 5,     /* EvictWorker: rank, actor and reason are given */
 };
 
 /* A row of the history. Per epoch there is one STEP row for each decided step, with no gap. */
@@ -39,12 +40,13 @@ struct ampd_msg_scale_history_row {
     char actor[128];       /* who asked, or "server" */
     char reason[256];      /* one sentence, or one word of the server's */
     uint64_t parent_step;  /* EPOCH: last step that was decided in parent_epoch; 0: none */
-    uint64_t from_step;    /* SCALE_SET, SCALE_RESET: first step that uses the scale */
+    uint64_t from_step;    /* SCALE_SET, SCALE_RESET: first step that uses the scale; EVICTED: that opens behind it */
     bool has_loss;
     float loss;            /* STEP: mean over the contributors that told one, weighted as their gradients */
     uint32_t loss_workers; /* how many told it; their weight is not 0 */
     uint32_t metrics_count;
     struct ampd_msg_metric metrics[AMPD_MSG_METRICS_MAX]; /* STEP: likewise; the first 8 names, by rank */
+    uint32_t rank;                                        /* EVICTED: whose worker */
 };
 
 struct ampd_msg_scale_history_row_list {

@@ -28,10 +28,11 @@ enum ampd_model_state {
 
 /* An operator's action that had a request id: what a repeated request is answered with. */
 struct ampd_act_record {
-    enum ampd_row_kind kind; /* SET, RESET; EPOCH: a rollback */
+    enum ampd_row_kind kind; /* SET, RESET, EVICT; EPOCH: a rollback */
     uint64_t epoch, step;    /* of its row */
     uint64_t from_step;
     uint64_t base_epoch; /* EPOCH: of the checkpoint; its step is `step` */
+    uint32_t rank;       /* EVICT */
     struct amp_scaler_state after;
     bool superseded; /* a later epoch has taken it back */
     char request_id[AMPD_REQUEST_ID_MAX];
@@ -57,7 +58,7 @@ struct ampd_model_record {
     struct ampd_checkpoint_record *checkpoints; /* ascending (epoch, step), not void; owned */
     uint32_t acts_count;
     struct ampd_act_record acts[AMPD_ACTIONS_MAX]; /* the newest with a request id, oldest first */
-    bool deleting;                              /* DeleteModel has begun: it goes on */
+    bool deleting;                                 /* DeleteModel has begun: it goes on */
     /* Set by the host: durability STEP, and this disk has stored no epoch of the model, so no vote either. */
     bool no_journal;
 };

@@ -67,7 +67,8 @@ struct ampd_group_spec {
 
 /* Numbers and choices of the specification, by the rows of proto/spec_fields.def, which say what each is. */
 #define AMPD_SPEC_NUMBER(part, field, name, kind, presence, ...)                                                       \
-    AMPD_SPEC_TYPE_##kind name; AMPD_SPEC_IF_SET_##presence(bool name##_set;)
+    AMPD_SPEC_TYPE_##kind name;                                                                                        \
+    AMPD_SPEC_IF_SET_##presence(bool name##_set;)
 #define AMPD_SPEC_CHOICE(part, field, name, msg, core, ...) enum core name;
 
 /* A model as its users describe it. Absent fields are filled in before two are compared (ampd_spec_defaults). */

@@ -69,7 +69,7 @@ struct ampd_metrics {
 };
 
 /* Why a row of the scale's history exists. */
-enum ampd_row_kind { AMPD_ROW_STEP = 1, AMPD_ROW_EPOCH = 2, AMPD_ROW_SET = 3, AMPD_ROW_RESET = 4 };
+enum ampd_row_kind { AMPD_ROW_STEP = 1, AMPD_ROW_EPOCH = 2, AMPD_ROW_SET = 3, AMPD_ROW_RESET = 4, AMPD_ROW_EVICT = 5 };
 
 /* Who asked for an action, in his own words, and the id by which he may repeat it. All empty: nobody did. */
 struct ampd_note {
@@ -79,21 +79,21 @@ struct ampd_note {
 };
 
 /*
- * One decided step, the first row of an epoch, or an operator's action on the scale. Key: (model, epoch, step,
- * sequence); actions have the last decided step's.
+ * One decided step, the first row of an epoch, or an operator's action on the scale or a worker. Key: (model, epoch,
+ * step, sequence); actions have the last decided step's.
  */
 struct ampd_step_row {
     enum ampd_row_kind kind;
     uint64_t epoch, step;
     uint64_t parent_epoch, parent_step; /* kind EPOCH: the epoch before, and the last step decided in it; 0: none */
-    uint64_t from_step;                 /* kinds SET, RESET: the first step that uses the scale */
-    struct ampd_note note;              /* kinds SET, RESET, EPOCH */
+    uint64_t from_step;                 /* operator's actions: the first step that they are for */
+    struct ampd_note note;              /* operator's actions, EPOCH */
     enum ampd_verdict verdict;
     uint32_t tries;             /* opens of the step, at least 1 */
     uint64_t contributors_hash; /* XXH3-64 of the list */
     uint32_t contributors_count;
-    struct ampd_contributor contributors[AMPD_WORLD_MAX];
-    float scale; /* the scale the gradients carry */
+    struct ampd_contributor contributors[AMPD_WORLD_MAX]; /* kind EVICT: the one whose rank it was */
+    float scale;                                          /* the scale the gradients carry */
     uint64_t scale_id;
     struct amp_scaler_state after; /* the record after the verdict */
     float coefficient;             /* f */

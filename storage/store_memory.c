@@ -256,7 +256,8 @@ static int verdict_key(const struct memory_model *model, const struct ampd_step_
     if (row->kind != AMPD_ROW_STEP) {
         const struct history_row *had;
         for (key->sequence = 1; (had = find_row(model, key)) != NULL; key->sequence++)
-            if (had->row.after.scale_id == row->after.scale_id)
+            if (had->row.after.scale_id == row->after.scale_id &&
+                strcmp(had->row.note.request_id, row->note.request_id) == 0)
                 return AMP_EEXIST;
         return 0;
     }
@@ -393,6 +394,7 @@ static void copy_acts(const struct memory_model *model, struct ampd_model_record
                                                    .step = row->row.step,
                                                    .from_step = row->row.from_step,
                                                    .base_epoch = row->epoch.base_epoch,
+                                                   .rank = row->row.contributors[0].rank,
                                                    .after = row->row.after,
                                                    .superseded = row->row.superseded};
         memcpy(record->acts[0].request_id, row->row.note.request_id, sizeof record->acts[0].request_id);

@@ -1,6 +1,6 @@
 /*
- * ampctl scale, rollback and delete: what an operator does to a model. Each request has an id, so that it is done once
- * however often it is sent; one whose answer was lost can be sent again with --request-id.
+ * ampctl scale, rollback, evict and delete: what an operator does to a model. Each request has an id, so that it is
+ * done once however often it is sent; one whose answer was lost can be sent again with --request-id.
  */
 #include "client/ampctl/ctl.h"
 #include "client/ampctl/parse.h"
@@ -22,6 +22,7 @@ struct operation {
     bool reset, force, has_epoch;
     float scale;
     uint64_t epoch, step;
+    uint32_t rank;
 };
 
 #define OPERATION_OPTIONS                                                                                              \
@@ -300,6 +301,78 @@ const struct ampctl_verb ampctl_rollback_verb = {
     .options = rollback_options,
     .parser = parse_rollback,
     .run = run_rollback,
+};
+
+/* ---- evict ---- */
+
+static error_t parse_evict(int key, char *arg, struct argp_state *state)
+{
+    struct operation *operation = state->input;
+    uint64_t rank;
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (state->arg_num == 0) {
+            ampctl_name(state, operation->model, arg);
+        } else if (state->arg_num == 1) {
+            rank = ampctl_number(state, "RANK", arg);
+            if (rank > UINT32_MAX)
+                argp_error(state, "RANK is \"%.40s\"; ampctl status MODEL has the ranks", arg);
+            operation->rank = (uint32_t)rank;
+        } else {
+            argp_error(state, "a model and a rank are enough; \"%.40s\" is too much", arg);
+        }
+        return 0;
+    case ARGP_KEY_END:
+        if (state->arg_num < 2)
+            argp_error(state, "name the model and the rank; ampctl status MODEL has the ranks");
+        return 0;
+    default:
+        return parse_operation(key, arg, state);
+    }
+}
+
+static int run_evict(struct ampctl *ctl, int argc, char **argv)
+{
+    static const struct ampctl_column columns[] = {
+        {"model", "MODEL", false}, {"rank", "EVICTED RANK", true}, {NULL, NULL, false}};
+    struct operation operation = {.ctl = ctl};
+    ampctl_parse(ctl, &ampctl_evict_verb, &operation, argc, argv);
+    int code = make_id(&operation) ? ampctl_open(ctl) : AMPCTL_EXIT_FAILED;
+    if (code != 0)
+        return code;
+    struct ampd_msg_evict_worker_request request = {.rank = operation.rank};
+    struct amp_buf body;
+    struct ampclient_reply reply;
+    memcpy(request.model, operation.model, sizeof request.model);
+    memcpy(request.reason, operation.reason, sizeof request.reason);
+    memcpy(request.request_id, operation.request_id, sizeof request.request_id);
+    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+    code = ask(&operation, AMPCLIENT_ADMIN_SERVICE "EvictWorker", ampd_msg_evict_worker_request_encode(&request, &body),
+               &body, &reply);
+    if (code == 0)
+        code = ampctl_print_one(ctl, columns,
+                                json_pack("{s:s, s:I, s:s}", "model", operation.model, "rank",
+                                          (json_int_t)operation.rank, "request_id", operation.request_id));
+    ampclient_reply_close(&reply);
+    ampctl_close(ctl);
+    return code;
+}
+
+static const struct argp_option evict_options[] = {OPERATION_OPTIONS, {0}};
+
+const struct ampctl_verb ampctl_evict_verb = {
+    .name = "evict",
+    .arguments = "MODEL RANK",
+    .summary = "ends the lease of a worker",
+    .doc =
+        "Ends the lease of the worker that holds a rank, now, as if it had left: it is told to stop, and the rank is "
+        "free for another. The history says who, when and why. A server that has started since then does not know "
+        "the worker any more, and lets it join anew.",
+    .examples = "ampctl status digits\n"
+                "ampctl evict digits 3 --reason \"its GPU is broken\"",
+    .options = evict_options,
+    .parser = parse_evict,
+    .run = run_evict,
 };
 
 /* ---- delete ---- */

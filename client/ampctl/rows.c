@@ -12,7 +12,7 @@ const char *ampctl_name_of(const char *const *names, size_t count, unsigned valu
     return value < count ? names[value] : "unknown";
 }
 
-static const char *const kinds[] = {"unknown", "step", "epoch", "scale_set", "scale_reset"};
+static const char *const kinds[] = {"unknown", "step", "epoch", "scale_set", "scale_reset", "evicted"};
 static const char *const verdicts[] = {"unknown", "applied", "skipped_overflow", "skipped_empty", "late"};
 static const char *const sources[] = {"unknown", "worker", "sum", "range"};
 static const char *const states[] = {"unknown", "created", "loading", "waiting", "running", "stalled", "done"};
@@ -84,6 +84,8 @@ static void put_event(json_t **object, const struct ampd_msg_scale_history_row *
     } else {
         ampctl_put(object, "from_step", count_of(row->from_step));
     }
+    if (row->kind == AMPD_MSG_HISTORY_KIND_EVICTED)
+        ampctl_put(object, "rank", count_of(row->rank));
     ampctl_put(object, "actor", text_of(row->actor));
     ampctl_put(object, "reason", text_of(row->reason));
 }

@@ -26,6 +26,7 @@ struct ampd_event_act {
     const struct ampd_note *note;
     float scale;
     uint64_t epoch, step;
+    uint32_t rank;
     bool force; /* also while workers hold a lease */
 };
 

@@ -28,6 +28,7 @@ enum ampd_event_type {
     AMPD_EVENT_FENCE_FOUND = 3, /* u.fence: the highest that was stored for a shard, before START */
 
     /* ---- calls that one answer ends ---- */
+    AMPD_EVENT_EVICT = 9,           /* u.act: rank */
     AMPD_EVENT_CREATE_MODEL = 10,   /* u.create */
     AMPD_EVENT_JOIN = 11,           /* u.join */
     AMPD_EVENT_KEEP_ALIVE = 12,     /* u.worker */
@@ -64,13 +65,12 @@ enum ampd_event_type {
     AMPD_EVENT_REPLAYED = 46,     /* u.replayed */
 
     /* ---- the rest ---- */
-    AMPD_EVENT_PEER = 50,      /* u.message, from another shard */
-    AMPD_EVENT_DRAIN = 51,     /* the process is to end: cut a last checkpoint; answered by AMPD_OUT_DRAINED */
-    AMPD_EVENT_TICK = 52,      /* the time of AMPD_OUT_TIMER has come */
-    AMPD_EVENT_PEER_UP = 53,   /* u.shard: a session with that shard begins; messages of one before may be lost */
-    AMPD_EVENT_PEER_DOWN = 54, /* u.shard: it is over, and no other one has taken its place */
-    AMPD_EVENT_EPOCH_RAISED =
-        55, /* u.raised: what RAISE_EPOCH has asked for; not sent if the place is lost meanwhile */
+    AMPD_EVENT_PEER = 50,         /* u.message, from another shard */
+    AMPD_EVENT_DRAIN = 51,        /* the process is to end: cut a last checkpoint; answered by AMPD_OUT_DRAINED */
+    AMPD_EVENT_TICK = 52,         /* the time of AMPD_OUT_TIMER has come */
+    AMPD_EVENT_PEER_UP = 53,      /* u.shard: a session with that shard begins; messages of one before may be lost */
+    AMPD_EVENT_PEER_DOWN = 54,    /* u.shard: it is over, and no other one has taken its place */
+    AMPD_EVENT_EPOCH_RAISED = 55, /* u.raised: what RAISE_EPOCH asked for; not sent if the place is lost */
 };
 
 /* A fence of a shard, as stored. */

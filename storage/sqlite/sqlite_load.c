@@ -138,6 +138,7 @@ static int load_acts(struct sqlite_store *store, int64_t id, struct ampd_model_r
         store_read_scaler(&get, &to->after);
         to->superseded = store_column_u64(&get) != 0;
         store_column_text(&get, to->request_id, sizeof to->request_id);
+        to->rank = to->kind == AMPD_ROW_EVICT ? store_read_first_rank(&get) : 0;
         record->acts_count++;
     }
     (void)sqlite3_reset(list.statement); /* repeats the error of the step */

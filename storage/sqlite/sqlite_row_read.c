@@ -71,6 +71,13 @@ void store_read_scaler(struct store_cursor *get, struct amp_scaler_state *after)
     after->skipped = store_column_u64(get);
 }
 
+uint32_t store_read_first_rank(struct store_cursor *get)
+{
+    size_t size;
+    const uint8_t *contributors = store_column_blob(get, &size);
+    return size >= STORE_CONTRIBUTOR_BYTES ? (uint32_t)get_le(contributors, 4) : 0;
+}
+
 int store_read_row(sqlite3_stmt *statement, struct ampd_history_key *key, struct ampd_step_row *row)
 {
     struct store_cursor get = {.statement = statement};

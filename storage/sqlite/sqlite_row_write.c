@@ -197,6 +197,7 @@ static int next_sequence(struct sqlite_store *store, int64_t id, const struct am
     store_bind_u64(&same, row->epoch);
     store_bind_u64(&same, row->step);
     store_bind_u64(&same, row->after.scale_id);
+    store_bind_text(&same, row->note.request_id); /* one that does nothing to the scale has that of the row before */
     int rc = store_query_number(store, &same, 0, &had, error);
     *sequence = 0;
     if (rc != 0 || had != 0)

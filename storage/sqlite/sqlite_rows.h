@@ -21,6 +21,8 @@ int store_put_row(struct sqlite_store *store, int64_t id, uint64_t sequence, con
 int store_read_row(sqlite3_stmt *statement, struct ampd_history_key *key, struct ampd_step_row *row);
 
 /* The columns of a scaler's state, and of an overflow row. */
+/* Of a row's contributors: the rank of the first; 0 without any. */
+uint32_t store_read_first_rank(struct store_cursor *get);
 void store_read_scaler(struct store_cursor *get, struct amp_scaler_state *after);
 void store_read_overflow(struct store_cursor *get, struct ampd_overflow_row *row);
 

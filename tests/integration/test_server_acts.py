@@ -85,6 +85,105 @@ def test_what_cannot_be_a_scale_is_refused(context):
     assert api.GetScale(model=name).record.scale_id == 1
 
 
+# ---- EvictWorker ----
+
+def evictions(test_model):
+    return [row for row in test_model.history() if row.kind == scales.HISTORY_KIND_EVICTED]
+
+
+def test_an_evicted_worker_is_refused_and_the_others_go_on_without_it(context):
+    test_model = context.model(world_size=2, on_loss=model.ON_LOSS_SHRINK)
+    first, second = test_model.workers(2)
+    step(first)  # the first step may have opened before the second worker came
+    second.join(rank=1)
+    for worker in (first, second):
+        worker.pull()
+    together([first, second], {"w": [0.0] * 4})
+    test_model.api.EvictWorker(model=test_model.name, rank=1, reason="its GPU is broken")
+    [row] = evictions(test_model)
+    assert (row.rank, row.step, row.reason, row.contributors) == (1, 3, "its GPU is broken", 0), row
+    assert row.actor and row.HasField("decide_time") and row.old_scale == row.record.scale, row
+    [status] = [worker for worker in test_model.status().workers if worker.rank == 1]
+    assert not status.live and status.lease_left_ms == 0, status
+    refused(lambda: step(second), Code.ABORTED, "RANK_TAKEN", ("rank 1 was evicted by an operator", "start the worker"))
+    kept = test_model.api.KeepAlive(**second.identity())
+    assert not kept.incarnation_valid and "evicted" in kept.taken_by, kept
+    for value in (1.0, INF, 0.0):  # the first one alone
+        step(first, value)
+    rows = test_model.step_rows()[1:]
+    assert [row.contributors for row in rows] == [2, 1, 1, 1] and rows[2].verdict == OVERFLOW, rows
+    other = test_model.worker("another", rank=1)  # the rank is free, without `replace`
+    assert other.rank == 1 and other.incarnation != second.incarnation
+    assert "rank 1 (w1) is evicted by" in test_model.server.log()
+
+
+def test_an_eviction_says_nothing_about_the_scale(context):
+    """The open step's verdict moves the policy as if nothing had been done; a scale that is set is not lost behind it."""
+    test_model = context.model(world_size=2, on_loss=model.ON_LOSS_SHRINK)
+    first, second = test_model.workers(2)
+    for worker in (first, second):
+        worker.pull()
+    for rank in (1, 1):  # behind the same step twice; the second time nobody holds it
+        test_model.api.EvictWorker(model=test_model.name, rank=rank)
+    assert first.push({"w": [INF] * 4}).new_scale == 512.0
+    test_model.api.EvictWorker(model=test_model.name, rank=1)
+    test_model.api.SetScale(model=test_model.name, scale=64.0)
+    test_model.api.EvictWorker(model=test_model.name, rank=1)
+    first.pull()
+    assert first.push({"w": [0.0] * 4}).new_scale == 64.0
+    assert len(evictions(test_model)) == 4, evictions(test_model)
+
+
+def test_an_eviction_is_done_once_also_after_a_restart(context):
+    server = context.server()
+    test_model = context.model("once", server, world_size=2, on_loss=model.ON_LOSS_SHRINK, durability=model.DURABILITY_STEP)
+    first, second = test_model.workers(2)
+    for worker in (first, second):
+        worker.pull()
+    together([first, second], {"w": [0.0] * 4})
+    for _ in range(2):
+        test_model.api.EvictWorker(model="once", rank=1, request_id="r-1")
+    refused(lambda: test_model.api.EvictWorker(model="once", rank=0, request_id="r-1"), Code.INVALID_ARGUMENT, "REQUEST_ID_USED")
+    server.restart_after_kill()
+    test_model.reconnect()
+    eventually(lambda: not test_model.status().recovering, "the end of recovery")
+    test_model.api.EvictWorker(model="once", rank=1, request_id="r-1")
+    refused(lambda: test_model.api.EvictWorker(model="once", rank=0, request_id="r-1"), Code.INVALID_ARGUMENT, "REQUEST_ID_USED")
+    assert [row.rank for row in evictions(test_model)] == [1]
+    assert [worker.live for worker in test_model.status().workers if worker.rank == 1] == [False], test_model.status()
+    refused(lambda: step(second), Code.ABORTED, "FENCED", "join again")
+    again = test_model.worker("w1", rank=1)  # it may: the request that evicted the one before does not evict this one
+    test_model.api.EvictWorker(model="once", rank=1, request_id="r-1")
+    assert test_model.api.KeepAlive(**again.identity()).incarnation_valid
+
+
+def test_what_cannot_be_evicted_is_refused(context):
+    test_model = context.model()
+    api, name = test_model.api, test_model.name
+    refused(lambda: api.EvictWorker(model=name, rank=1), Code.INVALID_ARGUMENT, "RANK", "world_size")
+    refused(lambda: api.EvictWorker(model="nobody", rank=0), Code.NOT_FOUND, "MODEL_NOT_FOUND", "nobody")
+    refused(lambda: api.EvictWorker(model=name, rank=0, request_id="server/1"), Code.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert not evictions(test_model)
+    done = context.model(max_steps=1)
+    step(done.worker())
+    eventually(lambda: done.status().state == common.MODEL_STATE_DONE, "the model is done")
+    refused(lambda: done.api.EvictWorker(model=done.name, rank=0), Code.FAILED_PRECONDITION, "MODEL_DONE")
+
+
+def test_ampctl_evicts(context):
+    server = context.server()
+    test_model = context.model("net", server, world_size=2, on_loss=model.ON_LOSS_SHRINK)
+    test_model.workers(2)
+    told = json.loads(ampctl(context, server, "-o", "json", "evict", "net", "1", "--reason", "slow", "--request-id", "e-1"))
+    assert told == {"model": "net", "rank": 1, "request_id": "e-1"}, told
+    rows = json.loads(ampctl(context, server, "-o", "json", "history", "net"))["rows"]
+    [row] = [row for row in rows if row["kind"] == "evicted"]
+    assert (row["rank"], row["reason"], row["verdict"]) == (1, "slow", None) and row["actor"], row
+    for wrong in (("evict",), ("evict", "net"), ("evict", "net", "x"), ("evict", "net", "1", "2"), ("evict", "net", "4294967296")):
+        ampctl(context, server, *wrong, code=2)
+    assert "world_size" in ampctl(context, server, "evict", "net", "7", code=64 + 3)
+
+
 # ---- Rollback ----
 
 def test_workers_go_on_from_the_checkpoint_under_the_new_epoch(context):

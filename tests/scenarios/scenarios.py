@@ -422,6 +422,13 @@ def scenario_Rollback(t):
     t.call("ListScaleHistory", model="m", include_superseded=True)
 
 
+def scenario_EvictWorker(t):
+    Trainer(t, "m").step()
+    t.call("EvictWorker", model="m", rank=0, reason="its GPU is broken")
+    t.call("EvictWorker", model="m", rank=1)
+    t.call("ListScaleHistory", model="m")
+
+
 def scenario_Drain(t):
     trainer = Trainer(t, "m")
     trainer.step()

@@ -1,5 +1,5 @@
 /*
- * An operator who sets the scale, resets it and rolls the model back; and what must hold of the rows that come of it: an
+ * An operator who sets the scale, resets it, evicts workers and rolls the model back; and what must hold of the rows that come of it: an
  * act is done once however often it is asked for, and follows from the record before it.
  */
 #include "server/core/base/model.h"
@@ -51,6 +51,10 @@ static void choose(struct sim *sim)
     static const enum ampd_event_type types[] = {AMPD_EVENT_SET_SCALE, AMPD_EVENT_SET_SCALE, AMPD_EVENT_RESET_SCALE,
                                                  AMPD_EVENT_ROLLBACK};
     operator->type = sim->rolls_back ? AMPD_EVENT_ROLLBACK : types[sim_below(sim, 4)];
+    operator->rank = (uint32_t)sim_below(sim, sim->model.spec.world_size);
+    operator->held = store->workers[operator->rank].incarnation;
+    if (operator->type == AMPD_EVENT_SET_SCALE && sim_below(sim, 3) == 0)
+        operator->type = AMPD_EVENT_EVICT;
     bool takes_back = checkpoint_of_act(sim) < store->checkpoints_count && operator->done[0] != 0;
     if (takes_back)
         operator->type = AMPD_EVENT_ROLLBACK;
@@ -122,7 +126,8 @@ void sim_operator_act(struct sim *sim)
                                                      .scale = operator->scale,
                                                      .force = true,
                                                      .epoch = operator->epoch,
-                                                     .step = operator->step };
+                                                     .step = operator->step,
+                                                     .rank = operator->rank };
     amp_list_push(&call->up, &message->node);
 }
 
@@ -181,6 +186,7 @@ void sim_act_stored(struct sim_store *store, const struct ampd_step_row *row, ui
                                     .step = row->step,
                                     .from_step = row->from_step,
                                     .base_epoch = base_epoch,
+                                    .rank = row->contributors[0].rank,
                                     .after = row->after};
     memcpy(act->request_id, row->note.request_id, sizeof(act->request_id));
 }
@@ -204,7 +210,9 @@ static void check_change(struct sim *sim, const struct ampd_step_row *row)
     int rc = 0;
     if (memcmp(&row->scale, &record.scale, sizeof(record.scale)) != 0 || row->scale_id != record.scale_id)
         sim_fail(sim, SIM_SCALE_HISTORY, "the act %s does not follow the record before it", row->note.request_id);
-    if (row->kind == AMPD_ROW_SET)
+    if (row->kind == AMPD_ROW_EVICT) /* says nothing about the scale */
+        rc = 0;
+    else if (row->kind == AMPD_ROW_SET)
         rc = amp_scaler_set(&sim->model.spec.scaler, &record, row->after.scale, &error);
     else
         amp_scaler_reset(&sim->model.spec.scaler, &record);
@@ -217,7 +225,8 @@ void sim_check_act(struct sim *sim, const struct sim_shard *shard, const struct 
     if (shard->index != 0) {
         for (uint32_t i = 0; i < sim->acts_count; i++) {
             const struct sim_act *act = &sim->acts[i];
-            if (act->epoch == row->epoch && act->step == row->step && sim_same_record(&act->after, &row->after))
+            if (act->epoch == row->epoch && act->step == row->step && sim_same_record(&act->after, &row->after) &&
+                strcmp(act->request_id, row->note.request_id) == 0)
                 return;
         }
         sim_fail(sim, SIM_SCALE_HISTORY, "shard %u stores an act after step %llu that shard 0 has not", shard->index,
@@ -246,7 +255,7 @@ void sim_check_acts_of(struct sim *sim, const struct sim_shard *shard, const str
         for (uint32_t j = 0; j < store->act_rows_count; j++) {
             const struct ampd_step_row *had = &store->act_rows[j];
             times += had->epoch == act->epoch && had->step == act->step && had->from_step == act->from_step &&
-                             sim_same_record(&had->after, &act->after)
+                             strcmp(had->note.request_id, act->request_id) == 0 && sim_same_record(&had->after, &act->after)
                          ? 1
                          : 0;
         }
@@ -269,6 +278,26 @@ static bool in_lineage(const struct sim *sim, const struct sim_act *act)
     return epoch == act->epoch;
 }
 
+/* An eviction that was answered is stored, and its rank was nobody's when it was. */
+static void check_evicted(const struct sim *sim, const struct ampd_reply *reply)
+{
+    const struct sim_operator *operator= & sim->operator;
+    bool stored = false;
+    if (operator->type != AMPD_EVENT_EVICT || reply->error.code != 0)
+        return;
+    for (uint32_t i = 0; i < sim->acts_count; i++)
+        stored = stored || strcmp(sim->acts[i].request_id, operator->note.request_id) == 0;
+    if (!stored)
+        sim_fail(sim, SIM_ACTS, "the eviction %s is answered, but was not stored", operator->note.request_id);
+    /* Who holds it now as when it was asked for has not joined since. */
+    const struct sim_store *store = &sim->shard[0].store;
+    const struct ampd_worker_record *worker = &store->workers[operator->rank];
+    if (store->has_worker[operator->rank] && !worker->left && operator->held.counter != 0 &&
+        ampd_incarnation_same(worker->incarnation, operator->held))
+        sim_fail(sim, SIM_ACTS, "the eviction %s is answered, and rank %u is held as before", operator->note.request_id,
+                 operator->rank);
+}
+
 void sim_check_act_reply(const struct sim *sim, const struct ampd_reply *reply)
 {
     const struct sim_operator *operator= & sim->operator;
@@ -279,6 +308,7 @@ void sim_check_act_reply(const struct sim *sim, const struct ampd_reply *reply)
         if (strcmp(sim->acts[i].request_id, operator->note.request_id) == 0)
             act = &sim->acts[i];
     }
+    check_evicted(sim, reply);
     if (!lost && !scale)
         return;
     if (act == NULL)

@@ -357,6 +357,8 @@ struct sim_operator {
     enum ampd_event_type type;
     struct ampd_note note;
     float scale;
+    uint32_t rank;
+    struct ampd_incarnation held; /* by whom the rank was, when the eviction was asked for */
     uint64_t epoch, step;
     char done[AMPD_REQUEST_ID_MAX]; /* the last SET or RESET that was answered; "": none, or repeated already */
     enum ampd_event_type done_type;

@@ -362,6 +362,12 @@ static void check_late(struct sim *sim, struct sim_worker *worker, const struct 
                  (unsigned long long)result->step);
 }
 
+/* Whoever runs the worker starts it again. */
+static bool is_evicted(int code, const struct amp_error *error)
+{
+    return code == AMP_EABORTED && strstr(error->text, "was evicted by an operator") != NULL;
+}
+
 static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_done *done)
 {
     struct sim_worker *worker = &sim->workers[w];
@@ -372,7 +378,7 @@ static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_d
     bool other_rate = sim->rates_differed && strcmp(done->error.reason, "LEARNING_RATE") == 0;
     if (other_rate && sim->workers[0].wrong && sim->workers[0].core != NULL)
         sim->workers[0].program = SIM_DO_QUIT; /* it was whole first: whoever runs them ends it, too */
-    if (barred || (done->code == AMP_EINVAL && (worker->unlike || other_rate))) { /* who runs it starts another one */
+    if (barred || is_evicted(done->code, &done->error) || (done->code == AMP_EINVAL && (worker->unlike || other_rate))) { /* who runs it starts another one */
         worker->program = SIM_DO_QUIT;
         return;
     }
@@ -656,6 +662,10 @@ static void do_push(struct sim *sim, uint32_t w)
     struct amp_error error = {0};
     int rc = ampclient_core_push(worker->core, sim->now_ms, p, worker->gradients[p],
                                  sim_model_dtype(&sim->model, &worker->key), &error);
+    if (is_evicted(rc, &error)) {
+        worker->program = SIM_DO_QUIT;
+        return;
+    }
     if (rc != 0)
         sim_fail(sim, SIM_ONE_ANSWER, "worker %u: push failed: %s", w, error.text);
     sim_trace(sim, 1200, p * 8 + w);

@@ -493,6 +493,11 @@ uint64_t core_reset_scale(struct core_host *host, const char *id)
     return send_act(host, AMPD_EVENT_RESET_SCALE, (struct ampd_event_act){0}, id);
 }
 
+uint64_t core_evict(struct core_host *host, uint32_t rank, const char *id)
+{
+    return send_act(host, AMPD_EVENT_EVICT, (struct ampd_event_act){.rank = rank}, id);
+}
+
 uint64_t core_rollback(struct core_host *host, uint64_t epoch, uint64_t step, const char *id)
 {
     return send_act(host, AMPD_EVENT_ROLLBACK, (struct ampd_event_act){.epoch = epoch, .step = step}, id);

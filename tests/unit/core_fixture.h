@@ -113,6 +113,7 @@ uint64_t core_push_all(struct core_host *host, uint64_t step, uint32_t rank, str
 /* What operators ask for. `id`: the request id, or "". */
 uint64_t core_set_scale(struct core_host *host, float scale, const char *id);
 uint64_t core_reset_scale(struct core_host *host, const char *id);
+uint64_t core_evict(struct core_host *host, uint32_t rank, const char *id);
 uint64_t core_rollback(struct core_host *host, uint64_t epoch, uint64_t step, const char *id);
 uint64_t core_delete(struct core_host *host, bool force);
 uint64_t core_checkpoint(struct core_host *host);

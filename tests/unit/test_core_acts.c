@@ -231,6 +231,70 @@ static void the_row_of_an_act_says_who_why_and_from_when(void **state)
     assert_int_equal(2, host->persists[AMPD_PERSIST_ACT]);
 }
 
+/* ---- evictions ---- */
+
+static void assert_evicted(struct core_host *host, uint64_t call)
+{
+    const struct core_call *made = core_call(host, call);
+    assert_true(made->answered);
+    assert_int_equal(0, made->reply.error.code);
+    assert_int_equal(AMPD_REPLY_NONE, made->reply.kind);
+}
+
+static void an_eviction_ends_the_lease_and_says_nothing_about_the_scale(void **state)
+{
+    struct core_host *host = *state;
+    assert_evicted(host, core_evict(host, 1, ""));
+    assert_int_equal(AMPD_ROW_EVICT, host->act_row.kind);
+    assert_int_equal(1, host->act_row.contributors[0].rank);
+    assert_true(host->act_row.after.scale_id == host->act_row.scale_id);
+    core_assert_failed(host, core_push_header(host, 1, 1, incarnations[1]), AMP_EABORTED, "RANK_TAKEN", "evicted");
+    struct ampd_incarnation again = core_joined(host, core_join(host, "w1", 1));
+    uint64_t call = core_push_all(host, 1, 0, incarnations[0], INFINITY);
+    (void)core_push_all(host, 1, 1, again, 1024);
+    assert_true(result(host, call)->new_scale == START_SCALE / 2);
+}
+
+/* The row waits for the verdict, the lease does not; whoever repeats the request meanwhile comes again. */
+static void an_eviction_that_waits_for_a_verdict_is_under_way(void **state)
+{
+    struct core_host *host = *state;
+    host->hold_persists = true;
+    (void)push_step(host, 1, 1024);
+    unsigned workers = host->persists[AMPD_PERSIST_WORKER];
+    uint64_t call = core_evict(host, 1, "id-1");
+    assert_int_equal(workers + 1, host->persists[AMPD_PERSIST_WORKER]);
+    assert_int_equal(0, host->persists[AMPD_PERSIST_ACT]);
+    core_assert_failed(host, core_evict(host, 1, "id-1"), AMP_EUNAVAILABLE, "RECOVERING", "being stored");
+    core_do_all(host);
+    assert_evicted(host, call);
+    assert_evicted(host, core_evict(host, 1, "id-1"));
+    assert_int_equal(1, host->persists[AMPD_PERSIST_ACT]);
+    core_assert_failed(host, core_evict(host, 0, "id-1"), AMP_EINVAL, "REQUEST_ID_USED", "id-1");
+}
+
+/* So is one whose worker is gone already, as after a crash between its two writes. */
+static void an_eviction_of_nobody_stores_its_row_alone(void **state)
+{
+    struct core_host *host = *state;
+    assert_evicted(host, core_evict(host, 1, "id-1"));
+    unsigned workers = host->persists[AMPD_PERSIST_WORKER];
+    assert_evicted(host, core_evict(host, 1, "id-2"));
+    assert_int_equal(workers, host->persists[AMPD_PERSIST_WORKER]);
+    assert_int_equal(2, host->persists[AMPD_PERSIST_ACT]);
+}
+
+static void a_rank_whose_join_is_being_stored_is_not_evicted(void **state)
+{
+    struct core_host *host = *state;
+    host->hold_persists = true;
+    uint64_t join = core_join(host, "w1", 1);
+    core_assert_failed(host, core_evict(host, 1, ""), AMP_EUNAVAILABLE, "RECOVERING", "rank 1 is being stored");
+    core_do_all(host);
+    (void)core_joined(host, join);
+    core_assert_failed(host, core_evict(host, 2, ""), AMP_EINVAL, "RANK", "world_size");
+}
+
 /* ---- requests ---- */
 
 static void a_repeated_request_is_answered_and_not_done_again(void **state)
@@ -363,6 +427,10 @@ int main(void)
         RUNNING(an_act_during_the_store_of_a_verdict_counts_one_step_later),
         EMPTY(an_act_during_the_store_of_a_verdict_counts_at_once_if_no_step_opens_with_it),
         RUNNING(an_act_that_waits_for_a_verdict_is_under_way),
+        RUNNING(an_eviction_ends_the_lease_and_says_nothing_about_the_scale),
+        RUNNING(an_eviction_that_waits_for_a_verdict_is_under_way),
+        RUNNING(an_eviction_of_nobody_stores_its_row_alone),
+        RUNNING(a_rank_whose_join_is_being_stored_is_not_evicted),
         RUNNING(a_verdict_that_is_made_while_an_act_is_stored_follows_from_it),
         EMPTY(the_first_step_waits_for_an_act_that_is_being_stored),
         RUNNING(a_reset_brings_the_policy_back_to_its_start_and_keeps_the_counts),

@@ -360,7 +360,7 @@ static void an_act_that_comes_again_is_stored_once(void **state)
     struct ampd_step_row set = storage_fixture_step(1, 2, false);
     set.kind = AMPD_ROW_SET;
     for (int i = 0; i < 6; i++) {
-        set.after.scale_id = 7 + (uint64_t)(i % 2);
+        set.note.request_id[0] = (char)('a' + i % 2); /* with the same scale id: it may do nothing to the scale */
         assert_int_equal(ampd_store_put_verdict(fixture->store, "m", &set, i % 3 == 0, NULL), 0);
         if (i == 2)
             reopen(fixture);
@@ -634,6 +634,7 @@ static int put_act(struct ampd_store *store, enum ampd_row_kind kind, uint64_t s
     struct ampd_step_row row = storage_fixture_step(1, step, false);
     row.after.scale_id = ++scale_id;
     row.kind = kind;
+    row.contributors[0].rank = 3;
     row.from_step = step + 2;
     strcpy(row.note.actor, "token:ann");
     strcpy(row.note.words, "loss spikes \xc3\xa4");
@@ -665,7 +666,7 @@ static void load_gives_the_newest_acts_that_have_a_request_id(void **state)
     for (int i = 0; i < AMPD_ACTIONS_MAX + 3; i++) {
         char id[16];
         (void)snprintf(id, sizeof id, "id-%d", i);
-        assert_int_equal(put_act(fixture->store, i % 2 == 0 ? AMPD_ROW_SET : AMPD_ROW_RESET, 1, id), 0);
+        assert_int_equal(put_act(fixture->store, i % 2 == 0 ? AMPD_ROW_SET : AMPD_ROW_EVICT, 1, id), 0);
         assert_int_equal(put_act(fixture->store, AMPD_ROW_SET, 1, ""), 0);
     }
     struct ampd_epoch_record epoch = storage_fixture_epoch(2, 1, 1);
@@ -681,6 +682,7 @@ static void load_gives_the_newest_acts_that_have_a_request_id(void **state)
     assert_string_equal(acts[0].request_id, "id-4");
     assert_int_equal(acts[0].kind, AMPD_ROW_SET);
     assert_int_equal(acts[0].from_step, 3);
+    assert_int_equal(acts[1].rank, acts[1].kind == AMPD_ROW_EVICT ? 3 : 0);
     assert_true(acts[0].superseded);
     assert_string_equal(acts[AMPD_ACTIONS_MAX - 1].request_id, "back");
     assert_int_equal(acts[AMPD_ACTIONS_MAX - 1].kind, AMPD_ROW_EPOCH);

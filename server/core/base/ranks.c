@@ -4,8 +4,8 @@
  * Two processes under one rank would take it from each other for ever if each of them joined again whenever it is
  * refused. So a call whose incarnation was replaced by another process's Join is answered RANK_TAKEN, with the name and
  * address of that process, and the caller stops. A call whose lease has ended, or whose own process has joined again,
- * is answered FENCED, and the caller joins again. A Join tells its process by `instance`; one without it counts as
- * another process's. Instances are not stored.
+ * is answered FENCED, and the caller joins again. One that an operator has evicted is answered RANK_TAKEN, too. A Join
+ * tells its process by `instance`; one without it counts as another process's. Instances are not stored.
  */
 #include "server/core/base/ranks.h"
 
@@ -114,6 +114,12 @@ void ampd_ranks_taken(const struct ampd_model *model, uint32_t rank, struct ampd
     const struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
     text[0] = 0;
+    if (worker->evicted.counter != 0 && ampd_incarnation_same(worker->evicted, incarnation)) {
+        (void)snprintf(text, size,
+                       "rank %u was evicted by an operator, %llu s ago; start the worker again if it may join", rank,
+                       (unsigned long long)(model->core->now_ms - worker->evicted_ms) / 1000);
+        return;
+    }
     if (worker->others.counter == 0 || ampd_incarnation_newer(incarnation, worker->others))
         return;
     (void)snprintf(

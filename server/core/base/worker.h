@@ -35,11 +35,13 @@ struct ampd_worker {
     uint32_t writes;               /* of it that are being stored: until then nobody else gets the rank */
     struct ampd_worker_health health;
     uint64_t instance; /* of the process that holds the rank; 0: it gave none, or this process has just started */
-    char peer[AMPD_PEER_NAME_MAX];  /* where its Join came from; "": likewise */
-    uint64_t joined_ms;             /* when */
-    struct ampd_incarnation others; /* the newest that was another process's; counter 0: none is known */
-    struct ampd_incarnation alive;  /* another shard: heard from, and shard 0 is to be told; counter 0: none */
-    struct ampd_incarnation listed; /* another shard: the newest that an OPEN has listed; counter 0: none has */
+    char peer[AMPD_PEER_NAME_MAX];   /* where its Join came from; "": likewise */
+    uint64_t joined_ms;              /* when */
+    struct ampd_incarnation others;  /* the newest that was another process's; counter 0: none is known */
+    struct ampd_incarnation evicted; /* by an operator, the newest; counter 0: none since this process started */
+    uint64_t evicted_ms;             /* when */
+    struct ampd_incarnation alive;   /* another shard: heard from, and shard 0 is to be told; counter 0: none */
+    struct ampd_incarnation listed;  /* another shard: the newest that an OPEN has listed; counter 0: none has */
     struct ampd_worker_counts counts;
     uint64_t quiet_until_ms; /* until then the log is told no more of the rank, but this is counted: */
     struct ampd_worker_counts untold;

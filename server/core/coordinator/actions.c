@@ -1,12 +1,17 @@
 /*
- * What operators do to the scale: SetScale and ResetScale, and the request ids by which an action is done once however
- * often it is asked for. Names in the code have "act" for it where they do not spell it out.
+ * What operators do to the scale and to workers: SetScale, ResetScale and EvictWorker, and the request ids by which an
+ * action is done once however often it is asked for. Names in the code have "act" for it where they do not spell it
+ * out.
  *
  * An action is a row of the history behind that of the last decided step, stored before it is answered. A step that is
  * open goes on with the scale that its gradients carry; its verdict then moves the counts of the record, not the scale,
  * since it says nothing about the new one (amp_scaler_count). So each row still follows from the one before it. An
  * action that comes while a verdict is being stored waits for that: only then is it known whether the next step opened
  * with the verdict, and so which step is the first to have the new scale.
+ *
+ * EvictWorker ends a lease as a Leave of the worker does, by the same write, and its row does nothing to the scale. The
+ * row is stored behind that write: a crash between them leaves a rank without a worker and an action that nobody was
+ * told of, and the same request stores its row then.
  *
  * The other shards store the same rows. They are told of an action once shard 0 has stored it, and again with the next
  * verdict and with each new session, so that no crash leaves one out: a store keeps an action once, however often it
@@ -22,6 +27,7 @@
 #include "server/core/base/process.h"
 #include "server/core/coordinator/coord.h"
 #include "server/core/coordinator/rollback.h"
+#include "server/core/coordinator/workers.h"
 #include "server/core/wire/action_rows.h"
 #include "server/core/wire/bus.h"
 #include "server/core/wire/verdict_rows.h"
@@ -54,6 +60,8 @@ static bool same_act(const struct ampd_act_record *known, const struct ampd_even
         return false;
     if (kind == AMPD_ROW_EPOCH)
         return known->base_epoch == act->epoch && known->step == act->step;
+    if (kind == AMPD_ROW_EVICT)
+        return known->rank == act->rank;
     return kind == AMPD_ROW_RESET || known->after.scale == act->scale;
 }
 
@@ -71,6 +79,8 @@ bool ampd_actions_known(struct ampd_model *model, uint64_t id, const struct ampd
         struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_ROLLBACK);
         reply->u.rollback.epoch = known->epoch;
         reply->u.rollback.step = known->step + 1;
+    } else if (kind == AMPD_ROW_EVICT) { /* a rollback brings no worker back */
+        (void)ampd_call_reply(model->core, id, AMPD_REPLY_NONE);
     } else if (known->superseded) {
         ampd_call_fail(
             model->core, id, model, AMP_ESTATE, "ACT_LOST",
@@ -134,6 +144,8 @@ void ampd_actions_place(struct ampd_model *model)
 static int change(const struct ampd_model *model, const struct ampd_event_act *event, struct ampd_action *act,
                   struct amp_error *error)
 {
+    if (act->kind == AMPD_ROW_EVICT)
+        return 0;
     if (act->kind == AMPD_ROW_RESET) {
         amp_scaler_reset(&model->spec.scaler, &act->after);
         return 0;
@@ -144,14 +156,14 @@ static int change(const struct ampd_model *model, const struct ampd_event_act *e
     return rc;
 }
 
-void ampd_actions_scale(struct ampd_core *core, uint64_t id, const struct ampd_event_act *event,
-                        enum ampd_row_kind kind)
+void ampd_actions_do(struct ampd_core *core, uint64_t id, const struct ampd_event_act *event, enum ampd_row_kind kind)
 {
     struct ampd_model *model = ampd_core_coordinated(core, id, event->model);
     if (model == NULL || ampd_actions_known(model, id, event, kind) || being_stored(model, id, event->note->request_id))
         return;
     struct ampd_coord *coord = model->coord;
     struct ampd_action act = {.kind = kind,
+                              .rank = event->rank,
                               .scale = coord->newest.scale,
                               .scale_id = coord->newest.scale_id,
                               .after = coord->newest,
@@ -161,19 +173,20 @@ void ampd_actions_scale(struct ampd_core *core, uint64_t id, const struct ampd_e
                               .at_us = core->utc_us};
     struct amp_error error = {0};
     if (coord->state == AMPD_COORD_FINISHING || coord->state == AMPD_COORD_DONE) {
-        ampd_call_fail(core, id, model, AMP_ESTATE, "MODEL_DONE",
-                       "%s is done after step %llu: no step will use a scale", model->spec.name,
-                       (unsigned long long)coord->decided);
+        ampd_call_fail(core, id, model, AMP_ESTATE, "MODEL_DONE", "%s is done after step %llu: no step will follow",
+                       model->spec.name, (unsigned long long)coord->decided);
         return;
     }
     if (change(model, event, &act, &error) != 0) {
         ampd_call_fail_with(core, id, model, &error);
         return;
     }
+    if (kind == AMPD_ROW_EVICT && !ampd_workers_may_evict(model, id, event->rank))
+        return;
     if (coord->actions.count == AMPD_ACTIONS_WAIT_MAX || ampd_call_begin(core, id, AMPD_CALL_UNARY, model) == NULL) {
         ampd_call_fail(
             core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS",
-            "%u changes of the scale wait for the next step, or too many calls for this server; try again then",
+            "%u actions of operators wait for the next step, or too many calls for this server; try again then",
             coord->actions.count);
         return;
     }
@@ -181,6 +194,9 @@ void ampd_actions_scale(struct ampd_core *core, uint64_t id, const struct ampd_e
     coord->actions.calls[coord->actions.count] = id;
     coord->actions.waiting[coord->actions.count++] = act;
     coord->actions.storing++;
+    /* Before the row, which may wait for a verdict: who was told that it is done is not asked to do it. */
+    if (kind == AMPD_ROW_EVICT)
+        ampd_workers_evict(model, event->rank, event->note);
     ampd_actions_place(model);
 }
 
@@ -233,12 +249,17 @@ void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pe
     coord->scaler = pending->act.after;
     coord->decision.unstable = coord->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     ampd_actions_remember(coord, &pending->act);
-    ampd_out_log(model->core, AMPD_LOG_INFO, model, "the scale is %g from step %llu on, set by hand",
-                 (double)coord->scaler.scale, (unsigned long long)pending->act.from_step);
+    bool evicts = pending->act.kind == AMPD_ROW_EVICT;
+    if (!evicts)
+        ampd_out_log(model->core, AMPD_LOG_INFO, model, "the scale is %g from step %llu on, set by hand",
+                     (double)coord->scaler.scale, (unsigned long long)pending->act.from_step);
     if (ampd_call_find(model->core, pending->call) != NULL) {
-        struct ampd_reply *reply = ampd_call_reply(model->core, pending->call, AMPD_REPLY_SCALE);
-        reply->u.scale.record = pending->act.after;
-        reply->u.scale.from_step = pending->act.from_step;
+        struct ampd_reply *reply =
+            ampd_call_reply(model->core, pending->call, evicts ? AMPD_REPLY_NONE : AMPD_REPLY_SCALE);
+        if (!evicts) {
+            reply->u.scale.record = pending->act.after;
+            reply->u.scale.from_step = pending->act.from_step;
+        }
     }
     uint32_t count = stored_count(coord); /* none: it goes with the verdict that is being stored */
     for (uint32_t k = AMPD_COUNT(model->core); count > 0 && k-- > 1;)
@@ -278,6 +299,7 @@ static void put_back(const struct ampd_step_row *row, struct ampd_action *acts, 
         memmove(acts, acts + 1, --*count * sizeof *acts);
     acts[(*count)++] = (struct ampd_action){.kind = row->kind,
                                             .from_step = row->from_step,
+                                            .rank = row->contributors[0].rank,
                                             .scale = row->scale,
                                             .scale_id = row->scale_id,
                                             .after = row->after,
@@ -328,7 +350,7 @@ void ampd_local_epoch_began(struct ampd_model *model, uint64_t new_epoch, uint64
         if (act->superseded || act->epoch >= new_epoch || !above)
             continue;
         act->superseded = true;
-        if (!epoch)
+        if (!epoch && act->kind != AMPD_ROW_EVICT)
             ampd_out_log(model->core, AMPD_LOG_WARN, model,
                          "the scale %g that was set by hand after step %llu is lost: epoch %llu begins at step %llu",
                          (double)act->after.scale, (unsigned long long)act->step, (unsigned long long)new_epoch,

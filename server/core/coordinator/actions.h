@@ -27,8 +27,7 @@ struct ampd_coord_actions {
     struct ampd_act_record known[AMPD_ACTIONS_MAX]; /* the newest, stored, oldest first */
 };
 
-void ampd_actions_scale(struct ampd_core *core, uint64_t call, const struct ampd_event_act *act,
-                        enum ampd_row_kind kind);
+void ampd_actions_do(struct ampd_core *core, uint64_t call, const struct ampd_event_act *act, enum ampd_row_kind kind);
 void ampd_actions_place(struct ampd_model *model); /* those that waited for a verdict, once it is stored */
 void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pending);
 void ampd_actions_take(struct ampd_coord *coord,

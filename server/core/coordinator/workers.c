@@ -403,6 +403,35 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_e
     (void)store(model, id, &record);
 }
 
+/* ---- EvictWorker: a Leave that an operator says ---- */
+
+bool ampd_workers_may_evict(struct ampd_model *model, uint64_t id, uint32_t rank)
+{
+    if (!check_rank(model->core, id, model, rank))
+        return false;
+    if (model->workers[rank].writes == 0)
+        return true;
+    ampd_call_fail(model->core, id, model, AMP_EUNAVAILABLE, "RECOVERING",
+                   "a Join or Leave of rank %u is being stored; ask again in a moment", rank);
+    return false;
+}
+
+void ampd_workers_evict(struct ampd_model *model, uint32_t rank, const struct ampd_note *note)
+{
+    struct ampd_worker *worker = &model->workers[rank];
+    AMP_ASSERT(rank < model->spec.world_size);
+    AMP_ASSERT(worker->writes == 0);
+    ampd_out_log(model->core, AMPD_LOG_WARN, model, "rank %u (%s) is evicted by %s: %s", rank,
+                 worker->has_holder ? worker->record.name : "held by nobody", note->actor, note->words);
+    if (!worker->has_holder || worker->record.left)
+        return;
+    worker->evicted = worker->record.incarnation;
+    worker->evicted_ms = model->core->now_ms;
+    struct ampd_worker_record record = worker->record;
+    record.left = true;
+    (void)store(model, 0, &record);
+}
+
 /* ---- a start ---- */
 
 void ampd_workers_adopt(struct ampd_model *model, bool started, bool begun)

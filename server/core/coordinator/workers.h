@@ -20,6 +20,10 @@ void ampd_workers_alive(struct ampd_model *model, const struct ampd_alive *alive
 void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pending);
 void ampd_workers_keep_alive(struct ampd_core *core, uint64_t call, const struct ampd_event_worker *worker);
 void ampd_workers_leave(struct ampd_core *core, uint64_t call, const struct ampd_event_worker *worker);
+/* Whether a rank may be evicted now; else the call is answered why not. */
+bool ampd_workers_may_evict(struct ampd_model *model, uint64_t call, uint32_t rank);
+/* Ends the lease of whoever holds the rank, if somebody does, for an operator (`note`), and refuses it from then on. */
+void ampd_workers_evict(struct ampd_model *model, uint32_t rank, const struct ampd_note *note);
 bool ampd_workers_enough(const struct ampd_model *model);                  /* for a step to open */
 bool ampd_workers_expected(const struct ampd_model *model, uint32_t rank); /* by a step that opens now */
 /*

@@ -319,7 +319,7 @@ static void tick(struct ampd_core *core)
 /* Calls that are refused in any state: the server drains. */
 static bool refused(struct ampd_core *core, const struct ampd_event *event)
 {
-    bool begins = (event->type >= AMPD_EVENT_CREATE_MODEL && event->type <= AMPD_EVENT_DELETE_MODEL) ||
+    bool begins = (event->type >= AMPD_EVENT_EVICT && event->type <= AMPD_EVENT_DELETE_MODEL) ||
                   event->type == AMPD_EVENT_LOAD_BEGIN || event->type == AMPD_EVENT_PULL ||
                   event->type == AMPD_EVENT_PUSH_BEGIN;
     if (!begins || !core->leave.draining)
@@ -351,10 +351,13 @@ static void dispatch_call(struct ampd_core *core, const struct ampd_event *event
         ampd_coord_checkpoint(core, event->call, &event->u.named);
         break;
     case AMPD_EVENT_SET_SCALE:
-        ampd_actions_scale(core, event->call, &event->u.act, AMPD_ROW_SET);
+        ampd_actions_do(core, event->call, &event->u.act, AMPD_ROW_SET);
         break;
     case AMPD_EVENT_RESET_SCALE:
-        ampd_actions_scale(core, event->call, &event->u.act, AMPD_ROW_RESET);
+        ampd_actions_do(core, event->call, &event->u.act, AMPD_ROW_RESET);
+        break;
+    case AMPD_EVENT_EVICT:
+        ampd_actions_do(core, event->call, &event->u.act, AMPD_ROW_EVICT);
         break;
     case AMPD_EVENT_ROLLBACK:
         ampd_rollback_call(core, event->call, &event->u.act);

@@ -14,6 +14,10 @@ static void fill_row(const struct ampd_action *act, uint64_t epoch, uint64_t ste
     row->epoch = epoch;
     row->step = step;
     row->from_step = act->from_step;
+    if (act->kind == AMPD_ROW_EVICT) {
+        row->contributors_count = 1;
+        row->contributors[0].rank = act->rank;
+    }
     row->note = act->note;
     row->scale = act->scale;
     row->scale_id = act->scale_id;
@@ -30,8 +34,12 @@ void ampd_action_row_persist(struct ampd_model *model, uint64_t call, const stru
     fill_row(act, epoch, step, row);
     struct ampd_persist *persist;
     struct ampd_pending *pending = ampd_out_persist(model, AMPD_PERSIST_ACT, call, &persist);
-    pending->act = (struct ampd_act_record){
-        .kind = act->kind, .epoch = epoch, .step = step, .from_step = act->from_step, .after = act->after};
+    pending->act = (struct ampd_act_record){.kind = act->kind,
+                                            .epoch = epoch,
+                                            .step = step,
+                                            .from_step = act->from_step,
+                                            .rank = act->rank,
+                                            .after = act->after};
     memcpy(pending->act.request_id, act->note.request_id, sizeof pending->act.request_id);
     persist->row = ampd_out_own(model->core, row);
 }

@@ -53,10 +53,11 @@ static bool open_fits(const struct ampd_model *model, const struct ampd_open *op
 }
 
 /* Whether the rows that come as operator actions are such: they are stored in the history. */
-static bool acts_fit(const struct ampd_action *acts, uint32_t count)
+static bool acts_fit(const struct ampd_model *model, const struct ampd_action *acts, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (acts[i].kind != AMPD_ROW_SET && acts[i].kind != AMPD_ROW_RESET)
+        bool evicts = acts[i].kind == AMPD_ROW_EVICT && acts[i].rank < model->spec.world_size;
+        if (acts[i].kind != AMPD_ROW_SET && acts[i].kind != AMPD_ROW_RESET && !evicts)
             return false;
     }
     return true;
@@ -128,11 +129,11 @@ bool ampd_message_fits(const struct ampd_model *model, const struct ampd_message
         return vote_fits(model, &message->u.vote, message->from);
     case AMPD_MESSAGE_VERDICT:
         return ampd_row_fits(model, &message->u.verdict.row) &&
-               acts_fit(message->u.verdict.acts, message->u.verdict.acts_count) &&
+               acts_fit(model, message->u.verdict.acts, message->u.verdict.acts_count) &&
                range_fits(model, message->u.verdict.range, message->u.verdict.range_count) &&
                (!message->u.verdict.has_next || open_fits(model, &message->u.verdict.next));
     case AMPD_MESSAGE_ACTS:
-        return acts_fit(message->u.acts.acts, message->u.acts.count);
+        return acts_fit(model, message->u.acts.acts, message->u.acts.count);
     case AMPD_MESSAGE_LOAD_WANT:
         return base_fits(model, &message->u.want.base);
     case AMPD_MESSAGE_LOADED:

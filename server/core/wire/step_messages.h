@@ -12,8 +12,9 @@
 
 /* An operator's action on the scale, as it is stored behind the last decided step. */
 struct ampd_action {
-    enum ampd_row_kind kind; /* SET or RESET */
-    uint64_t from_step;      /* the first that uses the new scale */
+    enum ampd_row_kind kind; /* SET, RESET or EVICT */
+    uint64_t from_step;      /* the first that it is for */
+    uint32_t rank;           /* EVICT: whose worker */
     float scale;             /* the one before */
     uint64_t scale_id;
     struct amp_scaler_state after;

@@ -229,7 +229,7 @@ static void metrics(struct visit *v, struct ampd_metrics *x)
 
 static void step_row(struct visit *v, struct ampd_step_row *x)
 {
-    CHOICE(v, x->kind, AMPD_ROW_RESET);
+    CHOICE(v, x->kind, AMPD_ROW_EVICT);
     NUMBER(v, x->epoch);
     NUMBER(v, x->step);
     NUMBER(v, x->parent_epoch);
@@ -357,8 +357,9 @@ static void vote(struct visit *v, struct ampd_vote *x)
 
 static void act(struct visit *v, struct ampd_action *x)
 {
-    CHOICE(v, x->kind, AMPD_ROW_RESET);
+    CHOICE(v, x->kind, AMPD_ROW_EVICT);
     NUMBER(v, x->from_step);
+    NUMBER(v, x->rank);
     NUMBER(v, x->scale);
     NUMBER(v, x->scale_id);
     scaler_state(v, &x->after);

@@ -14,11 +14,11 @@
 #include "proto/spec_fields.h"
 #include "server/core/wire/messages.h"
 
-/* One more for each field of a specification beyond the 45 that it had with the number 9. */
+/* One more for each field of a specification beyond the 45 that it had with the number 10. */
 #define AMPD_SPEC_NUMBER(...) +1
 #define AMPD_SPEC_CHOICE(...) +1
 enum {
-    AMPD_PEER_FORMAT = 9 - 45
+    AMPD_PEER_FORMAT = 10 - 45
 #define AMPD_SPEC_PARTS AMPD_SPEC_ALL
 #include "proto/spec_fields.def"
 };

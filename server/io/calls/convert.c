@@ -295,7 +295,9 @@ void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_r
     message->norm = row->norm;
     message->learning_rate = (double)row->lr;
     message->clip_coefficient = row->clip;
-    message->contributors = row->contributors_count;
+    bool evicts = row->kind == AMPD_ROW_EVICT;
+    message->contributors = evicts ? 0 : row->contributors_count;
+    message->rank = evicts ? row->contributors[0].rank : 0;
     message->has_overflow_totals = row->overflow_params != 0;
     message->overflow_totals = (struct ampd_msg_overflow_totals){row->overflow_params, row->inf_total, row->nan_total};
     message->has_decide_time = row->at_us != 0;

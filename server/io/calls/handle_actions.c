@@ -1,4 +1,4 @@
-/* SetScale, ResetScale, Rollback, DeleteModel: what operators ask of a model. */
+/* SetScale, ResetScale, Rollback, EvictWorker, DeleteModel: what operators ask of a model. */
 #include "server/io/base/handlers.h"
 
 #include "base/assert.h"
@@ -135,6 +135,30 @@ static void rollback_message(struct arpc_call *rpc, const uint8_t *data, size_t 
 }
 
 const struct arpc_handler ampd_handle_rollback = {.message = rollback_message, .closed = io_server_call_closed};
+
+/* ---- EvictWorker ---- */
+
+static void evict_reply(struct io_server_call *call, const struct ampd_reply *reply)
+{
+    struct amp_buf buf = io_message_buf(); /* EvictWorkerResponse is empty */
+    io_server_call_reply_buf(call, &buf, 0);
+}
+
+static const struct io_server_call_ops evict_ops = {evict_reply, NULL, NULL};
+
+static void evict_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_evict_worker_request request = {0};
+    struct amp_error error = {0};
+    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &evict_ops);
+    if (call == NULL)
+        return;
+    int rc = ampd_msg_evict_worker_request_decode(&request, data, size, &error);
+    struct ampd_event_act action = {.model = request.model, .rank = request.rank};
+    send_action(call, rc, AMPD_EVENT_EVICT, action, request.reason, request.request_id, &error);
+}
+
+const struct arpc_handler ampd_handle_evict_worker = {.message = evict_message, .closed = io_server_call_closed};
 
 /* ---- DeleteModel ---- */
 
