@@ -29,10 +29,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-static const struct ampctl_column columns[] = {{"option", NULL, false},
-                                               {"value", NULL, false},
-                                               {"where", NULL, false},
-                                               {"reloads", NULL, false},
+static const struct ampctl_column columns[] = {{"option", "OPTION", false},
+                                               {"value", "VALUE", false},
+                                               {"where", "WHERE", false},
+                                               {"reloads", "RELOADS", false},
                                                {NULL, NULL, false}};
 
 static bool is_wanted(const struct asked *asked, const struct ampd_msg_config_value *value)

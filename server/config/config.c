@@ -5,9 +5,12 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* Every option wrong in each of three places, and the file's syntax. */
 #define FAULTS_MAX ((size_t)1 << 18)
@@ -166,10 +169,15 @@ static void read_file(struct ampd_config *config, struct ampd_arguments *argumen
 {
     static const struct ampd_config_file_ops ops = {on_value, on_fault};
     struct file_reader reader = {config, arguments};
-    FILE *file = fopen(config->path, "re");
+    struct stat status;
+    /* A pipe or terminal must not hold the start, or the loop at SIGHUP. */
+    int fd = open(config->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     char *text = malloc(AMPD_CONFIG_FILE_MAX + 1);
     if (file == NULL || text == NULL) {
         fault(config, config->path, file == NULL ? strerror(errno) : "out of memory");
+    } else if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+        fault(config, config->path, "not a file");
     } else {
         size_t size = fread(text, 1, AMPD_CONFIG_FILE_MAX + 1, file);
         if (ferror(file) != 0)
@@ -179,6 +187,8 @@ static void read_file(struct ampd_config *config, struct ampd_arguments *argumen
     }
     if (file != NULL)
         (void)fclose(file); /* it was only read */
+    else if (fd >= 0)
+        (void)close(fd);
     free(text);
 }
 
@@ -190,7 +200,7 @@ static void read_environment(struct ampd_config *config, struct ampd_arguments *
         char name[AMPD_CONFIG_ENV_MAX];
         ampd_config_env_name(&ampd_options[i], name);
         const char *text = ampd_option_is_flag_only(&ampd_options[i]) ? NULL : getenv(name);
-        if (text != NULL)
+        if (text != NULL && text[0] != 0) /* empty is not given, as unit files and containers have it */
             set(config, i, name, text, arguments);
     }
 }
@@ -202,7 +212,7 @@ static int find_file(struct ampd_config *config)
     char name[AMPD_CONFIG_ENV_MAX];
     ampd_config_env_name(&ampd_options[option], name);
     const char *path = config->flags[option] != NULL ? config->flags[option] : getenv(name);
-    if (path == NULL)
+    if (path == NULL || (path[0] == 0 && config->flags[option] == NULL))
         return 0;
     config->path = strdup(path);
     return config->path != NULL ? 0 : AMP_ENOMEM;
@@ -290,6 +300,14 @@ static void tell_faults(const struct ampd_config *fresh, struct amp_log *log)
     }
 }
 
+/* The place of a value, which may have moved. */
+static void move(struct ampd_config *config, struct ampd_config *fresh, size_t option)
+{
+    char *where = config->values[option].where;
+    config->values[option].where = fresh->values[option].where;
+    fresh->values[option].where = where;
+}
+
 /* The value of one option is another now. */
 static void change(struct ampd_config *config, struct ampd_config *fresh, size_t option,
                    struct ampd_arguments *arguments, struct amp_log *log)
@@ -320,7 +338,9 @@ void ampd_config_reload(struct ampd_config *config, struct ampd_arguments *argum
     if (fresh.faults_count > 0)
         tell_faults(&fresh, log);
     for (size_t i = 0; fresh.faults_count == 0 && ampd_options[i].name != NULL; i++)
-        if (strcmp(text_of(config, i), text_of(&fresh, i)) != 0)
+        if (strcmp(text_of(config, i), text_of(&fresh, i)) == 0)
+            move(config, &fresh, i);
+        else
             change(config, &fresh, i, arguments, log);
     close_values(&fresh);
     amp_buf_close(&fresh.faults);

@@ -11,6 +11,8 @@
 #define NAMES_MAX      128
 #define NAME_MAX_BYTES 64
 #define FAULT_MAX      256
+/* What is skipped is read on to its end up to this depth: libyaml takes time by the square of it. */
+#define DEPTH_MAX 8
 
 /* Where the reader is: on the document's level, in its one mapping, or behind a name. */
 enum place { PLACE_OUTSIDE, PLACE_NAME, PLACE_VALUE, PLACE_LIST };
@@ -18,10 +20,13 @@ enum place { PLACE_OUTSIDE, PLACE_NAME, PLACE_VALUE, PLACE_LIST };
 struct reading {
     const struct ampd_config_file_ops *ops;
     void *arg;
+    const char *text;
+    size_t size;
     enum place place;
     unsigned skipped; /* depth of a mapping or list that is no value, and has been told */
     char name[NAME_MAX_BYTES];
     unsigned line; /* of the name */
+    bool over;     /* nothing more is read */
     bool unwanted; /* the value that comes is that of a name that was told */
     struct amp_buf list;
     char names[NAMES_MAX][NAME_MAX_BYTES];
@@ -137,6 +142,10 @@ static void skip_on(struct reading *reading, const yaml_event_t *event)
     bool ends = event->type == YAML_MAPPING_END_EVENT || event->type == YAML_SEQUENCE_END_EVENT;
     reading->skipped += begins ? 1u : 0u;
     reading->skipped -= ends ? 1u : 0u;
+    if (reading->skipped == DEPTH_MAX) {
+        fault(reading, line_of(&event->start_mark), "nested too deep; what follows was not read");
+        reading->over = true;
+    }
     if (reading->skipped > 0 || reading->place == PLACE_OUTSIDE || reading->place == PLACE_LIST)
         return;
     /* It stood for a value, or for a name, whose value is still to come. */
@@ -182,12 +191,23 @@ static void take_event(struct reading *reading, const yaml_event_t *event)
     }
 }
 
+/* Of bytes that are no text libyaml tells the offset alone. */
+static unsigned line_of_problem(const yaml_parser_t *parser, const char *text, size_t size)
+{
+    unsigned line = 1;
+    if (parser->error != YAML_READER_ERROR)
+        return line_of(&parser->problem_mark);
+    for (size_t i = 0; i < size && i < parser->problem_offset; i++)
+        line += text[i] == '\n' ? 1u : 0u;
+    return line;
+}
+
 static void tell_syntax(struct reading *reading, const yaml_parser_t *parser)
 {
     char text[FAULT_MAX];
     (void)snprintf(text, sizeof text, "%s%s%s; what follows was not read", parser->problem,
                    parser->context != NULL ? " " : "", parser->context != NULL ? parser->context : "");
-    fault(reading, line_of(&parser->problem_mark), text);
+    fault(reading, line_of_problem(parser, reading->text, reading->size), text);
 }
 
 static void read_all(struct reading *reading, yaml_parser_t *parser)
@@ -199,7 +219,7 @@ static void read_all(struct reading *reading, yaml_parser_t *parser)
             tell_syntax(reading, parser);
             return;
         }
-        goes_on = event.type != YAML_STREAM_END_EVENT;
+        goes_on = event.type != YAML_STREAM_END_EVENT && !reading->over;
         if (event.type == YAML_DOCUMENT_START_EVENT && ++documents > 1) {
             fault(reading, line_of(&event.start_mark), "a second document; what follows was not read");
             goes_on = false;
@@ -212,7 +232,7 @@ static void read_all(struct reading *reading, yaml_parser_t *parser)
 
 void ampd_config_file_read(const char *text, size_t size, const struct ampd_config_file_ops *ops, void *arg)
 {
-    struct reading reading = {.ops = ops, .arg = arg};
+    struct reading reading = {.ops = ops, .arg = arg, .text = text, .size = size};
     yaml_parser_t parser;
     if (size > AMPD_CONFIG_FILE_MAX) {
         fault(&reading, 1, "the file is longer than 64 KiB; ampd has no use for so much");

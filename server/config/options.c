@@ -93,6 +93,17 @@ static bool parse_level(const char *text, enum amp_log_level *level)
     return false;
 }
 
+/* Whether an address ends in a port; the rest is looked at when it is listened on. */
+static bool has_port(const char *address)
+{
+    const char *colon = strrchr(address, ':');
+    size_t digits = colon != NULL ? strspn(colon + 1, "0123456789") : 0;
+    if (strncmp(address, "unix:", 5) == 0)
+        return true;
+    return colon != NULL && colon != address && digits > 0 && digits <= 5 && colon[1 + digits] == 0 &&
+           strtol(colon + 1, NULL, 10) <= 65535;
+}
+
 /* One of two words. */
 static bool parse_choice(const char *text, const char *yes, const char *no, bool *is)
 {
@@ -104,6 +115,7 @@ static bool parse_choice(const char *text, const char *yes, const char *no, bool
 
 enum kind {
     KIND_TEXT,
+    KIND_ADDRESS,
     KIND_TRUE,
     KIND_SHARING,
     KIND_TIME,
@@ -176,9 +188,12 @@ static bool parse_count(const char *text, unsigned least, unsigned most, uint32_
 static const char *set_value(enum kind kind, const char *text, void *at)
 {
     switch (kind) {
+    case KIND_ADDRESS:
+        *(const char **)at = text;
+        return has_port(text) ? NULL : "give HOST:PORT with a port of 0 to 65535";
     case KIND_TEXT:
         *(const char **)at = text;
-        return NULL;
+        return text[0] != 0 ? NULL : "give a value, or leave the option out";
     case KIND_TRUE:
         return text == NULL || parse_choice(text, "true", "false", at) ? NULL : "give true or false";
     case KIND_SHARING:

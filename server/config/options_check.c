@@ -7,17 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether an address ends in a port; the rest is looked at when it is listened on. */
-static bool has_port(const char *address)
-{
-    const char *colon = strrchr(address, ':');
-    size_t digits = colon != NULL ? strspn(colon + 1, "0123456789") : 0;
-    if (strncmp(address, "unix:", 5) == 0)
-        return true;
-    return colon != NULL && colon != address && digits > 0 && digits <= 5 && colon[1 + digits] == 0 &&
-           strtol(colon + 1, NULL, 10) <= 65535;
-}
-
 /* An address to listen on that says nothing about where that is. */
 static bool is_everywhere(const char *listen)
 {
@@ -108,9 +97,6 @@ void ampd_arguments_check(struct ampd_arguments *arguments)
     struct amp_error error = {0};
     if (server->data_dir == NULL)
         (void)snprintf(arguments->wrong, sizeof arguments->wrong, "--data-dir is missing; name a directory");
-    else if (!has_port(server->listen))
-        (void)snprintf(arguments->wrong, sizeof arguments->wrong,
-                       "--listen %.100s: give HOST:PORT with a port of 0 to 65535", server->listen);
     else if (ampd_auth_options_check(&arguments->auth, server->listen, &error) != 0)
         (void)snprintf(arguments->wrong, sizeof arguments->wrong, "%s", error.text);
     else

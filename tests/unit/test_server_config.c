@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -72,12 +73,22 @@ static void every_fault_is_told_and_the_rest_is_read(void **state)
 static void a_fault_in_the_syntax_ends_the_reading(void **state)
 {
     (void)state;
+    assert_string_equal("6! control c;", read_text("a: 1\n\n\n\n\nb: \x01\n"));
     const char *found = read_text("a: 1\nb: [1\nc: 2\n");
     assert_memory_equal("1 a=1;", found, 6);
     assert_non_null(strchr(found, '!'));
     static char large[AMPD_CONFIG_FILE_MAX + 2];
     memset(large, '#', sizeof large - 1);
     assert_string_equal("1! the file ;", read_text(large));
+}
+
+static void deep_nesting_ends_the_reading(void **state)
+{
+    (void)state;
+    static char deep[AMPD_CONFIG_FILE_MAX];
+    memset(deep, '[', sizeof deep - 1);
+    memcpy(deep, "a: ", 3);
+    assert_string_equal("1! a list in;1! nested to;", read_text(deep));
 }
 
 /* ---- all places ---- */
@@ -162,7 +173,7 @@ static void a_flag_goes_before_the_environment_that_before_the_file_and_that_bef
 static void every_option_can_be_given_in_every_place(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"true", "on", "10s", "4M", "3", "debug", "json", "read"};
+    static const char *const texts[] = {"true", "on", "10s", "4M", "3", "debug", "json", "h:1"};
     for (const struct argp_option *option = ampd_options; option->name != NULL; option++) {
         char name[AMPD_CONFIG_ENV_MAX], line[128];
         struct ampd_arguments trial;
@@ -210,6 +221,29 @@ static void a_file_that_is_not_there_is_a_fault(void **state)
     char *argv[] = {"ampd", "--data-dir", "/d", "--config", "/nowhere/ampd.conf", NULL};
     assert_int_equal(AMP_EINVAL, ampd_config_read(&config, 5, argv, &arguments));
     assert_int_equal(1, config.faults_count);
+}
+
+static void a_file_that_is_a_pipe_is_a_fault_and_holds_nothing_up(void **state)
+{
+    (void)state;
+    assert_int_equal(0, unlink(path));
+    assert_int_equal(0, mkfifo(path, 0600));
+    assert_int_equal(AMP_EINVAL, read_all(NULL));
+    assert_int_equal(1, config.faults_count);
+    assert_int_equal(0, amp_buf_append(&config.faults, "", 1));
+    assert_non_null(strstr((const char *)config.faults.data, ": not a file\n"));
+}
+
+static void an_empty_value_is_none_in_the_environment_and_a_fault_elsewhere(void **state)
+{
+    (void)state;
+    write_file("token-file:\nlisten: 127.0.0.1\n");
+    assert_int_equal(0, setenv("AMPD_WORKER_LEASE", "", 1));
+    assert_int_equal(AMP_EINVAL, read_all(NULL));
+    assert_int_equal(2, config.faults_count);
+    assert_int_equal(0, amp_buf_append(&config.faults, "", 1));
+    assert_non_null(strstr((const char *)config.faults.data, ":1: --token-file : give a value"));
+    assert_non_null(strstr((const char *)config.faults.data, ":2: --listen 127.0.0.1: give HOST:PORT"));
 }
 
 /* ---- again ---- */
@@ -269,11 +303,15 @@ int main(void)
         cmocka_unit_test(a_list_is_its_values_with_commas),
         cmocka_unit_test(every_fault_is_told_and_the_rest_is_read),
         cmocka_unit_test(a_fault_in_the_syntax_ends_the_reading),
+        cmocka_unit_test(deep_nesting_ends_the_reading),
         cmocka_unit_test_setup_teardown(
             a_flag_goes_before_the_environment_that_before_the_file_and_that_before_the_default, make_file, remove_all),
         cmocka_unit_test_setup_teardown(every_option_can_be_given_in_every_place, make_file, remove_all),
         cmocka_unit_test_setup_teardown(five_faults_are_all_told_with_their_lines, make_file, remove_all),
         cmocka_unit_test_setup_teardown(a_file_that_is_not_there_is_a_fault, make_file, remove_all),
+        cmocka_unit_test_setup_teardown(a_file_that_is_a_pipe_is_a_fault_and_holds_nothing_up, make_file, remove_all),
+        cmocka_unit_test_setup_teardown(an_empty_value_is_none_in_the_environment_and_a_fault_elsewhere, make_file,
+                                        remove_all),
         cmocka_unit_test_setup_teardown(a_reload_takes_what_it_can_and_names_what_needs_a_start, make_file, remove_all),
         cmocka_unit_test_setup_teardown(a_reload_with_a_fault_changes_nothing, make_file, remove_all),
     };
