@@ -386,6 +386,37 @@ def test_200_streams_that_never_read_cost_a_bounded_memory_and_starve_nobody(con
     assert server.terminate() == 0
 
 
+def flood(connection, text):
+    """Sends it again and again until nobody takes more."""
+    connection.settimeout(0.5)
+    with contextlib.suppress(TimeoutError):
+        for _ in range(2000):
+            connection.sendall(text * 20)
+
+
+def test_who_is_refused_and_never_reads_takes_no_answer_from_who_may_ask(context):
+    tokens = TokenFile(context)
+    header = {"Authorization": "Bearer " + tokens.new("read", "viewer")}
+    server = page_server(context, "--token-file", str(tokens.path))
+    with contextlib.ExitStack() as stack:
+        for at in range(20):  # more than IO_PAGE_TEXTS_MAX
+            path, host = ("/api/status", "/api/nothing")[at % 2], ("x", "localhost")[at // 2 % 2]
+            flood(stack.enter_context(raw(server, receive_bytes=2048)),
+                  f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        for _ in range(4):
+            status, _, text = get(server, "/api/status", header)
+            assert status == 200, text
+    assert server.terminate() == 0
+
+
+def test_a_refusal_says_why_however_strange_the_name_and_is_short(context):
+    server = page_server(context)
+    for name in ("%3C" * 500, "%01" * 900, "x" * 2000):
+        for path in ("model", "history", "pace", "events"):
+            status, _, text = get(server, f"/api/{path}?model={name}")
+            assert status in (400, 404) and json.loads(text)["error"] and len(text) <= 1024, (path, status, text)
+
+
 def get_stream(server):
     with Events(server) as events:
         return events.status == 200

@@ -71,7 +71,7 @@ struct io_page_ask {
     enum io_page_state state;
     unsigned status;
     const char *type, *cache;
-    const void *data; /* for ever; NULL: `text` */
+    const void *data; /* for ever; NULL: `text`, or `queue` (a refusal) */
     size_t size;
     struct io_page_text *text;
     struct io_page_read *read; /* under way, or NULL */
