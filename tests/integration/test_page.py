@@ -214,6 +214,7 @@ def test_events_bring_steps_as_they_are_decided_and_tell_of_a_rollback(context):
         events.until("reset")
         worker.api.DeleteModel(model="m", force=True)
         events.until("gone")
+        assert events.next() is None  # and its place is another's
     assert get(server, "/api/events?model=none")[0] == 404
 
 

@@ -81,6 +81,7 @@ struct io_page_ask {
     struct io_page_feed *feed; /* its model's, or NULL */
     struct amp_buf queue;
     uint64_t since_ms;
+    bool last; /* `gone` was said: it ends once that is read */
     bool ended;
 };
 
