@@ -12,6 +12,9 @@ const BUSY_TRIES = 8;
 const BUSY_MS = 300;
 const LOST_MS = 6000; // a status comes each second
 const AWAITED_MS = 2000; // shorter waits are those of any step
+const WAITING_MS = 5000; // from then on it is no running model
+const SILENT_STEPS = 10; // times the usual time of a step without one: it stands
+const SILENT_MS = 10000; // at least
 
 // ---- the document ----
 
@@ -51,7 +54,9 @@ function show(id, ...children) {
 // ---- words ----
 
 const STATES = { frozen: "bad", unstable: "bad", running: "good", waiting: "warn", stalled: "bad", recovering: "warn", done: "info" };
-const stateOf = (model) => model.frozen ? "frozen" : model.unstable ? "unstable" : model.state;
+const stands = (model) => (model.awaited_count > 0 && model.awaited_ms > WAITING_MS) || silence(model) > 0;
+const stateOf = (model) => model.frozen ? "frozen" : model.unstable ? "unstable"
+  : model.state === "running" && stands(model) ? "waiting" : model.state;
 const chip = (text, kind) => h("span", { class: "chip " + (kind || "") }, text);
 const count = (number, word) => whole(number) + " " + word + (number === 1 ? "" : "s");
 
@@ -70,6 +75,9 @@ function span(ms) {
   return count(Math.floor(s / 86400), "day");
 }
 
+/** For what goes on: 1 min 5 s. */
+const lasting = (ms) => ms >= 60000 && ms < 3600000 ? span(ms) + " " + span(ms % 60000) : span(ms);
+
 const clockMs = () => Date.now() + state.skewMs; // the server's
 const ago = (ms) => ms ? span(clockMs() - ms) + " ago" : "–";
 const moment = (ms) => ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "–";
@@ -78,18 +86,32 @@ const share = (part, all) => part === 0 && all > 0 ? "0 %" : all > 0 ? (100 * pa
 const told = (metrics) => Object.entries(metrics || {}).map(([name, value]) => name + " " + digits(value)).join(" · ");
 const linkTo = (model, step, how = "step") => "#/model/" + encodeURIComponent(model) + (step ? "/" + how + "/" + step : "");
 
-/** How fast now, and how that compares with an hour (else a day) ago. */
+/** The pace that is known of a model, or null. */
+function known(model) {
+  const found = state.paces.get(model.name);
+  return found && found.now && found.now.steps >= PACE_STEPS ? found : null;
+}
+
+/** For how long no step came, if that is no usual time; 0: it is, or none is to come. */
+function silence(model) {
+  const usual = known(model);
+  if (!usual || !model.last || model.state === "done") return 0;
+  const ms = clockMs() - model.last.at_ms;
+  return ms > Math.max(SILENT_MS, SILENT_STEPS * 1000 / usual.now.per_second) ? ms : 0;
+}
+
+/** How fast now, and how that compares with an hour ago. */
 function pace(model) {
-  const known = state.paces.get(model);
-  if (!known || !known.now || known.now.steps < PACE_STEPS) return { value: "–", than: "" };
-  const silentMs = clockMs() - known.now.at_ms;
-  if (silentMs > Math.max(60000, 30000 / known.now.per_second)) return { value: "none", than: "no step for " + span(silentMs) };
-  const before = known.hour && known.now.at_ms - known.hour.at_ms > 600000 ? [known.hour, "an hour ago"] : null;
+  const found = known(model);
+  const silentMs = silence(model);
+  if (silentMs > 0) return { value: "none", than: "no step for " + lasting(silentMs), kind: "late" };
+  if (!found || model.state === "done") return { value: "–", than: "" };
+  const { now, hour } = found;
+  const before = hour && now.at_ms - hour.at_ms > 600000 ? [hour, "an hour ago"] : null;
   const three = (number) => digits(Number(number.toPrecision(3)));
-  const value = known.now.per_second >= 0.1 ? [three(known.now.per_second), "steps/s"]
-    : [three(60 * known.now.per_second), "steps/min"];
+  const value = now.per_second >= 0.1 ? [three(now.per_second), "steps/s"] : [three(60 * now.per_second), "steps/min"];
   if (!before) return { value, than: "" };
-  const ratio = known.now.per_second / before[0].per_second - 1;
+  const ratio = now.per_second / before[0].per_second - 1;
   const percent = Math.abs(100 * ratio);
   if (percent < 3) return { value, than: "as " + before[1], kind: "" };
   return { value, kind: ratio > 0 ? "up" : "down",
@@ -97,11 +119,12 @@ function pace(model) {
 }
 
 function waits(model) {
-  if (model.waiting_for) return "waits for " + model.waiting_for;
+  const time = model.awaited_ms >= 1000 ? ", for " + lasting(model.awaited_ms) : "";
+  if (model.waiting_for) return "waits for " + model.waiting_for.replace(/, for \d+ s$/, "") + time;
   if (model.awaited.length === 0 || model.awaited_ms < AWAITED_MS) return "";
   const names = model.awaited.map(({ rank, name }) => "rank " + rank + (name ? " (" + name + ")" : ""));
   const more = model.awaited_count - names.length;
-  return "waits for " + names.join(", ") + (more > 0 ? " and " + more + " more" : "") + ", for " + span(model.awaited_ms);
+  return "waits for " + names.join(", ") + (more > 0 ? " and " + more + " more" : "") + time;
 }
 
 // ---- asking ----
@@ -293,7 +316,7 @@ class Overview {
   draw() {
     const status = state.status;
     const { models } = status;
-    const running = models.filter(({ state: is }) => is === "running").length;
+    const running = models.filter((model) => stateOf(model) === "running").length;
     const memory = models.reduce((sum, model) => sum + model.memory_bytes, 0);
     const live = models.reduce((sum, model) => sum + model.live, 0);
     const wanted = models.reduce((sum, model) => sum + model.world_size, 0);
@@ -326,7 +349,7 @@ const COLUMNS = [
   ["Model", (m) => h("a", { href: linkTo(m.name) }, m.name)],
   ["State", (m) => [chip(stateOf(m), STATES[stateOf(m)]), waits(m) ? under(waits(m)) : null], "wrap"],
   ["Step", (m) => [whole(m.decided), m.max_steps > 0 ? h("progress", { max: m.max_steps, value: m.decided, "aria-label": "of " + whole(m.max_steps) }) : null], "right"],
-  ["Pace", (m) => { const p = pace(m.name); return [[p.value].flat().join(" "), under(p.than, p.kind)]; }, "right"],
+  ["Pace", (m) => { const p = pace(m); return [[p.value].flat().join(" "), under(p.than, p.kind)]; }, "right"],
   ["Loss scale", (m) => [whole(m.scale), under(power(m.scale))], "right"],
   ["Skipped", (m) => [share(m.skipped, m.attempted), under(count(m.skipped, "step"))], "right"],
   ["Loss", (m) => m.last && m.last.loss !== undefined ? digits(m.last.loss) : "", "right"],
@@ -455,7 +478,7 @@ class Model {
         this.head.replaceChildren(h("p", { class: "note card" }, "There is no model of this name on this server."));
       return;
     }
-    const speed = pace(this.name);
+    const speed = pace(model);
     const [value, unit] = [speed.value].flat();
     const about = this.about || {};
     const last = model.last;

@@ -315,6 +315,32 @@ def test_a_server_with_tokens_asks_for_one_and_keeps_it_in_the_tab(context):
         shows(driver, "This server asks who looks")  # who may not look any more does not hear on
 
 
+def test_a_job_that_waits_says_so_for_whom_and_for_how_long(context):
+    server = page_server(context)
+    workers = context.model("m", server, world_size=2).workers(2)
+    stop = threading.Event()
+
+    def train(worker):
+        with contextlib.suppress(ampd_testing.grpc.RpcError):  # the first waits until the server ends
+            while worker is workers[0] or not stop.is_set():
+                stop.wait(0.2)
+                worker.train({"w": [1.0] * 4})
+
+    for worker in workers:
+        threading.Thread(target=train, args=(worker,), daemon=True).start()
+    with browser() as driver:
+        for route in ("", "#/model/m"):
+            driver.get(url(server, route))
+            shows(driver, "running", ".chip.good")
+            shows(driver, "steps/")
+        stop.set()
+        for route in ("", "#/model/m"):
+            driver.get(url(server, route))
+            shows(driver, "waiting", ".chip.warn")
+            eventually(lambda: re.search(r"waits for rank 1 \(w1\).*, for \d+ s", text_of(driver)), "for how long")
+            shows(driver, "no step for 1", ".under.late")
+
+
 def test_where_too_many_look_the_page_asks_every_few_seconds_instead(context):
     server = page_server(context)
     worker = context.model("m", server).worker()
