@@ -184,7 +184,7 @@ class Listener {
         if (error instanceof NeedsToken) { askToken(error.message); return; }
         if (error.status === 404 && this.model !== null) { this.model = null; continue; } // it was deleted
         if (error.status === 503 && await this.poll()) waitMs = POLL_MS;
-        else tellLink("lost", "no connection, trying again");
+        else tellLink("lost", "no connection" + since() + ", trying again");
       }
       await new Promise((resume) => setTimeout(resume, waitMs));
       waitMs = Math.min(10000, waitMs * 1.7);
@@ -225,15 +225,20 @@ class Listener {
   }
 }
 
+/** When the server was last heard of. */
+const since = () => state.heardMs ? " since " + new Date(state.heardMs).toISOString().slice(11, 19) + " UTC" : "";
+
+/** What is shown is dim while it may be old. */
 function tellLink(kind, words) {
-  state.heardMs = Date.now();
+  if (kind !== "lost") state.heardMs = Date.now();
+  byId("main").classList.toggle("old", kind === "lost");
   const link = byId("link");
   if (link.className !== "link " + kind) link.className = "link " + kind;
   if (link.textContent !== words) link.textContent = words;
 }
 
 setInterval(() => {
-  if (Date.now() - state.heardMs > LOST_MS && byId("link").classList.contains("live")) tellLink("lost", "nothing heard");
+  if (Date.now() - state.heardMs > LOST_MS && byId("link").classList.contains("live")) tellLink("lost", "nothing heard" + since());
 }, 1000);
 
 async function askPaces(models) {
@@ -409,21 +414,43 @@ class Model {
       return [made, steps];
     });
     this.seen = h("span", { class: "quiet small push num", role: "status" });
-    const bar = h("div", { class: "bar", role: "toolbar", "aria-label": "Steps that are shown" },
+    this.bar = h("div", { class: "bar", role: "toolbar", "aria-label": "Steps that are shown" },
       this.ranges.map(([made]) => made),
       button("−", "Zoom out", () => this.plots.move(0, 2)), button("+", "Zoom in", () => this.plots.move(0, 0.5)),
       button("←", "Earlier steps", () => this.plots.move(-0.5)), button("→", "Later steps", () => this.plots.move(0.5)), this.seen);
-    byId("view").replaceChildren(this.head, bar, this.plotsHost, this.tables);
+    this.empty = h("p", { class: "card note" }, "No step yet.");
+    byId("view").replaceChildren(this.head, this.bar, this.plotsHost, this.tables);
   }
 
   async load(values) {
-    try { return await ask(query("/api/history", { model: this.name, ...values })); } catch (error) { failed(error); return null; }
+    try {
+      return await ask(query("/api/history", { model: this.name, ...values }));
+    } catch (error) {
+      if (error.status === 404) this.missing(); else failed(error);
+      return null;
+    }
+  }
+
+  /** Nothing but a sentence, until there is one. */
+  missing() {
+    this.missed = true;
+    this.plots.close();
+    alone("There is no model of this name on this server.");
   }
 
   async fresh() {
     const history = await this.load({ pixels: this.plots.pixels });
     if (!history || this.plots.charts.length === 0) return;
     this.history = history; // the plots' too: it grows with the events
+    if (byId("failed")) byId("failed").remove();
+    const none = history.rows === 0;
+    for (const part of [this.bar, this.plotsHost]) part.hidden = none;
+    if (none) {
+      this.tables.before(this.empty);
+      this.drawTables();
+      return;
+    }
+    this.empty.remove();
     await this.plots.set(history);
     if (this.plots.charts.length === 0) return; // somebody has gone on meanwhile
     if (this.around) this.plots.look(this.around[0] - this.around[1], this.around[0] + this.around[1]);
@@ -460,7 +487,7 @@ class Model {
       this.about = data;
       this.drawTables();
     } else if (event === "steps") {
-      if (this.plots.add(data) || data.acts) this.fresh();
+      if (this.plotsHost.hidden || this.plots.add(data) || data.acts) this.fresh();
       else if (data.skipped.length > 0) this.drawTables();
     } else if (event === "reset") {
       this.fresh();
@@ -474,10 +501,10 @@ class Model {
   drawHead() {
     const model = state.status && state.status.models.find(({ name }) => name === this.name);
     if (!model) {
-      if (state.status && state.status.models_hidden === 0)
-        this.head.replaceChildren(h("p", { class: "note card" }, "There is no model of this name on this server."));
+      if (state.status && state.status.models_hidden === 0 && !this.missed) this.missing();
       return;
     }
+    if (this.missed) { go(); return; }
     const speed = pace(model);
     const [value, unit] = [speed.value].flat();
     const about = this.about || {};
@@ -589,7 +616,10 @@ class Step {
     try {
       const found = await ask(query("/api/step", { model: this.name, step }));
       if (!this.closed) this.draw(found);
-    } catch (error) { failed(error); }
+    } catch (error) {
+      if (error instanceof NeedsToken) failed(error);
+      else if (!this.closed) alone(error.message);
+    }
   }
 
   draw(step) {
@@ -646,7 +676,7 @@ const POLICY_COLUMNS = [
 
 function askToken(text) {
   leave();
-  tellLink("lost", "a token is needed");
+  tellLink("token", "a token is needed");
   const input = h("input", { type: "password", id: "token", autocomplete: "off", spellcheck: "false", required: true });
   const form = h("form", { class: "card login" }, h("h1", {}, "This server asks who looks"),
     h("p", { class: "quiet" }, "Paste a token with the role ", h("code", {}, "read"), ": ",
@@ -665,7 +695,13 @@ function askToken(text) {
 
 function failed(error) {
   if (error instanceof NeedsToken) askToken(error.message);
-  else byId("view").prepend(h("p", { class: "card note error", role: "alert" }, String(error.message)));
+  else if (byId("failed")) byId("failed").textContent = error.message;
+  else byId("view").prepend(h("p", { id: "failed", class: "card note error", role: "alert" }, error.message));
+}
+
+/** Where there is nothing to show but why. */
+function alone(text) {
+  byId("view").replaceChildren(h("p", { class: "card note", role: "alert" }, text));
 }
 
 // ---- where ----

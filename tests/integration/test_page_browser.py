@@ -341,6 +341,32 @@ def test_a_job_that_waits_says_so_for_whom_and_for_how_long(context):
             shows(driver, "no step for 1", ".under.late")
 
 
+def test_what_is_not_there_is_one_sentence_and_a_server_that_is_gone_dims_the_rest(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    context.model("new", server)
+    with browser() as driver:
+        driver.get(url(server, "#/model/new"))
+        shows(driver, "No step yet.")
+        assert not any(plot.is_displayed() for plot in driver.find_elements(By.CSS_SELECTOR, ".plot"))
+        driver.get(url(server, "#/model/m"))
+        shows(driver, "No step yet.")
+        worker.train({"w": [1.0] * 4})
+        plotted(driver)
+        assert "No step yet." not in text_of(driver)
+        for route, words in (("#/model/m/step/999999", "999999"), ("#/model/nosuch", "There is no model of this name")):
+            driver.get(url(server, route))
+            shows(driver, words, "#view")
+            shows(driver, "live", "#link")
+            assert len(driver.find_elements(By.CSS_SELECTOR, "#view > *")) == 1, text_of(driver)
+        driver.get(url(server))
+        shows(driver, "live", "#link")
+        server.stop()
+        eventually(lambda: re.search(r"since \d\d:\d\d:\d\d UTC", text_of(driver, "#link")), "since when")
+        assert float(driver.find_element(By.ID, "view").value_of_css_property("opacity")) < 0.6
+        driver.get_log("browser")  # of requests that nobody answered
+
+
 def test_where_too_many_look_the_page_asks_every_few_seconds_instead(context):
     server = page_server(context)
     worker = context.model("m", server).worker()
