@@ -2,7 +2,7 @@
 // are chosen by whoever may push. No cookie; a token stays in this tab (sessionStorage) and goes out as a header.
 "use strict";
 
-import { Plots, digits, power, whole } from "/plots.js";
+import { Plots, digits, equals, isPower, plain, power, whole } from "/plots.js";
 
 const TOKEN = "ampd-token";
 const POLL_MS = 3000; // where no more streams are to be had
@@ -100,14 +100,17 @@ function silence(model) {
   return ms > Math.max(SILENT_MS, SILENT_STEPS * 1000 / usual.now.per_second) ? ms : 0;
 }
 
-/** How fast now, and how that compares with an hour ago. */
+const earlier = (ms) => ms >= 1000 ? span(ms) + " ago" : "before";
+
+/** How fast now, and how that compares with an hour ago, or with the steps before where there was nothing then. */
 function pace(model) {
   const found = known(model);
   const silentMs = silence(model);
   if (silentMs > 0) return { value: "none", than: "no step for " + lasting(silentMs), kind: "late" };
   if (!found || model.state === "done") return { value: "–", than: "" };
   const { now, hour } = found;
-  const before = hour && now.at_ms - hour.at_ms > 600000 ? [hour, "an hour ago"] : null;
+  const before = hour && now.at_ms - hour.at_ms > 600000 ? [hour, "an hour ago"]
+    : found.before ? [found.before, earlier(now.at_ms - found.before.at_ms)] : null;
   const three = (number) => digits(Number(number.toPrecision(3)));
   const value = now.per_second >= 0.1 ? [three(now.per_second), "steps/s"] : [three(60 * now.per_second), "steps/min"];
   if (!before) return { value, than: "" };
@@ -355,7 +358,7 @@ const COLUMNS = [
   ["State", (m) => [chip(stateOf(m), STATES[stateOf(m)]), waits(m) ? under(waits(m)) : null], "wrap"],
   ["Step", (m) => [whole(m.decided), m.max_steps > 0 ? h("progress", { max: m.max_steps, value: m.decided, "aria-label": "of " + whole(m.max_steps) }) : null], "right"],
   ["Pace", (m) => { const p = pace(m); return [[p.value].flat().join(" "), under(p.than, p.kind)]; }, "right"],
-  ["Loss scale", (m) => [whole(m.scale), under(power(m.scale))], "right"],
+  ["Loss scale", (m) => [plain(m.scale), isPower(m.scale) && under(power(m.scale))], "right"],
   ["Skipped", (m) => [share(m.skipped, m.attempted), under(count(m.skipped, "step"))], "right"],
   ["Loss", (m) => m.last && m.last.loss !== undefined ? digits(m.last.loss) : "", "right"],
   ["Workers", (m) => [m.live + " of " + m.world_size], "right"],
@@ -520,7 +523,7 @@ class Model {
           model.max_steps > 0 && h("progress", { max: model.max_steps, value: model.decided, "aria-label": "Steps done" }),
           last ? "decided " + ago(last.at_ms) : null),
         tile("Pace", value, unit, under(speed.than, speed.kind)),
-        tile("Loss scale", power(model.scale), null, whole(model.scale) + (about.policy ? ", policy " + about.policy : ""),
+        tile("Loss scale", power(model.scale), null, [isPower(model.scale) && plain(model.scale), about.policy && "policy " + about.policy].filter(Boolean).join(", "),
           about.growth_interval && whole(about.growth_tracker) + " of " + whole(about.growth_interval) + " clean steps"),
         tile("Skipped", share(model.skipped, model.attempted), null, whole(model.skipped) + " of " + count(model.attempted, "step")),
         last && (last.loss !== undefined || last.metrics) && tile("Loss", digits(last.loss), null, told(last.metrics)),
@@ -633,8 +636,8 @@ class Step {
         h("p", { class: "sentence" }, moment(step.at_ms) + " · " + ago(step.at_ms) + " · epoch " + step.epoch)),
       h("section", { class: "card callout" + (applied ? " applied" : "") }, sentences.map((text) => h("p", {}, text))),
       h("dl", { class: "tiles" },
-        tile("Loss scale before", whole(step.old_scale), "= " + power(step.old_scale)),
-        tile("Loss scale after", whole(step.scale), "= " + power(step.scale), changed(step.old_scale, step.scale)),
+        tile("Loss scale before", plain(step.old_scale), equals(step.old_scale)),
+        tile("Loss scale after", plain(step.scale), equals(step.scale), changed(step.old_scale, step.scale)),
         applied ? tile("Gradient norm", digits(step.norm), null, "clip " + digits(step.clip))
           : tile("Not finite", whole(step.totals.inf + step.totals.nan), "values", whole(step.totals.inf) + " Inf, " + whole(step.totals.nan) + " NaN"),
         applied ? tile("Learning rate", digits(step.rate), null)

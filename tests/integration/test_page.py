@@ -188,6 +188,7 @@ def test_100000_steps_are_thinned_to_a_plot_without_a_skipped_step_lost(context)
     assert close["rows"] == 100 and close["curves"]["norm"][0][0] >= 50000
     pace = ask(server, "/api/pace?model=m")
     assert 1 < pace["now"]["per_second"] < 5 and pace["now"]["steps"] == 100 and pace["hour"]["per_second"] > 1, pace
+    assert pace["before"]["steps"] == 100 and 10000 < pace["now"]["at_ms"] - pace["before"]["at_ms"] < 100000, pace
     for query in ("from=7&to=3", "from=0", "to=0", "from=999999999", "pixels=0", "pixels=99999999"):
         found = ask(server, f"/api/history?model=m&{query}")
         assert 1 <= found["from"] <= found["to"] <= 100001 and len(found["curves"]["scale"][0]) <= 4000, query

@@ -367,6 +367,34 @@ def test_what_is_not_there_is_one_sentence_and_a_server_that_is_gone_dims_the_re
         driver.get_log("browser")  # of requests that nobody answered
 
 
+def test_a_stall_and_a_loss_that_fell_far_have_a_log_axis_and_a_pace_is_compared_at_once(context):
+    server = page_server(context)
+    made = loaded_at(server, "m", 401, scale=24576.0)
+    rows = history(400)
+    for row in rows:
+        row["scale"] = row["after_scale"] = 24576.0
+        row["loss"] = 5000.0 / row["step"]
+        row["at_us"] -= 60_000_000 * (row["step"] <= 250)  # a minute's stall
+        row["at_us"] += 100_000 * max(0, row["step"] - 300) - 10_000_000  # then each takes 0.1 s more
+    put_history(server, made.name, rows)
+    with browser() as driver:
+        driver.get(url(server, "#/model/m"))
+        plotted(driver)
+        for plot in ("rate", "seconds"):
+            shows(driver, "log axis", f'[data-plot="{plot}"] .legend')
+        shows(driver, "24,576", '[data-plot="scale"] .legend')
+        shows(driver, "% faster than", ".under.up")  # the stall was in the hundred steps before
+        text = text_of(driver)
+        assert "24,580" not in text and "24,576 =" not in text, text
+        driver.find_element(By.XPATH, "//button[text()='Last 100']").click()
+        eventually(lambda: "log axis" not in text_of(driver, '[data-plot="seconds"] .legend'), "a plain axis")
+        assert not driver.get_log("browser")
+        if os.environ.get("AMPD_LOOK"):
+            driver.find_element(By.XPATH, "//button[text()='All']").click()
+            driver.set_window_size(1280, 1500)
+            driver.save_screenshot(os.environ["AMPD_LOOK"])
+
+
 def test_where_too_many_look_the_page_asks_every_few_seconds_instead(context):
     server = page_server(context)
     worker = context.model("m", server).worker()
