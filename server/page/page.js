@@ -2,7 +2,7 @@
 // are chosen by whoever may push. No cookie; a token stays in this tab (sessionStorage) and goes out as a header.
 "use strict";
 
-import { Plots, digits, power, whole } from "/plots.js";
+import { Plots, digits, equals, isPower, plain, power, whole } from "/plots.js";
 
 const TOKEN = "ampd-token";
 const POLL_MS = 3000; // where no more streams are to be had
@@ -12,6 +12,9 @@ const BUSY_TRIES = 8;
 const BUSY_MS = 300;
 const LOST_MS = 6000; // a status comes each second
 const AWAITED_MS = 2000; // shorter waits are those of any step
+const WAITING_MS = 5000; // from then on it is no running model
+const SILENT_STEPS = 10; // times the usual time of a step without one: it stands
+const SILENT_MS = 10000; // at least
 
 // ---- the document ----
 
@@ -51,7 +54,9 @@ function show(id, ...children) {
 // ---- words ----
 
 const STATES = { frozen: "bad", unstable: "bad", running: "good", waiting: "warn", stalled: "bad", recovering: "warn", done: "info" };
-const stateOf = (model) => model.frozen ? "frozen" : model.unstable ? "unstable" : model.state;
+const stands = (model) => (model.awaited_count > 0 && model.awaited_ms > WAITING_MS) || silence(model) > 0;
+const stateOf = (model) => model.frozen ? "frozen" : model.unstable ? "unstable"
+  : model.state === "running" && stands(model) ? "waiting" : model.state;
 const chip = (text, kind) => h("span", { class: "chip " + (kind || "") }, text);
 const count = (number, word) => whole(number) + " " + word + (number === 1 ? "" : "s");
 
@@ -70,6 +75,9 @@ function span(ms) {
   return count(Math.floor(s / 86400), "day");
 }
 
+/** For what goes on: 1 min 5 s. */
+const lasting = (ms) => ms >= 60000 && ms < 3600000 ? span(ms) + " " + span(ms % 60000) : span(ms);
+
 const clockMs = () => Date.now() + state.skewMs; // the server's
 const ago = (ms) => ms ? span(clockMs() - ms) + " ago" : "–";
 const moment = (ms) => ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "–";
@@ -78,18 +86,35 @@ const share = (part, all) => part === 0 && all > 0 ? "0 %" : all > 0 ? (100 * pa
 const told = (metrics) => Object.entries(metrics || {}).map(([name, value]) => name + " " + digits(value)).join(" · ");
 const linkTo = (model, step, how = "step") => "#/model/" + encodeURIComponent(model) + (step ? "/" + how + "/" + step : "");
 
-/** How fast now, and how that compares with an hour (else a day) ago. */
+/** The pace that is known of a model, or null. */
+function known(model) {
+  const found = state.paces.get(model.name);
+  return found && found.now && found.now.steps >= PACE_STEPS ? found : null;
+}
+
+/** For how long no step came, if that is no usual time; 0: it is, or none is to come. */
+function silence(model) {
+  const usual = known(model);
+  if (!usual || !model.last || model.state === "done") return 0;
+  const ms = clockMs() - model.last.at_ms;
+  return ms > Math.max(SILENT_MS, SILENT_STEPS * 1000 / usual.now.per_second) ? ms : 0;
+}
+
+const earlier = (ms) => ms >= 1000 ? span(ms) + " ago" : "before";
+
+/** How fast now, and how that compares with an hour ago, or with the steps before where there was nothing then. */
 function pace(model) {
-  const known = state.paces.get(model);
-  if (!known || !known.now || known.now.steps < PACE_STEPS) return { value: "–", than: "" };
-  const silentMs = clockMs() - known.now.at_ms;
-  if (silentMs > Math.max(60000, 30000 / known.now.per_second)) return { value: "none", than: "no step for " + span(silentMs) };
-  const before = known.hour && known.now.at_ms - known.hour.at_ms > 600000 ? [known.hour, "an hour ago"] : null;
+  const found = known(model);
+  const silentMs = silence(model);
+  if (silentMs > 0) return { value: "none", than: "no step for " + lasting(silentMs), kind: "late" };
+  if (!found || model.state === "done") return { value: "–", than: "" };
+  const { now, hour } = found;
+  const before = hour && now.at_ms - hour.at_ms > 600000 ? [hour, "an hour ago"]
+    : found.before ? [found.before, earlier(now.at_ms - found.before.at_ms)] : null;
   const three = (number) => digits(Number(number.toPrecision(3)));
-  const value = known.now.per_second >= 0.1 ? [three(known.now.per_second), "steps/s"]
-    : [three(60 * known.now.per_second), "steps/min"];
+  const value = now.per_second >= 0.1 ? [three(now.per_second), "steps/s"] : [three(60 * now.per_second), "steps/min"];
   if (!before) return { value, than: "" };
-  const ratio = known.now.per_second / before[0].per_second - 1;
+  const ratio = now.per_second / before[0].per_second - 1;
   const percent = Math.abs(100 * ratio);
   if (percent < 3) return { value, than: "as " + before[1], kind: "" };
   return { value, kind: ratio > 0 ? "up" : "down",
@@ -97,11 +122,12 @@ function pace(model) {
 }
 
 function waits(model) {
-  if (model.waiting_for) return "waits for " + model.waiting_for;
+  const time = model.awaited_ms >= 1000 ? ", for " + lasting(model.awaited_ms) : "";
+  if (model.waiting_for) return "waits for " + model.waiting_for.replace(/, for \d+ s$/, "") + time;
   if (model.awaited.length === 0 || model.awaited_ms < AWAITED_MS) return "";
   const names = model.awaited.map(({ rank, name }) => "rank " + rank + (name ? " (" + name + ")" : ""));
   const more = model.awaited_count - names.length;
-  return "waits for " + names.join(", ") + (more > 0 ? " and " + more + " more" : "") + ", for " + span(model.awaited_ms);
+  return "waits for " + names.join(", ") + (more > 0 ? " and " + more + " more" : "") + time;
 }
 
 // ---- asking ----
@@ -161,7 +187,7 @@ class Listener {
         if (error instanceof NeedsToken) { askToken(error.message); return; }
         if (error.status === 404 && this.model !== null) { this.model = null; continue; } // it was deleted
         if (error.status === 503 && await this.poll()) waitMs = POLL_MS;
-        else tellLink("lost", "no connection, trying again");
+        else tellLink("lost", "no connection" + since() + ", trying again");
       }
       await new Promise((resume) => setTimeout(resume, waitMs));
       waitMs = Math.min(10000, waitMs * 1.7);
@@ -202,15 +228,20 @@ class Listener {
   }
 }
 
+/** When the server was last heard of. */
+const since = () => state.heardMs ? " since " + new Date(state.heardMs).toISOString().slice(11, 19) + " UTC" : "";
+
+/** What is shown is dim while it may be old. */
 function tellLink(kind, words) {
-  state.heardMs = Date.now();
+  if (kind !== "lost") state.heardMs = Date.now();
+  byId("main").classList.toggle("old", kind === "lost");
   const link = byId("link");
   if (link.className !== "link " + kind) link.className = "link " + kind;
   if (link.textContent !== words) link.textContent = words;
 }
 
 setInterval(() => {
-  if (Date.now() - state.heardMs > LOST_MS && byId("link").classList.contains("live")) tellLink("lost", "nothing heard");
+  if (Date.now() - state.heardMs > LOST_MS && byId("link").classList.contains("live")) tellLink("lost", "nothing heard" + since());
 }, 1000);
 
 async function askPaces(models) {
@@ -293,7 +324,7 @@ class Overview {
   draw() {
     const status = state.status;
     const { models } = status;
-    const running = models.filter(({ state: is }) => is === "running").length;
+    const running = models.filter((model) => stateOf(model) === "running").length;
     const memory = models.reduce((sum, model) => sum + model.memory_bytes, 0);
     const live = models.reduce((sum, model) => sum + model.live, 0);
     const wanted = models.reduce((sum, model) => sum + model.world_size, 0);
@@ -326,8 +357,8 @@ const COLUMNS = [
   ["Model", (m) => h("a", { href: linkTo(m.name) }, m.name)],
   ["State", (m) => [chip(stateOf(m), STATES[stateOf(m)]), waits(m) ? under(waits(m)) : null], "wrap"],
   ["Step", (m) => [whole(m.decided), m.max_steps > 0 ? h("progress", { max: m.max_steps, value: m.decided, "aria-label": "of " + whole(m.max_steps) }) : null], "right"],
-  ["Pace", (m) => { const p = pace(m.name); return [[p.value].flat().join(" "), under(p.than, p.kind)]; }, "right"],
-  ["Loss scale", (m) => [whole(m.scale), under(power(m.scale))], "right"],
+  ["Pace", (m) => { const p = pace(m); return [[p.value].flat().join(" "), under(p.than, p.kind)]; }, "right"],
+  ["Loss scale", (m) => [plain(m.scale), isPower(m.scale) && under(power(m.scale))], "right"],
   ["Skipped", (m) => [share(m.skipped, m.attempted), under(count(m.skipped, "step"))], "right"],
   ["Loss", (m) => m.last && m.last.loss !== undefined ? digits(m.last.loss) : "", "right"],
   ["Workers", (m) => [m.live + " of " + m.world_size], "right"],
@@ -386,21 +417,43 @@ class Model {
       return [made, steps];
     });
     this.seen = h("span", { class: "quiet small push num", role: "status" });
-    const bar = h("div", { class: "bar", role: "toolbar", "aria-label": "Steps that are shown" },
+    this.bar = h("div", { class: "bar", role: "toolbar", "aria-label": "Steps that are shown" },
       this.ranges.map(([made]) => made),
       button("−", "Zoom out", () => this.plots.move(0, 2)), button("+", "Zoom in", () => this.plots.move(0, 0.5)),
       button("←", "Earlier steps", () => this.plots.move(-0.5)), button("→", "Later steps", () => this.plots.move(0.5)), this.seen);
-    byId("view").replaceChildren(this.head, bar, this.plotsHost, this.tables);
+    this.empty = h("p", { class: "card note" }, "No step yet.");
+    byId("view").replaceChildren(this.head, this.bar, this.plotsHost, this.tables);
   }
 
   async load(values) {
-    try { return await ask(query("/api/history", { model: this.name, ...values })); } catch (error) { failed(error); return null; }
+    try {
+      return await ask(query("/api/history", { model: this.name, ...values }));
+    } catch (error) {
+      if (error.status === 404) this.missing(); else failed(error);
+      return null;
+    }
+  }
+
+  /** Nothing but a sentence, until there is one. */
+  missing() {
+    this.missed = true;
+    this.plots.close();
+    alone("There is no model of this name on this server.");
   }
 
   async fresh() {
     const history = await this.load({ pixels: this.plots.pixels });
     if (!history || this.plots.charts.length === 0) return;
     this.history = history; // the plots' too: it grows with the events
+    if (byId("failed")) byId("failed").remove();
+    const none = history.rows === 0;
+    for (const part of [this.bar, this.plotsHost]) part.hidden = none;
+    if (none) {
+      this.tables.before(this.empty);
+      this.drawTables();
+      return;
+    }
+    this.empty.remove();
     await this.plots.set(history);
     if (this.plots.charts.length === 0) return; // somebody has gone on meanwhile
     if (this.around) this.plots.look(this.around[0] - this.around[1], this.around[0] + this.around[1]);
@@ -437,7 +490,7 @@ class Model {
       this.about = data;
       this.drawTables();
     } else if (event === "steps") {
-      if (this.plots.add(data) || data.acts) this.fresh();
+      if (this.plotsHost.hidden || this.plots.add(data) || data.acts) this.fresh();
       else if (data.skipped.length > 0) this.drawTables();
     } else if (event === "reset") {
       this.fresh();
@@ -451,11 +504,11 @@ class Model {
   drawHead() {
     const model = state.status && state.status.models.find(({ name }) => name === this.name);
     if (!model) {
-      if (state.status && state.status.models_hidden === 0)
-        this.head.replaceChildren(h("p", { class: "note card" }, "There is no model of this name on this server."));
+      if (state.status && state.status.models_hidden === 0 && !this.missed) this.missing();
       return;
     }
-    const speed = pace(this.name);
+    if (this.missed) { go(); return; }
+    const speed = pace(model);
     const [value, unit] = [speed.value].flat();
     const about = this.about || {};
     const last = model.last;
@@ -470,7 +523,7 @@ class Model {
           model.max_steps > 0 && h("progress", { max: model.max_steps, value: model.decided, "aria-label": "Steps done" }),
           last ? "decided " + ago(last.at_ms) : null),
         tile("Pace", value, unit, under(speed.than, speed.kind)),
-        tile("Loss scale", power(model.scale), null, whole(model.scale) + (about.policy ? ", policy " + about.policy : ""),
+        tile("Loss scale", power(model.scale), null, [isPower(model.scale) && plain(model.scale), about.policy && "policy " + about.policy].filter(Boolean).join(", "),
           about.growth_interval && whole(about.growth_tracker) + " of " + whole(about.growth_interval) + " clean steps"),
         tile("Skipped", share(model.skipped, model.attempted), null, whole(model.skipped) + " of " + count(model.attempted, "step")),
         last && (last.loss !== undefined || last.metrics) && tile("Loss", digits(last.loss), null, told(last.metrics)),
@@ -566,7 +619,10 @@ class Step {
     try {
       const found = await ask(query("/api/step", { model: this.name, step }));
       if (!this.closed) this.draw(found);
-    } catch (error) { failed(error); }
+    } catch (error) {
+      if (error instanceof NeedsToken) failed(error);
+      else if (!this.closed) alone(error.message);
+    }
   }
 
   draw(step) {
@@ -580,8 +636,8 @@ class Step {
         h("p", { class: "sentence" }, moment(step.at_ms) + " · " + ago(step.at_ms) + " · epoch " + step.epoch)),
       h("section", { class: "card callout" + (applied ? " applied" : "") }, sentences.map((text) => h("p", {}, text))),
       h("dl", { class: "tiles" },
-        tile("Loss scale before", whole(step.old_scale), "= " + power(step.old_scale)),
-        tile("Loss scale after", whole(step.scale), "= " + power(step.scale), changed(step.old_scale, step.scale)),
+        tile("Loss scale before", plain(step.old_scale), equals(step.old_scale)),
+        tile("Loss scale after", plain(step.scale), equals(step.scale), changed(step.old_scale, step.scale)),
         applied ? tile("Gradient norm", digits(step.norm), null, "clip " + digits(step.clip))
           : tile("Not finite", whole(step.totals.inf + step.totals.nan), "values", whole(step.totals.inf) + " Inf, " + whole(step.totals.nan) + " NaN"),
         applied ? tile("Learning rate", digits(step.rate), null)
@@ -623,7 +679,7 @@ const POLICY_COLUMNS = [
 
 function askToken(text) {
   leave();
-  tellLink("lost", "a token is needed");
+  tellLink("token", "a token is needed");
   const input = h("input", { type: "password", id: "token", autocomplete: "off", spellcheck: "false", required: true });
   const form = h("form", { class: "card login" }, h("h1", {}, "This server asks who looks"),
     h("p", { class: "quiet" }, "Paste a token with the role ", h("code", {}, "read"), ": ",
@@ -642,7 +698,13 @@ function askToken(text) {
 
 function failed(error) {
   if (error instanceof NeedsToken) askToken(error.message);
-  else byId("view").prepend(h("p", { class: "card note error", role: "alert" }, String(error.message)));
+  else if (byId("failed")) byId("failed").textContent = error.message;
+  else byId("view").prepend(h("p", { id: "failed", class: "card note error", role: "alert" }, error.message));
+}
+
+/** Where there is nothing to show but why. */
+function alone(text) {
+  byId("view").replaceChildren(h("p", { class: "card note", role: "alert" }, text));
 }
 
 // ---- where ----

@@ -19,10 +19,16 @@ export function digits(value) {
 /** On an axis, where neighbours differ in the fourth digit. */
 const tick = (value) => value !== 0 && Math.abs(value) < 1e-3 ? Number(value.toPrecision(4)).toExponential() : digits(value);
 
+/** A loss scale as it is: large ones are whole. */
+export const plain = (value) => Number.isInteger(value) ? whole(value) : digits(value);
+export const isPower = (value) => Number.isInteger(Math.log2(value));
+/** "= 2¹⁶" where that is so. */
+export const equals = (value) => isPower(value) ? "= " + power(value) : "";
+
 /** A power of two as one, 2¹⁶; another number as itself. */
 export function power(value) {
   const log = Math.log2(value);
-  if (!Number.isInteger(log)) return digits(value);
+  if (!isPower(value)) return plain(value);
   return "2" + (log < 0 ? "⁻" : "") + [...String(Math.abs(log))].map((digit) => SUPERSCRIPTS[digit]).join("");
 }
 
@@ -68,15 +74,16 @@ const ready = new Promise((resolve) => {
   if (typeof Dygraph === "undefined") document.addEventListener("DOMContentLoaded", take); else take();
 });
 
-// What is plotted. `curves`: the server's names, their words, and how a value is written; `second`: the axis on the right.
+// What is plotted. `curves`: the server's names, their words, and how a value is written; the last of them has a log axis
+// where the greatest value that is seen is `logAbove` times the least: else one stall makes a flat line of the rest.
 const PLOTS = [
   { id: "scale", title: "Loss scale", wide: true, step: true, log: true,
-    curves: [["scale", "scale", (v) => whole(v) + " = " + power(v)]] },
+    curves: [["scale", "scale", (v) => (plain(v) + " " + equals(v)).trim()]] },
   { id: "norm", title: "Gradient norm and clipping", range: [0, 1.05], axes: ["y2", "y"],
     curves: [["clip", "clip", digits], ["norm", "norm", digits]] },
-  { id: "rate", title: "Learning rate and loss", axes: ["y", "y2"],
+  { id: "rate", title: "Learning rate and loss", axes: ["y", "y2"], logAbove: 100,
     curves: [["rate", "rate", digits], ["loss", "loss", digits]] },
-  { id: "seconds", title: "Time of a step", wide: true, fromZero: true,
+  { id: "seconds", title: "Time of a step", wide: true, fromZero: true, logAbove: 10,
     curves: [["seconds", "since the step before", seconds]] },
 ];
 
@@ -107,7 +114,7 @@ export class Plots {
     canvas.setAttribute("role", "img");
     head.append(title, legend);
     card.append(head, canvas);
-    this.charts.push({ plot, legend, canvas, graph: null, title });
+    this.charts.push({ plot, legend, canvas, graph: null, title, log: null }); // log: the curve that has a log axis
     return card;
   }
 
@@ -194,9 +201,10 @@ export class Plots {
     };
   }
 
-  rowsOf(plot, shown) {
+  rowsOf({ plot, log }, shown) {
     const curves = plot.curves.map(([name]) => shown.curves[name] || NO_CURVE);
-    if (!plot.log) return merge(curves);
+    if (!plot.log)
+      return merge(curves.map(([steps, values], i) => [steps, plot.curves[i][0] === log ? values.map(Math.log10) : values]));
     const scale = [curves[0][0], curves[0][1].map(Math.log2)];
     const steps = shown.skipped.map(([first]) => first);
     return merge([scale, [steps, steps.map((step) => valueAt(scale, step))]]);
@@ -206,13 +214,15 @@ export class Plots {
     const shown = this.shown();
     this.skips = new Map(shown.skipped.map((entry) => [entry[0], entry]));
     for (const chart of this.charts) {
-      const rows = this.rowsOf(chart.plot, shown);
-      const file = rows.length > 0 ? rows : [[shown.from, ...chart.plot.curves.map(() => null),
-                                              ...(chart.plot.log ? [null] : [])]];
       const edge = Math.max(1, (shown.to - shown.from) * 0.006); // so that a mark at the end is seen whole
       const dateWindow = this.window || [shown.from - edge, shown.to + edge];
+      chart.log = logOf(chart.plot, shown, dateWindow);
+      const rows = this.rowsOf(chart, shown);
+      const file = rows.length > 0 ? rows : [[shown.from, ...chart.plot.curves.map(() => null),
+                                              ...(chart.plot.log ? [null] : [])]];
       const y = chart.plot.log ? { valueRange: rangeOf(rows, dateWindow) } : {};
-      if (chart.graph) chart.graph.updateOptions({ file, dateWindow, axes: { y } });
+      if (chart.graph) chart.graph.updateOptions({ file, dateWindow, axes: { y },
+                                                           includeZero: chart.plot.fromZero === true && !chart.log });
       else chart.graph = this.graph(chart, file, dateWindow);
       this.describe(chart, shown);
     }
@@ -225,21 +235,21 @@ export class Plots {
     const labels = ["step", ...plot.curves.map(([, words]) => words), ...(plot.log ? ["skipped"] : [])];
     const y = plot.log
       ? { ticker: powersTicker, axisLabelWidth: 58, valueRange: rangeOf(file, dateWindow) }
-      : { axisLabelFormatter: plot.id === "seconds" ? seconds : tick, axisLabelWidth: 58,
-          independentTicks: true };
+      : { axisLabelFormatter: plot.id === "seconds" ? seconds : tick, axisLabelWidth: 58, independentTicks: true,
+          ticker: tickerOf(chart, "seconds", seconds) };
     const series = {};
     if (plot.log) series.skipped = { strokeWidth: 0, drawPoints: true, pointSize: 4.5, highlightCircleSize: 7, stepPlot: false };
     if (twice) plot.axes.forEach((axis, i) => { series[labels[i + 1]] = { axis }; });
     return new Dygraph(canvas, file, {
       ...this.colours(chart), labels, series, dateWindow,
       legend: "never", labelsUTC: true, animatedZooms: false, connectSeparatedPoints: true, stepPlot: plot.step === true,
-      strokeWidth: 1.6, highlightCircleSize: 3.5, axisLabelFontSize: 12, rightGap: 12, includeZero: plot.fromZero === true,
+      strokeWidth: 1.6, highlightCircleSize: 3.5, axisLabelFontSize: 12, rightGap: 12, includeZero: plot.fromZero === true && !chart.log,
       yRangePad: plot.log ? 0 : 12, drawGapEdgePoints: true, titleHeight: 0, xAxisHeight: 22,
       axes: {
         x: { axisLabelFormatter: whole, axisLabelWidth: 74, valueFormatter: whole, drawGrid: false },
         y,
         y2: { axisLabelFormatter: tick, axisLabelWidth: 48, valueRange: plot.range || null, drawGrid: false,
-              independentTicks: true },
+              independentTicks: true, ticker: tickerOf(chart, "loss", tick) },
       },
       highlightCallback: (event, x, points, row) => this.point(chart, row),
       unhighlightCallback: () => this.point(null),
@@ -343,8 +353,8 @@ export class Plots {
     chart.plot.curves.forEach(([name, words, write], i) => {
       const curve = at.curves[name];
       if (curve && curve[0].length > 0)
-        say(chart.plot.id === "seconds" ? "c3" : name === "clip" ? "c2" : name === "norm" ? "c1" : "c" + (i + 1), words,
-            write(valueAt(curve, step)));
+        say(chart.plot.id === "seconds" ? "c3" : name === "clip" ? "c2" : name === "norm" ? "c1" : "c" + (i + 1),
+            words + (name === chart.log ? " (log axis)" : ""), write(valueAt(curve, step)));
     });
     if (chart.plot.log) {
       const count = at.skipped.reduce((sum, [, , overflows, empties]) => sum + overflows + empties, 0);
@@ -386,6 +396,33 @@ function nearestRow(graph, x) {
     if (graph.getValue(middle, 0) < x) low = middle + 1; else high = middle;
   }
   return low;
+}
+
+/** The curve of a plot that has a log axis for what is seen, or null. */
+function logOf(plot, shown, [from, to]) {
+  const [name] = plot.curves[plot.curves.length - 1];
+  const [steps, values] = shown.curves[name] || NO_CURVE;
+  const seen = plot.logAbove ? values.filter((value, i) => steps[i] >= from && steps[i] <= to) : [];
+  const least = seen.reduce((a, b) => Math.min(a, b), Infinity);
+  const greatest = seen.reduce((a, b) => Math.max(a, b), -Infinity);
+  // Values that are not seen have to be positive, too: the curve goes on to them.
+  return greatest > plot.logAbove * least && values.every((value) => value > 0) ? name : null;
+}
+
+/** Ticks of an axis whose values are logarithms while its curve is the one with a log axis: powers of ten, as they are. */
+function tickerOf(chart, curve, write) {
+  return (from, to, pixels, ...rest) => {
+    if (chart.log !== curve) return Dygraph.numericTicks(from, to, pixels, ...rest);
+    const room = Math.max(1, Math.ceil((to - from) / Math.max(1, pixels / 26)));
+    const between = to - from < 2.5 && pixels > 100 ? [1, 2, 5] : [1];
+    const ticks = [];
+    for (let log = Math.floor(from); log <= to; log++)
+      for (const part of between) {
+        const v = log + Math.log10(part);
+        if (log % room === 0 && v >= from && v <= to) ticks.push({ v, label: write(part * 10 ** log) });
+      }
+    return ticks;
+  };
 }
 
 /** Whole powers of two, not more than have room. */

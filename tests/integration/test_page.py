@@ -188,6 +188,7 @@ def test_100000_steps_are_thinned_to_a_plot_without_a_skipped_step_lost(context)
     assert close["rows"] == 100 and close["curves"]["norm"][0][0] >= 50000
     pace = ask(server, "/api/pace?model=m")
     assert 1 < pace["now"]["per_second"] < 5 and pace["now"]["steps"] == 100 and pace["hour"]["per_second"] > 1, pace
+    assert pace["before"]["steps"] == 100 and 10000 < pace["now"]["at_ms"] - pace["before"]["at_ms"] < 100000, pace
     for query in ("from=7&to=3", "from=0", "to=0", "from=999999999", "pixels=0", "pixels=99999999"):
         found = ask(server, f"/api/history?model=m&{query}")
         assert 1 <= found["from"] <= found["to"] <= 100001 and len(found["curves"]["scale"][0]) <= 4000, query
@@ -214,6 +215,7 @@ def test_events_bring_steps_as_they_are_decided_and_tell_of_a_rollback(context):
         events.until("reset")
         worker.api.DeleteModel(model="m", force=True)
         events.until("gone")
+        assert events.next() is None  # and its place is another's
     assert get(server, "/api/events?model=none")[0] == 404
 
 
@@ -384,6 +386,37 @@ def test_200_streams_that_never_read_cost_a_bounded_memory_and_starve_nobody(con
         assert status == 200 or "too" in text or "as many" in text, text
     eventually(lambda: get_stream(server), "streams whose readers are gone make room")
     assert server.terminate() == 0
+
+
+def flood(connection, text):
+    """Sends it again and again until nobody takes more."""
+    connection.settimeout(0.5)
+    with contextlib.suppress(TimeoutError):
+        for _ in range(2000):
+            connection.sendall(text * 20)
+
+
+def test_who_is_refused_and_never_reads_takes_no_answer_from_who_may_ask(context):
+    tokens = TokenFile(context)
+    header = {"Authorization": "Bearer " + tokens.new("read", "viewer")}
+    server = page_server(context, "--token-file", str(tokens.path))
+    with contextlib.ExitStack() as stack:
+        for at in range(20):  # more than IO_PAGE_TEXTS_MAX
+            path, host = ("/api/status", "/api/nothing")[at % 2], ("x", "localhost")[at // 2 % 2]
+            flood(stack.enter_context(raw(server, receive_bytes=2048)),
+                  f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        for _ in range(4):
+            status, _, text = get(server, "/api/status", header)
+            assert status == 200, text
+    assert server.terminate() == 0
+
+
+def test_a_refusal_says_why_however_strange_the_name_and_is_short(context):
+    server = page_server(context)
+    for name in ("%3C" * 500, "%01" * 900, "x" * 2000):
+        for path in ("model", "history", "pace", "events"):
+            status, _, text = get(server, f"/api/{path}?model={name}")
+            assert status in (400, 404) and json.loads(text)["error"] and len(text) <= 1024, (path, status, text)
 
 
 def get_stream(server):

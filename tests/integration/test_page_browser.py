@@ -315,6 +315,86 @@ def test_a_server_with_tokens_asks_for_one_and_keeps_it_in_the_tab(context):
         shows(driver, "This server asks who looks")  # who may not look any more does not hear on
 
 
+def test_a_job_that_waits_says_so_for_whom_and_for_how_long(context):
+    server = page_server(context)
+    workers = context.model("m", server, world_size=2).workers(2)
+    stop = threading.Event()
+
+    def train(worker):
+        with contextlib.suppress(ampd_testing.grpc.RpcError):  # the first waits until the server ends
+            while worker is workers[0] or not stop.is_set():
+                stop.wait(0.2)
+                worker.train({"w": [1.0] * 4})
+
+    for worker in workers:
+        threading.Thread(target=train, args=(worker,), daemon=True).start()
+    with browser() as driver:
+        for route in ("", "#/model/m"):
+            driver.get(url(server, route))
+            shows(driver, "running", ".chip.good")
+            shows(driver, "steps/")
+        stop.set()
+        for route in ("", "#/model/m"):
+            driver.get(url(server, route))
+            shows(driver, "waiting", ".chip.warn")
+            eventually(lambda: re.search(r"waits for rank 1 \(w1\).*, for \d+ s", text_of(driver)), "for how long")
+            shows(driver, "no step for 1", ".under.late")
+
+
+def test_what_is_not_there_is_one_sentence_and_a_server_that_is_gone_dims_the_rest(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    context.model("new", server)
+    with browser() as driver:
+        driver.get(url(server, "#/model/new"))
+        shows(driver, "No step yet.")
+        assert not any(plot.is_displayed() for plot in driver.find_elements(By.CSS_SELECTOR, ".plot"))
+        driver.get(url(server, "#/model/m"))
+        shows(driver, "No step yet.")
+        worker.train({"w": [1.0] * 4})
+        plotted(driver)
+        assert "No step yet." not in text_of(driver)
+        for route, words in (("#/model/m/step/999999", "999999"), ("#/model/nosuch", "There is no model of this name")):
+            driver.get(url(server, route))
+            shows(driver, words, "#view")
+            shows(driver, "live", "#link")
+            assert len(driver.find_elements(By.CSS_SELECTOR, "#view > *")) == 1, text_of(driver)
+        driver.get(url(server))
+        shows(driver, "live", "#link")
+        server.stop()
+        eventually(lambda: re.search(r"since \d\d:\d\d:\d\d UTC", text_of(driver, "#link")), "since when")
+        assert float(driver.find_element(By.ID, "view").value_of_css_property("opacity")) < 0.6
+        driver.get_log("browser")  # of requests that nobody answered
+
+
+def test_a_stall_and_a_loss_that_fell_far_have_a_log_axis_and_a_pace_is_compared_at_once(context):
+    server = page_server(context)
+    made = loaded_at(server, "m", 401, scale=24576.0)
+    rows = history(400)
+    for row in rows:
+        row["scale"] = row["after_scale"] = 24576.0
+        row["loss"] = 5000.0 / row["step"]
+        row["at_us"] -= 60_000_000 * (row["step"] <= 250)  # a minute's stall
+        row["at_us"] += 100_000 * max(0, row["step"] - 300) - 10_000_000  # then each takes 0.1 s more
+    put_history(server, made.name, rows)
+    with browser() as driver:
+        driver.get(url(server, "#/model/m"))
+        plotted(driver)
+        for plot in ("rate", "seconds"):
+            shows(driver, "log axis", f'[data-plot="{plot}"] .legend')
+        shows(driver, "24,576", '[data-plot="scale"] .legend')
+        shows(driver, "% faster than", ".under.up")  # the stall was in the hundred steps before
+        text = text_of(driver)
+        assert "24,580" not in text and "24,576 =" not in text, text
+        driver.find_element(By.XPATH, "//button[text()='Last 100']").click()
+        eventually(lambda: "log axis" not in text_of(driver, '[data-plot="seconds"] .legend'), "a plain axis")
+        assert not driver.get_log("browser")
+        if os.environ.get("AMPD_LOOK"):
+            driver.find_element(By.XPATH, "//button[text()='All']").click()
+            driver.set_window_size(1280, 1500)
+            driver.save_screenshot(os.environ["AMPD_LOOK"])
+
+
 def test_where_too_many_look_the_page_asks_every_few_seconds_instead(context):
     server = page_server(context)
     worker = context.model("m", server).worker()

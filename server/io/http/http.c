@@ -375,7 +375,8 @@ static enum MHD_Result answer_ask(struct MHD_Connection *connection, const struc
     void *data = (void *)(uintptr_t)answer->data;
     struct MHD_Response *response =
         answer->hold == NULL
-            ? MHD_create_response_from_buffer(answer->size, data, MHD_RESPMEM_PERSISTENT)
+            ? MHD_create_response_from_buffer(answer->size, data,
+                                              answer->copy ? MHD_RESPMEM_MUST_COPY : MHD_RESPMEM_PERSISTENT)
             : MHD_create_response_from_buffer_with_free_callback_cls(answer->size, data, io_page_let_go, answer->hold);
     if (response == NULL && answer->hold != NULL)
         io_page_let_go(answer->hold);

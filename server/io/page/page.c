@@ -128,17 +128,34 @@ void io_page_answer_json(struct io_page_ask *ask, unsigned status, struct io_jso
     answer(ask, status, IO_PAGE_JSON, text_new(ask->page, json));
 }
 
+static void write_refusal(struct io_json *json, const char *reason, const char *text)
+{
+    io_json_init(json, IO_PAGE_REFUSAL_BYTES);
+    io_json_open(json, NULL, '{');
+    io_json_text(json, "error", text);
+    io_json_text(json, "reason", reason);
+    io_json_shut(json, '}');
+    io_json_raw(json, "\n");
+}
+
+/* In the ask's own memory: who is refused takes no text from those who may ask. */
 void io_page_answer_refusal(struct io_page_ask *ask, unsigned status, const char *reason, const char *text)
 {
     struct io_json json;
-    io_json_init(&json, (size_t)8 << 10);
-    io_json_open(&json, NULL, '{');
-    io_json_text(&json, "error", text);
-    io_json_text(&json, "reason", reason);
-    io_json_shut(&json, '}');
-    io_json_raw(&json, "\n");
-    ask->page->refused++;
-    io_page_answer_json(ask, status, &json);
+    write_refusal(&json, reason, text);
+    if (json.error == AMP_EEXHAUSTED) { /* a name of strange characters, each of them escaped */
+        io_json_close(&json);
+        write_refusal(&json, reason, reason);
+    }
+    answer(ask, status, IO_PAGE_JSON, NULL);
+    if (json.error == 0) {
+        ask->status = status;
+        ask->data = NULL;
+        amp_buf_close(&ask->queue);
+        ask->queue = json.buf; /* it is the ask's now, which is no stream */
+        amp_buf_init(&json.buf, 0);
+    }
+    io_json_close(&json);
 }
 
 static unsigned status_of(int code)
@@ -371,8 +388,12 @@ enum io_page_state io_page_take(struct io_page_ask *ask, struct io_page_answer *
 {
     if (ask->state != IO_PAGE_READY)
         return ask->state;
-    *given = (struct io_page_answer){ask->status, ask->type, ask->cache, ask->data, ask->size, ask->text};
-    if (ask->text != NULL) {
+    *given = (struct io_page_answer){ask->status, ask->type, ask->cache, ask->data, ask->size, ask->text, false};
+    if (ask->text == NULL && ask->data == NULL) {
+        given->data = ask->queue.data;
+        given->size = ask->queue.size;
+        given->copy = true;
+    } else if (ask->text != NULL) {
         given->data = ask->text->buf.data;
         given->size = ask->text->buf.size;
         ask->text = NULL;

@@ -14,7 +14,7 @@
  *
  *   reads      IO_PAGE_READS_MAX at a time, each in slices of IO_PAGE_SLICE_ROWS, so that gRPC's reads get their turns
  *   texts      IO_PAGE_TEXTS_MAX, in memory until their readers have them; a repeated question gets the text
- *              of the last IO_PAGE_FRESH_MS
+ *              of the last IO_PAGE_FRESH_MS. A refusal is none of them: it is the connection's own
  *   streams    IO_PAGE_STREAMS_MAX, each with IO_PAGE_STREAM_BYTES that wait; a further one is refused, and the page
  *              then asks every few seconds. Each ends after IO_PAGE_STREAM_MS, and connects again
  *
@@ -38,6 +38,8 @@ struct io_page_ask;
 #define IO_PAGE_TEXTS_MAX      16
 #define IO_PAGE_TEXT_BYTES_MAX ((size_t)2 << 20)
 #define IO_PAGE_FRESH_MS       1000
+/* A sentence and a word; each connection may have one. */
+#define IO_PAGE_REFUSAL_BYTES 1024
 /* People who look at once; Prometheus has connections of its own. */
 #define IO_PAGE_STREAMS_MAX 32
 /* The longest texts that a second can bring: a status, a model, and steps. */
@@ -79,7 +81,7 @@ struct io_page_ask *io_page_begin(struct io_page *page, const struct io_page_req
                                   void (*ready_cb)(void *arg), void *arg);
 void io_page_end(struct io_page_ask *ask);
 
-/* An answer: its bytes live until io_page_let_go(hold), or for ever where hold is NULL. */
+/* An answer: its bytes live until io_page_let_go(hold); where hold is NULL for ever, or until io_page_end (`copy`). */
 struct io_page_answer {
     unsigned status;
     const char *type;
@@ -87,6 +89,7 @@ struct io_page_answer {
     const void *data;
     size_t size;
     void *hold;
+    bool copy;
 };
 
 enum io_page_state {

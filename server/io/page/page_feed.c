@@ -99,7 +99,7 @@ static bool give(struct io_page_ask *ask, const char *event, const struct io_jso
     int size = snprintf(head, sizeof head, "event: %s\ndata: ", event);
     if (json->error != 0)
         return true; /* a server without memory says nothing this time */
-    if (ask->ended || amp_buf_reserve(&ask->queue, (size_t)size + json->buf.size + 2) != 0)
+    if (ask->ended || ask->last || amp_buf_reserve(&ask->queue, (size_t)size + json->buf.size + 2) != 0)
         return false;
     (void)amp_buf_append(&ask->queue, head, (size_t)size); /* there is room now */
     (void)amp_buf_append(&ask->queue, json->buf.data, json->buf.size);
@@ -114,7 +114,7 @@ static void send_all(const struct io_page_feed *feed, const char *event, const s
     AMP_LIST_EACH(it, safe, &feed->page->asks)
     {
         struct io_page_ask *ask = AMP_CONTAINER(it, struct io_page_ask, node);
-        if (ask->state == IO_PAGE_STREAMS && ask->feed == feed && !ask->ended && !give(ask, event, json))
+        if (ask->state == IO_PAGE_STREAMS && ask->feed == feed && !ask->ended && !ask->last && !give(ask, event, json))
             end_stream(ask);
     }
 }
@@ -126,6 +126,21 @@ static void send_empty(const struct io_page_feed *feed, const char *event)
     io_json_raw(&json, "{}");
     send_all(feed, event, &json);
     io_json_close(&json);
+}
+
+/* The last that is said of a model. Who has not read it by the next tick is cut off: the place is for others. */
+static void send_gone(const struct io_page_feed *feed)
+{
+    send_empty(feed, "gone");
+    AMP_LIST_EACH(it, safe, &feed->page->asks)
+    {
+        struct io_page_ask *ask = AMP_CONTAINER(it, struct io_page_ask, node);
+        if (ask->state != IO_PAGE_STREAMS || ask->feed != feed || ask->ended)
+            continue;
+        if (ask->last)
+            end_stream(ask);
+        ask->last = true;
+    }
 }
 
 /* ---- new steps ---- */
@@ -244,7 +259,7 @@ void io_page_feed_tick(struct io_page *page, uint64_t now_ms)
     {
         struct io_page_feed *feed = AMP_CONTAINER(it, struct io_page_feed, node);
         if (!read_on(feed)) {
-            send_empty(feed, "gone");
+            send_gone(feed);
             continue;
         }
         tell_of_model(feed);
@@ -306,6 +321,10 @@ ptrdiff_t io_page_stream_read(struct io_page_ask *ask, char *bytes, size_t max)
     if (ask->ended)
         return -1;
     size_t size = ask->queue.size < max ? ask->queue.size : max;
+    if (size == 0 && ask->last) {
+        ask->ended = true;
+        return -1;
+    }
     if (size == 0) {
         amp_buf_close(&ask->queue); /* a stream that waits has no memory */
         return 0;

@@ -71,7 +71,7 @@ struct io_page_ask {
     enum io_page_state state;
     unsigned status;
     const char *type, *cache;
-    const void *data; /* for ever; NULL: `text` */
+    const void *data; /* for ever; NULL: `text`, or `queue` (a refusal) */
     size_t size;
     struct io_page_text *text;
     struct io_page_read *read; /* under way, or NULL */
@@ -81,6 +81,7 @@ struct io_page_ask {
     struct io_page_feed *feed; /* its model's, or NULL */
     struct amp_buf queue;
     uint64_t since_ms;
+    bool last; /* `gone` was said: it ends once that is read */
     bool ended;
 };
 

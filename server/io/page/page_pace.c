@@ -1,6 +1,6 @@
 /*
- * /api/pace?model=NAME: how fast steps come, and came an hour and a day ago. The store has no index by time, but later
- * steps were decided later: the step of a time is found by halving, with a row each.
+ * /api/pace?model=NAME: how fast steps come, and came just before, an hour and a day ago. The store has no index by
+ * time, but later steps were decided later: the step of a time is found by halving, with a row each.
  */
 #include "server/io/base/clock.h"
 #include "server/io/base/server.h"
@@ -87,7 +87,9 @@ static void pace_run(struct io_page_read *read)
     int64_t now_us = io_clock_utc_us();
     io_json_open(&read->json, NULL, '{');
     io_json_text(&read->json, "model", read->spec->name);
-    write_pace(read, "now", step_of(read, pace->decided, INT64_MAX));
+    uint64_t last = step_of(read, pace->decided, INT64_MAX);
+    write_pace(read, "now", last);
+    write_pace(read, "before", last > 2 * PACE_STEPS ? last - PACE_STEPS : 0);
     write_pace(read, "hour", step_of(read, pace->decided, now_us - HOUR_US));
     write_pace(read, "day", step_of(read, pace->decided, now_us - 24 * HOUR_US));
     io_json_shut(&read->json, '}');
