@@ -152,6 +152,30 @@ def test_who_is_waited_for_is_named(context):
     call.result()
 
 
+def test_80_columns_show_whole_numbers_and_who_is_waited_for(context):
+    if skipped_without_pyte():
+        return
+    server = context.server()
+    test_model = context.model("pair", server, world_size=2)
+    test_model.api.SetScale(model="pair", scale=16777216.0)
+    alive = test_model.worker("a", rank=0)
+    terminal = Terminal(context, server, columns=80)
+    lines = terminal.shows("a screen", lambda lines: re.search(
+        r" 2\^24 .* 1/2  rank 1 of 2 to join", row(lines, "pair")))
+    assert lines[0].endswith("? help") or lines[0].endswith("? for help"), lines
+
+    def time_is_told(lines):
+        alive.api.KeepAlive(**alive.identity())
+        return re.search(r" 1/2  1\d s, rank 1 of", row(lines, "pair"))
+
+    lines = terminal.shows("the time", time_is_told)
+    assert re.fullmatch(r"pair waits for rank 1 of 2 to join, for \d+ s", lines[1]), lines
+    terminal.type("?")
+    terminal.shows("q      ends")
+    terminal.type("x")
+    terminal.shows("the models again", lambda lines: names(lines) == ["pair"])
+
+
 def test_keys_sort_filter_and_help(context):
     if skipped_without_pyte():
         return
