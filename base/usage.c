@@ -8,6 +8,8 @@
 
 /* Names that are compared; a longer one is near to nothing. */
 #define NAME_MAX_SIZE 48
+/* Of names up to this the first letter is right: "stop" is no slip of "top". */
+#define NAME_SHORT 4
 /* Names of one command line. */
 #define NAMES_MAX 128
 
@@ -79,7 +81,7 @@ const char *amp_usage_near(const char *wrong, const char *const *names, size_t c
             begins = names[i];
             begun++;
         }
-        if (strlen(names[i]) > NAME_MAX_SIZE)
+        if (strlen(names[i]) > NAME_MAX_SIZE || (size <= NAME_SHORT && names[i][0] != wrong[0]))
             continue;
         unsigned one = distance(wrong, names[i]);
         if (one <= most) {
