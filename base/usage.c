@@ -8,6 +8,8 @@
 
 /* Names that are compared; a longer one is near to nothing. */
 #define NAME_MAX_SIZE 48
+/* Of names up to this the first letter is right: "stop" is no slip of "top". */
+#define NAME_SHORT 4
 /* Names of one command line. */
 #define NAMES_MAX 128
 
@@ -79,7 +81,7 @@ const char *amp_usage_near(const char *wrong, const char *const *names, size_t c
             begins = names[i];
             begun++;
         }
-        if (strlen(names[i]) > NAME_MAX_SIZE)
+        if (strlen(names[i]) > NAME_MAX_SIZE || (size <= NAME_SHORT && names[i][0] != wrong[0]))
             continue;
         unsigned one = distance(wrong, names[i]);
         if (one <= most) {
@@ -217,8 +219,8 @@ int amp_usage_man_examples(struct amp_buf *out, const char *lines)
 /* ---- bash's completion ---- */
 
 /*
- * %s is the program. A list has a line for each option, its name and what its value is: nothing, "value", "file", or
- * the words of it with bars between them.
+ * @ is the program. A list has a line for each option, its name and what its value is: nothing, "value", "file", or
+ * the words of it with bars between them; and such a line for arguments, whose names are #1, #2 and so on.
  */
 static const char bash_head[] = "# bash completion for this program; made from the tables that its --help is made of.\n"
                                 "\n"
@@ -259,6 +261,10 @@ static const char bash_tail[] =
     "        fi\n"
     "    done\n"
     "    COMPREPLY=()\n"
+    "    if [[ -z $kind && -n $verb && $cur != -* ]]; then\n"
+    "        names=($verb)\n"
+    "        kind=$(_@_value \"$verb\" \"#$((${#before[*]} - ${#names[*]} + 1))\")\n"
+    "    fi\n"
     "    if [[ $kind == file ]]; then\n"
     "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
     "    elif [[ $kind == *'|'* ]]; then\n"
@@ -269,9 +275,6 @@ static const char bash_tail[] =
     "    elif [[ -z $kind && ${#before[*]} -lt 2 ]]; then\n"
     "        names=$(_@_verbs | sed -n \"s/^${before[*]}${before[*]:+ }\\\\([^ ]\\\\+\\\\).*/\\\\1/p\" | sort -u)\n"
     "        mapfile -t COMPREPLY < <(compgen -W \"$names\" -- \"$cur\")\n"
-    "    fi\n"
-    "    if [[ ${#COMPREPLY[*]} -eq 0 && -z $kind && -n $verb && $cur != -* ]]; then\n"
-    "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
     "    fi\n"
     "}\n"
     "\n";
@@ -297,28 +300,51 @@ int amp_usage_bash_begin(struct amp_buf *out, const char *program)
     return bash_part(out, bash_head, program);
 }
 
+static bool is_file(const char *argument)
+{
+    return strcmp(argument, "FILE") == 0 || strcmp(argument, "DIR") == 0 || strcmp(argument, "FOLDER") == 0;
+}
+
 static const char *bash_kind(const struct argp_option *option)
 {
     if (option->arg == NULL)
         return "";
-    if (strcmp(option->arg, "FILE") == 0 || strcmp(option->arg, "DIR") == 0 || strcmp(option->arg, "FOLDER") == 0)
-        return " file";
-    return strchr(option->arg, '|') != NULL ? NULL : " value";
+    if (is_file(option->arg))
+        return "file";
+    return strchr(option->arg, '|') != NULL ? option->arg : "value";
 }
 
-int amp_usage_bash_verb(struct amp_buf *out, const char *verb, const struct argp_option *options)
+static int bash_arguments(struct amp_buf *out, const char *arguments, const char *first)
+{
+    int rc = first != NULL ? APPEND(out, "            '#1 ", first, "' \\\n") : 0;
+    for (int position = 1; rc == 0 && arguments != NULL && *arguments != 0; position++) {
+        char name[32], line[64];
+        size_t size = strcspn(arguments, " ");
+        const char *begin = arguments + strspn(arguments, "[");
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(begin, " ]"), begin);
+        (void)snprintf(line, sizeof line, "            '#%d file' \\\n", position);
+        if (is_file(name))
+            rc = append(out, line);
+        arguments += size + (arguments[size] != 0);
+    }
+    return rc;
+}
+
+int amp_usage_bash_verb(struct amp_buf *out, const char *verb, const struct argp_option *options, const char *arguments,
+                        const char *first)
 {
     int rc = APPEND(out, "    '", verb, "')\n        printf '%s\\n' \\\n");
     for (; rc == 0 && options != NULL && !is_end(options); options++) {
         if (!is_shown(options))
             continue;
         const char *kind = bash_kind(options);
-        char letter[32] = ""; /* is known, and not offered */
+        char letter[128] = ""; /* is known, and not offered */
         if (options->arg != NULL && options->key > ' ' && options->key < 0x7f)
-            (void)snprintf(letter, sizeof letter, "            '-%c value' \\\n", options->key);
-        rc = APPEND(out, "            '--", options->name, kind != NULL ? kind : " ", kind != NULL ? "" : options->arg,
-                    "' \\\n", letter);
+            (void)snprintf(letter, sizeof letter, "            '-%c %s' \\\n", options->key, kind);
+        rc = APPEND(out, "            '--", options->name, kind[0] != 0 ? " " : "", kind, "' \\\n", letter);
     }
+    if (rc == 0)
+        rc = bash_arguments(out, arguments, first);
     return rc == 0 ? append(out, "            --help\n        ;;\n") : rc;
 }
 

@@ -40,8 +40,13 @@ int amp_usage_man_examples(struct amp_buf *out, const char *lines);
 
 /* The beginning of the script, up to the lists of words; `program` is a name of letters, digits and underscores. */
 int amp_usage_bash_begin(struct amp_buf *out, const char *program);
-/* A verb, of one word or two ("": the options before any), with its options. */
-int amp_usage_bash_verb(struct amp_buf *out, const char *verb, const struct argp_option *options);
+/*
+ * A verb, of one word or two ("": the options before any), with its options. `arguments` as in its usage, "MODEL
+ * [FILE]": files are offered for FILE, DIR and FOLDER, and for the first one the words of `first`, with bars between
+ * them; NULL: none.
+ */
+int amp_usage_bash_verb(struct amp_buf *out, const char *verb, const struct argp_option *options, const char *arguments,
+                        const char *first);
 /* `verbs` is the list of all, a line each. */
 int amp_usage_bash_end(struct amp_buf *out, const char *program, const char *verbs);
 

@@ -205,6 +205,7 @@ struct ampd_msg_model_status {
     uint64_t memory_bytes; /* of tensors and of staged gradients */
     uint64_t base_epoch;   /* epoch of the checkpoint that the epoch began from; 0: none */
     uint64_t base_step;    /* last step in that checkpoint; 0: the initial values */
+    uint64_t waiting_ms;   /* for how long it has waited for workers; 0: for less than 10 s */
 };
 
 struct ampd_msg_model_status_list {

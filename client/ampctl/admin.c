@@ -135,6 +135,7 @@ static int run_log_level(struct ampctl *ctl, int argc, char **argv)
 const struct ampctl_verb ampctl_log_level_verb = {
     .name = "log-level",
     .arguments = "LEVEL",
+    .first = "debug|info|warn|error",
     .summary = "changes the level of the server's log",
     .doc = "Changes the level of the server's log (debug, info, warn, error) until it ends.",
     .examples = "ampctl log-level debug",

@@ -15,7 +15,7 @@
 
 /* Lines of one examination: each check has one, and each shard of a cluster two. */
 #define FINDINGS_MAX 160
-#define TEXT_SIZE    700
+#define TEXT_SIZE    1024
 
 /* Clocks that differ by more cannot be told from expired tokens and certificates for long. */
 #define CLOCK_OFF_S 5.0
@@ -205,22 +205,33 @@ static void find_descriptors(struct doctor *doctor)
         find(doctor, "descriptors", FINE, "%" PRIu64 " of %" PRIu64 " are open", used, most);
 }
 
+/* False, once it has said so: the model does not train. */
+static bool find_model(struct doctor *doctor, const struct ampd_msg_model_status *model)
+{
+    if (strstr(model->waiting_for, "an operator's help") != NULL || model->frozen)
+        find(doctor, "models", WRONG, "%s waits for %s; see ampctl status %s", model->name,
+             model->frozen ? "a scale above its floor (ampctl scale set)" : model->waiting_for, model->name);
+    else if (model->waiting_ms != 0)
+        find(doctor, "models", WRONG,
+             "%s waits for %s; start that worker again with its RANK; \"ampctl evict %s RANK\" frees the rank of one "
+             "that hangs, and a model made with --on-loss shrink goes on without",
+             model->name, model->waiting_for, model->name);
+    else if (model->unstable)
+        find(doctor, "models", WRONG, "%s overflows in step after step; see ampctl overflows %s --newest-first",
+             model->name, model->name);
+    else
+        return true;
+    return false;
+}
+
 static void find_models(struct doctor *doctor)
 {
     const struct ampd_msg_model_status_list *models = &doctor->status.models;
     size_t waiting = 0;
     bool fine = true;
     for (size_t i = 0; i < models->count; i++) {
-        const struct ampd_msg_model_status *model = &models->items[i];
-        bool stuck = strstr(model->waiting_for, "an operator's help") != NULL || model->frozen;
-        waiting += model->waiting_for[0] != 0;
-        fine = fine && !stuck && !model->unstable;
-        if (stuck)
-            find(doctor, "models", WRONG, "%s waits for %s; see ampctl status %s", model->name,
-                 model->frozen ? "a scale above its floor (ampctl scale set)" : model->waiting_for, model->name);
-        else if (model->unstable)
-            find(doctor, "models", WRONG, "%s overflows in step after step; see ampctl overflows %s --newest-first",
-                 model->name, model->name);
+        waiting += models->items[i].waiting_for[0] != 0;
+        fine = find_model(doctor, &models->items[i]) && fine;
     }
     if (fine)
         find(doctor, "models", FINE, "%zu, of which %zu wait%s for somebody", models->count, waiting,

@@ -86,9 +86,9 @@ static int make_bash(struct amp_buf *out)
     amp_buf_init(&names, PAGES_MAX);
     int rc = amp_usage_bash_begin(out, "ampctl");
     if (rc == 0)
-        rc = amp_usage_bash_verb(out, "", ampctl_common_options);
+        rc = amp_usage_bash_verb(out, "", ampctl_common_options, NULL, NULL);
     for (const struct ampctl_verb *const *verb = ampctl_verbs; rc == 0 && *verb != NULL; verb++) {
-        rc = amp_usage_bash_verb(out, (*verb)->name, (*verb)->options);
+        rc = amp_usage_bash_verb(out, (*verb)->name, (*verb)->options, (*verb)->arguments, (*verb)->first);
         if (rc == 0)
             rc = append(&names, (*verb)->name);
         if (rc == 0)

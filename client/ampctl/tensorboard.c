@@ -334,7 +334,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp_option tensorboard_options[] = {
-    {"logdir", KEY_LOGDIR, "FOLDER", 0, "Where the event files are; made if it is not there", 0},
+    {"logdir", KEY_LOGDIR, "FOLDER", 0, "Where the event files are; made, with those above it", 0},
     {"follow", KEY_FOLLOW, NULL, 0, "Go on with each step that is decided, until the model is done", 0},
     {0},
 };

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,11 +165,29 @@ static int read_files(struct ampctl_tffolder *folder, struct amp_error *error)
     return rc;
 }
 
+/* With the folders above it, as mkdir -p. */
+static int make_folder(const char *path, struct amp_error *error)
+{
+    char part[PATH_MAX];
+    size_t size = strlen(path);
+    if (size >= sizeof part)
+        return amp_error_set(error, AMP_EINVAL, NULL, "%.200s... is too long for the path of a folder", path);
+    for (size_t end = 1; end <= size; end++) {
+        if (path[end] != '/' && path[end] != 0)
+            continue;
+        (void)snprintf(part, sizeof part, "%.*s", (int)end, path);
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return amp_error_set(error, AMP_EIO, NULL, "%.200s cannot be made: %s", part, strerror(errno));
+    }
+    return 0;
+}
+
 int ampctl_tffolder_open(struct ampctl_tffolder *folder, const char *path, struct amp_error *error)
 {
     *folder = (struct ampctl_tffolder){.path = path, .lock = -1, .file = -1};
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        return amp_error_set(error, AMP_EIO, NULL, "%.200s cannot be made: %s", path, strerror(errno));
+    int rc = make_folder(path, error);
+    if (rc != 0)
+        return rc;
     folder->lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder->lock < 0)
         return amp_error_set(error, AMP_EIO, NULL, "%.200s cannot be opened: %s", path, strerror(errno));

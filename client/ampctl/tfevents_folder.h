@@ -27,8 +27,9 @@ struct ampctl_tffolder {
 };
 
 /*
- * Makes the folder unless it is there, locks it against another ampctl, and reads what it has. 0, or a code with a
- * sentence, also when its event files are another program's or damaged. ampctl_tffolder_close in every case.
+ * Makes the folder, and those above it, unless it is there, locks it against another ampctl, and reads what it has. 0,
+ * or a code with a sentence, also when its event files are another program's or damaged. ampctl_tffolder_close in every
+ * case.
  */
 int ampctl_tffolder_open(struct ampctl_tffolder *folder, const char *path, struct amp_error *error);
 void ampctl_tffolder_close(struct ampctl_tffolder *folder);

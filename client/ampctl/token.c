@@ -157,6 +157,7 @@ static int run_token(struct ampctl *ctl, int argc, char **argv)
 const struct ampctl_verb ampctl_token_verb = {
     .name = "token new",
     .arguments = "ROLE NAME",
+    .first = "read|worker|operator|peer",
     .summary = "makes a token, and its line for ampd",
     .doc = "Makes a token for a caller with the role read, worker, operator or peer, and the "
            "line by which ampd knows it. The token is printed once and kept nowhere.",

@@ -110,8 +110,8 @@ static void show(struct looking *x)
         uint64_t now = now_ms();
         paint(&x->top);
         timeout(next > now ? (int)(next - now) : 0);
-        int key = getch(); /* KEY_RESIZE, too: the next painting has the new size */
-        if (key != ERR)
+        int key = getch(); /* at KEY_RESIZE the next painting has the new size */
+        if (key != ERR && key != KEY_RESIZE)
             goes_on = ampctl_top_key(&x->top, key_of(key));
         if (now_ms() < next)
             continue;

@@ -13,16 +13,28 @@
 #include <string.h>
 #include <wchar.h>
 
-/* Columns of the fields; what is left of a line is for who is waited for. */
+/*
+ * Columns of the fields; what is left of a line is for who is waited for. Names take what the longest of them needs, up
+ * to NAME_WIDTH; the bars are there as far as the rest leaves room.
+ */
 enum {
     NAME_WIDTH = 20,
+    NAME_LEAST = 5, /* the heading's */
     STATE_WIDTH = 8,
     STEP_WIDTH = 10,
     RATE_WIDTH = 8,
     SPARK_WIDTH = 12,
     SCALE_WIDTH = 10,
     SKIPPED_WIDTH = 7,
-    WORKERS_WIDTH = 7
+    WORKERS_WIDTH = 7,
+    /* all of these but names and bars, with the gaps */
+    NUMBERS_WIDTH = 1 + STATE_WIDTH + STEP_WIDTH + RATE_WIDTH + SCALE_WIDTH + SKIPPED_WIDTH + WORKERS_WIDTH + 2,
+    WAITS_LEAST = 9 /* the heading's */
+};
+
+struct layout {
+    int name, bars; /* columns of names; how many bars: those of the scale go first */
+    int waits;      /* columns for who is waited for */
 };
 
 static const char *const sort_names[AMPCTL_TOP_SORTS] = {"name", "steps a second", "scale", "skipped"};
@@ -102,6 +114,7 @@ static void take_model(struct ampctl_top_model *model, const struct ampd_msg_mod
     for (size_t i = 0; i < status->workers.count; i++)
         model->live += status->workers.items[i].live;
     describe_waiting(status, model->waiting);
+    model->waiting_ms = status->waiting_ms;
     model->seen = true;
     push_look(model->scales, model->scale > 0 ? log2(model->scale) : (double)NAN);
     push_look(model->rates, model->rate);
@@ -157,6 +170,10 @@ bool ampctl_top_key(struct ampctl_top *top, int key)
         type_filter(top, key);
         return true;
     }
+    if (top->help) { /* any key leaves it */
+        top->help = false;
+        return true;
+    }
     switch (key) {
     case 'q':
         return false;
@@ -172,10 +189,9 @@ bool ampctl_top_key(struct ampctl_top *top, int key)
         return true;
     case '?':
     case 'h':
-        top->help = !top->help;
+        top->help = true;
         return true;
     case AMPCTL_TOP_KEY_ESCAPE:
-        top->help = false;
         top->filter[0] = 0;
         return true;
     default:
@@ -308,12 +324,68 @@ static void end(struct line *line)
         line->rc = amp_buf_append(line->out, "\n", 1);
 }
 
-static void format_number(char text[32], double value, const char *format)
+/* A number is never cut: it takes more than its field, and is left out where the line ends before. */
+static void put_number(struct line *line, const char *text, int width)
 {
-    if (isnan(value))
-        (void)snprintf(text, 32, "-");
+    int size = (int)strlen(text);
+    put(line, size <= line->left ? text : "", size > width ? size : width, true);
+}
+
+static void format_rate(char text[32], double rate)
+{
+    (void)snprintf(text, 32, isnan(rate) ? "-" : "%.1f", rate);
+}
+
+/* In its field with a gap before it: large and small powers of two as such, others in the digits that fit. */
+static void format_scale(char text[32], double scale)
+{
+    int exponent;
+    (void)snprintf(text, 32, isnan(scale) ? "-" : "%.6g", scale);
+    if (strlen(text) < SCALE_WIDTH && strchr(text, 'e') == NULL)
+        return;
+    if (frexp(scale, &exponent) == 0.5)
+        (void)snprintf(text, 32, "2^%d", exponent - 1);
+    for (int digits = 5; strlen(text) >= SCALE_WIDTH && digits > 0; digits--)
+        (void)snprintf(text, 32, "%.*g", digits, scale);
+}
+
+/* Who is waited for; the time that the server ends its sentence with goes to the front, where no line is cut. */
+static void format_waiting(const struct ampctl_top_model *model, char text[AMPCTL_TOP_WAITING_SIZE])
+{
+    char end[40];
+    unsigned long long seconds = model->waiting_ms / 1000;
+    int size = snprintf(end, sizeof end, ", for %llu s", seconds), length = (int)strlen(model->waiting);
+    bool told = length >= size && strcmp(model->waiting + length - size, end) == 0;
+    if (model->waiting_ms != 0 && told)
+        (void)snprintf(text, AMPCTL_TOP_WAITING_SIZE, "%llu s, %.*s", seconds, length - size, model->waiting);
     else
-        (void)snprintf(text, 32, strcmp(format, "%.1f") == 0 ? "%.1f" : "%.6g", value);
+        (void)snprintf(text, AMPCTL_TOP_WAITING_SIZE, "%s", model->waiting);
+}
+
+/* Columns of a text, or somewhat more. */
+static int columns_of(const char *text)
+{
+    char *shown = ampctl_text(text);
+    int columns = shown != NULL ? (int)strlen(shown) : 0;
+    free(shown);
+    return columns;
+}
+
+/* Bars give way to who is waited for. */
+static struct layout lay_out(const struct ampctl_top_model *const *chosen, size_t count, int columns)
+{
+    struct layout layout = {.name = NAME_LEAST};
+    int wanted = WAITS_LEAST;
+    for (size_t i = 0; i < count; i++) {
+        int name = columns_of(chosen[i]->name), waits = columns_of(chosen[i]->waiting);
+        layout.name = name > layout.name ? name : layout.name;
+        wanted = waits > wanted ? waits : wanted;
+    }
+    layout.name = layout.name < NAME_WIDTH ? layout.name : NAME_WIDTH;
+    layout.waits = columns - layout.name - NUMBERS_WIDTH;
+    for (; layout.bars < 2 && layout.waits >= wanted + SPARK_WIDTH + 1; layout.bars++)
+        layout.waits -= SPARK_WIDTH + 1;
+    return layout;
 }
 
 /* The last looks as bars between their lowest and highest; of what is the same in all of them a line in the middle. */
@@ -337,48 +409,55 @@ static void put_spark(struct line *line, const float *looks, bool blocks)
     put(line, text, SPARK_WIDTH, false);
 }
 
-static void put_model(const struct ampctl_top *top, const struct ampctl_top_model *model, struct line *line)
+static void put_model(const struct ampctl_top *top, const struct ampctl_top_model *model, const struct layout *layout,
+                      struct line *line)
 {
-    char text[64];
-    put(line, model->name, NAME_WIDTH, false);
+    char text[64], waiting[AMPCTL_TOP_WAITING_SIZE];
+    put(line, model->name, layout->name, false);
     put_gap(line);
     put(line, AMPCTL_NAME_OF(states, model->state), STATE_WIDTH, false);
     (void)snprintf(text, sizeof text, "%" PRIu64, model->step);
-    put(line, text, STEP_WIDTH, true);
-    format_number(text, model->rate, "%.1f");
-    put(line, text, RATE_WIDTH, true);
-    put_gap(line);
-    put_spark(line, model->rates, top->blocks);
-    format_number(text, model->scale, "%.6g");
-    put(line, text, SCALE_WIDTH, true);
-    put_gap(line);
-    put_spark(line, model->scales, top->blocks);
+    put_number(line, text, STEP_WIDTH);
+    format_rate(text, model->rate);
+    put_number(line, text, RATE_WIDTH);
+    if (layout->bars > 0) {
+        put_gap(line);
+        put_spark(line, model->rates, top->blocks);
+    }
+    format_scale(text, model->scale);
+    put_number(line, text, SCALE_WIDTH);
+    if (layout->bars > 1) {
+        put_gap(line);
+        put_spark(line, model->scales, top->blocks);
+    }
     (void)snprintf(text, sizeof text, "%.1f%%", skipped_share(model) * 100);
-    put(line, text, SKIPPED_WIDTH, true);
+    put_number(line, text, SKIPPED_WIDTH);
     (void)snprintf(text, sizeof text, "%" PRIu32 "/%" PRIu32, model->live, model->world);
-    put(line, text, WORKERS_WIDTH, true);
+    put_number(line, text, WORKERS_WIDTH);
     put_gap(line);
     put_gap(line);
-    put(line, model->waiting, line->left, false);
+    format_waiting(model, waiting);
+    put(line, waiting, line->left, false);
 }
 
-static void put_heading(struct line *line)
+static void put_heading(const struct layout *layout, struct line *line)
 {
-    put(line, "MODEL", NAME_WIDTH, false);
+    const int bar = SPARK_WIDTH + 1;
+    put(line, "MODEL", layout->name, false);
     put_gap(line);
     put(line, "STATE", STATE_WIDTH, false);
     put(line, "STEP", STEP_WIDTH, true);
     put(line, "STEPS/S", RATE_WIDTH, true);
-    put_gap(line);
-    put(line, "", SPARK_WIDTH, false);
+    put(line, "", layout->bars > 0 ? bar : 0, false);
     put(line, "SCALE", SCALE_WIDTH, true);
-    put_gap(line);
-    put(line, "", SPARK_WIDTH, false);
+    put(line, "", layout->bars > 1 ? bar : 0, false);
     put(line, "SKIPPED", SKIPPED_WIDTH, true);
     put(line, "WORKERS", WORKERS_WIDTH + 1, true);
     put_gap(line);
     put(line, "WAITS FOR", line->left, false);
 }
+
+static const char long_help[] = "   ? for help", short_help[] = "  ? help";
 
 static void put_title(const struct ampctl_top *top, size_t shown, struct line *line)
 {
@@ -386,14 +465,28 @@ static void put_title(const struct ampctl_top *top, size_t shown, struct line *l
     if (top->filter[0] != 0)
         (void)snprintf(filter, sizeof filter, " with \"%s\"", top->filter);
     (void)snprintf(text, sizeof text,
-                   "ampd %s at %s, up %" PRIu64 " s, %" PRIu32 " shard%s; %zu of %zu models%s, by %s%s   ? for help",
-                   top->version, top->endpoint != NULL ? top->endpoint : "", top->uptime_ms / 1000, top->shard_count,
+                   "ampd %s at %s, up %" PRIu64 " s, %" PRIu32 " shard%s; %zu of %zu models%s, by %s%s", top->version,
+                   top->endpoint != NULL ? top->endpoint : "", top->uptime_ms / 1000, top->shard_count,
                    top->shard_count == 1 ? "" : "s", shown, top->count, filter, sort_names[top->sort],
                    top->reverse ? ", reversed" : "");
-    put(line, text, line->left, false);
+    /* How to get help is the last that gives way. */
+    int size = columns_of(text), room = line->left - (int)sizeof short_help + 1;
+    bool fits = size + (int)sizeof long_help - 1 <= line->left;
+    put(line, text, fits ? size : room > 0 ? room : line->left, false);
+    put(line, fits ? long_help : short_help, line->left, false);
 }
 
-static void put_state(const struct ampctl_top *top, struct line *line)
+/* What there is no room for behind a model. */
+static void describe_cut(const struct ampctl_top_model *const *chosen, size_t count, const struct layout *layout,
+                         char text[600])
+{
+    for (size_t i = 0; i < count && text[0] == 0; i++)
+        if (chosen[i]->waiting_ms != 0 && columns_of(chosen[i]->waiting) > layout->waits)
+            (void)snprintf(text, 600, "%.60s waits for %.500s", chosen[i]->name, chosen[i]->waiting);
+}
+
+static void put_state(const struct ampctl_top *top, const struct ampctl_top_model *const *chosen, size_t count,
+                      const struct layout *layout, struct line *line)
 {
     char text[600] = "";
     if (top->typing)
@@ -402,6 +495,8 @@ static void put_state(const struct ampctl_top *top, struct line *line)
         (void)snprintf(text, sizeof text, "no answer: %s", top->failure);
     else if (top->trouble[0] != 0)
         (void)snprintf(text, sizeof text, "trouble: %s", top->trouble);
+    else
+        describe_cut(chosen, count, layout, text);
     put(line, text, line->left, false);
 }
 
@@ -409,7 +504,7 @@ static const char *const help_lines[] = {
     "s      the next order: by name, steps a second, scale, share of skipped steps",
     "r      the other way round",
     "/      only models whose name has a text: type it, then Enter; Esc: all models",
-    "?      this help, and back",
+    "?      this help; any key leaves it",
     "q      ends",
     "",
     "STEPS/S is of attempted steps, between the last two looks; the bars are the last looks, from their",
@@ -429,20 +524,21 @@ int ampctl_top_render(const struct ampctl_top *top, int columns, int lines, stru
     size_t count;
     const struct ampctl_top_model **chosen = choose(top, &count);
     int rc = chosen != NULL ? 0 : AMP_ENOMEM;
+    const struct layout layout = lay_out(chosen, count, columns);
     for (int i = 0; rc == 0 && i < lines; i++) {
         struct line line = {.out = out, .left = columns};
         size_t at = i >= FIRST_LINE ? (size_t)(i - FIRST_LINE) : 0;
         if (i == TITLE_LINE)
             put_title(top, count, &line);
         else if (i == STATE_LINE)
-            put_state(top, &line);
+            put_state(top, chosen, count, &layout, &line);
         else if (top->help)
             put(&line, i >= FIRST_LINE && at < sizeof help_lines / sizeof *help_lines ? help_lines[at] : "", columns,
                 false);
         else if (i == HEADING_LINE)
-            put_heading(&line);
+            put_heading(&layout, &line);
         else if (at < count)
-            put_model(top, chosen[at], &line);
+            put_model(top, chosen[at], &layout, &line);
         end(&line);
         rc = line.rc;
     }

@@ -13,6 +13,7 @@ struct ampctl;
 struct ampctl_verb {
     const char *name;      /* of one word or two */
     const char *arguments; /* NULL: none */
+    const char *first;     /* what the first argument may be, with bars between them; NULL: much */
     const char *summary;   /* for the list of verbs */
     const char *doc;
     const char *examples;              /* lines */

@@ -1,20 +1,33 @@
 /* ampctl watch: one line a step, as they are decided, until it is interrupted or the server ends. */
+#include "base/thread.h"
 #include "client/ampctl/ctl.h"
 #include "client/ampctl/parse.h"
 #include "client/ampctl/progress.h"
 #include "client/ampctl/rows.h"
 #include "client/io/methods.h"
 
+#include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+/* Without a step for so long somebody may be waited for: as long as the server takes to say who it is. */
+#define QUIET_S 10
+/* Of the question whom the model waits for. */
+#define ASK_TIMEOUT_MS 2000
 
 struct watch {
     struct ampctl *ctl;
     struct ampd_msg_watch_steps_request request;
-    bool titled;
     struct ampctl_list csv;
     struct ampctl_progress progress;
     int code;
+    /* For the thread that says when nothing comes. */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t messages;
+    bool ended;
 };
 
 enum { KEY_FROM = 256 };
@@ -48,6 +61,15 @@ static int print_object(const struct ampd_msg_watch_steps_response *message)
     return rc;
 }
 
+/* At once, so that a watch of a model that stands still does not look as one that hangs. */
+static void print_heading(const struct watch *watch)
+{
+    (void)ampctl_print(stdout, "%6s %8s %-16s %12s %12s %10s %10s %10s%s", "EPOCH", "STEP", "VERDICT", "SCALE",
+                       "NEW SCALE", "NORM", "INF+NAN", "LOSS",
+                       watch->progress.last_step > 0 ? "   DONE       LEFT" : "");
+    (void)fflush(stdout);
+}
+
 /* A stream has no last row to measure widths by, so the columns are fixed. */
 static int print_line(struct watch *watch, const struct ampd_msg_watch_steps_response *message)
 {
@@ -55,10 +77,6 @@ static int print_line(struct watch *watch, const struct ampd_msg_watch_steps_res
     if (row == NULL)
         return -1;
     bool ends = watch->progress.last_step > 0;
-    if (!watch->titled)
-        (void)ampctl_print(stdout, "%6s %8s %-16s %12s %12s %10s %10s %10s%s", "EPOCH", "STEP", "VERDICT", "SCALE",
-                           "NEW SCALE", "NORM", "INF+NAN", "LOSS", ends ? "   DONE       LEFT" : "");
-    watch->titled = true;
     char epoch[32], step[32], verdict[32], old_scale[32], scale[32], norm[32], loss[32];
     char done[16], left[24], rest[48] = "";
     char *metrics = ampctl_pairs(json_object_get(row, "metrics"), false);
@@ -90,6 +108,70 @@ static int print_csv(struct watch *watch, const struct ampd_msg_watch_steps_resp
     return rc;
 }
 
+/* ---- when nothing comes ---- */
+
+static struct timespec quiet_until(void)
+{
+    struct timespec at = {0};
+    (void)clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += QUIET_S;
+    return at;
+}
+
+/* By a connection of its own: that of the watch is another thread's. */
+static void say_wait(const struct watch *watch)
+{
+    struct ampctl own = *watch->ctl;
+    struct ampd_msg_get_status_response status;
+    own.link = NULL;
+    own.quiet = true;
+    own.timeout_ms = ASK_TIMEOUT_MS;
+    if (ampctl_open(&own) != 0)
+        return;
+    if (ampctl_get_status(&own, watch->request.model, &status) == 0) {
+        const char *who = status.models.count > 0 ? status.models.items[0].waiting_for : "";
+        (void)ampctl_print(stderr, "ampctl: watch: no step has been decided for %d s%s%s", QUIET_S,
+                           who[0] != 0 ? "; the model waits for " : "", who);
+        ampd_msg_get_status_response_free(&status);
+    }
+    ampctl_close(&own);
+}
+
+/* Says once in each wait that there is one. */
+static void *mind_waits(void *arg)
+{
+    struct watch *watch = arg;
+    uint64_t seen = 0;
+    bool told = false;
+    struct timespec until = quiet_until();
+    (void)pthread_mutex_lock(&watch->lock);
+    while (!watch->ended) {
+        int rc = pthread_cond_timedwait(&watch->changed, &watch->lock, &until);
+        if (watch->messages != seen || rc == ETIMEDOUT)
+            until = quiet_until();
+        if (watch->messages != seen) {
+            seen = watch->messages;
+            told = false;
+        } else if (rc == ETIMEDOUT && !told) {
+            told = true;
+            (void)pthread_mutex_unlock(&watch->lock);
+            say_wait(watch);
+            (void)pthread_mutex_lock(&watch->lock);
+        }
+    }
+    (void)pthread_mutex_unlock(&watch->lock);
+    return NULL;
+}
+
+static void note(struct watch *watch, bool ended)
+{
+    (void)pthread_mutex_lock(&watch->lock);
+    watch->messages++;
+    watch->ended = ended;
+    (void)pthread_cond_signal(&watch->changed);
+    (void)pthread_mutex_unlock(&watch->lock);
+}
+
 /* On the client's thread, while the main thread waits for the end of the call. */
 static int on_message(void *arg, const uint8_t *data, size_t size)
 {
@@ -101,6 +183,7 @@ static int on_message(void *arg, const uint8_t *data, size_t size)
         return -1;
     }
     int rc = 0;
+    note(watch, false);
     if (message.has_row && message.row.kind == AMPD_MSG_HISTORY_KIND_STEP)
         ampctl_progress_add(&watch->progress, message.row.step, message.row.decide_time.us);
     if (message.has_row)
@@ -147,6 +230,26 @@ static int run(struct watch *watch)
     return watch->code != 0 ? watch->code : code;
 }
 
+/* The stream, with a thread that minds the waits; without it where there is none to be had. */
+static int run_minded(struct watch *watch)
+{
+    pthread_t thread;
+    pthread_condattr_t attributes;
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_mutex_init(&watch->lock, NULL);
+    (void)pthread_cond_init(&watch->changed, &attributes);
+    bool minded = amp_thread_start(&thread, NULL, mind_waits, watch) == 0;
+    int code = run(watch);
+    note(watch, true);
+    if (minded)
+        (void)pthread_join(thread, NULL);
+    (void)pthread_cond_destroy(&watch->changed);
+    (void)pthread_mutex_destroy(&watch->lock);
+    (void)pthread_condattr_destroy(&attributes);
+    return code;
+}
+
 static const struct argp_option watch_options[] = {
     {"from", KEY_FROM, "STEP", 0, "First show the stored steps from this one on", 0},
     {0},
@@ -161,8 +264,10 @@ static int run_watch(struct ampctl *ctl, int argc, char **argv)
         return code;
     /* How far it is has room in a table alone; other forms have the step and its time. */
     code = ctl->json || ctl->csv ? 0 : find_end(&watch);
+    if (code == 0 && !ctl->json && !ctl->csv)
+        print_heading(&watch);
     if (code == 0)
-        code = run(&watch);
+        code = run_minded(&watch);
     ampctl_close(ctl);
     return code;
 }

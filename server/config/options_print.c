@@ -58,7 +58,7 @@ static int print_bash(struct amp_buf *out)
 {
     int rc = amp_usage_bash_begin(out, "ampd");
     if (rc == 0)
-        rc = amp_usage_bash_verb(out, "", ampd_options);
+        rc = amp_usage_bash_verb(out, "", ampd_options, NULL, NULL);
     return rc == 0 ? amp_usage_bash_end(out, "ampd", "") : rc;
 }
 

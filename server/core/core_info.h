@@ -76,6 +76,7 @@ struct ampd_worker_info {
     struct ampd_incarnation incarnation;
     bool joined;            /* under the present epoch */
     uint64_t lease_left_ms; /* 0: the lease has ended */
+    uint64_t lost_since_ms; /* when the lease has ended, and not by a Leave; 0: it has not. Shard 0 knows it */
     bool left;
     uint64_t pushes;                        /* that counted, since this process started */
     uint64_t overflow_pushes;               /* of these, with an Inf or NaN of the worker's own */

@@ -5,6 +5,7 @@
 """
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -119,6 +120,33 @@ def test_a_model_that_overflows_again_and_again_is_told(context):
         worker.push({"w": [float("inf")] * 4})
     check, text = wrong(doctor(context, address(server), code=1))
     assert (check, text) == ("models", "net overflows in step after step; see ampctl overflows net --newest-first")
+
+
+def test_a_model_that_waits_for_a_worker_for_long_is_told(context):
+    """Both for one whose lease has ended, and for one that never came; not at once, and not where nobody is held up."""
+    server = context.server("--worker-lease", "3s")
+    pair = context.model("pair", server, world_size=2)
+    alone = context.model("alone", server, world_size=2).worker("c", rank=1)
+    context.model("idle", server, world_size=2)
+    for worker in pair.workers(2):
+        worker.pull()
+    eventually(lambda: "whose lease" in status_of("pair", alone).waiting_for, "the leases end")
+    assert doctor(context, address(server))["models"] == [("ok", "3, of which 3 wait for somebody")]
+    for name in ("pair", "alone"):
+        eventually(lambda name=name: status_of(name, alone).waiting_ms, f"{name} has waited for 10 s")
+    told = dict(text.split(" ", 1) for verdict, text in doctor(context, address(server), code=1)["models"]
+                if verdict == "wrong")
+    assert sorted(told) == ["alone", "pair"], told
+    remedy = r's; start that worker again with its RANK; "ampctl evict %s RANK" frees .* --on-loss shrink goes on .*'
+    gone = r"waits for rank 0 \(w0\), rank 1 \(w1\) of 2, whose lease has ended, for 1\d "
+    assert re.fullmatch(gone + remedy % "pair", told["pair"]), told
+    assert re.fullmatch(r"waits for rank 0 of 2 to join, for 1\d " + remedy % "alone", told["alone"]), told
+
+
+def status_of(name, alive):
+    """Of a model, while another worker's lease is kept."""
+    alive.api.KeepAlive(**alive.identity())
+    return next(model for model in alive.api.GetStatus().models if model.name == name)
 
 
 def test_a_shard_that_is_missing_is_told(context):

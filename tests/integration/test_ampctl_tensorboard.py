@@ -210,6 +210,15 @@ def test_a_second_run_goes_on_behind_the_first(context):
     check(folder, test_model)
 
 
+def test_the_folders_above_are_made(context):
+    test_model = context.model()
+    steps(test_model.worker(), 1.0)
+    folder = context.work / "above" / "and" / "folder"
+    assert write(context, test_model, folder)["written"] == 1
+    assert len(list(folder.iterdir())) == 1
+    assert write(context, test_model, f"{folder}//deeper/")["written"] == 1, "slashes too many do no harm"
+
+
 def test_a_run_that_was_cut_off_at_any_byte_is_gone_on_behind(context):
     test_model = context.model()
     folder = context.work / "cut"
@@ -317,7 +326,11 @@ def test_a_folder_that_cannot_be_gone_on_with_says_why(context):
     foreign.unlink()
     file.write_bytes(b"\0" * 100)
     assert "is damaged at byte 0" in write(context, test_model, folder, code=1)
-    assert "cannot be made" in write(context, test_model, context.work / "no" / "such", code=1)
+    in_the_way = context.work / "in-the-way"
+    in_the_way.write_bytes(b"")
+    error = write(context, test_model, in_the_way / "such" / "runs", code=1)
+    assert f"{in_the_way}/such cannot be made: " in error and error.count("\n") == 1, error
+    assert "too long" in write(context, test_model, "a/" * 3000, code=1)
     bare = subprocess.run([context.bin_dir / "ampctl", "tensorboard", "m"], stderr=subprocess.PIPE, encoding="utf-8",
                           timeout=60, check=False)
     assert bare.returncode == 2 and "--logdir is missing" in bare.stderr, bare.stderr

@@ -152,6 +152,30 @@ def test_who_is_waited_for_is_named(context):
     call.result()
 
 
+def test_80_columns_show_whole_numbers_and_who_is_waited_for(context):
+    if skipped_without_pyte():
+        return
+    server = context.server()
+    test_model = context.model("pair", server, world_size=2)
+    test_model.api.SetScale(model="pair", scale=16777216.0)
+    alive = test_model.worker("a", rank=0)
+    terminal = Terminal(context, server, columns=80)
+    lines = terminal.shows("a screen", lambda lines: re.search(
+        r" 2\^24 .* 1/2  rank 1 of 2 to join", row(lines, "pair")))
+    assert lines[0].endswith("? help") or lines[0].endswith("? for help"), lines
+
+    def time_is_told(lines):
+        alive.api.KeepAlive(**alive.identity())
+        return re.search(r" 1/2  1\d s, rank 1 of", row(lines, "pair"))
+
+    lines = terminal.shows("the time", time_is_told)
+    assert re.fullmatch(r"pair waits for rank 1 of 2 to join, for \d+ s", lines[1]), lines
+    terminal.type("?")
+    terminal.shows("q      ends")
+    terminal.type("x")
+    terminal.shows("the models again", lambda lines: names(lines) == ["pair"])
+
+
 def test_keys_sort_filter_and_help(context):
     if skipped_without_pyte():
         return
@@ -235,6 +259,35 @@ def test_without_a_terminal_it_is_one_table(context):
     assert (found["name"], found["workers"], found["world_size"]) == ("alpha", "1", "1"), found
     server.kill()
     assert subprocess.run([*command, "top"], capture_output=True, timeout=60, check=False).returncode == 64 + 14
+
+
+def test_a_watch_has_its_heading_at_once_and_says_whom_it_waits_for_once(context):
+    server = context.server()
+    test_model = context.model("pair", server, world_size=2)
+    alive = test_model.worker("a", rank=0)
+    command = [*DIE_WITH_PARENT, context.bin_dir / "ampctl", "-e", f"127.0.0.1:{server.port}", "watch", "pair"]
+    errors = context.work / "watch-errors"
+    with errors.open("w") as told, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=told,
+                                                    encoding="utf-8") as watch:
+        assert watch.stdout.readline().split()[:3] == ["EPOCH", "STEP", "VERDICT"]
+        assert errors.read_text() == ""
+
+        def says():
+            alive.api.KeepAlive(**alive.identity())
+            return errors.read_text()
+
+        said = eventually(says, "it says whom it waits for")
+        assert re.fullmatch(r"ampctl: watch: no step has been decided for 10 s; the model waits for rank 1 of 2 to join"
+                            r"(, for \d+ s)?\n", said), said
+        both = [alive, test_model.worker("b", rank=1)]
+        for worker in both:
+            worker.pull()
+        call = both[0].start_push({"w": [1.0] * 4})
+        both[1].push({"w": [1.0] * 4})
+        call.result()
+        assert watch.stdout.readline().split()[1:3] == ["1", "applied"]
+        assert errors.read_text() == said, "once in a wait"
+        watch.terminate()
 
 
 if __name__ == "__main__":

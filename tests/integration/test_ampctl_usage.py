@@ -135,10 +135,24 @@ def test_completion_knows_verbs_of_two_words_and_values():
     assert completed("ampctl", "his") == {"history"} and completed("ampctl", "-e", "h:1", "sc") == {"scale"}
     assert completed("ampctl", "scale", "") == {"set", "reset"}
     assert completed("ampctl", "--output", "") == {"table", "json", "csv"}
+    assert completed("ampctl", "-o", "") == completed("ampctl", "status", "-o", "") == {"table", "json", "csv"}
+    assert completed("ampctl", "log-level", "") == {"debug", "info", "warn", "error"}
+    assert completed("ampctl", "token", "new", "") == {"read", "worker", "operator", "peer"}
+    assert completed("ampctl", "-o", "json", "token", "new", "--append", "f", "w") == {"worker"}
     assert completed("ampctl", "history", "--epoch", "") == set(), "a number is not completed"
     assert completed("ampctl", "history", "m", "--pl") == {"--plot"}
     assert str(BIN / "ampctl") in completed("ampctl", "history", "m", "--svg", str(BIN / "ampc"))
     assert completed("ampd", "--shared-memory", "") == {"on", "off"}
+
+
+def test_completion_offers_files_only_where_one_is_wanted():
+    program = str(BIN / "ampctl")
+    for words in (("create", "m"), ("checkpoint", "export", "m"), ("-o", "json", "checkpoint", "import", "--full", "m"),
+                  ("backup",), ("restore",), ("tensorboard", "m", "--logdir")):
+        assert program in completed("ampctl", *words, str(BIN / "ampc")), words
+    for words in (("create",), ("status",), ("history", "m"), ("config",), ("log-level",), ("token", "new", "read"),
+                  ("backup", "dir"), ("rollback", "m"), ("doctor",), ("checkpoint", "export"), ("checkpoint", "m")):
+        assert completed("ampctl", *words, str(BIN / "ampc")) == set(), words
 
 
 def test_a_wrong_verb_or_option_names_the_one_that_was_meant():
@@ -153,6 +167,7 @@ def test_a_wrong_verb_or_option_names_the_one_that_was_meant():
                          (("models", "--ouput", "json"), "--output")):
         error = ampctl(*words, code=2)
         assert f"did you mean {meant}?" in error and error.count("\n") == 1, error
+    assert "did you mean" not in ampctl("stop", code=2) + ampctl("stop", "digits", code=2)
     assert "did you mean" not in ampctl("xyzzy", code=2) + ampctl("history", "m", "--xyzzy", code=2)
     error = run(BIN / "ampd", "--data-dri", "x", code=2)
     assert "there is no option --data-dri; did you mean --data-dir?" in error and error.count("\n") == 1, error

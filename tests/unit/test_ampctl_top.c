@@ -119,6 +119,65 @@ static void bars_rise_with_the_looks_and_names_are_harmless(void **state)
     ampctl_top_close(&top);
 }
 
+/* The line of the screen with a text, without its newline; to be freed. */
+static char *line_with(const struct ampctl_top *top, int columns, const char *wanted)
+{
+    char *text = screen(top, columns, 6), *at = strstr(text, wanted);
+    assert_non_null(at);
+    while (at > text && at[-1] != '\n')
+        at--;
+    char *line = strndup(at, strcspn(at, "\n"));
+    free(text);
+    return line;
+}
+
+/* A terminal of 80 columns has every number whole, who is waited for, and how to get help; bars go first. */
+static void numbers_are_whole_and_the_wait_is_seen_where_there_is_little_room(void **state)
+{
+    (void)state;
+    static const struct {
+        float scale;
+        const char *shown;
+    } scales[] = {{16777216, " 2^24 "},         {65536, " 65536 "},      {0.125f, " 0.125 "},
+                  {3 * 1048576, " 3.146e+06 "}, {0x1p-149f, " 2^-149 "}, {1234567, " 1.235e+06 "}};
+    static const char *const names[] = {"pair"};
+    struct ampctl_top top = {.endpoint = "cluster-of-a-long-name.example.org:7420"};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        struct said *said = say(1, names, (const uint64_t[]){8});
+        said->models[0].scale.scale = scales[i].scale;
+        said->models[0].waiting_ms = 61999;
+        (void)snprintf(said->models[0].waiting_for, sizeof said->models[0].waiting_for,
+                       "rank 1 (b) of 2, whose lease has ended, for 61 s");
+        take(&top, said, 1000 * (i + 1));
+        for (int columns = 80; columns < 200; columns += 10) {
+            char *line = line_with(&top, columns, "pair  ");
+            assert_non_null(strstr(line, scales[i].shown));
+            assert_non_null(strstr(line, "61 s, rank 1 (b) of"));
+            free(line);
+        }
+    }
+    char *title = line_with(&top, 80, "ampd "), *cut = line_with(&top, 80, "pair waits for");
+    assert_string_equal(title + 80 - 8, "  ? help");
+    assert_non_null(strstr(cut, "pair waits for rank 1 (b) of 2, whose lease has ended, for 61 s "));
+    free(title);
+    free(cut);
+    ampctl_top_close(&top);
+}
+
+static void any_key_leaves_the_help(void **state)
+{
+    (void)state;
+    struct ampctl_top top = {0};
+    for (const char *key = "?q\x1bsx"; *key != 0; key++) {
+        assert_true(ampctl_top_key(&top, '?'));
+        assert_true(top.help);
+        assert_true(ampctl_top_key(&top, *key));
+        assert_false(top.help);
+        assert_int_equal(top.sort, AMPCTL_TOP_BY_NAME);
+    }
+    assert_false(ampctl_top_key(&top, 'q'));
+}
+
 static void a_screen_of_any_size_has_its_lines_and_no_more(void **state)
 {
     (void)state;
@@ -176,6 +235,8 @@ int main(void)
         cmocka_unit_test(a_rate_is_of_two_looks_and_not_of_a_rollback),
         cmocka_unit_test(models_are_in_order_and_filtered),
         cmocka_unit_test(bars_rise_with_the_looks_and_names_are_harmless),
+        cmocka_unit_test(numbers_are_whole_and_the_wait_is_seen_where_there_is_little_room),
+        cmocka_unit_test(any_key_leaves_the_help),
         cmocka_unit_test(a_screen_of_any_size_has_its_lines_and_no_more),
         cmocka_unit_test(the_rest_is_told_at_the_pace_of_what_was_seen),
     };

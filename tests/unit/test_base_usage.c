@@ -34,6 +34,8 @@ static void what_is_like_no_name_is_near_none(void **state)
     longest[sizeof longest - 1] = 0;
     assert_null(amp_usage_near("xyzzy", names, NAMES));
     assert_null(amp_usage_near("tap", names, 0));
+    assert_null(amp_usage_near("stop", names, NAMES)); /* a word of its own, and no slip of "top" */
+    assert_null(amp_usage_near("tapp", names, NAMES));
     assert_null(amp_usage_near("", names, NAMES));
     assert_null(amp_usage_near(longest, names, NAMES));
 }

@@ -606,6 +606,7 @@ void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t ran
         .joined = worker->joined_epoch == model->shard->epoch && worker->joined_epoch != 0,
         .lease_left_ms =
             worker->lease == AMPD_LEASE_LIVE && worker->lease_until_ms > now_ms ? worker->lease_until_ms - now_ms : 0,
+        .lost_since_ms = worker->lease == AMPD_LEASE_ENDED ? worker->lease_until_ms : 0,
         .left = worker->record.left,
         .pushes = worker->health.pushes,
         .overflow_pushes = worker->health.overflow_pushes,

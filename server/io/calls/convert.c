@@ -146,6 +146,7 @@ int io_model_status(const struct ampd_server *server, uint32_t model, bool with_
     status->base_epoch = info.base_epoch;
     status->base_step = info.base_step;
     io_waiting_text(server, model, &info, status->waiting_for, sizeof status->waiting_for);
+    status->waiting_ms = status->waiting_for[0] != 0 ? io_waiting_ms(server, model, &info) : 0;
     status->optimizer = (enum ampd_msg_optimizer_kind)info.spec->optimizer;
     status->cast_dtype = (enum ampd_msg_dtype)info.spec->cast;
     return with_workers ? fill_workers(server, model, info.spec->world_size, &status->workers) : 0;

@@ -83,8 +83,7 @@ static void waiting_for_pushes(const struct ampd_server *server, uint32_t model,
     }
     if (count > RANKS_NAMED)
         append(text, size, " and %u more", count - RANKS_NAMED);
-    append(text, size, " to push step %llu, for %llu s", (unsigned long long)info->step,
-           (unsigned long long)(now - info->waits.awaited_since_ms) / 1000);
+    append(text, size, " to push step %llu", (unsigned long long)info->step);
 }
 
 static void waiting_for_ranks(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info,
@@ -123,8 +122,31 @@ static void waiting_for_ranks(const struct ampd_server *server, uint32_t model, 
         waiting_for_pushes(server, model, info, text, size);
 }
 
-void io_waiting_text(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info, char *text,
-                     size_t size)
+uint64_t io_waiting_ms(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info)
+{
+    const struct ampd_model_spec *spec = info->spec;
+    uint64_t now = uv_now(&server->loop), since = info->waits.awaited_since_ms, gone = 0;
+    bool in_steps =
+        info->state == AMPD_MODEL_WAITING || info->state == AMPD_MODEL_RUNNING || info->state == AMPD_MODEL_STALLED;
+    if (!in_steps || info->recovering || info->deleting || info->frozen || server->options->shard != 0 ||
+        io_peers_missing(server) != UINT32_MAX)
+        return 0;
+    /* Who needs all waits since the first has gone; who goes on with fewer, since the last of those too many. */
+    bool all = spec->sync == AMPD_SYNC_ALL && spec->on_loss == AMPD_ON_LOSS_WAIT;
+    for (uint32_t rank = 0; rank < spec->world_size; rank++) {
+        struct ampd_worker_info worker;
+        ampd_core_worker(server->core, model, rank, now, &worker);
+        uint64_t lost = worker.left ? 0 : worker.lost_since_ms;
+        if (lost != 0 && (gone == 0 || (all ? lost < gone : lost > gone)))
+            gone = lost;
+    }
+    if (gone != 0 && (since == 0 || gone < since))
+        since = gone;
+    return since != 0 && now >= since + AMPD_AWAITED_MS ? now - since : 0;
+}
+
+static void find_text(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info, char *text,
+                      size_t size)
 {
     text[0] = 0;
     if (info->recovering) {
@@ -166,4 +188,13 @@ void io_waiting_text(const struct ampd_server *server, uint32_t model, const str
     case AMPD_MODEL_DONE:
         break;
     }
+}
+
+void io_waiting_text(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info, char *text,
+                     size_t size)
+{
+    find_text(server, model, info, text, size);
+    uint64_t waited_ms = text[0] != 0 ? io_waiting_ms(server, model, info) : 0;
+    if (waited_ms != 0)
+        append(text, size, ", for %llu s", (unsigned long long)waited_ms / 1000);
 }

@@ -8,8 +8,13 @@
 struct ampd_model_info;
 struct ampd_server;
 
-/* "": it runs. Ranks are named as soon as they are missing. */
+/* "": it runs. Ranks are named as soon as they are missing; for how long is told as io_waiting_ms has it. */
 void io_waiting_text(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info, char *text,
                      size_t size);
+/*
+ * For how long the model has waited for workers who have gone, or whom others who are there need; 0: for less than
+ * AMPD_AWAITED_MS. Nobody waits where nobody has come yet, or where all have left.
+ */
+uint64_t io_waiting_ms(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info);
 
 #endif
