@@ -115,6 +115,7 @@ static bool parse_choice(const char *text, const char *yes, const char *no, bool
 
 enum kind {
     KIND_TEXT,
+    KIND_OPTIONAL,
     KIND_ADDRESS,
     KIND_TRUE,
     KIND_SHARING,
@@ -188,6 +189,9 @@ static bool parse_count(const char *text, unsigned least, unsigned most, uint32_
 static const char *set_value(enum kind kind, const char *text, void *at)
 {
     switch (kind) {
+    case KIND_OPTIONAL: /* empty is "none" */
+        *(const char **)at = text;
+        return NULL;
     case KIND_ADDRESS:
         *(const char **)at = text;
         return has_port(text) ? NULL : "give HOST:PORT with a port of 0 to 65535";
