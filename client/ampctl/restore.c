@@ -3,6 +3,7 @@
  * of shards. All that is to be restored is compared with the manifest first (backup.h); then each model is created, and
  * loaded as `checkpoint import --full` does.
  */
+#define _DEFAULT_SOURCE /* realpath */
 #include "client/ampctl/backup.h"
 #include "client/ampctl/import.h"
 #include "client/ampctl/parse.h"

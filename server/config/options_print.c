@@ -29,7 +29,7 @@ static int append_comment(struct amp_buf *out, const char *text)
         if (rc == 0)
             rc = amp_buf_append(out, text, size);
         if (rc == 0)
-            rc = append(out, ".\n" + (text[size] != 0));
+            rc = append(out, text[size] != 0 ? "\n" : ".\n");
         text += size + (text[size] == ' ');
     }
     return rc;
