@@ -103,10 +103,9 @@ static float height_of(const struct canvas *canvas, int row)
     return canvas->low + (float)row * (canvas->high - canvas->low) / (float)(canvas->rows - 1);
 }
 
-static int put(struct amp_buf *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int put(struct amp_buf *out, const char *format, ...)
+int ampctl_plot_put(struct amp_buf *out, const char *format, ...)
 {
-    char text[256];
+    char text[512];
     va_list args;
     va_start(args, format);
     int size = vsnprintf(text, sizeof text, format, args);
@@ -130,13 +129,13 @@ static int draw_row(const struct canvas *canvas, int row, const struct ampctl_pl
 {
     char label[24];
     (void)snprintf(label, sizeof label, "2^%.3g", (double)height_of(canvas, row));
-    int rc = put(out, "%*s |", LABEL_WIDTH, label);
+    int rc = ampctl_plot_put(out, "%*s |", LABEL_WIDTH, label);
     size_t width = canvas->width;
     while (width > 0 && strcmp(mark_of(canvas, width - 1, row, style), " ") == 0)
         width--; /* no blanks at the ends of lines */
     for (size_t c = 0; rc == 0 && c < width; c++)
-        rc = put(out, "%s", mark_of(canvas, c, row, style));
-    return rc == 0 ? put(out, "\n") : rc;
+        rc = ampctl_plot_put(out, "%s", mark_of(canvas, c, row, style));
+    return rc == 0 ? ampctl_plot_put(out, "\n") : rc;
 }
 
 static int draw_axis(const struct ampctl_plot *plot, const struct canvas *canvas, struct amp_buf *out)
@@ -144,7 +143,7 @@ static int draw_axis(const struct ampctl_plot *plot, const struct canvas *canvas
     char line[AMPCTL_PLOT_COLUMNS + 1];
     memset(line, '-', canvas->width);
     line[canvas->width] = 0;
-    int rc = put(out, "%*s +%s\n", LABEL_WIDTH, "", line);
+    int rc = ampctl_plot_put(out, "%*s +%s\n", LABEL_WIDTH, "", line);
     char first[24], last[24];
     (void)snprintf(first, sizeof first, "%" PRIu64, plot->first_step);
     (void)snprintf(last, sizeof last, "%" PRIu64, plot->last_step);
@@ -152,19 +151,20 @@ static int draw_axis(const struct ampctl_plot *plot, const struct canvas *canvas
     if (rc != 0)
         return rc;
     if (plot->steps == 1 || used + 1 > canvas->width)
-        return put(out, "%*s  %s%s%s  step\n", LABEL_WIDTH, "", first, plot->steps > 1 ? " to " : "",
-                   plot->steps > 1 ? last : "");
-    return put(out, "%*s  %s%*s  step\n", LABEL_WIDTH, "", first, (int)(canvas->width - strlen(first)), last);
+        return ampctl_plot_put(out, "%*s  %s%s%s  step\n", LABEL_WIDTH, "", first, plot->steps > 1 ? " to " : "",
+                               plot->steps > 1 ? last : "");
+    return ampctl_plot_put(out, "%*s  %s%*s  step\n", LABEL_WIDTH, "", first, (int)(canvas->width - strlen(first)),
+                           last);
 }
 
 int ampctl_plot_render(const struct ampctl_plot *plot, const struct ampctl_plot_style *style, struct amp_buf *out)
 {
     if (plot->steps == 0)
-        return put(out, "No step has been decided yet.\n");
+        return ampctl_plot_put(out, "No step has been decided yet.\n");
     struct canvas canvas;
     fill_canvas(plot, &canvas);
-    int rc = put(out, "loss scale over %" PRIu64 " step%s, %" PRIu64 " skipped%s\n", plot->steps,
-                 plot->steps > 1 ? "s" : "", plot->skipped, plot->skipped > 0 ? " (x)" : "");
+    int rc = ampctl_plot_put(out, "loss scale over %" PRIu64 " step%s, %" PRIu64 " skipped%s\n", plot->steps,
+                             plot->steps > 1 ? "s" : "", plot->skipped, plot->skipped > 0 ? " (x)" : "");
     for (int row = canvas.rows - 1; rc == 0 && row >= 0; row--)
         rc = draw_row(&canvas, row, style, out);
     return rc == 0 ? draw_axis(plot, &canvas, out) : rc;

@@ -49,4 +49,7 @@ int ampctl_plot_render(const struct ampctl_plot *plot, const struct ampctl_plot_
 /* Appends the picture as an SVG document in UTF-8, as far as the model's name is. 0 or an error of amp_buf_append. */
 int ampctl_plot_svg(const struct ampctl_plot *plot, const char *model, struct amp_buf *out);
 
+/* Appends a formatted piece of a picture, cut at 511 bytes; of both forms. 0 or an error of amp_buf_append. */
+int ampctl_plot_put(struct amp_buf *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 #endif

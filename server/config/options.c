@@ -199,7 +199,7 @@ static const char *set_value(enum kind kind, const char *text, void *at)
         *(const char **)at = text;
         return text[0] != 0 ? NULL : "give a value, or leave the option out";
     case KIND_TRUE:
-        return text == NULL || parse_choice(text, "true", "false", at) ? NULL : "give true or false";
+        return parse_choice(text, "true", "false", at) ? NULL : "give true or false";
     case KIND_SHARING:
         return parse_choice(text, "off", "on", at) ? NULL : "give on or off";
     case KIND_TIME:
@@ -228,8 +228,6 @@ void ampd_option_set(struct ampd_arguments *arguments, const struct argp_option 
 {
     const struct meaning *meaning = meaning_of(option);
     void *at = (char *)arguments + meaning->at;
-    if (meaning->kind == KIND_TRUE && text == NULL)
-        *(bool *)at = true;
     const char *remedy = set_value(meaning->kind, text, at);
     if (remedy != NULL && arguments->wrong[0] == 0)
         (void)snprintf(arguments->wrong, sizeof arguments->wrong, "--%s %.40s: %s", option->name, text, remedy);

@@ -62,8 +62,8 @@ const char *ampd_option_default(const struct argp_option *option);
 void ampd_arguments_init(struct ampd_arguments *arguments);
 
 /*
- * Sets one; text is NULL on the command line for an option without a value, else "true" or "false". A later call
- * replaces an earlier one. arguments->wrong says what is wrong with it.
+ * Sets one; an option without a value has the texts "true" and "false". A later call replaces an earlier one.
+ * arguments->wrong says what is wrong with it.
  */
 void ampd_option_set(struct ampd_arguments *arguments, const struct argp_option *option, const char *text);
 
