@@ -24,6 +24,13 @@ static void fault(struct ampd_config *config, const char *where, const char *tex
     config->faults_count++;
 }
 
+/* No fault of who gives the options. */
+static void out_of_memory(struct ampd_config *config, const char *where)
+{
+    config->memory_out = true;
+    fault(config, where, "out of memory");
+}
+
 void ampd_config_env_name(const struct argp_option *option, char name[AMPD_CONFIG_ENV_MAX])
 {
     (void)snprintf(name, AMPD_CONFIG_ENV_MAX, "AMPD_%s", option->name);
@@ -52,7 +59,7 @@ static void set(struct ampd_config *config, size_t option, const char *where, co
     value->text = strdup(text);
     value->where = strdup(where);
     if (value->text == NULL || value->where == NULL)
-        fault(config, where, "out of memory");
+        out_of_memory(config, where);
     else
         ampd_option_set(arguments, &ampd_options[option], value->text);
 }
@@ -104,6 +111,8 @@ static int read_flags(struct ampd_config *config, int argc, char **argv)
         return AMP_EINVAL;
     }
     int rc = argp_parse(&parser, argc, argv, 0, NULL, &flags);
+    if (rc == ENOMEM)
+        rc = AMP_ENOMEM;
     if (flags.unexpected[0] != 0)
         fault(config, "", flags.unexpected);
     return rc;
@@ -174,8 +183,10 @@ static void read_file(struct ampd_config *config, struct ampd_arguments *argumen
     int fd = open(config->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     char *text = malloc(AMPD_CONFIG_FILE_MAX + 1);
-    if (file == NULL || text == NULL) {
-        fault(config, config->path, file == NULL ? strerror(errno) : "out of memory");
+    if (text == NULL) {
+        out_of_memory(config, config->path);
+    } else if (file == NULL) {
+        fault(config, config->path, strerror(errno));
     } else if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
         fault(config, config->path, "not a file");
     } else {
@@ -247,7 +258,7 @@ int ampd_config_read(struct ampd_config *config, int argc, char **argv, struct a
     if (rc != 0)
         return rc;
     read_all(config, arguments);
-    return config->faults_count == 0 ? 0 : AMP_EINVAL;
+    return config->memory_out ? AMP_ENOMEM : config->faults_count == 0 ? 0 : AMP_EINVAL;
 }
 
 static void close_values(struct ampd_config *config)

@@ -19,6 +19,7 @@ struct ampd_config {
     char *flags[AMPD_OPTIONS_MAX];                     /* what the command line gives */
     struct amp_buf faults;                             /* lines of text, one each */
     unsigned faults_count;
+    bool memory_out; /* there was none for a value */
 };
 
 /*

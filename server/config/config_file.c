@@ -103,7 +103,11 @@ static void take_value(struct reading *reading, const yaml_event_t *event)
 static void end_list(struct reading *reading)
 {
     reading->place = PLACE_NAME;
-    if (!reading->unwanted && amp_buf_append(&reading->list, "", 1) == 0)
+    if (reading->unwanted)
+        return;
+    if (amp_buf_append(&reading->list, "", 1) != 0)
+        fault(reading, reading->line, "out of memory");
+    else
         reading->ops->value_cb(reading->arg, reading->line, reading->name, (const char *)reading->list.data);
 }
 

@@ -381,6 +381,7 @@ class Model {
     this.around = around;
     this.about = null;
     this.history = null;
+    this.told = 0; // the last step that events have told of
     document.title = name + " · ampd";
     show("crumbs", h("a", { href: "#/" }, "Models"), h("span", {}, name));
     this.frame();
@@ -485,17 +486,20 @@ class Model {
   take(event, data) {
     if (event === "status") {
       takeStatus(data);
+      if (this.history && this.history.decided < this.told) this.fresh(); // what it has is of before
       this.drawHead();
     } else if (event === "model") {
       this.about = data;
       this.drawTables();
     } else if (event === "steps") {
+      this.told = Math.max(this.told, data.to);
       if (this.plotsHost.hidden || this.plots.add(data) || data.acts) this.fresh();
       else if (data.skipped.length > 0) this.drawTables();
     } else if (event === "reset") {
+      this.told = 0;
       this.fresh();
-    } else if (event === "hello" && this.history && this.history.to < data.after) {
-      this.fresh(); // there are some between the history and the events
+    } else if (event === "hello") {
+      this.told = data.after; // the status that follows compares
     } else if (event === "gone") {
       location.hash = "#/";
     }

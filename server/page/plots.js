@@ -141,9 +141,10 @@ export class Plots {
     if (this.window) this.refine();
   }
 
-  /** Steps that have come since. True: so many that a fresh history is better. */
+  /** Steps that have come since. True: a fresh history is better, as some in between are missing or there are so many. */
   add(more) {
     if (!this.base || more.to <= this.base.to) return false;
+    if (more.from > this.base.to) return true;
     const end = this.base.to;
     const parts = this.detail && this.detail.to >= end ? [this.base, this.detail] : [this.base];
     for (const part of parts) {

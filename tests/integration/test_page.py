@@ -201,7 +201,7 @@ def test_events_bring_steps_as_they_are_decided_and_tell_of_a_rollback(context):
     worker = context.model("m", server).worker()
     worker.train({"w": [1.0] * 4})
     with Events(server, "/api/events?model=m") as events:
-        assert events.next() == ("hello", {"after": 1})
+        assert events.next() == ("hello", {"after": 0})
         assert events.until("status")["models"][0]["decided"] == 1
         assert events.until("model")["workers"][0]["name"] == "a"
         worker.train({"w": [1.0] * 4})
@@ -210,13 +210,25 @@ def test_events_bring_steps_as_they_are_decided_and_tell_of_a_rollback(context):
         told = []
         while not told or told[-1]["to"] < 3:
             told.append(events.until("steps"))
-        assert sum(part["rows"] for part in told) == 2 and told[-1]["skipped"] == [[3, 3, 1, 0]], told
+        assert sum(part["rows"] for part in told) == 3 and told[-1]["skipped"] == [[3, 3, 1, 0]], told
         worker.api.Rollback(model="m", epoch=1, step=0)
         events.until("reset")
         worker.api.DeleteModel(model="m", force=True)
         events.until("gone")
         assert events.next() is None  # and its place is another's
     assert get(server, "/api/events?model=none")[0] == 404
+
+
+def test_an_answer_of_before_an_event_is_not_given_again_behind_it(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    with Events(server, "/api/events?model=m") as events:
+        events.until("model")
+        before = ask(server, "/api/history?model=m")
+        worker.train({"w": [1.0] * 4})
+        events.until("steps")
+        behind = ask(server, "/api/history?model=m")
+        assert [before["decided"], before["rows"], behind["decided"], behind["rows"]] == [0, 0, 1, 1], behind
 
 
 def test_each_shard_shows_the_others_and_says_who_knows_the_workers(context):

@@ -54,11 +54,14 @@ static void feed_unref(struct io_page_feed *feed)
     io_page_unref(page);
 }
 
-/* From here on: what was before is in /api/history, which a page asks for when it hears `hello`. */
+/*
+ * From here on: what was before is in /api/history. With the last step, whose row may not be in the store yet: the next
+ * is decided when it is.
+ */
 static void start_anew(struct io_page_feed *feed, const struct ampd_model_info *info)
 {
     feed->epoch = info->epoch;
-    feed->last = (struct ampd_history_key){info->epoch, info->decided_step, UINT32_MAX};
+    feed->last = (struct ampd_history_key){info->epoch, info->decided_step - (info->decided_step > 0), UINT32_MAX};
     feed->last_us = 0;
 }
 
@@ -172,6 +175,7 @@ static void feed_done(struct io_task *task)
     feed->reading = false;
     if (feed->error.code == 0 && feed->rows > 0) {
         feed->last = feed->thin.last;
+        feed->page->news++;
         io_json_init(&json, IO_PAGE_STEPS_BYTES);
         io_json_open(&json, NULL, '{');
         io_thin_write(&feed->thin, &json);
@@ -195,6 +199,7 @@ static bool read_on(struct io_page_feed *feed)
         return true;
     if (info.epoch != feed->epoch) {
         start_anew(feed, &info);
+        feed->page->news++;
         send_empty(feed, "reset");
         return true;
     }

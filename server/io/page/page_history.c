@@ -141,8 +141,8 @@ void io_page_history(struct io_page_ask *ask, const struct io_page_request *requ
         return;
     pixels = pixels < 1 ? 1 : pixels > IO_THIN_PIXELS_MAX ? IO_THIN_PIXELS_MAX : pixels;
     bound(&from, &to, info.decided_step);
-    (void)snprintf(key, sizeof key, "history %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, info.spec->name, from,
-                   to, pixels, info.epoch);
+    (void)snprintf(key, sizeof key, "history %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
+                   info.spec->name, from, to, pixels, info.epoch, ask->page->news);
     if (io_page_remembered(ask, key))
         return;
     struct io_page_read *read = io_page_read_new(ask, sizeof(struct history), model, &info);

@@ -48,6 +48,7 @@ struct io_page {
     struct amp_list feeds; /* page_feed.c */
     unsigned streams, reads, texts;
     uint64_t next_tick_ms;
+    uint64_t news; /* events of new rows: an answer of before them is not remembered behind them */
     struct io_page_cached cache[IO_PAGE_CACHE_MAX];
     uint64_t refused, cut; /* requests, streams */
     /* Of the disk of the data directory; the reader's thread writes, and the loop reads. */
