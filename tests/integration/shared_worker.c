@@ -15,7 +15,7 @@
  *     absent=0                      1: parameter step % count has no gradient
  *     overflow=0                    in each n-th step rank 0 pushes an Inf
  *     quorum=0 journal=0 pace=0     of the model; ms between two steps
- *     pause=STEP:POINT              begin, half, pushed or ended: it says "paused" there and waits for a line
+ *     pause=STEP:POINT[,...]        begin, half, pushed or ended: it says "paused" there and waits for a line
  *
  * A line for each step, and one at the end. Exit code 1: a call failed, and a sentence says so.
  */
@@ -33,9 +33,10 @@
 #define PAGE           ((size_t)4096)
 
 struct worker {
-    const char *address, *name, *pause_point;
+    const char *address, *name;
+    const char *pauses; /* those to come */
     uint32_t rank, world, count, quorum;
-    uint64_t sizes[PARAMETERS_MAX], steps, wide, overflow, pause, pace;
+    uint64_t sizes[PARAMETERS_MAX], steps, wide, overflow, pace;
     enum amp_dtype cast, dtypes[2];
     bool in_slot, own_values, no_share, evaluate, absent, journal;
     struct ampclient *client;
@@ -170,10 +171,12 @@ static void compute(const struct worker *worker, uint64_t step, uint32_t p, cons
 
 static void pause_at(struct worker *worker, uint64_t step, const char *point)
 {
-    char line[8];
-    if (step != worker->pause || strcmp(worker->pause_point, point) != 0)
+    char line[8], here[32];
+    int size = snprintf(here, sizeof here, "%llu:%s", (unsigned long long)step, point);
+    if (strncmp(worker->pauses, here, (size_t)size) != 0 ||
+        (worker->pauses[size] != 0 && worker->pauses[size] != ','))
         return;
-    worker->pause = 0; /* once */
+    worker->pauses += size + (worker->pauses[size] == ',');
     (void)printf("paused\n");
     (void)fflush(stdout);
     (void)fgets(line, sizeof line, stdin);
@@ -351,9 +354,7 @@ static bool take(struct worker *worker, char *word)
     } else if (strcmp(word, "share") == 0) {
         worker->no_share = *value == '0';
     } else if (strcmp(word, "pause") == 0) {
-        const char *point = strchr(value, ':');
-        worker->pause = strtoull(value, NULL, 10);
-        worker->pause_point = point != NULL ? point + 1 : "begin";
+        worker->pauses = value;
     } else {
         return take_number(worker, word, strtoull(value, NULL, 10));
     }
@@ -368,7 +369,7 @@ int main(int argc, char **argv)
                             .sizes = {1000},
                             .cast = AMP_F16,
                             .dtypes = {AMP_F16, AMP_F16},
-                            .pause_point = ""};
+                            .pauses = ""};
     if (argc < 3)
         return 2;
     worker.address = argv[1];
