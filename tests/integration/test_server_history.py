@@ -309,6 +309,32 @@ def test_a_full_disk_is_told_by_the_status_until_there_is_space(context):
             subprocess.run(["umount", "-l", disk], check=True)
 
 
+def log_lines(server, *words):
+    return [line for line in server.log().splitlines() if all(word in line for word in words)]
+
+
+def test_the_log_has_skips_with_their_blame_and_when_a_model_is_done(context):
+    server = context.server()
+    worker = context.model(server=server, max_steps=30).worker()
+    train(worker, "." + "X" * 20 + "." * 9)
+    name = f"model={worker.model.name} "
+    eventually(lambda: log_lines(server, name.strip(), "done: max_steps are decided", "step=30"), "the model is done")
+    skip, = log_lines(server, name, "step skipped")   # of twenty within ten seconds
+    assert "level=info" in skip and " step=2 " in skip and " parameter=w rank=0 worker=a inf=4 nan=0 " in skip, skip
+    assert " scale=1024 next_scale=512 untold=0" in skip and " level=debug" not in server.log(), skip
+
+
+def test_at_debug_the_log_has_what_is_decided_of_each_step(context):
+    server = context.server("--log-level", "debug")
+    worker = context.model(server=server, max_steps=2).worker()
+    train(worker, ".X")
+    eventually(lambda: log_lines(server, "done: max_steps"), "the model is done")
+    told = [line.split('msg="')[1].split('"')[0] for line in log_lines(server, "level=debug component=core")]
+    assert told == [line for step, scale, verdict in ((1, 1024, "APPLIED"), (2, 1024, "SKIPPED_OVERFLOW")) for line in (
+        f"step {step} is open, try 0, for ranks 0, at scale {scale}", f"step {step} is closed, try 0, with ranks 0",
+        f"shard 0 has voted on step {step}, try 0", f"step {step} is decided: {verdict}")], told
+
+
 def check_full_disk(context, disk):
     server = context.server(data_dir=disk / "data")
     api = Api(server.channel)
