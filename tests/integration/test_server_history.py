@@ -335,6 +335,24 @@ def test_at_debug_the_log_has_what_is_decided_of_each_step(context):
         f"shard 0 has voted on step {step}, try 0", f"step {step} is decided: {verdict}")], told
 
 
+def test_a_disk_that_the_next_checkpoint_would_fill_is_told_before_it_is_full(context):
+    path = context.folder().with_name("share.conf")
+    path.write_text("checkpoint-disk-share: 1\n")   # of any disk more is in use
+    server = context.server("--config", str(path))
+    worker = context.model(server=server).worker()
+    train(worker, ".")
+    worker.api.Checkpoint(model=worker.model.name)
+    eventually(lambda: worker.api.GetStatus().trouble, "the share is told")
+    trouble = worker.api.GetStatus().trouble
+    for words in (worker.model.name, str(server.data_dir), "beyond checkpoint-disk-share, 1 %", "bytes are free", "keep_last"):
+        assert words in trouble, (words, trouble)
+    assert len(log_lines(server, "level=warn", "the disk is nearly full")) == 1, server.log()
+    path.write_text("checkpoint-disk-share: 100\n")
+    server.process.send_signal(signal.SIGHUP)
+    eventually(lambda: worker.api.GetStatus().trouble == "", "the share that SIGHUP has brought counts")
+    assert log_lines(server, "the disk has room again") and server.terminate() == 0
+
+
 def check_full_disk(context, disk):
     server = context.server(data_dir=disk / "data")
     api = Api(server.channel)
