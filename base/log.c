@@ -32,6 +32,11 @@ enum amp_log_level amp_log_set_level(struct amp_log *log, enum amp_log_level lev
     return __atomic_exchange_n(&log->level, level, __ATOMIC_RELAXED);
 }
 
+bool amp_log_is_on(const struct amp_log *log, enum amp_log_level level)
+{
+    return log != NULL && log->write_cb != NULL && level >= __atomic_load_n(&log->level, __ATOMIC_RELAXED);
+}
+
 /* ---- a line ---- */
 
 struct line {
@@ -144,7 +149,7 @@ static void append_fields(struct line *line, bool json, const char *format, va_l
 
 void amp_log(const struct amp_log *log, enum amp_log_level level, const char *component, const char *format, ...)
 {
-    if (log == NULL || log->write_cb == NULL || level < __atomic_load_n(&log->level, __ATOMIC_RELAXED))
+    if (!amp_log_is_on(log, level))
         return;
     struct line line;
     char ts[32] = "";

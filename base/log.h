@@ -17,7 +17,7 @@ enum amp_log_level { AMP_LOG_DEBUG, AMP_LOG_INFO, AMP_LOG_WARN, AMP_LOG_ERROR };
 /* Where lines go: `write_cb` gets a whole line without a newline; `now_us_cb` gives UTC microseconds since 1970. */
 struct amp_log {
     enum amp_log_level level; /* lines below it are dropped; while others log: amp_log_set_level */
-    bool json; /* lines are objects of JSON, all on one level; else logfmt */
+    bool json;                /* lines are objects of JSON, all on one level; else logfmt */
     void (*write_cb)(void *arg, enum amp_log_level level, const char *line);
     int64_t (*now_us_cb)(void *arg);
     void *arg;
@@ -33,6 +33,9 @@ struct amp_log {
  */
 void amp_log(const struct amp_log *log, enum amp_log_level level, const char *component, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* Whether lines of this level are written. Any thread. */
+bool amp_log_is_on(const struct amp_log *log, enum amp_log_level level);
 
 /* Changes the level while other threads may log. Returns the level before. Any thread. */
 enum amp_log_level amp_log_set_level(struct amp_log *log, enum amp_log_level level);

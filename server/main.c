@@ -112,7 +112,7 @@ struct options {
     struct amp_log log;
 };
 
-static void on_reload(void *arg)
+static void on_reload(void *arg, struct ampd_server_options *running)
 {
     struct options *options = arg;
     enum amp_log_level before = options->arguments.level;
@@ -120,6 +120,7 @@ static void on_reload(void *arg)
     (void)ampd_config_values(&options->config, options->values);
     if (options->arguments.level != before)
         (void)amp_log_set_level(&options->log, options->arguments.level);
+    running->checkpoint_disk_share = options->arguments.server.checkpoint_disk_share;
 }
 
 /* What the server is to know of its options, once they are good. */

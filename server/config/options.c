@@ -123,6 +123,7 @@ enum kind {
     KIND_MEMORY,
     KIND_THREADS,
     KIND_NUMBER,
+    KIND_PERCENT,
     KIND_FORMAT,
     KIND_LEVEL,
     KIND_SHARD,
@@ -160,7 +161,7 @@ bool ampd_option_is_flag_only(const struct argp_option *option)
 
 bool ampd_option_reloads(const struct argp_option *option)
 {
-    return option == &ampd_options[OPTION_LOG_LEVEL];
+    return option == &ampd_options[OPTION_LOG_LEVEL] || option == &ampd_options[OPTION_CHECKPOINT_DISK_SHARE];
 }
 
 const char *ampd_option_default(const struct argp_option *option)
@@ -171,7 +172,9 @@ const char *ampd_option_default(const struct argp_option *option)
 
 void ampd_arguments_init(struct ampd_arguments *arguments)
 {
-    *arguments = (struct ampd_arguments){.server = {.listen = LISTEN_DEFAULT}, .level = AMP_LOG_INFO};
+    *arguments = (struct ampd_arguments){
+        .server = {.listen = LISTEN_DEFAULT, .checkpoint_disk_share = AMPD_CHECKPOINT_DISK_SHARE},
+        .level = AMP_LOG_INFO};
     arguments->server.auth = &arguments->auth;
     arguments->server.etcd = &arguments->etcd;
 }
@@ -213,6 +216,8 @@ static const char *set_value(enum kind kind, const char *text, void *at)
                                                                   : "give 1 to " TEXT_OF(AMPD_COMPUTE_THREADS_MAX);
     case KIND_NUMBER:
         return parse_number(text, at) ? NULL : "give a number of 0 to 2^62";
+    case KIND_PERCENT:
+        return parse_count(text, 1, 100, at) ? NULL : "give 1 to 100, percent";
     case KIND_FORMAT:
         return parse_choice(text, "json", "text", at) ? NULL : "give text or json";
     case KIND_LEVEL:

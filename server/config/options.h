@@ -24,6 +24,9 @@
  */
 #define AMPD_MEMORY_SHARE_PERCENT 75
 
+/* Percent: from there on kubelet calls a disk short (nodefs.available < 10 %), and Elasticsearch moves data away. */
+#define AMPD_CHECKPOINT_DISK_SHARE 90
+
 /* More than there are. */
 #define AMPD_OPTIONS_MAX 64
 

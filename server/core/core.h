@@ -97,6 +97,9 @@ void ampd_core_step(struct ampd_core *core, uint64_t now_ms, const struct ampd_e
 int ampd_core_count_memory(struct ampd_core *core, uint64_t bytes, struct amp_error *error);
 void ampd_core_uncount_memory(struct ampd_core *core, uint64_t bytes);
 
+/* Whether lines of level DEBUG are wanted: some for each step. At first none are. */
+void ampd_core_set_debug(struct ampd_core *core, bool on);
+
 /* Fills *output with the next thing to do and returns true; false when there is none. */
 bool ampd_core_next(struct ampd_core *core, struct ampd_output *output);
 

@@ -55,7 +55,8 @@ struct ampd_blocks {
     bool drop; /* push: present already: read, and throw away; no PUSH_BLOCK event */
 };
 
-enum ampd_log_level { AMPD_LOG_INFO = 1, AMPD_LOG_WARN = 2, AMPD_LOG_ERROR = 3 };
+/* DEBUG: what is decided of each step; made only where ampd_core_set_debug asks for it. */
+enum ampd_log_level { AMPD_LOG_INFO = 1, AMPD_LOG_WARN = 2, AMPD_LOG_ERROR = 3, AMPD_LOG_DEBUG = 4 };
 
 struct ampd_output {
     enum ampd_output_type type;

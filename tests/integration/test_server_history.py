@@ -309,6 +309,50 @@ def test_a_full_disk_is_told_by_the_status_until_there_is_space(context):
             subprocess.run(["umount", "-l", disk], check=True)
 
 
+def log_lines(server, *words):
+    return [line for line in server.log().splitlines() if all(word in line for word in words)]
+
+
+def test_the_log_has_skips_with_their_blame_and_when_a_model_is_done(context):
+    server = context.server()
+    worker = context.model(server=server, max_steps=30).worker()
+    train(worker, "." + "X" * 20 + "." * 9)
+    name = f"model={worker.model.name} "
+    eventually(lambda: log_lines(server, name.strip(), "done: max_steps are decided", "step=30"), "the model is done")
+    skip, = log_lines(server, name, "step skipped")   # of twenty within ten seconds
+    assert "level=info" in skip and " step=2 " in skip and " parameter=w rank=0 worker=a inf=4 nan=0 " in skip, skip
+    assert " scale=1024 next_scale=512 untold=0" in skip and " level=debug" not in server.log(), skip
+
+
+def test_at_debug_the_log_has_what_is_decided_of_each_step(context):
+    server = context.server("--log-level", "debug")
+    worker = context.model(server=server, max_steps=2).worker()
+    train(worker, ".X")
+    eventually(lambda: log_lines(server, "done: max_steps"), "the model is done")
+    told = [line.split('msg="')[1].split('"')[0] for line in log_lines(server, "level=debug component=core")]
+    assert told == [line for step, scale, verdict in ((1, 1024, "APPLIED"), (2, 1024, "SKIPPED_OVERFLOW")) for line in (
+        f"step {step} is open, try 0, for ranks 0, at scale {scale}", f"step {step} is closed, try 0, with ranks 0",
+        f"shard 0 has voted on step {step}, try 0", f"step {step} is decided: {verdict}")], told
+
+
+def test_a_disk_that_the_next_checkpoint_would_fill_is_told_before_it_is_full(context):
+    path = context.folder().with_name("share.conf")
+    path.write_text("checkpoint-disk-share: 1\n")   # of any disk more is in use
+    server = context.server("--config", str(path))
+    worker = context.model(server=server).worker()
+    train(worker, ".")
+    worker.api.Checkpoint(model=worker.model.name)
+    eventually(lambda: worker.api.GetStatus().trouble, "the share is told")
+    trouble = worker.api.GetStatus().trouble
+    for words in (worker.model.name, str(server.data_dir), "beyond checkpoint-disk-share, 1 %", "bytes are free", "keep_last"):
+        assert words in trouble, (words, trouble)
+    assert len(log_lines(server, "level=warn", "the disk is nearly full")) == 1, server.log()
+    path.write_text("checkpoint-disk-share: 100\n")
+    server.process.send_signal(signal.SIGHUP)
+    eventually(lambda: worker.api.GetStatus().trouble == "", "the share that SIGHUP has brought counts")
+    assert log_lines(server, "the disk has room again") and server.terminate() == 0
+
+
 def check_full_disk(context, disk):
     server = context.server(data_dir=disk / "data")
     api = Api(server.channel)

@@ -1,6 +1,7 @@
 # What of server/io needs no loop, or one with nothing but threads on it.
 ampd_test(test_server_config SUITE unit SOURCES test_server_config.c LINK ampd_config)
 ampd_test(test_server_memory_limit SUITE unit SOURCES test_server_memory_limit.c LINK ampd_server)
+ampd_test(test_server_disk_share SUITE unit SOURCES test_server_disk_share.c LINK ampd_server)
 ampd_test(test_server_open_files SUITE unit SOURCES test_server_open_files.c LINK ampd_server)
 ampd_test(test_server_auth_rules SUITE unit SOURCES test_server_auth_rules.c LINK ampd_server)
 ampd_test(test_server_roles SUITE unit SOURCES test_server_roles.c LINK ampd_server)

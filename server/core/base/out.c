@@ -111,6 +111,8 @@ void ampd_out_log(struct ampd_core *core, enum ampd_log_level level, const struc
 {
     char text[AMP_ERROR_TEXT_MAX];
     va_list arguments;
+    if (level == AMPD_LOG_DEBUG && !core->debug)
+        return;
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments); /* a text that is too long is truncated */
     va_end(arguments);
@@ -120,6 +122,11 @@ void ampd_out_log(struct ampd_core *core, enum ampd_log_level level, const struc
     char *copy = ampd_need(malloc(sizeof text));
     (void)snprintf(copy, sizeof text, "%s", text);
     output->u.log.text = ampd_out_own(core, copy);
+}
+
+void ampd_core_set_debug(struct ampd_core *core, bool on)
+{
+    core->debug = on;
 }
 
 bool ampd_core_next(struct ampd_core *core, struct ampd_output *output)

@@ -59,6 +59,7 @@ struct ampd_core {
     uint64_t now_ms;
     int64_t utc_us;
     bool started;
+    bool debug; /* the host wants lines of level DEBUG */
     struct ampd_model *models[AMPD_MODELS_MAX];
     uint32_t models_count;
     struct amp_list graves; /* models that are gone, whose places others have taken, until nobody holds them */

@@ -52,6 +52,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Ranks that a line of the log names, as text. */
+#define RANKS_TEXT_MAX 256
+
 void ampd_coord_set(struct ampd_model *model, enum ampd_coord_state state)
 {
     AMP_ASSERT(ampd_machine_allows(&ampd_machine_coord, model->coord->state, state));
@@ -152,6 +155,44 @@ static void fill_open(struct ampd_model *model, uint32_t try_number)
         open->coefficient = amp_coefficient(open->scale, (double)open->expected_count);
 }
 
+/* "0, 1, 2" of `count` ranks that lie `stride` bytes apart; a list without room for all ends with an ellipsis. */
+static const char *list_ranks(const uint32_t *first, uint32_t count, size_t stride, char text[RANKS_TEXT_MAX])
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t *rank = (const uint32_t *)((const char *)first + i * stride);
+        bool last = used > RANKS_TEXT_MAX - sizeof "1234567890, ...";
+        used +=
+            (size_t)snprintf(text + used, RANKS_TEXT_MAX - used, last ? "%s..." : "%s%u", i == 0 ? "" : ", ", *rank);
+        if (last)
+            break;
+    }
+    return text;
+}
+
+static void tell_open(const struct ampd_model *model)
+{
+    const struct ampd_open *open = &model->coord->step.open;
+    char ranks[RANKS_TEXT_MAX];
+    if (model->core->debug)
+        ampd_out_log(model->core, AMPD_LOG_DEBUG, model, "step %llu is open, try %u, for ranks %s, at scale %g",
+                     (unsigned long long)open->step, open->try_number,
+                     list_ranks(&open->expected[0].rank, open->expected_count, sizeof open->expected[0], ranks),
+                     (double)open->scale);
+}
+
+static void tell_close(const struct ampd_model *model)
+{
+    const struct ampd_close *close = &model->coord->step.close;
+    char ranks[RANKS_TEXT_MAX];
+    if (model->core->debug)
+        ampd_out_log(
+            model->core, AMPD_LOG_DEBUG, model, "step %llu is closed, try %u, with ranks %s",
+            (unsigned long long)close->step, close->try_number,
+            list_ranks(&close->contributors[0].rank, close->contributors_count, sizeof close->contributors[0], ranks));
+}
+
 /* Contributors and f are known: every expected rank, each of weight 1. */
 static void close_with_open(struct ampd_coord *coord)
 {
@@ -193,8 +234,11 @@ static void open_step(struct ampd_model *model, uint32_t try_number)
     coord->step.opened_ms = model->core->now_ms;
     coord->step.opened_before = false;
     ampd_coord_set_step(coord, AMPD_STEP_OPEN);
-    if (coord->step.open.closed)
-        close_with_open(coord);
+    tell_open(model);
+    if (!coord->step.open.closed)
+        return;
+    close_with_open(coord);
+    tell_close(model);
 }
 
 /* Where gradients may carry the scale of an earlier OPEN of the step, this one is a later try. */
@@ -338,6 +382,7 @@ static void try_close(struct ampd_model *model)
     coord->step.open.coefficient = close->coefficient;
     coord->step.hash = ampd_contributors_hash(close->contributors, close->contributors_count);
     ampd_coord_set_step(coord, AMPD_STEP_CLOSED);
+    tell_close(model);
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CLOSE, 0);
     message->u.close = *close;
     ampd_bus_send_all_take(model->core, message);
@@ -350,10 +395,8 @@ static void refuse_push(struct ampd_model *model, const struct ampd_complete *co
     step->complete_count -= is_complete(model, complete->contributor.rank) ? 1 : 0;
     step->complete[complete->contributor.rank] = 0;
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_UNFIT, 0);
-    message->u.unfit = (struct ampd_unfit){.push = *complete,
-                                           .other = other,
-                                           .other_weight = step->weights[other],
-                                           .other_lr = step->rates[other]};
+    message->u.unfit = (struct ampd_unfit){
+        .push = *complete, .other = other, .other_weight = step->weights[other], .other_lr = step->rates[other]};
     ampd_bus_send_all_take(model->core, message);
 }
 
@@ -461,6 +504,8 @@ void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *messag
     if (!counts || ampd_core_pauses(model->core))
         return;
     coord->step.votes[message->from] = ampd_need(ampd_message_copy(message));
+    ampd_out_log(model->core, AMPD_LOG_DEBUG, model, "shard %u has voted on step %llu, try %u", message->from,
+                 (unsigned long long)vote->step, vote->try_number);
     if (++coord->step.votes_count < AMPD_COUNT(model->core))
         return;
     ampd_coord_set_step(coord, AMPD_STEP_VOTED);

@@ -38,6 +38,7 @@ void io_core_event(struct ampd_server *server, struct ampd_event *event)
     AMP_ASSERT(server->core != NULL); /* nobody has anything to say before open_core */
     driver->ops->before_cb(server);
     event->utc_us = io_clock_utc_us();
+    ampd_core_set_debug(server->core, amp_log_is_on(server->log, AMP_LOG_DEBUG));
     ampd_core_step(server->core, uv_now(&server->loop), event);
     if (driver->stepping)
         return;

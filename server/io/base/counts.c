@@ -29,6 +29,23 @@ void io_counts_row(struct io_counts *counts, uint32_t model, const struct ampd_s
     of->empty += row->verdict == AMPD_VERDICT_SKIPPED_EMPTY ? 1 : 0;
 }
 
+bool io_counts_tell_skip(struct io_counts *counts, uint32_t model, const struct ampd_step_row *row, uint64_t *untold)
+{
+    struct io_model_counts *of = &counts->models[model];
+    bool skipped = row->kind == AMPD_ROW_STEP && row->verdict != AMPD_VERDICT_APPLIED;
+    uint64_t now_us = io_clock_now_us();
+    *untold = of->skips_untold;
+    if (!skipped && of->skips_untold == 0)
+        return false;
+    if (now_us < of->skips_quiet_us) {
+        of->skips_untold += skipped ? 1 : 0;
+        return false;
+    }
+    of->skips_untold = 0;
+    of->skips_quiet_us = now_us + (uint64_t)IO_COUNTS_SKIPS_MS * 1000;
+    return true;
+}
+
 void io_counts_join(struct io_counts *counts, uint32_t model, uint32_t rank, uint32_t world_size)
 {
     int64_t **times = &counts->models[model].join_us;

@@ -9,6 +9,7 @@
 #include "storage/records.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Buckets of times on the disk: one for each of io_timing_bounds, and one without an end. */
@@ -23,9 +24,13 @@ struct io_timing {
     atomic_uint_least64_t total_us;
 };
 
+/* A thousand skips a second must not be the log; a person wants to hear of the first at once. */
+#define IO_COUNTS_SKIPS_MS 10000
+
 /* One model, in this process. */
 struct io_model_counts {
-    uint64_t applied, overflows, empty; /* steps that it has decided */
+    uint64_t applied, overflows, empty;    /* steps that it has decided */
+    uint64_t skips_quiet_us, skips_untold; /* until when (io_clock_now_us) the log is told of no skip; how many came */
     int64_t *join_us; /* [world_size] when each rank joined, UTC, 0: it has not; NULL: none has, or no memory. Owned */
 };
 
@@ -48,6 +53,12 @@ void io_timing_add(struct io_timing *timing, uint64_t from_us);
 
 /* A row of a model was stored. */
 void io_counts_row(struct io_counts *counts, uint32_t model, const struct ampd_step_row *row);
+
+/*
+ * Whether the log is to have a line about skipped steps now that this row has come: of its own, or of earlier ones that
+ * were left out, which *untold counts. At most one of a model in IO_COUNTS_SKIPS_MS.
+ */
+bool io_counts_tell_skip(struct io_counts *counts, uint32_t model, const struct ampd_step_row *row, uint64_t *untold);
 
 /* A rank of a model has joined just now; without memory for it, the time is not told. */
 void io_counts_join(struct io_counts *counts, uint32_t model, uint32_t rank, uint32_t world_size);

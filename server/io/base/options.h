@@ -76,14 +76,16 @@ struct ampd_server_options {
     const struct io_etcd_access *etcd;    /* with `cluster` */
     const char *advertise;                /* where others find this process; NULL: where it listens */
     unsigned compute_threads;
-    uint64_t memory_max; /* bytes of the tensors of all models; 0: no bound */
-    bool no_shared_memory; /* workers of this host send and get bytes as all others do */
+    uint64_t memory_max;            /* bytes of the tensors of all models; 0: no bound */
+    uint32_t checkpoint_disk_share; /* percent of its file system; SIGHUP changes it */
+    bool no_shared_memory;          /* workers of this host send and get bytes as all others do */
     const struct amp_kernels *kernels;
     const char *isa;
     struct amp_log *log; /* its write_cb must be safe from any thread; SetLogLevel changes its level */
     const struct ampd_option_value *values; /* [values_count]; the loop's thread alone reads and changes them */
     size_t values_count;
-    void (*reload_cb)(void *arg); /* SIGHUP, before all that reads files anew; on the loop. NULL: nothing to do */
+    /* SIGHUP, before all that reads files anew; on the loop. What may change is put into *running. NULL: no file. */
+    void (*reload_cb)(void *arg, struct ampd_server_options *running);
     void *reload_arg;
 };
 

@@ -44,3 +44,10 @@ void io_storage_alert_text(struct io_storage_alert *alert, char *text, size_t si
         (void)snprintf(text, size, "%s", alert->texts[i]);
     uv_mutex_unlock(&alert->mutex);
 }
+
+void io_storage_alert_one(struct io_storage_alert *alert, enum io_storage_alert_of whose, char *text, size_t size)
+{
+    uv_mutex_lock(&alert->mutex);
+    (void)snprintf(text, size, "%s", alert->texts[whose]);
+    uv_mutex_unlock(&alert->mutex);
+}

@@ -13,6 +13,7 @@ enum io_storage_alert_of {
     IO_STORAGE_ALERT_STORE,
     IO_STORAGE_ALERT_JOURNAL,
     IO_STORAGE_ALERT_CHECKPOINT,
+    IO_STORAGE_ALERT_SHARE, /* nobody waits yet: the disk of the checkpoints is nearly full */
     IO_STORAGE_ALERT_COUNT
 };
 
@@ -25,5 +26,8 @@ void io_storage_alert_set(struct io_storage_alert *alert, enum io_storage_alert_
 
 /* The first alert there is, cut to `size` bytes with the final zero; "": none. Any thread. */
 void io_storage_alert_text(struct io_storage_alert *alert, char *text, size_t size);
+
+/* The alert of one, likewise. Any thread. */
+void io_storage_alert_one(struct io_storage_alert *alert, enum io_storage_alert_of whose, char *text, size_t size);
 
 #endif

@@ -13,13 +13,15 @@
 #include "server/io/host/watchers.h"
 #include "server/io/host/write_journal.h"
 #include "server/io/process/drain.h"
+#include "server/io/process/log_steps.h"
 #include "server/io/process/server_health.h"
 
 static void log_line(const struct ampd_server *server, enum ampd_log_level level, const char *model, const char *text)
 {
-    enum amp_log_level to = level == AMPD_LOG_ERROR  ? AMP_LOG_ERROR
-                            : level == AMPD_LOG_WARN ? AMP_LOG_WARN
-                                                     : AMP_LOG_INFO;
+    enum amp_log_level to = level == AMPD_LOG_ERROR   ? AMP_LOG_ERROR
+                            : level == AMPD_LOG_WARN  ? AMP_LOG_WARN
+                            : level == AMPD_LOG_DEBUG ? AMP_LOG_DEBUG
+                                                      : AMP_LOG_INFO;
     if (model != NULL && model[0] != 0)
         amp_log(server->log, to, "core", "msg=\"%s\" model=%s", text, model);
     else
@@ -85,6 +87,7 @@ static void do_output(struct ampd_server *server, const struct ampd_output *outp
     case AMPD_OUT_NOTIFY:
         if (output->u.notify.row != NULL)
             io_counts_row(&server->counts, output->u.notify.model, output->u.notify.row);
+        io_log_steps_row(server, output->u.notify.model, output->u.notify.row);
         io_watchers_row(server, output->u.notify.model);
         break;
     case AMPD_OUT_TIMER:

@@ -10,6 +10,7 @@
  *
  * All of it is bounded: DRAIN_MS and the grace later the process ends, whatever hangs.
  */
+#include "server/io/host/disk_share.h"
 #include "server/io/process/drain.h"
 
 #include "rpc/arpc_server.h"
@@ -102,7 +103,7 @@ static void on_hup(uv_signal_t *handle, int number)
     struct ampd_server *server = handle->data;
     io_notify_reloading();
     if (server->options->reload_cb != NULL)
-        server->options->reload_cb(server->options->reload_arg);
+        server->options->reload_cb(server->options->reload_arg, &server->own_options);
     ampd_auth_reload(server->auth);
     io_admit_watch_tokens(server);
     io_peers_reload(server);
@@ -175,6 +176,7 @@ static void on_rpc_closed(void *arg)
     io_core_event_close(server);
     io_admit_close(server);
     io_trim_close(server);
+    io_disk_share_close(server);
     io_alive_close(server);
     io_memory_socket_close(server);
     /* Once their handles are closed the signals would end the process with a wrong code; the end is near anyway. */
