@@ -109,7 +109,7 @@ def history_says_where_the_time_of_a_step_went(ampctl):
     assert [rows[0][name] for name in TIMES] == [None] * 5  # nothing was decided before it
     for row, before_us, decided_us in zip(rows[1:], at_us, at_us[1:]):
         assert sum(row[name] for name in TIMES) == decided_us - before_us, row
-    assert sum(row["push_us"] for row in rows[1:]) > 0 and sum(row["apply_us"] for row in rows[1:]) > 0
+    assert all(sum(row[name] for row in rows[1:]) > 0 for name in TIMES[:4]), rows  # a vote may be there with the push
     table = csv.DictReader(ampctl("-o", "csv", "history", "digits").splitlines())
     assert table.fieldnames[-5:] == list(TIMES)
     told = [[line[name] for name in TIMES] for line in table if line["kind"] == "step"]
