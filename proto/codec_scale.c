@@ -5,7 +5,9 @@
 
 _Static_assert(sizeof(((ampd_v1_GetScaleRequest *)0)->model) == 128, "scale_service.options was not read");
 
+AMPD_CODEC_DECLARE(ampd_v1_StepTimes, ampd_msg_step_times)
 AMPD_CODEC_LIST_DECLARE(ampd_v1_ScaleHistoryRow, ampd_msg_scale_history_row, AMPD_MSG_ROWS_MAX)
+AMPD_CODEC(ampd_v1_StepTimes, ampd_msg_step_times)
 AMPD_CODEC(ampd_v1_ScaleHistoryRow, ampd_msg_scale_history_row)
 AMPD_CODEC_LIST(ampd_v1_ScaleHistoryRow, ampd_msg_scale_history_row)
 AMPD_CODEC_LIST_DECLARE(ampd_v1_StepContributor, ampd_msg_step_contributor, AMPD_MSG_WORKERS_MAX)

@@ -15,6 +15,15 @@ enum ampd_msg_history_kind {
 };
 
 /* A row of the history. Per epoch there is one STEP row for each decided step, with no gap. */
+/* Where the time between two decisions went, one part after the other; they add up to that time. */
+struct ampd_msg_step_times {
+    uint64_t apply_us; /* from the decision before until the new version can be pulled: it is stored, and applied */
+    uint64_t pull_us;  /* until the last worker of the step has pulled */
+    uint64_t wait_us;  /* until the first push begins: the workers compute */
+    uint64_t push_us;  /* until the last push that counts is whole on all shards */
+    uint64_t vote_us;  /* until the step is decided */
+};
+
 struct ampd_msg_scale_history_row {
     uint64_t epoch;
     uint64_t step; /* other kinds than STEP: the step that follows */
@@ -47,6 +56,8 @@ struct ampd_msg_scale_history_row {
     uint32_t metrics_count;
     struct ampd_msg_metric metrics[AMPD_MSG_METRICS_MAX]; /* STEP: likewise; the first 8 names, by rank */
     uint32_t rank;                                        /* EVICTED: whose worker */
+    bool has_times;
+    struct ampd_msg_step_times times; /* STEP; absent: not known, as of the first step of an epoch or after a start */
 };
 
 struct ampd_msg_scale_history_row_list {

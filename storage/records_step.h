@@ -68,6 +68,19 @@ struct ampd_metrics {
     struct ampd_metric items[AMPD_METRICS_MAX]; /* a row: in the order in which the lowest rank tells them */
 };
 
+/*
+ * Where the time between two decisions went, one after the other, as shard 0 has seen it (server/core/model/
+ * step_times.h). For people alone.
+ */
+enum ampd_step_time {
+    AMPD_TIME_APPLY, /* from the decision before until the new version can be pulled */
+    AMPD_TIME_PULL,  /* until the last worker of the step has pulled */
+    AMPD_TIME_WAIT,  /* until the first push begins: the workers compute */
+    AMPD_TIME_PUSH,  /* until the last push that counts is whole */
+    AMPD_TIME_VOTE,  /* until the step is decided */
+    AMPD_STEP_TIMES
+};
+
 /* Why a row of the scale's history exists. */
 enum ampd_row_kind { AMPD_ROW_STEP = 1, AMPD_ROW_EPOCH = 2, AMPD_ROW_SET = 3, AMPD_ROW_RESET = 4, AMPD_ROW_EVICT = 5 };
 
@@ -112,6 +125,7 @@ struct ampd_step_row {
     bool cut;        /* a checkpoint is taken after this step */
     bool superseded; /* a later epoch starts below it */
     int64_t at_us;   /* UTC microseconds */
+    uint64_t times_us[AMPD_STEP_TIMES]; /* all 0: not known, or none passed */
 };
 
 #endif

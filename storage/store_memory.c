@@ -502,17 +502,18 @@ static int memory_page_points(struct ampd_store *store, const char *name, const 
         if (key_compare(&found->key, from) < 0 || !step_passes(found, &filter))
             continue;
         limit--;
-        const struct ampd_history_point point = {.key = found->key,
-                                                 .kind = row->kind,
-                                                 .verdict = row->verdict,
-                                                 .scale = row->scale,
-                                                 .after_scale = row->after.scale,
-                                                 .clip = row->clip,
-                                                 .norm = row->norm,
-                                                 .lr = row->lr,
-                                                 .has_loss = row->metrics.loss_workers > 0,
-                                                 .loss = row->metrics.loss,
-                                                 .at_us = row->at_us};
+        struct ampd_history_point point = {.key = found->key,
+                                           .kind = row->kind,
+                                           .verdict = row->verdict,
+                                           .scale = row->scale,
+                                           .after_scale = row->after.scale,
+                                           .clip = row->clip,
+                                           .norm = row->norm,
+                                           .lr = row->lr,
+                                           .has_loss = row->metrics.loss_workers > 0,
+                                           .loss = row->metrics.loss,
+                                           .at_us = row->at_us};
+        memcpy(point.times_us, row->times_us, sizeof point.times_us);
         rc = point_cb(arg, &point);
     }
     return unlock_with(shared, rc);

@@ -62,6 +62,7 @@ struct ampd_history_point {
     bool has_loss;
     float loss; /* any, also Inf and NaN */
     int64_t at_us;
+    uint64_t times_us[AMPD_STEP_TIMES];
 };
 typedef int ampd_points_cb(void *arg, const struct ampd_history_point *point);
 

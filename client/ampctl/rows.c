@@ -59,6 +59,17 @@ static json_t *metrics_of(const struct ampd_msg_scale_history_row *row)
     return metrics;
 }
 
+/* null where they are not known. */
+static void put_times(json_t **object, const struct ampd_msg_scale_history_row *row)
+{
+    const struct ampd_msg_step_times *times = &row->times;
+    ampctl_put(object, "apply_us", row->has_times ? count_of(times->apply_us) : json_null());
+    ampctl_put(object, "pull_us", row->has_times ? count_of(times->pull_us) : json_null());
+    ampctl_put(object, "wait_us", row->has_times ? count_of(times->wait_us) : json_null());
+    ampctl_put(object, "push_us", row->has_times ? count_of(times->push_us) : json_null());
+    ampctl_put(object, "vote_us", row->has_times ? count_of(times->vote_us) : json_null());
+}
+
 static json_t *time_of(bool has, struct ampd_msg_time time)
 {
     char text[32];
@@ -117,6 +128,7 @@ json_t *ampctl_history_row(const struct ampd_msg_scale_history_row *row)
     ampctl_put(&object, "consecutive_overflows", count_of(row->record.consecutive_overflows));
     ampctl_put(&object, "time", time_of(row->has_decide_time, row->decide_time));
     ampctl_put(&object, "superseded", json_boolean(row->superseded));
+    put_times(&object, row);
     if (!step)
         put_event(&object, row);
     return object;
@@ -302,7 +314,9 @@ const struct ampctl_column ampctl_history_columns[] = {
     {"version", "VERSION", true},  {"norm", "NORM", true},        {"learning_rate", "LR", true},
     {"clip", "CLIP", true},        {"inf_count", "INF", true},    {"nan_count", "NAN", true},
     {"loss", "LOSS", true},        {"metrics", "METRICS", false}, {"time", "TIME", false},
-    {"reason", "REASON", false},   {NULL, NULL, false},
+    {"reason", "REASON", false},   {"apply_us", NULL, true},      {"pull_us", NULL, true},
+    {"wait_us", NULL, true},       {"push_us", NULL, true},       {"vote_us", NULL, true},
+    {NULL, NULL, false},
 };
 
 const struct ampctl_column ampctl_overflow_columns[] = {

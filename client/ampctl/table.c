@@ -71,7 +71,7 @@ static int add_line(struct libscols_table *table, const struct ampctl_column *co
 {
     struct libscols_line *line = scols_table_new_line(table, NULL);
     int rc = line != NULL ? 0 : -1;
-    for (size_t i = 0; rc == 0 && columns[i].key != NULL; i++) {
+    for (size_t i = 0; rc == 0 && columns[i].title != NULL; i++) {
         char *text = cell_text(json_object_get(row, columns[i].key));
         rc = text != NULL ? scols_line_refer_data(line, i, text) : -1; /* the line frees it */
         if (rc != 0)
@@ -83,7 +83,7 @@ static int add_line(struct libscols_table *table, const struct ampctl_column *co
 static int fill_table(struct libscols_table *table, const struct ampctl_list *list, const json_t *rows)
 {
     int rc = 0;
-    for (size_t i = 0; rc == 0 && list->columns[i].key != NULL; i++)
+    for (size_t i = 0; rc == 0 && list->columns[i].title != NULL; i++)
         if (scols_table_new_column(table, list->columns[i].title, 0, list->columns[i].right ? SCOLS_FL_RIGHT : 0) ==
             NULL)
             rc = -1;

@@ -143,6 +143,11 @@ class HistoryRow:
     consecutive_overflows: int
     time: datetime.datetime | None
     superseded: bool            # rolled back later
+    apply_us: int | None        # where the time since the decision before went, in microseconds: until the new version
+    pull_us: int | None         # could be pulled; until the last worker had pulled;
+    wait_us: int | None         # until the first push began: the workers computed;
+    push_us: int | None         # until the last one was whole;
+    vote_us: int | None         # until the decision. They add up to that time. None: not known
     parent_epoch: int | None    # "epoch": the one before
     base_epoch: int | None      # "epoch": epoch and last step of the checkpoint that it began from
     base_step: int | None
@@ -326,8 +331,10 @@ def history(message) -> HistoryRow:
     record, totals = message.record, message.overflow_totals
     kind = _value(message, "kind")
     of_epoch, of_scale = kind == "epoch", kind in ("scale_set", "scale_reset")
+    times = {name: getattr(message.times, name) if message.HasField("times") else None
+             for name in ("apply_us", "pull_us", "wait_us", "push_us", "vote_us")}
     return _take(HistoryRow, message, scale=record.scale, scale_id=record.scale_id, clip=message.clip_coefficient,
-                 metrics={one.name: one.value for one in message.metrics},
+                 metrics={one.name: one.value for one in message.metrics}, **times,
                  overflow_rows=totals.rows, inf_count=totals.inf_count, nan_count=totals.nan_count,
                  growth_tracker=record.growth_tracker, consecutive_overflows=record.consecutive_overflows,
                  time=_value(message, "decide_time"), parent_epoch=message.parent_epoch if of_epoch else None,

@@ -2,7 +2,7 @@
 // are chosen by whoever may push. No cookie; a token stays in this tab (sessionStorage) and goes out as a header.
 "use strict";
 
-import { Plots, digits, equals, isPower, plain, power, whole } from "/plots.js";
+import { Plots, digits, equals, isPower, plain, power, seconds, whole } from "/plots.js";
 
 const TOKEN = "ampd-token";
 const POLL_MS = 3000; // where no more streams are to be had
@@ -647,6 +647,8 @@ class Step {
         applied ? tile("Learning rate", digits(step.rate), null)
           : tile("Overflows in a row", whole(step.consecutive_overflows), null, "up to this step"),
         (step.loss !== undefined || step.metrics) && tile("Loss", digits(step.loss), null, told(step.metrics))),
+      step.times && card("Where its time went", "since the step before", table("Times", TIME_COLUMNS, PARTS.map(([name, words]) =>
+        ({ name, words, time: step.times[name], whole: PARTS.reduce((sum, [each]) => sum + step.times[each], 0) })))),
       step.overflows.length > 0 && card("Who and where", step.totals.rows > step.overflows.length
         ? "the first " + step.overflows.length + " of " + whole(step.totals.rows) : null,
         table("Who and where", BLAME_COLUMNS, step.overflows, { stack: true })),
@@ -670,6 +672,19 @@ const BLAME_COLUMNS = [
   ["NaN", (o) => whole(o.nan), "right"],
   ["First at index", (o) => whole(o.first_index), "right"],
   ["Largest finite", (o) => o.largest >= 1000 ? whole(o.largest) : digits(o.largest), "right"],
+];
+const PARTS = [
+  ["apply", "until the new version could be pulled"],
+  ["pull", "until the last worker had pulled"],
+  ["wait", "until the first push began: the workers computed"],
+  ["push", "until the last push was whole"],
+  ["vote", "until the step was decided"],
+];
+const TIME_COLUMNS = [
+  ["Part", (t) => t.name],
+  ["What", (t) => t.words, "wrap"],
+  ["Time", (t) => seconds(t.time), "right"],
+  ["Share", (t) => share(t.time, t.whole), "right"],
 ];
 const POLICY_COLUMNS = [
   ["Policy", (p) => [p.policy, p.own ? [" ", chip("this model's", "info")] : null]],

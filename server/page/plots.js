@@ -74,18 +74,21 @@ const ready = new Promise((resolve) => {
   if (typeof Dygraph === "undefined") document.addEventListener("DOMContentLoaded", take); else take();
 });
 
-// What is plotted. `curves`: the server's names, their words, and how a value is written; the last of them has a log axis
-// where the greatest value that is seen is `logAbove` times the least: else one stall makes a flat line of the rest.
+// What is plotted. `curves`: the server's names, their words, how a value is written, and their colours; the last of them
+// has a log axis, and with `together` all have it, where the greatest value that is seen is `logAbove` times the least:
+// else one stall makes a flat line of the rest.
 const PLOTS = [
   { id: "scale", title: "Loss scale", wide: true, step: true, log: true,
-    curves: [["scale", "scale", (v) => (plain(v) + " " + equals(v)).trim()]] },
+    curves: [["scale", "scale", (v) => (plain(v) + " " + equals(v)).trim(), 1]] },
   { id: "norm", title: "Gradient norm and clipping", range: [0, 1.05], axes: ["y2", "y"],
-    curves: [["clip", "clip", digits], ["norm", "norm", digits]] },
+    curves: [["clip", "clip", digits, 2], ["norm", "norm", digits, 1]] },
   { id: "rate", title: "Learning rate and loss", axes: ["y", "y2"], logAbove: 100,
-    curves: [["rate", "rate", digits], ["loss", "loss", digits]] },
-  { id: "seconds", title: "Time of a step", wide: true, fromZero: true, logAbove: 10,
-    curves: [["seconds", "since the step before", seconds]] },
+    curves: [["rate", "rate", digits, 1], ["loss", "loss", digits, 2]] },
+  { id: "seconds", title: "Time of a step", wide: true, fromZero: true, logAbove: 10, together: true,
+    curves: [["apply", "apply", seconds, 2], ["pull", "pull", seconds, 4], ["wait", "wait", seconds, 1],
+             ["push", "push", seconds, 5], ["vote", "vote", seconds, 6], ["seconds", "since the step before", seconds, 3]] },
 ];
+const LOG_DECADES = 3; // below the least time of a step: a part that took less is drawn there, since 0 has no logarithm
 
 export class Plots {
   /**
@@ -194,8 +197,8 @@ export class Plots {
 
   colours({ plot }) {
     return {
-      colors: plot.log ? [colour("--curve-1"), colour("--skip")] : plot.id === "seconds" ? [colour("--curve-3")]
-        : plot.id === "norm" ? [colour("--clip"), colour("--curve-1")] : [colour("--curve-1"), colour("--curve-2")],
+      colors: [...plot.curves.map(([name, , , number]) => colour(name === "clip" ? "--clip" : "--curve-" + number)),
+               ...(plot.log ? [colour("--skip")] : [])],
       gridLineColor: colour("--grid"),
       axisLineColor: colour("--line-strong"),
       rangeSelectorPlotStrokeColor: colour("--curve-1"),
@@ -204,8 +207,12 @@ export class Plots {
 
   rowsOf({ plot, log }, shown) {
     const curves = plot.curves.map(([name]) => shown.curves[name] || NO_CURVE);
-    if (!plot.log)
-      return merge(curves.map(([steps, values], i) => [steps, plot.curves[i][0] === log ? values.map(Math.log10) : values]));
+    if (!plot.log) {
+      const lowest = log && plot.together ? least(curves[curves.length - 1][1]) / 10 ** LOG_DECADES : 0;
+      const inLog = (name) => log !== null && (name === log || plot.together === true);
+      return merge(curves.map(([steps, values], i) => [steps, inLog(plot.curves[i][0])
+        ? values.map((value) => Math.log10(Math.max(value, lowest))) : values]));
+    }
     const scale = [curves[0][0], curves[0][1].map(Math.log2)];
     const steps = shown.skipped.map(([first]) => first);
     return merge([scale, [steps, steps.map((step) => valueAt(scale, step))]]);
@@ -232,7 +239,7 @@ export class Plots {
 
   graph(chart, file, dateWindow) {
     const { plot, canvas } = chart;
-    const twice = plot.curves.length > 1 && (plot.id !== "rate" || this.hasLoss());
+    const twice = plot.axes !== undefined && (plot.id !== "rate" || this.hasLoss());
     const labels = ["step", ...plot.curves.map(([, words]) => words), ...(plot.log ? ["skipped"] : [])];
     const y = plot.log
       ? { ticker: powersTicker, axisLabelWidth: 58, valueRange: rangeOf(file, dateWindow) }
@@ -240,6 +247,7 @@ export class Plots {
           ticker: tickerOf(chart, "seconds", seconds) };
     const series = {};
     if (plot.log) series.skipped = { strokeWidth: 0, drawPoints: true, pointSize: 4.5, highlightCircleSize: 7, stepPlot: false };
+    if (plot.together) series[labels[labels.length - 1]] = { strokeWidth: 2.2 };
     if (twice) plot.axes.forEach((axis, i) => { series[labels[i + 1]] = { axis }; });
     return new Dygraph(canvas, file, {
       ...this.colours(chart), labels, series, dateWindow,
@@ -351,11 +359,10 @@ export class Plots {
       parts.push(span);
     };
     say("at", "step", whole(step));
-    chart.plot.curves.forEach(([name, words, write], i) => {
+    chart.plot.curves.forEach(([name, words, write, number]) => {
       const curve = at.curves[name];
       if (curve && curve[0].length > 0)
-        say(chart.plot.id === "seconds" ? "c3" : name === "clip" ? "c2" : name === "norm" ? "c1" : "c" + (i + 1),
-            words + (name === chart.log ? " (log axis)" : ""), write(valueAt(curve, step)));
+        say("c" + number, words + (name === chart.log ? " (log axis)" : ""), write(valueAt(curve, step)));
     });
     if (chart.plot.log) {
       const count = at.skipped.reduce((sum, [, , overflows, empties]) => sum + overflows + empties, 0);
@@ -399,15 +406,16 @@ function nearestRow(graph, x) {
   return low;
 }
 
+const least = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
+
 /** The curve of a plot that has a log axis for what is seen, or null. */
 function logOf(plot, shown, [from, to]) {
   const [name] = plot.curves[plot.curves.length - 1];
   const [steps, values] = shown.curves[name] || NO_CURVE;
   const seen = plot.logAbove ? values.filter((value, i) => steps[i] >= from && steps[i] <= to) : [];
-  const least = seen.reduce((a, b) => Math.min(a, b), Infinity);
   const greatest = seen.reduce((a, b) => Math.max(a, b), -Infinity);
   // Values that are not seen have to be positive, too: the curve goes on to them.
-  return greatest > plot.logAbove * least && values.every((value) => value > 0) ? name : null;
+  return greatest > plot.logAbove * least(seen) && values.every((value) => value > 0) ? name : null;
 }
 
 /** Ticks of an axis whose values are logarithms while its curve is the one with a log axis: powers of ten, as they are. */

@@ -125,6 +125,8 @@ int store_sqlite_page_points(struct ampd_store *base, const char *model, const s
         point.clip = (float)store_column_f64(&get);
         point.lr = store_column_f64(&get);
         point.at_us = (int64_t)store_column_u64(&get);
+        for (int i = 0; i < AMPD_STEP_TIMES; i++)
+            point.times_us[i] = store_column_u64(&get);
         point.has_loss = store_column_u64(&get) > 0;
         bool is_nan = sqlite3_column_type(page.statement, get.at) == SQLITE_NULL;
         point.loss = !point.has_loss ? 0 : is_nan ? NAN : (float)store_column_f64(&get);

@@ -111,6 +111,8 @@ static void bind_row(struct store_cursor *put, const struct ampd_step_row *row, 
     store_bind_f64(put, row->metrics.loss_workers > 0 ? (double)row->metrics.loss : (double)NAN); /* NaN: NULL */
     store_bind_u64(put, row->metrics.loss_workers);
     store_bind_blob(put, blobs->metrics, encode_metrics(&row->metrics, blobs->metrics));
+    for (int i = 0; i < AMPD_STEP_TIMES; i++)
+        store_bind_u64(put, row->times_us[i]);
 }
 
 static int put_overflows(struct sqlite_store *store, int64_t id, const struct ampd_step_row *row,

@@ -67,6 +67,12 @@ static const char *const migrations[] = {
     "ALTER TABLE steps ADD COLUMN loss REAL;"
     "ALTER TABLE steps ADD COLUMN loss_workers INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE steps ADD COLUMN metrics BLOB NOT NULL DEFAULT x'';",
+    /* 5 -> 6: where the time of a step went; all 0: not known. */
+    "ALTER TABLE steps ADD COLUMN apply_us INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE steps ADD COLUMN pull_us INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE steps ADD COLUMN wait_us INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE steps ADD COLUMN push_us INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE steps ADD COLUMN vote_us INTEGER NOT NULL DEFAULT 0;",
 };
 
 #define MIGRATIONS_COUNT ((int)(sizeof migrations / sizeof *migrations))

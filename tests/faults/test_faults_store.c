@@ -338,6 +338,7 @@ static void add_row(struct text *text, const struct ampd_step_row *row)
     for (uint32_t i = 0; i < row->clips_count; i++)
         text_add(text, "%a ", (double)row->clips[i]);
     text_bytes(text, &row->metrics, sizeof row->metrics); /* the pads are zero */
+    text_bytes(text, row->times_us, sizeof row->times_us);
     text_add(text, "\n");
 }
 

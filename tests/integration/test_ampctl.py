@@ -4,6 +4,7 @@
     test_ampctl.py BIN_DIR
 """
 import csv
+import datetime
 import io
 import json
 import os
@@ -97,6 +98,25 @@ def status_and_models_show_the_model_as_it_stands(ampctl):
     lines = [line.split(maxsplit=1) for line in ampctl("status", "digits").splitlines()]
     assert f"kind {optimizer['kind']}, learning_rate {optimizer['learning_rate']:g}, " in dict(lines)["optimizer"] + ", ", lines
     assert {"schedule", "clip", "scaler", "steps", "checkpoints"} <= dict(lines).keys(), lines
+
+
+TIMES = ("apply_us", "pull_us", "wait_us", "push_us", "vote_us")
+
+
+def history_says_where_the_time_of_a_step_went(ampctl):
+    rows = [row for row in ampctl.json("history", "digits")["rows"] if row["kind"] == "step"]
+    at_us = [int(datetime.datetime.fromisoformat(row["time"]).timestamp() * 1e6 + 0.5) for row in rows]
+    assert [rows[0][name] for name in TIMES] == [None] * 5  # nothing was decided before it
+    for row, before_us, decided_us in zip(rows[1:], at_us, at_us[1:]):
+        assert sum(row[name] for name in TIMES) == decided_us - before_us, row
+    assert all(sum(row[name] for row in rows[1:]) > 0 for name in TIMES[:4]), rows  # a vote may be there with the push
+    table = csv.DictReader(ampctl("-o", "csv", "history", "digits").splitlines())
+    assert table.fieldnames[-5:] == list(TIMES)
+    told = [[line[name] for name in TIMES] for line in table if line["kind"] == "step"]
+    assert told == [["" if row[name] is None else str(row[name]) for name in TIMES] for row in rows]
+    assert "US" not in ampctl("history", "digits").splitlines()[0]
+    explained = ampctl.json("explain", "digits", str(rows[1]["step"]))
+    assert [explained["row"][name] for name in TIMES] == [rows[1][name] for name in TIMES], explained
 
 
 def history_has_a_row_for_each_step_in_either_direction(ampctl):
@@ -281,7 +301,8 @@ def drain_ends_the_server_in_order(ampctl):
 
 TESTS = (
     ready_has_the_exit_codes_of_pg_isready, the_address_comes_from_the_environment_too,
-    status_and_models_show_the_model_as_it_stands, history_has_a_row_for_each_step_in_either_direction,
+    status_and_models_show_the_model_as_it_stands, history_says_where_the_time_of_a_step_went,
+    history_has_a_row_for_each_step_in_either_direction,
     filters_narrow_the_rows, overflows_name_parameter_and_worker, the_picture_fits_and_marks_skipped_steps,
     the_picture_is_an_svg_file_too,
     watch_shows_stored_steps_line_by_line, watch_of_a_model_that_is_done_ends,

@@ -17,6 +17,7 @@ from test_server_http import shard_of_two
 
 INF, NAN = float("inf"), float("nan")
 STREAMS_MAX = 32        # IO_PAGE_STREAMS_MAX
+PARTS = ("apply", "pull", "wait", "push", "vote")  # of the time of a step
 STREAM_BYTES = 193 << 10  # IO_PAGE_STREAM_BYTES
 ASSETS = ("/", "/page.css", "/page.js", "/plots.js", "/icon.svg", "/dygraph.js", "/dygraph.css")
 API = ("/api/status", "/api/model?model=m", "/api/history?model=m", "/api/pace?model=m", "/api/step?model=m&step=1",
@@ -103,6 +104,13 @@ def test_status_and_model_follow_a_training(context):
     assert (found["decided"], found["rows"], found["skipped"]) == (3, 3, [[2, 2, 1, 0]]), found
     assert found["curves"]["scale"] == [[1, 2, 3], [1024, 1024, 512]]
     assert found["curves"]["norm"][0] == [1, 3] and len(found["curves"]["seconds"][0]) == 2
+    parts = [found["curves"][name] for name in PARTS]
+    assert all(steps == [2, 3] for steps, _ in parts), parts
+    for total, *split in zip(found["curves"]["seconds"][1], *(values for _, values in parts)):
+        assert abs(total - sum(split)) < 1e-6 and min(split) >= 0, found["curves"]
+    first, second = (ask(server, f"/api/step?model=m&step={step}") for step in (1, 2))
+    assert "times" not in first and list(second["times"]) == list(PARTS), second
+    assert [second["times"][name] for name in PARTS] == [values[0] for _, values in parts], second
     assert found["curves"]["loss"] == [[], []] and "loss" not in ask(server, "/api/status")["models"][0]["last"]
 
 

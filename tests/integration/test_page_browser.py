@@ -257,10 +257,15 @@ def test_a_plot_zooms_to_its_steps_and_a_mark_opens_the_step_that_was_skipped(co
         label = driver.find_element(By.CSS_SELECTOR, '[data-plot="scale"] .canvas').get_attribute("aria-label")
         assert "steps 1 to 2,001" in label and "skipped 3" in label, label
         plot = driver.find_element(By.CSS_SELECTOR, '[data-plot="scale"] .canvas')
+        split = re.search(r"apply .+ pull .+ wait .+ push .+ vote .+ since the step before", text_of(
+            driver, '[data-plot="seconds"] .legend').replace("\n", " "))
+        label = driver.find_element(By.CSS_SELECTOR, '[data-plot="seconds"] .canvas').get_attribute("aria-label")
+        assert split and "wait " in label and "vote " in label, label
         hunt(driver, plot, "click for why step 1,500 was skipped")
         ActionChains(driver).click().perform()
         shows(driver, "was skipped for overflow")
         shows(driver, "Step 1,500")
+        shows(driver, "until the last worker had pulled")
         driver.back()
         plotted(driver)
         driver.find_element(By.LINK_TEXT, "1,500").click()

@@ -162,6 +162,9 @@ def test_history_comes_in_pages_and_has_every_step_once():
         assert last.applied and last.version == 2300 and last.contributors == 1 and last.learning_rate == 0.5
         assert last.time.tzinfo is datetime.timezone.utc and rows[0].time <= last.time
         assert abs(last.norm - GRADIENT * 11 ** 0.5) < 1e-9, last.norm
+        split = (last.apply_us, last.pull_us, last.wait_us, last.push_us, last.vote_us)
+        assert sum(split) * datetime.timedelta(microseconds=1) == last.time - rows[-2].time, split
+        assert rows[0].vote_us is None
         flat = dataclasses.asdict(last)  # as pandas.DataFrame(list of rows) takes them
         assert flat.pop("metrics") == {} and last.loss is None and last.loss_workers == 0
         assert all(isinstance(value, (int, float, str, datetime.datetime, type(None))) for value in flat.values())

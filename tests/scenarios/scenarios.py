@@ -21,7 +21,8 @@ from ampd_testing import METHODS, Refusal, common, eventually, grpc, model, para
 from google.protobuf import text_format  # noqa: E402
 
 VOLATILE = {"server_time", "since", "uptime_ms", "boot_id", "create_time", "decide_time", "join_time", "lease_left_ms", "endpoint",
-            "peer", "isa", "version_text", "memory_bytes", "crc32c", "next_page_token", "page_token", "descriptors", "descriptors_max"}
+            "peer", "isa", "version_text", "memory_bytes", "crc32c", "next_page_token", "page_token", "descriptors", "descriptors_max",
+            "times"}
 VALUES_SHOWN = 6
 INF = float("inf")
 

@@ -115,6 +115,18 @@ static void find_actors(struct sim *sim, const struct ampd_step_row *row, uint32
     }
 }
 
+/* The parts of its time add up to that since the step before in the epoch, or it is not known where it went. */
+static void check_times(struct sim *sim, const struct ampd_step_row *row)
+{
+    const struct ampd_step_row *before = row->step > 1 ? sim->ledger[row->epoch][row->step - 1] : NULL;
+    uint64_t sum = 0;
+    for (int i = 0; i < AMPD_STEP_TIMES; i++)
+        sum += row->times_us[i];
+    if (sum != 0 && (before == NULL || sum != (uint64_t)(row->at_us - before->at_us)))
+        sim_fail(sim, SIM_SCALE_HISTORY, "the times of step %llu are %llu us", (unsigned long long)row->step,
+                 (unsigned long long)sum);
+}
+
 /* 1: a step of an epoch is decided once, by the coordinator; what others store is that. */
 static void check_ledger(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row)
 {
@@ -156,6 +168,7 @@ void sim_check_row(struct sim *sim, const struct sim_shard *shard, const struct 
     sim_check_acts_of(sim, shard, row);
     if (shard->index != 0)
         return;
+    check_times(sim, row);
     sim_ends_row(sim);
     check_record(sim, row);
     uint32_t actors[SIM_WORLD_MAX] = {0};

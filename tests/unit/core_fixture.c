@@ -323,6 +323,7 @@ void core_do_all(struct core_host *host)
 
 void core_event(struct core_host *host, struct ampd_event *event)
 {
+    event->utc_us = host->utc_us;
     ampd_core_step(host->core, host->now_ms, event);
     struct ampd_output output;
     while (ampd_core_next(host->core, &output))

@@ -39,6 +39,7 @@ struct core_record {
 struct core_host {
     struct ampd_core *core;
     uint64_t now_ms;
+    int64_t utc_us; /* that events bring */
     uint64_t last_call;
     struct core_call calls[CORE_CALLS_MAX];
     bool hold_journal;

@@ -38,6 +38,7 @@
     X(ampd_v1_LoadState, ampd_msg_load_state)                                                                          \
     L(ampd_v1_ConfigValue, ampd_msg_config_value)                                                                      \
     L(ampd_v1_CheckpointInfo, ampd_msg_checkpoint_info)                                                                \
+    X(ampd_v1_StepTimes, ampd_msg_step_times)                                                                          \
     L(ampd_v1_ScaleHistoryRow, ampd_msg_scale_history_row)                                                             \
     L(ampd_v1_StepContributor, ampd_msg_step_contributor)                                                              \
     L(ampd_v1_ReplayedStep, ampd_msg_replayed_step)                                                                    \

@@ -152,6 +152,8 @@ struct ampd_step_row storage_fixture_step(uint64_t epoch, uint64_t step, bool ov
     row.metrics.items[1] = (struct ampd_metric){"größe, exactly 32 bytes \"x' en", 0x1.fffffep127f, 2};
     row.cut = step % 2 == 0;
     row.at_us = INT64_C(1790000000123456);
+    for (uint64_t i = 0; i < AMPD_STEP_TIMES; i++)
+        row.times_us[i] = i * UINT64_C(10000000000) + step;
     if (overflow)
         add_overflows(&row);
     return row;

@@ -76,6 +76,22 @@ static void what_workers_told_is_there_also_where_json_has_no_number_for_it(void
     json_decref(object);
 }
 
+static void where_the_time_of_a_step_went_is_there_and_null_where_it_is_not_known(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"apply_us", "pull_us", "wait_us", "push_us", "vote_us"};
+    static const char *const numbers[] = {"0", "22", "333", "4444", "1152921504606846976"};
+    struct ampd_msg_scale_history_row row = step_row(1);
+    row.times = (struct ampd_msg_step_times){0, 22, 333, 4444, 1ull << 60};
+    for (int known = 0; known < 2; known++) {
+        row.has_times = known == 1;
+        json_t *object = ampctl_history_row(&row);
+        for (int i = 0; i < 5; i++)
+            assert_json(json_object_get(object, names[i]), known == 1 ? numbers[i] : "null");
+        json_decref(object);
+    }
+}
+
 static void an_epoch_row_names_its_parent_and_has_no_verdict(void **state)
 {
     (void)state;
@@ -242,6 +258,7 @@ int main(void)
         cmocka_unit_test(csv_fields_are_quoted_where_rfc_4180_wants_it),
         cmocka_unit_test(a_step_row_has_the_names_and_numbers_of_the_step),
         cmocka_unit_test(what_workers_told_is_there_also_where_json_has_no_number_for_it),
+        cmocka_unit_test(where_the_time_of_a_step_went_is_there_and_null_where_it_is_not_known),
         cmocka_unit_test(an_epoch_row_names_its_parent_and_has_no_verdict),
         cmocka_unit_test(numbers_that_json_cannot_hold_are_null),
         cmocka_unit_test(an_overflow_of_the_sum_has_no_worker),

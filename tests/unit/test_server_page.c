@@ -224,6 +224,8 @@ static void a_plot_is_written_in_the_order_of_its_steps(void **state)
             point.norm = norms[step - 1];
         point.has_loss = step != 2 && step != 6; /* of which nobody has told one */
         point.loss = step == 5 ? INFINITY : step == 4 ? 8.0f : 5.0f - (float)step;
+        for (uint64_t i = 0; i < AMPD_STEP_TIMES && step > 3; i++) /* of the first ones it is not known */
+            point.times_us[i] = i * step * 1000;
         io_thin_add(&thin, &point);
     }
     io_json_init(&json, 4096);
@@ -234,7 +236,9 @@ static void a_plot_is_written_in_the_order_of_its_steps(void **state)
     assert_string_equal((const char *)json.buf.data,
                         "{\"from\":1,\"to\":6,\"rows\":6,\"curves\":{\"scale\":[[1,4],[1024,1024]],"
                         "\"norm\":[[1,2,4],[5,1,2]],\"clip\":[[1,4],[1,1]],\"rate\":[[1,4],[0.5,0.5]],"
-                        "\"loss\":[[1,3,4],[4,2,8]],\"seconds\":[[2,4],[1,1]]},\"skipped\":[[5,5,1,0]]}");
+                        "\"loss\":[[1,3,4],[4,2,8]],\"seconds\":[[2,4],[1,1]],"
+                        "\"apply\":[[4],[0]],\"pull\":[[4,6],[0.004,0.006]],\"wait\":[[4,6],[0.008,0.012]],"
+                        "\"push\":[[4,6],[0.012,0.018]],\"vote\":[[4,6],[0.016,0.024]]},\"skipped\":[[5,5,1,0]]}");
     io_json_close(&json);
     io_thin_close(&thin);
 }

@@ -561,6 +561,7 @@ static void points_are_the_rows_that_stand_and_go_on_from_any_key(void **state)
         assert_true(last->scale == row.scale && last->after_scale == row.after.scale && last->clip == row.clip);
         assert_true(last->norm == row.norm && last->lr == row.lr);
         assert_true(last->has_loss == (row.metrics.loss_workers > 0) && last->loss == row.metrics.loss);
+        assert_memory_equal(last->times_us, row.times_us, sizeof row.times_us);
         assert_int_equal(ampd_store_page_points(store, "no", &start, 0, 9, 9, &points, NULL, see_point), AMP_ENOTFOUND);
         ampd_store_close(store);
     }

@@ -355,6 +355,12 @@ static void a_killed_process_leaves_every_stored_step(void **state)
     ampd_store_close(store);
 }
 
+/* What schema 6 has brought. */
+#define DROP_SCHEMA_6                                                                                                  \
+    "ALTER TABLE steps DROP COLUMN apply_us; ALTER TABLE steps DROP COLUMN pull_us;"                                   \
+    "ALTER TABLE steps DROP COLUMN wait_us; ALTER TABLE steps DROP COLUMN push_us;"                                    \
+    "ALTER TABLE steps DROP COLUMN vote_us;"
+
 /* What the first schema had: the store that ampd 0.1.0 left behind is taken up. */
 static void a_store_of_the_first_schema_is_migrated(void **state)
 {
@@ -369,7 +375,7 @@ static void a_store_of_the_first_schema_is_migrated(void **state)
             "ALTER TABLE steps DROP COLUMN words; ALTER TABLE steps DROP COLUMN request_id;"
             "ALTER TABLE steps DROP COLUMN clips; ALTER TABLE checkpoints DROP COLUMN scale;"
             "ALTER TABLE checkpoints DROP COLUMN parts; ALTER TABLE steps DROP COLUMN loss;"
-            "ALTER TABLE steps DROP COLUMN loss_workers; ALTER TABLE steps DROP COLUMN metrics;"
+            "ALTER TABLE steps DROP COLUMN loss_workers; ALTER TABLE steps DROP COLUMN metrics;" DROP_SCHEMA_6
             "UPDATE models SET spec=json_remove(spec,'$.clip_scope','$.keep_every','$.groups[0].clip_max_norm',"
             "'$.groups[1].clip_max_norm'); PRAGMA user_version=1");
     assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
@@ -421,7 +427,7 @@ static void a_store_from_before_the_loss_is_migrated(void **state)
     assert_int_equal(put_step(store, 1, false, NULL), 0);
     ampd_store_close(store);
     run_sql(fixture->directory, "ALTER TABLE steps DROP COLUMN loss; ALTER TABLE steps DROP COLUMN loss_workers;"
-                                "ALTER TABLE steps DROP COLUMN metrics; PRAGMA user_version=4");
+                                "ALTER TABLE steps DROP COLUMN metrics;" DROP_SCHEMA_6 "PRAGMA user_version=4");
     for (uint64_t step = 1; step <= 2; step++) {
         assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
         assert_int_equal(ampd_store_load(store, &records, &count, NULL), 0);
@@ -430,6 +436,31 @@ static void a_store_from_before_the_loss_is_migrated(void **state)
         assert_int_equal(records[0].last->metrics.loss_workers, step == 1 ? 0 : 2);
         assert_true(records[0].last->metrics.loss == (step == 1 ? 0 : 0.1f));
         assert_int_equal(records[0].last->metrics.count, step == 1 ? 0 : 2);
+        ampd_model_records_free(records, count);
+        if (step == 1)
+            assert_int_equal(put_step(store, 2, false, NULL), 0);
+        ampd_store_close(store);
+    }
+}
+
+/* What a store of ampd with schema 5 has: of its steps it is not known where their time went. */
+static void a_store_from_before_the_times_of_a_step_is_migrated(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store = open_with_model(fixture);
+    struct ampd_model_record *records;
+    size_t count;
+    assert_int_equal(put_step(store, 1, false, NULL), 0);
+    ampd_store_close(store);
+    run_sql(fixture->directory, DROP_SCHEMA_6 "PRAGMA user_version=5");
+    for (uint64_t step = 1; step <= 2; step++) {
+        const struct ampd_step_row wanted = storage_fixture_step(1, step, false);
+        const uint64_t unknown[AMPD_STEP_TIMES] = {0};
+        assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+        assert_int_equal(ampd_store_load(store, &records, &count, NULL), 0);
+        assert_int_equal(records[0].last->step, step);
+        assert_int_equal(records[0].last->metrics.loss_workers, 2);
+        assert_memory_equal(records[0].last->times_us, step == 1 ? unknown : wanted.times_us, sizeof unknown);
         ampd_model_records_free(records, count);
         if (step == 1)
             assert_int_equal(put_step(store, 2, false, NULL), 0);
@@ -487,6 +518,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_loss_that_is_not_finite_comes_back_as_it_is_and_so_does_none, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_store_from_before_the_loss_is_migrated, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_store_from_before_the_times_of_a_step_is_migrated, setup, teardown),
         cmocka_unit_test_setup_teardown(metrics_that_are_damaged_are_reported_and_not_believed, setup, teardown),
         cmocka_unit_test_setup_teardown(a_database_of_another_program_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(the_file_is_private, setup, teardown),

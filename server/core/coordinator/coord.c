@@ -232,6 +232,7 @@ static void open_step(struct ampd_model *model, uint32_t try_number)
     fill_open(model, try_number);
     forget_votes(coord);
     coord->step.opened_ms = model->core->now_ms;
+    coord->step.whole_us = 0;
     coord->step.opened_before = false;
     ampd_coord_set_step(coord, AMPD_STEP_OPEN);
     tell_open(model);
@@ -442,6 +443,8 @@ void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *me
         coord->step.complete[rank] |= AMPD_BIT(message->from);
         coord->step.complete_count += is_complete(model, rank) ? 1 : 0;
         coord->step.completed_ms[rank] = model->core->now_ms;
+        if (is_complete(model, rank) && coord->step.complete_count == contributors_wanted(model))
+            coord->step.whole_us = model->core->utc_us;
     }
     coord->step.weights[rank] = complete->contributor.weight;
     coord->step.rates[rank] = complete->lr;
@@ -512,6 +515,8 @@ void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *messag
     free(coord->decision.verdict);
     coord->decision.verdict = ampd_verdict_make(model);
     coord->newest = coord->decision.verdict->row.after;
+    coord->decision.made_us = coord->decision.verdict->row.at_us;
+    coord->decision.applied_us = 0;
     ampd_actions_take(coord, coord->decision.verdict);
     coord->checkpoint.wanted = coord->checkpoint.wanted && !coord->decision.verdict->row.cut;
     ampd_coord_store_verdict(model);
@@ -638,6 +643,8 @@ void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *mes
         coord->decision.state != AMPD_DECIDED_APPLYING || (coord->decision.applied_bits & bit) != 0)
         return;
     coord->decision.applied_bits |= bit;
+    if (message->from == 0)
+        coord->decision.applied_us = model->core->utc_us;
     merge_range(&coord->decision.gathers, &message->u.applied);
     if (coord->decision.applied_bits != AMPD_ALL_SHARDS(model->core))
         return;
@@ -673,6 +680,7 @@ void ampd_coord_forget_step(struct ampd_model *model)
     ampd_coord_set_decision(coord, AMPD_DECIDED_NONE);
     coord->decision.applied_bits = 0;
     coord->decision.warnings = (struct ampd_applied){0};
+    coord->decision.made_us = coord->decision.applied_us = 0;
     coord->parent_step = 0;
     coord->checkpoint.writing_count = 0;
     coord->checkpoint.parts_told = 0;

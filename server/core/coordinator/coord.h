@@ -31,6 +31,7 @@ struct ampd_coord_step {
     double rates[AMPD_WORLD_MAX];  /* its learning rate (schedule WORKER, else 0) */
     double lr;                     /* CLOSED: the rate of all contributors */
     uint64_t opened_ms, completed_ms[AMPD_WORLD_MAX]; /* of the present try; the latter where complete */
+    int64_t whole_us;                            /* UTC: when its last contributor was complete; 0: not yet */
     uint64_t awaited_told_ms;                    /* when ranks that keep others waiting were last logged; 0: never */
     struct ampd_message *votes[AMPD_SHARDS_MAX]; /* owned */
     uint32_t votes_count;
@@ -44,6 +45,8 @@ struct ampd_decision {
     struct ampd_applied warnings;         /* merged range warnings of the apply before */
     struct ampd_applied gathers;          /* of the present one */
     bool unstable;
+    /* UTC: when it was made, and shard 0 had applied it; 0: not by this process, or not in this epoch */
+    int64_t made_us, applied_us;
 };
 
 /* A model as shard 0 runs it: a struct for each machine, owned by the file that declares it. */

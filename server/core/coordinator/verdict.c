@@ -6,12 +6,14 @@
 
 #include "amp/reduce.h"
 #include "base/assert.h"
+#include "server/core/base/local.h"
 #include "server/core/base/model.h"
 #include "server/core/base/out.h"
 #include "server/core/base/process.h"
 #include "server/core/coordinator/coord.h"
 #include "server/core/model/layout.h"
 #include "server/core/model/spec.h"
+#include "server/core/model/step_times.h"
 #include "server/core/wire/findings.h"
 #include "server/core/wire/verdict_rows.h"
 
@@ -156,6 +158,20 @@ static void fill_scalars(const struct ampd_model *model, struct ampd_verdict_mes
     ampd_verdict_rates(model, verdict);
 }
 
+/* Where the time since the decision before went. */
+static void fill_times(const struct ampd_model *model, struct ampd_step_row *row)
+{
+    const struct ampd_coord *coord = model->coord;
+    struct ampd_seen seen = ampd_local_seen(model);
+    const struct ampd_step_moments moments = {.before = coord->decision.made_us,
+                                              .applied = coord->decision.applied_us,
+                                              .pulled = seen.pulled_us,
+                                              .pushed = seen.pushed_us,
+                                              .whole = coord->step.whole_us,
+                                              .decided = row->at_us};
+    ampd_step_times(&moments, row->times_us);
+}
+
 struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
@@ -176,6 +192,7 @@ struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model)
     row->version = coord->version;
     row->clip = 0;
     row->at_us = model->core->utc_us;
+    fill_times(model, row);
     row->durable_step = coord->checkpoint.durable_step;
     row->cut = cut_here(model, row->step);
     merge_rows(model, row);

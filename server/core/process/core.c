@@ -111,6 +111,8 @@ static void call_closed(struct ampd_core *core, uint64_t id)
         return;
     struct ampd_model *model = call->model;
     enum ampd_call_kind kind = call->kind;
+    if (kind == AMPD_CALL_PULL)
+        ampd_pull_closed(call);
     ampd_call_forget(core, call);
     if (kind == AMPD_CALL_PUSH)
         ampd_push_closed(model, id);

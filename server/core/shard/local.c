@@ -19,6 +19,11 @@ uint64_t ampd_local_next_step(const struct ampd_model *model)
     return ampd_shard_next_step(model);
 }
 
+struct ampd_seen ampd_local_seen(const struct ampd_model *model)
+{
+    return model->shard->step.seen;
+}
+
 uint64_t ampd_local_goes_without(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_open_step *step = &model->shard->step;

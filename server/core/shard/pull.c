@@ -14,6 +14,7 @@
 #include "server/core/base/process.h"
 #include "server/core/base/ranks.h"
 #include "server/core/model/tensors.h"
+#include "server/core/shard/push.h"
 #include "server/core/shard/push_answer.h"
 #include "server/core/shard/shard.h"
 
@@ -198,6 +199,18 @@ void ampd_pull_begin(struct ampd_core *core, uint64_t id, const struct ampd_even
     if (pull->has_worker)
         (void)ampd_ranks_renew(model, pull->rank, pull->incarnation);
     try_pull(model, call);
+}
+
+void ampd_pull_closed(const struct ampd_call *call)
+{
+    struct ampd_shard *shard = call->model->shard;
+    const struct ampd_event_pull *pull = &call->pull;
+    bool of_step = call->state == AMPD_CALL_STREAMING && pull->has_worker && pull->by == AMPD_PULL_STEP &&
+                   shard->step.state != AMPD_STEP_NONE && pull->number == shard->step.open.step;
+    const struct ampd_expected *expected = of_step ? ampd_shard_expected(call->model, pull->rank) : NULL;
+    if (expected != NULL && ampd_incarnation_same(expected->incarnation, pull->incarnation) &&
+        !shard->slots[pull->rank].has_header)
+        shard->step.seen.pulled_us = call->model->core->utc_us;
 }
 
 void ampd_pull_retry(struct ampd_model *model)

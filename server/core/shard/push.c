@@ -308,6 +308,8 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
         slot->dtype = push->dtype;
         slot->weight = push->weight;
         slot->lr = push->lr;
+        if (model->shard->step.seen.pushed_us == 0)
+            model->shard->step.seen.pushed_us = model->core->utc_us;
         tell_plan(model, push->rank, push->dtype);
     }
     if (!slot->ended) /* else the trailer was that of a later header: this one was long on its way */

@@ -342,6 +342,8 @@ void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open
     ampd_shard_set_step(shard, AMPD_STEP_OPEN);
     shard->told.frozen = false;
     step->fence = fence;
+    if (open->step != step->open.step)
+        step->seen = (struct ampd_seen){0};
     step->open = *open;
     note_listed(model);
     for (uint32_t r = 0; r < model->spec.world_size; r++) {

@@ -34,6 +34,7 @@ struct ampd_open_step {
     uint64_t votes_left;             /* blocks whose vote pass is not done */
     uint8_t *vote_states;            /* per block: 0 not out, 1 out, 2 done */
     uint32_t *vote_serials;          /* per block: of the newest vote job */
+    struct ampd_seen seen;           /* in all its tries */
     struct ampd_message *next_open;  /* a newer OPEN that came while the step before is being decided, and */
     struct ampd_message *next_close; /* its CLOSE; owned */
 };

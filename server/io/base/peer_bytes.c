@@ -261,6 +261,7 @@ static void step_row(struct visit *v, struct ampd_step_row *x)
     flag(v, &x->cut);
     flag(v, &x->superseded);
     NUMBER(v, x->at_us);
+    NUMBER(v, x->times_us);
 }
 
 static void checkpoint(struct visit *v, struct ampd_checkpoint_record *x)

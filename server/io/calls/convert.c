@@ -279,6 +279,17 @@ static void fill_metrics(const struct ampd_metrics *metrics, struct ampd_msg_sca
     }
 }
 
+static void fill_times(const uint64_t times_us[AMPD_STEP_TIMES], struct ampd_msg_scale_history_row *message)
+{
+    for (int i = 0; i < AMPD_STEP_TIMES; i++)
+        message->has_times = message->has_times || times_us[i] > 0;
+    message->times = (struct ampd_msg_step_times){.apply_us = times_us[AMPD_TIME_APPLY],
+                                                  .pull_us = times_us[AMPD_TIME_PULL],
+                                                  .wait_us = times_us[AMPD_TIME_WAIT],
+                                                  .push_us = times_us[AMPD_TIME_PUSH],
+                                                  .vote_us = times_us[AMPD_TIME_VOTE]};
+}
+
 void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_row *row,
                     const struct ampd_epoch_record *epoch, struct ampd_msg_scale_history_row *message)
 {
@@ -306,6 +317,7 @@ void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_r
     message->superseded = row->superseded;
     message->from_step = row->from_step;
     fill_metrics(&row->metrics, message);
+    fill_times(row->times_us, message);
     memcpy(message->actor, row->note.actor, sizeof message->actor);
     memcpy(message->reason, row->note.words, sizeof message->reason);
     if (epoch == NULL)

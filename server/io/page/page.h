@@ -34,7 +34,7 @@ struct io_page;
 struct io_page_ask;
 
 #define IO_PAGE_READS_MAX 8
-/* A history for 2,000 pixels is 0.4 MB. */
+/* A history for 2,000 pixels is 0.6 MB. */
 #define IO_PAGE_TEXTS_MAX      16
 #define IO_PAGE_TEXT_BYTES_MAX ((size_t)2 << 20)
 #define IO_PAGE_FRESH_MS       1000

@@ -118,6 +118,18 @@ static void step_run(struct io_page_read *read)
 
 /* ---- the answer ---- */
 
+/* In seconds, as the curves of the history. */
+static void write_times(const struct ampd_msg_step_times *times, struct io_json *json)
+{
+    io_json_open(json, "times", '{');
+    io_json_number(json, "apply", (double)times->apply_us / 1e6);
+    io_json_number(json, "pull", (double)times->pull_us / 1e6);
+    io_json_number(json, "wait", (double)times->wait_us / 1e6);
+    io_json_number(json, "push", (double)times->push_us / 1e6);
+    io_json_number(json, "vote", (double)times->vote_us / 1e6);
+    io_json_shut(json, '}');
+}
+
 static void write_row(const struct ampd_msg_scale_history_row *row, struct io_json *json)
 {
     static const char *const verdicts[] = {"", "applied", "overflow", "empty"};
@@ -133,6 +145,8 @@ static void write_row(const struct ampd_msg_scale_history_row *row, struct io_js
     io_json_count(json, "consecutive_overflows", row->record.consecutive_overflows);
     io_json_count(json, "at_ms", (uint64_t)row->decide_time.us / 1000);
     io_json_truth(json, "superseded", row->superseded);
+    if (row->has_times)
+        write_times(&row->times, json);
 }
 
 static void write_contributors(const struct ampd_msg_step_contributor_list *list, struct io_json *json)

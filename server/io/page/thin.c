@@ -3,7 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const char *const names[IO_THIN_CURVES] = {"scale", "norm", "clip", "rate", "loss", "seconds"};
+static const char *const names[IO_THIN_CURVES] = {"scale", "norm", "clip", "rate", "loss", "seconds",
+                                                  "apply", "pull", "wait", "push", "vote"};
 
 int io_thin_init(struct io_thin *thin, uint64_t from, uint64_t to, uint32_t pixels)
 {
@@ -49,6 +50,16 @@ static void add_skipped(struct io_thin_bucket *bucket, const struct ampd_history
         bucket->empties++;
 }
 
+/* Where the time of the step went, in seconds. */
+static void add_times(struct io_thin_bucket *bucket, const struct ampd_history_point *point)
+{
+    bool known = false;
+    for (int i = 0; i < AMPD_STEP_TIMES; i++)
+        known = known || point->times_us[i] > 0;
+    for (int i = 0; known && i < AMPD_STEP_TIMES; i++)
+        add_value(bucket, (enum io_thin_curve)(IO_THIN_TIMES + i), point->key.step, (double)point->times_us[i] / 1e6);
+}
+
 static void add_step(struct io_thin *thin, const struct ampd_history_point *point)
 {
     uint64_t step = point->key.step;
@@ -66,6 +77,7 @@ static void add_step(struct io_thin *thin, const struct ampd_history_point *poin
     }
     if (thin->before_us > 0 && point->at_us >= thin->before_us)
         add_value(bucket, IO_THIN_SECONDS, step, (double)(point->at_us - thin->before_us) / 1e6);
+    add_times(bucket, point);
 }
 
 void io_thin_add(struct io_thin *thin, const struct ampd_history_point *point)

@@ -22,7 +22,8 @@ enum io_thin_curve {
     IO_THIN_RATE,
     IO_THIN_LOSS, /* of steps of which workers have told one */
     IO_THIN_SECONDS,
-    IO_THIN_CURVES
+    IO_THIN_TIMES, /* from here on: where they went, of steps of which it is known; in the order of ampd_step_time */
+    IO_THIN_CURVES = IO_THIN_TIMES + AMPD_STEP_TIMES
 };
 
 struct io_thin_value {

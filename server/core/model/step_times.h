@@ -1,0 +1,28 @@
+/*
+ * Where the time between two decisions goes, as shard 0 sees it: five parts, one after the other, of which none is
+ * negative and which add up to that time. They are for people, and nothing depends on them. A pure function.
+ */
+#ifndef AMPD_STEP_TIMES_H
+#define AMPD_STEP_TIMES_H
+
+#include "storage/records.h"
+
+#include <stdint.h>
+
+/* When something happened, UTC microseconds; 0: not known. Clocks may be set: a moment may be before an earlier one. */
+struct ampd_step_moments {
+    int64_t before;  /* the step before was decided */
+    int64_t applied; /* its version could be pulled: it was applied, or it was skipped */
+    int64_t pulled;  /* the last worker of the step had pulled all that it asked for before its push */
+    int64_t pushed;  /* the first push began */
+    int64_t whole;   /* the last push that counts was whole on all shards */
+    int64_t decided;
+};
+
+/*
+ * Fills times_us. A moment that is not known, or is before the one before it, takes no time; one that is after the
+ * decision is that of the decision. `before` is not known: all are 0.
+ */
+void ampd_step_times(const struct ampd_step_moments *moments, uint64_t times_us[AMPD_STEP_TIMES]);
+
+#endif
