@@ -3,7 +3,7 @@
 #
 #   test.sh                 everything within the budget (12 minutes on two cores at most, from a fresh clone)
 #   test.sh --build-only    stops after the build
-#   test.sh --long [SUITE]  the large counts of one suite, or of all: digits crash power sim mutations kernels casts curves python model coverage attacks fuzz faults containers packages cluster units shared backup
+#   test.sh --long [SUITE]  the large counts of one suite, or of all: digits crash power sim mutations kernels casts curves python model coverage attacks fuzz faults containers packages cluster units shared backup kubernetes
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 

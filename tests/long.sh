@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, python, model, coverage, attacks, fuzz, faults, containers, packages, cluster, units, shared, backup, or all.
+# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, python, model, coverage, attacks, fuzz, faults, containers, packages, cluster, units, shared, backup, kubernetes, or all.
 # (./test.sh --long [SUITE])
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-suites='digits crash power sim mutations kernels casts curves python model coverage attacks fuzz faults containers packages cluster units shared backup all'
+suites='digits crash power sim mutations kernels casts curves python model coverage attacks fuzz faults containers packages cluster units shared backup kubernetes all'
 check_only=''
 [ "${1-}" = --check ] && check_only=1 && shift # looks at the name alone
 suite=${1:-all} broken=0
@@ -104,6 +104,14 @@ shared() {
 run shared shared
 # 20 times kill -9 of a shard or of ampctl while a model trains and is backed up; the seed is printed. Two minutes.
 run backup env AMPD_ROUNDS=20 /usr/bin/python3 -B tests/integration/test_ampctl_backup.py build/release/bin after_kills
+# deploy/kubernetes on a kube-apiserver that is built from the Go module proxy, once, in four minutes; then three.
+# shellcheck disable=SC2317 # run calls it
+kubernetes() {
+	local programs
+	programs=$(tests/containers/kubernetes_fetch.sh) || { echo "$programs" && return 1; }
+	/usr/bin/python3 -B tests/containers/kubernetes.py "$programs" build/release/bin
+}
+run kubernetes kubernetes
 # 45 minutes in all, two of the nine targets at a time: 600 s each.
 run fuzz tests/fuzz/run.sh 600
 exit "$broken"

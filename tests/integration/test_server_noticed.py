@@ -153,11 +153,14 @@ def test_an_etcd_that_does_not_answer_is_named_and_no_longer_than_it_is_so(conte
     first = cluster.of(0)
     assert metric(first.log(), "ampd_etcd_up") == 1 and metric(standby.log(), "ampd_etcd_up") == 1
     assert get(standby.log(), "/readyz") == (503, "standby: this process waits for a place in its cluster\n")
+    assert get(standby.log(), "/readyz?standbyok") == (200, "ok\n"), "it could take a place"
+    assert get(standby.log(), "/readyz?standbyok&verbose")[1].endswith("readyz check passed\n")
     cluster.etcd.kill()
     for process in (first, standby):
         soon(lambda p=process: metric(p.log(), "ampd_etcd_up") == 0, f"{process.name} knows that etcd is away")
     code, text = get(standby.log(), "/readyz")
     assert code == 503 and text.startswith("etcd cannot be asked: etcd at "), text
+    assert get(standby.log(), "/readyz?standbyok") == (503, text), "it could not take one now"
     refused(lambda: standby.api().GetStatus(), Code.UNAVAILABLE, "STANDBY", ["etcd cannot be asked"])
     assert get(first.log(), "/readyz") == (200, "ok\n"), "it serves until its lease has run out"
     answer = first.api().GetCluster()

@@ -47,6 +47,7 @@ struct io_membership {
     int64_t lease_before; /* of who held the directory before */
     bool taken, over;     /* over: it never will be */
     bool noted;           /* io_membership_serve is done */
+    bool waits;           /* it has asked for a place, and there is none for it */
     char lacks[AMP_ERROR_TEXT_MAX]; /* while it waits: why its data will not do for a free place; "": they would */
     bool models;                    /* some shard's data below `dir` have models */
     char other
@@ -298,6 +299,7 @@ static void on_taken(void *arg, uint32_t shard, const struct ampd_fence *fence)
     server->membership->shard = shard;
     server->membership->fence = *fence;
     server->membership->taken = true;
+    server->membership->waits = false;
     server->membership->lacks[0] = 0;
     uv_stop(&server->loop); /* io_membership_take goes on */
 }
@@ -305,6 +307,7 @@ static void on_taken(void *arg, uint32_t shard, const struct ampd_fence *fence)
 static void on_waiting(void *arg, const struct amp_error *why)
 {
     const struct ampd_server *server = arg;
+    server->membership->waits = true;
     (void)snprintf(server->membership->lacks, sizeof server->membership->lacks, "%s",
                    why->code == AMP_EDATALOSS ? why->text : "");
     amp_log(server->log, why->code == AMP_ESTATE ? AMP_LOG_INFO : AMP_LOG_WARN, "cluster", "msg=\"%s\"", why->text);
@@ -315,6 +318,11 @@ const char *io_membership_missing(const struct ampd_server *server)
 {
     const char *trouble = server->cluster != NULL ? io_cluster_trouble(server->cluster) : "";
     return trouble[0] != 0 || server->membership == NULL ? trouble : server->membership->lacks;
+}
+
+bool io_membership_stands_by(const struct ampd_server *server)
+{
+    return server->membership != NULL && server->membership->waits && io_membership_missing(server)[0] == 0;
 }
 
 _Noreturn static void end_without_place(const struct ampd_server *server, const char *why)

@@ -83,6 +83,9 @@ void io_membership_free(struct ampd_server *server);
  */
 const char *io_membership_missing(const struct ampd_server *server);
 
+/* Whether this process waits for a place, and could take one. */
+bool io_membership_stands_by(const struct ampd_server *server);
+
 /* Where this process's services are, as others are told. */
 const char *io_membership_address(const struct ampd_server *server);
 

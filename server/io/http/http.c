@@ -220,7 +220,7 @@ static struct MHD_Response *metrics_response(struct io_http *http)
     http->texts++;
     struct io_http_page page = {0};
     amp_metric_init(&page.text, IO_METRICS_BYTES_MAX);
-    int rc = io_http_show(http->server, IO_HTTP_METRICS, false, &page);
+    int rc = io_http_show(http->server, IO_HTTP_METRICS, (struct io_http_query){0}, &page);
     shared->text = page.text;
     if (rc == 0)
         http->metrics = MHD_create_response_from_buffer_with_free_callback_cls(page.text.buf.size, page.text.buf.data,
@@ -257,13 +257,17 @@ static enum MHD_Result answer_metrics(struct io_http *http, struct MHD_Connectio
     return answer_text(connection, IO_HTTP_UNAVAILABLE, "text/plain; charset=utf-8", busy, sizeof busy - 1);
 }
 
+static bool asks(struct MHD_Connection *connection, const char *name)
+{
+    return MHD_lookup_connection_value_n(connection, MHD_GET_ARGUMENT_KIND, name, strlen(name), NULL, NULL) == MHD_YES;
+}
+
 static enum MHD_Result answer_page(struct io_http *http, struct MHD_Connection *connection, const char *path)
 {
     struct io_http_page page = {0};
-    bool verbose = MHD_lookup_connection_value_n(connection, MHD_GET_ARGUMENT_KIND, "verbose", strlen("verbose"), NULL,
-                                                 NULL) == MHD_YES;
+    struct io_http_query query = {.verbose = asks(connection, "verbose"), .standby_ok = asks(connection, "standbyok")};
     amp_metric_init(&page.text, IO_METRICS_BYTES_MAX);
-    int rc = io_http_show(http->server, path, verbose, &page);
+    int rc = io_http_show(http->server, path, query, &page);
     enum MHD_Result result = rc != 0 ? MHD_NO
                                      : answer_text(connection, (unsigned)page.status, page.type,
                                                    (const char *)page.text.buf.data, page.text.buf.size);

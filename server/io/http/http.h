@@ -1,7 +1,7 @@
 /*
- * HTTP/1.1 for those who watch: /metrics, /livez, /readyz (with ?verbose each condition). It answers GET and HEAD,
- * changes nothing and asks nobody who he is, as etcd's --listen-metrics-urls; so it listens on loopback unless told
- * otherwise. Everything else is the page's, which asks (server/io/page/page.h).
+ * HTTP/1.1 for those who watch: /metrics, /livez, /readyz (?verbose: each condition; ?standbyok: ready, too, while it
+ * stands by). It answers GET and HEAD, changes nothing and asks nobody who he is, as etcd's --listen-metrics-urls; so
+ * it listens on loopback unless told otherwise. Everything else is the page's, which asks (server/io/page/page.h).
  *
  * libmicrohttpd runs on the loop, without a thread of its own. What clients of it can take is bounded:
  *

@@ -82,23 +82,25 @@ static int say_verbose(const struct ampd_server *server, struct io_http_page *pa
     return say(page, is_ready ? IO_HTTP_OK : IO_HTTP_UNAVAILABLE, text);
 }
 
-static int show_ready(const struct ampd_server *server, bool verbose, struct io_http_page *page)
+static int show_ready(const struct ampd_server *server, struct io_http_query query, struct io_http_page *page)
 {
     char text[AMP_ERROR_TEXT_MAX + 2];
     const char *why = io_http_unready(server);
-    if (verbose)
+    if (query.standby_ok && io_membership_stands_by(server))
+        why = NULL;
+    if (query.verbose)
         return say_verbose(server, page, why == NULL);
     (void)snprintf(text, sizeof text, "%s\n", why != NULL ? why : "ok");
     return say(page, why == NULL ? IO_HTTP_OK : IO_HTTP_UNAVAILABLE, text);
 }
 
 /* The loop turns, or nobody would answer. */
-static int show_live(const struct ampd_server *server, bool verbose, struct io_http_page *page)
+static int show_live(const struct ampd_server *server, struct io_http_query query, struct io_http_page *page)
 {
-    return say(page, IO_HTTP_OK, verbose ? "[+]loop ok\nlivez check passed\n" : "ok\n");
+    return say(page, IO_HTTP_OK, query.verbose ? "[+]loop ok\nlivez check passed\n" : "ok\n");
 }
 
-static int show_metrics(const struct ampd_server *server, bool verbose, struct io_http_page *page)
+static int show_metrics(const struct ampd_server *server, struct io_http_query query, struct io_http_page *page)
 {
     page->status = IO_HTTP_OK;
     page->type = AMP_METRIC_CONTENT_TYPE;
@@ -108,13 +110,14 @@ static int show_metrics(const struct ampd_server *server, bool verbose, struct i
 
 static const struct {
     const char *path;
-    int (*show)(const struct ampd_server *server, bool verbose, struct io_http_page *page);
+    int (*show)(const struct ampd_server *server, struct io_http_query query, struct io_http_page *page);
 } pages[] = {{"/livez", show_live}, {"/readyz", show_ready}, {IO_HTTP_METRICS, show_metrics}};
 
-int io_http_show(const struct ampd_server *server, const char *path, bool verbose, struct io_http_page *page)
+int io_http_show(const struct ampd_server *server, const char *path, struct io_http_query query,
+                 struct io_http_page *page)
 {
     for (size_t i = 0; i < sizeof pages / sizeof *pages; i++)
         if (strcmp(path, pages[i].path) == 0)
-            return pages[i].show(server, verbose, page);
+            return pages[i].show(server, query, page);
     return say(page, IO_HTTP_NOT_FOUND, "there are /livez, /readyz and /metrics, and a page at /\n");
 }

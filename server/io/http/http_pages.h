@@ -20,10 +20,17 @@ struct io_http_page {
     struct amp_metric_text text; /* made by the caller */
 };
 
+/* What is behind the question mark. */
+struct io_http_query {
+    bool verbose;    /* each condition */
+    bool standby_ok; /* a process that stands by, and could take a place, is ready too */
+};
+
 /* Why the server does not serve calls, in one sentence; NULL: it serves. */
 const char *io_http_unready(const struct ampd_server *server);
 
 /* Fills page with what is at `path`. 0, AMP_ENOMEM, AMP_EEXHAUSTED: the text is not whole. On the loop. */
-int io_http_show(const struct ampd_server *server, const char *path, bool verbose, struct io_http_page *page);
+int io_http_show(const struct ampd_server *server, const char *path, struct io_http_query query,
+                 struct io_http_page *page);
 
 #endif
