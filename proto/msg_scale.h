@@ -14,7 +14,6 @@ enum ampd_msg_history_kind {
     AMPD_MSG_HISTORY_KIND_EVICTED = 5,     /* EvictWorker: rank, actor and reason are given */
 };
 
-/* A row of the history. Per epoch there is one STEP row for each decided step, with no gap. */
 /* Where the time between two decisions went, one part after the other; they add up to that time. */
 struct ampd_msg_step_times {
     uint64_t apply_us; /* from the decision before until the new version can be pulled: it is stored, and applied */
@@ -24,6 +23,7 @@ struct ampd_msg_step_times {
     uint64_t vote_us;  /* until the step is decided */
 };
 
+/* A row of the history. Per epoch there is one STEP row for each decided step, with no gap. */
 struct ampd_msg_scale_history_row {
     uint64_t epoch;
     uint64_t step; /* other kinds than STEP: the step that follows */

@@ -38,12 +38,14 @@ struct ampd_found {
 
 uint64_t ampd_local_epoch(const struct ampd_model *model);
 uint64_t ampd_local_next_step(const struct ampd_model *model); /* the open step, or the next one */
+
 /* What the shard has seen of the open step, UTC microseconds; 0: nothing yet. For the records alone. */
 struct ampd_seen {
     int64_t pulled_us; /* the last of its workers had what it pulled before its push */
     int64_t pushed_us; /* its first push began */
 };
 struct ampd_seen ampd_local_seen(const struct ampd_model *model);
+
 /* The open step, if it goes on without the rank; 0: no. */
 uint64_t ampd_local_goes_without(const struct ampd_model *model, uint32_t rank);
 struct ampd_found ampd_local_found(const struct ampd_model *model);

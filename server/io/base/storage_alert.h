@@ -13,7 +13,7 @@ enum io_storage_alert_of {
     IO_STORAGE_ALERT_STORE,
     IO_STORAGE_ALERT_JOURNAL,
     IO_STORAGE_ALERT_CHECKPOINT,
-    IO_STORAGE_ALERT_SHARE, /* nobody waits yet: the disk of the checkpoints is nearly full */
+    IO_STORAGE_ALERT_SHARE, /* the last: nobody waits yet, but the disk of the checkpoints is nearly full */
     IO_STORAGE_ALERT_COUNT
 };
 

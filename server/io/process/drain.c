@@ -10,7 +10,6 @@
  *
  * All of it is bounded: DRAIN_MS and the grace later the process ends, whatever hangs.
  */
-#include "server/io/host/disk_share.h"
 #include "server/io/process/drain.h"
 
 #include "rpc/arpc_server.h"
@@ -29,6 +28,7 @@
 #include "server/io/cluster/membership.h"
 #include "server/io/cluster/peers.h"
 #include "server/io/host/checkpoint_files.h"
+#include "server/io/host/disk_share.h"
 #include "server/io/host/watchers.h"
 #include "server/io/http/http.h"
 #include "server/io/process/server_health.h"
