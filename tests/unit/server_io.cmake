@@ -29,6 +29,6 @@ foreach(name io_cluster_shards io_cluster_member io_membership_address arpc_chan
   target_link_options(test_server_peers PRIVATE -Wl,--wrap=${name})
 endforeach()
 ampd_test(test_server_core_event SUITE unit SOURCES test_server_core_event.c LINK ampd_server)
-target_link_options(test_server_core_event PRIVATE -Wl,--wrap=ampd_core_step,--wrap=ampd_core_next)
+target_link_options(test_server_core_event PRIVATE -Wl,--wrap=ampd_core_set_debug,--wrap=ampd_core_step,--wrap=ampd_core_next)
 ampd_test(test_server_watchers SUITE unit SOURCES test_server_watchers.c LINK ampd_server)
 target_link_options(test_server_watchers PRIVATE -Wl,--wrap=ampd_core_models_count)

@@ -19,7 +19,8 @@ static char core; /* the address of what is never looked into */
 static struct {
     unsigned outputs, given; /* that the core has, and of these has given */
     unsigned steps, depth;
-    bool asks; /* the first output is answered with an event, which brings another output */
+    bool asks;  /* the first output is answered with an event, which brings another output */
+    bool debug; /* the core was told to make lines of the level debug */
     char trace[TRACE_MAX];
 } fake;
 
@@ -30,6 +31,13 @@ static void note(const char *what)
 }
 
 /* ---- in front of the core (--wrap) ---- */
+
+void __wrap_ampd_core_set_debug(struct ampd_core *of, bool on);
+void __wrap_ampd_core_set_debug(struct ampd_core *of, bool on)
+{
+    assert_ptr_equal(of, &core);
+    fake.debug = on;
+}
 
 void __wrap_ampd_core_step(struct ampd_core *of, uint64_t now, const struct ampd_event *event);
 void __wrap_ampd_core_step(struct ampd_core *of, uint64_t now, const struct ampd_event *event)
@@ -82,6 +90,8 @@ static void after(struct ampd_server *of)
     note("a");
 }
 
+static void drop_line(void *arg, enum amp_log_level level, const char *line) {}
+
 static const struct io_core_ops ops = {.before_cb = before, .output_cb = output, .after_cb = after};
 
 static int open_server(void **state)
@@ -129,6 +139,17 @@ static void a_server_that_closes_asks_the_core_nothing(void **state)
     assert_int_equal(fake.steps, 0);
 }
 
+static void the_core_makes_lines_of_debug_where_the_log_takes_them(void **state)
+{
+    struct amp_log log = {.level = AMP_LOG_DEBUG, .write_cb = drop_line};
+    server.log = &log;
+    tick();
+    assert_true(fake.debug);
+    log.level = AMP_LOG_INFO;
+    tick();
+    assert_false(fake.debug);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +158,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_an_event_from_within_an_output_brings_is_done_by_the_outer_call,
                                         open_server, close_server),
         cmocka_unit_test_setup_teardown(a_server_that_closes_asks_the_core_nothing, open_server, close_server),
+        cmocka_unit_test_setup_teardown(the_core_makes_lines_of_debug_where_the_log_takes_them, open_server,
+                                        close_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
