@@ -1,4 +1,4 @@
-#include "client/ampctl/fetch.h"
+#include "client/ampctl/files/fetch.h"
 
 #include "base/hex.h"
 #include "client/io/link.h"

@@ -3,10 +3,10 @@
  * for.
  */
 #include "client/ampctl/ctl.h"
-#include "client/ampctl/export.h"
 #include "client/ampctl/parse.h"
-#include "client/ampctl/plot.h"
 #include "client/ampctl/rows.h"
+#include "client/ampctl/view/history.h"
+#include "client/ampctl/view/plot.h"
 #include "client/io/methods.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* The same picture as an SVG file (SVG 1.1): one path of the scale, one of the skipped steps. */
-#include "client/ampctl/plot.h"
+#include "client/ampctl/view/plot.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  * ampctl create: a model whose parameters are the tensors of a safetensors file, with their values. What can be told in
  * a line is an option; parameter groups are for a program (client/ampclient.h) or for CreateModel itself.
  */
-#include "client/ampctl/import.h"
+#include "client/ampctl/files/import.h"
 #include "client/ampctl/parse.h"
 
 #include "base/assert.h"

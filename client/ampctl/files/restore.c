@@ -4,8 +4,8 @@
  * loaded as `checkpoint import --full` does.
  */
 #define _DEFAULT_SOURCE /* realpath */
-#include "client/ampctl/backup.h"
-#include "client/ampctl/import.h"
+#include "client/ampctl/files/backup.h"
+#include "client/ampctl/files/import.h"
 #include "client/ampctl/parse.h"
 #include "client/io/methods.h"
 

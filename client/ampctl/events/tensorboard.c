@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "client/ampctl/ctl.h"
 #include "client/ampctl/parse.h"
-#include "client/ampctl/tfevents.h"
-#include "client/ampctl/tfevents_folder.h"
+#include "client/ampctl/events/tfevents.h"
+#include "client/ampctl/events/tfevents_folder.h"
 #include "client/io/methods.h"
 
 #include <inttypes.h>

@@ -10,8 +10,8 @@
 #define _GNU_SOURCE /* renameat2 */
 #include "amp/optim.h"
 #include "client/ampctl/ctl.h"
-#include "client/ampctl/export.h"
-#include "client/ampctl/fetch.h"
+#include "client/ampctl/files/export.h"
+#include "client/ampctl/files/fetch.h"
 #include "client/ampctl/parse.h"
 #include "client/io/client_spec.h"
 #include "storage/checkpoint.h"

@@ -1,4 +1,4 @@
-/* A checkpoint as one file, and the history beside it: what `checkpoint export` and `backup` share. */
+/* A checkpoint as one file: what `checkpoint export` and `backup` share. */
 #ifndef AMPCTL_EXPORT_H
 #define AMPCTL_EXPORT_H
 
@@ -19,11 +19,5 @@ struct ampctl_exported {
  * it is. Opens and closes `ctl` itself. 0, or an exit code after a sentence on stderr; then there is no file.
  */
 int ampctl_export_full(struct ampctl *ctl, const char model[128], const char *file, struct ampctl_exported *made);
-
-/*
- * Writes the rows of the history, or of the overflows, up to a step as one JSON object, with those that were rolled
- * back. `ctl` is open. 0, or an exit code; of a failed `out` nothing has been said.
- */
-int ampctl_history_write(struct ampctl *ctl, const char model[128], uint64_t to_step, bool overflows, FILE *out);
 
 #endif

@@ -1,4 +1,4 @@
-#include "client/ampctl/tfevents.h"
+#include "client/ampctl/events/tfevents.h"
 
 #include "base/crc32c.h"
 #include "base/err.h"

@@ -1,5 +1,5 @@
 /* The files of a backup, and its manifest. */
-#include "client/ampctl/backup.h"
+#include "client/ampctl/files/backup.h"
 
 #include "client/ampctl/parse.h"
 #include "storage/checkpoint.h"

@@ -5,9 +5,10 @@
  * DIR.partial is locked by flock as long as a backup writes there, so that the next one sees whether it is left over.
  */
 #define _GNU_SOURCE /* renameat2, flock, nftw */
-#include "client/ampctl/backup.h"
-#include "client/ampctl/export.h"
+#include "client/ampctl/files/backup.h"
+#include "client/ampctl/files/export.h"
 #include "client/ampctl/parse.h"
+#include "client/ampctl/view/history.h"
 #include "client/io/methods.h"
 
 #include <dirent.h>

@@ -5,7 +5,7 @@
 #define _XOPEN_SOURCE 700
 #include "client/ampctl/ctl.h"
 #include "client/ampctl/parse.h"
-#include "client/ampctl/top_view.h"
+#include "client/ampctl/view/top_view.h"
 #include "client/io/methods.h"
 
 #include <langinfo.h>

@@ -1,7 +1,7 @@
 #define _DEFAULT_SOURCE /* flock */
-#include "client/ampctl/tfevents_folder.h"
+#include "client/ampctl/events/tfevents_folder.h"
 
-#include "client/ampctl/tfevents.h"
+#include "client/ampctl/events/tfevents.h"
 
 #include <dirent.h>
 #include <errno.h>

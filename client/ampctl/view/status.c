@@ -10,23 +10,6 @@
 
 /* ---- status ---- */
 
-int ampctl_get_status(struct ampctl *ctl, const char model[128], struct ampd_msg_get_status_response *response)
-{
-    struct ampd_msg_get_status_request request = {0};
-    struct amp_buf body;
-    struct ampclient_reply reply;
-    struct amp_error error = {0};
-    memcpy(request.model, model, sizeof request.model);
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    int code = ampctl_ask(ctl, AMPCLIENT_ADMIN_SERVICE "GetStatus", ampd_msg_get_status_request_encode(&request, &body),
-                          &body, &reply);
-    amp_buf_close(&body);
-    if (code == 0 && ampd_msg_get_status_response_decode(response, reply.body.data, reply.body.size, &error) != 0)
-        code = ampctl_bad_answer(&error);
-    ampclient_reply_close(&reply);
-    return code;
-}
-
 static error_t parse_status(int key, char *arg, struct argp_state *state)
 {
     struct ampd_msg_get_status_request *request = state->input;
@@ -59,17 +42,6 @@ static void print_server(const struct ampd_msg_get_status_response *status)
                        status->isa, descriptors, status->draining ? ", draining" : "");
 }
 
-static json_t *model_objects(const struct ampd_msg_model_status_list *models, bool with_workers)
-{
-    json_t *rows = json_array();
-    for (size_t i = 0; i < models->count; i++)
-        if (json_array_append_new(rows, ampctl_model_row(&models->items[i], with_workers)) != 0) {
-            json_decref(rows);
-            return NULL;
-        }
-    return rows;
-}
-
 static int print_list(const struct ampctl_column *columns, const json_t *rows)
 {
     struct ampctl_list list = {.out = stdout, .columns = columns};
@@ -79,7 +51,7 @@ static int print_list(const struct ampctl_column *columns, const json_t *rows)
 /* `spec`: of the one model that was asked for, or NULL. */
 static int print_status(const struct ampctl *ctl, const struct ampd_msg_get_status_response *status, json_t *spec)
 {
-    json_t *server = server_object(status), *models = model_objects(&status->models, true);
+    json_t *server = server_object(status), *models = ampctl_model_rows(&status->models, true);
     int rc = server != NULL && models != NULL ? 0 : -1;
     if (rc == 0 && spec != NULL)
         rc = json_object_set(json_array_get(models, 0), "specification", spec);
@@ -162,59 +134,6 @@ static error_t parse_models(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-/* One page; the token of the next goes into request. */
-static int models_page(struct ampctl *ctl, struct ampd_msg_list_models_request *request,
-                       int (*take)(void *arg, json_t *rows), void *arg)
-{
-    struct amp_buf body;
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    struct ampclient_reply reply;
-    struct amp_error error = {0};
-    int code = ampctl_ask(ctl, AMPCLIENT_PARAMETER_SERVICE "ListModels",
-                          ampd_msg_list_models_request_encode(request, &body), &body, &reply);
-    if (code == 0) {
-        struct ampd_msg_list_models_response page;
-        if (ampd_msg_list_models_response_decode(&page, reply.body.data, reply.body.size, &error) != 0) {
-            code = ampctl_bad_answer(&error);
-        } else {
-            json_t *rows = model_objects(&page.models, false);
-            if (rows == NULL || take(arg, rows) != 0)
-                code = AMPCTL_EXIT_FAILED;
-            json_decref(rows);
-            (void)snprintf(request->page_token, sizeof request->page_token, "%s", page.next_page_token);
-        }
-        ampd_msg_list_models_response_free(&page);
-    }
-    ampclient_reply_close(&reply);
-    amp_buf_close(&body);
-    return code;
-}
-
-static int walk_models(struct ampctl *ctl, int (*take)(void *arg, json_t *rows), void *arg)
-{
-    struct ampd_msg_list_models_request request = {0};
-    int code;
-    do {
-        code = models_page(ctl, &request, take, arg);
-    } while (code == 0 && request.page_token[0] != 0);
-    return code;
-}
-
-static int print_models(void *arg, json_t *rows)
-{
-    return ampctl_list_page(arg, rows);
-}
-
-static int add_models(void *arg, json_t *rows)
-{
-    return json_array_extend(arg, rows);
-}
-
-int ampctl_all_models(struct ampctl *ctl, json_t *rows)
-{
-    return walk_models(ctl, add_models, rows);
-}
-
 static int run_models(struct ampctl *ctl, int argc, char **argv)
 {
     ampctl_parse(ctl, &ampctl_models_verb, NULL, argc, argv);
@@ -222,9 +141,11 @@ static int run_models(struct ampctl *ctl, int argc, char **argv)
     if (code != 0)
         return code;
     struct ampctl_list list = {.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = ampctl_model_columns};
-    code = walk_models(ctl, print_models, &list);
-    if (code == 0 && ampctl_list_end(&list) != 0)
+    json_t *rows = json_array();
+    code = rows != NULL ? ampctl_all_models(ctl, rows) : AMPCTL_EXIT_FAILED;
+    if (code == 0 && (ampctl_list_page(&list, rows) != 0 || ampctl_list_end(&list) != 0))
         code = AMPCTL_EXIT_FAILED;
+    json_decref(rows);
     ampctl_close(ctl);
     return code;
 }

@@ -4,7 +4,7 @@
 
 #include "client/ampclient.h"
 #include "client/ampctl/ctl.h"
-#include "client/ampctl/safetensors.h"
+#include "client/ampctl/files/safetensors.h"
 
 /* A file, mapped. */
 struct ampctl_tensor_file {

@@ -1,4 +1,4 @@
-#include "client/ampctl/plot.h"
+#include "client/ampctl/view/plot.h"
 
 #include <inttypes.h>
 #include <math.h>

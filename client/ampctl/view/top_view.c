@@ -1,5 +1,5 @@
 #define _XOPEN_SOURCE 700 /* wcwidth */
-#include "client/ampctl/top_view.h"
+#include "client/ampctl/view/top_view.h"
 
 #include "base/err.h"
 #include "client/ampctl/print.h"

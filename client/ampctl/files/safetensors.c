@@ -1,4 +1,4 @@
-#include "client/ampctl/safetensors.h"
+#include "client/ampctl/files/safetensors.h"
 
 #include "amp/kernels.h"
 

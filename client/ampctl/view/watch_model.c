@@ -2,7 +2,7 @@
 #include "base/thread.h"
 #include "client/ampctl/ctl.h"
 #include "client/ampctl/parse.h"
-#include "client/ampctl/progress.h"
+#include "client/ampctl/view/progress.h"
 #include "client/ampctl/rows.h"
 #include "client/io/methods.h"
 

@@ -1,4 +1,4 @@
-#include "client/ampctl/progress.h"
+#include "client/ampctl/view/progress.h"
 
 #include <inttypes.h>
 #include <stdio.h>

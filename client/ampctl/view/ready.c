@@ -10,20 +10,11 @@
 
 enum { ACCEPTING = 0, REJECTING = 1, NO_RESPONSE = 2, NO_ATTEMPT = AMPCTL_EXIT_NO_ATTEMPT };
 
-/* HealthCheckResponse has one field, an enum: field 1, SERVING = 1. Absent is 0, UNKNOWN. */
-#define STATUS_KEY     0x08
-#define STATUS_SERVING 1
-
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     if (key == ARGP_KEY_ARG)
         argp_error(state, "ready takes no argument, but got \"%.40s\"", arg);
     return ARGP_ERR_UNKNOWN;
-}
-
-bool ampctl_is_serving(const struct amp_buf *body)
-{
-    return body->size >= 2 && body->data[0] == STATUS_KEY && body->data[1] == STATUS_SERVING;
 }
 
 static int check(struct ampctl *ctl)
