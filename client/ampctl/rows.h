@@ -54,7 +54,7 @@ enum ampd_msg_scaler_policy ampctl_policy(const char *name);
 struct ampctl_column {
     const char *key;
     const char *title; /* NULL: in CSV alone; such columns are the last */
-    bool right; /* numbers */
+    bool right;        /* numbers */
 };
 
 extern const struct ampctl_column ampctl_history_columns[];

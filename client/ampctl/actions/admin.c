@@ -1,18 +1,9 @@
 /* ampctl drain and log-level. */
-#include "client/ampctl/ctl.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
-#include "client/io/methods.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* One question without an answer that is shown. */
-static int tell(struct ampctl *ctl, const char *path, int encoded, struct amp_buf *body, struct ampclient_reply *reply)
-{
-    int code = ampctl_ask(ctl, path, encoded, body, reply);
-    amp_buf_close(body);
-    return code;
-}
 
 /* ---- drain ---- */
 
@@ -50,17 +41,13 @@ static int run_drain(struct ampctl *ctl, int argc, char **argv)
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
-    struct amp_buf body;
-    struct ampclient_reply reply;
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    code = tell(ctl, AMPCLIENT_ADMIN_SERVICE "Drain", ampd_msg_drain_request_encode(&request, &body), &body, &reply);
+    code = ampctl_ask_drain(ctl, &request);
     if (code == 0) {
         if (ctl->json || ctl->csv)
             (void)fputs(ctl->json ? "{\"draining\":true}\n" : "draining\r\ntrue\r\n", stdout);
         else
             (void)puts("draining");
     }
-    ampclient_reply_close(&reply);
     ampctl_close(ctl);
     return code;
 }
@@ -108,17 +95,10 @@ static int run_log_level(struct ampctl *ctl, int argc, char **argv)
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
-    struct amp_buf body;
-    struct ampclient_reply reply;
     static const struct ampctl_column columns[] = {
         {"old_level", NULL, false}, {"level", NULL, false}, {NULL, NULL, false}};
     struct ampd_msg_set_log_level_response answer;
-    struct amp_error error = {0};
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    code = tell(ctl, AMPCLIENT_ADMIN_SERVICE "SetLogLevel", ampd_msg_set_log_level_request_encode(&request, &body),
-                &body, &reply);
-    if (code == 0 && ampd_msg_set_log_level_response_decode(&answer, reply.body.data, reply.body.size, &error) != 0)
-        code = ampctl_bad_answer(&error);
+    code = ampctl_ask_set_log_level(ctl, &request, &answer);
     if (code == 0) {
         const char *old = (size_t)answer.old_level < LEVELS ? levels[answer.old_level] : "unknown";
         const char *now = levels[request.level];
@@ -127,7 +107,6 @@ static int run_log_level(struct ampctl *ctl, int argc, char **argv)
         else
             (void)ampctl_print(stdout, "was %s, is %s", old, now);
     }
-    ampclient_reply_close(&reply);
     ampctl_close(ctl);
     return code;
 }

@@ -1,8 +1,7 @@
 /* ampctl checkpoint: writes a checkpoint now. */
-#include "client/ampctl/ctl.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
 #include "client/ampctl/rows.h"
-#include "client/io/methods.h"
 
 /* A checkpoint waits for the next verdict and for the disk. */
 #define CHECKPOINT_TIMEOUT_MS 60000
@@ -35,13 +34,8 @@ static int print(const struct ampctl *ctl, const struct ampd_msg_checkpoint_resp
         (void)ampctl_print(stderr, "The checkpoint has been asked for.");
         return 0;
     }
-    json_t *rows = json_pack("[o]", ampctl_checkpoint_row(&response->checkpoint));
-    struct ampctl_list list = {.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = ampctl_checkpoint_columns};
-    int rc = rows != NULL ? ampctl_list_page(&list, rows) : -1;
-    if (rc == 0)
-        rc = ampctl_list_end(&list);
-    json_decref(rows);
-    return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
+    return ampctl_print_rows(ctl, ampctl_checkpoint_columns,
+                             json_pack("[o]", ampctl_checkpoint_row(&response->checkpoint)));
 }
 
 static const struct argp_option checkpoint_options[] = {
@@ -58,21 +52,10 @@ static int run_checkpoint(struct ampctl *ctl, int argc, char **argv)
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
-    struct amp_buf body;
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    struct ampclient_reply reply;
-    code = ampctl_ask(ctl, AMPCLIENT_ADMIN_SERVICE "Checkpoint", ampd_msg_checkpoint_request_encode(&request, &body),
-                      &body, &reply);
-    if (code == 0) {
-        struct ampd_msg_checkpoint_response response;
-        struct amp_error error = {0};
-        if (ampd_msg_checkpoint_response_decode(&response, reply.body.data, reply.body.size, &error) != 0)
-            code = ampctl_bad_answer(&error);
-        else
-            code = print(ctl, &response);
-    }
-    ampclient_reply_close(&reply);
-    amp_buf_close(&body);
+    struct ampd_msg_checkpoint_response response;
+    code = ampctl_ask_checkpoint(ctl, &request, &response);
+    if (code == 0)
+        code = print(ctl, &response);
     ampctl_close(ctl);
     return code;
 }

@@ -2,10 +2,9 @@
  * ampctl scale, rollback, evict and delete: what an operator does to a model. Each request has an id, so that it is
  * done once however often it is sent; one whose answer was lost can be sent again with --request-id.
  */
-#include "client/ampctl/ctl.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
 #include "client/ampctl/rows.h"
-#include "client/io/methods.h"
 #include "rpc/arpc_token.h"
 
 #include <inttypes.h>
@@ -19,7 +18,7 @@ enum { KEY_REASON = 256, KEY_REQUEST_ID, KEY_EPOCH, KEY_FORCE };
 struct operation {
     struct ampctl *ctl;
     char model[128], reason[256], request_id[65];
-    bool reset, force, has_epoch;
+    bool force, has_epoch;
     float scale;
     uint64_t epoch, step;
     uint32_t rank;
@@ -53,19 +52,19 @@ static error_t parse_operation(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* An id that nobody else has; false after a sentence. */
-static bool make_id(struct operation *operation)
+/* Gives the request an id that nobody else has, and opens the connection. An exit code. */
+static int begin(struct operation *operation)
 {
     char token[ARPC_TOKEN_TEXT_SIZE];
-    if (operation->request_id[0] != 0)
-        return true;
-    if (arpc_token_new(token) != 0) {
-        (void)ampctl_print(stderr, "ampctl: %s: the system gives no random numbers", operation->ctl->verb);
-        return false;
+    if (operation->request_id[0] == 0) {
+        if (arpc_token_new(token) != 0) {
+            (void)ampctl_print(stderr, "ampctl: %s: the system gives no random numbers", operation->ctl->verb);
+            return AMPCTL_EXIT_FAILED;
+        }
+        (void)snprintf(operation->request_id, sizeof operation->request_id, "ampctl-%.24s",
+                       token + sizeof ARPC_TOKEN_PREFIX - 1);
     }
-    (void)snprintf(operation->request_id, sizeof operation->request_id, "ampctl-%.24s",
-                   token + sizeof ARPC_TOKEN_PREFIX - 1);
-    return true;
+    return ampctl_open(operation->ctl);
 }
 
 /* Whether a failed call may have been done: its answer is missing. */
@@ -74,15 +73,21 @@ static bool is_lost(int code)
     return code == AMPCTL_EXIT_RPC + 14 || code == AMPCTL_EXIT_RPC + 4 || code == AMPCTL_EXIT_RPC + 1;
 }
 
-static int ask(const struct operation *operation, const char *path, int encoded, struct amp_buf *body,
-               struct ampclient_reply *reply)
+/* `code` is what a question has ended with: says how it can be asked again. */
+static int told(const struct operation *operation, int code)
 {
-    int code = ampctl_ask(operation->ctl, path, encoded, body, reply);
-    amp_buf_close(body);
-    if (is_lost(code) && !ampctl_nobody(reply) && operation->request_id[0] != 0)
+    if (is_lost(code) && !operation->ctl->nobody && operation->request_id[0] != 0)
         (void)ampctl_print(stderr, "ampctl: %s: it may have been done; the same with --request-id %s is done once",
                            operation->ctl->verb, operation->request_id);
     return code;
+}
+
+/* What the requests of all these operations have. */
+static void fill(const struct operation *operation, char model[128], char reason[256], char request_id[65])
+{
+    memcpy(model, operation->model, sizeof operation->model);
+    memcpy(reason, operation->reason, sizeof operation->reason);
+    memcpy(request_id, operation->request_id, sizeof operation->request_id);
 }
 
 /* ---- scale ---- */
@@ -119,27 +124,8 @@ static error_t parse_scale_reset(int key, char *arg, struct argp_state *state)
     return rc == ARGP_ERR_UNKNOWN ? parse_operation(key, arg, state) : rc;
 }
 
-static int ask_scale(const struct operation *operation, struct ampclient_reply *reply)
-{
-    struct amp_buf body;
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    if (operation->reset) {
-        struct ampd_msg_reset_scale_request request = {0};
-        memcpy(request.model, operation->model, sizeof request.model);
-        memcpy(request.reason, operation->reason, sizeof request.reason);
-        memcpy(request.request_id, operation->request_id, sizeof request.request_id);
-        return ask(operation, AMPCLIENT_SCALE_SERVICE "ResetScale",
-                   ampd_msg_reset_scale_request_encode(&request, &body), &body, reply);
-    }
-    struct ampd_msg_set_scale_request request = {.scale = operation->scale};
-    memcpy(request.model, operation->model, sizeof request.model);
-    memcpy(request.reason, operation->reason, sizeof request.reason);
-    memcpy(request.request_id, operation->request_id, sizeof request.request_id);
-    return ask(operation, AMPCLIENT_SCALE_SERVICE "SetScale", ampd_msg_set_scale_request_encode(&request, &body), &body,
-               reply);
-}
-
-static int print_scale(const struct operation *operation, const struct ampd_msg_set_scale_response *answer)
+static int print_scale(const struct operation *operation, const struct ampd_msg_scale_record *record,
+                       uint64_t from_step)
 {
     static const struct ampctl_column columns[] = {{"model", "MODEL", false},
                                                    {"scale", "SCALE", true},
@@ -148,41 +134,40 @@ static int print_scale(const struct operation *operation, const struct ampd_msg_
                                                    {NULL, NULL, false}};
     return ampctl_print_one(operation->ctl, columns,
                             json_pack("{s:s, s:f, s:I, s:I, s:s}", "model", operation->model, "scale",
-                                      (double)answer->record.scale, "scale_id", (json_int_t)answer->record.scale_id,
-                                      "from_step", (json_int_t)answer->from_step, "request_id", operation->request_id));
-}
-
-/* The operation has been parsed. */
-static int run_scale(struct operation *operation)
-{
-    int code = make_id(operation) ? ampctl_open(operation->ctl) : AMPCTL_EXIT_FAILED;
-    if (code != 0)
-        return code;
-    struct ampclient_reply reply;
-    struct ampd_msg_set_scale_response answer; /* that of a reset has the same fields */
-    struct amp_error error = {0};
-    code = ask_scale(operation, &reply);
-    if (code == 0 && ampd_msg_set_scale_response_decode(&answer, reply.body.data, reply.body.size, &error) != 0)
-        code = ampctl_bad_answer(&error);
-    else if (code == 0)
-        code = print_scale(operation, &answer);
-    ampclient_reply_close(&reply);
-    ampctl_close(operation->ctl);
-    return code;
+                                      (double)record->scale, "scale_id", (json_int_t)record->scale_id, "from_step",
+                                      (json_int_t)from_step, "request_id", operation->request_id));
 }
 
 static int run_scale_set(struct ampctl *ctl, int argc, char **argv)
 {
     struct operation operation = {.ctl = ctl};
     ampctl_parse(ctl, &ampctl_scale_set_verb, &operation, argc, argv);
-    return run_scale(&operation);
+    struct ampd_msg_set_scale_request request = {.scale = operation.scale};
+    struct ampd_msg_set_scale_response answer;
+    int code = begin(&operation);
+    fill(&operation, request.model, request.reason, request.request_id);
+    if (code == 0)
+        code = told(&operation, ampctl_ask_set_scale(ctl, &request, &answer));
+    if (code == 0)
+        code = print_scale(&operation, &answer.record, answer.from_step);
+    ampctl_close(ctl);
+    return code;
 }
 
 static int run_scale_reset(struct ampctl *ctl, int argc, char **argv)
 {
-    struct operation operation = {.ctl = ctl, .reset = true};
+    struct operation operation = {.ctl = ctl};
     ampctl_parse(ctl, &ampctl_scale_reset_verb, &operation, argc, argv);
-    return run_scale(&operation);
+    struct ampd_msg_reset_scale_request request = {0};
+    struct ampd_msg_reset_scale_response answer;
+    int code = begin(&operation);
+    fill(&operation, request.model, request.reason, request.request_id);
+    if (code == 0)
+        code = told(&operation, ampctl_ask_reset_scale(ctl, &request, &answer));
+    if (code == 0)
+        code = print_scale(&operation, &answer.record, answer.from_step);
+    ampctl_close(ctl);
+    return code;
 }
 
 static const struct argp_option scale_options[] = {OPERATION_OPTIONS, {0}};
@@ -245,25 +230,15 @@ static int roll_back(const struct operation *operation)
     static const struct ampctl_column columns[] = {
         {"model", "MODEL", false}, {"epoch", "EPOCH", true}, {"step", "STEP", true}, {NULL, NULL, false}};
     struct ampd_msg_rollback_request request = {.epoch = operation->epoch, .step = operation->step};
-    memcpy(request.model, operation->model, sizeof request.model);
-    memcpy(request.reason, operation->reason, sizeof request.reason);
-    memcpy(request.request_id, operation->request_id, sizeof request.request_id);
-    struct amp_buf body;
-    struct ampclient_reply reply;
     struct ampd_msg_rollback_response answer;
-    struct amp_error error = {0};
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    int code = ask(operation, AMPCLIENT_ADMIN_SERVICE "Rollback", ampd_msg_rollback_request_encode(&request, &body),
-                   &body, &reply);
-    if (code == 0 && ampd_msg_rollback_response_decode(&answer, reply.body.data, reply.body.size, &error) != 0)
-        code = ampctl_bad_answer(&error);
-    else if (code == 0)
-        code = ampctl_print_one(operation->ctl, columns,
-                                json_pack("{s:s, s:I, s:I, s:s}", "model", operation->model, "epoch",
-                                          (json_int_t)answer.epoch, "step", (json_int_t)answer.step, "request_id",
-                                          operation->request_id));
-    ampclient_reply_close(&reply);
-    return code;
+    fill(operation, request.model, request.reason, request.request_id);
+    int code = told(operation, ampctl_ask_rollback(operation->ctl, &request, &answer));
+    if (code != 0)
+        return code;
+    return ampctl_print_one(operation->ctl, columns,
+                            json_pack("{s:s, s:I, s:I, s:s}", "model", operation->model, "epoch",
+                                      (json_int_t)answer.epoch, "step", (json_int_t)answer.step, "request_id",
+                                      operation->request_id));
 }
 
 static const struct argp_option rollback_options[] = {
@@ -278,7 +253,7 @@ static int run_rollback(struct ampctl *ctl, int argc, char **argv)
     ampctl_parse(ctl, &ampctl_rollback_verb, &operation, argc, argv);
     if (ctl->timeout_ms == 0)
         ctl->timeout_ms = ROLLBACK_TIMEOUT_MS;
-    int code = make_id(&operation) ? ampctl_open(ctl) : AMPCTL_EXIT_FAILED;
+    int code = begin(&operation);
     struct ampctl_checkpoint_key key = {
         .has_step = true, .step = operation.step, .has_epoch = operation.has_epoch, .epoch = operation.epoch};
     if (code == 0 && !operation.has_epoch)
@@ -337,23 +312,15 @@ static int run_evict(struct ampctl *ctl, int argc, char **argv)
         {"model", "MODEL", false}, {"rank", "EVICTED RANK", true}, {NULL, NULL, false}};
     struct operation operation = {.ctl = ctl};
     ampctl_parse(ctl, &ampctl_evict_verb, &operation, argc, argv);
-    int code = make_id(&operation) ? ampctl_open(ctl) : AMPCTL_EXIT_FAILED;
-    if (code != 0)
-        return code;
     struct ampd_msg_evict_worker_request request = {.rank = operation.rank};
-    struct amp_buf body;
-    struct ampclient_reply reply;
-    memcpy(request.model, operation.model, sizeof request.model);
-    memcpy(request.reason, operation.reason, sizeof request.reason);
-    memcpy(request.request_id, operation.request_id, sizeof request.request_id);
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    code = ask(&operation, AMPCLIENT_ADMIN_SERVICE "EvictWorker", ampd_msg_evict_worker_request_encode(&request, &body),
-               &body, &reply);
+    int code = begin(&operation);
+    fill(&operation, request.model, request.reason, request.request_id);
+    if (code == 0)
+        code = told(&operation, ampctl_ask_evict_worker(ctl, &request));
     if (code == 0)
         code = ampctl_print_one(ctl, columns,
                                 json_pack("{s:s, s:I, s:s}", "model", operation.model, "rank",
                                           (json_int_t)operation.rank, "request_id", operation.request_id));
-    ampclient_reply_close(&reply);
     ampctl_close(ctl);
     return code;
 }
@@ -404,14 +371,9 @@ static int run_delete(struct ampctl *ctl, int argc, char **argv)
     static const struct ampctl_column columns[] = {{"deleted", "DELETED", false}, {NULL, NULL, false}};
     struct ampd_msg_delete_model_request request = {.force = operation.force};
     memcpy(request.model, operation.model, sizeof request.model);
-    struct amp_buf body;
-    struct ampclient_reply reply;
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    code = ask(&operation, AMPCLIENT_PARAMETER_SERVICE "DeleteModel",
-               ampd_msg_delete_model_request_encode(&request, &body), &body, &reply);
+    code = ampctl_ask_delete_model(ctl, &request);
     if (code == 0)
         code = ampctl_print_one(ctl, columns, json_pack("{s:s}", "deleted", operation.model));
-    ampclient_reply_close(&reply);
     ampctl_close(ctl);
     return code;
 }

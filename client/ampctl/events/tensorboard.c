@@ -7,10 +7,10 @@
  * by its epoch.
  */
 #include "base/log.h"
-#include "client/ampctl/ctl.h"
-#include "client/ampctl/parse.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/events/tfevents.h"
 #include "client/ampctl/events/tfevents_folder.h"
+#include "client/ampctl/parse.h"
 #include "client/io/methods.h"
 
 #include <inttypes.h>
@@ -71,21 +71,12 @@ static int explain(struct writing *x, const struct ampd_msg_scale_history_row *r
 {
     struct ampd_msg_explain_step_request request = {.has_epoch = true, .epoch = row->epoch, .step = row->step};
     struct ampd_msg_explain_step_response answer;
-    struct amp_buf body;
-    struct ampclient_reply reply;
-    struct amp_error error = {0};
     memcpy(request.model, x->model, sizeof request.model);
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    int code = ampctl_ask(x->ctl, AMPCLIENT_SCALE_SERVICE "ExplainStep",
-                          ampd_msg_explain_step_request_encode(&request, &body), &body, &reply);
-    amp_buf_close(&body);
-    if (code == 0 && ampd_msg_explain_step_response_decode(&answer, reply.body.data, reply.body.size, &error) != 0) {
-        code = ampctl_bad_answer(&error);
-    } else if (code == 0) {
+    int code = ampctl_ask_explain_step(x->ctl, &request, &answer);
+    if (code == 0) {
         (void)snprintf(text, 1024, "%s", answer.explanation);
         ampd_msg_explain_step_response_free(&answer);
     }
-    ampclient_reply_close(&reply);
     return code;
 }
 

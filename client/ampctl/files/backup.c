@@ -323,14 +323,14 @@ static int say(const struct backing_up *x)
     static const struct ampctl_column columns[] = {{"model", "MODEL", false}, {"epoch", "EPOCH", true},
                                                    {"step", "STEP", true},    {"decided_step", "DECIDED", true},
                                                    {"bytes", "BYTES", true},  {NULL, NULL, false}};
-    struct ampctl_list list = {.out = stdout, .json = x->ctl->json, .csv = x->ctl->csv, .columns = columns};
     json_t *rows = json_array(), *entry;
     bool ok = rows != NULL;
     size_t i;
     json_array_foreach(x->list, i, entry) ok = ok && json_array_append_new(rows, row_of(entry)) == 0;
-    ok = ok && ampctl_list_page(&list, rows) == 0 && ampctl_list_end(&list) == 0;
+    if (ok)
+        return ampctl_print_rows(x->ctl, columns, rows);
     json_decref(rows);
-    return ok ? 0 : AMPCTL_EXIT_FAILED;
+    return AMPCTL_EXIT_FAILED;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

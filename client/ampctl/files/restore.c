@@ -219,8 +219,7 @@ static int say(const struct restoring *x)
     static const struct ampctl_column columns[] = {{"model", "MODEL", false},    {"step", "STEP", true},
                                                    {"applied", "APPLIED", true}, {"scale", "SCALE", true},
                                                    {"tensors", "TENSORS", true}, {NULL, NULL, false}};
-    struct ampctl_list list = {.out = stdout, .json = x->ctl->json, .csv = x->ctl->csv, .columns = columns};
-    return ampctl_list_page(&list, x->rows) == 0 && ampctl_list_end(&list) == 0 ? 0 : AMPCTL_EXIT_FAILED;
+    return ampctl_print_rows(x->ctl, columns, json_incref(x->rows));
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

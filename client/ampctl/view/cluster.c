@@ -1,8 +1,7 @@
 /* ampctl cluster: the shards, who owns each, and how far it is. */
-#include "client/ampctl/ctl.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
 #include "client/ampctl/rows.h"
-#include "client/io/methods.h"
 
 #include <inttypes.h>
 
@@ -98,22 +97,12 @@ static int run_cluster(struct ampctl *ctl, int argc, char **argv)
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
-    struct amp_buf body;
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    struct ampclient_reply reply;
-    struct amp_error error = {0};
-    code = ampctl_ask(ctl, AMPCLIENT_ADMIN_SERVICE "GetCluster", ampd_msg_get_cluster_request_encode(&request, &body),
-                      &body, &reply);
+    struct ampd_msg_get_cluster_response cluster;
+    code = ampctl_ask_get_cluster(ctl, &request, &cluster);
     if (code == 0) {
-        struct ampd_msg_get_cluster_response cluster;
-        if (ampd_msg_get_cluster_response_decode(&cluster, reply.body.data, reply.body.size, &error) != 0)
-            code = ampctl_bad_answer(&error);
-        else
-            code = print(ctl, &cluster, request.model[0] != 0);
+        code = print(ctl, &cluster, request.model[0] != 0);
         ampd_msg_get_cluster_response_free(&cluster);
     }
-    ampclient_reply_close(&reply);
-    amp_buf_close(&body);
     ampctl_close(ctl);
     return code;
 }

@@ -1,7 +1,6 @@
 /* ampctl config. */
-#include "client/ampctl/ctl.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
-#include "client/io/methods.h"
 
 #include <string.h>
 
@@ -77,21 +76,12 @@ static int run_config(struct ampctl *ctl, int argc, char **argv)
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
-    struct amp_buf body; /* GetConfigRequest has no field */
-    struct ampclient_reply reply;
-    struct amp_error error = {0};
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    code = ampctl_ask(ctl, AMPCLIENT_ADMIN_SERVICE "GetConfig", 0, &body, &reply);
+    struct ampd_msg_get_config_response answer;
+    code = ampctl_ask_get_config(ctl, &answer);
     if (code == 0) {
-        struct ampd_msg_get_config_response answer;
-        if (ampd_msg_get_config_response_decode(&answer, reply.body.data, reply.body.size, &error) != 0)
-            code = ampctl_bad_answer(&error);
-        else
-            code = print(ctl, &asked, &answer);
+        code = print(ctl, &asked, &answer);
         ampd_msg_get_config_response_free(&answer);
     }
-    ampclient_reply_close(&reply);
-    amp_buf_close(&body);
     ampctl_close(ctl);
     return code;
 }

@@ -2,12 +2,11 @@
  * ampctl history and ampctl overflows: pages of rows, followed to the end; each is printed before the next is asked
  * for.
  */
-#include "client/ampctl/ctl.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
 #include "client/ampctl/rows.h"
 #include "client/ampctl/view/history.h"
 #include "client/ampctl/view/plot.h"
-#include "client/io/methods.h"
 
 #include <errno.h>
 #include <langinfo.h>
@@ -123,45 +122,6 @@ static uint32_t page_size(const struct walk *walk)
     return (uint32_t)(left < AMPD_MSG_ROWS_MAX ? left : AMPD_MSG_ROWS_MAX);
 }
 
-static int encode_history(const struct walk *walk, struct amp_buf *out)
-{
-    const struct question *question = walk->question;
-    struct ampd_msg_list_scale_history_request request = {.has_epoch = question->has_epoch,
-                                                          .epoch = question->epoch,
-                                                          .from_step = question->from,
-                                                          .has_to_step = question->has_to,
-                                                          .to_step = question->to,
-                                                          .include_superseded = question->all,
-                                                          .newest_first = question->newest_first,
-                                                          .page_size = page_size(walk)};
-    if (question->skipped) {
-        request.verdicts[request.verdicts_count++] = AMPD_MSG_VERDICT_SKIPPED_OVERFLOW;
-        request.verdicts[request.verdicts_count++] = AMPD_MSG_VERDICT_SKIPPED_EMPTY;
-    }
-    memcpy(request.model, question->model, sizeof request.model);
-    memcpy(request.page_token, walk->page_token, sizeof request.page_token);
-    return ampd_msg_list_scale_history_request_encode(&request, out);
-}
-
-static int encode_overflows(const struct walk *walk, struct amp_buf *out)
-{
-    const struct question *question = walk->question;
-    struct ampd_msg_list_overflows_request request = {.has_epoch = question->has_epoch,
-                                                      .epoch = question->epoch,
-                                                      .from_step = question->from,
-                                                      .has_to_step = question->has_to,
-                                                      .to_step = question->to,
-                                                      .has_rank = question->has_rank,
-                                                      .rank = (uint32_t)question->rank,
-                                                      .include_superseded = question->all,
-                                                      .newest_first = question->newest_first,
-                                                      .page_size = page_size(walk)};
-    memcpy(request.model, question->model, sizeof request.model);
-    memcpy(request.parameter, question->parameter, sizeof request.parameter);
-    memcpy(request.page_token, walk->page_token, sizeof request.page_token);
-    return ampd_msg_list_overflows_request_encode(&request, out);
-}
-
 /* A server may give more than asked for; nobody is shown more than the limit. */
 static bool wanted(struct walk *walk)
 {
@@ -187,13 +147,27 @@ static void plot_page(struct walk *walk, const struct ampd_msg_list_scale_histor
     }
 }
 
-static int take_history(struct walk *walk, const struct amp_buf *body)
+static int history_page(struct walk *walk)
 {
+    const struct question *question = walk->question;
+    struct ampd_msg_list_scale_history_request request = {.has_epoch = question->has_epoch,
+                                                          .epoch = question->epoch,
+                                                          .from_step = question->from,
+                                                          .has_to_step = question->has_to,
+                                                          .to_step = question->to,
+                                                          .include_superseded = question->all,
+                                                          .newest_first = question->newest_first,
+                                                          .page_size = page_size(walk)};
+    if (question->skipped) {
+        request.verdicts[request.verdicts_count++] = AMPD_MSG_VERDICT_SKIPPED_OVERFLOW;
+        request.verdicts[request.verdicts_count++] = AMPD_MSG_VERDICT_SKIPPED_EMPTY;
+    }
+    memcpy(request.model, question->model, sizeof request.model);
+    memcpy(request.page_token, walk->page_token, sizeof request.page_token);
     struct ampd_msg_list_scale_history_response page;
-    struct amp_error error = {0};
-    if (ampd_msg_list_scale_history_response_decode(&page, body->data, body->size, &error) != 0)
-        return ampctl_bad_answer(&error);
-    int code = 0;
+    int code = ampctl_ask_list_scale_history(walk->ctl, &request, &page);
+    if (code != 0)
+        return code;
     if (walk->plot != NULL) {
         plot_page(walk, &page);
     } else {
@@ -208,35 +182,41 @@ static int take_history(struct walk *walk, const struct amp_buf *body)
     return code;
 }
 
-static int take_overflows(struct walk *walk, const struct amp_buf *body)
+static int overflows_page(struct walk *walk)
 {
+    const struct question *question = walk->question;
+    struct ampd_msg_list_overflows_request request = {.has_epoch = question->has_epoch,
+                                                      .epoch = question->epoch,
+                                                      .from_step = question->from,
+                                                      .has_to_step = question->has_to,
+                                                      .to_step = question->to,
+                                                      .has_rank = question->has_rank,
+                                                      .rank = (uint32_t)question->rank,
+                                                      .include_superseded = question->all,
+                                                      .newest_first = question->newest_first,
+                                                      .page_size = page_size(walk)};
+    memcpy(request.model, question->model, sizeof request.model);
+    memcpy(request.parameter, question->parameter, sizeof request.parameter);
+    memcpy(request.page_token, walk->page_token, sizeof request.page_token);
     struct ampd_msg_list_overflows_response page;
-    struct amp_error error = {0};
-    if (ampd_msg_list_overflows_response_decode(&page, body->data, body->size, &error) != 0)
-        return ampctl_bad_answer(&error);
+    int code = ampctl_ask_list_overflows(walk->ctl, &request, &page);
+    if (code != 0)
+        return code;
     json_t *rows = json_array();
     bool ok = rows != NULL;
     for (size_t i = 0; ok && i < page.rows.count && wanted(walk); i++)
         ok = json_array_append_new(rows, ampctl_overflow_row(&page.rows.items[i])) == 0;
-    int code = print_page(walk, rows, ok);
+    code = print_page(walk, rows, ok);
     memcpy(walk->page_token, page.next_page_token, sizeof walk->page_token);
     ampd_msg_list_overflows_response_free(&page);
     return code;
 }
 
-static int walk_pages(struct walk *walk, const char *path, int (*encode)(const struct walk *walk, struct amp_buf *out),
-                      int (*take)(struct walk *walk, const struct amp_buf *body))
+static int walk_pages(struct walk *walk, int (*page)(struct walk *walk))
 {
     int code = 0;
     do {
-        struct amp_buf request;
-        amp_buf_init(&request, AMPD_MSG_SIZE_MAX);
-        struct ampclient_reply reply;
-        code = ampctl_ask(walk->ctl, path, encode(walk, &request), &request, &reply);
-        if (code == 0)
-            code = take(walk, &reply.body);
-        ampclient_reply_close(&reply);
-        amp_buf_close(&request);
+        code = page(walk);
     } while (code == 0 && walk->page_token[0] != 0 &&
              (walk->question->limit == 0 || walk->rows < walk->question->limit));
     return code;
@@ -299,7 +279,7 @@ static int print_history(struct ampctl *ctl, struct question *question)
         ampctl_plot_init(walk.plot);
         question->newest_first = false;
     }
-    int code = walk_pages(&walk, AMPCLIENT_SCALE_SERVICE "ListScaleHistory", encode_history, take_history);
+    int code = walk_pages(&walk, history_page);
     if (code == 0 && question->svg != NULL)
         code = write_svg(ctl, walk.plot, question);
     else if (code == 0 && walk.plot != NULL)
@@ -315,8 +295,7 @@ int ampctl_history_write(struct ampctl *ctl, const char model[128], uint64_t to_
     struct question question = {.has_to = true, .to = to_step, .all = true};
     struct walk walk = {.ctl = ctl, .question = &question, .list = {.out = out, .json = true}};
     memcpy(question.model, model, sizeof question.model);
-    int code = overflows ? walk_pages(&walk, AMPCLIENT_SCALE_SERVICE "ListOverflows", encode_overflows, take_overflows)
-                         : walk_pages(&walk, AMPCLIENT_SCALE_SERVICE "ListScaleHistory", encode_history, take_history);
+    int code = walk_pages(&walk, overflows ? overflows_page : history_page);
     if (code == 0 && ampctl_list_end(&walk.list) != 0)
         code = AMPCTL_EXIT_FAILED;
     return code;
@@ -374,7 +353,7 @@ static int run_overflows(struct ampctl *ctl, int argc, char **argv)
         .ctl = ctl,
         .question = &question,
         .list = {.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = ampctl_overflow_columns}};
-    code = walk_pages(&walk, AMPCLIENT_SCALE_SERVICE "ListOverflows", encode_overflows, take_overflows);
+    code = walk_pages(&walk, overflows_page);
     if (code == 0 && ampctl_list_end(&walk.list) != 0)
         code = AMPCTL_EXIT_FAILED;
     ampctl_close(ctl);

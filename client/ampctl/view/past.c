@@ -1,8 +1,7 @@
 /* ampctl explain, replay and checkpoints: what the server tells of its past. */
-#include "client/ampctl/ctl.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
 #include "client/ampctl/rows.h"
-#include "client/io/methods.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,29 +33,11 @@ static float real_argument(struct argp_state *state, const char *option, const c
     return number;
 }
 
-/* One question, one answer; `take` decodes and prints. */
-static int ask_once(struct ampctl *ctl, const char *path, int encoded, struct amp_buf *request, void *arg,
-                    int (*take)(void *arg, const struct amp_buf *body))
-{
-    struct ampclient_reply reply;
-    int code = ampctl_ask(ctl, path, encoded, request, &reply);
-    if (code == 0)
-        code = take(arg, &reply.body);
-    ampclient_reply_close(&reply);
-    amp_buf_close(request);
-    return code;
-}
-
 /* ---- explain ---- */
-
-struct explain {
-    struct ampctl *ctl;
-    struct ampd_msg_explain_step_request request;
-};
 
 static error_t parse_explain(int key, char *arg, struct argp_state *state)
 {
-    struct ampd_msg_explain_step_request *request = &((struct explain *)state->input)->request;
+    struct ampd_msg_explain_step_request *request = state->input;
     switch (key) {
     case KEY_EPOCH:
         request->has_epoch = true;
@@ -110,18 +91,6 @@ static int print_explained(const struct ampctl *ctl, const struct ampd_msg_expla
     return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
 }
 
-static int take_explained(void *arg, const struct amp_buf *body)
-{
-    const struct explain *explain = arg;
-    struct ampd_msg_explain_step_response answer;
-    struct amp_error error = {0};
-    if (ampd_msg_explain_step_response_decode(&answer, body->data, body->size, &error) != 0)
-        return ampctl_bad_answer(&error);
-    int code = print_explained(explain->ctl, &answer);
-    ampd_msg_explain_step_response_free(&answer);
-    return code;
-}
-
 static const struct argp_option explain_options[] = {
     {"epoch", KEY_EPOCH, "EPOCH", 0, "In this epoch (the one in which the step stands)", 0},
     {0},
@@ -129,15 +98,17 @@ static const struct argp_option explain_options[] = {
 
 static int run_explain(struct ampctl *ctl, int argc, char **argv)
 {
-    struct explain explain = {.ctl = ctl};
-    ampctl_parse(ctl, &ampctl_explain_verb, &explain, argc, argv);
+    struct ampd_msg_explain_step_request request = {0};
+    ampctl_parse(ctl, &ampctl_explain_verb, &request, argc, argv);
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
-    struct amp_buf body;
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    code = ask_once(ctl, AMPCLIENT_SCALE_SERVICE "ExplainStep",
-                    ampd_msg_explain_step_request_encode(&explain.request, &body), &body, &explain, take_explained);
+    struct ampd_msg_explain_step_response answer;
+    code = ampctl_ask_explain_step(ctl, &request, &answer);
+    if (code == 0) {
+        code = print_explained(ctl, &answer);
+        ampd_msg_explain_step_response_free(&answer);
+    }
     ampctl_close(ctl);
     return code;
 }
@@ -235,13 +206,12 @@ static error_t parse_replay(int key, char *arg, struct argp_state *state)
     }
 }
 
-static int take_replayed(void *arg, const struct amp_buf *body)
+static int replay_page(struct ampctl *ctl, struct replay *replay)
 {
-    struct replay *replay = arg;
     struct ampd_msg_replay_policy_response page;
-    struct amp_error error = {0};
-    if (ampd_msg_replay_policy_response_decode(&page, body->data, body->size, &error) != 0)
-        return ampctl_bad_answer(&error);
+    int code = ampctl_ask_replay_policy(ctl, &replay->request, &page);
+    if (code != 0)
+        return code;
     json_t *rows = json_array();
     int rc = rows != NULL ? 0 : -1;
     for (size_t i = 0; rc == 0 && i < page.rows.count; i++) {
@@ -266,10 +236,7 @@ static int replay_pages(struct ampctl *ctl, struct replay *replay)
 {
     int code = 0;
     do {
-        struct amp_buf body;
-        amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-        code = ask_once(ctl, AMPCLIENT_SCALE_SERVICE "ReplayPolicy",
-                        ampd_msg_replay_policy_request_encode(&replay->request, &body), &body, replay, take_replayed);
+        code = replay_page(ctl, replay);
     } while (code == 0 && replay->request.page_token[0] != 0);
     if (code == 0 && ampctl_list_end(&replay->list) != 0)
         code = AMPCTL_EXIT_FAILED;
@@ -347,13 +314,12 @@ static error_t parse_checkpoints(int key, char *arg, struct argp_state *state)
     }
 }
 
-static int take_checkpoints(void *arg, const struct amp_buf *body)
+static int checkpoints_page(struct ampctl *ctl, struct checkpoints *checkpoints)
 {
-    struct checkpoints *checkpoints = arg;
     struct ampd_msg_list_checkpoints_response page;
-    struct amp_error error = {0};
-    if (ampd_msg_list_checkpoints_response_decode(&page, body->data, body->size, &error) != 0)
-        return ampctl_bad_answer(&error);
+    int code = ampctl_ask_list_checkpoints(ctl, &checkpoints->request, &page);
+    if (code != 0)
+        return code;
     json_t *rows = json_array();
     int rc = rows != NULL ? 0 : -1;
     for (size_t i = 0; rc == 0 && i < page.checkpoints.count; i++)
@@ -384,11 +350,7 @@ static int run_checkpoints(struct ampctl *ctl, int argc, char **argv)
     if (code != 0)
         return code;
     do {
-        struct amp_buf body;
-        amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-        code = ask_once(ctl, AMPCLIENT_ADMIN_SERVICE "ListCheckpoints",
-                        ampd_msg_list_checkpoints_request_encode(&checkpoints.request, &body), &body, &checkpoints,
-                        take_checkpoints);
+        code = checkpoints_page(ctl, &checkpoints);
     } while (code == 0 && !checkpoints.latest && checkpoints.request.page_token[0] != 0);
     if (code == 0 && ampctl_list_end(&checkpoints.list) != 0)
         code = AMPCTL_EXIT_FAILED;

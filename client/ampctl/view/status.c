@@ -2,7 +2,6 @@
 #include "client/ampctl/ctl.h"
 #include "client/ampctl/parse.h"
 #include "client/ampctl/rows.h"
-#include "client/io/methods.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -140,12 +139,12 @@ static int run_models(struct ampctl *ctl, int argc, char **argv)
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
-    struct ampctl_list list = {.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = ampctl_model_columns};
     json_t *rows = json_array();
     code = rows != NULL ? ampctl_all_models(ctl, rows) : AMPCTL_EXIT_FAILED;
-    if (code == 0 && (ampctl_list_page(&list, rows) != 0 || ampctl_list_end(&list) != 0))
-        code = AMPCTL_EXIT_FAILED;
-    json_decref(rows);
+    if (code == 0)
+        code = ampctl_print_rows(ctl, ampctl_model_columns, rows);
+    else
+        json_decref(rows);
     ampctl_close(ctl);
     return code;
 }

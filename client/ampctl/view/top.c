@@ -3,10 +3,9 @@
  * the clock and the calls. Where stdout is no terminal, or rows are asked for, it looks twice and prints one table.
  */
 #define _XOPEN_SOURCE 700
-#include "client/ampctl/ctl.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
 #include "client/ampctl/view/top_view.h"
-#include "client/io/methods.h"
 
 #include <langinfo.h>
 #include <ncurses.h>
@@ -43,29 +42,18 @@ static uint64_t now_ms(void)
 /* One look. An exit code; with a quiet ctl top->failure says why. */
 static int look(struct looking *x)
 {
-    struct ampd_msg_get_status_request request = {0};
+    const struct ampd_msg_get_status_request request = {0};
     struct ampd_msg_get_status_response status;
-    struct amp_buf body;
-    struct ampclient_reply reply;
-    struct amp_error error = {0};
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    int code = ampctl_ask(x->ctl, AMPCLIENT_ADMIN_SERVICE "GetStatus",
-                          ampd_msg_get_status_request_encode(&request, &body), &body, &reply);
-    amp_buf_close(&body);
-    const char *failure = reply.error.text;
-    if (code == 0 && ampd_msg_get_status_response_decode(&status, reply.body.data, reply.body.size, &error) != 0) {
-        code = AMPCTL_EXIT_FAILED;
-        failure = error.text;
-    } else if (code == 0) {
-        if (ampctl_top_take(&x->top, &status, now_ms()) != 0) {
-            code = AMPCTL_EXIT_FAILED;
-            failure = "there is no memory for what it has said";
-        }
-        ampd_msg_get_status_response_free(&status);
+    int code = ampctl_ask_get_status(x->ctl, &request, &status);
+    if (code != 0) {
+        (void)snprintf(x->top.failure, sizeof x->top.failure, "%s", x->ctl->failure.text);
+        return code;
     }
-    if (code != 0)
-        (void)snprintf(x->top.failure, sizeof x->top.failure, "%s", failure);
-    ampclient_reply_close(&reply);
+    if (ampctl_top_take(&x->top, &status, now_ms()) != 0) {
+        code = AMPCTL_EXIT_FAILED;
+        (void)snprintf(x->top.failure, sizeof x->top.failure, "there is no memory for what it has said");
+    }
+    ampd_msg_get_status_response_free(&status);
     return code;
 }
 
@@ -159,13 +147,7 @@ static int print_once(struct looking *x)
     int code = look(x);
     if (code != 0)
         return code;
-    json_t *rows = ampctl_top_rows(&x->top);
-    struct ampctl_list list = {.out = stdout, .json = x->ctl->json, .csv = x->ctl->csv, .columns = columns};
-    int rc = rows != NULL ? ampctl_list_page(&list, rows) : -1;
-    if (rc == 0)
-        rc = ampctl_list_end(&list);
-    json_decref(rows);
-    return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
+    return ampctl_print_rows(x->ctl, columns, ampctl_top_rows(&x->top));
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

@@ -32,7 +32,7 @@ struct ampctl_top_model {
     uint32_t world, live;
     char waiting[AMPCTL_TOP_WAITING_SIZE];
     uint64_t waiting_ms; /* for how long; 0: not long, or not known */
-    bool seen; /* at the last look */
+    bool seen;           /* at the last look */
     /* The last looks, the newest last; NAN: not known. */
     float scales[AMPCTL_TOP_LOOKS], rates[AMPCTL_TOP_LOOKS];
 };
