@@ -122,9 +122,9 @@ struct ampd_step_row {
     struct ampd_overflow_row rows[AMPD_OVERFLOW_ROWS_MAX];
     uint64_t durable_step;
     struct ampd_metrics metrics;
-    bool cut;        /* a checkpoint is taken after this step */
-    bool superseded; /* a later epoch starts below it */
-    int64_t at_us;   /* UTC microseconds */
+    bool cut;                           /* a checkpoint is taken after this step */
+    bool superseded;                    /* a later epoch starts below it */
+    int64_t at_us;                      /* UTC microseconds */
     uint64_t times_us[AMPD_STEP_TIMES]; /* ampd_step_times_known */
 };
 
