@@ -11,14 +11,15 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { KEY_REASON = 256, KEY_REQUEST_ID, KEY_EPOCH, KEY_FORCE };
+enum { KEY_REASON = 256, KEY_REQUEST_ID, KEY_EPOCH, KEY_FORCE, KEY_YES };
 
 /* What these verbs have in common. */
 struct operation {
     struct ampctl *ctl;
     char model[128], reason[256], request_id[65];
-    bool force, has_epoch;
+    bool force, yes, has_epoch;
     float scale;
     uint64_t epoch, step;
     uint32_t rank;
@@ -351,13 +352,33 @@ static error_t parse_delete(int key, char *arg, struct argp_state *state)
     case KEY_FORCE:
         operation->force = true;
         return 0;
+    case KEY_YES:
+        operation->yes = true;
+        return 0;
     default:
         return ampctl_one_model(key, arg, state, operation->model);
     }
 }
 
+/* Somebody at a terminal types the model's name again; a script has nobody to ask. False after a sentence. */
+static bool is_meant(const struct operation *operation)
+{
+    char line[sizeof operation->model + 1] = ""; /* with its newline */
+    if (operation->yes || !isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+        return true;
+    (void)ampctl_print(stderr, "This deletes %s with its history and checkpoints, for good. Type its name to go on:",
+                       operation->model);
+    bool read = fgets(line, sizeof line, stdin) != NULL;
+    line[strcspn(line, "\n")] = 0;
+    if (read && strcmp(line, operation->model) == 0)
+        return true;
+    (void)ampctl_print(stderr, "ampctl: %s: that is not its name; nothing was deleted", operation->ctl->verb);
+    return false;
+}
+
 static const struct argp_option delete_options[] = {
     {"force", KEY_FORCE, NULL, 0, "Also while workers hold a lease", 0},
+    {"yes", KEY_YES, NULL, 0, "Do not ask; on a terminal the model's name is asked for again", 0},
     {0},
 };
 
@@ -365,7 +386,7 @@ static int run_delete(struct ampctl *ctl, int argc, char **argv)
 {
     struct operation operation = {.ctl = ctl};
     ampctl_parse(ctl, &ampctl_delete_verb, &operation, argc, argv);
-    int code = ampctl_open(ctl);
+    int code = is_meant(&operation) ? ampctl_open(ctl) : AMPCTL_EXIT_FAILED;
     if (code != 0)
         return code;
     static const struct ampctl_column columns[] = {{"deleted", "DELETED", false}, {NULL, NULL, false}};
@@ -382,8 +403,10 @@ const struct ampctl_verb ampctl_delete_verb = {
     .name = "delete",
     .arguments = "MODEL",
     .summary = "deletes a model, its history and checkpoints",
-    .doc = "Deletes a model with its history and checkpoints. There is no way back.",
-    .examples = "ampctl delete digits",
+    .doc = "Deletes a model with its history and checkpoints. There is no way back. On a terminal it asks for the "
+           "model's name again.",
+    .examples = "ampctl delete digits\n"
+                "ampctl delete digits --yes",
     .options = delete_options,
     .parser = parse_delete,
     .run = run_delete,
