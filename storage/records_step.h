@@ -122,10 +122,19 @@ struct ampd_step_row {
     struct ampd_overflow_row rows[AMPD_OVERFLOW_ROWS_MAX];
     uint64_t durable_step;
     struct ampd_metrics metrics;
-    bool cut;        /* a checkpoint is taken after this step */
-    bool superseded; /* a later epoch starts below it */
-    int64_t at_us;   /* UTC microseconds */
-    uint64_t times_us[AMPD_STEP_TIMES]; /* all 0: not known, or none passed */
+    bool cut;                           /* a checkpoint is taken after this step */
+    bool superseded;                    /* a later epoch starts below it */
+    int64_t at_us;                      /* UTC microseconds */
+    uint64_t times_us[AMPD_STEP_TIMES]; /* ampd_step_times_known */
 };
+
+/* Whether it is known where the time of a step went: all 0 are stored where it is not, or none passed. */
+static inline bool ampd_step_times_known(const uint64_t times_us[AMPD_STEP_TIMES])
+{
+    bool known = false;
+    for (int i = 0; i < AMPD_STEP_TIMES; i++)
+        known = known || times_us[i] > 0;
+    return known;
+}
 
 #endif
