@@ -5,6 +5,7 @@
 set -euo pipefail
 build=$1 compiler=$2 flags=${3:-}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+version=$(sed -n 's/^project(ampd VERSION \([0-9.]*\) .*/\1/p' "$here/../../CMakeLists.txt")
 if ! command -v pkg-config >/dev/null; then
 	echo "SKIPPED: pkg-config is not installed"
 	exit 77
@@ -25,7 +26,7 @@ cmake --build "$work/cmake" >/dev/null
 echo "pkg-config"
 pc=$(find "$work/prefix" -name amp.pc)
 export PKG_CONFIG_PATH=${pc%/*}
-pkg-config --exact-version=0.1.0 amp
+pkg-config --exact-version="$version" amp
 # shellcheck disable=SC2046,SC2086 # lists of flags
 "$compiler" -std=c17 -Wall -Wextra -Werror $flags $(pkg-config --cflags amp) "$work/source/main.c" -o "$work/outside" \
 	$(pkg-config --libs amp)

@@ -4,6 +4,7 @@
 set -euo pipefail
 build=$1 compiler=$2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+version=$(sed -n 's/^project(ampd VERSION \([0-9.]*\) .*/\1/p' "$here/../../CMakeLists.txt")
 if ! command -v pkg-config >/dev/null; then
 	echo "SKIPPED: pkg-config is not installed"
 	exit 77
@@ -24,7 +25,7 @@ cmake --build "$work/cmake" >/dev/null
 echo "pkg-config"
 pc=$(find "$work/prefix" -name ampclient.pc)
 export PKG_CONFIG_PATH=${pc%/*}
-pkg-config --exact-version=0.1.0 ampclient
+pkg-config --exact-version="$version" ampclient
 # shellcheck disable=SC2046 # lists of flags
 "$compiler" -std=c17 -Wall -Wextra -Werror $(pkg-config --cflags ampclient) "$work/source/worker.c" -o "$work/worker" \
 	$(pkg-config --libs ampclient)
