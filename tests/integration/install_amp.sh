@@ -19,7 +19,7 @@ cp -r "$here/outside" "$work/source"
 
 echo "find_package"
 cmake -S "$work/source" -B "$work/cmake" -DCMAKE_C_COMPILER="$compiler" -DCMAKE_C_FLAGS="$flags" \
-	-DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
+	-DCMAKE_PREFIX_PATH="$work/prefix" -DWANTED="$version" >/dev/null
 cmake --build "$work/cmake" >/dev/null
 "$work/cmake/outside"
 

@@ -19,7 +19,7 @@ cp -r "$here/outside_client" "$work/source"
 cp "$here/../../examples/worker.c" "$work/source"
 
 echo "find_package"
-cmake -S "$work/source" -B "$work/cmake" -DCMAKE_C_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
+cmake -S "$work/source" -B "$work/cmake" -DCMAKE_C_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/prefix" -DWANTED="$version" >/dev/null
 cmake --build "$work/cmake" >/dev/null
 
 echo "pkg-config"
