@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 image=ampd-packages-test bare=ampd-packages-bare
 # So many that the job outlives all that happens to its server meanwhile.
-life_steps=4000
+life_steps=2000
 # Far longer than all of it takes; for a hang.
 container_timeout_s=600
 if ! docker version >/dev/null 2>&1; then
@@ -18,14 +18,15 @@ if ! docker version >/dev/null 2>&1; then
 fi
 out=$(mktemp -d "${TMPDIR:-/tmp}/ampd-packages.XXXXXX")
 container=ampd-packages-$$
-server=''
-trap '[ -z "$server" ] || kill "$server"; docker rm -f "$container" >/dev/null 2>&1; rm -rf "$out"' EXIT
+trap 'docker rm -f "$container" >/dev/null 2>&1; rm -rf "$out"' EXIT
 failed=0
 
+# The command is a process of its own: only so does it end with its first error.
 ends_with_0() { # name, command...
 	local name=$1
 	shift
-	if "$@" >"$out/log" 2>&1; then
+	"$@" >"$out/log" 2>&1 &
+	if wait $!; then
 		grep -E '^(seconds|[WI]): ' "$out/log" || true
 		echo "[       OK ] $name"
 	else
@@ -113,16 +114,15 @@ has_the_bytes_of_a_built_server() {
 	[ -x "$bin/digits" ] || { echo "no $bin/digits: ./test.sh --build-only builds it" && return 1; }
 	"$bin/ampd" --data-dir "$out/data" --listen "unix:$socket" --metrics-listen none >"$out/ampd.log" 2>&1 &
 	server=$!
+	trap 'kill "$server"' EXIT
 	timeout "$container_timeout_s" sh -c "until $bin/ampctl -e unix:$socket ready >/dev/null 2>&1; do sleep 0.1; done"
 	for rank in 0 1; do
 		RANK=$rank WORLD_SIZE=2 "$bin/digits" --connect "unix:$socket" --steps "$life_steps" --durability step --quiet &
 		workers+=($!)
 	done
-	wait "${workers[0]}" && wait "${workers[1]}"
+	wait "${workers[0]}"
+	wait "${workers[1]}"
 	"$bin/ampctl" -e "unix:$socket" checkpoint export digits "$out/built.safetensors" --step "$life_steps"
-	kill "$server"
-	wait "$server"
-	server=''
 	cmp "$out/packaged.safetensors" "$out/built.safetensors"
 	echo "seconds: $(stat -c %s "$out/built.safetensors") bytes are the same"
 }

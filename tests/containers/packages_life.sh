@@ -2,6 +2,7 @@
 # packages_life.sh: in a bare container of packages.sh, without a network and without systemd: a server's life by its packages, in
 # the folders of $packages: "before" ampctl was in a package of its own, "now", and "later", a higher version. What systemd would
 # start is started here as the unit says. The job at the end of all of it goes to $packages/exported.safetensors.
+# shellcheck disable=SC2015 # failed() does not return
 set -euo pipefail
 packages=$1 steps=$2
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
@@ -43,9 +44,10 @@ starts() { # unit, instance
 	(
 		umask "$(value_of UMask)"
 		set -a
-		STATE_DIRECTORY=$directory
+		export STATE_DIRECTORY=$directory
 		eval "$(value_of Environment)"
 		file=$(value_of EnvironmentFile)
+		# shellcheck disable=SC1090 # lines NAME=VALUE
 		[ -e "${file#-}" ] && . "${file#-}"
 		exec setpriv --reuid "$(value_of User)" --regid "$(value_of Group)" --init-groups sh -c "exec $(value_of ExecStart)"
 	) >>/tmp/ampd.log 2>&1 &
