@@ -27,7 +27,7 @@ ends_with_0() { # name, command...
 	shift
 	"$@" >"$out/log" 2>&1 &
 	if wait $!; then
-		grep -E '^(seconds|[WI]): ' "$out/log" || true
+		grep -E '^(seconds|figure|[WI]): ' "$out/log" || true
 		echo "[       OK ] $name"
 	else
 		cat "$out/log"
@@ -124,7 +124,7 @@ has_the_bytes_of_a_built_server() {
 	wait "${workers[1]}"
 	"$bin/ampctl" -e "unix:$socket" checkpoint export digits "$out/built.safetensors" --step "$life_steps"
 	cmp "$out/packaged.safetensors" "$out/built.safetensors"
-	echo "seconds: $(stat -c %s "$out/built.safetensors") bytes are the same"
+	echo "figure: $(stat -c %s "$out/built.safetensors") bytes are the same"
 }
 
 in_a_container() {

@@ -104,7 +104,7 @@ installs now
 echo 'worker-lease: 41s' >>/etc/ampd/ampd.conf
 starts ampd.service
 wait_for ampctl ready >/dev/null 2>&1
-echo "seconds: $(($(date +%s%3N) - begun_ms)) ms until two versions are installed and the server serves"
+echo "figure: $(($(date +%s%3N) - begun_ms)) ms until two versions are installed and the server serves"
 wait_for serves_version "$(version_of now)"
 ampctl -o csv config worker-lease | grep -q '/etc/ampd/ampd.conf:' || failed "the server does not read /etc/ampd/ampd.conf"
 [ "$(stat -c %U "/proc/$server")" = ampd ] || failed "the server is not the user ampd's"
@@ -129,7 +129,7 @@ before=$(applied) begun_ms=$(date +%s%3N)
 stops
 starts ampd.service
 wait_for has_more_than "$before"
-echo "seconds: $(($(date +%s%3N) - begun_ms)) ms from the end of the old server at step $before to the next step of the new one"
+echo "figure: $(($(date +%s%3N) - begun_ms)) ms from the end of the old server at step $before to the next step of the new one"
 wait_for serves_version "$(version_of later)"
 goes_on
 is_trained
@@ -149,7 +149,7 @@ ampctl -o csv history "$model" --all | awk -F , '
 grep '^digits:' /tmp/worker-0.log
 wait_for exports /tmp/exported.safetensors
 cp /tmp/exported.safetensors "$packages/exported.safetensors"
-echo "seconds: $steps steps, an upgrade, a restart and a kill -9 of the server; no step is missing or done twice"
+echo "figure: $steps steps, an upgrade, a restart and a kill -9 of the server; no step is missing or done twice"
 
 # ---- an instance beside it ----
 
