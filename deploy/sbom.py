@@ -20,9 +20,9 @@ import sys
 
 ELF = b"\x7fELF"
 # Short names of licences in Debian's copyright files that SPDX's list has under others.
-LICENCES = {"expat": "MIT", "mit": "MIT", "apache-2.0": "Apache-2.0", "artistic": "Artistic-1.0-Perl", "bsd-2-clause": "BSD-2-Clause",
-            "bsd-3-clause": "BSD-3-Clause", "bsd-4-clause": "BSD-4-Clause", "bsl-1.0": "BSL-1.0", "cc0-1.0": "CC0-1.0",
-            "isc": "ISC", "zlib": "Zlib"}
+LICENCES = {"expat": "MIT", "mit": "MIT", "apache-2.0": "Apache-2.0", "artistic": "Artistic-1.0-Perl",
+            "bsd-2-clause": "BSD-2-Clause", "bsd-3-clause": "BSD-3-Clause", "bsd-4-clause": "BSD-4-Clause",
+            "bsl-1.0": "BSL-1.0", "cc0-1.0": "CC0-1.0", "isc": "ISC", "zlib": "Zlib"}
 GNU = re.compile(r"(A?L?GPL|GFDL)-(\d)(?:\.(\d))?(\+?)", re.IGNORECASE)
 NO_ASSERTION = "NOASSERTION"
 
@@ -114,19 +114,21 @@ class Licences:
         return " AND ".join(sorted(found)) or NO_ASSERTION
 
 
+FIELDS = "${Version}\t${source:Package}\t${source:Version}\t${Architecture}\t${Maintainer}\t${Homepage}"
+
+
 def describe(package, licences):
     """A package of this machine as SPDX has it."""
     version, source, source_version, architecture, maintainer, homepage = said(
-        "dpkg-query", "-W", "-f",
-        "${Version}\t${source:Package}\t${source:Version}\t${Architecture}\t${Maintainer}\t${Homepage}", package).split("\t")
+        "dpkg-query", "-W", "-f", FIELDS, package).split("\t")
     name = package.split(":")[0]
     match = re.fullmatch(r"(.*?)\s*<(.*)>", maintainer)
     return {"SPDXID": identifier("Package", name), "name": name, "versionInfo": version,
-            "supplier": f"Organization: {match[1]} ({match[2]})" if match else NO_ASSERTION, "downloadLocation": NO_ASSERTION,
-            "filesAnalyzed": False, **({"homepage": homepage} if homepage else {}),
+            "supplier": f"Organization: {match[1]} ({match[2]})" if match else NO_ASSERTION,
+            "downloadLocation": NO_ASSERTION, "filesAnalyzed": False, **({"homepage": homepage} if homepage else {}),
             "sourceInfo": f"Debian's source package {source} {source_version}", "licenseConcluded": NO_ASSERTION,
-            "licenseDeclared": licences.declared(package, f"/usr/share/doc/{name}/copyright"), "copyrightText": NO_ASSERTION,
-            "externalRefs": [purl(f"debian/{name}", version, architecture)]}
+            "licenseDeclared": licences.declared(package, f"/usr/share/doc/{name}/copyright"),
+            "copyrightText": NO_ASSERTION, "externalRefs": [purl(f"debian/{name}", version, architecture)]}
 
 
 def purl(name, version, architecture):
@@ -162,57 +164,72 @@ def links(build, path, known):
 
 # ---- the document ----
 
-def files_of(root, own):
-    """[(name, SPDX's element)] of a package, but for this document and what dpkg keeps itself."""
-    found = []
-    for path in sorted(root.rglob("*")):
-        name = str(path.relative_to(root))
-        if path.is_symlink() or not path.is_file() or name.startswith("DEBIAN/") or path == own:
-            continue
-        data = path.read_bytes()
-        found.append((path, {
-            "SPDXID": identifier("File", name), "fileName": f"./{name}", "fileTypes": ["BINARY" if data[:4] == ELF else "OTHER"],
+def describe_file(root, path):
+    data = path.read_bytes()
+    name = str(path.relative_to(root))
+    return {"SPDXID": identifier("File", name), "fileName": f"./{name}",
+            "fileTypes": ["BINARY" if data[:4] == ELF else "OTHER"],
             "checksums": [{"algorithm": "SHA1", "checksumValue": hashlib.sha1(data).hexdigest()},
                           {"algorithm": "SHA256", "checksumValue": hashlib.sha256(data).hexdigest()}],
-            "licenseConcluded": NO_ASSERTION, "copyrightText": NO_ASSERTION}))
-    return found
+            "licenseConcluded": NO_ASSERTION, "copyrightText": NO_ASSERTION}
+
+
+def files_of(root, own):
+    """[(path, SPDX's element)] of a package, but for this document and what dpkg keeps itself."""
+    return [(path, describe_file(root, path)) for path in sorted(root.rglob("*"))
+            if path.is_file() and not path.is_symlink() and path != own and path.relative_to(root).parts[0] != "DEBIAN"]
+
+
+def describe_own(package, version, architecture, files, excluded, licence):
+    """The package whose bill this is; its code is that of SPDX 2.3, section 7.9."""
+    sums = sorted(one["checksums"][0]["checksumValue"] for _, one in files)
+    return {"SPDXID": identifier("Package", package), "name": package, "versionInfo": version,
+            "supplier": "Organization: The maintainers of ampd", "downloadLocation": NO_ASSERTION,
+            "filesAnalyzed": True, "packageVerificationCode": {
+                "packageVerificationCodeValue": hashlib.sha1("".join(sums).encode()).hexdigest(),
+                "packageVerificationCodeExcludedFiles": [excluded]},
+            "licenseConcluded": NO_ASSERTION, "licenseDeclared": licence, "licenseInfoFromFiles": [NO_ASSERTION],
+            "copyrightText": NO_ASSERTION,
+            "primaryPackagePurpose": "LIBRARY" if package.startswith("lib") else "APPLICATION",
+            "externalRefs": [purl(f"ampd/{package}", version, architecture)]}
+
+
+def relation(one, kind, other, why=""):
+    return {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other,
+            **({"comment": why} if why else {})}
+
+
+def relate(build, own, files, licences):
+    """(packages of Debian, relationships) of all files."""
+    known, others, found = libraries(), {}, [relation("SPDXRef-DOCUMENT", "DESCRIBES", own)]
+    for path, one in files:
+        found.append(relation(own, "CONTAINS", one["SPDXID"]))
+        if one["fileTypes"] == ["BINARY"]:
+            for kind, other, why in sorted(set(links(build, path, known))):
+                others.setdefault(other, describe(other, licences))
+                found.append(relation(one["SPDXID"], kind, others[other]["SPDXID"], why))
+    return [others[name] for name in sorted(others)], found
 
 
 def main(package, version, build, root):
-    root = pathlib.Path(root)
+    root, licences = pathlib.Path(root), Licences()
     architecture = os.environ.get("DEB_HOST_ARCH") or said("dpkg", "--print-architecture").strip()
-    own = root / "usr/share/doc" / package / f"{package}_{architecture}.spdx.json"
-    files, known, licences, others, relations = files_of(root, own), libraries(), Licences(), {}, set()
-    code = hashlib.sha1("".join(sorted(one["checksums"][0]["checksumValue"] for _, one in files)).encode()).hexdigest()
-    this = identifier("Package", package)
-    for path, one in files:
-        relations.add((this, "CONTAINS", one["SPDXID"], ""))
-        if one["fileTypes"] == ["BINARY"]:
-            for kind, other, why in links(build, path, known):
-                others.setdefault(other, describe(other, licences))
-                relations.add((one["SPDXID"], kind, others[other]["SPDXID"], why))
-    declared = licences.declared(package, root / "usr/share/doc" / package / "copyright")
+    bill = root / "usr/share/doc" / package / f"{package}_{architecture}.spdx.json"
+    files = files_of(root, bill)
+    own = describe_own(package, version, architecture, files, f"./{bill.relative_to(root)}",
+                       licences.declared(package, bill.with_name("copyright")))
+    others, relations = relate(build, own["SPDXID"], files, licences)
     created = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.timezone.utc)
-    document = {
-        "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": f"{package}-{version}",
-        "documentNamespace": f"https://ampd.invalid/spdx/{package}_{version}_{architecture}-{code}",
-        "creationInfo": {"created": created.strftime("%Y-%m-%dT%H:%M:%SZ"), "creators": [f"Tool: sbom.py-{version}"]},
-        "packages": [{"SPDXID": this, "name": package, "versionInfo": version, "supplier": "Organization: The maintainers of ampd",
-                      "downloadLocation": NO_ASSERTION, "filesAnalyzed": True,
-                      "packageVerificationCode": {"packageVerificationCodeValue": code,
-                                                  "packageVerificationCodeExcludedFiles": [f"./{own.relative_to(root)}"]},
-                      "licenseConcluded": NO_ASSERTION, "licenseDeclared": declared, "licenseInfoFromFiles": [NO_ASSERTION],
-                      "copyrightText": NO_ASSERTION, "primaryPackagePurpose": "LIBRARY" if package.startswith("lib") else "APPLICATION",
-                      "externalRefs": [purl(f"ampd/{package}", version, architecture)]},
-                     *(others[name] for name in sorted(others))],
-        "files": [one for _, one in files],
-        "relationships": [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": this}] +
-                         [{"spdxElementId": a, "relationshipType": kind, "relatedSpdxElement": b, **({"comment": why} if why else {})}
-                          for a, kind, b, why in sorted(relations)]}
+    code = own["packageVerificationCode"]["packageVerificationCodeValue"]
+    document = {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
+                "name": f"{package}-{version}",
+                "documentNamespace": f"https://ampd.invalid/spdx/{package}_{version}_{architecture}-{code}",
+                "creationInfo": {"created": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                                 "creators": [f"Tool: sbom.py-{version}"]},
+                "packages": [own, *others], "files": [one for _, one in files], "relationships": relations}
     if licences.quoted:
         document["hasExtractedLicensingInfos"] = [licences.quoted[name] for name in sorted(licences.quoted)]
-    own.parent.mkdir(parents=True, exist_ok=True)
-    own.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    bill.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
