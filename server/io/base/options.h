@@ -12,8 +12,6 @@ struct ampd_auth_options;
 struct io_cluster_url;
 struct io_etcd_access;
 
-#define AMPD_VERSION "0.1.0"
-
 /* Bits of arpc_method.roles (auth_rules.h names who has which). Where nobody is asked, everybody has all of them. */
 #define AMPD_ROLE_WORKER   1u
 #define AMPD_ROLE_OPERATOR 2u
