@@ -163,7 +163,7 @@ static void fill_row(struct ampd_step_row *row)
                                   .contributors_count = 2,
                                   .scale = 65536,
                                   .scale_id = 3,
-                                  .after = {.scale = 65536, .scale_id = 3, .attempted = 100000, .applied = 99990},
+                                  .after.scaler = {.scale = 65536, .scale_id = 3, .attempted = 100000, .applied = 99990},
                                   .coefficient = 1.0f / 3,
                                   .norm = 0.12345,
                                   .clip = 0.98765f,

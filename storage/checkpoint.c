@@ -212,7 +212,7 @@ static int read_tensor(struct reading *reading, const struct checkpoint_piece *p
 /* A part's state must be the first one's, but for user states. */
 static bool same_state(const struct ampd_checkpoint_state *a, const struct ampd_checkpoint_state *b)
 {
-    const struct amp_scaler_state *left = &a->scaler, *right = &b->scaler;
+    const struct amp_scaler_state *left = &a->carry.scaler, *right = &b->carry.scaler;
     return a->step == b->step && a->version == b->version && a->world_size == b->world_size &&
            memcmp(&left->scale, &right->scale, sizeof left->scale) == 0 && left->scale_id == right->scale_id &&
            left->attempted == right->attempted && left->applied == right->applied && left->skipped == right->skipped;

@@ -52,16 +52,16 @@ struct number {
 static const struct number numbers[] = {
     NUMBER_64("step", step),
     NUMBER_64("version", version),
-    NUMBER_32("scale_bits", scaler.scale),
-    NUMBER_64("scale_id", scaler.scale_id),
-    NUMBER_32("growth_tracker", scaler.growth_tracker),
-    NUMBER_32("hysteresis_left", scaler.hysteresis_left),
-    NUMBER_32("consecutive_overflows", scaler.consecutive_overflows),
-    NUMBER_64("total_overflows", scaler.total_overflows),
-    NUMBER_64("steps_since_overflow", scaler.steps_since_overflow),
-    NUMBER_64("attempted", scaler.attempted),
-    NUMBER_64("applied", scaler.applied),
-    NUMBER_64("skipped", scaler.skipped),
+    NUMBER_32("scale_bits", carry.scaler.scale),
+    NUMBER_64("scale_id", carry.scaler.scale_id),
+    NUMBER_32("growth_tracker", carry.scaler.growth_tracker),
+    NUMBER_32("hysteresis_left", carry.scaler.hysteresis_left),
+    NUMBER_32("consecutive_overflows", carry.scaler.consecutive_overflows),
+    NUMBER_64("total_overflows", carry.scaler.total_overflows),
+    NUMBER_64("steps_since_overflow", carry.scaler.steps_since_overflow),
+    NUMBER_64("attempted", carry.scaler.attempted),
+    NUMBER_64("applied", carry.scaler.applied),
+    NUMBER_64("skipped", carry.scaler.skipped),
     NUMBER_32("world_size", world_size),
 };
 
@@ -105,7 +105,7 @@ bool checkpoint_numbers_read(const json_t *metadata, struct ampd_checkpoint_stat
                numbers[i].is_64 ? sizeof value : sizeof narrow);
     }
     state->optimizer = read_optimizer(metadata);
-    return isfinite(state->scaler.scale) && state->scaler.scale > 0 && state->world_size <= AMPD_WORLD_MAX;
+    return isfinite(state->carry.scaler.scale) && state->carry.scaler.scale > 0 && state->world_size <= AMPD_WORLD_MAX;
 }
 
 static int set_string(json_t *object, const char *key, const char *text)
@@ -124,7 +124,7 @@ static int numbers_write(json_t *metadata, const struct ampd_checkpoint_state *s
         (void)snprintf(text, sizeof text, "%" PRIu64, value);
         failed |= set_string(metadata, numbers[i].key, text);
     }
-    (void)snprintf(text, sizeof text, "%.9g", (double)state->scaler.scale); /* for people; the bits count */
+    (void)snprintf(text, sizeof text, "%.9g", (double)state->carry.scaler.scale); /* for people; the bits count */
     if (state->optimizer != AMP_OPT_UNSET)
         failed |= set_string(metadata, "optimizer", amp_optim_name(state->optimizer));
     return failed | set_string(metadata, "scale", text);

@@ -33,7 +33,7 @@ struct ampd_act_record {
     uint64_t from_step;
     uint64_t base_epoch; /* EPOCH: of the checkpoint; its step is `step` */
     uint32_t rank;       /* EVICT */
-    struct amp_scaler_state after;
+    struct ampd_carry after;
     bool superseded; /* a later epoch has taken it back */
     char request_id[AMPD_REQUEST_ID_MAX];
 };

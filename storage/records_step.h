@@ -108,11 +108,11 @@ struct ampd_step_row {
     struct ampd_contributor contributors[AMPD_WORLD_MAX]; /* kind EVICT: the one whose rank it was */
     float scale;                                          /* the scale the gradients carry */
     uint64_t scale_id;
-    struct amp_scaler_state after; /* the record after the verdict */
-    float coefficient;             /* f */
-    double norm;                   /* global 2-norm of g before clipping; 0 if skipped */
-    float clip;                    /* clip coefficient: the smallest of the groups' */
-    uint32_t clips_count;          /* of an applied step: the number of groups */
+    struct ampd_carry after; /* the record after the verdict */
+    float coefficient;       /* f */
+    double norm;             /* global 2-norm of g before clipping; 0 if skipped */
+    float clip;              /* clip coefficient: the smallest of the groups' */
+    uint32_t clips_count;    /* of an applied step: the number of groups */
     float clips[AMPD_GROUPS_MAX];
     double lr;                /* base learning rate; 0 if skipped */
     uint64_t version;         /* of the parameters after the step */
@@ -122,9 +122,9 @@ struct ampd_step_row {
     struct ampd_overflow_row rows[AMPD_OVERFLOW_ROWS_MAX];
     uint64_t durable_step;
     struct ampd_metrics metrics;
-    bool cut;        /* a checkpoint is taken after this step */
-    bool superseded; /* a later epoch starts below it */
-    int64_t at_us;   /* UTC microseconds */
+    bool cut;                           /* a checkpoint is taken after this step */
+    bool superseded;                    /* a later epoch starts below it */
+    int64_t at_us;                      /* UTC microseconds */
     uint64_t times_us[AMPD_STEP_TIMES]; /* all 0: not known, or none passed */
 };
 

@@ -95,7 +95,7 @@ int store_read_row(sqlite3_stmt *statement, struct ampd_history_key *key, struct
     const uint8_t *contributors = store_column_blob(&get, &size);
     row->scale = (float)store_column_f64(&get);
     row->scale_id = store_column_u64(&get);
-    store_read_scaler(&get, &row->after);
+    store_read_scaler(&get, &row->after.scaler);
     row->coefficient = (float)store_column_f64(&get);
     row->norm = store_column_f64(&get);
     row->clip = (float)store_column_f64(&get);

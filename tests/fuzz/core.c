@@ -116,7 +116,7 @@ static void restore(struct world *world, unsigned shard, const struct ampd_resto
     struct task *task = later(world, shard, QUEUE_FILES, &event);
     task->state.step = order->checkpoint->step;
     task->state.version = order->checkpoint->version;
-    amp_scaler_init(&order->spec->scaler, &task->state.scaler);
+    amp_scaler_init(&order->spec->scaler, &task->state.carry.scaler);
     task->event.u.restored.state = &task->state;
 }
 

@@ -205,18 +205,18 @@ void sim_acts_supersede(struct sim_store *store, const struct ampd_epoch_record 
 
 static void check_change(struct sim *sim, const struct ampd_step_row *row)
 {
-    struct amp_scaler_state record = sim->newest;
+    struct ampd_carry carry = sim->newest;
     struct amp_error error = {0};
     int rc = 0;
-    if (memcmp(&row->scale, &record.scale, sizeof(record.scale)) != 0 || row->scale_id != record.scale_id)
+    if (memcmp(&row->scale, &carry.scaler.scale, sizeof(carry.scaler.scale)) != 0 || row->scale_id != carry.scaler.scale_id)
         sim_fail(sim, SIM_SCALE_HISTORY, "the act %s does not follow the record before it", row->note.request_id);
     if (row->kind == AMPD_ROW_EVICT) /* says nothing about the scale */
         rc = 0;
     else if (row->kind == AMPD_ROW_SET)
-        rc = amp_scaler_set(&sim->model.spec.scaler, &record, row->after.scale, &error);
+        rc = amp_scaler_set(&sim->model.spec.scaler, &carry.scaler, row->after.scaler.scale, &error);
     else
-        amp_scaler_reset(&sim->model.spec.scaler, &record);
-    if (rc != 0 || !sim_same_record(&record, &row->after))
+        amp_scaler_reset(&sim->model.spec.scaler, &carry.scaler);
+    if (rc != 0 || !sim_same_carry(&carry, &row->after))
         sim_fail(sim, SIM_SCALE_HISTORY, "the act %s does not give this record", row->note.request_id);
 }
 
@@ -225,7 +225,7 @@ void sim_check_act(struct sim *sim, const struct sim_shard *shard, const struct 
     if (shard->index != 0) {
         for (uint32_t i = 0; i < sim->acts_count; i++) {
             const struct sim_act *act = &sim->acts[i];
-            if (act->epoch == row->epoch && act->step == row->step && sim_same_record(&act->after, &row->after) &&
+            if (act->epoch == row->epoch && act->step == row->step && sim_same_carry(&act->after, &row->after) &&
                 strcmp(act->request_id, row->note.request_id) == 0)
                 return;
         }
@@ -255,7 +255,7 @@ void sim_check_acts_of(struct sim *sim, const struct sim_shard *shard, const str
         for (uint32_t j = 0; j < store->act_rows_count; j++) {
             const struct ampd_step_row *had = &store->act_rows[j];
             times += had->epoch == act->epoch && had->step == act->step && had->from_step == act->from_step &&
-                             strcmp(had->note.request_id, act->request_id) == 0 && sim_same_record(&had->after, &act->after)
+                             strcmp(had->note.request_id, act->request_id) == 0 && sim_same_carry(&had->after, &act->after)
                          ? 1
                          : 0;
         }
@@ -320,9 +320,9 @@ void sim_check_act_reply(const struct sim *sim, const struct ampd_reply *reply)
 }
 
 /* The record in force when a step opens: that of the row before, or of the last act that says so. */
-const struct amp_scaler_state *sim_act_in_force(const struct sim *sim, uint64_t epoch, uint64_t step)
+const struct ampd_carry *sim_act_in_force(const struct sim *sim, uint64_t epoch, uint64_t step)
 {
-    const struct amp_scaler_state *found = NULL;
+    const struct ampd_carry *found = NULL;
     for (uint32_t i = 0; i < sim->acts_count; i++) {
         const struct sim_act *act = &sim->acts[i];
         if (act->epoch == epoch && act->step + 1 == step && act->from_step <= step)

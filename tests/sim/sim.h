@@ -88,7 +88,7 @@ enum sim_invariant { SIM_INVARIANTS(SIM_INVARIANT_ENUM) SIM_INVARIANTS_COUNT };
 struct sim_state {
     float *master, *m, *v; /* flat */
     uint64_t version;
-    struct amp_scaler_state scaler;
+    struct ampd_carry carry;
 };
 
 /* What one process of a rank pushes for one step: a function of these numbers alone. */
@@ -371,7 +371,7 @@ enum sim_end { SIM_KEEPS, SIM_DELETES, SIM_DELETING, SIM_DELETED };
 /* A SET or RESET, as shard 0 has stored it. */
 struct sim_act {
     uint64_t epoch, step, from_step;
-    struct amp_scaler_state after;
+    struct ampd_carry after;
     char request_id[AMPD_REQUEST_ID_MAX];
 };
 
@@ -411,7 +411,7 @@ struct sim {
     uint64_t delete_after; /* this step */
     struct sim_act acts[SIM_ACTS_MAX];
     uint32_t acts_count;
-    struct amp_scaler_state newest; /* the record behind the last row or act that shard 0 has stored */
+    struct ampd_carry newest;       /* what is handed on by the last row or act that shard 0 has stored */
     uint64_t rolled_back;           /* the last epoch that an operator has asked for */
     struct sim_lease leases[SIM_WORLD_MAX];
     struct ampd_incarnation last_given;
@@ -566,7 +566,7 @@ void sim_acts_supersede(struct sim_store *store, const struct ampd_epoch_record 
 void sim_check_act(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
 /* A shard stores this verdict: it has the rows of all acts before it, each once. */
 void sim_check_acts_of(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
-const struct amp_scaler_state *sim_act_in_force(const struct sim *sim, uint64_t epoch, uint64_t step);
+const struct ampd_carry *sim_act_in_force(const struct sim *sim, uint64_t epoch, uint64_t step);
 
 /* ---- leases.c ---- */
 /* What comes to shard 0, before it is taken; what it answers; and the workers after a tick. */
@@ -631,7 +631,7 @@ void sim_check_row(struct sim *sim, const struct sim_shard *shard, const struct 
 void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struct ampd_epoch_record *epoch);
 void sim_check_event(struct sim *sim);
 void sim_check_epoch_row(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
-bool sim_same_record(const struct amp_scaler_state *a, const struct amp_scaler_state *b);
+bool sim_same_carry(const struct ampd_carry *a, const struct ampd_carry *b);
 void sim_check_result(struct sim *sim, const struct ampclient_core_result *result);
 void sim_check_pulled(struct sim *sim, const struct sim_worker *worker);
 void sim_check_observed(struct sim *sim, const struct sim_call *call);

@@ -81,7 +81,7 @@ static int setup(void **state)
     fill(&fixture->from, 1);
     fixture->state.step = 100;
     fixture->state.version = 97;
-    fixture->state.scaler = (struct amp_scaler_state){0.1f, UINT64_MAX, 3, 2, 1, 4, 5, 100, 97, 3};
+    fixture->state.carry.scaler = (struct amp_scaler_state){0.1f, UINT64_MAX, 3, 2, 1, 4, 5, 100, 97, 3};
     fixture->state.optimizer = AMP_OPT_ADAMW;
     fixture->state.world_size = 3;
     fixture->state.user_states = calloc(3, sizeof *fixture->state.user_states);
@@ -161,7 +161,7 @@ static void a_state_comes_back_bit_for_bit(void **state)
     assert_int_equal(read_checkpoint(fixture, &read, NULL), 0);
     assert_int_equal(read.step, 100);
     assert_int_equal(read.version, 97);
-    assert_memory_equal(&read.scaler, &fixture->state.scaler, sizeof read.scaler);
+    assert_memory_equal(&read.carry, &fixture->state.carry, sizeof read.carry);
     assert_int_equal(read.optimizer, AMP_OPT_ADAMW);
     assert_int_equal(read.world_size, 3);
     assert_int_equal(read.user_states[0].size + read.user_states[2].size, 0);

@@ -62,7 +62,7 @@ static bool same_act(const struct ampd_act_record *known, const struct ampd_even
         return known->base_epoch == act->epoch && known->step == act->step;
     if (kind == AMPD_ROW_EVICT)
         return known->rank == act->rank;
-    return kind == AMPD_ROW_RESET || known->after.scale == act->scale;
+    return kind == AMPD_ROW_RESET || known->after.scaler.scale == act->scale;
 }
 
 /* Answers a request that was done before; false: it was not. */
@@ -88,7 +88,7 @@ bool ampd_actions_known(struct ampd_model *model, uint64_t id, const struct ampd
             (unsigned long long)known->step, (unsigned long long)known->epoch);
     } else {
         struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_SCALE);
-        reply->u.scale.record = known->after;
+        reply->u.scale.record = known->after.scaler;
         reply->u.scale.from_step = known->from_step;
     }
     return true;
@@ -147,10 +147,10 @@ static int change(const struct ampd_model *model, const struct ampd_event_act *e
     if (act->kind == AMPD_ROW_EVICT)
         return 0;
     if (act->kind == AMPD_ROW_RESET) {
-        amp_scaler_reset(&model->spec.scaler, &act->after);
+        amp_scaler_reset(&model->spec.scaler, &act->after.scaler);
         return 0;
     }
-    int rc = amp_scaler_set(&model->spec.scaler, &act->after, event->scale, error);
+    int rc = amp_scaler_set(&model->spec.scaler, &act->after.scaler, event->scale, error);
     if (rc != 0)
         memcpy(error->reason, "INVALID_FIELD", sizeof "INVALID_FIELD");
     return rc;
@@ -164,8 +164,8 @@ void ampd_actions_do(struct ampd_core *core, uint64_t id, const struct ampd_even
     struct ampd_coord *coord = model->coord;
     struct ampd_action act = {.kind = kind,
                               .rank = event->rank,
-                              .scale = coord->newest.scale,
-                              .scale_id = coord->newest.scale_id,
+                              .scale = coord->newest.scaler.scale,
+                              .scale_id = coord->newest.scaler.scale_id,
                               .after = coord->newest,
                               .version = coord->version,
                               .durable_step = coord->checkpoint.durable_step,
@@ -206,7 +206,7 @@ static void go_on(struct ampd_model *model)
     struct ampd_coord *coord = model->coord;
     if (coord->actions.storing > 0)
         return;
-    if (coord->state == AMPD_COORD_FROZEN && !ampd_floor_stops(&model->spec, &coord->scaler)) {
+    if (coord->state == AMPD_COORD_FROZEN && !ampd_floor_stops(&model->spec, &coord->carry.scaler)) {
         ampd_coord_set(model, AMPD_COORD_RUNNING);
         ampd_coord_tell_state(model);
     }
@@ -246,18 +246,18 @@ void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pe
         return; /* what shard 0 has told */
     AMP_ASSERT(coord->actions.storing > 0);
     coord->actions.storing--;
-    coord->scaler = pending->act.after;
-    coord->decision.unstable = coord->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
+    coord->carry = pending->act.after;
+    coord->decision.unstable = coord->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     ampd_actions_remember(coord, &pending->act);
     bool evicts = pending->act.kind == AMPD_ROW_EVICT;
     if (!evicts)
         ampd_out_log(model->core, AMPD_LOG_INFO, model, "the scale is %g from step %llu on, set by hand",
-                     (double)coord->scaler.scale, (unsigned long long)pending->act.from_step);
+                     (double)coord->carry.scaler.scale, (unsigned long long)pending->act.from_step);
     if (ampd_call_find(model->core, pending->call) != NULL) {
         struct ampd_reply *reply =
             ampd_call_reply(model->core, pending->call, evicts ? AMPD_REPLY_NONE : AMPD_REPLY_SCALE);
         if (!evicts) {
-            reply->u.scale.record = pending->act.after;
+            reply->u.scale.record = pending->act.after.scaler;
             reply->u.scale.from_step = pending->act.from_step;
         }
     }
@@ -353,7 +353,7 @@ void ampd_local_epoch_began(struct ampd_model *model, uint64_t new_epoch, uint64
         if (!epoch && act->kind != AMPD_ROW_EVICT)
             ampd_out_log(model->core, AMPD_LOG_WARN, model,
                          "the scale %g that was set by hand after step %llu is lost: epoch %llu begins at step %llu",
-                         (double)act->after.scale, (unsigned long long)act->step, (unsigned long long)new_epoch,
+                         (double)act->after.scaler.scale, (unsigned long long)act->step, (unsigned long long)new_epoch,
                          (unsigned long long)base_step);
     }
 }

@@ -17,7 +17,7 @@ struct ampd_action {
     uint32_t rank;           /* EVICT: whose worker */
     float scale;             /* the one before */
     uint64_t scale_id;
-    struct amp_scaler_state after;
+    struct ampd_carry after;
     uint64_t version, durable_step;
     struct ampd_note note;
     int64_t at_us;

@@ -302,7 +302,7 @@ void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_r
     message->old_scale = row->scale;
     message->old_scale_id = row->scale_id;
     message->has_record = true;
-    message->record = io_scale_record(spec, &row->after);
+    message->record = io_scale_record(spec, &row->after.scaler);
     message->version = row->version;
     message->norm = row->norm;
     message->learning_rate = (double)row->lr;
