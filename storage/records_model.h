@@ -77,6 +77,7 @@ struct ampd_group_spec {
  */
 struct ampd_carry {
     struct amp_scaler_state scaler; /* the loss-scale record */
+    double lr;                      /* the base learning rate that an operator has set; 0: the specification's */
 };
 
 /* A model as its users describe it. Absent fields are filled in before two are compared (ampd_spec_defaults). */

@@ -82,7 +82,14 @@ enum ampd_step_time {
 };
 
 /* Why a row of the scale's history exists. */
-enum ampd_row_kind { AMPD_ROW_STEP = 1, AMPD_ROW_EPOCH = 2, AMPD_ROW_SET = 3, AMPD_ROW_RESET = 4, AMPD_ROW_EVICT = 5 };
+enum ampd_row_kind {
+    AMPD_ROW_STEP = 1,
+    AMPD_ROW_EPOCH = 2,
+    AMPD_ROW_SET = 3,
+    AMPD_ROW_RESET = 4,
+    AMPD_ROW_EVICT = 5,
+    AMPD_ROW_LR = 6, /* the base learning rate */
+};
 
 /* Who asked for an action, in his own words, and the id by which he may repeat it. All empty: nobody did. */
 struct ampd_note {

@@ -113,6 +113,7 @@ static void bind_row(struct store_cursor *put, const struct ampd_step_row *row, 
     store_bind_blob(put, blobs->metrics, encode_metrics(&row->metrics, blobs->metrics));
     for (int i = 0; i < AMPD_STEP_TIMES; i++)
         store_bind_u64(put, row->times_us[i]);
+    store_bind_f64(put, row->after.lr);
 }
 
 static int put_overflows(struct sqlite_store *store, int64_t id, const struct ampd_step_row *row,

@@ -45,7 +45,7 @@ bool sim_same_carry(const struct ampd_carry *left, const struct ampd_carry *righ
            a->growth_tracker == b->growth_tracker && a->hysteresis_left == b->hysteresis_left &&
            a->consecutive_overflows == b->consecutive_overflows && a->total_overflows == b->total_overflows &&
            a->steps_since_overflow == b->steps_since_overflow && a->attempted == b->attempted &&
-           a->applied == b->applied && a->skipped == b->skipped;
+           a->applied == b->applied && a->skipped == b->skipped && memcmp(&left->lr, &right->lr, sizeof(left->lr)) == 0;
 }
 
 /* 5: the row is computed once more from what is before it, by the scaler's machine alone. */
@@ -53,8 +53,7 @@ static void check_record(struct sim *sim, const struct ampd_step_row *row)
 {
     struct ampd_carry carry = sim->newest;
     const struct ampd_carry *before = carry_at(sim, row->epoch, row->step - 1);
-    struct ampd_carry first = {0};
-    amp_scaler_init(&sim->model.spec.scaler, &first.scaler);
+    const struct ampd_carry first = ampd_load_base_first(&sim->model.spec).carry;
     if (before == NULL && row->step != 1)
         sim_fail(sim, SIM_SCALE_HISTORY, "epoch %llu, step %llu: there is no row before it",
                  (unsigned long long)row->epoch, (unsigned long long)row->step);
@@ -228,10 +227,7 @@ void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struc
     sim->epochs_seen++;
     sim->model.decided = epoch->base_step;
     const struct ampd_carry *base = carry_at(sim, epoch->epoch, epoch->base_step);
-    if (base != NULL)
-        sim->newest = *base;
-    else
-        amp_scaler_init(&sim->model.spec.scaler, &sim->newest.scaler);
+    sim->newest = base != NULL ? *base : ampd_load_base_first(&sim->model.spec).carry;
     sim_trace(sim, 700, epoch->epoch);
 }
 
@@ -389,8 +385,9 @@ void sim_check_file(struct sim *sim, const struct sim_shard *shard, const struct
     check_tensor(sim, shard, file->m, state->m, "first moments");
     check_tensor(sim, shard, file->v, state->v, "second moments");
     if (file->state.version != state->version || file->state.carry.scaler.scale_id != state->carry.scaler.scale_id ||
-        file->state.carry.scaler.scale != state->carry.scaler.scale || file->state.carry.scaler.attempted != state->carry.scaler.attempted)
-        sim_fail(sim, SIM_SCALE_HISTORY, "the scale record of a checkpoint differs from REF");
+        file->state.carry.scaler.scale != state->carry.scaler.scale || file->state.carry.scaler.attempted != state->carry.scaler.attempted ||
+        file->state.carry.lr != state->carry.lr)
+        sim_fail(sim, SIM_SCALE_HISTORY, "the scale record or the learning rate of a checkpoint differs from REF");
     for (uint64_t i = 0; i < shard->elements; i++) {
         if (!isfinite(file->master[i]))
             sim_fail(sim, SIM_FINITE, "a master is not finite");

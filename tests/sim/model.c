@@ -459,10 +459,11 @@ const char *sim_model_step(struct sim_model *model, const struct ampd_step_row *
     float clip = 0;
     if (ref.overflow_params == 0 && !empty) {
         struct amp_schedule schedule = ampd_spec_schedule(&model->spec);
+        double base = row->after.lr != 0 ? row->after.lr : model->spec.lr; /* check.c has compared it */
         norm = norm_of(&ref);
         clip = model->spec.clip_max_norm > 0 ? amp_clip_coefficient((double)model->spec.clip_max_norm, norm) : 1;
         lr = model->rates ? sim_model_rate(model, row->step)
-                          : amp_schedule_lr(&schedule, model->spec.lr, from->version);
+                          : amp_schedule_lr(&schedule, base, from->version);
         apply(&ref, from, to, lr, clip);
     }
     to->carry = row->after; /* which check.c has computed from the one before */

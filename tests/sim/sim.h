@@ -76,7 +76,8 @@
     X(SIM_ASKS, "asks")       /* GetPushState at any moment, pushes that begin before the apply is over */             \
     X(SIM_ROWS, "rows")       /* in each seed: rows of epochs and acts are compared on all shards */                   \
     X(SIM_RATES, "rates")     /* pushes name the learning rate, and some another than the others of the step */        \
-    X(SIM_FULL, "full")       /* two of three loaders bring a model that has made SIM_FULL_STEP steps elsewhere */
+    X(SIM_FULL, "full")       /* two of three loaders bring a model that has made SIM_FULL_STEP steps elsewhere */            \
+    X(SIM_SET_RATES, "set-rates") /* the operator sets the learning rate, too */
 
 #define SIM_INVARIANT_ENUM(name, text) name,
 enum sim_kind { SIM_KINDS(SIM_INVARIANT_ENUM) SIM_KINDS_COUNT };
@@ -357,19 +358,22 @@ struct sim_operator {
     enum ampd_event_type type;
     struct ampd_note note;
     float scale;
+    double lr;
     uint32_t rank;
     struct ampd_incarnation held; /* by whom the rank was, when the eviction was asked for */
     uint64_t epoch, step;
-    char done[AMPD_REQUEST_ID_MAX]; /* the last SET or RESET that was answered; "": none, or repeated already */
+    char done[AMPD_REQUEST_ID_MAX]; /* the last SET, RESET or LR that was answered; "": none, or repeated already */
     enum ampd_event_type done_type;
     float done_scale;
+    double done_lr;
 };
 
 /* Whether the run ends with DeleteModel, and how far that is. */
 enum sim_end { SIM_KEEPS, SIM_DELETES, SIM_DELETING, SIM_DELETED };
 
-/* A SET or RESET, as shard 0 has stored it. */
+/* An act, as shard 0 has stored it. */
 struct sim_act {
+    enum ampd_row_kind kind;
     uint64_t epoch, step, from_step;
     struct ampd_carry after;
     char request_id[AMPD_REQUEST_ID_MAX];

@@ -496,6 +496,11 @@ uint64_t core_reset_scale(struct core_host *host, const char *id)
     return send_act(host, AMPD_EVENT_RESET_SCALE, (struct ampd_event_act){0}, id);
 }
 
+uint64_t core_set_lr(struct core_host *host, double lr, const char *id)
+{
+    return send_act(host, AMPD_EVENT_SET_LR, (struct ampd_event_act){.lr = lr}, id);
+}
+
 uint64_t core_evict(struct core_host *host, uint32_t rank, const char *id)
 {
     return send_act(host, AMPD_EVENT_EVICT, (struct ampd_event_act){.rank = rank}, id);

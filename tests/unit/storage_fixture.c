@@ -138,6 +138,7 @@ struct ampd_step_row storage_fixture_step(uint64_t epoch, uint64_t step, bool ov
     row.scale = 0x1.8p13f;
     row.scale_id = step + 5;
     row.after.scaler = (struct amp_scaler_state){0x1p13f, step + 6, 11, 2, 1, 12, 13, step, 14, 15};
+    row.after.lr = 0.1 / (double)step;
     row.coefficient = 0x1.fffffep-20f;
     row.norm = 0.1;
     row.clip = 0.3f;

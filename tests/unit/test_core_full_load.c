@@ -5,6 +5,7 @@
 #include "server/core/coordinator/coord.h"
 #include "server/core/shard/shard.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -182,16 +183,18 @@ static void a_step_where_the_model_cannot_be_is_refused(void **state)
 {
     (void)state;
     create(0);
-    struct ampd_load_base wrong[6] = {base, base, base, base, base, base};
-    static const char *const words[] = {"of them applied", "of them applied", "scale is",
-                                        "hysteresis_left", "overflows",       "is no step"};
+    struct ampd_load_base wrong[8] = {base, base, base, base, base, base, base, base};
+    static const char *const words[] = {"of them applied", "of them applied", "scale is",      "hysteresis_left",
+                                        "overflows",       "is no step",      "learning_rate", "learning_rate"};
     wrong[0].step = 8;
     wrong[1].version = 6;
     wrong[2].carry.scaler.scale = 0.5f;
     wrong[3].carry.scaler.hysteresis_left = 0;
     wrong[4].carry.scaler.total_overflows = 3;
     wrong[5].step = wrong[5].carry.scaler.attempted = UINT64_MAX;
-    for (unsigned i = 0; i < 6; i++) {
+    wrong[6].carry.lr = -1;
+    wrong[7].carry.lr = (double)NAN;
+    for (unsigned i = 0; i < 8; i++) {
         const struct amp_error *error = &pair_calls[begin(0, 7, &wrong[i])].reply.error;
         assert_int_equal(AMP_EINVAL, error->code);
         if (strstr(error->text, words[i]) == NULL)

@@ -119,7 +119,7 @@ static void parts_of_two_states_are_not_put_together(void **state)
 {
     struct fixture *fixture = *state;
     const struct ampd_checkpoint_state good = {.step = 1, .version = 1, .carry.scaler.scale = 2, .world_size = 1};
-    struct ampd_checkpoint_state bad[8];
+    struct ampd_checkpoint_state bad[9];
     for (size_t i = 0; i < COUNT(bad); i++)
         bad[i] = good;
     bad[0].step = 2;
@@ -130,6 +130,7 @@ static void parts_of_two_states_are_not_put_together(void **state)
     bad[5].carry.scaler.attempted = 1;
     bad[6].carry.scaler.applied = 1;
     bad[7].carry.scaler.skipped = 1;
+    bad[8].carry.lr = 0.5;
     struct ampd_checkpoint_record records[] = {write_part(fixture, 0, 0, 4, &good),
                                                write_part(fixture, 1, 4, 6, &good)};
     assert_int_equal(read_two(fixture, records), 0);

@@ -681,7 +681,7 @@ static void load_gives_the_newest_acts_that_have_a_request_id(void **state)
     const struct ampd_act_record *acts = records[0].acts;
     assert_string_equal(acts[0].request_id, "id-4");
     assert_int_equal(acts[0].kind, AMPD_ROW_SET);
-    assert_int_equal(acts[0].from_step, 3);
+    assert_true(acts[0].from_step == 3 && acts[0].after.lr == 0.1);
     assert_int_equal(acts[1].rank, acts[1].kind == AMPD_ROW_EVICT ? 3 : 0);
     assert_true(acts[0].superseded);
     assert_string_equal(acts[AMPD_ACTIONS_MAX - 1].request_id, "back");

@@ -593,7 +593,8 @@ static bool agrees(struct ampd_model *model, const struct ampd_message *message)
     const struct ampd_restore *first = &coord->restore.result;
     const struct amp_scaler_state *a = &first->carry.scaler, *b = &given->carry.scaler;
     bool same = first->version == given->version && memcmp(&a->scale, &b->scale, sizeof a->scale) == 0 &&
-                a->scale_id == b->scale_id && a->attempted == b->attempted && a->applied == b->applied;
+                a->scale_id == b->scale_id && a->attempted == b->attempted && a->applied == b->applied &&
+                memcmp(&first->carry.lr, &given->carry.lr, sizeof first->carry.lr) == 0;
     if (!same && first->ok && given->ok)
         ampd_out_log(model->core, AMPD_LOG_ERROR, model,
                      "checkpoint %llu cannot be used: shard %u has a part of another state; taking the one before",

@@ -153,7 +153,8 @@ static void fill_scalars(const struct ampd_model *model, struct ampd_verdict_mes
     struct amp_schedule schedule = ampd_spec_schedule(spec);
     fill_clips(model, row);
     row->version = model->coord->version + 1;
-    double base = spec->schedule == AMPD_SCHEDULE_WORKER ? model->coord->step.lr : spec->lr;
+    double base =
+        spec->schedule == AMPD_SCHEDULE_WORKER ? model->coord->step.lr : ampd_spec_base_lr(spec, &model->coord->newest);
     row->lr = amp_schedule_lr(&schedule, base, model->coord->version);
     ampd_verdict_rates(model, verdict);
 }

@@ -126,6 +126,7 @@ static void scaler_state(struct visit *v, struct amp_scaler_state *x)
 static void carry(struct visit *v, struct ampd_carry *x)
 {
     scaler_state(v, &x->scaler);
+    NUMBER(v, x->lr);
 }
 
 static void parameter(struct visit *v, struct ampd_parameter_spec *x)
@@ -234,7 +235,7 @@ static void metrics(struct visit *v, struct ampd_metrics *x)
 
 static void step_row(struct visit *v, struct ampd_step_row *x)
 {
-    CHOICE(v, x->kind, AMPD_ROW_EVICT);
+    CHOICE(v, x->kind, AMPD_ROW_LR);
     NUMBER(v, x->epoch);
     NUMBER(v, x->step);
     NUMBER(v, x->parent_epoch);
@@ -363,7 +364,7 @@ static void vote(struct visit *v, struct ampd_vote *x)
 
 static void act(struct visit *v, struct ampd_action *x)
 {
-    CHOICE(v, x->kind, AMPD_ROW_EVICT);
+    CHOICE(v, x->kind, AMPD_ROW_LR);
     NUMBER(v, x->from_step);
     NUMBER(v, x->rank);
     NUMBER(v, x->scale);
