@@ -169,6 +169,7 @@ static int load(const struct restoring *x, bool *already)
     full.attempted = record->attempted;
     full.applied = record->applied;
     full.skipped = record->skipped;
+    full.learning_rate = state->carry.lr;
     full.user_states = states;
     full.user_states_sizes = sizes;
     full.user_states_count = state->world_size;

@@ -48,7 +48,7 @@ struct ampd_model_info {
     uint64_t version;               /* newest complete one */
     uint64_t durable_step;
     struct amp_scaler_state scaler;   /* operator actions that wait for the next step included */
-    double lr;                        /* base learning rate of the next verdict; schedule WORKER: the workers give it */
+    double lr;                        /* base learning rate of the next verdict; 0: the workers give it */
     uint64_t step_scale_id;           /* that the gradients of the open step carry */
     const struct ampd_step_row *last; /* row of decided_step in this process, or NULL */
     struct ampd_model_waits waits;

@@ -1,6 +1,5 @@
 /*
  * What can happen to the core. The host makes one event a happening and hands it to ampd_core_step.
- *
  * Calls. `call` is a number that the host gives each RPC of the methods below: not 0, never used twice in a process.
  * The core answers each call exactly once (AMPD_OUT_REPLY), or not at all if AMPD_EVENT_CALL_CLOSED came first.
  * CALL_CLOSED is sent once for a call that ends without the core's answer: cancelled, deadline, connection lost, or

@@ -102,7 +102,7 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .version = shard->version,
         .durable_step = durable_step(model),
         .scaler = carry->scaler,
-        .lr = ampd_spec_base_lr(&model->spec, carry),
+        .lr = model->spec.schedule == AMPD_SCHEDULE_WORKER ? 0 : ampd_spec_base_lr(&model->spec, carry),
         .step_scale_id = shard->step.state != AMPD_STEP_NONE ? shard->step.open.scale_id : shard->carry.scaler.scale_id,
         .last = shard->decided.verdict == NULL ? NULL : &shard->decided.verdict->row,
         .waits.open_since_ms = decides && is_open ? coord->step.opened_ms : 0,
