@@ -119,7 +119,8 @@ class ShardStatus:
 
 @dataclasses.dataclass(frozen=True)
 class HistoryRow:
-    """A decided step (`kind` "step"), or what came between two: "epoch", "scale_set", "scale_reset", "learning_rate_set"."""
+    """A decided step (`kind` "step"), or what came between two: "epoch", "scale_set", "scale_reset",
+    "learning_rate_set"."""
 
     epoch: int
     step: int                   # other kinds than "step": the step that follows

@@ -133,8 +133,9 @@ class Server:
         return self._ask("ResetScale", model=model, reason=reason, request_id=_request_id()).from_step
 
     def set_learning_rate(self, model: str, learning_rate: float, reason: str = "") -> int:
-        """Sets the base learning rate, from which the schedule goes on. Returns the first step that uses it. Checkpoints
-        keep it, so a rollback brings back the one of then. Not for schedule=ampd.Worker(): there the workers give it."""
+        """Sets the base learning rate, from which the schedule goes on. Returns the first step that uses it.
+        Checkpoints keep it, so a rollback brings back the one of then. With schedule=ampd.Worker() the workers give
+        it, and this is refused."""
         return self._ask("SetLearningRate", model=model, learning_rate=learning_rate, reason=reason,
                          request_id=_request_id()).from_step
 

@@ -226,7 +226,8 @@ def test_the_learning_rate_is_set_by_hand():
         rows = list(operator.history("line"))
         assert [row.learning_rate for row in rows if row.kind == "step"][-1] == 0.5
         acts = [row for row in rows if row.kind == "learning_rate_set"]
-        assert [(row.learning_rate, row.from_step, row.reason, row.verdict) for row in acts] == [(0.5, 3, "by hand", None)]
+        told = [(row.learning_rate, row.from_step, row.reason, row.verdict) for row in acts]
+        assert told == [(0.5, 3, "by hand", None)]
         raises(ampd.InvalidArgument, lambda: operator.set_learning_rate("line", math.inf), "learning_rate")
 
 
