@@ -188,7 +188,7 @@ def test_a_model_that_was_moved_keeps_the_rate_that_an_operator_has_set(context)
     assert restored.api(0).GetModel(model="m").status.learning_rate == 0.03125
     assert goes_on(context, restored, Told(restored, load=False)) == expected
     without = trained(context, 1)[0]  # as it was before there were any
-    ctl(context, without, "checkpoint", "export", "m", path, "--full")
+    ctl(context, without, "checkpoint", "export", "m", path, "--full", "--force")
     assert "learning_rate_bits" not in header_of(path)[0]["__metadata__"]
 
 
