@@ -352,6 +352,7 @@ struct ampclient_full {
     const uint8_t *const *user_states; /* what each rank had pushed last (ampclient_set_user_state), or NULL: none */
     const uint32_t *user_states_sizes; /* up to 65536 bytes each; 0: none of that rank */
     uint32_t user_states_count;        /* ranks; those that the model does not have are left out */
+    double learning_rate;              /* the base rate that an operator had set; 0: none was */
 };
 #define AMPCLIENT_FULL_INIT                                                                                            \
     {                                                                                                                  \

@@ -27,7 +27,7 @@
 #include "storage/store_page.h"
 
 /* The schema of ampd.db (sqlite_schema.c). An older program does not open what one with a higher number has opened. */
-#define AMPD_STORE_SCHEMA 6
+#define AMPD_STORE_SCHEMA 7
 
 /* ---- life ---- */
 

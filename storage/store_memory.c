@@ -256,7 +256,7 @@ static int verdict_key(const struct memory_model *model, const struct ampd_step_
     if (row->kind != AMPD_ROW_STEP) {
         const struct history_row *had;
         for (key->sequence = 1; (had = find_row(model, key)) != NULL; key->sequence++)
-            if (had->row.after.scale_id == row->after.scale_id &&
+            if (had->row.after.scaler.scale_id == row->after.scaler.scale_id &&
                 strcmp(had->row.note.request_id, row->note.request_id) == 0)
                 return AMP_EEXIST;
         return 0;
@@ -459,7 +459,7 @@ static bool step_passes(const struct history_row *row, const struct ampd_history
 
 static bool row_passes(const struct history_row *row, const struct ampd_history_filter *filter)
 {
-    if (!step_passes(row, filter) || (filter->only_changes && row->row.scale == row->row.after.scale))
+    if (!step_passes(row, filter) || (filter->only_changes && row->row.scale == row->row.after.scaler.scale))
         return false;
     return filter->verdicts == 0 || (row->row.kind == AMPD_ROW_STEP && (filter->verdicts >> row->row.verdict & 1) != 0);
 }
@@ -506,7 +506,7 @@ static int memory_page_points(struct ampd_store *store, const char *name, const 
                                            .kind = row->kind,
                                            .verdict = row->verdict,
                                            .scale = row->scale,
-                                           .after_scale = row->after.scale,
+                                           .after_scale = row->after.scaler.scale,
                                            .clip = row->clip,
                                            .norm = row->norm,
                                            .lr = row->lr,

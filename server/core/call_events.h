@@ -25,6 +25,7 @@ struct ampd_event_act {
     const char *model;
     const struct ampd_note *note;
     float scale;
+    double lr;
     uint64_t epoch, step;
     uint32_t rank;
     bool force; /* also while workers hold a lease */

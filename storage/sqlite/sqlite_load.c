@@ -135,7 +135,8 @@ static int load_acts(struct sqlite_store *store, int64_t id, struct ampd_model_r
         to->step = store_column_u64(&get);
         to->from_step = store_column_u64(&get);
         to->base_epoch = store_column_u64(&get);
-        store_read_scaler(&get, &to->after);
+        store_read_scaler(&get, &to->after.scaler);
+        to->after.lr = store_column_f64(&get);
         to->superseded = store_column_u64(&get) != 0;
         store_column_text(&get, to->request_id, sizeof to->request_id);
         to->rank = to->kind == AMPD_ROW_EVICT ? store_read_first_rank(&get) : 0;

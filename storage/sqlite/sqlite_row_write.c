@@ -70,7 +70,7 @@ struct row_blobs {
 /* Binds STORE_ROW_COLUMNS in order. */
 static void bind_row(struct store_cursor *put, const struct ampd_step_row *row, struct row_blobs *blobs)
 {
-    const struct amp_scaler_state *after = &row->after;
+    const struct amp_scaler_state *after = &row->after.scaler;
     store_bind_u64(put, row->kind);
     store_bind_u64(put, row->parent_epoch);
     store_bind_u64(put, row->parent_step);
@@ -113,6 +113,7 @@ static void bind_row(struct store_cursor *put, const struct ampd_step_row *row, 
     store_bind_blob(put, blobs->metrics, encode_metrics(&row->metrics, blobs->metrics));
     for (int i = 0; i < AMPD_STEP_TIMES; i++)
         store_bind_u64(put, row->times_us[i]);
+    store_bind_f64(put, row->after.lr);
 }
 
 static int put_overflows(struct sqlite_store *store, int64_t id, const struct ampd_step_row *row,
@@ -198,7 +199,7 @@ static int next_sequence(struct sqlite_store *store, int64_t id, const struct am
     store_bind_u64(&same, (uint64_t)id);
     store_bind_u64(&same, row->epoch);
     store_bind_u64(&same, row->step);
-    store_bind_u64(&same, row->after.scale_id);
+    store_bind_u64(&same, row->after.scaler.scale_id);
     store_bind_text(&same, row->note.request_id); /* one that does nothing to the scale has that of the row before */
     int rc = store_query_number(store, &same, 0, &had, error);
     *sequence = 0;

@@ -48,7 +48,7 @@ static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_mo
         ampd_call_fail_with(core, id, NULL, &error);
         return;
     }
-    model->coord->begins.scaler = ampd_local_scaler(model);
+    model->coord->begins.carry = ampd_local_carry(model);
     hold_create(model, id, false);
     ampd_epochs_first(model);
 }
@@ -194,7 +194,7 @@ struct ampd_message *ampd_coord_grant(struct ampd_model *model, uint32_t shard)
 static bool has_base(const struct ampd_model *model, const struct ampd_load_base *base)
 {
     const struct ampd_coord *coord = model->coord;
-    const struct ampd_load_base epoch = {coord->base_step, coord->begins.version, coord->begins.scaler};
+    const struct ampd_load_base epoch = {coord->base_step, coord->begins.version, coord->begins.carry};
     return ampd_load_base_same(&epoch, base);
 }
 
@@ -216,7 +216,7 @@ void ampd_coord_want(struct ampd_model *model, const struct ampd_message *messag
     if (other && model->core->now_ms >= coord->load.until_ms)
         ampd_sync_begin_anew(model, &want->base, "LOAD_ENDED");
     if (other || !comes_first(model, want->loader))
-        return; /* it asks again */
+        return;                                                     /* it asks again */
     if (coord->load.loader == 0 && !has_base(model, &want->base)) { /* else its streams differ: the shards see it */
         coord->load.next = want->loader;
         coord->load.next_until_ms = model->core->now_ms + model->core->config.lease_ms;

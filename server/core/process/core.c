@@ -358,6 +358,9 @@ static void dispatch_call(struct ampd_core *core, const struct ampd_event *event
     case AMPD_EVENT_RESET_SCALE:
         ampd_actions_do(core, event->call, &event->u.act, AMPD_ROW_RESET);
         break;
+    case AMPD_EVENT_SET_LR:
+        ampd_actions_do(core, event->call, &event->u.act, AMPD_ROW_LR);
+        break;
     case AMPD_EVENT_EVICT:
         ampd_actions_do(core, event->call, &event->u.act, AMPD_ROW_EVICT);
         break;

@@ -79,7 +79,7 @@ static int take_point(void *arg, const struct ampd_history_point *point)
     step->replayed.step = point->key.step;
     step->replayed.verdict = point->verdict;
     step->replayed.scale = point->scale;
-    step->replayed.after.scale = point->after_scale;
+    step->replayed.after.scaler.scale = point->after_scale;
     for (uint32_t i = 0; i < POLICIES; i++) {
         struct policy *policy = &step->policies[i];
         policy->before = policy->machine.state.scale;
@@ -96,7 +96,7 @@ static bool find(struct step *step, struct ampd_store *reader, uint64_t first)
     if (io_explain_read(reader, spec, step->epoch, step->step, &step->row, &step->read.error) != 0)
         return false;
     step->goes_on = first > 1 && io_explain_read(reader, spec, 0, first - 1, &step->replayed, NULL) == 0;
-    step->before = step->replayed.after;
+    step->before = step->replayed.after.scaler;
     step->found = true;
     return true;
 }
