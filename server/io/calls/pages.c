@@ -126,6 +126,15 @@ int io_history_check_gone(struct ampd_store *reader, const char *model, uint64_t
                          field, beginning.step);
 }
 
+int io_page_check_gone(struct ampd_store *reader, const char *model, const struct ampd_history_filter *filter,
+                       struct amp_error *error)
+{
+    bool is_range = filter->step_min > 0 && filter->step_min <= filter->step_max && filter->step_max != UINT64_MAX;
+    if (!is_range || filter->from.epoch != 0)
+        return 0;
+    return io_history_check_gone(reader, model, filter->epoch, "to_step", filter->step_max, error);
+}
+
 int io_page_past_end(struct ampd_store *reader, const char *model, const struct ampd_history_filter *filter,
                      struct amp_error *error)
 {
@@ -134,7 +143,7 @@ int io_page_past_end(struct ampd_store *reader, const char *model, const struct 
     bool from_token = filter->from.epoch != 0;
     if (filter->step_min > filter->step_max)
         return 0;
-    int rc = from_token ? 0 : io_history_check_gone(reader, model, filter->epoch, "to_step", filter->step_max, error);
+    int rc = io_page_check_gone(reader, model, filter, error);
     if (rc != 0 || (filter->step_min <= 1 && !from_token))
         return rc;
     probe.verdicts = 0;

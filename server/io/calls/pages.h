@@ -22,8 +22,15 @@ int io_page_steps(struct ampd_history_filter *filter, uint64_t from_step, bool h
                   struct amp_error *error);
 
 /*
+ * The same of a page whose steps are given by both ends, and all were removed. One from step 0 on is from wherever the
+ * history begins.
+ */
+int io_page_check_gone(struct ampd_store *reader, const char *model, const struct ampd_history_filter *filter,
+                       struct amp_error *error);
+
+/*
  * For a page without rows, on the reader thread: AMP_ERANGE when it begins behind the last row that its epochs have,
- * whatever its verdicts, or ends before the first one where earlier ones were removed; 0 when the filter alone has left
+ * whatever its verdicts, or io_page_check_gone says so; 0 when the filter alone has left
  * none. A page that begins at step 1 is never past the end.
  */
 int io_page_past_end(struct ampd_store *reader, const char *model, const struct ampd_history_filter *filter,
