@@ -3,13 +3,16 @@
 
     test_server_retention.py BIN_DIR [NAME ...]
 """
+import json
 import math
+import re
 import signal
 import sqlite3
 import subprocess
+import urllib.request
 
 import ampd_testing
-from ampd_testing import Code, eventually, metric, model, refused, run, scales
+from ampd_testing import Code, eventually, metric, model, refused, run, scales, start_and_fail
 from etcd_testing import Cluster
 from test_server_cluster import resume, trained
 from test_server_shards import Job, undisturbed
@@ -28,6 +31,12 @@ def kept_are(test_model, first, last):
     """The steps of the history, once it has no others."""
     eventually(lambda: [row.step for row in test_model.step_rows(page_size=1000)] == list(range(first, last + 1)),
                f"the history has the steps {first} to {last}")
+
+
+def page(server, path):
+    port = re.search(r"metrics and health\" address=127\.0\.0\.1:(\d+)", server.log())[1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/{path}", timeout=ampd_testing.CALL_TIMEOUT_S) as answer:
+        return json.load(answer)
 
 
 def test_a_long_run_keeps_the_newest_steps_and_goes_on_after_a_kill(context):
@@ -55,6 +64,12 @@ def test_a_long_run_keeps_the_newest_steps_and_goes_on_after_a_kill(context):
     acts = [(row.kind, row.from_step) for row in kept.history(to_step=first - 1)
             if row.kind != scales.HISTORY_KIND_EPOCH]
     assert acts == [(scales.HISTORY_KIND_SCALE_SET, acted.from_step)], acts
+
+    drawn = page(server, "history?model=kept")
+    assert (min(drawn["curves"]["scale"][0]), drawn["rows"]) == (first, KEPT), drawn
+    told = page(server, f"step?model=kept&step={STEPS}")   # the policies go on from what the first row says
+    assert told["replayed_from"] == first + 1 and told["policies"], told
+    assert page(server, f"step?model=kept&step={first}")["policies"] == []
 
     scale, (_, tensors) = api.GetScale(model="kept"), kept.latest()
     server.restart_after_kill()
@@ -95,6 +110,12 @@ def test_all_history_is_kept_where_nothing_is_said(context):
     train(whole.worker(), range(1, 4))
     assert [row.step for row in whole.step_rows()] == [1, 2, 3]
     assert metric(server, "ampd_history_removed_rows_total") == 0
+
+
+def test_limits_that_make_no_sense_are_refused(context):
+    for option, text in (("history-rows", "-1"), ("history-rows", "5d"), ("history-age", "5"), ("history-age", "1w")):
+        code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), f"--{option}={text}")
+        assert code == 2 and len(lines) == 1 and f"--{option} {text}" in lines[0], (option, text, code, lines)
 
 
 def stored_steps(process):
