@@ -381,6 +381,19 @@ static int copy_checkpoints(const struct memory_model *model, struct ampd_model_
     return 0;
 }
 
+/* Of the first epoch, as its row says. */
+static void copy_owner(const struct memory_model *model, struct ampd_model_record *record)
+{
+    AMP_LIST_EACH(it, safe, &model->history)
+    {
+        const struct ampd_step_row *row = &AMP_CONTAINER(it, struct history_row, node)->row;
+        if (row->kind == AMPD_ROW_EPOCH && row->parent_epoch == 0) {
+            memcpy(record->owner, row->note.actor, sizeof record->owner);
+            return;
+        }
+    }
+}
+
 /* The newest operator actions with a request id, oldest first. */
 static void copy_acts(const struct memory_model *model, struct ampd_model_record *record)
 {
@@ -408,6 +421,7 @@ static int copy_record(const struct memory_model *model, struct ampd_model_recor
         return AMP_ENOMEM;
     record->created_us = model->created_us;
     record->deleting = model->deleting;
+    copy_owner(model, record);
     copy_acts(model, record);
     record->epoch = model->epoch.epoch;
     record->base_epoch = model->epoch.base_epoch;
