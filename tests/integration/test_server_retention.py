@@ -92,6 +92,27 @@ def test_a_long_run_keeps_the_newest_steps_and_goes_on_after_a_kill(context):
     assert server.terminate() == 0
 
 
+def test_an_epoch_whose_steps_are_gone_is_no_beginning(context):
+    server = context.server("--history-rows", "6")
+    again = context.model("again", server, checkpoint_every=4)
+    train(again.worker(), range(1, 11))
+    eventually(lambda: again.status().durable_step == 8, "step 8 is durable")
+    server.restart_after_kill()
+    again.reconnect()
+    api = again.api
+    eventually(lambda: api.health() == ampd_testing.HEALTH_SERVING, "it serves")
+    train(again.worker(), range(9, 15))
+    kept_are(again, 9, 14)   # all steps of the second epoch, which begins behind step 8 of the first
+    assert {row.epoch for row in again.step_rows()} == {2}
+    scaler = model.ScalerSpec(init_scale=1024.0)
+    for ask in (lambda: api.ReplayPolicy(model="again", scaler=scaler), lambda: api.ExplainStep(model="again", step=8),
+                lambda: api.ReplayPolicy(model="again", scaler=scaler, epoch=1),
+                lambda: api.ExplainStep(model="again", step=8, epoch=1)):
+        refused(ask, Code.OUT_OF_RANGE, "HISTORY_GONE", "begins with step 9")
+    assert len(api.ReplayPolicy(model="again", scaler=scaler, epoch=2).rows) == 6   # that epoch is whole
+    assert len(api.ReplayPolicy(model="again", scaler=scaler, from_step=9).rows) == 6
+
+
 def test_steps_that_are_too_old_go_but_the_newest(context):
     server = context.server("--history-age", "1ms")
     aged = context.model("aged", server)
