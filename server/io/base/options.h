@@ -76,6 +76,8 @@ struct ampd_server_options {
     unsigned compute_threads;
     uint64_t memory_max;            /* bytes of the tensors of all models; 0: no bound */
     uint32_t checkpoint_disk_share; /* percent of its file system; SIGHUP changes it */
+    uint64_t history_rows;          /* of a model; 0: all. SIGHUP changes it, and the next */
+    int64_t history_age_ms;         /* 0: no matter how old */
     bool no_shared_memory;          /* workers of this host send and get bytes as all others do */
     const struct amp_kernels *kernels;
     const char *isa;

@@ -44,6 +44,8 @@ static void write_storage(const struct ampd_server *server, struct amp_metric_te
     static const struct amp_metric share = {
         "ampd_checkpoint_disk_short", AMP_METRIC_GAUGE,
         "1 while the next checkpoint would fill its file system beyond checkpoint-disk-share"};
+    static const struct amp_metric removed = {"ampd_history_removed_rows_total", AMP_METRIC_COUNTER,
+                                              "Rows of histories that went as history-rows or history-age says"};
     const struct io_counts *metrics = &server->counts;
     bool waits = false;
     char why[8];
@@ -59,6 +61,7 @@ static void write_storage(const struct ampd_server *server, struct amp_metric_te
     amp_metric_one(text, &trouble, waits);
     io_storage_alert_one(server->storage_alert, IO_STORAGE_ALERT_SHARE, why, sizeof why);
     amp_metric_one(text, &share, why[0] != 0);
+    amp_metric_one(text, &removed, (double)atomic_load(&metrics->history_removed));
 }
 
 static void write_build(const struct ampd_server *server, struct amp_metric_text *text)
