@@ -93,7 +93,7 @@ int ampctl_list_end(struct ampctl_list *list);
 
 /*
  * One field of a CSV record by RFC 4180: in quotes where it needs them, numbers with all digits, null empty. Control
- * characters are escaped (say.h), so that a record is a line. 0 or -1.
+ * characters are escaped (print.h), so that a record is a line. 0 or -1.
  */
 int ampctl_csv_field(FILE *out, json_t *value);
 
