@@ -48,19 +48,15 @@ static void write_storage(const struct ampd_server *server, struct amp_metric_te
                                               "Rows of histories that went as history-rows or history-age says"};
     const struct io_counts *metrics = &server->counts;
     bool waits = false;
-    char why[8];
     write_timing(text, &commit, &metrics->commit);
     write_timing(text, &journal, &metrics->journal);
     write_timing(text, &checkpoint, &metrics->checkpoint);
     amp_metric_one(text, &bytes, (double)atomic_load(&metrics->checkpoint_bytes));
     write_timing(text, &restore, &metrics->restore);
-    for (int i = 0; i < IO_STORAGE_ALERT_SHARE && !waits; i++) {
-        io_storage_alert_one(server->storage_alert, (enum io_storage_alert_of)i, why, sizeof why);
-        waits = why[0] != 0;
-    }
+    for (int i = 0; i < IO_STORAGE_ALERT_SHARE; i++)
+        waits = waits || io_storage_alert_is_on(server->storage_alert, (enum io_storage_alert_of)i);
     amp_metric_one(text, &trouble, waits);
-    io_storage_alert_one(server->storage_alert, IO_STORAGE_ALERT_SHARE, why, sizeof why);
-    amp_metric_one(text, &share, why[0] != 0);
+    amp_metric_one(text, &share, io_storage_alert_is_on(server->storage_alert, IO_STORAGE_ALERT_SHARE));
     amp_metric_one(text, &removed, (double)atomic_load(&metrics->history_removed));
 }
 
