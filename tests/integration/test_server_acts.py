@@ -172,7 +172,7 @@ def test_what_cannot_be_a_rate_is_refused(context):
 
 def test_ampctl_sets_a_rate_and_shows_it(context):
     test_model = context.model("shown", context.server())
-    said = json.loads(ampctl(context, test_model.server, "lr", "set", "shown", "0.25", "--reason", "why not", "-o", "json"))
+    said = json.loads(ampctl(context, test_model.server, "set-lr", "shown", "0.25", "--reason", "why not", "-o", "json"))
     said = said[0] if isinstance(said, list) else said
     assert (said["learning_rate"], said["from_step"]) == (0.25, 1), said
     shown = json.loads(ampctl(context, test_model.server, "status", "shown", "-o", "json"))
@@ -181,7 +181,7 @@ def test_ampctl_sets_a_rate_and_shows_it(context):
             if row["kind"] == "learning_rate_set"]
     assert [float(row["learning_rate"]) for row in rows] == [0.25], rows
     assert "learning_rate_set" in ampctl(context, test_model.server, "history", "shown")
-    assert "above 0" in ampctl(context, test_model.server, "lr", "set", "shown", "0", code=2)
+    assert "above 0" in ampctl(context, test_model.server, "set-lr", "shown", "0", code=2)
 
 
 # ---- EvictWorker ----

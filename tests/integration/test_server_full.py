@@ -171,7 +171,7 @@ def test_a_model_that_was_moved_keeps_the_rate_that_an_operator_has_set(context)
     job = Told(stays)
     workers = [job.join(rank) for rank in range(WORLD)]
     job.train(workers, 1, 2)
-    ctl(context, stays, "lr", "set", "m", "0.03125")
+    ctl(context, stays, "set-lr", "m", "0.03125")
     job.train(workers, 3, STEPS)
     ctl(context, stays, "checkpoint", "m")
     path, folder = stays.folder / "whole", stays.folder / "kept"

@@ -1,5 +1,5 @@
 /*
- * ampctl scale, lr, rollback, evict and delete: what an operator does to a model. Each request has an id, so that it is
+ * ampctl scale, set-lr, rollback, evict and delete: what an operator does to a model. Each request has an id, so that it is
  * done once however often it is sent; one whose answer was lost can be sent again with --request-id.
  */
 #include "client/ampctl/ask.h"
@@ -199,9 +199,9 @@ const struct ampctl_verb ampctl_scale_reset_verb = {
     .run = run_scale_reset,
 };
 
-/* ---- lr ---- */
+/* ---- set-lr ---- */
 
-static error_t parse_lr_set(int key, char *arg, struct argp_state *state)
+static error_t parse_set_lr(int key, char *arg, struct argp_state *state)
 {
     struct operation *operation = state->input;
     char *end;
@@ -226,56 +226,45 @@ static error_t parse_lr_set(int key, char *arg, struct argp_state *state)
     }
 }
 
-static int set_lr(const struct operation *operation)
+static int print_lr(const struct operation *operation, const struct ampd_msg_set_learning_rate_response *answer)
 {
     static const struct ampctl_column columns[] = {{"model", "MODEL", false},
                                                    {"learning_rate", "LEARNING RATE", true},
                                                    {"from_step", "FROM STEP", true},
                                                    {NULL, NULL, false}};
-    struct ampd_msg_set_learning_rate_request request = {.learning_rate = operation->learning_rate};
-    memcpy(request.model, operation->model, sizeof request.model);
-    memcpy(request.reason, operation->reason, sizeof request.reason);
-    memcpy(request.request_id, operation->request_id, sizeof request.request_id);
-    struct amp_buf body;
-    struct ampclient_reply reply;
-    struct ampd_msg_set_learning_rate_response answer;
-    struct amp_error error = {0};
-    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    int code = ask(operation, AMPCLIENT_ADMIN_SERVICE "SetLearningRate",
-                   ampd_msg_set_learning_rate_request_encode(&request, &body), &body, &reply);
-    if (code == 0 && ampd_msg_set_learning_rate_response_decode(&answer, reply.body.data, reply.body.size, &error) != 0)
-        code = ampctl_bad_answer(&error);
-    else if (code == 0)
-        code = ampctl_print_one(operation->ctl, columns,
-                                json_pack("{s:s, s:f, s:I, s:s}", "model", operation->model, "learning_rate",
-                                          answer.learning_rate, "from_step", (json_int_t)answer.from_step, "request_id",
-                                          operation->request_id));
-    ampclient_reply_close(&reply);
-    return code;
+    return ampctl_print_one(operation->ctl, columns,
+                            json_pack("{s:s, s:f, s:I, s:s}", "model", operation->model, "learning_rate",
+                                      answer->learning_rate, "from_step", (json_int_t)answer->from_step, "request_id",
+                                      operation->request_id));
 }
 
-static int run_lr_set(struct ampctl *ctl, int argc, char **argv)
+static int run_set_lr(struct ampctl *ctl, int argc, char **argv)
 {
     struct operation operation = {.ctl = ctl};
-    ampctl_parse(ctl, &ampctl_lr_set_verb, &operation, argc, argv);
-    int code = make_id(&operation) ? ampctl_open(ctl) : AMPCTL_EXIT_FAILED;
+    ampctl_parse(ctl, &ampctl_set_lr_verb, &operation, argc, argv);
+    struct ampd_msg_set_learning_rate_request request = {.learning_rate = operation.learning_rate};
+    struct ampd_msg_set_learning_rate_response answer;
+    int code = begin(&operation);
+    fill(&operation, request.model, request.reason, request.request_id);
     if (code == 0)
-        code = set_lr(&operation);
+        code = told(&operation, ampctl_ask_set_learning_rate(ctl, &request, &answer));
+    if (code == 0)
+        code = print_lr(&operation, &answer);
     ampctl_close(ctl);
     return code;
 }
 
-const struct ampctl_verb ampctl_lr_set_verb = {
-    .name = "lr set",
+const struct ampctl_verb ampctl_set_lr_verb = {
+    .name = "set-lr",
     .arguments = "MODEL RATE",
     .summary = "sets the base learning rate by hand",
     .doc =
         "Sets the base learning rate by hand, from the next verdict on; the schedule goes on from it. Checkpoints keep "
         "it, so a rollback brings back the one of then. The history says who, when and why.",
-    .examples = "ampctl lr set digits 0.0001 --reason \"the loss does not fall any more\"",
+    .examples = "ampctl set-lr digits 0.0001 --reason \"the loss does not fall any more\"",
     .options = scale_options,
-    .parser = parse_lr_set,
-    .run = run_lr_set,
+    .parser = parse_set_lr,
+    .run = run_set_lr,
 };
 
 /* ---- rollback ---- */
