@@ -4,7 +4,6 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-#define PAGE      ((size_t)4096)
 #define HUGE_PAGE ((uintptr_t)AMP_HUGE_PAGE)
 
 void amp_large_advise(void *memory, size_t size)
@@ -28,7 +27,7 @@ void *amp_large_new(size_t size)
 
 void *amp_large_reserve(size_t size)
 {
-    size_t pages = (size + PAGE - 1) / PAGE * PAGE, room = pages + HUGE_PAGE;
+    size_t pages = (size + AMP_PAGE - 1) / AMP_PAGE * AMP_PAGE, room = pages + HUGE_PAGE;
     char *place = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (place == MAP_FAILED)
         return NULL;

@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* Bytes of a huge page. */
+/* Bytes of a page on the machines that ampd runs on, and of a huge one. */
+#define AMP_PAGE      ((size_t)4096)
 #define AMP_HUGE_PAGE ((size_t)2 << 20)
 
 /*

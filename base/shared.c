@@ -2,6 +2,7 @@
 #include "base/shared.h"
 
 #include "base/err.h"
+#include "base/large.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,8 +11,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define PAGE ((size_t)4096)
 
 #ifndef F_SEAL_FUTURE_WRITE /* Linux 5.1 */
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -25,7 +24,7 @@
 
 size_t amp_shared_pages(size_t size)
 {
-    return (size + PAGE - 1) & ~(PAGE - 1);
+    return (size + AMP_PAGE - 1) & ~(AMP_PAGE - 1);
 }
 
 static int failed(struct amp_error *error, const char *what)
@@ -69,7 +68,7 @@ int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge)
     size_t left = amp_shared_pages(size) - at, bytes = left < AMP_SHARED_FILL ? left : AMP_SHARED_FILL;
     size_t whole = *huge ? bytes / AMP_HUGE_PAGE * AMP_HUGE_PAGE : 0;
     for (size_t page = 0; page < whole; page += AMP_HUGE_PAGE) /* a huge page is made of one small page at least */
-        if (fallocate(fd, 0, (off_t)(at + page), PAGE) != 0)
+        if (fallocate(fd, 0, (off_t)(at + page), AMP_PAGE) != 0)
             return AMP_ENOMEM;
     if (whole > 0 && madvise((uint8_t *)memory + at, whole, MADV_COLLAPSE) != 0) {
         *huge = false;

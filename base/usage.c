@@ -219,8 +219,10 @@ int amp_usage_man_examples(struct amp_buf *out, const char *lines)
 /* ---- bash's completion ---- */
 
 /*
- * @ is the program. A list has a line for each option, its name and what its value is: nothing, "value", "file", or
- * the words of it with bars between them; and such a line for arguments, whose names are #1, #2 and so on.
+ * @ is the program, @@ an @. A list has a line for each option, its name and what its value is: nothing, "value",
+ * "file", or the words of it with bars between them; and such a line for arguments, whose names are #1, #2 and so on,
+ * which may be a "model", too. bash takes an address apart at its colons: they are put together first. Names of models
+ * are a server's: compgen -W would expand what is in them.
  */
 static const char bash_head[] = "# bash completion for this program; made from the tables that its --help is made of.\n"
                                 "\n"
@@ -242,15 +244,30 @@ static const char bash_tail[] =
     "    done < <(_@_options \"$1\"; _@_options '')\n"
     "}\n"
     "\n"
+    "# The models of the server that the options before lead to; none, without a word, where it does not answer.\n"
+    "_@_models() {\n"
+    "    @ \"$@@\" --output csv --timeout 1 models 2>/dev/null </dev/null | sed -n '2,$s/^\\([^\",]*\\),.*/\\1/p'\n"
+    "}\n"
+    "\n"
     "_@() {\n"
-    "    local cur=${COMP_WORDS[COMP_CWORD]} before=() word verb='' kind='' i names\n"
-    "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
-    "        word=${COMP_WORDS[i]}\n"
+    "    local cur=${COMP_WORDS[COMP_CWORD]} words=() before=() asked=() word last='' verb='' kind='' i names\n"
+    "    for word in \"${COMP_WORDS[@@]:0:COMP_CWORD}\"; do\n"
+    "        if [[ ${#words[@@]} -gt 1 && ( $word == : || $last == : ) ]]; then\n"
+    "            words[-1]+=$word\n"
+    "        else\n"
+    "            words+=(\"$word\")\n"
+    "        fi\n"
+    "        last=$word\n"
+    "    done\n"
+    "    for ((i = 1; i < ${#words[@@]}; i++)); do\n"
+    "        word=${words[i]}\n"
     "        kind=''\n"
     "        if [[ $word == -* ]]; then\n"
     "            kind=$(_@_value \"$verb\" \"$word\")\n"
-    "            if [[ -n $kind && $((i + 1)) -lt COMP_CWORD ]]; then\n"
+    "            if [[ -n $kind && $((i + 1)) -lt ${#words[@@]} ]]; then\n"
     "                ((i++))\n"
+    "                [[ ${words[i]} == '=' && $((i + 1)) -lt ${#words[@@]} ]] && ((i++))\n"
+    "                [[ -n $(_@_value '' \"$word\") ]] && asked+=(\"$word\" \"${words[i]}\")\n"
     "                kind=''\n"
     "            fi\n"
     "        elif [[ $word != '=' ]]; then\n"
@@ -267,6 +284,10 @@ static const char bash_tail[] =
     "    fi\n"
     "    if [[ $kind == file ]]; then\n"
     "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
+    "    elif [[ $kind == model ]]; then\n"
+    "        while read -r word; do\n"
+    "            [[ $word == \"$cur\"* ]] && COMPREPLY+=(\"$word\")\n"
+    "        done < <(_@_models \"${asked[@@]}\")\n"
     "    elif [[ $kind == *'|'* ]]; then\n"
     "        mapfile -t COMPREPLY < <(compgen -W \"${kind//|/ }\" -- \"$cur\")\n"
     "    elif [[ -z $kind && $cur == -* ]]; then\n"
@@ -279,7 +300,7 @@ static const char bash_tail[] =
     "}\n"
     "\n";
 
-/* Puts the program's name where the script has an @. */
+/* Puts the program's name where the script has one @. */
 static int bash_part(struct amp_buf *out, const char *part, const char *program)
 {
     int rc = 0;
@@ -288,8 +309,9 @@ static int bash_part(struct amp_buf *out, const char *part, const char *program)
         rc = amp_buf_append(out, part, size);
         part += size;
         if (rc == 0 && *part == '@') {
-            rc = append(out, program);
-            part++;
+            bool twice = part[1] == '@';
+            rc = append(out, twice ? "@" : program);
+            part += 1 + twice;
         }
     }
     return rc;
@@ -322,8 +344,9 @@ static int bash_arguments(struct amp_buf *out, const char *arguments, const char
         size_t size = strcspn(arguments, " ");
         const char *begin = arguments + strspn(arguments, "[");
         (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(begin, " ]"), begin);
-        (void)snprintf(line, sizeof line, "            '#%d file' \\\n", position);
-        if (is_file(name))
+        bool model = strcmp(name, "MODEL") == 0;
+        (void)snprintf(line, sizeof line, "            '#%d %s' \\\n", position, model ? "model" : "file");
+        if (model || is_file(name))
             rc = append(out, line);
         arguments += size + (arguments[size] != 0);
     }

@@ -42,8 +42,8 @@ int amp_usage_man_examples(struct amp_buf *out, const char *lines);
 int amp_usage_bash_begin(struct amp_buf *out, const char *program);
 /*
  * A verb, of one word or two ("": the options before any), with its options. `arguments` as in its usage, "MODEL
- * [FILE]": files are offered for FILE, DIR and FOLDER, and for the first one the words of `first`, with bars between
- * them; NULL: none.
+ * [FILE]": files are offered for FILE, DIR and FOLDER, for MODEL what the program's verb "models" lists, and for the
+ * first one the words of `first`, with bars between them; NULL: none.
  */
 int amp_usage_bash_verb(struct amp_buf *out, const char *verb, const struct argp_option *options, const char *arguments,
                         const char *first);

@@ -115,7 +115,7 @@ struct ampd_step_row {
     struct ampd_contributor contributors[AMPD_WORLD_MAX]; /* kind EVICT: the one whose rank it was */
     float scale;                                          /* the scale the gradients carry */
     uint64_t scale_id;
-    struct ampd_carry after; /* the record after the verdict */
+    struct ampd_carry after; /* the record and the rate, after the verdict */
     float coefficient;       /* f */
     double norm;             /* global 2-norm of g before clipping; 0 if skipped */
     float clip;              /* clip coefficient: the smallest of the groups' */
@@ -132,7 +132,16 @@ struct ampd_step_row {
     bool cut;                           /* a checkpoint is taken after this step */
     bool superseded;                    /* a later epoch starts below it */
     int64_t at_us;                      /* UTC microseconds */
-    uint64_t times_us[AMPD_STEP_TIMES]; /* all 0: not known, or none passed */
+    uint64_t times_us[AMPD_STEP_TIMES]; /* ampd_step_times_known */
 };
+
+/* Whether it is known where the time of a step went: all 0 are stored where it is not, or none passed. */
+static inline bool ampd_step_times_known(const uint64_t times_us[AMPD_STEP_TIMES])
+{
+    bool known = false;
+    for (int i = 0; i < AMPD_STEP_TIMES; i++)
+        known = known || times_us[i] > 0;
+    return known;
+}
 
 #endif

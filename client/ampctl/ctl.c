@@ -76,6 +76,8 @@ int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, str
             (void)ampctl_print(stderr, "ampctl: %s: going on elsewhere: %s", ctl->verb, reply->error.text);
         ampclient_reply_close(reply);
     }
+    ctl->failure = reply->error;
+    ctl->nobody = ampctl_nobody(reply);
     if (!ctl->quiet)
         ampctl_print_failure(ctl, ctl->endpoints, reply);
     return AMPCTL_EXIT_RPC + amp_err_grpc_status(reply->code);
@@ -103,6 +105,14 @@ int ampctl_print_one(const struct ampctl *ctl, const struct ampctl_column *colum
     int rc = rows == NULL ? -1 : ctl->json ? ampctl_print_json(stdout, row) : ampctl_list_page(&list, rows);
     json_decref(rows);
     return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
+}
+
+int ampctl_print_rows(const struct ampctl *ctl, const struct ampctl_column *columns, json_t *rows)
+{
+    struct ampctl_list list = {.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = columns};
+    bool ok = rows != NULL && ampctl_list_page(&list, rows) == 0 && ampctl_list_end(&list) == 0;
+    json_decref(rows);
+    return ok ? 0 : AMPCTL_EXIT_FAILED;
 }
 
 int ampctl_bad_answer(const struct amp_error *error)

@@ -27,6 +27,9 @@ struct ampctl {
     uint64_t timeout_ms; /* of each call; 0: the verb's own */
     struct ampclient_link *link;
     const char *verb;
+    /* of the last call that failed */
+    struct amp_error failure;
+    bool nobody; /* it has reached no server */
 };
 
 #define AMPCTL_TIMEOUT_MS 10000
@@ -55,6 +58,9 @@ int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, str
 
 /* One row in the form that was asked for; takes the row, NULL: there was no memory for it. An exit code. */
 int ampctl_print_one(const struct ampctl *ctl, const struct ampctl_column *columns, json_t *row);
+
+/* All rows in the form that was asked for; takes them, NULL: there was no memory for them. An exit code. */
+int ampctl_print_rows(const struct ampctl *ctl, const struct ampctl_column *columns, json_t *rows);
 
 /* Of the health check's answer: the server accepts work. */
 bool ampctl_is_serving(const struct amp_buf *body);

@@ -221,6 +221,17 @@ json_t *ampctl_model_row(const struct ampd_msg_model_status *model, bool with_wo
     return object;
 }
 
+json_t *ampctl_model_rows(const struct ampd_msg_model_status_list *models, bool with_workers)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < models->count; i++)
+        if (json_array_append_new(rows, ampctl_model_row(&models->items[i], with_workers)) != 0) {
+            json_decref(rows);
+            return NULL;
+        }
+    return rows;
+}
+
 json_t *ampctl_checkpoint_row(const struct ampd_msg_checkpoint_info *checkpoint)
 {
     json_t *object = json_object();

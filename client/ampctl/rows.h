@@ -16,6 +16,8 @@
 json_t *ampctl_history_row(const struct ampd_msg_scale_history_row *row);
 json_t *ampctl_overflow_row(const struct ampd_msg_overflow_row *row);
 json_t *ampctl_model_row(const struct ampd_msg_model_status *model, bool with_workers);
+/* An array of such rows. */
+json_t *ampctl_model_rows(const struct ampd_msg_model_status_list *models, bool with_workers);
 json_t *ampctl_worker_row(const struct ampd_msg_worker_status *worker);
 json_t *ampctl_checkpoint_row(const struct ampd_msg_checkpoint_info *checkpoint);
 
@@ -52,7 +54,7 @@ enum ampd_msg_scaler_policy ampctl_policy(const char *name);
 struct ampctl_column {
     const char *key;
     const char *title; /* NULL: in CSV alone; such columns are the last */
-    bool right; /* numbers */
+    bool right;        /* numbers */
 };
 
 extern const struct ampctl_column ampctl_history_columns[];

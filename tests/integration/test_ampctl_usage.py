@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 BIN, SHARE = BUILD / "bin", BUILD / "share"
@@ -17,9 +18,9 @@ ARGP = {"--help", "--usage", "--version"}  # argp's own
 WIDTH = 79  # of a terminal, as argp assumes it
 
 
-def run(*command, code=0):
+def run(*command, code=0, **environ):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", timeout=60,
-                          check=False, env=dict(os.environ, LC_ALL="C.UTF-8", COLUMNS="80"))
+                          check=False, env=dict(os.environ, LC_ALL="C.UTF-8", COLUMNS="80", **environ))
     assert done.returncode == code, f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout if code == 0 else done.stderr
 
@@ -58,12 +59,12 @@ def sections(page, indent):
     return found
 
 
-def completed(program, *words):
+def completed(program, *words, **environ):
     """What bash offers for the last of the words."""
     script = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _"$1"; '
               'printf "%s\\n" "${COMPREPLY[@]}"')
-    return set(run("bash", "-c", script, "bash", SHARE / "bash-completion" / "completions" / program, program, *words)
-               .splitlines()) - {""}
+    return set(run("bash", "-c", script, "bash", SHARE / "bash-completion" / "completions" / program, program, *words,
+                   **environ).splitlines()) - {""}
 
 
 def page(name):
@@ -153,6 +154,24 @@ def test_completion_offers_files_only_where_one_is_wanted():
     for words in (("create",), ("status",), ("history", "m"), ("config",), ("log-level",), ("token", "new", "read"),
                   ("backup", "dir"), ("rollback", "m"), ("doctor",), ("checkpoint", "export"), ("checkpoint", "m")):
         assert completed("ampctl", *words, str(BIN / "ampc")) == set(), words
+
+
+def test_completion_offers_the_models_of_the_server_and_runs_nothing_that_is_in_their_names():
+    with tempfile.TemporaryDirectory() as folder:
+        fake, marker, asked = (pathlib.Path(folder) / name for name in ("ampctl", "marker", "asked"))
+        fake.write_text("#!/bin/sh\necho \"$@\" > '%s'\nprintf 'name,state\\r\\ndigits,running\\r\\n"
+                        "dim,running\\r\\n$(touch %s),running\\r\\nmnist,done\\r\\n'\n" % (asked, marker))
+        fake.chmod(0o755)
+        path = {"PATH": folder + ":" + os.environ["PATH"]}
+        assert completed("ampctl", "history", "di", **path) == {"digits", "dim"}
+        assert completed("ampctl", "backup", "dir", "m", **path) == {"mnist"}
+        assert len(completed("ampctl", "status", "", **path)) == 4 and not marker.exists()
+        # As bash takes it apart.
+        words = ("-e", "h", ":", "1", "--token-file", "=", "t", "scale", "set", "mn")
+        assert completed("ampctl", *words, **path) == {"mnist"}
+        assert asked.read_text() == "-e h:1 --token-file t --output csv --timeout 1 models\n"
+        assert completed("ampctl", "history", "m", "mn", **path) == set(), "one model is enough"
+    assert completed("ampctl", "-e", "127.0.0.1:1", "history", "", PATH=str(BIN) + ":" + os.environ["PATH"]) == set()
 
 
 def test_a_wrong_verb_or_option_names_the_one_that_was_meant():

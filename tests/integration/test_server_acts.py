@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import pty
 import subprocess
 
 from ampd_testing import PATIENCE, Code, common, eventually, model, refused, run, scales, together
@@ -400,6 +401,28 @@ def test_ampctl_does_all_of_it(context):
                   ("scale", "set", "mine", "x"), ("rollback", "mine"), ("rollback", "mine", "1", "2"), ("delete",),
                   ("delete", "a", "b"), ("scale", "set", "mine", "8", "--reason", "x" * 300)):
         assert ampctl(context, server, *wrong, code=2), wrong
+
+
+def test_at_a_terminal_a_model_is_deleted_only_after_its_name_was_typed_again(context):
+    server = context.server()
+    context.model("mine", server).worker()
+    for typed, *options, code, said in (("other", "--force", 1, "nothing was deleted"), ("", 1, "nothing was deleted"),
+                                        ("mine", 64 + 9, "rank 0"), ("mine", "--force", 0, "Type its name"),
+                                        (None, "--force", "--yes", 64 + 5, "mine")):
+        screen, terminal = pty.openpty()
+        process = subprocess.Popen([context.bin_dir / "ampctl", "--endpoint", f"127.0.0.1:{server.port}", "delete", "mine",
+                                    *options], stdin=terminal, stdout=subprocess.DEVNULL, stderr=terminal)
+        os.close(terminal)
+        if typed is not None:
+            os.write(screen, f"{typed}\n".encode())
+        shown = b""
+        try:
+            while more := os.read(screen, 4096):
+                shown += more
+        except OSError:  # the other end is closed
+            pass
+        os.close(screen)
+        assert process.wait(timeout=60) == code and said in shown.decode(), (typed, options, shown)
 
 
 # ---- the floor ----

@@ -177,6 +177,11 @@ def test_the_metrics_follow_a_model(context):
         assert have == wanted, f"{name} is {have}, not {wanted}"
     for verdict, wanted in (("applied", 2), ("skipped_overflow", 1), ("skipped_empty", 0)):
         assert value(found, "ampd_model_steps_total", verdict=verdict, **of) == wanted, verdict
+    rows = list(both[0].api.ListScaleHistory(model="followed").rows)
+    for part in ("apply", "pull", "wait", "push", "vote"):
+        wanted = sum(getattr(row.times, f"{part}_us") for row in rows) / 1e6
+        assert abs(value(found, "ampd_model_step_part_seconds_total", part=part, **of) - wanted) < 1e-6, part
+    assert sum(row.times.wait_us for row in rows) > 0
     assert value(found, "ampd_model_state", state="running", **of) == 1
     assert value(found, "ampd_model_state", state="stalled", **of) == 0
     for state, wanted in (("live", 2), ("missing", 0), ("straggling", 0), ("nonfinite", 0), ("quarantined", 0)):

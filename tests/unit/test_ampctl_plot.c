@@ -1,5 +1,5 @@
 /* The picture of the loss scale. */
-#include "client/ampctl/plot.h"
+#include "client/ampctl/view/plot.h"
 
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* Event files for TensorBoard: what is written is read, and what is cut off or damaged is seen. */
-#include "client/ampctl/tfevents.h"
+#include "client/ampctl/events/tfevents.h"
 
 #include "base/err.h"
 #include "base/random.h"

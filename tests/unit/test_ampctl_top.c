@@ -1,6 +1,6 @@
 /* What ampctl top makes of two looks, the text of its screen, and how far a model is. */
-#include "client/ampctl/progress.h"
-#include "client/ampctl/top_view.h"
+#include "client/ampctl/view/progress.h"
+#include "client/ampctl/view/top_view.h"
 
 #include <stdarg.h>
 #include <stddef.h>

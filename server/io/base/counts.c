@@ -27,6 +27,8 @@ void io_counts_row(struct io_counts *counts, uint32_t model, const struct ampd_s
     of->applied += row->verdict == AMPD_VERDICT_APPLIED ? 1 : 0;
     of->overflows += row->verdict == AMPD_VERDICT_SKIPPED_OVERFLOW ? 1 : 0;
     of->empty += row->verdict == AMPD_VERDICT_SKIPPED_EMPTY ? 1 : 0;
+    for (int i = 0; i < AMPD_STEP_TIMES; i++)
+        of->times_us[i] += row->times_us[i];
 }
 
 bool io_counts_tell_skip(struct io_counts *counts, uint32_t model, const struct ampd_step_row *row, uint64_t *untold)

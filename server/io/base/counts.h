@@ -30,6 +30,7 @@ struct io_timing {
 /* One model, in this process. */
 struct io_model_counts {
     uint64_t applied, overflows, empty;    /* steps that it has decided */
+    uint64_t times_us[AMPD_STEP_TIMES];    /* of these steps, added up */
     uint64_t skips_quiet_us, skips_untold; /* until when (io_clock_now_us) the log is told of no skip; how many came */
     int64_t *join_us; /* [world_size] when each rank joined, UTC, 0: it has not; NULL: none has, or no memory. Owned */
 };

@@ -282,8 +282,7 @@ static void fill_metrics(const struct ampd_metrics *metrics, struct ampd_msg_sca
 
 static void fill_times(const uint64_t times_us[AMPD_STEP_TIMES], struct ampd_msg_scale_history_row *message)
 {
-    for (int i = 0; i < AMPD_STEP_TIMES; i++)
-        message->has_times = message->has_times || times_us[i] > 0;
+    message->has_times = ampd_step_times_known(times_us);
     message->times = (struct ampd_msg_step_times){.apply_us = times_us[AMPD_TIME_APPLY],
                                                   .pull_us = times_us[AMPD_TIME_PULL],
                                                   .wait_us = times_us[AMPD_TIME_WAIT],

@@ -156,6 +156,11 @@ VALUE(quarantined, view->quarantined)
 VALUE(counted_applied, view->counts.applied)
 VALUE(counted_overflows, view->counts.overflows)
 VALUE(counted_empty, view->counts.empty)
+VALUE(apply_time, view->counts.times_us[AMPD_TIME_APPLY] / 1e6)
+VALUE(pull_time, view->counts.times_us[AMPD_TIME_PULL] / 1e6)
+VALUE(wait_time, view->counts.times_us[AMPD_TIME_WAIT] / 1e6)
+VALUE(push_time, view->counts.times_us[AMPD_TIME_PUSH] / 1e6)
+VALUE(vote_time, view->counts.times_us[AMPD_TIME_VOTE] / 1e6)
 
 struct case_row {
     const char *name;
@@ -190,6 +195,10 @@ static const struct {
     {{"ampd_model_steps_total", AMP_METRIC_COUNTER, "Steps that this process has decided; shard 0 decides"},
      "verdict",
      {{"applied", counted_applied}, {"skipped_overflow", counted_overflows}, {"skipped_empty", counted_empty}}},
+    {{"ampd_model_step_part_seconds_total", AMP_METRIC_COUNTER,
+      "Where the time of the steps that this process has decided went; shard 0 decides"},
+     "part",
+     {{"apply", apply_time}, {"pull", pull_time}, {"wait", wait_time}, {"push", push_time}, {"vote", vote_time}}},
 };
 
 /* ---- what they look at ---- */

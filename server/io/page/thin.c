@@ -53,9 +53,7 @@ static void add_skipped(struct io_thin_bucket *bucket, const struct ampd_history
 /* Where the time of the step went, in seconds. */
 static void add_times(struct io_thin_bucket *bucket, const struct ampd_history_point *point)
 {
-    bool known = false;
-    for (int i = 0; i < AMPD_STEP_TIMES; i++)
-        known = known || point->times_us[i] > 0;
+    bool known = ampd_step_times_known(point->times_us);
     for (int i = 0; known && i < AMPD_STEP_TIMES; i++)
         add_value(bucket, (enum io_thin_curve)(IO_THIN_TIMES + i), point->key.step, (double)point->times_us[i] / 1e6);
 }

@@ -1,0 +1,368 @@
+/*
+ * ampctl tensorboard: the history of a model as event files for TensorBoard, also while it is trained.
+ *
+ * What a run writes goes on behind what the folder has. A round begins at the newest step in the folder that still
+ * stands: where a model was rolled back meanwhile, that is one before the newest, and TensorBoard is told to drop those
+ * behind it. Each page of rows begins with the step that was written last, so that a rollback between two pages is seen
+ * by its epoch.
+ */
+#include "base/log.h"
+#include "client/ampctl/ask.h"
+#include "client/ampctl/events/tfevents.h"
+#include "client/ampctl/events/tfevents_folder.h"
+#include "client/ampctl/parse.h"
+#include "client/io/methods.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+enum { KEY_LOGDIR = 256, KEY_FOLLOW };
+
+/* How often --follow looks for new steps. */
+#define FOLLOW_MS 1000
+/* A server that is not there for so long is not waited for: a failover takes seconds, a restart less than a minute. */
+#define FOLLOW_PATIENCE_MS 120000
+
+/* Rows of a page become one write: each is a few hundred bytes, and an explanation. */
+#define RECORDS_MAX ((size_t)AMPD_MSG_ROWS_MAX * 4096)
+
+struct writing {
+    struct ampctl *ctl;
+    char model[128];
+    const char *logdir;
+    bool follow;
+    struct ampctl_tffolder folder;
+    struct amp_buf records;
+    size_t head; /* of the records: the beginning of a file, which is not made for it alone */
+    bool done;   /* the model has no further steps */
+    uint64_t written;
+};
+
+/* Of whole microseconds since 1970. */
+static double seconds_of(int64_t us)
+{
+    return (double)us / 1e6;
+}
+
+static double now(void)
+{
+    struct timespec at = {0};
+    (void)timespec_get(&at, TIME_UTC);
+    return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
+}
+
+static int failed(const struct writing *x, const struct amp_error *error)
+{
+    (void)ampctl_print(stderr, "ampctl: %s: %s", x->ctl->verb, error->text);
+    return AMPCTL_EXIT_FAILED;
+}
+
+static int no_memory(const struct writing *x)
+{
+    (void)ampctl_print(stderr, "ampctl: %s: there is no memory for a page of events", x->ctl->verb);
+    return AMPCTL_EXIT_FAILED;
+}
+
+/* ---- rows as events ---- */
+
+/* What happened in a step that was skipped; "": it does not stand any more. An exit code. */
+static int explain(struct writing *x, const struct ampd_msg_scale_history_row *row, char text[1024])
+{
+    struct ampd_msg_explain_step_request request = {.has_epoch = true, .epoch = row->epoch, .step = row->step};
+    struct ampd_msg_explain_step_response answer;
+    memcpy(request.model, x->model, sizeof request.model);
+    int code = ampctl_ask_explain_step(x->ctl, &request, &answer);
+    if (code == 0) {
+        (void)snprintf(text, 1024, "%s", answer.explanation);
+        ampd_msg_explain_step_response_free(&answer);
+    }
+    return code;
+}
+
+#define METRICS_MAX  (sizeof((struct ampd_msg_scale_history_row *)0)->metrics / sizeof(struct ampd_msg_metric))
+#define METRIC_TAG   "ampd/metrics/"
+#define TAG_SIZE_MAX (sizeof METRIC_TAG + sizeof((struct ampd_msg_metric *)0)->name)
+
+/* What workers have told, of which TensorBoard draws what is not finite as such. How many values. */
+static size_t put_told(const struct ampd_msg_scale_history_row *row, char tags[METRICS_MAX][TAG_SIZE_MAX],
+                       struct ampctl_tfvalue *values)
+{
+    size_t count = 0;
+    if (row->has_loss)
+        values[count++] = (struct ampctl_tfvalue){.tag = "ampd/loss", .number = row->loss};
+    for (size_t i = 0; i < row->metrics_count; i++) {
+        (void)snprintf(tags[i], TAG_SIZE_MAX, METRIC_TAG "%s", row->metrics[i].name);
+        values[count++] = (struct ampctl_tfvalue){.tag = tags[i], .number = row->metrics[i].value};
+    }
+    return count;
+}
+
+/* The scalars of a row, by tag; a value that a row of its kind does not have is left out, for 0 would be drawn. */
+static int put_row(struct writing *x, const struct ampd_msg_scale_history_row *row)
+{
+    bool applied = row->verdict == AMPD_MSG_VERDICT_APPLIED;
+    char text[1024] = "";
+    char tags[METRICS_MAX][TAG_SIZE_MAX];
+    struct ampctl_tfvalue values[8 + METRICS_MAX];
+    size_t count = 0;
+    values[count++] = (struct ampctl_tfvalue){.tag = AMPCTL_TFEVENTS_EPOCH, .number = (float)row->epoch};
+    values[count++] = (struct ampctl_tfvalue){.tag = "ampd/scale", .number = row->old_scale};
+    values[count++] = (struct ampctl_tfvalue){.tag = "ampd/skipped", .number = applied ? 0 : 1};
+    if (applied) {
+        values[count++] = (struct ampctl_tfvalue){.tag = "ampd/norm", .number = (float)row->norm};
+        values[count++] = (struct ampctl_tfvalue){.tag = "ampd/clip", .number = row->clip_coefficient};
+        values[count++] = (struct ampctl_tfvalue){.tag = "ampd/learning_rate", .number = (float)row->learning_rate};
+    } else {
+        int code = explain(x, row, text);
+        if (code != 0)
+            return code;
+        values[count++] = (struct ampctl_tfvalue){.tag = "ampd/explanation", .text = text};
+    }
+    count += put_told(row, tags, values + count);
+    if (ampctl_tfevents_values(&x->records, seconds_of(row->decide_time.us), row->step, values, count) != 0)
+        return no_memory(x);
+    x->folder.epoch = row->epoch;
+    x->folder.step = row->step;
+    x->written++;
+    return 0;
+}
+
+/* What has been put together goes to the file. */
+static int flush(struct writing *x)
+{
+    struct amp_error error = {0};
+    if (x->records.size <= x->head)
+        return 0;
+    x->head = 0;
+    int rc = ampctl_tffolder_write(&x->folder, &x->records, &error);
+    amp_buf_consume(&x->records, x->records.size);
+    return rc != 0 ? failed(x, &error) : 0;
+}
+
+/* ---- pages ---- */
+
+/* Rows of steps that stand; none, where the first step asked for has not been decided. */
+static int ask_rows(struct writing *x, struct ampd_msg_list_scale_history_request *request,
+                    struct ampd_msg_list_scale_history_response *page)
+{
+    struct amp_buf body;
+    struct ampclient_reply reply;
+    struct amp_error error = {0};
+    bool told = !x->ctl->quiet;
+    memcpy(request->model, x->model, sizeof request->model);
+    request->verdicts[0] = AMPD_MSG_VERDICT_APPLIED;
+    request->verdicts[1] = AMPD_MSG_VERDICT_SKIPPED_OVERFLOW;
+    request->verdicts[2] = AMPD_MSG_VERDICT_SKIPPED_EMPTY;
+    request->verdicts_count = 3;
+    *page = (struct ampd_msg_list_scale_history_response){0};
+    amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
+    x->ctl->quiet = true;
+    int code = ampctl_ask(x->ctl, AMPCLIENT_SCALE_SERVICE "ListScaleHistory",
+                          ampd_msg_list_scale_history_request_encode(request, &body), &body, &reply);
+    x->ctl->quiet = !told;
+    amp_buf_close(&body);
+    if (code == 0 && ampd_msg_list_scale_history_response_decode(page, reply.body.data, reply.body.size, &error) != 0)
+        code = ampctl_bad_answer(&error);
+    else if (reply.code == AMP_ERANGE)
+        code = 0;
+    else if (code != 0 && told)
+        ampctl_print_failure(x->ctl, x->ctl->endpoints, &reply);
+    ampclient_reply_close(&reply);
+    return code;
+}
+
+/* The newest step that stands and is in the folder: none of its epoch, or of one before it, was rolled back. */
+static int find_standing(struct writing *x, uint64_t *epoch, uint64_t *step)
+{
+    struct ampd_msg_list_scale_history_request request = {
+        .has_to_step = true, .to_step = x->folder.step, .newest_first = true, .page_size = AMPD_MSG_ROWS_MAX};
+    struct ampd_msg_list_scale_history_response page;
+    int code = 0;
+    *epoch = *step = 0;
+    do {
+        code = ask_rows(x, &request, &page);
+        for (size_t i = 0; code == 0 && *step == 0 && i < page.rows.count; i++)
+            if (page.rows.items[i].epoch <= x->folder.epoch) {
+                *epoch = page.rows.items[i].epoch;
+                *step = page.rows.items[i].step;
+            }
+        memcpy(request.page_token, page.next_page_token, sizeof request.page_token);
+        ampd_msg_list_scale_history_response_free(&page);
+    } while (code == 0 && *step == 0 && request.page_token[0] != 0);
+    return code;
+}
+
+/* Goes back to the newest step that stands. */
+static int go_back(struct writing *x)
+{
+    uint64_t epoch, step;
+    int code = find_standing(x, &epoch, &step);
+    if (code != 0 || (step == x->folder.step && epoch == x->folder.epoch))
+        return code;
+    if (ampctl_tfevents_restart(&x->records, now(), step + 1) != 0)
+        return no_memory(x);
+    x->folder.epoch = epoch;
+    x->folder.step = step;
+    return flush(x);
+}
+
+/* One page of rows behind the newest step in the folder; *more: there may be another one. */
+static int write_page(struct writing *x, bool *more)
+{
+    uint64_t last = x->folder.step;
+    struct ampd_msg_list_scale_history_request request = {.from_step = last, .page_size = AMPD_MSG_ROWS_MAX};
+    struct ampd_msg_list_scale_history_response page;
+    int code = ask_rows(x, &request, &page);
+    if (code != 0)
+        return code;
+    size_t first = last > 0 ? 1 : 0;
+    const struct ampd_msg_scale_history_row *rows = page.rows.items;
+    bool stands = first == 0 || (page.rows.count > 0 && rows[0].step == last && rows[0].epoch == x->folder.epoch);
+    for (size_t i = first; stands && code == 0 && i < page.rows.count; i++)
+        code = put_row(x, &rows[i]);
+    *more = !stands || page.next_page_token[0] != 0;
+    ampd_msg_list_scale_history_response_free(&page);
+    /* Also the rows before the one that failed: they need not be asked for again. */
+    int written = flush(x);
+    code = written != 0 ? written : code;
+    return code == 0 && !stands ? go_back(x) : code;
+}
+
+static int write_all(struct writing *x)
+{
+    bool more = true;
+    int code = 0;
+    while (code == 0 && more)
+        code = write_page(x, &more);
+    return code;
+}
+
+/* ---- the verb ---- */
+
+/* Whose history it is: a model that was deleted and made again is another one. */
+static int begin(struct writing *x)
+{
+    struct ampd_msg_get_status_response status;
+    struct amp_error error = {0};
+    char model[sizeof x->folder.model], at[32];
+    int code = ampctl_get_status(x->ctl, x->model, &status);
+    if (code != 0)
+        return code;
+    amp_log_time(status.models.count > 0 ? status.models.items[0].create_time.us : 0, at);
+    ampd_msg_get_status_response_free(&status);
+    (void)snprintf(model, sizeof model, "%s, created %s", x->model, at);
+    if (ampctl_tffolder_open(&x->folder, x->logdir, &error) != 0)
+        return failed(x, &error);
+    if (x->folder.model[0] != 0 && strcmp(x->folder.model, model) != 0) {
+        (void)ampctl_print(stderr, "ampctl: %s: %s has the events of %s, not of %s; give another folder", x->ctl->verb,
+                           x->logdir, x->folder.model, model);
+        return AMPCTL_EXIT_FAILED;
+    }
+    const struct ampctl_tfvalue whose = {.tag = AMPCTL_TFEVENTS_MODEL, .text = model};
+    if (ampctl_tfevents_begin(&x->records, now()) != 0)
+        return no_memory(x);
+    x->head = x->records.size;
+    if (x->folder.model[0] == 0 && ampctl_tfevents_values(&x->records, now(), 0, &whose, 1) != 0)
+        return no_memory(x);
+    return flush(x);
+}
+
+static bool is_passing(int code)
+{
+    return code == AMPCTL_EXIT_RPC + 14 || code == AMPCTL_EXIT_RPC + 4;
+}
+
+/* Whether the model is done, so that no step follows. */
+static int look_for_end(struct writing *x)
+{
+    struct ampd_msg_get_status_response status;
+    int code = ampctl_get_status(x->ctl, x->model, &status);
+    if (code != 0)
+        return code;
+    x->done = status.models.count > 0 && status.models.items[0].state == AMPD_MSG_MODEL_STATE_DONE;
+    ampd_msg_get_status_response_free(&status);
+    return 0;
+}
+
+static int follow(struct writing *x)
+{
+    const struct timespec pause = {.tv_sec = FOLLOW_MS / 1000, .tv_nsec = FOLLOW_MS % 1000 * 1000000L};
+    uint64_t away_ms = 0;
+    int code = 0;
+    while (!x->done) {
+        (void)nanosleep(&pause, NULL);
+        x->ctl->quiet = away_ms > 0; /* a server that is away is told of once */
+        code = look_for_end(x);      /* first: a step that comes before the end is then written */
+        if (code == 0)
+            code = write_all(x);
+        x->ctl->quiet = false;
+        away_ms = code == 0 ? 0 : away_ms + FOLLOW_MS;
+        if (code != 0 && (!is_passing(code) || away_ms >= FOLLOW_PATIENCE_MS))
+            return code;
+        x->done = x->done && code == 0;
+    }
+    return 0;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct writing *x = state->input;
+    switch (key) {
+    case KEY_LOGDIR:
+        x->logdir = arg;
+        return 0;
+    case KEY_FOLLOW:
+        x->follow = true;
+        return 0;
+    case ARGP_KEY_END:
+        if (x->logdir == NULL)
+            argp_error(state, "--logdir is missing; name the folder that TensorBoard is given");
+        return 0;
+    default:
+        return ampctl_one_model(key, arg, state, x->model);
+    }
+}
+
+static const struct argp_option tensorboard_options[] = {
+    {"logdir", KEY_LOGDIR, "FOLDER", 0, "Where the event files are; made, with those above it", 0},
+    {"follow", KEY_FOLLOW, NULL, 0, "Go on with each step that is decided, until the model is done", 0},
+    {0},
+};
+
+static int run_tensorboard(struct ampctl *ctl, int argc, char **argv)
+{
+    static const struct ampctl_column columns[] = {
+        {"model", "MODEL", false}, {"written", "WRITTEN", true}, {"step", "STEP", true}, {NULL, NULL, false}};
+    struct writing x = {.ctl = ctl, .folder = {.lock = -1, .file = -1}};
+    ampctl_parse(ctl, &ampctl_tensorboard_verb, &x, argc, argv);
+    amp_buf_init(&x.records, RECORDS_MAX);
+    int code = ampctl_open(ctl);
+    if (code == 0)
+        code = begin(&x);
+    if (code == 0)
+        code = write_all(&x);
+    if (code == 0 && x.follow)
+        code = follow(&x);
+    if (code == 0)
+        code = ampctl_print_one(ctl, columns,
+                                json_pack("{s:s, s:I, s:I}", "model", x.model, "written", (json_int_t)x.written, "step",
+                                          (json_int_t)x.folder.step));
+    ampctl_tffolder_close(&x.folder);
+    amp_buf_close(&x.records);
+    ampctl_close(ctl);
+    return code;
+}
+
+const struct ampctl_verb ampctl_tensorboard_verb = {
+    .name = "tensorboard",
+    .arguments = "MODEL",
+    .summary = "the history as event files for TensorBoard",
+    .doc = "Writes the history as event files for TensorBoard. Run again, it goes on behind "
+           "what the folder has.",
+    .examples = "ampctl tensorboard digits --logdir runs/digits\n"
+                "ampctl tensorboard digits --logdir runs/digits --follow",
+    .options = tensorboard_options,
+    .parser = parse,
+    .run = run_tensorboard,
+};

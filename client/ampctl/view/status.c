@@ -1,0 +1,159 @@
+/* ampctl status and ampctl models: how the server and its models stand. */
+#include "client/ampctl/ctl.h"
+#include "client/ampctl/parse.h"
+#include "client/ampctl/rows.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- status ---- */
+
+static error_t parse_status(int key, char *arg, struct argp_state *state)
+{
+    struct ampd_msg_get_status_request *request = state->input;
+    if (key != ARGP_KEY_ARG || state->arg_num > 0)
+        return ARGP_ERR_UNKNOWN;
+    ampctl_name(state, request->model, arg);
+    return 0;
+}
+
+static json_t *server_object(const struct ampd_msg_get_status_response *status)
+{
+    return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:b, s:s, s:s, s:I, s:I}", "version", status->version, "uptime_ms",
+                     (json_int_t)status->uptime_ms, "fence", (json_int_t)status->fence, "boot_id", status->boot_id,
+                     "shard", (int)status->shard, "shard_count", (int)status->shard_count, "draining",
+                     (int)status->draining, "isa", status->isa, "trouble", status->trouble, "descriptors",
+                     (json_int_t)status->descriptors, "descriptors_max", (json_int_t)status->descriptors_max);
+}
+
+static void print_server(const struct ampd_msg_get_status_response *status)
+{
+    char descriptors[64] = ""; /* an older server does not tell it */
+    if (status->descriptors > 0 && status->descriptors_max > 0)
+        (void)snprintf(descriptors, sizeof descriptors, ", %" PRIu64 " of %" PRIu64 " descriptors", status->descriptors,
+                       status->descriptors_max);
+    else if (status->descriptors > 0)
+        (void)snprintf(descriptors, sizeof descriptors, ", %" PRIu64 " descriptors", status->descriptors);
+    (void)ampctl_print(stdout,
+                       "ampd %s, up %" PRIu64 " s, boot %" PRIu64 ", shard %" PRIu32 " of %" PRIu32 ", kernels %s%s%s",
+                       status->version, status->uptime_ms / 1000, status->fence, status->shard, status->shard_count,
+                       status->isa, descriptors, status->draining ? ", draining" : "");
+}
+
+static int print_list(const struct ampctl_column *columns, const json_t *rows)
+{
+    struct ampctl_list list = {.out = stdout, .columns = columns};
+    return ampctl_list_page(&list, rows);
+}
+
+/* `spec`: of the one model that was asked for, or NULL. */
+static int print_status(const struct ampctl *ctl, const struct ampd_msg_get_status_response *status, json_t *spec)
+{
+    json_t *server = server_object(status), *models = ampctl_model_rows(&status->models, true);
+    int rc = server != NULL && models != NULL ? 0 : -1;
+    if (rc == 0 && spec != NULL)
+        rc = json_object_set(json_array_get(models, 0), "specification", spec);
+    if (rc == 0 && ctl->json) {
+        json_t *all = json_pack("{s:O, s:O}", "server", server, "models", models);
+        rc = ampctl_print_json(stdout, all);
+        json_decref(all);
+    } else if (rc == 0 && ctl->csv) {
+        struct ampctl_list list = {.out = stdout, .csv = true, .columns = ampctl_model_columns};
+        rc = ampctl_list_page(&list, models);
+    } else if (rc == 0) {
+        print_server(status);
+        if (status->trouble[0] != 0)
+            (void)ampctl_print(stdout, "trouble: %s", status->trouble);
+        if (status->shard != 0 && status->shards.count > 0)
+            (void)ampctl_print(stderr, "This is shard %" PRIu32 "; workers and decisions are with shard 0, at %s.",
+                               status->shard, status->shards.items[0].endpoint);
+        rc = print_list(ampctl_model_columns, models);
+        if (rc == 0 && spec != NULL) {
+            ampctl_print_spec(stdout, spec);
+            rc = print_list(ampctl_worker_columns, json_object_get(json_array_get(models, 0), "workers"));
+        }
+    }
+    json_decref(server);
+    json_decref(models);
+    return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
+}
+
+/* The specification of the one model that was asked for; *spec is the caller's. An exit code. */
+static int get_spec(struct ampctl *ctl, const struct ampd_msg_get_status_request *request, json_t **spec)
+{
+    struct ampd_msg_get_model_response about;
+    int code = ampctl_get_model(ctl, request->model, &about);
+    if (code != 0)
+        return code;
+    *spec = ampctl_spec_object(&about.spec);
+    ampd_msg_get_model_response_free(&about);
+    return *spec != NULL ? 0 : AMPCTL_EXIT_FAILED;
+}
+
+static int run_status(struct ampctl *ctl, int argc, char **argv)
+{
+    struct ampd_msg_get_status_request request = {0};
+    ampctl_parse(ctl, &ampctl_status_verb, &request, argc, argv);
+    int code = ampctl_open(ctl);
+    if (code != 0)
+        return code;
+    struct ampd_msg_get_status_response status;
+    json_t *spec = NULL;
+    code = ampctl_get_status(ctl, request.model, &status);
+    if (code == 0) {
+        if (request.model[0] != 0 && !ctl->csv)
+            code = get_spec(ctl, &request, &spec);
+        if (code == 0)
+            code = print_status(ctl, &status, spec);
+        json_decref(spec);
+        ampd_msg_get_status_response_free(&status);
+    }
+    ampctl_close(ctl);
+    return code;
+}
+
+const struct ampctl_verb ampctl_status_verb = {
+    .name = "status",
+    .arguments = "[MODEL]",
+    .summary = "the server and its models",
+    .doc = "Shows the server and its models; with MODEL also its specification and workers.",
+    .examples = "ampctl status\n"
+                "ampctl -o json status digits",
+    .parser = parse_status,
+    .run = run_status,
+};
+
+/* ---- models ---- */
+
+static error_t parse_models(int key, char *arg, struct argp_state *state)
+{
+    if (key == ARGP_KEY_ARG)
+        argp_error(state, "models takes no argument, but got \"%.40s\"", arg);
+    return ARGP_ERR_UNKNOWN;
+}
+
+static int run_models(struct ampctl *ctl, int argc, char **argv)
+{
+    ampctl_parse(ctl, &ampctl_models_verb, NULL, argc, argv);
+    int code = ampctl_open(ctl);
+    if (code != 0)
+        return code;
+    json_t *rows = json_array();
+    code = rows != NULL ? ampctl_all_models(ctl, rows) : AMPCTL_EXIT_FAILED;
+    if (code == 0)
+        code = ampctl_print_rows(ctl, ampctl_model_columns, rows);
+    else
+        json_decref(rows);
+    ampctl_close(ctl);
+    return code;
+}
+
+const struct ampctl_verb ampctl_models_verb = {
+    .name = "models",
+    .summary = "all models",
+    .doc = "Lists all models of the server.",
+    .examples = "ampctl models",
+    .parser = parse_models,
+    .run = run_models,
+};
