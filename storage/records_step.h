@@ -115,7 +115,7 @@ struct ampd_step_row {
     struct ampd_contributor contributors[AMPD_WORLD_MAX]; /* kind EVICT: the one whose rank it was */
     float scale;                                          /* the scale the gradients carry */
     uint64_t scale_id;
-    struct ampd_carry after; /* the record after the verdict */
+    struct ampd_carry after; /* the record and the rate, after the verdict */
     float coefficient;       /* f */
     double norm;             /* global 2-norm of g before clipping; 0 if skipped */
     float clip;              /* clip coefficient: the smallest of the groups' */

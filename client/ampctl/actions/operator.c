@@ -1,6 +1,6 @@
 /*
- * ampctl scale, set-lr, rollback, evict and delete: what an operator does to a model. Each request has an id, so that it is
- * done once however often it is sent; one whose answer was lost can be sent again with --request-id.
+ * ampctl scale, set-lr, rollback, evict and delete: what an operator does to a model. Each request has an id, so that
+ * it is done once however often it is sent; one whose answer was lost can be sent again with --request-id.
  */
 #include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
