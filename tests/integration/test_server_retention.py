@@ -17,6 +17,7 @@ from etcd_testing import Cluster
 from test_server_cluster import resume, trained
 from test_server_shards import Job, undisturbed
 
+HTTP = ("--metrics-listen", "127.0.0.1:0")
 CHECKPOINT_EVERY = 10
 STEPS, KEPT = 120, 50
 
@@ -42,7 +43,7 @@ def page(server, path):
 def test_a_long_run_keeps_the_newest_steps_and_goes_on_after_a_kill(context):
     path = context.folder().with_name("retention.conf")
     path.write_text(f"history-rows: {KEPT}\n")
-    server = context.server("--config", str(path))
+    server = context.server(*HTTP, "--config", str(path))
     kept = context.model("kept", server, checkpoint_every=CHECKPOINT_EVERY, durability=model.DURABILITY_STEP)
     worker, api = kept.worker(), kept.api
     train(worker, range(1, 6), overflow_at=(3,))
@@ -124,9 +125,19 @@ def test_steps_that_are_too_old_go_but_the_newest(context):
     train(worker, range(8, 9))
     kept_are(aged, 8, 8)
 
+    checkpoint = api.start("Checkpoint", model="aged")
+    train(worker, range(9, 10))
+    checkpoint.result()
+    train(worker, range(10, 11))
+    kept_are(aged, 10, 10)   # none up to the checkpoint's: a backup has that one, and what is left of the history
+    folder = context.folder()
+    subprocess.run([context.bin_dir / "ampctl", "-e", f"127.0.0.1:{server.port}", "backup", folder], check=True)
+    rows = [json.loads(path.read_text())["rows"] for path in folder.rglob("history.json")]
+    assert [[row["kind"] for row in written] for written in rows] == [["epoch"]], rows
+
 
 def test_all_history_is_kept_where_nothing_is_said(context):
-    server = context.server("--history-age", "0", "--history-rows", "0")
+    server = context.server(*HTTP, "--history-age", "0", "--history-rows", "0")
     whole = context.model("whole", server)
     train(whole.worker(), range(1, 4))
     assert [row.step for row in whole.step_rows()] == [1, 2, 3]
