@@ -6,6 +6,11 @@
 
 #define HUGE_PAGE ((uintptr_t)AMP_HUGE_PAGE)
 
+size_t amp_large_pages(size_t size)
+{
+    return (size + AMP_PAGE - 1) / AMP_PAGE * AMP_PAGE;
+}
+
 void amp_large_advise(void *memory, size_t size)
 {
     /* Of a smaller one at most a page is inside. */
@@ -27,7 +32,7 @@ void *amp_large_new(size_t size)
 
 void *amp_large_reserve(size_t size)
 {
-    size_t pages = (size + AMP_PAGE - 1) / AMP_PAGE * AMP_PAGE, room = pages + HUGE_PAGE;
+    size_t pages = amp_large_pages(size), room = pages + HUGE_PAGE;
     char *place = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (place == MAP_FAILED)
         return NULL;

@@ -8,6 +8,9 @@
 #define AMP_PAGE      ((size_t)4096)
 #define AMP_HUGE_PAGE ((size_t)2 << 20)
 
+/* Bytes rounded up to whole pages. */
+size_t amp_large_pages(size_t size);
+
 /*
  * Asks the kernel for huge pages (2 MiB) where [memory, memory + size) holds whole ones: for what is used from end to
  * end, as tensors are. A virtual machine walks two page tables for each page that the processor does not remember: with

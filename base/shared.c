@@ -2,7 +2,6 @@
 #include "base/shared.h"
 
 #include "base/err.h"
-#include "base/large.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,11 +21,6 @@
 
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
-size_t amp_shared_pages(size_t size)
-{
-    return (size + AMP_PAGE - 1) & ~(AMP_PAGE - 1);
-}
-
 static int failed(struct amp_error *error, const char *what)
 {
     int code = errno == ENOMEM || errno == ENOSPC ? AMP_ENOMEM : errno == ENOSYS ? AMP_EUNIMPLEMENTED : AMP_EIO;
@@ -40,7 +34,7 @@ static int seal(int fd, bool sole_writer)
 
 int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error)
 {
-    size_t bytes = amp_shared_pages(size);
+    size_t bytes = amp_large_pages(size);
     int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (made < 0)
         return failed(error, "memfd_create");
@@ -65,7 +59,7 @@ int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, voi
 
 int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge)
 {
-    size_t left = amp_shared_pages(size) - at, bytes = left < AMP_SHARED_FILL ? left : AMP_SHARED_FILL;
+    size_t left = amp_large_pages(size) - at, bytes = left < AMP_SHARED_FILL ? left : AMP_SHARED_FILL;
     size_t whole = *huge ? bytes / AMP_HUGE_PAGE * AMP_HUGE_PAGE : 0;
     for (size_t page = 0; page < whole; page += AMP_HUGE_PAGE) /* a huge page is made of one small page at least */
         if (fallocate(fd, 0, (off_t)(at + page), AMP_PAGE) != 0)
@@ -85,7 +79,7 @@ int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_e
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & SIZE_SEALS) != SIZE_SEALS || fstat(fd, &about) != 0 || (size_t)about.st_size < size)
         return amp_error_set(error, AMP_EINVAL, NULL, "shared memory: a descriptor is not what it should be");
-    void *mapped = mmap(place, amp_shared_pages(size), writable ? PROT_READ | PROT_WRITE : PROT_READ,
+    void *mapped = mmap(place, amp_large_pages(size), writable ? PROT_READ | PROT_WRITE : PROT_READ,
                         MAP_SHARED | MAP_FIXED, fd, 0);
     return mapped == MAP_FAILED ? failed(error, "mmap") : 0;
 }
@@ -93,5 +87,5 @@ int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_e
 void amp_shared_unmap(void *memory, size_t size)
 {
     if (memory != NULL)
-        (void)munmap(memory, amp_shared_pages(size));
+        (void)munmap(memory, amp_large_pages(size));
 }

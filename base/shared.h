@@ -41,7 +41,4 @@ int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_e
 /* NULL is allowed. */
 void amp_shared_unmap(void *memory, size_t size);
 
-/* Bytes rounded up to whole pages. */
-size_t amp_shared_pages(size_t size);
-
 #endif

@@ -61,7 +61,7 @@ static void what_the_maker_writes_others_read_and_cannot_write(void **state)
 {
     (void)state;
     int fd;
-    void *memory, *place = place_of(amp_shared_pages(SIZE));
+    void *memory, *place = place_of(amp_large_pages(SIZE));
     struct amp_error error = {0};
     make(true, &fd, &memory);
     assert_int_equal(-1, write(fd, "x", 1));
@@ -81,7 +81,7 @@ static void a_slot_is_written_by_others_and_read_by_its_descriptor(void **state)
     (void)state;
     int fd;
     uint8_t byte = 0;
-    uint8_t *place = place_of(amp_shared_pages(SIZE));
+    uint8_t *place = place_of(amp_large_pages(SIZE));
     void *memory;
     struct amp_error error = {0};
     make(false, &fd, &memory);
@@ -97,7 +97,7 @@ static void a_slot_is_written_by_others_and_read_by_its_descriptor(void **state)
 static void a_descriptor_whose_size_may_change_is_not_mapped(void **state)
 {
     (void)state;
-    void *place = place_of(amp_shared_pages(SIZE));
+    void *place = place_of(amp_large_pages(SIZE));
     struct amp_error error = {0};
     int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_true(fd >= 0);
@@ -129,7 +129,7 @@ static void filled_memory_has_all_its_pages_and_keeps_what_is_in_it(void **state
         for (size_t at = 0; at < size; at += AMP_SHARED_FILL)
             assert_int_equal(0, amp_shared_fill(fd, memory, size, at, &huge));
         assert_int_equal(0, fstat(fd, &about));
-        assert_int_equal(amp_shared_pages(size), (size_t)about.st_blocks * 512);
+        assert_int_equal(amp_large_pages(size), (size_t)about.st_blocks * 512);
         assert_int_equal(3, bytes[1]);
         assert_int_equal(5, bytes[AMP_HUGE_PAGE + 5000]);
         assert_int_equal(0, bytes[size - 1]);

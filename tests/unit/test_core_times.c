@@ -164,7 +164,7 @@ static void a_clock_that_is_set_back_takes_no_time_and_the_next_step_is_whole_ag
     assert_times(0, 20, 80, 0, 0);
 }
 
-static void the_first_step_of_an_epoch_has_none(void **state)
+static void the_first_step_of_an_epoch_has_no_times(void **state)
 {
     (void)state;
     first_step();
@@ -209,7 +209,7 @@ static void assert_split(struct ampd_step_moments moments, const uint64_t wanted
     assert_int_equal(known ? moments.decided - moments.before : 0, sum);
 }
 
-static void whatever_the_moments_are_the_parts_are_none_below_zero_and_add_up(void **state)
+static void parts_are_never_negative_and_add_up_whatever_the_moments_are(void **state)
 {
     (void)state;
     static const struct {
@@ -241,10 +241,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_skipped_step_is_split_too_and_what_follows_it, setup, teardown),
         cmocka_unit_test_setup_teardown(a_clock_that_is_set_back_takes_no_time_and_the_next_step_is_whole_again, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(the_first_step_of_an_epoch_has_none, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_first_step_of_an_epoch_has_no_times, setup, teardown),
         cmocka_unit_test_setup_teardown(a_worker_that_joins_again_opens_a_try_and_what_the_other_had_pushed_counts,
                                         setup, teardown),
-        cmocka_unit_test(whatever_the_moments_are_the_parts_are_none_below_zero_and_add_up),
+        cmocka_unit_test(parts_are_never_negative_and_add_up_whatever_the_moments_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
