@@ -379,7 +379,7 @@ AMPCLIENT_API const char *ampclient_error_text(const struct ampclient *client);
 /* Its reason: one word as in docs/protocol.md, "" if there is none. Valid until the next call. */
 AMPCLIENT_API const char *ampclient_error_reason(const struct ampclient *client);
 
-/* "0.1.0" */
+/* The version of the library, as "1.2.3"; it is there for as long as the library. */
 AMPCLIENT_API const char *ampclient_version(void);
 
 /* ---- models ---- */

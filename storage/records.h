@@ -42,6 +42,7 @@ struct ampd_act_record {
 struct ampd_model_record {
     struct ampd_model_spec spec;
     int64_t created_us;             /* UTC microseconds */
+    char owner[AMPD_ACTOR_MAX];     /* who created it, by the note of the first epoch's row; "": not known */
     uint64_t epoch;                 /* highest stored */
     uint64_t base_epoch, base_step; /* of that epoch */
     struct ampd_step_row *last;     /* newest row of that epoch, or NULL; owned */

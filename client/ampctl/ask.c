@@ -1,4 +1,3 @@
-/* Each question that has one answer, and what several verbs ask. */
 #include "client/ampctl/ask.h"
 
 #include <inttypes.h>
@@ -131,5 +130,5 @@ int ampctl_find_checkpoint(struct ampctl *ctl, const char model[128], struct amp
     else
         (void)ampctl_print(stderr, "ampctl: %s: %s has no such checkpoint; ampctl checkpoint %s writes one", ctl->verb,
                            model, model);
-    return AMPCTL_EXIT_RPC + 5;
+    return AMPCTL_EXIT_RPC + ARPC_STATUS_NOT_FOUND;
 }

@@ -1,12 +1,12 @@
 /*
- * One question, one answer: for each RPC of proto/methods.def with one of both there is
+ * Questions to a server. For each RPC of proto/methods.def with one request and one answer there is
  *
  *   int ampctl_ask_X(struct ampctl *ctl, const struct ampd_msg_X_request *request,
  *                    struct ampd_msg_X_response *response)
  *
  * without the parameter whose message is empty. It asks as ampctl_ask does, with the time limit of `ctl`. 0, and
  * *response is the caller's (ampd_msg_X_response_free, where there is one), or an exit code after a sentence on stderr;
- * with a quiet `ctl` the sentence is in ctl->failure alone.
+ * with a quiet `ctl` the sentence is in ctl->failure alone. What several verbs ask follows below them.
  */
 #ifndef AMPCTL_ASK_H
 #define AMPCTL_ASK_H
@@ -29,5 +29,29 @@
 #define AMPD_METHOD(service, rpc, name, request, response, kind, ...) AMPCTL_DECLARE_##kind(name, request, response)
 #include "proto/methods.def"
 #undef AMPD_METHOD
+
+/* Of the health check's answer: the server accepts work. */
+bool ampctl_is_serving(const struct amp_buf *body);
+
+/* A checkpoint of a model; what is not given is for ampctl_find_checkpoint to find. */
+struct ampctl_checkpoint_key {
+    bool has_epoch, has_step;
+    uint64_t epoch, step;
+};
+
+/* Fills the key with the newest checkpoint that has what is given. 0, or an exit code after a sentence on stderr. */
+int ampctl_find_checkpoint(struct ampctl *ctl, const char model[128], struct ampctl_checkpoint_key *key);
+
+/* What the server says of a model: *response is the caller's (ampd_msg_get_model_response_free) when 0 is returned. */
+int ampctl_get_model(struct ampctl *ctl, const char model[128], struct ampd_msg_get_model_response *response);
+
+/* Adds the row (ampctl_model_row) of each model, ordered by name. 0, or an exit code after a sentence on stderr. */
+int ampctl_all_models(struct ampctl *ctl, json_t *rows);
+
+/*
+ * What the server says of itself and a model, or of all of them (""): *response is the caller's
+ * (ampd_msg_get_status_response_free) when 0 is returned.
+ */
+int ampctl_get_status(struct ampctl *ctl, const char model[128], struct ampd_msg_get_status_response *response);
 
 #endif

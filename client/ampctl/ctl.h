@@ -6,6 +6,7 @@
 #include "client/ampctl/print.h"
 #include "client/io/rpc.h"
 #include "proto/msg.h"
+#include "rpc/arpc_call.h"
 
 #include <argp.h>
 #include <stdbool.h>
@@ -62,31 +63,7 @@ int ampctl_print_one(const struct ampctl *ctl, const struct ampctl_column *colum
 /* All rows in the form that was asked for; takes them, NULL: there was no memory for them. An exit code. */
 int ampctl_print_rows(const struct ampctl *ctl, const struct ampctl_column *columns, json_t *rows);
 
-/* Of the health check's answer: the server accepts work. */
-bool ampctl_is_serving(const struct amp_buf *body);
-
 /* The answer could not be decoded: says so. An exit code. */
 int ampctl_bad_answer(const struct amp_error *error);
-
-/* A checkpoint of a model; what is not given is for ampctl_find_checkpoint to find. */
-struct ampctl_checkpoint_key {
-    bool has_epoch, has_step;
-    uint64_t epoch, step;
-};
-
-/* Fills the key with the newest checkpoint that has what is given. 0, or an exit code after a sentence on stderr. */
-int ampctl_find_checkpoint(struct ampctl *ctl, const char model[128], struct ampctl_checkpoint_key *key);
-
-/* What the server says of a model: *response is the caller's (ampd_msg_get_model_response_free) when 0 is returned. */
-int ampctl_get_model(struct ampctl *ctl, const char model[128], struct ampd_msg_get_model_response *response);
-
-/* Adds the row (ampctl_model_row) of each model, ordered by name. 0, or an exit code after a sentence on stderr. */
-int ampctl_all_models(struct ampctl *ctl, json_t *rows);
-
-/*
- * What the server says of itself and a model, or of all of them (""): *response is the caller's
- * (ampd_msg_get_status_response_free) when 0 is returned.
- */
-int ampctl_get_status(struct ampctl *ctl, const char model[128], struct ampd_msg_get_status_response *response);
 
 #endif

@@ -23,6 +23,11 @@ static const char *const policies[] = {
 static const char *const optimizers[] = {"unknown", "sgd", "adamw", "adam", "adagrad", "rmsprop", "lion"};
 static const char *const dtypes[] = {"unknown", "f32", "f16", "bf16"};
 
+const char *ampctl_state_name(enum ampd_msg_model_state state)
+{
+    return AMPCTL_NAME_OF(states, state);
+}
+
 /* ---- values ---- */
 
 static json_t *count_of(uint64_t value)
@@ -154,7 +159,7 @@ json_t *ampctl_overflow_row(const struct ampd_msg_overflow_row *row)
     return object;
 }
 
-json_t *ampctl_worker_row(const struct ampd_msg_worker_status *worker)
+static json_t *worker_row(const struct ampd_msg_worker_status *worker)
 {
     json_t *object = json_object();
     ampctl_put(&object, "name", json_string(worker->name));
@@ -182,7 +187,7 @@ static json_t *workers_of(const struct ampd_msg_model_status *model)
 {
     json_t *workers = json_array();
     for (size_t i = 0; i < model->workers.count; i++)
-        if (json_array_append_new(workers, ampctl_worker_row(&model->workers.items[i])) != 0) {
+        if (json_array_append_new(workers, worker_row(&model->workers.items[i])) != 0) {
             json_decref(workers);
             return NULL;
         }
@@ -193,7 +198,7 @@ json_t *ampctl_model_row(const struct ampd_msg_model_status *model, bool with_wo
 {
     json_t *object = json_object();
     ampctl_put(&object, "name", json_string(model->name));
-    ampctl_put(&object, "state", json_string(AMPCTL_NAME_OF(states, model->state)));
+    ampctl_put(&object, "state", json_string(ampctl_state_name(model->state)));
     ampctl_put(&object, "epoch", count_of(model->epoch));
     ampctl_put(&object, "step", count_of(model->step));
     ampctl_put(&object, "version", count_of(model->version));

@@ -18,7 +18,6 @@ json_t *ampctl_overflow_row(const struct ampd_msg_overflow_row *row);
 json_t *ampctl_model_row(const struct ampd_msg_model_status *model, bool with_workers);
 /* An array of such rows. */
 json_t *ampctl_model_rows(const struct ampd_msg_model_status_list *models, bool with_workers);
-json_t *ampctl_worker_row(const struct ampd_msg_worker_status *worker);
 json_t *ampctl_checkpoint_row(const struct ampd_msg_checkpoint_info *checkpoint);
 
 /* With one model: its steps too. */
@@ -31,6 +30,7 @@ json_t *ampctl_replayed_row(const struct ampd_msg_replayed_step *step);
 json_t *ampctl_spec_object(const struct ampd_msg_model_spec *spec);
 void ampctl_print_spec(FILE *out, const json_t *spec);
 
+const char *ampctl_state_name(enum ampd_msg_model_state state);
 const char *ampctl_policy_name(enum ampd_msg_scaler_policy policy);
 const char *ampctl_optimizer_name(enum ampd_msg_optimizer_kind kind);
 
@@ -93,7 +93,7 @@ int ampctl_list_end(struct ampctl_list *list);
 
 /*
  * One field of a CSV record by RFC 4180: in quotes where it needs them, numbers with all digits, null empty. Control
- * characters are escaped (say.h), so that a record is a line. 0 or -1.
+ * characters are escaped (print.h), so that a record is a line. 0 or -1.
  */
 int ampctl_csv_field(FILE *out, json_t *value);
 

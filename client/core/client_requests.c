@@ -79,7 +79,8 @@ static void request_step_begin(struct ampclient_core *core)
     ampclient_core_set_state(core, AMPCLIENT_STATE_PULLING);
 }
 
-void ampclient_core_finish_rolled_back(struct ampclient_core *core)
+/* The request of a step in hand that is void is answered. */
+static void finish_rolled_back(struct ampclient_core *core)
 {
     core->done.result =
         (struct ampclient_core_result){.epoch = core->epoch, .step = core->step, .verdict = AMPCLIENT_CORE_ROLLED_BACK};
@@ -91,7 +92,7 @@ void ampclient_core_void_step(struct ampclient_core *core)
     ampclient_core_push_cancel(core);
     ampclient_core_units_void(core);
     if (core->state == AMPCLIENT_STATE_WAITING)
-        ampclient_core_finish_rolled_back(core);
+        finish_rolled_back(core);
     else
         ampclient_core_set_state(core, AMPCLIENT_STATE_ROLLED_BACK);
 }
@@ -102,7 +103,7 @@ static void request_step_end(struct ampclient_core *core)
     if (refuse_taken(core))
         return;
     if (core->state == AMPCLIENT_STATE_ROLLED_BACK) {
-        ampclient_core_finish_rolled_back(core);
+        finish_rolled_back(core);
         return;
     }
     if (core->state != AMPCLIENT_STATE_COMPUTING) {

@@ -9,8 +9,6 @@ void ampclient_core_request(struct ampclient_core *core, const struct ampclient_
 /* The request is answered as soon as no stream touches memory. */
 void ampclient_core_finish(struct ampclient_core *core, int code, const struct amp_error *error,
                            enum ampclient_state state);
-/* The same of a step in hand that is void. */
-void ampclient_core_finish_rolled_back(struct ampclient_core *core);
 /* The step in hand is void: so say step_end, now or later, and whatever waits for something of the step. */
 void ampclient_core_void_step(struct ampclient_core *core);
 /* The request ends without an answer: its deadline has come (AMP_EDEADLINE), or the user is gone (AMP_ECANCELLED). */

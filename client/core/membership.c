@@ -66,7 +66,8 @@ static void take_base_state(struct ampclient_core *core, const struct ampclient_
         memcpy(copy, answer->user_state, answer->user_state_size);
 }
 
-void ampclient_core_join_failed(struct ampclient_core *core)
+/* A Join ended in an error that is not tried again: so does what the user waits for. */
+static void join_failed(struct ampclient_core *core)
 {
     core->need_join = core->state != AMPCLIENT_STATE_JOINING;
     if (core->request == AMPCLIENT_EVENT_STEP_END || core->request == AMPCLIENT_EVENT_DRAIN) {
@@ -114,13 +115,13 @@ void ampclient_core_join_ended(struct ampclient_core *core, const struct ampclie
     if (ended->code != 0) {
         core->need_join = true;
         if (ampclient_core_failed(core, ended))
-            ampclient_core_join_failed(core);
+            join_failed(core);
         return;
     }
     const struct ampclient_join_answer *answer = &ended->u.join;
     bool again = core->has_model;
     if (take_model(core, answer) != 0) {
-        ampclient_core_join_failed(core);
+        join_failed(core);
         return;
     }
     uint64_t old_epoch = core->step_epoch;
@@ -197,7 +198,7 @@ void ampclient_core_keep_alive_ended(struct ampclient_core *core, const struct a
     if (ended->code != 0 && ended->code != AMP_EABORTED) {
         core->keep_alive_ms = core->now_ms + AMPCLIENT_BACKOFF_MAX_MS;
         if (core->fenced && ampclient_core_failed(core, ended)) /* else it is asked again */
-            ampclient_core_join_failed(core);
+            join_failed(core);
         return;
     }
     core->fenced = false;

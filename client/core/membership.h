@@ -6,9 +6,6 @@
 
 struct ampclient_core;
 
-/* A Join ended in an error that is not tried again: so does what the user waits for. */
-void ampclient_core_join_failed(struct ampclient_core *core);
-
 /*
  * Joins again; `why` is a clause for the log. With `fenced` shard 0 is asked first, and nothing joins if another
  * process has the rank.

@@ -29,8 +29,9 @@ int arpc_fields_reserve(struct arpc_fields *fields)
     return amp_buf_reserve(&fields->bytes, fields->bytes.max - fields->bytes.size);
 }
 
-int arpc_fields_add(struct arpc_fields *fields, const char *name, size_t name_size, const uint8_t *value,
-                    size_t value_size)
+/* Appends a field as it is. 0, AMP_EEXHAUSTED (count or bytes), AMP_ENOMEM. */
+static int add_field(struct arpc_fields *fields, const char *name, size_t name_size, const uint8_t *value,
+                     size_t value_size)
 {
     if (fields->count >= ARPC_FIELDS_MAX)
         return AMP_EEXHAUSTED;
@@ -59,11 +60,11 @@ int arpc_fields_add_metadata(struct arpc_fields *fields, const char *key, const 
     if (encoded || !arpc_metadata_is_binary(key, key_size)) {
         if (!arpc_metadata_text_ok(value, size))
             return AMP_EINVAL;
-        return arpc_fields_add(fields, key, key_size, value, size);
+        return add_field(fields, key, key_size, value, size);
     }
     char text[ARPC_BASE64_SIZE(ARPC_FIELDS_BYTES_MAX)];
     size_t text_size = arpc_base64_encode(value, size, text);
-    return arpc_fields_add(fields, key, key_size, (const uint8_t *)text, text_size);
+    return add_field(fields, key, key_size, (const uint8_t *)text, text_size);
 }
 
 static int keep_binary(struct arpc_fields *fields, const char *key, const uint8_t *part, size_t size)
@@ -74,7 +75,7 @@ static int keep_binary(struct arpc_fields *fields, const char *key, const uint8_
     size_t raw_size = 0;
     int rc = arpc_base64_decode(part, size, raw, &raw_size);
     if (rc == 0)
-        rc = arpc_fields_add(fields, key, strlen(key), raw, raw_size);
+        rc = add_field(fields, key, strlen(key), raw, raw_size);
     free(raw);
     return rc;
 }
@@ -82,7 +83,7 @@ static int keep_binary(struct arpc_fields *fields, const char *key, const uint8_
 int arpc_fields_keep(struct arpc_fields *fields, const char *key, const uint8_t *value, size_t size)
 {
     if (!arpc_metadata_is_binary(key, strlen(key)))
-        return arpc_fields_add(fields, key, strlen(key), value, size);
+        return add_field(fields, key, strlen(key), value, size);
     for (;;) {
         const uint8_t *comma = size > 0 ? memchr(value, ',', size) : NULL;
         size_t part = comma != NULL ? (size_t)(comma - value) : size;

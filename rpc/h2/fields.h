@@ -31,10 +31,6 @@ void arpc_fields_close(struct arpc_fields *fields);
 /* Takes the memory for all that may be added, so that what is added never moves. 0 or AMP_ENOMEM. */
 int arpc_fields_reserve(struct arpc_fields *fields);
 
-/* Appends a field as it is. 0, AMP_EEXHAUSTED (count or bytes), AMP_ENOMEM. */
-int arpc_fields_add(struct arpc_fields *fields, const char *name, size_t name_size, const uint8_t *value,
-                    size_t value_size);
-
 /* Appends metadata of this program: checks name and text, writes base64 for "-bin". Also AMP_EINVAL. */
 int arpc_fields_add_metadata(struct arpc_fields *fields, const char *key, const uint8_t *value, size_t size,
                              bool encoded);

@@ -131,7 +131,8 @@ size_t arpc_call_queued(const struct arpc_call *call)
     return call->out.queued;
 }
 
-void arpc_batch_add(struct arpc_batch *batch, const void *data, size_t size)
+/* Adds bytes where they lie. */
+static void batch_add(struct arpc_batch *batch, const void *data, size_t size)
 {
     struct iovec *last = batch->count > 0 ? &batch->slots[batch->count - 1] : NULL;
     batch->bytes += size;
@@ -149,7 +150,7 @@ void *arpc_batch_scratch(struct arpc_batch *batch, const void *data, size_t size
     void *copy = batch->scratch + batch->scratch_used;
     memcpy(copy, data, size);
     batch->scratch_used += size;
-    arpc_batch_add(batch, copy, size);
+    batch_add(batch, copy, size);
     return copy;
 }
 
@@ -158,7 +159,7 @@ static void give_piece(struct arpc_batch *batch, const uint8_t *data, size_t siz
     if (size <= COPY_MAX)
         (void)arpc_batch_scratch(batch, data, size);
     else
-        arpc_batch_add(batch, data, size);
+        batch_add(batch, data, size);
 }
 
 /* Puts up to `limit` bytes of one message into the batch; returns how many. */
@@ -275,14 +276,14 @@ size_t arpc_out_slots(struct arpc_call *call, size_t limit, size_t *slots)
     return total < limit ? total : limit;
 }
 
-bool arpc_link_has_room(const struct arpc_link *link)
+static bool link_has_room(const struct arpc_link *link)
 {
     return link->queued <= link->config->max_queued / 2;
 }
 
 bool arpc_call_has_room(const struct arpc_call *call)
 {
-    return arpc_link_has_room(call->link) && call->out.queued <= stream_limit(call) / 2;
+    return link_has_room(call->link) && call->out.queued <= stream_limit(call) / 2;
 }
 
 /*
@@ -291,7 +292,7 @@ bool arpc_call_has_room(const struct arpc_call *call)
  */
 static void wake_refused(struct arpc_link *link)
 {
-    if (!arpc_link_has_room(link))
+    if (!link_has_room(link))
         return;
     AMP_LIST_EACH(it, safe, &link->refused)
     {

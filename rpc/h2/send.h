@@ -58,7 +58,6 @@ void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size
  */
 size_t arpc_out_slots(struct arpc_call *call, size_t limit, size_t *slots);
 /* Whether messages that were refused for want of room may be tried again. */
-bool arpc_link_has_room(const struct arpc_link *link);
 bool arpc_call_has_room(const struct arpc_call *call);
 /* Drops what is not in a batch. */
 void arpc_out_drop(struct arpc_call *call);
@@ -66,8 +65,6 @@ void arpc_out_drop(struct arpc_call *call);
 void arpc_out_forget(struct arpc_call *call);
 /* Everything is to be sent once more; no batch has bytes of it. */
 void arpc_out_rewind(struct arpc_call *call);
-/* Adds bytes where they lie. */
-void arpc_batch_add(struct arpc_batch *batch, const void *data, size_t size);
 /* Adds a copy of the bytes, which fit. */
 void *arpc_batch_scratch(struct arpc_batch *batch, const void *data, size_t size);
 

@@ -55,7 +55,7 @@
 #define METADATA_COUNT            64
 #define CALLS_MAX                 1024
 
-void arpc_channel_set_state(struct arpc_channel *channel, enum arpc_channel_state state, const struct amp_error *error)
+static void set_state(struct arpc_channel *channel, enum arpc_channel_state state, const struct amp_error *error)
 {
     static const unsigned allowed[] = {
         [ARPC_CHANNEL_IDLE] = 1u << ARPC_CHANNEL_CONNECTING | 1u << ARPC_CHANNEL_CLOSED,
@@ -104,7 +104,7 @@ void arpc_channel_attempt_failed(struct arpc_channel *channel)
     (void)amp_error_set(&channel->error, AMP_EUNAVAILABLE, NULL, "cannot connect to %s", channel->attempt.why);
     channel->due_ms = arpc_after(channel->attempt.started_ms, next_backoff(channel));
     arpc_link_fail_parked(&channel->parking, channel->error.text);
-    arpc_channel_set_state(channel, ARPC_CHANNEL_BACKOFF, &channel->error);
+    set_state(channel, ARPC_CHANNEL_BACKOFF, &channel->error);
     arpc_deferred_add(&channel->deferred, &channel->item);
 }
 
@@ -115,7 +115,7 @@ void arpc_channel_attempt_succeeded(struct arpc_channel *channel, struct arpc_li
     channel->due_ms = INT64_MAX;
     if (link != NULL)
         arpc_link_move(&channel->parking, link);
-    arpc_channel_set_state(channel, ARPC_CHANNEL_READY, NULL);
+    set_state(channel, ARPC_CHANNEL_READY, NULL);
 }
 
 void arpc_channel_leave_ready(struct arpc_channel *channel, const struct amp_error *error)
@@ -126,14 +126,14 @@ void arpc_channel_leave_ready(struct arpc_channel *channel, const struct amp_err
     channel->current = NULL;
     channel->due_ms = arpc_after(channel->attempt.started_ms, channel->hold_ms);
     channel->first_endpoint = (channel->attempt.endpoint + 1) % channel->endpoints.count;
-    arpc_channel_set_state(channel, ARPC_CHANNEL_IDLE, error);
+    set_state(channel, ARPC_CHANNEL_IDLE, error);
     arpc_deferred_add(&channel->deferred, &channel->item); /* calls may have been parked since it ended */
 }
 
 static void start_connecting(struct arpc_channel *channel)
 {
     channel->connect_wanted = false;
-    arpc_channel_set_state(channel, ARPC_CHANNEL_CONNECTING, NULL);
+    set_state(channel, ARPC_CHANNEL_CONNECTING, NULL);
     if (channel->state == ARPC_CHANNEL_CONNECTING) /* state_cb may have closed the channel */
         arpc_connect_start(channel);
 }
@@ -153,7 +153,7 @@ static void advance(struct arpc_channel *channel)
     } else if (due) {
         channel->due_ms = INT64_MAX;
         if (channel->state == ARPC_CHANNEL_BACKOFF)
-            arpc_channel_set_state(channel, ARPC_CHANNEL_IDLE, NULL);
+            set_state(channel, ARPC_CHANNEL_IDLE, NULL);
     }
 }
 

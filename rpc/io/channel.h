@@ -65,7 +65,6 @@ static inline int64_t arpc_channel_now(const struct arpc_channel *channel)
 }
 
 /* channel.c */
-void arpc_channel_set_state(struct arpc_channel *channel, enum arpc_channel_state state, const struct amp_error *error);
 /* The attempt is over without success; attempt.why says why. */
 void arpc_channel_attempt_failed(struct arpc_channel *channel);
 /* The server's SETTINGS are here: calls move to this link; NULL: it is over already. */

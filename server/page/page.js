@@ -558,7 +558,7 @@ class Model {
       card("Skipped steps", skipped.length > 0 ? "newest first: who, where and why" : null,
         skipped.length > 0 ? h("ul", { class: "pills" }, skipped.map((entry) => h("li", {}, this.pill(entry))))
           : h("p", { class: "note" }, "None.")),
-      about && card("Checkpoints", about.checkpoints_hidden > 0 ? about.checkpoints_hidden + " older ones: ampctl checkpoint list" : null,
+      about && card("Checkpoints", about.checkpoints_hidden > 0 ? about.checkpoints_hidden + " older ones: ampctl checkpoints" : null,
         about.checkpoints.length > 0 ? table("Checkpoints", CHECKPOINT_COLUMNS, about.checkpoints, { stack: true })
           : h("p", { class: "note" }, "None yet.")),
       card("What operators and restarts did", null, acts.length > 0 ? table("Acts", ACT_COLUMNS, acts, { stack: true })

@@ -264,6 +264,16 @@ static int purge(struct amp_error *error)
     return 0;
 }
 
+static int trim(struct amp_error *error)
+{
+    const struct ampd_history_limit limit = {.rows = 1};
+    struct ampd_trimmed trimmed = {.more = true};
+    for (int rc; trimmed.more;)
+        if ((rc = ampd_store_trim(store, "m", &limit, 3, &trimmed, error)) != 0)
+            return rc;
+    return 0;
+}
+
 static int set_up(struct amp_error *error)
 {
     int rc = store != NULL ? 0 : ampd_store_sqlite_open(dir, &store, error);
@@ -293,7 +303,8 @@ static const struct scenario writes[] = {
 static const struct scenario counted[] = {
     {"boot", before, boot, reopen, state, after, .advances = true},
     {"put_act", before, put_act, reopen, state, after, .advances = true},
-    {"purge", before, purge, reopen, state, after, .grows_old = true}, /* in portions */
+    {"trim", before, trim, reopen, state, after, .grows_old = true},   /* in portions */
+    {"purge", before, purge, reopen, state, after, .grows_old = true}, /* likewise */
 };
 
 static const struct scenario opens[] = {

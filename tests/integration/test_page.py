@@ -357,6 +357,16 @@ def test_other_machines_get_nothing_without_insecure(context):
         server.stop()
 
 
+def test_a_disk_that_is_nearly_full_is_told_once(context):
+    server = page_server(context, "--checkpoint-disk-share", "1")   # of any disk more is in use
+    worker = context.model("m", server).worker()
+    worker.train({"w": [1.0] * 4})
+    worker.api.Checkpoint(model="m")
+    eventually(lambda: worker.api.GetStatus().trouble, "the share is told")
+    troubles = ask(server, "/api/status")["troubles"]
+    assert [trouble["text"] for trouble in troubles] == [worker.api.GetStatus().trouble], troubles
+
+
 def test_metrics_listen_none_turns_it_off(context):
     server = context.server("--metrics-listen", "none")
     assert "page=" not in server.log() and "metrics and health" not in server.log()

@@ -568,6 +568,34 @@ static void points_are_the_rows_that_stand_and_go_on_from_any_key(void **state)
     }
 }
 
+static void the_owner_of_a_model_is_whom_its_first_epoch_names(void **state)
+{
+    const struct fixture *fixture = *state;
+    for (int sqlite = 0; sqlite < 2; sqlite++) {
+        struct ampd_store *store;
+        struct ampd_model_record *records;
+        size_t count;
+        int rc =
+            sqlite ? ampd_store_sqlite_open(fixture->directory, &store, NULL) : ampd_store_memory_open(&store, NULL);
+        assert_int_equal(rc, 0);
+        struct ampd_model_spec spec = storage_fixture_spec("m");
+        assert_int_equal(ampd_store_put_model(store, &spec, 42, NULL), 0);
+        ampd_model_spec_clear(&spec);
+        static const char *const actors[] = {"token ann", "an operator"};
+        for (uint64_t epoch = 1; epoch <= 2; epoch++) {
+            struct ampd_epoch_record record = storage_fixture_epoch(epoch, epoch - 1, 0);
+            struct ampd_step_row row = storage_fixture_first_row(&record);
+            row.parent_epoch = epoch - 1;
+            strcpy(row.note.actor, actors[epoch - 1]);
+            assert_int_equal(ampd_store_put_epoch(store, "m", &record, &row, NULL), 0);
+        }
+        assert_int_equal(ampd_store_load(store, &records, &count, NULL), 0);
+        assert_string_equal(records[0].owner, "token ann");
+        ampd_model_records_free(records, count);
+        ampd_store_close(store);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -583,6 +611,7 @@ int main(void)
         TEST(a_journal_whose_path_is_too_long_is_refused),
         TEST(pages_begin_at_any_part_of_a_key),
         TEST(points_are_the_rows_that_stand_and_go_on_from_any_key),
+        TEST(the_owner_of_a_model_is_whom_its_first_epoch_names),
         TEST(a_data_directory_is_found_however_it_is_named),
         TEST(what_others_can_write_to_is_no_data_directory_and_a_link_no_file_of_it),
     };

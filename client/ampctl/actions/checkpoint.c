@@ -64,8 +64,7 @@ const struct ampctl_verb ampctl_checkpoint_verb = {
     .name = "checkpoint",
     .arguments = "MODEL",
     .summary = "writes a checkpoint",
-    .doc = "Writes a checkpoint after the next decided step; of the last one where no worker is there "
-           "to bring the next. ",
+    .doc = "Writes a checkpoint once the next step is decided; while the workers are away, of the last one, at once.",
     .examples = "ampctl checkpoint digits",
     .options = checkpoint_options,
     .parser = parse,

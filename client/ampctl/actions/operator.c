@@ -72,7 +72,9 @@ static int begin(struct operation *operation)
 /* Whether a failed call may have been done: its answer is missing. */
 static bool is_lost(int code)
 {
-    return code == AMPCTL_EXIT_RPC + 14 || code == AMPCTL_EXIT_RPC + 4 || code == AMPCTL_EXIT_RPC + 1;
+    int status = code - AMPCTL_EXIT_RPC;
+    return status == ARPC_STATUS_UNAVAILABLE || status == ARPC_STATUS_DEADLINE_EXCEEDED ||
+           status == ARPC_STATUS_CANCELLED;
 }
 
 /* `code` is what a question has ended with: says how it can be asked again. */

@@ -5,6 +5,7 @@
  * DIR.partial is locked by flock as long as a backup writes there, so that the next one sees whether it is left over.
  */
 #define _GNU_SOURCE /* renameat2, flock, nftw */
+#include "client/ampctl/ask.h"
 #include "client/ampctl/files/backup.h"
 #include "client/ampctl/files/export.h"
 #include "client/ampctl/parse.h"
@@ -32,7 +33,7 @@
 /* Folders that nftw has open at once; those below DIR.partial are five deep. */
 #define WALK_DESCRIPTORS 16
 
-#define EXIT_NOT_FOUND (AMPCTL_EXIT_RPC + 5)
+#define EXIT_NOT_FOUND (AMPCTL_EXIT_RPC + ARPC_STATUS_NOT_FOUND)
 
 struct backing_up {
     struct ampctl *ctl;

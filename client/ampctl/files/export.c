@@ -9,7 +9,7 @@
  */
 #define _GNU_SOURCE /* renameat2 */
 #include "amp/optim.h"
-#include "client/ampctl/ctl.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/files/export.h"
 #include "client/ampctl/files/fetch.h"
 #include "client/ampctl/parse.h"

@@ -2,7 +2,7 @@
 #ifndef AMPCTL_FETCH_H
 #define AMPCTL_FETCH_H
 
-#include "client/ampctl/ctl.h"
+#include "client/ampctl/ask.h"
 
 #include <stdatomic.h>
 

@@ -2,6 +2,7 @@
  * ampctl checkpoint import: the first values of a model, out of a safetensors file that any program has written. With
  * --full: import_full.c.
  */
+#include "client/ampctl/ask.h"
 #include "client/ampctl/files/import.h"
 #include "client/ampctl/parse.h"
 

@@ -3,6 +3,7 @@
  * The file is verified whole, as a server verifies its own checkpoints, before anything of it is sent.
  */
 #include "amp/optim.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/files/import.h"
 #include "client/io/client.h"
 #include "client/io/client_spec.h"

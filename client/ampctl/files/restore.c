@@ -4,6 +4,7 @@
  * loaded as `checkpoint import --full` does.
  */
 #define _DEFAULT_SOURCE /* realpath */
+#include "client/ampctl/ask.h"
 #include "client/ampctl/files/backup.h"
 #include "client/ampctl/files/import.h"
 #include "client/ampctl/parse.h"

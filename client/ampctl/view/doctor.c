@@ -3,7 +3,7 @@
  * where something is wrong. It changes nothing: what a role may do is found out by calls that are refused for what they
  * lack, behind the question of who calls.
  */
-#include "client/ampctl/ctl.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
 #include "client/io/methods.h"
 
@@ -21,9 +21,6 @@
 #define CLOCK_OFF_S 5.0
 /* Above it a burst of connections finds none left. */
 #define DESCRIPTORS_PERCENT 90
-
-/* Statuses of gRPC. */
-enum { PERMISSION_DENIED = 7, UNAUTHENTICATED = 16 };
 
 enum verdict { FINE, WRONG, UNKNOWN };
 
@@ -128,8 +125,8 @@ static bool is_let_in(struct doctor *doctor, const char *path, int encoded, stru
 {
     struct ampclient_reply reply;
     (void)try_call(doctor->ctl, path, encoded, body, &reply);
-    bool in =
-        reply.code == 0 || (reply.from_peer && reply.status != PERMISSION_DENIED && reply.status != UNAUTHENTICATED);
+    bool in = reply.code == 0 || (reply.from_peer && reply.status != ARPC_STATUS_PERMISSION_DENIED &&
+                                  reply.status != ARPC_STATUS_UNAUTHENTICATED);
     ampclient_reply_close(&reply);
     return in;
 }
@@ -155,11 +152,11 @@ static bool is_worker(struct doctor *doctor)
 static void find_token(struct doctor *doctor, const struct ampclient_reply *reply)
 {
     bool has = doctor->ctl->link->channels.secure.has_token;
-    if (reply->status == UNAUTHENTICATED)
+    if (reply->status == ARPC_STATUS_UNAUTHENTICATED)
         find(doctor, "token", WRONG, "%s; %s", reply->error.text,
              has ? "\"ampctl token new\" makes another, and the server reads its file anew at SIGHUP"
                  : "give --token-file; \"ampctl token new\" makes a token");
-    else if (reply->status == PERMISSION_DENIED)
+    else if (reply->status == ARPC_STATUS_PERMISSION_DENIED)
         find(doctor, "token", WRONG, "%s; a token of the role read, worker or operator is wanted", reply->error.text);
     else
         find(doctor, "token", FINE, "%s has the role %s", has ? "the token" : "who calls without a token",

@@ -2,7 +2,7 @@
  * ampctl ready: exit codes as pg_isready has them: 0 the server accepts work, 1 it is there and does not (it starts or
  * drains), 2 no answer, 3 no attempt was made (usage).
  */
-#include "client/ampctl/ctl.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
 #include "client/io/methods.h"
 

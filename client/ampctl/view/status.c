@@ -1,5 +1,5 @@
 /* ampctl status and ampctl models: how the server and its models stand. */
-#include "client/ampctl/ctl.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
 #include "client/ampctl/rows.h"
 
@@ -80,10 +80,10 @@ static int print_status(const struct ampctl *ctl, const struct ampd_msg_get_stat
 }
 
 /* The specification of the one model that was asked for; *spec is the caller's. An exit code. */
-static int get_spec(struct ampctl *ctl, const struct ampd_msg_get_status_request *request, json_t **spec)
+static int get_spec(struct ampctl *ctl, const char model[128], json_t **spec)
 {
     struct ampd_msg_get_model_response about;
-    int code = ampctl_get_model(ctl, request->model, &about);
+    int code = ampctl_get_model(ctl, model, &about);
     if (code != 0)
         return code;
     *spec = ampctl_spec_object(&about.spec);
@@ -103,7 +103,7 @@ static int run_status(struct ampctl *ctl, int argc, char **argv)
     code = ampctl_get_status(ctl, request.model, &status);
     if (code == 0) {
         if (request.model[0] != 0 && !ctl->csv)
-            code = get_spec(ctl, &request, &spec);
+            code = get_spec(ctl, request.model, &spec);
         if (code == 0)
             code = print_status(ctl, &status, spec);
         json_decref(spec);

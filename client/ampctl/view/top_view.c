@@ -246,12 +246,10 @@ static const struct ampctl_top_model **choose(const struct ampctl_top *top, size
     return chosen;
 }
 
-static const char *const states[] = {"unknown", "created", "loading", "waiting", "running", "stalled", "done"};
-
 static json_t *row_of(const struct ampctl_top_model *model)
 {
     return json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:I, s:I, s:i, s:i, s:s}", "name", model->name, "state",
-                     AMPCTL_NAME_OF(states, model->state), "epoch", (json_int_t)model->epoch, "step",
+                     ampctl_state_name(model->state), "epoch", (json_int_t)model->epoch, "step",
                      (json_int_t)model->step, "steps_per_second", ampctl_real(model->rate), "scale",
                      ampctl_real(model->scale), "attempted", (json_int_t)model->attempted, "skipped",
                      (json_int_t)model->skipped, "workers", (int)model->live, "world_size", (int)model->world,
@@ -415,7 +413,7 @@ static void put_model(const struct ampctl_top *top, const struct ampctl_top_mode
     char text[64], waiting[AMPCTL_TOP_WAITING_SIZE];
     put(line, model->name, layout->name, false);
     put_gap(line);
-    put(line, AMPCTL_NAME_OF(states, model->state), STATE_WIDTH, false);
+    put(line, ampctl_state_name(model->state), STATE_WIDTH, false);
     (void)snprintf(text, sizeof text, "%" PRIu64, model->step);
     put_number(line, text, STEP_WIDTH);
     format_rate(text, model->rate);

@@ -1,6 +1,6 @@
 /* ampctl watch: one line a step, as they are decided, until it is interrupted or the server ends. */
 #include "base/thread.h"
-#include "client/ampctl/ctl.h"
+#include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
 #include "client/ampctl/view/progress.h"
 #include "client/ampctl/rows.h"

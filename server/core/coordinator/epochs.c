@@ -46,6 +46,8 @@ void ampd_epochs_send(struct ampd_model *model, uint32_t shard)
     memcpy(record->reason, coord->reason, sizeof record->reason);
     if (coord->rollback.active && coord->rollback.begun)
         message->u.epoch.note = coord->rollback.note;
+    else if (coord->epoch == 0) /* by this row a start knows who created the model */
+        memcpy(message->u.epoch.note.actor, model->owner, sizeof model->owner);
     ampd_bus_send_take(model->core, message);
 }
 

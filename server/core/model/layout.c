@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-uint64_t ampd_parameter_elements(const struct ampd_parameter_spec *parameter)
+/* Elements of one parameter: the product of its shape. The specification must have been checked. Any thread. */
+static uint64_t parameter_elements(const struct ampd_parameter_spec *parameter)
 {
     uint64_t elements = 1;
     for (uint32_t d = 0; d < parameter->dimensions; d++)
@@ -72,7 +73,7 @@ int ampd_layout_new(const struct ampd_model_spec *spec, uint64_t block_elements,
         goto fail;
     for (uint32_t p = 0; p < spec->parameters_count; p++) {
         made->starts[p] = made->elements;
-        made->sizes[p] = ampd_parameter_elements(&spec->parameters[p]);
+        made->sizes[p] = parameter_elements(&spec->parameters[p]);
         made->elements += round_up(made->sizes[p], AMPD_ALIGN_ELEMENTS);
     }
     made->blocks = round_up(made->elements, block_elements) / block_elements;

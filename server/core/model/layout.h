@@ -52,9 +52,6 @@ int ampd_layout_new(const struct ampd_model_spec *spec, uint64_t block_elements,
 /* Frees a layout; NULL is allowed. */
 void ampd_layout_free(struct ampd_layout *layout);
 
-/* Elements of one parameter: the product of its shape. The specification must have been checked. Any thread. */
-uint64_t ampd_parameter_elements(const struct ampd_parameter_spec *parameter);
-
 /* Elements of a block (pads included): block_elements, or fewer in the last one. Any thread. */
 uint32_t ampd_layout_block_elements(const struct ampd_layout *layout, uint64_t block);
 

@@ -64,7 +64,8 @@ static uint64_t state_bytes(const struct ampd_layout *layout, unsigned moments)
     return layout->block_elements * sizeof(float) * (1 + moments);
 }
 
-uint32_t ampd_tensors_saved_count(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)
+/* How many buffers for saved blocks there are on a shard with `count` blocks. */
+static uint32_t saved_count(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)
 {
     uint64_t bytes = count * layout->block_elements * bytes_each(spec, 2) / AMPD_SAVED_SHARE;
     uint64_t places = bytes / state_bytes(layout, ampd_tensors_moments(spec));
@@ -77,7 +78,7 @@ uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_
 {
     uint64_t elements = count * layout->block_elements;
     return elements * (bytes_each(spec, sizeof(float)) + (keeps_g(spec) ? sizeof(float) : 0)) +
-           ampd_tensors_saved_count(layout, spec, count) * state_bytes(layout, ampd_tensors_moments(spec)) +
+           saved_count(layout, spec, count) * state_bytes(layout, ampd_tensors_moments(spec)) +
            layout->segments_count * (sizeof(struct amp_pass_vote) + sizeof(struct amp_apply_stats));
 }
 
@@ -155,7 +156,7 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
     amp_list_init(&tensors->plans);
     tensors->masters = alloc_zeroed(elements * sizeof(float));
     bool ok = tensors->masters != NULL;
-    tensors->saved_buffers = ampd_tensors_saved_count(layout, spec, count);
+    tensors->saved_buffers = saved_count(layout, spec, count);
     /* Untouched until a checkpoint meets an apply: the kernel gives no page before. */
     ok = (tensors->saved = alloc_raw(tensors->saved_buffers * state_bytes(layout, tensors->moments))) != NULL && ok;
     if (tensors->moments >= 1)

@@ -60,9 +60,6 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
 /* Frees everything, plans that jobs still hold included: no job may run any more. */
 void ampd_tensors_close(struct ampd_tensors *tensors);
 
-/* How many buffers for saved blocks there are on a shard with `count` blocks. */
-uint32_t ampd_tensors_saved_count(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count);
-
 /* Bytes from block to block in a slot with values of that dtype: no gaps, so that huge pages are filled. Any thread. */
 size_t ampd_tensors_stride(const struct ampd_tensors *tensors, enum amp_dtype dtype);
 

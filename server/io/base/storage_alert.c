@@ -45,9 +45,10 @@ void io_storage_alert_text(struct io_storage_alert *alert, char *text, size_t si
     uv_mutex_unlock(&alert->mutex);
 }
 
-void io_storage_alert_one(struct io_storage_alert *alert, enum io_storage_alert_of whose, char *text, size_t size)
+bool io_storage_alert_is_on(struct io_storage_alert *alert, enum io_storage_alert_of whose)
 {
     uv_mutex_lock(&alert->mutex);
-    (void)snprintf(text, size, "%s", alert->texts[whose]);
+    bool on = alert->texts[whose][0] != 0;
     uv_mutex_unlock(&alert->mutex);
+    return on;
 }

@@ -4,6 +4,7 @@
 #ifndef AMPD_IO_STORAGE_ALERT_H
 #define AMPD_IO_STORAGE_ALERT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct io_storage_alert;
@@ -27,7 +28,7 @@ void io_storage_alert_set(struct io_storage_alert *alert, enum io_storage_alert_
 /* The first alert there is, cut to `size` bytes with the final zero; "": none. Any thread. */
 void io_storage_alert_text(struct io_storage_alert *alert, char *text, size_t size);
 
-/* The alert of one, likewise. Any thread. */
-void io_storage_alert_one(struct io_storage_alert *alert, enum io_storage_alert_of whose, char *text, size_t size);
+/* Whether there is an alert of this one. Any thread. */
+bool io_storage_alert_is_on(struct io_storage_alert *alert, enum io_storage_alert_of whose);
 
 #endif

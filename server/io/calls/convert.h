@@ -34,9 +34,10 @@ void io_overflow_row(const struct ampd_model_spec *spec, uint64_t epoch, uint64_
 void io_name_workers(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
                      struct ampd_msg_overflow_row *rows, size_t count);
 
-/* A row of the history. `epoch` is of a row of kind EPOCH, else NULL. Any thread. */
 /* What a push tells of its step. */
 struct ampd_metrics io_metrics(const struct ampd_msg_push_trailer *trailer);
+
+/* A row of the history. `epoch` is of a row of kind EPOCH, else NULL. Any thread. */
 void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_row *row,
                     const struct ampd_epoch_record *epoch, struct ampd_msg_scale_history_row *message);
 

@@ -608,18 +608,26 @@ static void missing_shard(const struct ampd_server *server, uint32_t k, char *te
         (void)snprintf(text, size, "no session with shard %u at %s; no step is decided without it", k, address);
 }
 
-void io_peers_trouble(const struct ampd_server *server, char *text, size_t size)
+void io_peers_cluster_trouble(const struct ampd_server *server, char *text, size_t size)
 {
     uint32_t missing = io_peers_missing(server);
-    io_peers_shard_trouble(server, server->options->shard, text, size);
+    (void)snprintf(text, size, "%s", server->cluster != NULL ? io_cluster_trouble(server->cluster) : "");
     if (text[0] == 0 && missing != UINT32_MAX)
         missing_shard(server, missing, text, size);
     for (uint32_t k = 0; k < io_peers_shards(server) && text[0] == 0; k++) {
-        char own[AMP_ERROR_TEXT_MAX];
-        io_peers_shard_trouble(server, k, own, sizeof own);
+        char own[AMP_ERROR_TEXT_MAX] = "";
+        if (k != server->options->shard)
+            io_peers_shard_trouble(server, k, own, sizeof own);
         if (own[0] != 0)
             (void)snprintf(text, size, "shard %u: %s", k, own);
     }
+}
+
+void io_peers_trouble(const struct ampd_server *server, char *text, size_t size)
+{
+    io_storage_alert_text(server->storage_alert, text, size);
+    if (text[0] == 0)
+        io_peers_cluster_trouble(server, text, size);
 }
 
 struct arpc_channel *io_peers_coordinator(const struct ampd_server *server, const char **authorization)

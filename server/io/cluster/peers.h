@@ -69,9 +69,12 @@ bool io_peers_knows(const struct ampd_server *server, uint32_t shard);
 void io_peers_shard_trouble(const struct ampd_server *server, uint32_t shard, char *text, size_t size);
 
 /*
- * The first thing that is wrong, in one sentence: with this shard, then one that it should have a session with and has
- * not, then with another shard by its own words. "": nothing is.
+ * The first thing that is wrong in the cluster, in one sentence: etcd does not answer this shard, then a shard that it
+ * should have a session with and has not, then with another shard by its own words. "": nothing is.
  */
+void io_peers_cluster_trouble(const struct ampd_server *server, char *text, size_t size);
+
+/* Likewise, but first what keeps this shard from storing. */
 void io_peers_trouble(const struct ampd_server *server, char *text, size_t size);
 
 /* The channel to shard 0 and what is shown there, for calls of this shard's own; NULL: this is shard 0, or it ends. */

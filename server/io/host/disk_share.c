@@ -48,7 +48,7 @@ static void look_run(struct io_task *base)
     look->known = true;
 }
 
-static void tell(const struct look_task *look, const char *before)
+static void tell(const struct look_task *look)
 {
     const struct ampd_server *server = look->server;
     const struct io_disk_room *room = &look->room;
@@ -61,11 +61,11 @@ static void tell(const struct look_task *look, const char *before)
                             " bytes are free; make room, lower keep_last, or give it a larger disk",
                             look->model, room->next_bytes, server->data.checkpoint_dir, share, look->share_max,
                             room->free_bytes, room->total_bytes);
-    const char *text = wrong.text;
-    io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_SHARE, text);
-    if (text[0] != 0 && before[0] == 0)
-        amp_log(server->log, AMP_LOG_WARN, "checkpoint", "msg=\"the disk is nearly full\" err=\"%s\"", text);
-    else if (text[0] == 0 && before[0] != 0)
+    bool was_full = io_storage_alert_is_on(server->storage_alert, IO_STORAGE_ALERT_SHARE), is_full = wrong.code != 0;
+    io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_SHARE, wrong.text);
+    if (is_full && !was_full)
+        amp_log(server->log, AMP_LOG_WARN, "checkpoint", "msg=\"the disk is nearly full\" err=\"%s\"", wrong.text);
+    else if (was_full && !is_full)
         amp_log(server->log, AMP_LOG_INFO, "checkpoint", "msg=\"the disk has room again\" path=%s",
                 server->data.checkpoint_dir);
 }
@@ -74,15 +74,13 @@ static void look_done(struct io_task *base)
 {
     struct look_task *look = AMP_CONTAINER(base, struct look_task, task);
     struct ampd_server *server = look->server;
-    char before[2];
     server->disk_share->looking = false;
-    io_storage_alert_one(server->storage_alert, IO_STORAGE_ALERT_SHARE, before, sizeof before);
     if (look->known && amp_list_empty(&server->checkpoint_files->cuts))
-        tell(look, before);
+        tell(look);
     free(look);
 }
 
-/* The largest that may come next: each model's as its newest one is. */
+/* The next checkpoint of a model is taken to be as large as its newest one; the largest of all models counts. */
 static void find_next(const struct ampd_server *server, struct look_task *look)
 {
     for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {

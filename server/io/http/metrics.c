@@ -44,21 +44,20 @@ static void write_storage(const struct ampd_server *server, struct amp_metric_te
     static const struct amp_metric share = {
         "ampd_checkpoint_disk_short", AMP_METRIC_GAUGE,
         "1 while the next checkpoint would fill its file system beyond checkpoint-disk-share"};
+    static const struct amp_metric removed = {"ampd_history_removed_rows_total", AMP_METRIC_COUNTER,
+                                              "Rows of histories that went as history-rows or history-age says"};
     const struct io_counts *metrics = &server->counts;
     bool waits = false;
-    char why[8];
     write_timing(text, &commit, &metrics->commit);
     write_timing(text, &journal, &metrics->journal);
     write_timing(text, &checkpoint, &metrics->checkpoint);
     amp_metric_one(text, &bytes, (double)atomic_load(&metrics->checkpoint_bytes));
     write_timing(text, &restore, &metrics->restore);
-    for (int i = 0; i < IO_STORAGE_ALERT_SHARE && !waits; i++) {
-        io_storage_alert_one(server->storage_alert, (enum io_storage_alert_of)i, why, sizeof why);
-        waits = why[0] != 0;
-    }
+    for (int i = 0; i < IO_STORAGE_ALERT_SHARE; i++)
+        waits = waits || io_storage_alert_is_on(server->storage_alert, (enum io_storage_alert_of)i);
     amp_metric_one(text, &trouble, waits);
-    io_storage_alert_one(server->storage_alert, IO_STORAGE_ALERT_SHARE, why, sizeof why);
-    amp_metric_one(text, &share, why[0] != 0);
+    amp_metric_one(text, &share, io_storage_alert_is_on(server->storage_alert, IO_STORAGE_ALERT_SHARE));
+    amp_metric_one(text, &removed, (double)atomic_load(&metrics->history_removed));
 }
 
 static void write_build(const struct ampd_server *server, struct amp_metric_text *text)

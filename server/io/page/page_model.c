@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* Newest first; ampctl checkpoint list has all. */
+/* Newest first; ampctl checkpoints lists all. */
 #define CHECKPOINTS_SHOWN 20
 
 static void write_worker(const struct ampd_server *server, uint32_t index, uint32_t rank, struct io_json *json)

@@ -57,7 +57,7 @@ static void tell_of_server(const struct ampd_server *server, struct troubles *tr
     io_storage_alert_text(server->storage_alert, text, sizeof text);
     if (text[0] != 0)
         tell(troubles, "", "Make room on the disk that it names; what waits goes on by itself.", "%s", text);
-    io_peers_trouble(server, text, sizeof text);
+    io_peers_cluster_trouble(server, text, sizeof text);
     if (text[0] != 0)
         tell(troubles, "", "See docs/cluster.md: what happens at failures; ampctl cluster shows each shard.", "%s",
              text);
