@@ -163,7 +163,7 @@ static void fill_row(struct ampd_step_row *row)
                                   .contributors_count = 2,
                                   .scale = 65536,
                                   .scale_id = 3,
-                                  .after = {.scale = 65536, .scale_id = 3, .attempted = 100000, .applied = 99990},
+                                  .after.scaler = {65536, 3, .attempted = 100000, .applied = 99990},
                                   .coefficient = 1.0f / 3,
                                   .norm = 0.12345,
                                   .clip = 0.98765f,
@@ -431,7 +431,7 @@ static void write_run(void *context, size_t first, size_t count)
                                                   .master = files->tensors[0],
                                                   .m = files->tensors[1],
                                                   .v = files->tensors[2]};
-    const struct ampd_checkpoint_state state = {.step = 1, .scaler.scale = 1, .world_size = 1};
+    const struct ampd_checkpoint_state state = {.step = 1, .carry.scaler.scale = 1, .world_size = 1};
     (void)first;
     (void)count;
     check(ampd_checkpoint_write(&place, &tensor, 1, &state, NULL, &files->record, NULL), "no checkpoint was written");

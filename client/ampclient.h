@@ -352,6 +352,7 @@ struct ampclient_full {
     const uint8_t *const *user_states; /* what each rank had pushed last (ampclient_set_user_state), or NULL: none */
     const uint32_t *user_states_sizes; /* up to 65536 bytes each; 0: none of that rank */
     uint32_t user_states_count;        /* ranks; those that the model does not have are left out */
+    double learning_rate;              /* the base rate that an operator had set; 0: none was */
 };
 #define AMPCLIENT_FULL_INIT                                                                                            \
     {                                                                                                                  \
@@ -378,7 +379,7 @@ AMPCLIENT_API const char *ampclient_error_text(const struct ampclient *client);
 /* Its reason: one word as in docs/protocol.md, "" if there is none. Valid until the next call. */
 AMPCLIENT_API const char *ampclient_error_reason(const struct ampclient *client);
 
-/* "0.1.0" */
+/* The version of the library, as "1.2.3"; it is there for as long as the library. */
 AMPCLIENT_API const char *ampclient_version(void);
 
 /* ---- models ---- */

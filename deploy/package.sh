@@ -5,7 +5,7 @@
 # own tools, needs no root for that, and ends with lintian. What goes into which package is in deploy/debian: control has a
 # paragraph for each, PACKAGE.install its files. The version is that of CMakeLists.txt. The same commit gives the same bytes;
 # what is not committed is packed too. From the environment: PACKAGE_WORK, the folder (build) where the copy is made, in
-# package, and removed. Exit code: 0 all are there and lintian has found no error, 1 something failed, 2 wrong use.
+# package, and removed; PACKAGE_VERSION, a version in place of that of CMakeLists.txt. Exit code: 0 all are there and lintian has found no error, 1 something failed, 2 wrong use.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -49,7 +49,7 @@ logged() { # COMMAND...
 
 "$root/scripts/packages.sh" build package
 
-version=$(sed -n 's/^project(ampd VERSION \([0-9.]*\) .*/\1/p' "$root/CMakeLists.txt")
+version=${PACKAGE_VERSION:-$(sed -n 's/^project(ampd VERSION \([0-9.]*\) .*/\1/p' "$root/CMakeLists.txt")}
 [[ -n $version ]] || { say "CMakeLists.txt names no version" >&2 && exit 1; }
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct)}
 # The symbols of a stripped program would be packages of their own.
@@ -61,6 +61,7 @@ export CCACHE_DISABLE=1
 tree=$work/ampd-$version
 rm -rf "$work"
 copy_tree "$tree"
+sed -i "s/^project(ampd VERSION [0-9.]* /project(ampd VERSION $version /" "$tree/CMakeLists.txt"
 cp -RL "$root/deploy/debian" "$tree/debian"
 write_changelog "$version" >"$tree/debian/changelog"
 

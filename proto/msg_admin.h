@@ -147,6 +147,18 @@ struct ampd_msg_evict_worker_request {
     char request_id[65]; /* the same request sent again is done once; default "": done each time */
 };
 
+struct ampd_msg_set_learning_rate_request {
+    char model[128];
+    double learning_rate; /* in place of the specification's: finite, > 0 */
+    char reason[256];     /* kept in the history; default "" */
+    char request_id[65];  /* the same request sent again is done once; default "": done each time */
+};
+
+struct ampd_msg_set_learning_rate_response {
+    double learning_rate;
+    uint64_t from_step; /* first step whose verdict takes it */
+};
+
 struct ampd_msg_rollback_request {
     char model[128];
     uint64_t epoch;      /* of the checkpoint */
@@ -253,6 +265,16 @@ void ampd_msg_get_config_response_free(struct ampd_msg_get_config_response *mess
 int ampd_msg_evict_worker_request_encode(const struct ampd_msg_evict_worker_request *message, struct amp_buf *out);
 int ampd_msg_evict_worker_request_decode(struct ampd_msg_evict_worker_request *message, const void *data, size_t size,
                                          struct amp_error *error);
+
+int ampd_msg_set_learning_rate_request_encode(const struct ampd_msg_set_learning_rate_request *message,
+                                              struct amp_buf *out);
+int ampd_msg_set_learning_rate_request_decode(struct ampd_msg_set_learning_rate_request *message, const void *data,
+                                              size_t size, struct amp_error *error);
+
+int ampd_msg_set_learning_rate_response_encode(const struct ampd_msg_set_learning_rate_response *message,
+                                               struct amp_buf *out);
+int ampd_msg_set_learning_rate_response_decode(struct ampd_msg_set_learning_rate_response *message, const void *data,
+                                               size_t size, struct amp_error *error);
 
 int ampd_msg_rollback_request_encode(const struct ampd_msg_rollback_request *message, struct amp_buf *out);
 int ampd_msg_rollback_request_decode(struct ampd_msg_rollback_request *message, const void *data, size_t size,

@@ -164,13 +164,13 @@ struct ampd_msg_worker_status {
     uint32_t blocks_wanted;  /* blocks of the open step that it is to send */
     /* Steps go on without it, after 8 such pushes, or 16 of 64; nobody may join as its rank for a minute. */
     bool quarantined;
-    bool straggles;          /* all others have waited for it, for most of each of the last 8 steps */
-    bool nonfinite;          /* its last 5 pushes had Inf or NaN of its own while another's had none */
-    char peer[64];           /* address that the last Join came from; "": not since the server started */
-    uint64_t joins;          /* Joins of the rank since the server started */
-    uint64_t replacements;   /* Joins by another process since the server started, while the lease had not ended */
-    uint64_t leaves;         /* Leaves since the server started */
-    uint64_t fences;         /* calls refused since the server started, as of an old holder of the rank */
+    bool straggles;        /* all others have waited for it, for most of each of the last 8 steps */
+    bool nonfinite;        /* its last 5 pushes had Inf or NaN of its own while another's had none */
+    char peer[64];         /* address that the last Join came from; "": not since the server started */
+    uint64_t joins;        /* Joins of the rank since the server started */
+    uint64_t replacements; /* Joins by another process since the server started, while the lease had not ended */
+    uint64_t leaves;       /* Leaves since the server started */
+    uint64_t fences;       /* calls refused since the server started, as of an old holder of the rank */
 };
 
 struct ampd_msg_worker_status_list {
@@ -206,6 +206,7 @@ struct ampd_msg_model_status {
     uint64_t base_epoch;   /* epoch of the checkpoint that the epoch began from; 0: none */
     uint64_t base_step;    /* last step in that checkpoint; 0: the initial values */
     uint64_t waiting_ms;   /* for how long it has waited for workers; 0: for less than 10 s */
+    double learning_rate;  /* base rate of the next verdict; 0: the workers give it */
 };
 
 struct ampd_msg_model_status_list {

@@ -7,11 +7,12 @@
 
 enum ampd_msg_history_kind {
     AMPD_MSG_HISTORY_KIND_UNSPECIFIED = 0,
-    AMPD_MSG_HISTORY_KIND_STEP = 1,        /* a decided step */
-    AMPD_MSG_HISTORY_KIND_EPOCH = 2,       /* a new epoch: parent, base and reason are given */
-    AMPD_MSG_HISTORY_KIND_SCALE_SET = 3,   /* SetScale: actor and reason are given */
-    AMPD_MSG_HISTORY_KIND_SCALE_RESET = 4, /* ResetScale: actor and reason are given */
-    AMPD_MSG_HISTORY_KIND_EVICTED = 5,     /* EvictWorker: rank, actor and reason are given */
+    AMPD_MSG_HISTORY_KIND_STEP = 1,              /* a decided step */
+    AMPD_MSG_HISTORY_KIND_EPOCH = 2,             /* a new epoch: parent, base and reason are given */
+    AMPD_MSG_HISTORY_KIND_SCALE_SET = 3,         /* SetScale: actor and reason are given */
+    AMPD_MSG_HISTORY_KIND_SCALE_RESET = 4,       /* ResetScale: actor and reason are given */
+    AMPD_MSG_HISTORY_KIND_EVICTED = 5,           /* EvictWorker: rank, actor and reason are given */
+    AMPD_MSG_HISTORY_KIND_LEARNING_RATE_SET = 6, /* SetLearningRate: learning_rate, actor and reason are given */
 };
 
 /* Where the time between two decisions went, one part after the other; they add up to that time. */

@@ -42,6 +42,7 @@ struct ampd_msg_load_state {
     uint64_t version; /* of the parameters: how many of the steps were applied */
     bool has_record;
     struct ampd_msg_scale_record record; /* after that step; its policy is not looked at */
+    double learning_rate;                /* base rate that an operator had set; 0: none was */
 };
 
 struct ampd_msg_load_header {

@@ -12,7 +12,7 @@ def _keys(lists):
 WIDE = _keys({
     "tests/": """
         acts.c ampd_faults.py ampd_target.py ampd_testing.py asks.c attacks.py auth_testing.py check.c
-        core_fixture.c core_pair.h crash.py crowds.py disk.c elastic_worker.c ends.c etcd_testing.py failpoint.c
+        core_pair.h crash.py crowds.py disk.c elastic_worker.c ends.c etcd_testing.py failpoint.c
         fake_ampd.h fault_cluster.py fault_network.py formulas.py grpcio_echo.py grpcio_life.py h2_server.py
         hanging_write.c immintrin.h journal.c kinds.c losses.c machines_testing.py main.c net.c run.c run.py
         scaler.py scenarios.py seeds.py server.c sessions.c shifted_clock.c sim.h slow_rename.c slow_sync.c

@@ -121,6 +121,8 @@ static void on_reload(void *arg, struct ampd_server_options *running)
     if (options->arguments.level != before)
         (void)amp_log_set_level(&options->log, options->arguments.level);
     running->checkpoint_disk_share = options->arguments.server.checkpoint_disk_share;
+    running->history_rows = options->arguments.server.history_rows;
+    running->history_age_ms = options->arguments.server.history_age_ms;
 }
 
 /* What the server is to know of its options, once they are good. */

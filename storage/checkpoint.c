@@ -212,10 +212,11 @@ static int read_tensor(struct reading *reading, const struct checkpoint_piece *p
 /* A part's state must be the first one's, but for user states. */
 static bool same_state(const struct ampd_checkpoint_state *a, const struct ampd_checkpoint_state *b)
 {
-    const struct amp_scaler_state *left = &a->scaler, *right = &b->scaler;
+    const struct amp_scaler_state *left = &a->carry.scaler, *right = &b->carry.scaler;
     return a->step == b->step && a->version == b->version && a->world_size == b->world_size &&
            memcmp(&left->scale, &right->scale, sizeof left->scale) == 0 && left->scale_id == right->scale_id &&
-           left->attempted == right->attempted && left->applied == right->applied && left->skipped == right->skipped;
+           left->attempted == right->attempted && left->applied == right->applied && left->skipped == right->skipped &&
+           memcmp(&a->carry.lr, &b->carry.lr, sizeof a->carry.lr) == 0;
 }
 
 static int take_state(struct reading *reading, bool first, struct ampd_checkpoint_state *state, struct amp_error *error)

@@ -52,16 +52,16 @@ struct number {
 static const struct number numbers[] = {
     NUMBER_64("step", step),
     NUMBER_64("version", version),
-    NUMBER_32("scale_bits", scaler.scale),
-    NUMBER_64("scale_id", scaler.scale_id),
-    NUMBER_32("growth_tracker", scaler.growth_tracker),
-    NUMBER_32("hysteresis_left", scaler.hysteresis_left),
-    NUMBER_32("consecutive_overflows", scaler.consecutive_overflows),
-    NUMBER_64("total_overflows", scaler.total_overflows),
-    NUMBER_64("steps_since_overflow", scaler.steps_since_overflow),
-    NUMBER_64("attempted", scaler.attempted),
-    NUMBER_64("applied", scaler.applied),
-    NUMBER_64("skipped", scaler.skipped),
+    NUMBER_32("scale_bits", carry.scaler.scale),
+    NUMBER_64("scale_id", carry.scaler.scale_id),
+    NUMBER_32("growth_tracker", carry.scaler.growth_tracker),
+    NUMBER_32("hysteresis_left", carry.scaler.hysteresis_left),
+    NUMBER_32("consecutive_overflows", carry.scaler.consecutive_overflows),
+    NUMBER_64("total_overflows", carry.scaler.total_overflows),
+    NUMBER_64("steps_since_overflow", carry.scaler.steps_since_overflow),
+    NUMBER_64("attempted", carry.scaler.attempted),
+    NUMBER_64("applied", carry.scaler.applied),
+    NUMBER_64("skipped", carry.scaler.skipped),
     NUMBER_32("world_size", world_size),
 };
 
@@ -91,6 +91,26 @@ static enum amp_optimizer read_optimizer(const json_t *metadata)
     return AMP_OPT_UNSET;
 }
 
+/*
+ * The base learning rate that an operator has set, as its bits. It is there where one is set alone, so that all other
+ * checkpoints are the bytes that they were before it could be.
+ */
+#define LEARNING_RATE_BITS "learning_rate_bits"
+
+/* Whether there is none, or one that can be. */
+static bool read_learning_rate(const json_t *metadata, double *lr)
+{
+    const json_t *text = json_object_get(metadata, LEARNING_RATE_BITS);
+    uint64_t bits;
+    *lr = 0;
+    if (text == NULL)
+        return true;
+    if (!parse_number(json_string_value(text), &bits))
+        return false;
+    memcpy(lr, &bits, sizeof bits);
+    return isfinite(*lr) && *lr > 0;
+}
+
 bool checkpoint_numbers_read(const json_t *metadata, struct ampd_checkpoint_state *state)
 {
     for (size_t i = 0; i < NUMBERS_COUNT; i++) {
@@ -105,7 +125,8 @@ bool checkpoint_numbers_read(const json_t *metadata, struct ampd_checkpoint_stat
                numbers[i].is_64 ? sizeof value : sizeof narrow);
     }
     state->optimizer = read_optimizer(metadata);
-    return isfinite(state->scaler.scale) && state->scaler.scale > 0 && state->world_size <= AMPD_WORLD_MAX;
+    return read_learning_rate(metadata, &state->carry.lr) && isfinite(state->carry.scaler.scale) &&
+           state->carry.scaler.scale > 0 && state->world_size <= AMPD_WORLD_MAX;
 }
 
 static int set_string(json_t *object, const char *key, const char *text)
@@ -124,10 +145,17 @@ static int numbers_write(json_t *metadata, const struct ampd_checkpoint_state *s
         (void)snprintf(text, sizeof text, "%" PRIu64, value);
         failed |= set_string(metadata, numbers[i].key, text);
     }
-    (void)snprintf(text, sizeof text, "%.9g", (double)state->scaler.scale); /* for people; the bits count */
+    (void)snprintf(text, sizeof text, "%.9g", (double)state->carry.scaler.scale); /* for people; the bits count */
+    failed |= set_string(metadata, "scale", text);
+    if (state->carry.lr != 0) {
+        uint64_t bits;
+        memcpy(&bits, &state->carry.lr, sizeof bits);
+        (void)snprintf(text, sizeof text, "%" PRIu64, bits);
+        failed |= set_string(metadata, LEARNING_RATE_BITS, text);
+    }
     if (state->optimizer != AMP_OPT_UNSET)
         failed |= set_string(metadata, "optimizer", amp_optim_name(state->optimizer));
-    return failed | set_string(metadata, "scale", text);
+    return failed;
 }
 
 /* ---- hashes ---- */

@@ -300,7 +300,7 @@ int ampd_checkpoint_end(struct ampd_checkpoint_writer *writer, struct ampd_check
     memcpy(record->file, writer->file, sizeof record->file);
     record->step = writer->state->step;
     record->version = writer->state->version;
-    record->scale = writer->state->scaler.scale;
+    record->scale = writer->state->carry.scaler.scale;
     record->size_bytes = file_size(writer);
     release(writer);
     return 0;

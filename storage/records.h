@@ -28,12 +28,12 @@ enum ampd_model_state {
 
 /* An operator's action that had a request id: what a repeated request is answered with. */
 struct ampd_act_record {
-    enum ampd_row_kind kind; /* SET, RESET, EVICT; EPOCH: a rollback */
+    enum ampd_row_kind kind; /* SET, RESET, EVICT, LR; EPOCH: a rollback */
     uint64_t epoch, step;    /* of its row */
     uint64_t from_step;
     uint64_t base_epoch; /* EPOCH: of the checkpoint; its step is `step` */
     uint32_t rank;       /* EVICT */
-    struct amp_scaler_state after;
+    struct ampd_carry after;
     bool superseded; /* a later epoch has taken it back */
     char request_id[AMPD_REQUEST_ID_MAX];
 };
@@ -42,6 +42,7 @@ struct ampd_act_record {
 struct ampd_model_record {
     struct ampd_model_spec spec;
     int64_t created_us;             /* UTC microseconds */
+    char owner[AMPD_ACTOR_MAX];     /* who created it, by the note of the first epoch's row; "": not known */
     uint64_t epoch;                 /* highest stored */
     uint64_t base_epoch, base_step; /* of that epoch */
     struct ampd_step_row *last;     /* newest row of that epoch, or NULL; owned */

@@ -3,7 +3,7 @@
 #define AMPD_RECORDS_CHECKPOINT_H
 
 #include "amp/optim.h"
-#include "amp/scaler.h"
+#include "storage/records_model.h"
 
 #include <stdint.h>
 
@@ -42,7 +42,7 @@ struct ampd_checkpoint_record {
  */
 struct ampd_checkpoint_state {
     uint64_t step, version;
-    struct amp_scaler_state scaler;
+    struct ampd_carry carry;
     enum amp_optimizer optimizer; /* whose moments the tensors are; UNSET: not known (written by an older ampd) */
     uint32_t world_size;
     struct { /* one per rank; owned */

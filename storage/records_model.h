@@ -71,6 +71,15 @@ struct ampd_group_spec {
     AMPD_SPEC_IF_SET_##presence(bool name##_set;)
 #define AMPD_SPEC_CHOICE(part, field, name, msg, core, ...) enum core name;
 
+/*
+ * What each row of the history hands on to the next: a step begins with that of the row before it, a checkpoint keeps
+ * that of its step.
+ */
+struct ampd_carry {
+    struct amp_scaler_state scaler; /* the loss-scale record */
+    double lr;                      /* the base learning rate that an operator has set; 0: the specification's */
+};
+
 /* A model as its users describe it. Absent fields are filled in before two are compared (ampd_spec_defaults). */
 struct ampd_model_spec {
     char name[AMPD_NAME_MAX];

@@ -82,7 +82,14 @@ enum ampd_step_time {
 };
 
 /* Why a row of the scale's history exists. */
-enum ampd_row_kind { AMPD_ROW_STEP = 1, AMPD_ROW_EPOCH = 2, AMPD_ROW_SET = 3, AMPD_ROW_RESET = 4, AMPD_ROW_EVICT = 5 };
+enum ampd_row_kind {
+    AMPD_ROW_STEP = 1,
+    AMPD_ROW_EPOCH = 2,
+    AMPD_ROW_SET = 3,
+    AMPD_ROW_RESET = 4,
+    AMPD_ROW_EVICT = 5,
+    AMPD_ROW_LR = 6, /* the base learning rate */
+};
 
 /* Who asked for an action, in his own words, and the id by which he may repeat it. All empty: nobody did. */
 struct ampd_note {
@@ -108,11 +115,11 @@ struct ampd_step_row {
     struct ampd_contributor contributors[AMPD_WORLD_MAX]; /* kind EVICT: the one whose rank it was */
     float scale;                                          /* the scale the gradients carry */
     uint64_t scale_id;
-    struct amp_scaler_state after; /* the record after the verdict */
-    float coefficient;             /* f */
-    double norm;                   /* global 2-norm of g before clipping; 0 if skipped */
-    float clip;                    /* clip coefficient: the smallest of the groups' */
-    uint32_t clips_count;          /* of an applied step: the number of groups */
+    struct ampd_carry after; /* the record and the rate, after the verdict */
+    float coefficient;       /* f */
+    double norm;             /* global 2-norm of g before clipping; 0 if skipped */
+    float clip;              /* clip coefficient: the smallest of the groups' */
+    uint32_t clips_count;    /* of an applied step: the number of groups */
     float clips[AMPD_GROUPS_MAX];
     double lr;                /* base learning rate; 0 if skipped */
     uint64_t version;         /* of the parameters after the step */

@@ -25,9 +25,10 @@
 #include "storage/records.h"
 #include "storage/records_memory.h"
 #include "storage/store_page.h"
+#include "storage/store_trim.h"
 
 /* The schema of ampd.db (sqlite_schema.c). An older program does not open what one with a higher number has opened. */
-#define AMPD_STORE_SCHEMA 6
+#define AMPD_STORE_SCHEMA 7
 
 /* ---- life ---- */
 
@@ -80,7 +81,8 @@ int ampd_store_put_epoch(struct ampd_store *store, const char *model, const stru
 /*
  * One decided step: row, contributors, overflow rows, scale record, durable step. FULL if `full` (durability:
  * step). A row of kind SET or RESET goes behind the rows that its (epoch, step) has; one with the same scale id after
- * it is that row, and stays as it is. AMP_EEXIST: the step has its row.
+ * it is that row, and stays as it is. AMP_EEXIST: the step has its row. AMP_ESTATE (STEP_GAP): the one before it has
+ * none; but the first step of a draft may be any, as a history may have lost its beginning (store_trim.h).
  */
 int ampd_store_put_verdict(struct ampd_store *store, const char *model, const struct ampd_step_row *row, bool full,
                            struct amp_error *error);

@@ -256,7 +256,7 @@ static int verdict_key(const struct memory_model *model, const struct ampd_step_
     if (row->kind != AMPD_ROW_STEP) {
         const struct history_row *had;
         for (key->sequence = 1; (had = find_row(model, key)) != NULL; key->sequence++)
-            if (had->row.after.scale_id == row->after.scale_id &&
+            if (had->row.after.scaler.scale_id == row->after.scaler.scale_id &&
                 strcmp(had->row.note.request_id, row->note.request_id) == 0)
                 return AMP_EEXIST;
         return 0;
@@ -381,6 +381,19 @@ static int copy_checkpoints(const struct memory_model *model, struct ampd_model_
     return 0;
 }
 
+/* Of the first epoch, as its row says. */
+static void copy_owner(const struct memory_model *model, struct ampd_model_record *record)
+{
+    AMP_LIST_EACH(it, safe, &model->history)
+    {
+        const struct ampd_step_row *row = &AMP_CONTAINER(it, struct history_row, node)->row;
+        if (row->kind == AMPD_ROW_EPOCH && row->parent_epoch == 0) {
+            memcpy(record->owner, row->note.actor, sizeof record->owner);
+            return;
+        }
+    }
+}
+
 /* The newest operator actions with a request id, oldest first. */
 static void copy_acts(const struct memory_model *model, struct ampd_model_record *record)
 {
@@ -408,6 +421,7 @@ static int copy_record(const struct memory_model *model, struct ampd_model_recor
         return AMP_ENOMEM;
     record->created_us = model->created_us;
     record->deleting = model->deleting;
+    copy_owner(model, record);
     copy_acts(model, record);
     record->epoch = model->epoch.epoch;
     record->base_epoch = model->epoch.base_epoch;
@@ -459,7 +473,7 @@ static bool step_passes(const struct history_row *row, const struct ampd_history
 
 static bool row_passes(const struct history_row *row, const struct ampd_history_filter *filter)
 {
-    if (!step_passes(row, filter) || (filter->only_changes && row->row.scale == row->row.after.scale))
+    if (!step_passes(row, filter) || (filter->only_changes && row->row.scale == row->row.after.scaler.scale))
         return false;
     return filter->verdicts == 0 || (row->row.kind == AMPD_ROW_STEP && (filter->verdicts >> row->row.verdict & 1) != 0);
 }
@@ -506,7 +520,7 @@ static int memory_page_points(struct ampd_store *store, const char *name, const 
                                            .kind = row->kind,
                                            .verdict = row->verdict,
                                            .scale = row->scale,
-                                           .after_scale = row->after.scale,
+                                           .after_scale = row->after.scaler.scale,
                                            .clip = row->clip,
                                            .norm = row->norm,
                                            .lr = row->lr,
@@ -630,6 +644,85 @@ static int memory_purge(struct ampd_store *store, uint32_t limit, bool *more, st
     (void)error;
     *more = false; /* nothing is left of a deleted model */
     return 0;
+}
+
+/* The first (epoch, step) of which all rows stay whatever the limit; see store_trim.h. */
+static struct ampd_history_key kept_from(const struct memory_model *model, bool replays)
+{
+    struct ampd_history_key last = AMP_CONTAINER(model->history.prev, struct history_row, node)->key;
+    struct ampd_history_key newest = {0};
+    for (size_t i = 0; replays && i < model->checkpoints_count; i++) {
+        const struct ampd_checkpoint_record *record = &model->checkpoints[i].record;
+        struct ampd_history_key key = {record->epoch, record->step, 0};
+        if (!model->checkpoints[i].voided && key_compare(&key, &newest) > 0)
+            newest = key;
+    }
+    uint64_t replayed = newest.step > 0 ? newest.step - 1 : 0;
+    return (struct ampd_history_key){last.epoch, replays && replayed < last.step ? replayed : last.step, 0};
+}
+
+/* The first of the newest `rows` steps that stand. */
+static struct ampd_history_key newest_from(const struct memory_model *model, uint64_t rows)
+{
+    const struct amp_list *head = &model->history;
+    uint64_t last = AMP_CONTAINER(head->prev, struct history_row, node)->key.step;
+    if (rows == 0 || last <= rows)
+        return (struct ampd_history_key){0};
+    for (struct amp_list *it = head->prev; it != head; it = it->prev) {
+        const struct history_row *row = AMP_CONTAINER(it, struct history_row, node);
+        if (row->row.kind == AMPD_ROW_EPOCH && (row->epoch.base_step <= last - rows || row->epoch.base_epoch == 0))
+            return (struct ampd_history_key){row->key.epoch, last - rows + 1, 0};
+    }
+    return (struct ampd_history_key){0};
+}
+
+/* Rows with a request id from here on stay. */
+static struct ampd_history_key acts_from(const struct memory_model *model)
+{
+    uint32_t count = 0;
+    for (struct amp_list *it = model->history.prev; it != &model->history; it = it->prev) {
+        const struct history_row *row = AMP_CONTAINER(it, struct history_row, node);
+        count += row->row.note.request_id[0] != 0;
+        if (count == AMPD_ACTIONS_MAX)
+            return row->key;
+    }
+    return (struct ampd_history_key){0};
+}
+
+static void trim_model(struct memory_model *model, const struct ampd_history_limit *limit, uint32_t portion,
+                       struct ampd_trimmed *trimmed)
+{
+    const struct ampd_history_key kept = kept_from(model, limit->replays), acts = acts_from(model);
+    const struct ampd_history_key newest = newest_from(model, limit->rows);
+    uint32_t used = 0;
+    AMP_LIST_EACH(it, safe, &model->history)
+    {
+        struct history_row *row = AMP_CONTAINER(it, struct history_row, node);
+        bool is_act = row->row.note.request_id[0] != 0 && key_compare(&row->key, &acts) >= 0;
+        if (row->row.kind == AMPD_ROW_EPOCH || is_act)
+            continue;
+        bool goes = key_compare(&row->key, &newest) < 0 || row->row.at_us < limit->before_us;
+        trimmed->more = used >= portion;
+        if (trimmed->more || !goes || key_compare(&row->key, &kept) >= 0)
+            return;
+        used += 1 + row->row.rows_count;
+        trimmed->rows++;
+        amp_list_remove(&row->node);
+        free(row);
+    }
+}
+
+static int memory_trim(struct ampd_store *store, const char *name, const struct ampd_history_limit *limit,
+                       uint32_t portion, struct ampd_trimmed *trimmed, struct amp_error *error)
+{
+    *trimmed = (struct ampd_trimmed){0};
+    struct memory_shared *shared = lock_shared(store);
+    struct memory_model *model = find_model(shared, name);
+    if (model == NULL)
+        return unlock_with(shared, ampd_store_no_model(error, name));
+    if (!amp_list_empty(&model->history))
+        trim_model(model, limit, portion, trimmed);
+    return unlock_with(shared, 0);
 }
 
 static void memory_close(struct ampd_store *store)

@@ -75,7 +75,8 @@ faults() {
 run faults faults
 # deploy/up.sh, small and as a cluster that loses a process of each kind: shard 0, another one, a worker, an etcd.
 run containers tests/containers/containers.sh
-# deploy/package.sh, and what it makes in a bare Debian without a network.
+# deploy/package.sh, and what it makes in a bare Debian without a network: a step of torch, and the life of a server by its packages,
+# whose bytes are those of build/release. A quarter of an hour; more the first time.
 run packages tests/containers/packages.sh
 # The owner of shard 0 is killed twenty times; what the worker waits is printed. A model of 50 million parameters on 1 to 4
 # shards, and from 2 onto 3 and from 4 onto 1: one checkpoint.

@@ -12,7 +12,8 @@ const char *ampctl_name_of(const char *const *names, size_t count, unsigned valu
     return value < count ? names[value] : "unknown";
 }
 
-static const char *const kinds[] = {"unknown", "step", "epoch", "scale_set", "scale_reset", "evicted"};
+static const char *const kinds[] = {"unknown",          "step", "epoch", "scale_set", "scale_reset", "evicted",
+                                    "learning_rate_set"};
 static const char *const verdicts[] = {"unknown", "applied", "skipped_overflow", "skipped_empty", "late"};
 static const char *const sources[] = {"unknown", "worker", "sum", "range"};
 static const char *const states[] = {"unknown", "created", "loading", "waiting", "running", "stalled", "done"};
@@ -209,6 +210,7 @@ json_t *ampctl_model_row(const struct ampd_msg_model_status *model, bool with_wo
     ampctl_put(&object, "scale_id", count_of(model->scale.scale_id));
     ampctl_put(&object, "scaler", json_string(AMPCTL_NAME_OF(policies, model->scale.policy)));
     ampctl_put(&object, "consecutive_overflows", count_of(model->scale.consecutive_overflows));
+    ampctl_put(&object, "learning_rate", model->learning_rate > 0 ? json_real(model->learning_rate) : json_null());
     ampctl_put(&object, "world_size", count_of(model->world_size));
     ampctl_put(&object, "parameters", count_of(model->parameter_count));
     ampctl_put(&object, "elements", count_of(model->element_count));

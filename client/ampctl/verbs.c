@@ -30,6 +30,7 @@ const struct ampctl_verb *const ampctl_verbs[] = {
     &ampctl_rollback_verb,
     &ampctl_scale_set_verb,
     &ampctl_scale_reset_verb,
+    &ampctl_set_lr_verb,
     &ampctl_evict_verb,
     &ampctl_delete_verb,
     &ampctl_drain_verb,

@@ -28,8 +28,8 @@ extern const struct ampctl_verb ampctl_ready_verb, ampctl_doctor_verb, ampctl_st
     ampctl_top_verb, ampctl_cluster_verb, ampctl_config_verb, ampctl_history_verb, ampctl_overflows_verb,
     ampctl_explain_verb, ampctl_replay_verb, ampctl_watch_verb, ampctl_tensorboard_verb, ampctl_create_verb,
     ampctl_checkpoint_verb, ampctl_checkpoints_verb, ampctl_export_verb, ampctl_import_verb, ampctl_backup_verb,
-    ampctl_restore_verb, ampctl_rollback_verb, ampctl_scale_set_verb, ampctl_scale_reset_verb, ampctl_delete_verb,
-    ampctl_evict_verb, ampctl_drain_verb, ampctl_log_level_verb, ampctl_token_verb;
+    ampctl_restore_verb, ampctl_rollback_verb, ampctl_scale_set_verb, ampctl_scale_reset_verb, ampctl_set_lr_verb,
+    ampctl_delete_verb, ampctl_evict_verb, ampctl_drain_verb, ampctl_log_level_verb, ampctl_token_verb;
 
 /* All of them, in the order of the list; NULL at the end. */
 extern const struct ampctl_verb *const ampctl_verbs[];

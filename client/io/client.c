@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION            "0.1.0"
 #define CONNECT_TIMEOUT_MS 10000
 /* Longer waits are as good as endless, and sums of a few of them do not wrap. */
 #define TIMEOUT_MAX_MS ((uint64_t)1 << 40)
@@ -213,7 +212,7 @@ const char *ampclient_error_reason(const struct ampclient *client)
 
 const char *ampclient_version(void)
 {
-    return VERSION;
+    return AMPCLIENT_VERSION;
 }
 
 /* ---- calls about models ---- */

@@ -174,6 +174,7 @@ static void fill_state(const struct ampclient_full *full, struct ampd_msg_load_h
     header->has_state = true;
     header->state.step = full->step;
     header->state.version = full->version;
+    header->state.learning_rate = full->learning_rate;
     header->state.has_record = true;
     header->state.record = (struct ampd_msg_scale_record){.scale = full->scale,
                                                           .scale_id = full->scale_id,

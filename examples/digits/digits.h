@@ -95,6 +95,7 @@ struct digits_options {
     size_t hidden, batch;
     uint32_t world;
     bool local, quiet;
+    bool steps_durable; /* the model goes on from the last step after a crash, else from the last checkpoint */
 };
 
 /* The same job in fp32 in one process, without a server. Prints the result; 0 or 1. */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_HIDDEN = 256, KEY_BATCH, KEY_DATA, KEY_LOCAL, KEY_MODEL, KEY_CHECKPOINT };
+enum { KEY_HIDDEN = 256, KEY_BATCH, KEY_DATA, KEY_LOCAL, KEY_MODEL, KEY_CHECKPOINT, KEY_DURABILITY };
 
 static const struct argp_option option_table[] = {
     {"connect", 'c', "HOST:PORT", 0, "the ampd server (127.0.0.1:7420)", 0},
@@ -22,6 +22,7 @@ static const struct argp_option option_table[] = {
     {"hidden", KEY_HIDDEN, "H", 0, "width of the two hidden layers (512)", 0},
     {"batch", KEY_BATCH, "B", 0, "rows per worker and step (64)", 0},
     {"checkpoint-every", KEY_CHECKPOINT, "N", 0, "steps between checkpoints (100)", 0},
+    {"durability", KEY_DURABILITY, "checkpoint|step", 0, "what a crash of the server cannot take (checkpoint)", 0},
     {"data", KEY_DATA, "FILE", 0, "digits.csv", 0},
     {"local", KEY_LOCAL, NULL, 0, "train without a server, in fp32", 0},
     {"quiet", 'q', NULL, 0, "print the result only", 0},
@@ -45,6 +46,13 @@ static enum amp_dtype parse_dtype(struct argp_state *state, const char *text)
             return dtypes[i];
     argp_error(state, "--dtype: \"%s\" is none of f16, bf16, f32", text);
     return AMP_DTYPE_NONE;
+}
+
+static bool parse_durability(struct argp_state *state, const char *text)
+{
+    if (strcmp(text, "checkpoint") != 0 && strcmp(text, "step") != 0)
+        argp_error(state, "--durability: \"%s\" is neither checkpoint nor step", text);
+    return strcmp(text, "step") == 0;
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
@@ -74,6 +82,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_CHECKPOINT:
         options->checkpoint_every = parse_number(state, "checkpoint-every", arg, 1000000);
+        return 0;
+    case KEY_DURABILITY:
+        options->steps_durable = parse_durability(state, arg);
         return 0;
     case KEY_DATA:
         options->data_path = arg;

@@ -58,6 +58,7 @@ static int create_model(struct worker *worker)
     spec.cast = options->dtype;
     spec.max_steps = options->steps;
     spec.checkpoint_every = options->checkpoint_every;
+    spec.durability = options->steps_durable ? AMPCLIENT_DURABILITY_STEP : AMPCLIENT_DURABILITY_CHECKPOINT;
     /* Only fp16 needs a scale; bf16 has the range of fp32. */
     spec.scaler = options->dtype == AMP_F16 ? AMPCLIENT_SCALER_DYNAMIC : AMPCLIENT_SCALER_NONE;
     if (options->dtype == AMP_F16) {

@@ -55,6 +55,7 @@ class ModelStatus:
     growth_tracker: int         # clean steps counted towards the next growth
     consecutive_overflows: int
     total_overflows: int
+    learning_rate: float        # base rate of the next verdict; 0: the workers give it
     unstable: bool              # max_consecutive_overflows in a row are reached
     frozen: bool                # floor_policy="freeze" has stopped it
     recovering: bool            # the server has just started: `state` is what it may have been
@@ -118,7 +119,8 @@ class ShardStatus:
 
 @dataclasses.dataclass(frozen=True)
 class HistoryRow:
-    """A decided step (`kind` "step"), or what came between two: "epoch", "scale_set", "scale_reset"."""
+    """A decided step (`kind` "step"), or what came between two: "epoch", "scale_set", "scale_reset",
+    "learning_rate_set"."""
 
     epoch: int
     step: int                   # other kinds than "step": the step that follows
@@ -130,7 +132,7 @@ class HistoryRow:
     scale_id: int
     version: int                # of the parameters, after
     norm: float                 # of the unscaled mean gradient before clipping; 0 when skipped
-    learning_rate: float        # 0 when skipped
+    learning_rate: float        # 0 when skipped; of "learning_rate_set" the one that was set
     clip: float                 # coefficient, the smallest over the groups; 0 when skipped
     contributors: int           # workers whose gradients counted
     loss: float | None          # mean over the workers that told theirs, weighted as their gradients; None: nobody did
@@ -330,7 +332,7 @@ def shard(message, with_model: bool) -> ShardStatus:
 def history(message) -> HistoryRow:
     record, totals = message.record, message.overflow_totals
     kind = _value(message, "kind")
-    of_epoch, of_scale = kind == "epoch", kind in ("scale_set", "scale_reset")
+    of_epoch, by_hand = kind == "epoch", kind in ("scale_set", "scale_reset", "learning_rate_set")
     times = {name: getattr(message.times, name) if message.HasField("times") else None
              for name in ("apply_us", "pull_us", "wait_us", "push_us", "vote_us")}
     return _take(HistoryRow, message, scale=record.scale, scale_id=record.scale_id, clip=message.clip_coefficient,
@@ -339,7 +341,7 @@ def history(message) -> HistoryRow:
                  growth_tracker=record.growth_tracker, consecutive_overflows=record.consecutive_overflows,
                  time=_value(message, "decide_time"), parent_epoch=message.parent_epoch if of_epoch else None,
                  base_epoch=message.base_epoch if of_epoch else None,
-                 base_step=message.base_step if of_epoch else None, from_step=message.from_step if of_scale else None)
+                 base_step=message.base_step if of_epoch else None, from_step=message.from_step if by_hand else None)
 
 
 def overflow(message) -> OverflowRow:

@@ -132,6 +132,13 @@ class Server:
         """Puts the scaler back to its start. Returns the first step that uses its scale."""
         return self._ask("ResetScale", model=model, reason=reason, request_id=_request_id()).from_step
 
+    def set_learning_rate(self, model: str, learning_rate: float, reason: str = "") -> int:
+        """Sets the base learning rate, from which the schedule goes on. Returns the first step that uses it.
+        Checkpoints keep it, so a rollback brings back the one of then. With schedule=ampd.Worker() the workers give
+        it, and this is refused."""
+        return self._ask("SetLearningRate", model=model, learning_rate=learning_rate, reason=reason,
+                         request_id=_request_id()).from_step
+
     # ---- checkpoints ----
 
     def checkpoint(self, model: str) -> CheckpointInfo:

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TIME_REMEDY "a time of 1ms to ten years, a number with ms, s, m, h or d"
+
 #define LISTEN_DEFAULT "127.0.0.1:7420"
 
 /* The text of a number that a macro names. */
@@ -51,13 +53,13 @@ static bool parse_bytes(const char *text, uint64_t *bytes)
     return end[unit != NULL] == 0 && *bytes >> shift == value;
 }
 
-/* "1500ms", "90s", "5m" and "2h": at least 1 ms, at most ten years. */
+/* "1500ms", "90s", "5m", "2h" and "90d": at least 1 ms, at most ten years. */
 static bool parse_time(const char *text, int64_t *ms)
 {
     static const struct {
         const char *name;
         int64_t ms;
-    } units[] = {{"ms", 1}, {"s", 1000}, {"m", 60 * 1000}, {"h", 60 * 60 * 1000}};
+    } units[] = {{"ms", 1}, {"s", 1000}, {"m", 60 * 1000}, {"h", 60 * 60 * 1000}, {"d", 24 * 60 * 60 * 1000}};
     const int64_t most_ms = INT64_C(10) * 365 * 24 * 60 * 60 * 1000;
     char *end;
     errno = 0;
@@ -120,6 +122,7 @@ enum kind {
     KIND_TRUE,
     KIND_SHARING,
     KIND_TIME,
+    KIND_AGE,
     KIND_MEMORY,
     KIND_THREADS,
     KIND_NUMBER,
@@ -161,7 +164,12 @@ bool ampd_option_is_flag_only(const struct argp_option *option)
 
 bool ampd_option_reloads(const struct argp_option *option)
 {
-    return option == &ampd_options[OPTION_LOG_LEVEL] || option == &ampd_options[OPTION_CHECKPOINT_DISK_SHARE];
+    static const int reloads[] = {OPTION_LOG_LEVEL, OPTION_CHECKPOINT_DISK_SHARE, OPTION_HISTORY_ROWS,
+                                  OPTION_HISTORY_AGE};
+    for (size_t i = 0; i < sizeof reloads / sizeof *reloads; i++)
+        if (option == &ampd_options[reloads[i]])
+            return true;
+    return false;
 }
 
 const char *ampd_option_default(const struct argp_option *option)
@@ -206,7 +214,10 @@ static const char *set_value(enum kind kind, const char *text, void *at)
     case KIND_SHARING:
         return parse_choice(text, "off", "on", at) ? NULL : "give on or off";
     case KIND_TIME:
-        return parse_time(text, at) ? NULL : "give a time of 1ms to ten years, a number with ms, s, m or h";
+        return parse_time(text, at) ? NULL : "give " TIME_REMEDY;
+    case KIND_AGE: /* an age without end */
+        *(int64_t *)at = 0;
+        return strcmp(text, "0") == 0 || parse_time(text, at) ? NULL : "give 0 for all, or " TIME_REMEDY;
     case KIND_MEMORY:
         return parse_bytes(text, at) && *(uint64_t *)at >= IO_MEMORY_LEAST
                    ? NULL

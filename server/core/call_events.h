@@ -12,8 +12,16 @@
 /* Bytes of a peer's address, with the final zero; a longer one is truncated. */
 #define AMPD_PEER_NAME_MAX 64
 
+/* What the models of one owner may be together, on this shard. */
+struct ampd_quota {
+    uint64_t models;       /* 0: no limit */
+    uint64_t memory_bytes; /* as memory_max counts; 0: no limit */
+};
+
 struct ampd_event_create {
     const struct ampd_model_spec *spec; /* as given: the core fills in defaults and checks */
+    const char *owner;                  /* who creates it; NULL or "": not known */
+    struct ampd_quota quota;            /* the owner's */
 };
 
 struct ampd_event_named {
@@ -25,6 +33,7 @@ struct ampd_event_act {
     const char *model;
     const struct ampd_note *note;
     float scale;
+    double lr;
     uint64_t epoch, step;
     uint32_t rank;
     bool force; /* also while workers hold a lease */

@@ -26,6 +26,7 @@ enum ampd_reply_kind {
     AMPD_REPLY_PUSH_STATE,
     AMPD_REPLY_CHECKPOINT,
     AMPD_REPLY_SCALE, /* SetScale, ResetScale */
+    AMPD_REPLY_LR,    /* SetLearningRate */
     AMPD_REPLY_ROLLBACK,
 };
 
@@ -106,6 +107,10 @@ struct ampd_reply {
             struct amp_scaler_state record;
             uint64_t from_step; /* the first that uses it */
         } scale;
+        struct {
+            double lr;
+            uint64_t from_step; /* the first that uses it */
+        } lr;
         struct {
             uint64_t epoch, step; /* the new one, and the step that is next */
         } rollback;

@@ -48,6 +48,7 @@ struct ampd_model_info {
     uint64_t version;               /* newest complete one */
     uint64_t durable_step;
     struct amp_scaler_state scaler;   /* operator actions that wait for the next step included */
+    double lr;                        /* base learning rate of the next verdict; 0: the workers give it */
     uint64_t step_scale_id;           /* that the gradients of the open step carry */
     const struct ampd_step_row *last; /* row of decided_step in this process, or NULL */
     struct ampd_model_waits waits;
@@ -58,7 +59,7 @@ struct ampd_model_info {
     uint64_t first_block, block_count; /* of this shard */
     uint8_t *const *copies;            /* [AMPD_COPIES], of config.copy_memory, as long as there is the model */
     size_t copy_bytes;                 /* of each */
-    int64_t created_us; /* UTC, as the store has it */
+    int64_t created_us;                /* UTC, as the store has it */
 };
 
 /*

@@ -1,11 +1,10 @@
 /*
  * What can happen to the core. The host makes one event a happening and hands it to ampd_core_step.
- *
- * Calls. `call` is a number that the host gives each RPC of the methods below: not 0, never used twice in a
- * process. The core answers each call exactly once (AMPD_OUT_REPLY), or not at all if AMPD_EVENT_CALL_CLOSED
- * came first. CALL_CLOSED is sent once for a call that ends without the core's answer: cancelled, deadline,
- * connection lost, or refused by the host itself (a message that does not parse, a block out of range). A
- * stream that holds a grant of memory sends it only when its I/O loop touches that memory no more.
+ * Calls. `call` is a number that the host gives each RPC of the methods below: not 0, never used twice in a process.
+ * The core answers each call exactly once (AMPD_OUT_REPLY), or not at all if AMPD_EVENT_CALL_CLOSED came first.
+ * CALL_CLOSED is sent once for a call that ends without the core's answer: cancelled, deadline, connection lost, or
+ * refused by the host itself (a message that does not parse, a block out of range). A stream that holds a grant of
+ * memory sends it only when its I/O loop touches that memory no more.
  *
  * Everything an event points to is borrowed for the call of ampd_core_step.
  */
@@ -28,6 +27,7 @@ enum ampd_event_type {
     AMPD_EVENT_FENCE_FOUND = 3, /* u.fence: the highest that was stored for a shard, before START */
 
     /* ---- calls that one answer ends ---- */
+    AMPD_EVENT_SET_LR = 8,          /* u.act: lr */
     AMPD_EVENT_EVICT = 9,           /* u.act: rank */
     AMPD_EVENT_CREATE_MODEL = 10,   /* u.create */
     AMPD_EVENT_JOIN = 11,           /* u.join */

@@ -592,9 +592,9 @@ const CHECKPOINT_COLUMNS = [
   ["Folder", (c) => h("code", {}, c.path), "wrap"],
 ];
 
-const KINDS = { epoch: "new epoch", set: "scale set", reset: "scale reset" };
+const KINDS = { epoch: "new epoch", set: "scale set", reset: "scale reset", evict: "worker evicted", rate: "learning rate set" };
 const ACT_COLUMNS = [
-  ["What", (a) => KINDS[a.kind] || a.kind],
+  ["What", (a) => [KINDS[a.kind] || a.kind, a.kind === "rate" && under(plain(a.learning_rate))].filter(Boolean)],
   ["From step", (a) => whole(a.step), "right"],
   ["Loss scale", (a) => a.old_scale === a.scale ? power(a.scale) : power(a.old_scale) + " → " + power(a.scale), "right"],
   ["Who", (a) => a.actor || "–", "wrap"],

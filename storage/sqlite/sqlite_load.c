@@ -135,11 +135,25 @@ static int load_acts(struct sqlite_store *store, int64_t id, struct ampd_model_r
         to->step = store_column_u64(&get);
         to->from_step = store_column_u64(&get);
         to->base_epoch = store_column_u64(&get);
-        store_read_scaler(&get, &to->after);
+        store_read_scaler(&get, &to->after.scaler);
+        to->after.lr = store_column_f64(&get);
         to->superseded = store_column_u64(&get) != 0;
         store_column_text(&get, to->request_id, sizeof to->request_id);
         to->rank = to->kind == AMPD_ROW_EVICT ? store_read_first_rank(&get) : 0;
         record->acts_count++;
+    }
+    (void)sqlite3_reset(list.statement); /* repeats the error of the step */
+    return rc < 0 ? rc : 0;
+}
+
+static int load_owner(struct sqlite_store *store, int64_t id, struct ampd_model_record *record, struct amp_error *error)
+{
+    struct store_cursor list = store_binder(store, STMT_MODEL_OWNER);
+    store_bind_u64(&list, (uint64_t)id);
+    int rc = store_next_row(store, &list, "loading who created a model", error);
+    if (rc == 1) {
+        struct store_cursor get = {.statement = list.statement};
+        store_column_text(&get, record->owner, sizeof record->owner);
     }
     (void)sqlite3_reset(list.statement); /* repeats the error of the step */
     return rc < 0 ? rc : 0;
@@ -200,6 +214,8 @@ static int load_model(struct sqlite_store *store, const struct store_cursor *lis
     int rc = load_parameters(store, id, &record->spec, error);
     if (rc == 0)
         rc = load_epoch(store, id, record, error);
+    if (rc == 0)
+        rc = load_owner(store, id, record, error);
     if (rc == 0)
         rc = load_last_row(store, id, record, error);
     if (rc == 0)

@@ -95,7 +95,7 @@ int store_read_row(sqlite3_stmt *statement, struct ampd_history_key *key, struct
     const uint8_t *contributors = store_column_blob(&get, &size);
     row->scale = (float)store_column_f64(&get);
     row->scale_id = store_column_u64(&get);
-    store_read_scaler(&get, &row->after);
+    store_read_scaler(&get, &row->after.scaler);
     row->coefficient = (float)store_column_f64(&get);
     row->norm = store_column_f64(&get);
     row->clip = (float)store_column_f64(&get);
@@ -124,6 +124,7 @@ int store_read_row(sqlite3_stmt *statement, struct ampd_history_key *key, struct
     const uint8_t *metrics = store_column_blob(&get, &metrics_size);
     for (int i = 0; i < AMPD_STEP_TIMES; i++)
         row->times_us[i] = store_column_u64(&get);
+    row->after.lr = store_column_f64(&get);
     if (get.at != 3 + STORE_ROW_COLUMNS_COUNT || row->rows_count > AMPD_OVERFLOW_ROWS_MAX ||
         decode_clips(clips, clips_size, row) != 0 || decode_metrics(metrics, metrics_size, &row->metrics) != 0)
         return AMP_EDATALOSS;

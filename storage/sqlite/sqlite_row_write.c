@@ -70,7 +70,7 @@ struct row_blobs {
 /* Binds STORE_ROW_COLUMNS in order. */
 static void bind_row(struct store_cursor *put, const struct ampd_step_row *row, struct row_blobs *blobs)
 {
-    const struct amp_scaler_state *after = &row->after;
+    const struct amp_scaler_state *after = &row->after.scaler;
     store_bind_u64(put, row->kind);
     store_bind_u64(put, row->parent_epoch);
     store_bind_u64(put, row->parent_step);
@@ -113,6 +113,7 @@ static void bind_row(struct store_cursor *put, const struct ampd_step_row *row, 
     store_bind_blob(put, blobs->metrics, encode_metrics(&row->metrics, blobs->metrics));
     for (int i = 0; i < AMPD_STEP_TIMES; i++)
         store_bind_u64(put, row->times_us[i]);
+    store_bind_f64(put, row->after.lr);
 }
 
 static int put_overflows(struct sqlite_store *store, int64_t id, const struct ampd_step_row *row,
@@ -172,7 +173,21 @@ static int row_exists(struct sqlite_store *store, int64_t id, uint64_t epoch, ui
 
 /* ---- verdicts ---- */
 
-/* Whether a step's row may be stored: the one before it is there, and its own is not. */
+/* Whether a model has the row of any step. */
+static int has_steps(struct sqlite_store *store, int64_t id, bool *has, struct amp_error *error)
+{
+    struct store_cursor get = store_binder(store, STMT_STEP_ANY);
+    store_bind_u64(&get, (uint64_t)id);
+    uint64_t found = 0;
+    int rc = store_query_number(store, &get, 0, &found, error);
+    *has = found != 0;
+    return rc;
+}
+
+/*
+ * Whether a step's row may be stored: the one before it is there, and its own is not. A draft is filled from a store
+ * whose history may have lost its beginning, but nothing behind that.
+ */
 static int check_step(struct sqlite_store *store, const struct store_known *known, const struct ampd_step_row *row,
                       struct amp_error *error)
 {
@@ -183,7 +198,10 @@ static int check_step(struct sqlite_store *store, const struct store_known *know
     if (rc != 0 || before)
         return rc;
     rc = row_exists(store, known->id, row->epoch, row->step, &here, error);
-    if (rc != 0)
+    bool follows = true;
+    if (rc == 0 && !here && store->draft)
+        rc = has_steps(store, known->id, &follows, error);
+    if (rc != 0 || !follows)
         return rc;
     return here ? ampd_store_step_exists(error, row->epoch, row->step)
                 : ampd_store_step_gap(error, row->epoch, row->step);
@@ -198,7 +216,7 @@ static int next_sequence(struct sqlite_store *store, int64_t id, const struct am
     store_bind_u64(&same, (uint64_t)id);
     store_bind_u64(&same, row->epoch);
     store_bind_u64(&same, row->step);
-    store_bind_u64(&same, row->after.scale_id);
+    store_bind_u64(&same, row->after.scaler.scale_id);
     store_bind_text(&same, row->note.request_id); /* one that does nothing to the scale has that of the row before */
     int rc = store_query_number(store, &same, 0, &had, error);
     *sequence = 0;

@@ -73,6 +73,8 @@ static const char *const migrations[] = {
     "ALTER TABLE steps ADD COLUMN wait_us INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE steps ADD COLUMN push_us INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE steps ADD COLUMN vote_us INTEGER NOT NULL DEFAULT 0;",
+    /* 6 -> 7: the base learning rate that an operator has set, after the row; 0: the specification's. */
+    "ALTER TABLE steps ADD COLUMN after_lr REAL NOT NULL DEFAULT 0;",
 };
 
 #define MIGRATIONS_COUNT ((int)(sizeof migrations / sizeof *migrations))

@@ -16,8 +16,8 @@ enum store_statement {
     "after_scale_id,growth_tracker,hysteresis_left,consecutive_overflows,total_overflows,"                             \
     "steps_since_overflow,attempted,applied,skipped,coefficient,norm,clip,lr,version,overflow_params,"                 \
     "inf_total,nan_total,rows_count,durable_step,cut,superseded,at_us,from_step,actor,words,request_id,clips,"         \
-    "loss,loss_workers,metrics,apply_us,pull_us,wait_us,push_us,vote_us"
-#define STORE_ROW_COLUMNS_COUNT 45
+    "loss,loss_workers,metrics,apply_us,pull_us,wait_us,push_us,vote_us,after_lr"
+#define STORE_ROW_COLUMNS_COUNT 46
 
 /* The text of a statement. */
 const char *store_sql(enum store_statement statement);

@@ -59,7 +59,7 @@ wait "$server"
 
 mapfile -t names < <(for package in "$packages"/*.deb; do dpkg-deb -f "$package" Package; done)
 apt-get remove -y -q "${names[@]}"
-left=$(left_but '^/etc/default/ampd$|^/var/lib/systemd')
+left=$(left_but '^/etc/default/ampd$|^/etc/ampd(/ampd.conf)?$|^/var/lib/systemd')
 [ -z "$left" ] || { echo "left when removed:" && echo "$left" && exit 1; }
 mapfile -t names < <(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' | awk '$1 == "rc" { print $2 }')
 dpkg --purge "${names[@]}"

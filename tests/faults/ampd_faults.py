@@ -444,6 +444,19 @@ class SetScale(Case):
         self.world.check()
 
 
+class SetLearningRate(SetScale):
+    """To that of the specification, so that the parameters become what they are expected to."""
+
+    def begin(self):
+        return self.world.api.start("SetLearningRate", model="m", learning_rate=0.5, reason=self.id, request_id=self.id,
+                                    timeout_s=CALL_S)
+
+    def answered(self, answer):
+        assert answer.learning_rate == 0.5 and answer.from_step > 0, answer
+        assert any(row.reason == self.id and row.kind == scales.HISTORY_KIND_LEARNING_RATE_SET
+                   for row in self.world.model.history(newest_first=True, page_size=50)), self.id
+
+
 class ResetScale(SetScale):
     def begin(self):
         return self.world.api.start("ResetScale", model="m", reason=self.id, request_id=self.id, timeout_s=CALL_S)
@@ -544,6 +557,7 @@ class WatchSteps(Case):
 CASES = [
     CreateModel, DeleteModel, Load, Join, reads("KeepAlive"), Leave, Pull, Push, PushInf, reads("GetPushState"),
     reads("GetModel", model="m"), reads("ListModels"), reads("GetScale", model="m"), SetScale, ResetScale,
+    SetLearningRate,
     reads("ListScaleHistory", model="m", page_size=3), reads("ListOverflows", model="m", page_size=3),
     reads("ExplainStep", model="m", step=2, epoch=1), WatchSteps,
     reads("ReplayPolicy", model="m", scaler=model.ScalerSpec(init_scale=64.0)), reads("GetStatus"), Checkpoint,

@@ -230,7 +230,7 @@ static int write_checkpoint(struct fixture *fixture, struct ampd_checkpoint_reco
 {
     const float *values = fixture->values;
     const struct ampd_checkpoint_tensor tensor = {"w", 1, shape, values, values, values, false, 0, 0};
-    const struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2};
+    const struct ampd_checkpoint_state from = {.step = 1, .carry.scaler.scale = 2};
     return ampd_checkpoint_write(&fixture->place, &tensor, 1, &from, NULL, record, error);
 }
 

@@ -61,7 +61,7 @@ static int write_step(uint64_t step, struct amp_error *error)
 {
     uint8_t user_state[] = "epoch 3, sample 1024";
     state_written = (struct ampd_checkpoint_state){.step = step, .version = step, .world_size = 2};
-    state_written.scaler = (struct amp_scaler_state){0x1.8p13f, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    state_written.carry.scaler = (struct amp_scaler_state){0x1.8p13f, 1, 2, 3, 4, 5, 6, 7, 8, 9};
     struct {
         uint8_t *data;
         uint32_t size;
@@ -155,7 +155,7 @@ static int read_checkpoint(struct amp_error *error)
     }
     unsigned what = atomic_exchange(&faults->what, 0u); /* the text is the test's own */
     text_add(&seen, "step %d version %d scale %a ranks %d ", (int)found.step, (int)found.version,
-             (double)found.scaler.scale, (int)found.world_size);
+             (double)found.carry.scaler.scale, (int)found.world_size);
     text_bytes(&seen, found.user_states[0].data, found.user_states[0].size);
     text_bytes(&seen, back, sizeof back);
     text_bytes(&seen, moments_back, sizeof moments_back);

@@ -264,6 +264,16 @@ static int purge(struct amp_error *error)
     return 0;
 }
 
+static int trim(struct amp_error *error)
+{
+    const struct ampd_history_limit limit = {.rows = 1};
+    struct ampd_trimmed trimmed = {.more = true};
+    for (int rc; trimmed.more;)
+        if ((rc = ampd_store_trim(store, "m", &limit, 3, &trimmed, error)) != 0)
+            return rc;
+    return 0;
+}
+
 static int set_up(struct amp_error *error)
 {
     int rc = store != NULL ? 0 : ampd_store_sqlite_open(dir, &store, error);
@@ -293,7 +303,8 @@ static const struct scenario writes[] = {
 static const struct scenario counted[] = {
     {"boot", before, boot, reopen, state, after, .advances = true},
     {"put_act", before, put_act, reopen, state, after, .advances = true},
-    {"purge", before, purge, reopen, state, after, .grows_old = true}, /* in portions */
+    {"trim", before, trim, reopen, state, after, .grows_old = true},   /* in portions */
+    {"purge", before, purge, reopen, state, after, .grows_old = true}, /* likewise */
 };
 
 static const struct scenario opens[] = {
@@ -330,8 +341,8 @@ static void a_store_that_could_not_be_opened_can_be_opened_later(void **s)
 static void add_row(struct text *text, const struct ampd_step_row *row)
 {
     text_add(text, "row %d %d:%d verdict %d %a scale %a %d %s by %s rows %d:", (int)row->kind, (int)row->epoch,
-             (int)row->step, (int)row->verdict, row->norm, (double)row->after.scale, (int)row->contributors_count,
-             row->note.request_id, row->note.actor, (int)row->rows_count);
+             (int)row->step, (int)row->verdict, row->norm, (double)row->after.scaler.scale,
+             (int)row->contributors_count, row->note.request_id, row->note.actor, (int)row->rows_count);
     text_bytes(text, row->rows, row->rows_count * sizeof row->rows[0]);
     for (uint32_t i = 0; i < row->contributors_count; i++)
         text_add(text, "%d %d ", (int)row->contributors[i].rank, (int)row->contributors[i].incarnation.counter);
@@ -362,7 +373,7 @@ static void add_record(struct text *text, const struct ampd_model_record *record
     }
     for (uint32_t i = 0; i < record->acts_count; i++)
         text_add(text, "act %s %d %a\n", record->acts[i].request_id, (int)record->acts[i].step,
-                 (double)record->acts[i].after.scale);
+                 (double)record->acts[i].after.scaler.scale);
     if (record->last != NULL)
         add_row(text, record->last);
     for (uint32_t i = 0; i < record->rows_count; i++)

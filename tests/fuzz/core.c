@@ -116,7 +116,7 @@ static void restore(struct world *world, unsigned shard, const struct ampd_resto
     struct task *task = later(world, shard, QUEUE_FILES, &event);
     task->state.step = order->checkpoint->step;
     task->state.version = order->checkpoint->version;
-    amp_scaler_init(&order->spec->scaler, &task->state.scaler);
+    amp_scaler_init(&order->spec->scaler, &task->state.carry.scaler);
     task->event.u.restored.state = &task->state;
 }
 
@@ -510,11 +510,11 @@ static void load(struct world *world, unsigned shard, uint64_t loader)
 static void act(struct world *world)
 {
     static const enum ampd_event_type types[] = {AMPD_EVENT_SET_SCALE, AMPD_EVENT_RESET_SCALE, AMPD_EVENT_ROLLBACK,
-                                                 AMPD_EVENT_DELETE_MODEL};
+                                                 AMPD_EVENT_DELETE_MODEL, AMPD_EVENT_SET_LR};
     struct ampd_note note = {.actor = "a"};
-    struct ampd_event event = {.type = types[draw(world, 4)]};
+    struct ampd_event event = {.type = types[draw(world, 5)]};
     (void)snprintf(note.request_id, sizeof note.request_id, "%u", (unsigned)draw(world, 4));
-    event.u.act = (struct ampd_event_act){.model = "model", .note = &note, .scale = 512, .force = true};
+    event.u.act = (struct ampd_event_act){.model = "model", .note = &note, .scale = 512, .lr = 0.5, .force = true};
     event.u.act.epoch = 1 + draw(world, 4);
     event.u.act.step = draw(world, 8);
     (void)call(world, 0, 0, &event);

@@ -5,6 +5,7 @@
 set -euo pipefail
 build=$1 compiler=$2 flags=${3:-}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+version=$(sed -n 's/^project(ampd VERSION \([0-9.]*\) .*/\1/p' "$here/../../CMakeLists.txt")
 if ! command -v pkg-config >/dev/null; then
 	echo "SKIPPED: pkg-config is not installed"
 	exit 77
@@ -18,14 +19,14 @@ cp -r "$here/outside" "$work/source"
 
 echo "find_package"
 cmake -S "$work/source" -B "$work/cmake" -DCMAKE_C_COMPILER="$compiler" -DCMAKE_C_FLAGS="$flags" \
-	-DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
+	-DCMAKE_PREFIX_PATH="$work/prefix" -DWANTED="$version" >/dev/null
 cmake --build "$work/cmake" >/dev/null
 "$work/cmake/outside"
 
 echo "pkg-config"
 pc=$(find "$work/prefix" -name amp.pc)
 export PKG_CONFIG_PATH=${pc%/*}
-pkg-config --exact-version=0.1.0 amp
+pkg-config --exact-version="$version" amp
 # shellcheck disable=SC2046,SC2086 # lists of flags
 "$compiler" -std=c17 -Wall -Wextra -Werror $flags $(pkg-config --cflags amp) "$work/source/main.c" -o "$work/outside" \
 	$(pkg-config --libs amp)

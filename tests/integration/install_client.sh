@@ -4,6 +4,7 @@
 set -euo pipefail
 build=$1 compiler=$2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+version=$(sed -n 's/^project(ampd VERSION \([0-9.]*\) .*/\1/p' "$here/../../CMakeLists.txt")
 if ! command -v pkg-config >/dev/null; then
 	echo "SKIPPED: pkg-config is not installed"
 	exit 77
@@ -18,13 +19,13 @@ cp -r "$here/outside_client" "$work/source"
 cp "$here/../../examples/worker.c" "$work/source"
 
 echo "find_package"
-cmake -S "$work/source" -B "$work/cmake" -DCMAKE_C_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
+cmake -S "$work/source" -B "$work/cmake" -DCMAKE_C_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/prefix" -DWANTED="$version" >/dev/null
 cmake --build "$work/cmake" >/dev/null
 
 echo "pkg-config"
 pc=$(find "$work/prefix" -name ampclient.pc)
 export PKG_CONFIG_PATH=${pc%/*}
-pkg-config --exact-version=0.1.0 ampclient
+pkg-config --exact-version="$version" ampclient
 # shellcheck disable=SC2046 # lists of flags
 "$compiler" -std=c17 -Wall -Wextra -Werror $(pkg-config --cflags ampclient) "$work/source/worker.c" -o "$work/worker" \
 	$(pkg-config --libs ampclient)

@@ -25,7 +25,7 @@ if shutil.which("etcd") is None or shutil.which("etcdctl") is None:
 UNIT = (ROOT / "deploy" / "systemd" / "ampd.service").read_text()
 BLOCK_TIMEOUT_S = 300
 STOP_TIMEOUT_S = 90   # TimeoutStopSec of the unit
-OWN = ["/var/lib/ampd", "/var/lib/etcd", "/etc/default", "/usr/bin"]  # each machine has its own
+OWN = ["/var/lib/ampd", "/var/lib/etcd", "/etc/ampd", "/etc/default", "/usr/bin"]  # each machine has its own
 SHARED = "/srv"                                                      # all machines see it
 
 # Tells the test what is wanted, and ends as it says.
@@ -82,7 +82,12 @@ class Service:
     def environment(self):
         settings = self.machine.path(f"/etc/default/{self.name}")
         lines = settings.read_text().splitlines() if settings.exists() else []
-        return {**os.environ, **dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#"), "NOTIFY_SOCKET": self.address}
+        given = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
+        return {**os.environ, **self.of_the_unit(), **given, "NOTIFY_SOCKET": self.address}
+
+    def of_the_unit(self):
+        name, value = of_unit("Environment").split("=", 1)
+        return {name: self.machine.path(value)} if self.name == "ampd" else {}
 
     def supervise(self):
         while True:
@@ -184,6 +189,8 @@ class Machine:
     def install(self, bin_dir):
         for program in ("ampd", "ampctl"):
             shutil.copy(bin_dir / program, self.path("/usr/bin") / program)
+        conf = subprocess.run([bin_dir / "ampd", "--usage-as=conf"], check=True, stdout=subprocess.PIPE).stdout
+        self.path("/etc/ampd/ampd.conf").write_bytes(conf)
 
     def run(self, block):
         """The output of commands; they must succeed."""

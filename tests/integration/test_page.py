@@ -142,6 +142,11 @@ def test_acts_of_operators_are_told_with_who_and_why(context):
     assert (set_scale["kind"], set_scale["step"], set_scale["scale"], set_scale["reason"]) == \
         ("set", 2, 4096, "<b>too low</b>"), set_scale
     assert set_scale["actor"].startswith("127.0.0.1") and created["kind"] == "epoch"
+    worker.api.SetLearningRate(model="m", learning_rate=0.125)
+    acts = eventually(lambda: [act for act in ask(server, "/api/history?model=m")["acts"] if act["kind"] == "rate"],
+                      "the act is on the page")
+    rate = acts[0]
+    assert (rate["step"], rate["learning_rate"], rate["old_scale"], rate["scale"]) == (3, 0.125, 4096, 4096), rate
     assert "<b>" not in get(server, "/api/history?model=m")[2]
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What operators do to a model: SetScale, ResetScale, Rollback, DeleteModel, by RPC and by ampctl; and the rules of a step that
+"""What operators do to a model: SetScale, ResetScale, SetLearningRate, Rollback, DeleteModel, by RPC and by ampctl; and the rules of a step that
 only a server shows: shrink, the floor, clipping by group.
 
     test_server_acts.py BIN_DIR [NAME ...]
@@ -16,6 +16,7 @@ from ampd_testing import PATIENCE, Code, common, eventually, model, refused, run
 
 APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
 INF = math.inf
+RATE = scales.HISTORY_KIND_LEARNING_RATE_SET
 SET, RESET, EPOCH = scales.HISTORY_KIND_SCALE_SET, scales.HISTORY_KIND_SCALE_RESET, scales.HISTORY_KIND_EPOCH
 
 
@@ -84,6 +85,103 @@ def test_what_cannot_be_a_scale_is_refused(context):
         refused(lambda s=wrong: api.SetScale(model=name, scale=s), Code.INVALID_ARGUMENT, "INVALID_FIELD", "scale")
     refused(lambda: api.SetScale(model="nobody", scale=8.0), Code.NOT_FOUND, "MODEL_NOT_FOUND", "nobody")
     assert api.GetScale(model=name).record.scale_id == 1
+
+
+# ---- SetLearningRate ----
+
+SGD = model.OptimizerSpec(kind=model.OPTIMIZER_KIND_SGD, learning_rate=1.0)
+
+
+def latest(test_model):
+    _, tensors = test_model.latest()
+    return tensors["w"][0]
+
+
+def test_a_rate_set_by_hand_is_that_of_the_open_step_and_in_the_history(context):
+    test_model = context.model(optimizer=SGD, schedule=model.ScheduleSpec(kind=model.SCHEDULE_KIND_STEP, step_size=2, gamma=0.5))
+    worker = test_model.worker()
+    first = latest(test_model)
+    assert step(worker, 1024.0).learning_rate == 1.0
+    assert test_model.status().learning_rate == 1.0
+    worker.pull()
+    answer = test_model.api.SetLearningRate(model=test_model.name, learning_rate=0.25, reason="it oscillates")
+    assert (answer.learning_rate, answer.from_step) == (0.25, 2), answer
+    assert test_model.status().learning_rate == 0.25
+    assert worker.push({"w": [1024.0] * 4}).learning_rate == 0.25
+    assert step(worker, 1024.0).learning_rate == 0.125  # the schedule goes on
+    assert first - latest(test_model) == 1 + 0.25 + 0.125
+    rows = [row for row in test_model.history() if row.kind == RATE]
+    assert [(row.step, row.from_step, row.learning_rate, row.reason, row.old_scale, row.record.scale) for row in rows] == \
+        [(2, 2, 0.25, "it oscillates", 1024.0, 1024.0)], rows
+    assert all(row.actor and row.HasField("decide_time") for row in rows), rows
+
+
+def test_a_rate_that_was_set_outlives_a_kill_with_durability_step(context):
+    server = context.server()
+    test_model = context.model("lasting", server, optimizer=SGD, durability=model.DURABILITY_STEP)
+    worker = test_model.worker()
+    start = latest(test_model)
+    step(worker, 1024.0)
+    first = test_model.api.SetLearningRate(model="lasting", learning_rate=0.25, request_id="r-1")
+    server.restart_after_kill()
+    test_model.reconnect()
+    eventually(lambda: not test_model.status().recovering, "the end of recovery")
+    assert (test_model.status().epoch, test_model.status().learning_rate) == (1, 0.25)
+    assert test_model.api.SetLearningRate(model="lasting", learning_rate=0.25, request_id="r-1") == first
+    assert len([row for row in test_model.history() if row.kind == RATE]) == 1
+    refused(lambda: test_model.api.SetLearningRate(model="lasting", learning_rate=0.5, request_id="r-1"), Code.INVALID_ARGUMENT,
+            "REQUEST_ID_USED", "r-1")
+    worker = test_model.worker()
+    assert step(worker, 1024.0).learning_rate == 0.25
+    assert start - latest(test_model) == 1.25
+
+
+def test_a_rollback_brings_the_rate_of_its_checkpoint_back(context):
+    test_model = context.model("back", optimizer=SGD, checkpoint_every=1, keep_last=8)
+    api, worker = test_model.api, test_model.worker()
+    step(worker)
+    api.SetLearningRate(model="back", learning_rate=0.5)
+    step(worker)
+    api.SetLearningRate(model="back", learning_rate=0.25, request_id="late")
+    step(worker)
+    eventually(lambda: test_model.status().durable_step == 3, "the checkpoint of step 3")
+    for to, rate in ((2, 0.5), (1, 1.0)):
+        epoch = max(one.epoch for one in api.ListCheckpoints(model="back").checkpoints if one.step == to)
+        api.Rollback(model="back", epoch=epoch, step=to)
+        assert test_model.status().learning_rate == rate
+        assert step(test_model.worker()).learning_rate == rate
+        refused(lambda: api.SetLearningRate(model="back", learning_rate=0.25, request_id="late"), Code.FAILED_PRECONDITION, "ACT_LOST",
+                "learning rate")
+
+
+def test_what_cannot_be_a_rate_is_refused(context):
+    test_model = context.model()
+    api, name = test_model.api, test_model.name
+    for wrong in (0.0, -1.0, 1e39, INF, math.nan):
+        refused(lambda r=wrong: api.SetLearningRate(model=name, learning_rate=r), Code.INVALID_ARGUMENT, "INVALID_FIELD", "learning_rate")
+    refused(lambda: api.SetLearningRate(model="nobody", learning_rate=1.0), Code.NOT_FOUND, "MODEL_NOT_FOUND", "nobody")
+    told = context.model(schedule=model.ScheduleSpec(kind=model.SCHEDULE_KIND_WORKER))
+    refused(lambda: told.api.SetLearningRate(model=told.name, learning_rate=1.0), Code.FAILED_PRECONDITION, "WORKERS_GIVE_RATE",
+            "in the workers")
+    assert told.status().learning_rate == 0
+    done = context.model(max_steps=1)
+    step(done.worker())
+    eventually(lambda: done.status().state == common.MODEL_STATE_DONE, "the end of the model")
+    refused(lambda: done.api.SetLearningRate(model=done.name, learning_rate=1.0), Code.FAILED_PRECONDITION, "MODEL_DONE")
+
+
+def test_ampctl_sets_a_rate_and_shows_it(context):
+    test_model = context.model("shown", context.server())
+    said = json.loads(ampctl(context, test_model.server, "set-lr", "shown", "0.25", "--reason", "why not", "-o", "json"))
+    said = said[0] if isinstance(said, list) else said
+    assert (said["learning_rate"], said["from_step"]) == (0.25, 1), said
+    shown = json.loads(ampctl(context, test_model.server, "status", "shown", "-o", "json"))
+    assert '"learning_rate": 0.25' in json.dumps(shown), shown
+    rows = [row for row in csv.DictReader(io.StringIO(ampctl(context, test_model.server, "history", "shown", "-o", "csv")))
+            if row["kind"] == "learning_rate_set"]
+    assert [float(row["learning_rate"]) for row in rows] == [0.25], rows
+    assert "learning_rate_set" in ampctl(context, test_model.server, "history", "shown")
+    assert "above 0" in ampctl(context, test_model.server, "set-lr", "shown", "0", code=2)
 
 
 # ---- EvictWorker ----

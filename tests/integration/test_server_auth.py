@@ -13,8 +13,9 @@ import socket
 import subprocess
 import threading
 
+import ampd_testing
 from ampd_testing import (CALL_TIMEOUT_S, CHANNEL_OPTIONS, METHODS, Api, Code, Refusal, admin, eventually, grpc, refused,
-                          run, start_and_fail, DIE_WITH_PARENT)
+                          run, spec, start_and_fail, DIE_WITH_PARENT)
 from auth_testing import ROLES, TokenFile, WithToken, api_with, command, hang_up, methods_def
 
 
@@ -350,6 +351,36 @@ def test_ampctl_makes_tokens_and_sends_them(context):
     for wrong in (("new", "admin", "x"), ("new", "read"), ("new", "read", "two words"), ("make", "read", "x"),
                   ("new", "read", "x", "--expires", "soon")):
         command(context.bin_dir, "ampctl", "token", *wrong, code=2)
+
+
+def test_the_models_of_a_token_s_name_are_within_its_quota(context):
+    tokens, server, _ = tokens_and_server(context)
+
+    def new(role, name, quota):
+        made = json.loads(command(context.bin_dir, "ampctl", "-o", "json", "token", "new", role, name)[0])
+        tokens.add(f"{made['line']} {quota}")
+        return made["token"]
+
+    first, rotated = new("worker", "ann", "models=2 memory=1G"), new("worker", "ann", "")
+    bob, operator = new("worker", "bob", "memory=2K"), new("operator", "boss", "")
+    hang_up(server, "token file read anew")
+
+    def create(token, name):
+        return api_with(server.channel, token).CreateModel(spec=spec(name)).created
+
+    assert create(first, "a1") and create(rotated, "a2")
+    words = ("token ann is 2 models", "models=")
+    for token in (first, rotated):
+        refused(lambda t=token: create(t, "a3"), Code.RESOURCE_EXHAUSTED, "QUOTA_MODELS", words)
+    assert not create(first, "a1")
+    refused(lambda: create(bob, "b1"), Code.RESOURCE_EXHAUSTED, "QUOTA_MEMORY", ("token bob is 2048 bytes", "b1"))
+    assert create(operator, "o1")
+    server.restart_after_kill()
+    eventually(lambda: api_with(server.channel, operator).health() == ampd_testing.HEALTH_SERVING, "it serves")
+    refused(lambda: create(rotated, "a3"), Code.RESOURCE_EXHAUSTED, "QUOTA_MODELS", words)
+    api_with(server.channel, operator).DeleteModel(model="a1")
+    assert create(rotated, "a3")
+    refused(lambda: create(first, "a4"), Code.RESOURCE_EXHAUSTED, "QUOTA_MODELS", words)
 
 
 def test_the_token_of_the_document_s_shell_commands_is_one(context):

@@ -166,6 +166,32 @@ def test_a_moved_model_may_have_another_number_of_workers(context):
         assert joined[-1].user_state == (b"" if world == 3 else joined[0].user_state)
 
 
+def test_a_model_that_was_moved_keeps_the_rate_that_an_operator_has_set(context):
+    stays = Cluster(context, 2)
+    job = Told(stays)
+    workers = [job.join(rank) for rank in range(WORLD)]
+    job.train(workers, 1, 2)
+    ctl(context, stays, "set-lr", "m", "0.03125")
+    job.train(workers, 3, STEPS)
+    ctl(context, stays, "checkpoint", "m")
+    path, folder = stays.folder / "whole", stays.folder / "kept"
+    ctl(context, stays, "checkpoint", "export", "m", path, "--full")
+    assert "learning_rate_bits" in header_of(path)[0]["__metadata__"]
+    ctl(context, stays, "backup", folder)
+    expected = goes_on(context, stays, job)
+    cluster, there = moved(context, path, 1)
+    assert cluster.api(0).GetModel(model="m").status.learning_rate == 0.03125
+    assert goes_on(context, cluster, there) == expected
+    restored = Cluster(context, 3)
+    ctl(context, restored, "restore", folder)
+    started_again(restored, job)
+    assert restored.api(0).GetModel(model="m").status.learning_rate == 0.03125
+    assert goes_on(context, restored, Told(restored, load=False)) == expected
+    without = trained(context, 1)[0]  # as it was before there were any
+    ctl(context, without, "checkpoint", "export", "m", path, "--full", "--force")
+    assert "learning_rate_bits" not in header_of(path)[0]["__metadata__"]
+
+
 def test_a_full_export_is_still_one_of_first_values(context):
     stays, _ = trained(context, 1)
     path = stays.folder / "whole"

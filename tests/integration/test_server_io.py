@@ -424,11 +424,11 @@ def test_a_memory_bound_that_is_no_number_of_bytes_or_too_low_is_a_usage_error(c
 def test_times_of_connections_are_read_or_refused(context):
     for option in ("keepalive-time", "keepalive-timeout", "min-ping-interval", "max-connection-idle",
                    "max-connection-age", "max-connection-age-grace", "worker-lease"):
-        for text in ("", "5", "0s", "-1s", "1d", "s", "1 s", "1.5s", "99999999999999h"):
+        for text in ("", "5", "0s", "-1s", "1w", "s", "1 s", "1.5s", "99999999999999h"):
             code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), f"--{option}={text}")
             assert code == 2 and len(lines) == 1 and f"--{option} " in lines[0], (option, text, code, lines)
     server = context.server("--keepalive-time", "90m", "--keepalive-timeout=20s", "--min-ping-interval=1500ms",
-                            "--max-connection-age", "100ms", "--max-connection-age-grace=2h", "--max-connection-idle", "1h")
+                            "--max-connection-age", "100ms", "--max-connection-age-grace=2h", "--max-connection-idle", "1d")
     # With grpc's own retries, which other tests do without: a call that it has not begun when the connection is of age fails else.
     server.close_channel()
     server.channel = grpc.insecure_channel(f"127.0.0.1:{server.port}")

@@ -15,6 +15,9 @@ import time
 from ampd_testing import Api, CALL_TIMEOUT_S, HEALTH_SERVING, ROOT, run
 
 UNIT = ROOT / "deploy" / "systemd" / "ampd.service"
+INSTANCE = UNIT.with_name("ampd@.service")
+# Of one that runs beside others: comments aside, nothing else is different.
+OWN_OF_AN_INSTANCE = {"Description", "Environment", "EnvironmentFile", "ExecStart", "StateDirectory"}
 
 
 class Manager:
@@ -101,22 +104,43 @@ def test_a_manager_that_is_not_there_or_does_not_read_changes_nothing(context):
         assert server.terminate() == 0
 
 
-def test_the_unit_is_as_systemd_wants_it(context):
+def test_the_units_are_as_systemd_wants_them(context):
     if shutil.which("systemd-analyze") is None:
         print("SKIPPED: test_server_notify: no systemd-analyze (package systemd)")
         return
     folder = context.folder()
     folder.mkdir()
-    unit = folder / "ampd.service"
-    unit.write_text(UNIT.read_text().replace("/usr/bin/ampd", str(context.bin_dir / "ampd")))
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], timeout=CALL_TIMEOUT_S, encoding="utf-8",
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert done.returncode == 0 and str(unit.name) not in done.stdout, done.stdout
-    done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", unit], timeout=CALL_TIMEOUT_S,
-                          encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    level = re.search(r"Overall exposure level for ampd\.service: ([0-9.]+)", done.stdout)
-    assert level is not None, done.stdout[-500:]
-    assert float(level[1]) <= 2.0, f"exposure {level[1]}: a line of hardening is gone"
+    for source in (UNIT, INSTANCE):
+        unit = folder / source.name.replace("@.", "@prod.")
+        unit.write_text(source.read_text().replace("/usr/bin/ampd", str(context.bin_dir / "ampd")))
+        done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], timeout=CALL_TIMEOUT_S, encoding="utf-8",
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert done.returncode == 0 and unit.name not in done.stdout, done.stdout
+        done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", unit], timeout=CALL_TIMEOUT_S,
+                              encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        level = re.search(r"Overall exposure level for ampd\S*\.service: ([0-9.]+)", done.stdout)
+        assert level is not None, done.stdout[-500:]
+        assert float(level[1]) <= 2.0, f"exposure {level[1]} of {unit.name}: a line of hardening is gone"
+
+
+def lines_of(unit):
+    return [line for line in unit.read_text().splitlines() if line and line[0] != "#"]
+
+
+def test_the_unit_of_instances_is_the_other_one_but_for_names(_context):
+    def shared(unit):
+        return [line for line in lines_of(unit) if line.split("=", 1)[0] not in OWN_OF_AN_INSTANCE]
+
+    assert shared(UNIT) == shared(INSTANCE)
+    own = [line for line in lines_of(INSTANCE) if line.split("=", 1)[0] in OWN_OF_AN_INSTANCE]
+    assert own and all("%i" in line for line in own), own
+
+
+def test_the_example_of_a_cluster_is_a_good_configuration(context):
+    done = subprocess.run([context.bin_dir / "ampd", "--config", UNIT.with_name("cluster.conf"), "--data-dir", "/var/lib/ampd-prod",
+                           "--check-config"], timeout=CALL_TIMEOUT_S, encoding="utf-8", stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_times_of_the_unit_are_longer_than_the_servers_own(context):

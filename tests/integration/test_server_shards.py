@@ -10,7 +10,7 @@ import time
 
 import ampd_testing
 from ampd_testing import (CALL_TIMEOUT_S, PATIENCE, Api, Code, OpenStream, block_message, check_rich, common,
-                          eventually, grpc, model, params, refused, run, spec)
+                          eventually, grpc, model, params, refused, run, spec, scales)
 
 APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
 F32 = common.DTYPE_F32
@@ -274,6 +274,36 @@ def test_the_rate_of_a_step_outlives_kill_9_with_durability_step(context):
         workers = [job.join(rank) for rank in range(WORLD)]
         assert job.train(workers, step, step) == expected[step - 1:step]
     assert job.train(workers, 5, STEPS) == expected[4:]
+
+
+def test_a_rate_set_by_hand_has_the_same_bits_on_two_shards_and_outlives_kill_9(context):
+    """Of shard 0, then of the other, with durability STEP: a killed process keeps what has no step yet."""
+    told = []
+    for count in (1, 2):
+        cluster = Cluster(context, count)
+        job = Job(cluster, durability=model.DURABILITY_STEP)
+        workers = [job.join(rank) for rank in range(WORLD)]
+        bits = job.train(workers, 1, 2)
+        for step, rate in ((3, 0.5), (5, 0.0625)):
+            answer = cluster.api(0).SetLearningRate(model="m", learning_rate=rate, request_id=f"r-{rate}")
+            assert (answer.learning_rate, answer.from_step) == (rate, step), answer
+            if count == 2:
+                killed = 0 if step == 3 else 1
+                cluster.kill(killed)
+                cluster.start(killed)
+                cluster.wait_until_healthy()
+                eventually(lambda c=cluster: all(not c.api(k).GetModel(model="m").status.recovering for k in range(2)),
+                           "both shards go on", START_TIMEOUT_S)
+                workers = [job.join(rank) for rank in range(WORLD)]
+                assert workers[0].epoch == 1
+            assert cluster.api(0).SetLearningRate(model="m", learning_rate=rate, request_id=f"r-{rate}") == answer
+            bits += job.train(workers, step, step + 1)
+        told.append(bits)
+        for k in range(count):
+            rows = cluster.api(k).ListScaleHistory(model="m").rows
+            assert [row.learning_rate for row in rows if row.kind == scales.HISTORY_KIND_LEARNING_RATE_SET] == [0.5, 0.0625], rows
+    assert [result.learning_rate for result, _ in told[0]] == [0.125, 0.125, 0.5, 0.0, 0.0625, 0.0625]
+    assert told[0] == told[1]
 
 
 def test_a_shard_that_was_killed_comes_back_and_the_bits_are_the_same(context):

@@ -131,7 +131,8 @@ def test_what_is_not_there_or_cannot_be_gets_a_sentence():
                          operator.masters, operator.rollback, operator.delete, operator.reset_scale, operator.watch,
                          lambda name: list(operator.history(name)), lambda name: list(operator.overflows(name)),
                          lambda name: list(operator.checkpoints(name)), lambda name: list(operator.replay(name)),
-                         lambda name: operator.explain(name, 1), lambda name: operator.set_scale(name, 2.0)):
+                         lambda name: operator.explain(name, 1), lambda name: operator.set_scale(name, 2.0),
+                         lambda name: operator.set_learning_rate(name, 2.0)):
             raises(ampd.NotFound, lambda: function("nobody"), "nobody")
         with join(server) as job:
             assert list(operator.history("line", from_step=9)) == []
@@ -213,6 +214,21 @@ def test_the_scale_is_set_and_reset_and_both_are_in_the_history():
                                                                       ("scale_reset", 65536.0, "")]
         assert acts[0].from_step == since and acts[0].verdict is None
         raises(ampd.InvalidArgument, lambda: operator.set_scale("line", math.inf), "scale")
+
+
+def test_the_learning_rate_is_set_by_hand():
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        with join(server, max_steps=0) as job:
+            train(job, 2)
+            since = operator.set_learning_rate("line", 0.5, reason="by hand")
+            assert since == 3 and operator.model("line").learning_rate == 0.5
+            train(job, 1)
+        rows = list(operator.history("line"))
+        assert [row.learning_rate for row in rows if row.kind == "step"][-1] == 0.5
+        acts = [row for row in rows if row.kind == "learning_rate_set"]
+        told = [(row.learning_rate, row.from_step, row.reason, row.verdict) for row in acts]
+        assert told == [(0.5, 3, "by hand", None)]
+        raises(ampd.InvalidArgument, lambda: operator.set_learning_rate("line", math.inf), "learning_rate")
 
 
 # ---- checkpoints ----

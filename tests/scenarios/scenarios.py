@@ -423,6 +423,15 @@ def scenario_Rollback(t):
     t.call("ListScaleHistory", model="m", include_superseded=True)
 
 
+def scenario_SetLearningRate(t):
+    trainer = Trainer(t, "m")
+    trainer.step()
+    t.call("SetLearningRate", model="m", learning_rate=0.25, reason="an experiment")
+    trainer.step()
+    t.call("ListScaleHistory", model="m")
+    t.call("SetLearningRate", model="m", learning_rate=0.0)
+
+
 def scenario_EvictWorker(t):
     Trainer(t, "m").step()
     t.call("EvictWorker", model="m", rank=0, reason="its GPU is broken")

@@ -1,5 +1,5 @@
 /*
- * An operator who sets the scale, resets it, evicts workers and rolls the model back; and what must hold of the rows that come of it: an
+ * An operator who sets the scale and the learning rate, resets the scale, evicts workers and rolls the model back; and what must hold of the rows that come of it: an
  * act is done once however often it is asked for, and follows from the record before it.
  */
 #include "server/core/base/model.h"
@@ -7,6 +7,7 @@
 #include "server/core/shard/shard.h"
 #include "tests/sim/sim.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,7 @@ static bool ask_again(struct sim *sim)
         return false;
     operator->type = operator->done_type;
     operator->scale = operator->done_scale;
+    operator->lr = operator->done_lr;
     operator->asking = true;
     memset(&operator->note, 0, sizeof(operator->note));
     memcpy(operator->note.request_id, operator->done, sizeof(operator->note.request_id));
@@ -55,6 +57,11 @@ static void choose(struct sim *sim)
     operator->held = store->workers[operator->rank].incarnation;
     if (operator->type == AMPD_EVENT_SET_SCALE && sim_below(sim, 3) == 0)
         operator->type = AMPD_EVENT_EVICT;
+    bool of_scale = operator->type == AMPD_EVENT_SET_SCALE || operator->type == AMPD_EVENT_RESET_SCALE;
+    if (of_scale && sim_has(sim->seed, SIM_SET_RATES) && sim_more(sim, 2) == 0) {
+        operator->type = AMPD_EVENT_SET_LR;
+        operator->lr = sim->model.spec.lr * (double)(1 + sim_more(sim, 5)) / 4;
+    }
     bool takes_back = checkpoint_of_act(sim) < store->checkpoints_count && operator->done[0] != 0;
     if (takes_back)
         operator->type = AMPD_EVENT_ROLLBACK;
@@ -124,6 +131,7 @@ void sim_operator_act(struct sim *sim)
     message->request.u.act = (struct ampd_event_act){.model = message->text[0],
                                                      .note = &operator->note,
                                                      .scale = operator->scale,
+                                                     .lr = operator->lr,
                                                      .force = true,
                                                      .epoch = operator->epoch,
                                                      .step = operator->step,
@@ -158,10 +166,12 @@ void sim_operator_answer(struct sim *sim, const struct sim_message *message)
         return;
     }
     operator->asking = false;
-    if (code == 0 && (operator->type == AMPD_EVENT_SET_SCALE || operator->type == AMPD_EVENT_RESET_SCALE)) {
+    bool sets = operator->type == AMPD_EVENT_SET_SCALE || operator->type == AMPD_EVENT_SET_LR;
+    if (code == 0 && (sets || operator->type == AMPD_EVENT_RESET_SCALE)) {
         memcpy(operator->done, operator->note.request_id, sizeof(operator->done));
         operator->done_type = operator->type;
         operator->done_scale = operator->scale;
+        operator->done_lr = operator->lr;
     }
     if (sim->end == SIM_DELETING && operator->type == AMPD_EVENT_DELETE_MODEL) {
         deleted(sim, code, message->error.text);
@@ -205,18 +215,20 @@ void sim_acts_supersede(struct sim_store *store, const struct ampd_epoch_record 
 
 static void check_change(struct sim *sim, const struct ampd_step_row *row)
 {
-    struct amp_scaler_state record = sim->newest;
+    struct ampd_carry carry = sim->newest;
     struct amp_error error = {0};
     int rc = 0;
-    if (memcmp(&row->scale, &record.scale, sizeof(record.scale)) != 0 || row->scale_id != record.scale_id)
+    if (memcmp(&row->scale, &carry.scaler.scale, sizeof(carry.scaler.scale)) != 0 || row->scale_id != carry.scaler.scale_id)
         sim_fail(sim, SIM_SCALE_HISTORY, "the act %s does not follow the record before it", row->note.request_id);
     if (row->kind == AMPD_ROW_EVICT) /* says nothing about the scale */
         rc = 0;
+    else if (row->kind == AMPD_ROW_LR) /* of the next verdict, though its step may be open; nor does this */
+        carry.lr = row->after.lr > 0 && row->from_step == row->step + 1 ? row->after.lr : NAN;
     else if (row->kind == AMPD_ROW_SET)
-        rc = amp_scaler_set(&sim->model.spec.scaler, &record, row->after.scale, &error);
+        rc = amp_scaler_set(&sim->model.spec.scaler, &carry.scaler, row->after.scaler.scale, &error);
     else
-        amp_scaler_reset(&sim->model.spec.scaler, &record);
-    if (rc != 0 || !sim_same_record(&record, &row->after))
+        amp_scaler_reset(&sim->model.spec.scaler, &carry.scaler);
+    if (rc != 0 || !sim_same_carry(&carry, &row->after))
         sim_fail(sim, SIM_SCALE_HISTORY, "the act %s does not give this record", row->note.request_id);
 }
 
@@ -225,7 +237,7 @@ void sim_check_act(struct sim *sim, const struct sim_shard *shard, const struct 
     if (shard->index != 0) {
         for (uint32_t i = 0; i < sim->acts_count; i++) {
             const struct sim_act *act = &sim->acts[i];
-            if (act->epoch == row->epoch && act->step == row->step && sim_same_record(&act->after, &row->after) &&
+            if (act->epoch == row->epoch && act->step == row->step && sim_same_carry(&act->after, &row->after) &&
                 strcmp(act->request_id, row->note.request_id) == 0)
                 return;
         }
@@ -242,7 +254,7 @@ void sim_check_act(struct sim *sim, const struct sim_shard *shard, const struct 
     check_change(sim, row);
     sim->newest = row->after;
     struct sim_act *act = &sim->acts[sim->acts_count++];
-    *act = (struct sim_act){.epoch = row->epoch, .step = row->step, .from_step = row->from_step, .after = row->after};
+    *act = (struct sim_act){.kind = row->kind, .epoch = row->epoch, .step = row->step, .from_step = row->from_step, .after = row->after};
     memcpy(act->request_id, row->note.request_id, sizeof(act->request_id));
 }
 
@@ -255,7 +267,7 @@ void sim_check_acts_of(struct sim *sim, const struct sim_shard *shard, const str
         for (uint32_t j = 0; j < store->act_rows_count; j++) {
             const struct ampd_step_row *had = &store->act_rows[j];
             times += had->epoch == act->epoch && had->step == act->step && had->from_step == act->from_step &&
-                             strcmp(had->note.request_id, act->request_id) == 0 && sim_same_record(&had->after, &act->after)
+                             strcmp(had->note.request_id, act->request_id) == 0 && sim_same_carry(&had->after, &act->after)
                          ? 1
                          : 0;
         }
@@ -303,29 +315,32 @@ void sim_check_act_reply(const struct sim *sim, const struct ampd_reply *reply)
     const struct sim_operator *operator= & sim->operator;
     const struct sim_act *act = NULL;
     bool lost = strcmp(reply->error.reason, "ACT_LOST") == 0;
-    bool scale = reply->error.code == 0 && reply->kind == AMPD_REPLY_SCALE;
+    bool done = reply->error.code == 0 && (reply->kind == AMPD_REPLY_SCALE || reply->kind == AMPD_REPLY_LR);
     for (uint32_t i = 0; i < sim->acts_count; i++) {
         if (strcmp(sim->acts[i].request_id, operator->note.request_id) == 0)
             act = &sim->acts[i];
     }
     check_evicted(sim, reply);
-    if (!lost && !scale)
+    if (!lost && !done)
         return;
     if (act == NULL)
         sim_fail(sim, SIM_ACTS, "the act %s is answered, but was not stored", operator->note.request_id);
-    if (scale != in_lineage(sim, act))
+    if (done != in_lineage(sim, act))
         sim_fail(sim, SIM_ACTS, "the act %s after epoch %llu, step %llu is told to be %s in epoch %llu",
                  operator->note.request_id, (unsigned long long)act->epoch, (unsigned long long)act->step,
-                 scale ? "done" : "lost", (unsigned long long)sim->shard[0].store.epoch);
+                 done ? "done" : "lost", (unsigned long long)sim->shard[0].store.epoch);
 }
 
-/* The record in force when a step opens: that of the row before, or of the last act that says so. */
-const struct amp_scaler_state *sim_act_in_force(const struct sim *sim, uint64_t epoch, uint64_t step)
+/*
+ * What is in force when a step opens: that of the row before, or of the last act that says so. One on the learning rate says nothing
+ * about the scale, and counts while the scale that was set before it does not yet.
+ */
+const struct ampd_carry *sim_act_in_force(const struct sim *sim, uint64_t epoch, uint64_t step)
 {
-    const struct amp_scaler_state *found = NULL;
+    const struct ampd_carry *found = NULL;
     for (uint32_t i = 0; i < sim->acts_count; i++) {
         const struct sim_act *act = &sim->acts[i];
-        if (act->epoch == epoch && act->step + 1 == step && act->from_step <= step)
+        if (act->kind != AMPD_ROW_LR && act->epoch == epoch && act->step + 1 == step && act->from_step <= step)
             found = &act->after;
     }
     return found;

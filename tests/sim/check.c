@@ -26,54 +26,54 @@ static void check_scale(struct sim *sim, float scale)
         sim_fail(sim, SIM_SCALE_HISTORY, "the scale is %g", (double)scale);
 }
 
-/* The scale record that the row at (epoch, step) ends with: of an epoch's base, the row that the checkpoint belongs to. */
-static const struct amp_scaler_state *record_at(const struct sim *sim, uint64_t epoch, uint64_t step)
+/* What the row at (epoch, step) hands on: of an epoch's base, the row that the checkpoint belongs to. */
+static const struct ampd_carry *carry_at(const struct sim *sim, uint64_t epoch, uint64_t step)
 {
     for (; epoch != 0 && sim->epochs[epoch].base_step >= step; epoch = sim->epochs[epoch].base_epoch) {
         if (sim->epochs[epoch].base_epoch == 0 && sim->epochs[epoch].base_step == step && step != 0)
-            return &sim->model.base.scaler; /* of a full load */
+            return &sim->model.base.carry; /* of a full load */
     }
     if (step == 0 || epoch == 0 || sim->ledger[epoch][step] == NULL)
         return NULL;
     return &sim->ledger[epoch][step]->after;
 }
 
-bool sim_same_record(const struct amp_scaler_state *a, const struct amp_scaler_state *b)
+bool sim_same_carry(const struct ampd_carry *left, const struct ampd_carry *right)
 {
+    const struct amp_scaler_state *a = &left->scaler, *b = &right->scaler;
     return memcmp(&a->scale, &b->scale, sizeof(a->scale)) == 0 && a->scale_id == b->scale_id &&
            a->growth_tracker == b->growth_tracker && a->hysteresis_left == b->hysteresis_left &&
            a->consecutive_overflows == b->consecutive_overflows && a->total_overflows == b->total_overflows &&
            a->steps_since_overflow == b->steps_since_overflow && a->attempted == b->attempted &&
-           a->applied == b->applied && a->skipped == b->skipped;
+           a->applied == b->applied && a->skipped == b->skipped && memcmp(&left->lr, &right->lr, sizeof(left->lr)) == 0;
 }
 
 /* 5: the row is computed once more from what is before it, by the scaler's machine alone. */
 static void check_record(struct sim *sim, const struct ampd_step_row *row)
 {
-    struct amp_scaler_state record = sim->newest;
-    const struct amp_scaler_state *before = record_at(sim, row->epoch, row->step - 1);
-    struct amp_scaler_state first;
-    amp_scaler_init(&sim->model.spec.scaler, &first);
+    struct ampd_carry carry = sim->newest;
+    const struct ampd_carry *before = carry_at(sim, row->epoch, row->step - 1);
+    const struct ampd_carry first = ampd_load_base_first(&sim->model.spec).carry;
     if (before == NULL && row->step != 1)
         sim_fail(sim, SIM_SCALE_HISTORY, "epoch %llu, step %llu: there is no row before it",
                  (unsigned long long)row->epoch, (unsigned long long)row->step);
-    const struct amp_scaler_state *act = sim_act_in_force(sim, row->epoch, row->step);
+    const struct ampd_carry *act = sim_act_in_force(sim, row->epoch, row->step);
     before = act != NULL ? act : before != NULL ? before : &first;
-    if (memcmp(&row->scale, &before->scale, sizeof(before->scale)) != 0 || row->scale_id != before->scale_id)
+    if (memcmp(&row->scale, &before->scaler.scale, sizeof(before->scaler.scale)) != 0 || row->scale_id != before->scaler.scale_id)
         sim_fail(sim, SIM_SCALE_HISTORY, "epoch %llu, step %llu: its scale is %g, but what is before it says %g",
                  (unsigned long long)row->epoch, (unsigned long long)row->step, (double)row->scale,
-                 (double)before->scale);
+                 (double)before->scaler.scale);
     enum amp_scaler_outcome outcome = row->verdict == AMPD_VERDICT_APPLIED            ? AMP_SCALER_CLEAN
                                       : row->verdict == AMPD_VERDICT_SKIPPED_OVERFLOW ? AMP_SCALER_OVERFLOW
                                                                                       : AMP_SCALER_EMPTY;
-    if (row->scale_id == record.scale_id)
-        amp_scaler_update(&sim->model.spec.scaler, &record, outcome);
+    if (row->scale_id == carry.scaler.scale_id)
+        amp_scaler_update(&sim->model.spec.scaler, &carry.scaler, outcome);
     else
-        amp_scaler_count(&record, outcome); /* set by hand while the step was open */
-    if (!sim_same_record(&record, &row->after))
+        amp_scaler_count(&carry.scaler, outcome); /* set by hand while the step was open */
+    if (!sim_same_carry(&carry, &row->after))
         sim_fail(sim, SIM_SCALE_HISTORY, "epoch %llu, step %llu: the record does not follow from the one before",
                  (unsigned long long)row->epoch, (unsigned long long)row->step);
-    check_scale(sim, row->after.scale);
+    check_scale(sim, row->after.scaler.scale);
     sim->newest = row->after;
 }
 
@@ -226,11 +226,8 @@ void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struc
     sim_values_epoch(sim, epoch);
     sim->epochs_seen++;
     sim->model.decided = epoch->base_step;
-    const struct amp_scaler_state *base = record_at(sim, epoch->epoch, epoch->base_step);
-    if (base != NULL)
-        sim->newest = *base;
-    else
-        amp_scaler_init(&sim->model.spec.scaler, &sim->newest);
+    const struct ampd_carry *base = carry_at(sim, epoch->epoch, epoch->base_step);
+    sim->newest = base != NULL ? *base : ampd_load_base_first(&sim->model.spec).carry;
     sim_trace(sim, 700, epoch->epoch);
 }
 
@@ -258,7 +255,7 @@ void sim_check_result(struct sim *sim, const struct ampclient_core_result *resul
                                           : NULL;
     bool same = row != NULL && (int)row->verdict == (int)result->verdict && row->version == result->version &&
                 memcmp(&row->norm, &result->norm, sizeof(row->norm)) == 0 && row->scale_id == result->scale_id &&
-                row->after.scale == result->new_scale;
+                row->after.scaler.scale == result->new_scale;
     if (!same)
         sim_fail(sim, SIM_ONE_VERDICT, "a worker is told another verdict of epoch %llu, step %llu than was stored",
                  (unsigned long long)result->epoch, (unsigned long long)result->step);
@@ -387,9 +384,10 @@ void sim_check_file(struct sim *sim, const struct sim_shard *shard, const struct
     check_tensor(sim, shard, file->master, state->master, "masters");
     check_tensor(sim, shard, file->m, state->m, "first moments");
     check_tensor(sim, shard, file->v, state->v, "second moments");
-    if (file->state.version != state->version || file->state.scaler.scale_id != state->scaler.scale_id ||
-        file->state.scaler.scale != state->scaler.scale || file->state.scaler.attempted != state->scaler.attempted)
-        sim_fail(sim, SIM_SCALE_HISTORY, "the scale record of a checkpoint differs from REF");
+    if (file->state.version != state->version || file->state.carry.scaler.scale_id != state->carry.scaler.scale_id ||
+        file->state.carry.scaler.scale != state->carry.scaler.scale || file->state.carry.scaler.attempted != state->carry.scaler.attempted ||
+        file->state.carry.lr != state->carry.lr)
+        sim_fail(sim, SIM_SCALE_HISTORY, "the scale record or the learning rate of a checkpoint differs from REF");
     for (uint64_t i = 0; i < shard->elements; i++) {
         if (!isfinite(file->master[i]))
             sim_fail(sim, SIM_FINITE, "a master is not finite");
@@ -514,7 +512,7 @@ uint64_t sim_check_result_hash(const struct sim *sim)
         }
     }
     const struct sim_file *first = &sim->shard[0].store.files[sim->model.spec.max_steps];
-    const struct amp_scaler_state *record = &first->state.scaler;
+    const struct amp_scaler_state *record = &first->state.carry.scaler;
     uint64_t rest[] = {first->state.version, record->scale_id, record->attempted, record->applied, record->skipped};
     hash = hash_bytes(hash, rest, sizeof(rest));
     return hash_bytes(hash, &record->scale, sizeof(record->scale));

@@ -257,7 +257,7 @@ static void store_act_row(struct sim *sim, struct sim_store *store, const struct
 {
     for (uint32_t i = 0; i < store->act_rows_count; i++) {
         const struct ampd_step_row *had = &store->act_rows[i];
-        if (had->epoch == row->epoch && had->step == row->step && had->after.scale_id == row->after.scale_id &&
+        if (had->epoch == row->epoch && had->step == row->step && had->after.scaler.scale_id == row->after.scaler.scale_id &&
             strcmp(had->note.request_id, row->note.request_id) == 0)
             return;
     }

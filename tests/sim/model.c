@@ -108,11 +108,11 @@ static void state_alloc(const struct sim_model *model, struct sim_state *state)
 static void make_base(struct sim_model *model)
 {
     struct ampd_load_base *base = &model->base;
-    amp_scaler_init(&model->spec.scaler, &base->scaler);
-    amp_scaler_update(&model->spec.scaler, &base->scaler, AMP_SCALER_OVERFLOW);
-    amp_scaler_update(&model->spec.scaler, &base->scaler, AMP_SCALER_CLEAN);
+    amp_scaler_init(&model->spec.scaler, &base->carry.scaler);
+    amp_scaler_update(&model->spec.scaler, &base->carry.scaler, AMP_SCALER_OVERFLOW);
+    amp_scaler_update(&model->spec.scaler, &base->carry.scaler, AMP_SCALER_CLEAN);
     base->step = SIM_FULL_STEP;
-    base->version = base->scaler.applied;
+    base->version = base->carry.scaler.applied;
 }
 
 void sim_model_init(struct sim_model *model, uint64_t seed)
@@ -127,7 +127,7 @@ void sim_model_init(struct sim_model *model, uint64_t seed)
     for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
         state_alloc(model, &model->states[s]);
     sim_model_first(model, 0, model->states[0].master);
-    amp_scaler_init(&model->spec.scaler, &model->states[0].scaler);
+    amp_scaler_init(&model->spec.scaler, &model->states[0].carry.scaler);
     model->full = sim_has(seed, SIM_FULL);
     make_base(model);
 }
@@ -441,7 +441,7 @@ static void copy_state(const struct sim_model *model, const struct sim_state *fr
     memcpy(to->m, from->m, bytes);
     memcpy(to->v, from->v, bytes);
     to->version = from->version;
-    to->scaler = from->scaler;
+    to->carry = from->carry;
 }
 
 const char *sim_model_step(struct sim_model *model, const struct ampd_step_row *row, const uint32_t *actors)
@@ -459,13 +459,14 @@ const char *sim_model_step(struct sim_model *model, const struct ampd_step_row *
     float clip = 0;
     if (ref.overflow_params == 0 && !empty) {
         struct amp_schedule schedule = ampd_spec_schedule(&model->spec);
+        double base = row->after.lr != 0 ? row->after.lr : model->spec.lr; /* check.c has compared it */
         norm = norm_of(&ref);
         clip = model->spec.clip_max_norm > 0 ? amp_clip_coefficient((double)model->spec.clip_max_norm, norm) : 1;
         lr = model->rates ? sim_model_rate(model, row->step)
-                          : amp_schedule_lr(&schedule, model->spec.lr, from->version);
+                          : amp_schedule_lr(&schedule, base, from->version);
         apply(&ref, from, to, lr, clip);
     }
-    to->scaler = row->after; /* which check.c has computed from the one before */
+    to->carry = row->after; /* which check.c has computed from the one before */
     const char *what = compare(&ref, to, norm, clip, lr);
     model->decided = row->step;
     free(ref.g);

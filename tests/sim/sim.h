@@ -76,7 +76,8 @@
     X(SIM_ASKS, "asks")       /* GetPushState at any moment, pushes that begin before the apply is over */             \
     X(SIM_ROWS, "rows")       /* in each seed: rows of epochs and acts are compared on all shards */                   \
     X(SIM_RATES, "rates")     /* pushes name the learning rate, and some another than the others of the step */        \
-    X(SIM_FULL, "full")       /* two of three loaders bring a model that has made SIM_FULL_STEP steps elsewhere */
+    X(SIM_FULL, "full")       /* two of three loaders bring a model that has made SIM_FULL_STEP steps elsewhere */            \
+    X(SIM_SET_RATES, "set-rates") /* the operator sets the learning rate, too */
 
 #define SIM_INVARIANT_ENUM(name, text) name,
 enum sim_kind { SIM_KINDS(SIM_INVARIANT_ENUM) SIM_KINDS_COUNT };
@@ -88,7 +89,7 @@ enum sim_invariant { SIM_INVARIANTS(SIM_INVARIANT_ENUM) SIM_INVARIANTS_COUNT };
 struct sim_state {
     float *master, *m, *v; /* flat */
     uint64_t version;
-    struct amp_scaler_state scaler;
+    struct ampd_carry carry;
 };
 
 /* What one process of a rank pushes for one step: a function of these numbers alone. */
@@ -357,21 +358,24 @@ struct sim_operator {
     enum ampd_event_type type;
     struct ampd_note note;
     float scale;
+    double lr;
     uint32_t rank;
     struct ampd_incarnation held; /* by whom the rank was, when the eviction was asked for */
     uint64_t epoch, step;
-    char done[AMPD_REQUEST_ID_MAX]; /* the last SET or RESET that was answered; "": none, or repeated already */
+    char done[AMPD_REQUEST_ID_MAX]; /* the last SET, RESET or LR that was answered; "": none, or repeated already */
     enum ampd_event_type done_type;
     float done_scale;
+    double done_lr;
 };
 
 /* Whether the run ends with DeleteModel, and how far that is. */
 enum sim_end { SIM_KEEPS, SIM_DELETES, SIM_DELETING, SIM_DELETED };
 
-/* A SET or RESET, as shard 0 has stored it. */
+/* An act, as shard 0 has stored it. */
 struct sim_act {
+    enum ampd_row_kind kind;
     uint64_t epoch, step, from_step;
-    struct amp_scaler_state after;
+    struct ampd_carry after;
     char request_id[AMPD_REQUEST_ID_MAX];
 };
 
@@ -411,7 +415,7 @@ struct sim {
     uint64_t delete_after; /* this step */
     struct sim_act acts[SIM_ACTS_MAX];
     uint32_t acts_count;
-    struct amp_scaler_state newest; /* the record behind the last row or act that shard 0 has stored */
+    struct ampd_carry newest;       /* what is handed on by the last row or act that shard 0 has stored */
     uint64_t rolled_back;           /* the last epoch that an operator has asked for */
     struct sim_lease leases[SIM_WORLD_MAX];
     struct ampd_incarnation last_given;
@@ -566,7 +570,7 @@ void sim_acts_supersede(struct sim_store *store, const struct ampd_epoch_record 
 void sim_check_act(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
 /* A shard stores this verdict: it has the rows of all acts before it, each once. */
 void sim_check_acts_of(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
-const struct amp_scaler_state *sim_act_in_force(const struct sim *sim, uint64_t epoch, uint64_t step);
+const struct ampd_carry *sim_act_in_force(const struct sim *sim, uint64_t epoch, uint64_t step);
 
 /* ---- leases.c ---- */
 /* What comes to shard 0, before it is taken; what it answers; and the workers after a tick. */
@@ -631,7 +635,7 @@ void sim_check_row(struct sim *sim, const struct sim_shard *shard, const struct 
 void sim_check_epoch(struct sim *sim, const struct sim_shard *shard, const struct ampd_epoch_record *epoch);
 void sim_check_event(struct sim *sim);
 void sim_check_epoch_row(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
-bool sim_same_record(const struct amp_scaler_state *a, const struct amp_scaler_state *b);
+bool sim_same_carry(const struct ampd_carry *a, const struct ampd_carry *b);
 void sim_check_result(struct sim *sim, const struct ampclient_core_result *result);
 void sim_check_pulled(struct sim *sim, const struct sim_worker *worker);
 void sim_check_observed(struct sim *sim, const struct sim_call *call);

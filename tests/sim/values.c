@@ -64,7 +64,7 @@ static void take(struct sim *sim, uint64_t epoch)
         state->v[i] = sim_model_moment(2, state->master[i]);
     }
     state->version = sim->model.base.version;
-    state->scaler = sim->model.base.scaler;
+    state->carry = sim->model.base.carry;
 }
 
 void sim_values_epoch(struct sim *sim, const struct ampd_epoch_record *epoch)

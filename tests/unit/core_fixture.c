@@ -114,9 +114,9 @@ void core_cut_end(struct core_host *host, int code)
 static void restore(struct core_host *host, const struct ampd_restore_order *order)
 {
     struct ampd_checkpoint_state state = {.step = order->checkpoint->step, .version = order->checkpoint->version};
-    amp_scaler_init(&order->spec->scaler, &state.scaler);
+    amp_scaler_init(&order->spec->scaler, &state.carry.scaler);
     if (host->restore_state.step != 0 && host->restore_state.step == order->checkpoint->step)
-        state.scaler = host->restore_state.scaler;
+        state.carry = host->restore_state.carry;
     if (host->has_file)
         memcpy(order->tensors.masters, host->file, order->layout->elements * sizeof(float));
     if (order->tensors.m != NULL) /* those of the first values */
@@ -221,7 +221,7 @@ static void take_listed(struct core_host *host, const struct ampd_output *output
 static void take_line(struct core_host *host, const char *text)
 {
     memcpy(host->logged_before, host->logged, sizeof(host->logged));
-        (void)snprintf(host->logged, sizeof(host->logged), "%s", text);
+    (void)snprintf(host->logged, sizeof(host->logged), "%s", text);
     host->logged_count++;
 }
 
@@ -406,13 +406,15 @@ struct ampd_incarnation core_joined(struct core_host *host, uint64_t call)
 
 uint64_t core_pull_step(struct core_host *host, uint64_t epoch, uint64_t step)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_PULL, .u.pull = {.model = "model", .by = AMPD_PULL_STEP, .epoch = epoch, .number = step}};
+    struct ampd_event event = {.type = AMPD_EVENT_PULL,
+                               .u.pull = {.model = "model", .by = AMPD_PULL_STEP, .epoch = epoch, .number = step}};
     return send(host, &event);
 }
 
 uint64_t core_pull_version(struct core_host *host, uint64_t version)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_PULL, .u.pull = {.model = "model", .by = AMPD_PULL_VERSION, .number = version}};
+    struct ampd_event event = {.type = AMPD_EVENT_PULL,
+                               .u.pull = {.model = "model", .by = AMPD_PULL_VERSION, .number = version}};
     return send(host, &event);
 }
 
@@ -492,6 +494,11 @@ uint64_t core_set_scale(struct core_host *host, float scale, const char *id)
 uint64_t core_reset_scale(struct core_host *host, const char *id)
 {
     return send_act(host, AMPD_EVENT_RESET_SCALE, (struct ampd_event_act){0}, id);
+}
+
+uint64_t core_set_lr(struct core_host *host, double lr, const char *id)
+{
+    return send_act(host, AMPD_EVENT_SET_LR, (struct ampd_event_act){.lr = lr}, id);
 }
 
 uint64_t core_evict(struct core_host *host, uint32_t rank, const char *id)

@@ -55,9 +55,9 @@ struct core_host {
     unsigned tasks_count;
     unsigned persists[12]; /* by kind */
     unsigned cuts, notified, drained, dropped, cancelled;
-    bool hold_seal;            /* a part is not finished when its last block is in: core_cut_end does that */
+    bool hold_seal;             /* a part is not finished when its last block is in: core_cut_end does that */
     struct ampd_part_order cut; /* the part that is being written, */
-    uint64_t cut_left;         /* and how many of its blocks are not */
+    uint64_t cut_left;          /* and how many of its blocks are not */
     uint64_t timer_ms;
     struct ampd_step_row row;                          /* the last that was notified */
     struct ampd_epoch_record epoch;                    /* the last that was stored, */
@@ -114,6 +114,7 @@ uint64_t core_push_all(struct core_host *host, uint64_t step, uint32_t rank, str
 /* What operators ask for. `id`: the request id, or "". */
 uint64_t core_set_scale(struct core_host *host, float scale, const char *id);
 uint64_t core_reset_scale(struct core_host *host, const char *id);
+uint64_t core_set_lr(struct core_host *host, double lr, const char *id);
 uint64_t core_evict(struct core_host *host, uint32_t rank, const char *id);
 uint64_t core_rollback(struct core_host *host, uint64_t epoch, uint64_t step, const char *id);
 uint64_t core_delete(struct core_host *host, bool force);

@@ -60,7 +60,7 @@ static void restore(unsigned shard, const struct ampd_restore_order *order)
 {
     restored.step = order->checkpoint->step;
     restored.version = order->checkpoint->version;
-    amp_scaler_init(&order->spec->scaler, &restored.scaler);
+    amp_scaler_init(&order->spec->scaler, &restored.carry.scaler);
     struct ampd_event event = {.type = AMPD_EVENT_RESTORED,
                                .u.restored = {order->token, pair_restore_code[shard], &restored}};
     pair_restore_code[shard] = 0;
@@ -71,7 +71,7 @@ static void persist(unsigned shard, const struct ampd_persist *order)
 {
     struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {order->token}};
     if (order->kind == AMPD_PERSIST_ACT)
-        pair_acts[shard][pair_acts_count[shard]++] = order->row->after.scale_id;
+        pair_acts[shard][pair_acts_count[shard]++] = order->row->after.scaler.scale_id;
     if (order->kind == pair_hold_kind)
         pair_held_token = order->token;
     else

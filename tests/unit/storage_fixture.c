@@ -105,8 +105,8 @@ struct ampd_step_row storage_fixture_first_row(const struct ampd_epoch_record *e
     row.step = epoch->base_step;
     row.parent_epoch = epoch->parent;
     row.parent_step = epoch->base_step;
-    row.after.scale = 65536.0f;
-    row.after.scale_id = 1;
+    row.after.scaler.scale = 65536.0f;
+    row.after.scaler.scale_id = 1;
     return row;
 }
 
@@ -137,7 +137,8 @@ struct ampd_step_row storage_fixture_step(uint64_t epoch, uint64_t step, bool ov
     row.contributors[1] = (struct ampd_contributor){1, {UINT64_C(1) << 40, UINT64_C(1) << 50}, 0.1f};
     row.scale = 0x1.8p13f;
     row.scale_id = step + 5;
-    row.after = (struct amp_scaler_state){0x1p13f, step + 6, 11, 2, 1, 12, 13, step, 14, 15};
+    row.after.scaler = (struct amp_scaler_state){0x1p13f, step + 6, 11, 2, 1, 12, 13, step, 14, 15};
+    row.after.lr = 0.1 / (double)step;
     row.coefficient = 0x1.fffffep-20f;
     row.norm = 0.1;
     row.clip = 0.3f;

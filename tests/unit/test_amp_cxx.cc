@@ -107,7 +107,7 @@ static void scalers_and_the_client()
     CHECK(ampclient_prefetch(nullptr, 0) == AMP_EINVAL && ampclient_release(nullptr, 0) == AMP_EINVAL);
     CHECK(ampclient_scatter(nullptr, 0, nullptr, AMP_F16) == AMP_EINVAL && ampclient_drain(nullptr) == AMP_EINVAL);
     CHECK(ampclient_units_bytes(nullptr) == 0);
-    CHECK(std::strcmp(ampclient_version(), "0.1.0") == 0);
+    CHECK(std::strcmp(ampclient_version(), AMPD_VERSION) == 0);
 }
 
 static std::string text_of(const char *path)

@@ -125,7 +125,7 @@ static struct ampd_step_row row_of(enum ampd_row_kind kind, uint64_t step, uint6
                                   .verdict = AMPD_VERDICT_SKIPPED_EMPTY,
                                   .scale = 1024,
                                   .scale_id = 1,
-                                  .after = {.scale = 8, .scale_id = scale_id}};
+                                  .after.scaler = {.scale = 8, .scale_id = scale_id}};
 }
 
 static void answer(enum ampd_message_type type, uint64_t decided, bool voted)
@@ -190,7 +190,7 @@ static uint64_t told(enum ampd_message_type type)
         uint32_t count = verdict ? message->u.verdict.acts_count : message->u.acts.count;
         const struct ampd_action *acts = verdict ? message->u.verdict.acts : message->u.acts.acts;
         for (uint32_t i = 0; i < count; i++)
-            all = all * 10 + acts[i].after.scale_id;
+            all = all * 10 + acts[i].after.scaler.scale_id;
         return all;
     }
     return UINT64_MAX;

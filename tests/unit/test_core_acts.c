@@ -79,9 +79,9 @@ static void a_step_that_carries_another_scale_moves_the_counts_alone(void **stat
     const struct ampd_step_result *skipped = result(host, push_step(host, 1, INFINITY));
     assert_int_equal(AMPD_VERDICT_SKIPPED_OVERFLOW, skipped->verdict);
     assert_true(skipped->new_scale == 8); /* not 4: nothing is known of 8 */
-    assert_int_equal(1, host->row.after.total_overflows);
-    assert_int_equal(1, host->row.after.consecutive_overflows);
-    assert_int_equal(0, host->row.after.growth_tracker);
+    assert_int_equal(1, host->row.after.scaler.total_overflows);
+    assert_int_equal(1, host->row.after.scaler.consecutive_overflows);
+    assert_int_equal(0, host->row.after.scaler.growth_tracker);
     skipped = result(host, push_step(host, 2, INFINITY));
     assert_true(skipped->new_scale == 4);
 }
@@ -220,14 +220,14 @@ static void the_row_of_an_act_says_who_why_and_from_when(void **state)
     assert_int_equal(1, row->step);
     assert_int_equal(3, row->from_step);
     assert_true(row->scale == START_SCALE);
-    assert_true(row->after.scale == 8);
+    assert_true(row->after.scaler.scale == 8);
     assert_string_equal("ann", row->note.actor);
     assert_string_equal("why not", row->note.words);
     assert_string_equal("id-1", row->note.request_id);
     (void)core_reset_scale(host, "");
     assert_int_equal(AMPD_ROW_RESET, host->act_row.kind);
     assert_true(host->act_row.scale == 8); /* it follows from the row before */
-    assert_int_equal(3, host->act_row.after.scale_id);
+    assert_int_equal(3, host->act_row.after.scaler.scale_id);
     assert_int_equal(2, host->persists[AMPD_PERSIST_ACT]);
 }
 
@@ -247,7 +247,7 @@ static void an_eviction_ends_the_lease_and_says_nothing_about_the_scale(void **s
     assert_evicted(host, core_evict(host, 1, ""));
     assert_int_equal(AMPD_ROW_EVICT, host->act_row.kind);
     assert_int_equal(1, host->act_row.contributors[0].rank);
-    assert_true(host->act_row.after.scale_id == host->act_row.scale_id);
+    assert_true(host->act_row.after.scaler.scale_id == host->act_row.scale_id);
     core_assert_failed(host, core_push_header(host, 1, 1, incarnations[1]), AMP_EABORTED, "RANK_TAKEN", "evicted");
     struct ampd_incarnation again = core_joined(host, core_join(host, "w1", 1));
     uint64_t call = core_push_all(host, 1, 0, incarnations[0], INFINITY);
@@ -336,7 +336,7 @@ static void requests_of_the_store_are_known_after_a_start(void **state)
     record.spec = spec;
     ampd_spec_defaults(&record.spec);
     record.acts[0] = (struct ampd_act_record){
-        .kind = AMPD_ROW_SET, .epoch = 3, .step = 4, .from_step = 5, .after = {.scale = 8}, .request_id = "set"};
+        .kind = AMPD_ROW_SET, .epoch = 3, .step = 4, .from_step = 5, .after.scaler = {.scale = 8}, .request_id = "set"};
     record.acts[1] =
         (struct ampd_act_record){.kind = AMPD_ROW_EPOCH, .epoch = 3, .step = 2, .base_epoch = 1, .request_id = "back"};
     struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};

@@ -315,6 +315,35 @@ static void a_creation_that_waits_for_etcd_says_so(void **state)
     assert_failed(call, AMP_EUNAVAILABLE, "etcd");
 }
 
+static const struct core_call *create_as(const char *owner, const char *name, struct ampd_quota quota)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL,
+                               .u.create = {.spec = &spec, .owner = owner, .quota = quota}};
+    strcpy(spec.name, name);
+    const struct core_call *call = pair_call(0, &event);
+    strcpy(spec.name, "model");
+    return call;
+}
+
+static void the_models_of_an_owner_are_within_its_quota(void **state)
+{
+    (void)state;
+    const struct ampd_quota one = {.models = 1};
+    assert_int_equal(0, create_as("token ann", "model", one)->reply.error.code);
+    const uint64_t bytes = pair_core[0]->memory_bytes;
+    const struct core_call *call = create_as("token ann", "second", one);
+    assert_failed(call, AMP_EEXHAUSTED, "the quota of the token ann is 1 models, and it has 1");
+    assert_string_equal(call->reply.error.reason, "QUOTA_MODELS");
+    assert_int_equal(0, create_as("token ann", "model", one)->reply.error.code); /* it is there */
+    assert_int_equal(0, create_as("token bob", "second", one)->reply.error.code);
+    const struct ampd_quota little = {.memory_bytes = 2 * bytes - 1}, enough = {.models = 2, .memory_bytes = 2 * bytes};
+    assert_failed(create_as("token ann", "third", little), AMP_EEXHAUSTED, "third may need");
+    assert_int_equal(0, create_as("token ann", "third", enough)->reply.error.code);
+    assert_failed(create_as("token ann", "fourth", enough), AMP_EEXHAUSTED, "models=");
+    assert_int_equal(0, delete()->reply.error.code);
+    assert_int_equal(0, create_as("token ann", "fourth", enough)->reply.error.code);
+}
+
 #define SMALL(test) cmocka_unit_test_setup_teardown(test, setup_small, pair_teardown)
 #define LARGE(test) cmocka_unit_test_setup_teardown(test, setup_large, pair_teardown)
 
@@ -332,6 +361,7 @@ int main(void)
         LARGE(one_whose_epoch_has_no_number_yet_can_be_deleted),
         LARGE(a_creation_that_waits_for_a_shard_names_it_and_is_found_by_who_asks_again),
         LARGE(a_creation_that_waits_for_etcd_says_so),
+        LARGE(the_models_of_an_owner_are_within_its_quota),
         SMALL(a_start_that_finds_a_model_which_one_shard_cannot_make_takes_it_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -204,7 +204,7 @@ static void many_overflows_in_a_row_are_unstable_after_a_restart_too(void **stat
     host.hold_files = true;
     find(&spec, &record, 1, NULL);
     struct ampd_checkpoint_state found = {.step = 60,
-                                          .scaler = {.scale = 1, .scale_id = 11, .consecutive_overflows = 50}};
+                                          .carry.scaler = {.scale = 1, .scale_id = 11, .consecutive_overflows = 50}};
     struct ampd_event event = {.type = AMPD_EVENT_RESTORED, .u.restored = {host.tasks[0].u.restore.token, 0, &found}};
     host.tasks_count = 0;
     core_event(&host, &event);

@@ -97,9 +97,9 @@ static void a_model_that_was_frozen_is_so_after_a_restart(void **state)
     ampd_spec_defaults(&record.spec);
     assert_int_equal(0, ampd_spec_check(&record.spec, &error));
     host->restore_state.step = 2;
-    amp_scaler_init(&record.spec.scaler, &host->restore_state.scaler);
-    host->restore_state.scaler.scale = 1;
-    host->restore_state.scaler.consecutive_overflows = 2;
+    amp_scaler_init(&record.spec.scaler, &host->restore_state.carry.scaler);
+    host->restore_state.carry.scaler.scale = 1;
+    host->restore_state.carry.scaler.consecutive_overflows = 2;
     struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
     core_event(host, &event);
     event = (struct ampd_event){.type = AMPD_EVENT_START};
@@ -421,7 +421,7 @@ static void a_scale_that_grows_too_far_is_not_a_workers_fault(void **state)
     (void)core_push_all(host, 1, 0, incarnations[0], 1); /* it opened with the first that joined */
     uint64_t skipped = 0;
     for (uint64_t step = 2; step < 2 + 2 * AMPD_QUARANTINE_WINDOW; step++) {
-        bool over = host->row.after.scale > 4096;
+        bool over = host->row.after.scaler.scale > 4096;
         one_step(host, step, 0, 1, over ? INFINITY : 1);
         skipped += over ? 1 : 0;
     }

@@ -5,6 +5,7 @@
 #include "server/core/coordinator/coord.h"
 #include "server/core/shard/shard.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,11 +27,11 @@ static void create(uint64_t max_steps)
     struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
     assert_int_equal(0, pair_call(0, &event)->reply.error.code);
     base = ampd_load_base_first(&pair_model(0)->spec);
-    base.step = base.scaler.attempted = 7;
-    base.version = base.scaler.applied = 5;
-    base.scaler.skipped = base.scaler.total_overflows = 2;
-    base.scaler.scale_id = 3;
-    base.scaler.scale /= 4;
+    base.step = base.carry.scaler.attempted = 7;
+    base.version = base.carry.scaler.applied = 5;
+    base.carry.scaler.skipped = base.carry.scaler.total_overflows = 2;
+    base.carry.scaler.scale_id = 3;
+    base.carry.scaler.scale /= 4;
 }
 
 static uint64_t begin(unsigned shard, uint64_t loader, const struct ampd_load_base *of)
@@ -99,7 +100,7 @@ static void training_goes_on_after_the_step_of_a_full_load(void **state)
         assert_int_equal(2, shard->epoch);
         assert_int_equal(0, shard->base_epoch);
         assert_int_equal(7, shard->base_step);
-        assert_memory_equal(&base.scaler.scale, &shard->scaler.scale, sizeof base.scaler.scale);
+        assert_memory_equal(&base.carry.scaler.scale, &shard->carry.scaler.scale, sizeof base.carry.scaler.scale);
         assert_int_equal(3, pair_calls[calls[k]].load.planes_count);
     }
     assert_string_equal("IMPORT", pair_model(0)->coord->reason);
@@ -128,7 +129,7 @@ static void training_goes_on_after_the_step_of_a_full_load(void **state)
         (void)pair_push(k, 8, 1);
     pair_settle();
     assert_int_equal(8, coord->decided);
-    assert_int_equal(8, coord->scaler.attempted);
+    assert_int_equal(8, coord->carry.scaler.attempted);
     assert_int_equal(6, coord->version);
 }
 
@@ -170,7 +171,7 @@ static void streams_of_one_load_that_are_of_unlike_steps_are_refused(void **stat
     for (unsigned first_values = 0; first_values < 2; first_values++) {
         create(0);
         struct ampd_load_base other = base;
-        other.scaler.growth_tracker++;
+        other.carry.scaler.growth_tracker++;
         (void)begin(0, 7, &base);
         uint64_t id = begin(1, 7, first_values != 0 ? NULL : &other);
         assert_string_equal("INVALID_FIELD", pair_calls[id].reply.error.reason);
@@ -182,16 +183,18 @@ static void a_step_where_the_model_cannot_be_is_refused(void **state)
 {
     (void)state;
     create(0);
-    struct ampd_load_base wrong[6] = {base, base, base, base, base, base};
-    static const char *const words[] = {"of them applied", "of them applied", "scale is",
-                                        "hysteresis_left", "overflows",       "is no step"};
+    struct ampd_load_base wrong[8] = {base, base, base, base, base, base, base, base};
+    static const char *const words[] = {"of them applied", "of them applied", "scale is",      "hysteresis_left",
+                                        "overflows",       "is no step",      "learning_rate", "learning_rate"};
     wrong[0].step = 8;
     wrong[1].version = 6;
-    wrong[2].scaler.scale = 0.5f;
-    wrong[3].scaler.hysteresis_left = 0;
-    wrong[4].scaler.total_overflows = 3;
-    wrong[5].step = wrong[5].scaler.attempted = UINT64_MAX;
-    for (unsigned i = 0; i < 6; i++) {
+    wrong[2].carry.scaler.scale = 0.5f;
+    wrong[3].carry.scaler.hysteresis_left = 0;
+    wrong[4].carry.scaler.total_overflows = 3;
+    wrong[5].step = wrong[5].carry.scaler.attempted = UINT64_MAX;
+    wrong[6].carry.lr = -1;
+    wrong[7].carry.lr = (double)NAN;
+    for (unsigned i = 0; i < 8; i++) {
         const struct amp_error *error = &pair_calls[begin(0, 7, &wrong[i])].reply.error;
         assert_int_equal(AMP_EINVAL, error->code);
         if (strstr(error->text, words[i]) == NULL)
@@ -227,7 +230,7 @@ static void after_a_full_load_that_broke_off_first_values_begin_at_step_1(void *
     }
     assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
     assert_int_equal(0, pair_model(0)->coord->decided);
-    assert_int_equal(0, pair_model(0)->coord->scaler.attempted);
+    assert_int_equal(0, pair_model(0)->coord->carry.scaler.attempted);
 }
 
 /* Else two that wait could begin an epoch of their own each, for ever. */
@@ -287,7 +290,8 @@ static void a_scale_that_was_set_before_a_full_load_is_told_to_be_lost(void **st
     for (unsigned k = 0; k < 2; k++)
         load_whole(k, calls[k]);
     assert_string_equal("ACT_LOST", set_scale()->reply.error.reason);
-    assert_memory_equal(&base.scaler.scale, &pair_model(0)->coord->scaler.scale, sizeof base.scaler.scale);
+    assert_memory_equal(&base.carry.scaler.scale, &pair_model(0)->coord->carry.scaler.scale,
+                        sizeof base.carry.scaler.scale);
 }
 
 static void a_full_load_that_is_after_max_steps_is_done(void **state)

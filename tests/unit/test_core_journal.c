@@ -412,7 +412,7 @@ static void notes_without_a_rate_are_none_of_a_model_whose_workers_name_it(void 
     struct ampd_incarnation incarnations[2];
     begin_with(incarnations, AMPD_SCHEDULE_WORKER);
     push_both(&host, 1, incarnations, 1);
-    restart_with_note(incarnations, 0, 1);              /* the version of notes without one */
+    restart_with_note(incarnations, 0, 1);               /* the version of notes without one */
     restart_with_note(incarnations, 88 + 4, 0x7ff00000); /* the rate is Inf */
     restart(incarnations, 1);
     assert_int_equal(1, core_info(&back).epoch);
@@ -475,7 +475,7 @@ static void a_rollback_to_a_damaged_checkpoint_costs_no_step(void **state)
     push_both(&host, 3, incarnations, 1); /* which was open with the scale before that */
     assert_int_equal(3, core_info(&host).decided_step);
     assert_int_equal(1, host.row.epoch);
-    assert_true(host.row.after.scale == 64);
+    assert_true(host.row.after.scaler.scale == 64);
 }
 
 static void the_first_step_of_an_epoch_keeps_its_scale_over_an_act_and_a_restart(void **state)

@@ -123,7 +123,7 @@ static void a_loss_that_is_not_finite_is_told_as_it_is_and_moves_no_verdict(void
     push_losses(4, largest, order);
     assert_true(host.row.metrics.loss == FLT_MAX);
     assert_int_equal(AMPD_VERDICT_APPLIED, host.row.verdict);
-    assert_int_equal(4, host.row.after.applied);
+    assert_int_equal(4, host.row.after.scaler.applied);
 }
 
 static void a_skipped_step_has_its_loss_too(void **state)

@@ -10,6 +10,7 @@
 #include "server/core/shard/shard.h"
 #include "server/core/wire/messages.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,6 +112,21 @@ static void orders_for_ranks_that_there_are_not_are_refused(void **state)
     message->u.verdict.row.clips_count = AMPD_GROUPS_MAX;
     misfit(message);
     assert_int_equal(1, pair_model(1)->shard->decided.step);
+}
+
+static void acts_with_a_learning_rate_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    const double wrong[] = {0, -1, (double)NAN, (double)INFINITY};
+    for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct ampd_message *message = pair_message(AMPD_MESSAGE_ACTS, 0, 1);
+        message->u.acts.step = pair_model(1)->shard->decided.step;
+        message->u.acts.count = 1;
+        message->u.acts.acts[0].kind = AMPD_ROW_LR;
+        message->u.acts.acts[0].after.lr = wrong[i];
+        misfit(message);
+    }
+    assert_int_equal(0, pair_acts_count[1]);
 }
 
 static void rows_with_metrics_that_no_worker_can_have_told_are_refused(void **state)
@@ -412,6 +428,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PAIR_TEST(votes_of_other_parameters_blocks_or_orders_count_nowhere),
         PAIR_TEST(orders_for_ranks_that_there_are_not_are_refused),
+        PAIR_TEST(acts_with_a_learning_rate_that_cannot_be_are_refused),
         PAIR_TEST(rows_with_metrics_that_no_worker_can_have_told_are_refused),
         PAIR_TEST(a_verdict_on_what_the_shard_has_not_voted_on_is_refused_and_not_stored),
         PAIR_TEST(a_list_unlike_that_of_a_vote_kept_over_a_restart_is_refused),

@@ -401,7 +401,8 @@ static void assert_same(const struct world *want, const struct world *have, uint
     assert_memory_equal(want->v, have->v, elements * sizeof(float));
     assert_memory_equal(&want->row.norm, &have->row.norm, sizeof(want->row.norm));
     assert_memory_equal(&want->row.clip, &have->row.clip, sizeof(want->row.clip));
-    assert_memory_equal(&want->row.after.scale, &have->row.after.scale, sizeof(want->row.after.scale));
+    assert_memory_equal(&want->row.after.scaler.scale, &have->row.after.scaler.scale,
+                        sizeof(want->row.after.scaler.scale));
 }
 
 static void all_orders_shards_and_threads_give_one_result(void **state)

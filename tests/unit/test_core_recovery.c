@@ -360,10 +360,10 @@ static struct ampd_message *other_part(unsigned what)
     message->u.restore = coord->restore.result;
     struct ampd_restore *restore = &message->u.restore;
     restore->version += what == 0 ? 1 : 0;
-    restore->scaler.scale *= what == 1 ? 2 : 1;
-    restore->scaler.scale_id += what == 2 ? 1 : 0;
-    restore->scaler.attempted += what == 3 ? 1 : 0;
-    restore->scaler.applied += what == 4 ? 1 : 0;
+    restore->carry.scaler.scale *= what == 1 ? 2 : 1;
+    restore->carry.scaler.scale_id += what == 2 ? 1 : 0;
+    restore->carry.scaler.attempted += what == 3 ? 1 : 0;
+    restore->carry.scaler.applied += what == 4 ? 1 : 0;
     restore->ok = what != 5;
     return message;
 }

@@ -82,6 +82,7 @@ static const struct pair pairs[] = {
     PAIR(HISTORY_KIND_SCALE_SET, AMPD_ROW_SET),
     PAIR(HISTORY_KIND_SCALE_RESET, AMPD_ROW_RESET),
     PAIR(HISTORY_KIND_EVICTED, AMPD_ROW_EVICT),
+    PAIR(HISTORY_KIND_LEARNING_RATE_SET, AMPD_ROW_LR),
 };
 
 static void wire_numbers_are_those_of_the_other_rooms(void **state)

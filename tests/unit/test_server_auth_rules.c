@@ -159,6 +159,16 @@ static void times_follow_the_calendar(void **state)
     }
 }
 
+static void a_token_has_its_quota_behind_its_hash(void **state)
+{
+    struct ampd_auth_rules *rules = parsed("token worker a " HASH_ABC " models=3 expires=2027-01-31 memory=512M\n"
+                                           "token worker b " HASH_2 " memory=4096\n");
+    assert_true(rules->rules[0].quota.models == 3 && rules->rules[0].quota.memory_bytes == (uint64_t)512 << 20);
+    assert_true(rules->rules[0].expires_us != INT64_MAX && rules->rules[1].expires_us == INT64_MAX);
+    assert_true(rules->rules[1].quota.models == 0 && rules->rules[1].quota.memory_bytes == 4096);
+    free(rules);
+}
+
 static void what_is_not_a_rule_is_refused_by_its_line(void **state)
 {
     refused("tokens read x " HASH_ABC, "line 1");
@@ -172,7 +182,14 @@ static void what_is_not_a_rule_is_refused_by_its_line(void **state)
     refused("token read x " HASH_ABC "00", "SHA-256");
     refused("token read x ga7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "SHA-256");
     refused("token read x " HASH_ABC " until=2027-01-31", "expires=");
-    refused("token read x " HASH_ABC " expires=2027-01-31 more", "behind");
+    refused("token read x " HASH_ABC " expires=2027-01-31 more", "models=N");
+    refused("token read x " HASH_ABC " expires=2027-01-31 expires=2028-01-31", "once");
+    refused("token read x " HASH_ABC " models=3 models=4", "once");
+    refused("token read x " HASH_ABC " models=", "models=N");
+    refused("token read x " HASH_ABC " models=0", "models=N");
+    refused("token read x " HASH_ABC " models=3K", "models=N");
+    refused("token read x " HASH_ABC " memory=1T", "memory=BYTES");
+    refused("token read x " HASH_ABC " memory=99999999999999999G", "memory=BYTES");
     refused("cert read", "name is missing");
     refused("cert read   \t ", "name is missing");
     refused("uid read", "number");
@@ -290,6 +307,7 @@ int main(void)
         cmocka_unit_test(each_kind_of_line_becomes_a_rule),
         cmocka_unit_test(an_empty_file_has_no_rules),
         cmocka_unit_test(times_follow_the_calendar),
+        cmocka_unit_test(a_token_has_its_quota_behind_its_hash),
         cmocka_unit_test(what_is_not_a_rule_is_refused_by_its_line),
         cmocka_unit_test(bytes_that_no_editor_writes_are_refused),
         cmocka_unit_test(two_lines_for_one_caller_are_refused),

@@ -33,7 +33,7 @@ static struct ampd_step_row overflow_row(float scale, float after)
                                   .step = 7,
                                   .verdict = AMPD_VERDICT_SKIPPED_OVERFLOW,
                                   .scale = scale,
-                                  .after = {.scale = after, .consecutive_overflows = 1, .hysteresis_left = 1},
+                                  .after.scaler = {.scale = after, .consecutive_overflows = 1, .hysteresis_left = 1},
                                   .overflow_params = 1,
                                   .inf_total = 3};
 }
@@ -111,14 +111,14 @@ static void a_scale_that_stays_has_its_reason(void **state)
     struct ampd_step_row row = overflow_row(1, 1);
     const struct ampd_msg_overflow_row found = found_row();
     SAYS(&model, &row, &found, 1, "stayed at 1", "floor");
-    row.after.consecutive_overflows = 50;
+    row.after.scaler.consecutive_overflows = 50;
     SAYS(&model, &row, &found, 1, "number 50 in a row", "unstable");
     model.scaler.policy = AMP_SCALER_MEGATRON;
     model.scaler.hysteresis = 3;
     row = overflow_row(65536, 65536);
-    row.after.hysteresis_left = 2;
+    row.after.scaler.hysteresis_left = 2;
     SAYS(&model, &row, &found, 1, "hysteresis of 3 forgave this overflow and forgives 1 more");
-    row.after.hysteresis_left = 1;
+    row.after.scaler.hysteresis_left = 1;
     SAYS(&model, &row, &found, 1, "the next one shrinks the scale");
     model.scaler.policy = AMP_SCALER_STATIC;
     SAYS(&model, &row, &found, 1, "policy static never moves it");
@@ -135,11 +135,11 @@ static void clean_steps_count_grow_and_reach_the_cap(void **state)
                                 .contributors_count = 2,
                                 .norm = 1.5,
                                 .scale = 1024,
-                                .after = {.scale = 1024, .growth_tracker = 12}};
+                                .after.scaler = {.scale = 1024, .growth_tracker = 12}};
     SAYS(&spec, &row, NULL, 0, "Step 9 was applied", "2 workers", "norm 1.5", "12 clean steps of the 2000");
-    row.after = (struct amp_scaler_state){.scale = 2048};
+    row.after.scaler = (struct amp_scaler_state){.scale = 2048};
     SAYS(&spec, &row, NULL, 0, "grew from 1024 to 2048", "growth_factor 2", "2000 clean steps");
-    row.scale = row.after.scale = 16777216;
+    row.scale = row.after.scaler.scale = 16777216;
     SAYS(&spec, &row, NULL, 0, "stayed at 16777216", "cap, max_scale");
 }
 
@@ -190,7 +190,7 @@ static void store_run(struct ampd_step_row *rows, const struct amp_scaler_config
         rows[i].verdict = verdicts[amp_random_below(&random, 6)];
         rows[i].scale = scaler.scale;
         amp_scaler_update(config, &scaler, outcomes[rows[i].verdict]);
-        rows[i].after = scaler;
+        rows[i].after.scaler = scaler;
     }
 }
 
@@ -215,7 +215,7 @@ static void its_own_policy_gives_every_stored_scale_again(void **state)
             io_replay_step(&replay, &rows[i], &step);
             assert_true(step.step == i + 1 && step.stored_scale == step.replayed_scale && !step.uncertain);
         }
-        assert_memory_equal(&replay.state, &rows[STEPS - 1].after, sizeof replay.state);
+        assert_memory_equal(&replay.state, &rows[STEPS - 1].after.scaler, sizeof replay.state);
     }
     free(rows);
 }
@@ -235,7 +235,7 @@ static void every_policy_replays_its_golden_trace(void **state)
                                               .verdict = TRACE[i] == 'X' ? AMPD_VERDICT_SKIPPED_OVERFLOW
                                                                          : AMPD_VERDICT_APPLIED,
                                               .scale = 1024,
-                                              .after.scale = 1024};
+                                              .after.scaler.scale = 1024};
             struct ampd_msg_replayed_step step;
             io_replay_step(&replay, &row, &step);
             assert_true(step.replayed_scale == golden_traces[p].scales[i] && step.stored_scale == 1024);
@@ -257,7 +257,7 @@ static void another_policy_moves_as_its_rules_say(void **state)
     io_replay_init(&replay, &config);
     for (size_t i = 0; i < 6; i++) {
         const struct ampd_step_row row = {
-            .epoch = 1, .step = i + 1, .verdict = verdicts[i], .scale = i == 2 ? 16 : 10, .after.scale = 10};
+            .epoch = 1, .step = i + 1, .verdict = verdicts[i], .scale = i == 2 ? 16 : 10, .after.scaler.scale = 10};
         struct ampd_msg_replayed_step step;
         io_replay_step(&replay, &row, &step);
         assert_true(step.replayed_scale == expected[i] && step.stored_scale == 10);

@@ -199,7 +199,7 @@ static void write_checkpoint(struct fixture *fixture, const float *values, uint6
     const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
     const struct ampd_checkpoint_tensor tensor = {
         .name = "t", .dimensions = 1, .shape = &count, .master = values, .m = values, .v = values};
-    const struct ampd_checkpoint_state state = {.step = 3, .scaler.scale = 1, .world_size = 1};
+    const struct ampd_checkpoint_state state = {.step = 3, .carry.scaler.scale = 1, .world_size = 1};
     struct ampd_checkpoint_writer *writer;
     struct amp_error error;
     assert_int_equal(ampd_checkpoint_begin(&place, &tensor, 1, &state, &writer, &error), 0);
@@ -282,7 +282,7 @@ static void a_checkpoint_that_fails_in_its_middle_is_given_up(void **state)
     const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
     const struct ampd_checkpoint_tensor tensor = {
         .name = "t", .dimensions = 1, .shape = &count, .master = (const float *)(const void *)fixture->bytes};
-    const struct ampd_checkpoint_state from = {.step = 3, .scaler.scale = 1, .world_size = 1};
+    const struct ampd_checkpoint_state from = {.step = 3, .carry.scaler.scale = 1, .world_size = 1};
     struct ampd_checkpoint_record record;
     struct amp_error error;
     char path[600];

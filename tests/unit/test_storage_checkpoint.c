@@ -9,6 +9,7 @@
 #include "base/random.h"
 
 #include <errno.h>
+#include <float.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,7 +82,7 @@ static int setup(void **state)
     fill(&fixture->from, 1);
     fixture->state.step = 100;
     fixture->state.version = 97;
-    fixture->state.scaler = (struct amp_scaler_state){0.1f, UINT64_MAX, 3, 2, 1, 4, 5, 100, 97, 3};
+    fixture->state.carry.scaler = (struct amp_scaler_state){0.1f, UINT64_MAX, 3, 2, 1, 4, 5, 100, 97, 3};
     fixture->state.optimizer = AMP_OPT_ADAMW;
     fixture->state.world_size = 3;
     fixture->state.user_states = calloc(3, sizeof *fixture->state.user_states);
@@ -161,7 +162,7 @@ static void a_state_comes_back_bit_for_bit(void **state)
     assert_int_equal(read_checkpoint(fixture, &read, NULL), 0);
     assert_int_equal(read.step, 100);
     assert_int_equal(read.version, 97);
-    assert_memory_equal(&read.scaler, &fixture->state.scaler, sizeof read.scaler);
+    assert_memory_equal(&read.carry, &fixture->state.carry, sizeof read.carry);
     assert_int_equal(read.optimizer, AMP_OPT_ADAMW);
     assert_int_equal(read.world_size, 3);
     assert_int_equal(read.user_states[0].size + read.user_states[2].size, 0);
@@ -175,6 +176,29 @@ static void a_state_comes_back_bit_for_bit(void **state)
     assert_memory_equal(to->v + 128, from->v + 128, 5 * sizeof(float));
     assert_memory_equal(to->master + 192, from->master + 192, sizeof(float));
     assert_true(to->v[0] == 0 && to->master[84] == 0 && to->m[192] == 0); /* nothing beyond the tensors */
+}
+
+/* Nor do those of before it could be set. */
+static void a_checkpoint_names_a_learning_rate_only_where_one_was_set(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_checkpoint_state read;
+    const double rates[] = {0, 0.1, 0x1p-1022, (double)FLT_MAX};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        size_t size;
+        fixture->state.carry.lr = rates[i];
+        assert_int_equal(write_checkpoint(fixture, NULL), 0);
+        uint8_t *file = load_file(fixture, fixture->record.file, &size);
+        static const char key[] = "learning_rate_bits";
+        bool named = false;
+        for (size_t at = 0; at + sizeof key <= size; at++)
+            named = named || memcmp(file + at, key, sizeof key - 1) == 0;
+        free(file);
+        assert_int_equal(named, i > 0);
+        assert_int_equal(read_checkpoint(fixture, &read, NULL), 0);
+        assert_true(read.carry.lr == rates[i]);
+        ampd_checkpoint_state_clear(&read);
+    }
 }
 
 /* As an ampd from before that wrote it. */
@@ -700,6 +724,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_state_comes_back_bit_for_bit, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_checkpoint_names_a_learning_rate_only_where_one_was_set, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_that_names_no_optimizer_is_read, setup, teardown),
         cmocka_unit_test_setup_teardown(equal_states_give_equal_files, setup, teardown),
         cmocka_unit_test_setup_teardown(any_change_of_the_state_changes_the_manifest_or_the_file, setup, teardown),

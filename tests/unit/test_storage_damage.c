@@ -70,7 +70,8 @@ static void write_good(struct fixture *fixture)
     const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
     const struct ampd_checkpoint_tensor tensors[] = {{"w", 2, shape, fixture->w, fixture->w, fixture->w, false, 0, 0},
                                                      {"b", 1, vector, fixture->b, NULL, NULL, true, 1, 4}};
-    struct ampd_checkpoint_state state = {.step = 1, .scaler.scale = 2, .world_size = 2, .user_states = (void *)states};
+    struct ampd_checkpoint_state state = {
+        .step = 1, .carry.scaler.scale = 2, .world_size = 2, .user_states = (void *)states};
     assert_int_equal(ampd_checkpoint_write(&place, tensors, 2, &state, NULL, &fixture->record, NULL), 0);
     char path[900];
     uint64_t size;
@@ -272,7 +273,7 @@ static void a_tensor_that_is_missing_is_told_by_its_kind(void **state)
         const struct ampd_checkpoint_target targets[] = {
             {"w", 2, shape, fixture->back, fixture->back, fixture->back, false, 0, 0},
             {"b", 1, vector, fixture->back_b, NULL, NULL, true, 1, 4}};
-        struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2}, to;
+        struct ampd_checkpoint_state from = {.step = 1, .carry.scaler.scale = 2}, to;
         struct amp_error error = {0};
         assert_int_equal(ampd_checkpoint_write(&place, tensors, 2, &from, NULL, &fixture->record, NULL), 0);
         int rc = ampd_checkpoint_read(fixture->directory, fixture->record.file, NULL, targets, 2, &to, &error);
@@ -292,7 +293,7 @@ static void paths_that_are_too_long_are_refused(void **state)
     const struct ampd_checkpoint_path place = {longest, "m", 0, 1};
     const struct ampd_checkpoint_tensor tensor = {"w", 2, shape, fixture->w, NULL, NULL, false, 0, 0};
     const struct ampd_checkpoint_target target = {"w", 2, shape, fixture->back, NULL, NULL, false, 0, 0};
-    const struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2};
+    const struct ampd_checkpoint_state from = {.step = 1, .carry.scaler.scale = 2};
     struct ampd_checkpoint_record record;
     struct ampd_checkpoint_state to;
     struct ampd_vote_journal *journal;

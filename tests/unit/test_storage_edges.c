@@ -69,7 +69,7 @@ static void what_a_file_cannot_hold_is_refused(void **state)
         {"w", 1, vector, fixture->w, NULL, NULL, true, 4, 3},
         {"w", 1, vector, fixture->w, NULL, NULL, true, 0, 7},
     };
-    const struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2};
+    const struct ampd_checkpoint_state from = {.step = 1, .carry.scaler.scale = 2};
     struct ampd_checkpoint_record record;
     for (size_t i = 0; i < COUNT(tensors); i++)
         assert_int_equal(ampd_checkpoint_write(&place, &tensors[i], 1, &from, NULL, &record, NULL), AMP_EINVAL);
@@ -79,7 +79,7 @@ static void a_checkpoint_of_nothing_comes_back(void **state)
 {
     struct fixture *fixture = *state;
     const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
-    const struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2};
+    const struct ampd_checkpoint_state from = {.step = 1, .carry.scaler.scale = 2};
     struct ampd_checkpoint_record record;
     struct ampd_checkpoint_state to;
     assert_int_equal(ampd_checkpoint_write(&place, NULL, 0, &from, NULL, &record, NULL), 0);
@@ -118,18 +118,19 @@ static int read_two(struct fixture *fixture, const struct ampd_checkpoint_record
 static void parts_of_two_states_are_not_put_together(void **state)
 {
     struct fixture *fixture = *state;
-    const struct ampd_checkpoint_state good = {.step = 1, .version = 1, .scaler.scale = 2, .world_size = 1};
-    struct ampd_checkpoint_state bad[8];
+    const struct ampd_checkpoint_state good = {.step = 1, .version = 1, .carry.scaler.scale = 2, .world_size = 1};
+    struct ampd_checkpoint_state bad[9];
     for (size_t i = 0; i < COUNT(bad); i++)
         bad[i] = good;
     bad[0].step = 2;
     bad[1].version = 2;
     bad[2].world_size = 2;
-    bad[3].scaler.scale = 4;
-    bad[4].scaler.scale_id = 1;
-    bad[5].scaler.attempted = 1;
-    bad[6].scaler.applied = 1;
-    bad[7].scaler.skipped = 1;
+    bad[3].carry.scaler.scale = 4;
+    bad[4].carry.scaler.scale_id = 1;
+    bad[5].carry.scaler.attempted = 1;
+    bad[6].carry.scaler.applied = 1;
+    bad[7].carry.scaler.skipped = 1;
+    bad[8].carry.lr = 0.5;
     struct ampd_checkpoint_record records[] = {write_part(fixture, 0, 0, 4, &good),
                                                write_part(fixture, 1, 4, 6, &good)};
     assert_int_equal(read_two(fixture, records), 0);
@@ -155,7 +156,7 @@ static void files_in_place_of_directories_are_told(void **state)
 {
     struct fixture *fixture = *state;
     const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
-    const struct ampd_checkpoint_state from = {.step = 1, .scaler.scale = 2};
+    const struct ampd_checkpoint_state from = {.step = 1, .carry.scaler.scale = 2};
     const struct ampd_checkpoint_tensor tensor = {"w", 1, vector, fixture->w, NULL, NULL, false, 0, 0};
     struct ampd_checkpoint_record record;
     assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models"), 0700), 0);
@@ -558,11 +559,39 @@ static void points_are_the_rows_that_stand_and_go_on_from_any_key(void **state)
         struct ampd_step_row row = storage_fixture_step(1, 2, true);
         const struct ampd_history_point *last = &points.last;
         assert_true(last->kind == AMPD_ROW_STEP && last->verdict == row.verdict && last->at_us == row.at_us);
-        assert_true(last->scale == row.scale && last->after_scale == row.after.scale && last->clip == row.clip);
+        assert_true(last->scale == row.scale && last->after_scale == row.after.scaler.scale && last->clip == row.clip);
         assert_true(last->norm == row.norm && last->lr == row.lr);
         assert_true(last->has_loss == (row.metrics.loss_workers > 0) && last->loss == row.metrics.loss);
         assert_memory_equal(last->times_us, row.times_us, sizeof row.times_us);
         assert_int_equal(ampd_store_page_points(store, "no", &start, 0, 9, 9, &points, NULL, see_point), AMP_ENOTFOUND);
+        ampd_store_close(store);
+    }
+}
+
+static void the_owner_of_a_model_is_whom_its_first_epoch_names(void **state)
+{
+    const struct fixture *fixture = *state;
+    for (int sqlite = 0; sqlite < 2; sqlite++) {
+        struct ampd_store *store;
+        struct ampd_model_record *records;
+        size_t count;
+        int rc =
+            sqlite ? ampd_store_sqlite_open(fixture->directory, &store, NULL) : ampd_store_memory_open(&store, NULL);
+        assert_int_equal(rc, 0);
+        struct ampd_model_spec spec = storage_fixture_spec("m");
+        assert_int_equal(ampd_store_put_model(store, &spec, 42, NULL), 0);
+        ampd_model_spec_clear(&spec);
+        static const char *const actors[] = {"token ann", "an operator"};
+        for (uint64_t epoch = 1; epoch <= 2; epoch++) {
+            struct ampd_epoch_record record = storage_fixture_epoch(epoch, epoch - 1, 0);
+            struct ampd_step_row row = storage_fixture_first_row(&record);
+            row.parent_epoch = epoch - 1;
+            strcpy(row.note.actor, actors[epoch - 1]);
+            assert_int_equal(ampd_store_put_epoch(store, "m", &record, &row, NULL), 0);
+        }
+        assert_int_equal(ampd_store_load(store, &records, &count, NULL), 0);
+        assert_string_equal(records[0].owner, "token ann");
+        ampd_model_records_free(records, count);
         ampd_store_close(store);
     }
 }
@@ -582,6 +611,7 @@ int main(void)
         TEST(a_journal_whose_path_is_too_long_is_refused),
         TEST(pages_begin_at_any_part_of_a_key),
         TEST(points_are_the_rows_that_stand_and_go_on_from_any_key),
+        TEST(the_owner_of_a_model_is_whom_its_first_epoch_names),
         TEST(a_data_directory_is_found_however_it_is_named),
         TEST(what_others_can_write_to_is_no_data_directory_and_a_link_no_file_of_it),
     };

@@ -55,7 +55,7 @@ static int setup(void **state)
                 fixture->from[k][fixture->layout->starts[p] + i] = (float)amp_random_unit(&random);
     }
     fixture->state = (struct ampd_checkpoint_state){.step = 12, .version = 11, .world_size = 2};
-    fixture->state.scaler.scale = 4096;
+    fixture->state.carry.scaler.scale = 4096;
     fixture->state.user_states = calloc(2, sizeof *fixture->state.user_states);
     fixture->state.user_states[1].data = calloc(1, 9);
     fixture->state.user_states[1].size = 9;
@@ -137,7 +137,7 @@ static int read_part_of(struct fixture *fixture, uint32_t parts, uint32_t shard,
     int rc = ampd_checkpoint_read_parts(files, parts, targets, PARAMETERS, &state, error);
     if (rc == 0) {
         assert_int_equal(12, state.step);
-        assert_true(state.scaler.scale == 4096);
+        assert_true(state.carry.scaler.scale == 4096);
         assert_int_equal(9, state.user_states[1].size);
     }
     ampd_checkpoint_state_clear(&state);

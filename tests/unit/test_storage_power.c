@@ -168,7 +168,7 @@ static void put_row(uint64_t step, bool full)
 static void fill_state(uint64_t step, struct ampd_checkpoint_state *state)
 {
     *state = (struct ampd_checkpoint_state){.step = step, .version = step - 1, .world_size = WORLD};
-    state->scaler = (struct amp_scaler_state){0x1p13f, step + 6, 11, 2, 1, 12, 13, step, 14, 15};
+    state->carry.scaler = (struct amp_scaler_state){0x1p13f, step + 6, 11, 2, 1, 12, 13, step, 14, 15};
     state->user_states = calloc(WORLD, sizeof *state->user_states);
     state->user_states[1].data = calloc(1, STATE_SIZE);
     state->user_states[1].size = STATE_SIZE;
@@ -323,7 +323,7 @@ static void check_file(const char *data, const struct ampd_checkpoint_record *pa
         fail_msg("checkpoint %u cannot be read: %s", (unsigned)step, error.text);
     fill_state(step, &expected);
     assert_int_equal(read.step, step);
-    assert_memory_equal(&read.scaler, &expected.scaler, sizeof expected.scaler);
+    assert_memory_equal(&read.carry, &expected.carry, sizeof expected.carry);
     assert_int_equal(read.user_states[1].size, STATE_SIZE);
     assert_memory_equal(read.user_states[1].data, expected.user_states[1].data, STATE_SIZE);
     fill(step, 32, life.values);

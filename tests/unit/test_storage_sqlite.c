@@ -355,8 +355,10 @@ static void a_killed_process_leaves_every_stored_step(void **state)
     ampd_store_close(store);
 }
 
-/* What schema 6 has brought. */
+/* What schema 7 has brought; what schema 6 has, and those after it. */
+#define DROP_SCHEMA_7 "ALTER TABLE steps DROP COLUMN after_lr;"
 #define DROP_SCHEMA_6                                                                                                  \
+    DROP_SCHEMA_7                                                                                                      \
     "ALTER TABLE steps DROP COLUMN apply_us; ALTER TABLE steps DROP COLUMN pull_us;"                                   \
     "ALTER TABLE steps DROP COLUMN wait_us; ALTER TABLE steps DROP COLUMN push_us;"                                    \
     "ALTER TABLE steps DROP COLUMN vote_us;"
@@ -443,6 +445,30 @@ static void a_store_from_before_the_loss_is_migrated(void **state)
     }
 }
 
+/* What a store of ampd with schema 6 has: nobody has set a learning rate. */
+static void a_store_from_before_a_rate_could_be_set_is_migrated(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store = open_with_model(fixture);
+    struct ampd_model_record *records;
+    size_t count;
+    assert_int_equal(put_step(store, 1, false, NULL), 0);
+    ampd_store_close(store);
+    run_sql(fixture->directory, DROP_SCHEMA_7 "PRAGMA user_version=6");
+    for (uint64_t step = 1; step <= 2; step++) {
+        const struct ampd_step_row wanted = storage_fixture_step(1, step, false);
+        assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+        assert_int_equal(ampd_store_load(store, &records, &count, NULL), 0);
+        assert_int_equal(records[0].last->step, step);
+        assert_memory_equal(records[0].last->times_us, wanted.times_us, sizeof wanted.times_us);
+        assert_true(records[0].last->after.lr == (step == 1 ? 0 : wanted.after.lr));
+        ampd_model_records_free(records, count);
+        if (step == 1)
+            assert_int_equal(put_step(store, 2, false, NULL), 0);
+        ampd_store_close(store);
+    }
+}
+
 /* What a store of ampd with schema 5 has: of its steps it is not known where their time went. */
 static void a_store_from_before_the_times_of_a_step_is_migrated(void **state)
 {
@@ -515,6 +541,7 @@ int main(void)
         cmocka_unit_test(only_plain_names_can_name_a_model),
         cmocka_unit_test_setup_teardown(a_store_of_a_newer_schema_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_store_of_the_first_schema_is_migrated, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_store_from_before_a_rate_could_be_set_is_migrated, setup, teardown),
         cmocka_unit_test_setup_teardown(a_loss_that_is_not_finite_comes_back_as_it_is_and_so_does_none, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_store_from_before_the_loss_is_migrated, setup, teardown),

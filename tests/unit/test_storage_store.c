@@ -344,7 +344,7 @@ static void set_and_reset_rows_follow_the_step_they_come_after(void **state)
     set.kind = AMPD_ROW_SET;
     assert_int_equal(ampd_store_put_verdict(store, "m", &set, false, NULL), 0);
     set.kind = AMPD_ROW_RESET;
-    set.after.scale_id++;
+    set.after.scaler.scale_id++;
     assert_int_equal(ampd_store_put_verdict(store, "m", &set, true, NULL), 0);
     assert_page(store, (struct ampd_history_filter){0}, 99, "1.0.0 1.1.0 1.1.1 1.1.2 1.2.0");
 }
@@ -632,7 +632,7 @@ static int put_act(struct ampd_store *store, enum ampd_row_kind kind, uint64_t s
 {
     static uint64_t scale_id = 100;
     struct ampd_step_row row = storage_fixture_step(1, step, false);
-    row.after.scale_id = ++scale_id;
+    row.after.scaler.scale_id = ++scale_id;
     row.kind = kind;
     row.contributors[0].rank = 3;
     row.from_step = step + 2;
@@ -681,7 +681,7 @@ static void load_gives_the_newest_acts_that_have_a_request_id(void **state)
     const struct ampd_act_record *acts = records[0].acts;
     assert_string_equal(acts[0].request_id, "id-4");
     assert_int_equal(acts[0].kind, AMPD_ROW_SET);
-    assert_int_equal(acts[0].from_step, 3);
+    assert_true(acts[0].from_step == 3 && acts[0].after.lr == 0.1);
     assert_int_equal(acts[1].rank, acts[1].kind == AMPD_ROW_EVICT ? 3 : 0);
     assert_true(acts[0].superseded);
     assert_string_equal(acts[AMPD_ACTIONS_MAX - 1].request_id, "back");

@@ -1,6 +1,6 @@
 /*
- * ampctl scale, rollback, evict and delete: what an operator does to a model. Each request has an id, so that it is
- * done once however often it is sent; one whose answer was lost can be sent again with --request-id.
+ * ampctl scale, set-lr, rollback, evict and delete: what an operator does to a model. Each request has an id, so that
+ * it is done once however often it is sent; one whose answer was lost can be sent again with --request-id.
  */
 #include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
@@ -21,6 +21,7 @@ struct operation {
     char model[128], reason[256], request_id[65];
     bool force, yes, has_epoch;
     float scale;
+    double learning_rate;
     uint64_t epoch, step;
     uint32_t rank;
 };
@@ -196,6 +197,74 @@ const struct ampctl_verb ampctl_scale_reset_verb = {
     .options = scale_options,
     .parser = parse_scale_reset,
     .run = run_scale_reset,
+};
+
+/* ---- set-lr ---- */
+
+static error_t parse_set_lr(int key, char *arg, struct argp_state *state)
+{
+    struct operation *operation = state->input;
+    char *end;
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (state->arg_num == 0) {
+            ampctl_name(state, operation->model, arg);
+        } else if (state->arg_num == 1) {
+            operation->learning_rate = strtod(arg, &end);
+            if (end == arg || *end != 0 || !isfinite(operation->learning_rate) || operation->learning_rate <= 0)
+                argp_error(state, "the learning rate is \"%.40s\"; give a number above 0", arg);
+        } else {
+            argp_error(state, "a model and a learning rate are enough; \"%.40s\" is too much", arg);
+        }
+        return 0;
+    case ARGP_KEY_END:
+        if (state->arg_num < 2)
+            argp_error(state, "name the model and give the learning rate");
+        return 0;
+    default:
+        return parse_operation(key, arg, state);
+    }
+}
+
+static int print_lr(const struct operation *operation, const struct ampd_msg_set_learning_rate_response *answer)
+{
+    static const struct ampctl_column columns[] = {{"model", "MODEL", false},
+                                                   {"learning_rate", "LEARNING RATE", true},
+                                                   {"from_step", "FROM STEP", true},
+                                                   {NULL, NULL, false}};
+    return ampctl_print_one(operation->ctl, columns,
+                            json_pack("{s:s, s:f, s:I, s:s}", "model", operation->model, "learning_rate",
+                                      answer->learning_rate, "from_step", (json_int_t)answer->from_step, "request_id",
+                                      operation->request_id));
+}
+
+static int run_set_lr(struct ampctl *ctl, int argc, char **argv)
+{
+    struct operation operation = {.ctl = ctl};
+    ampctl_parse(ctl, &ampctl_set_lr_verb, &operation, argc, argv);
+    struct ampd_msg_set_learning_rate_request request = {.learning_rate = operation.learning_rate};
+    struct ampd_msg_set_learning_rate_response answer;
+    int code = begin(&operation);
+    fill(&operation, request.model, request.reason, request.request_id);
+    if (code == 0)
+        code = told(&operation, ampctl_ask_set_learning_rate(ctl, &request, &answer));
+    if (code == 0)
+        code = print_lr(&operation, &answer);
+    ampctl_close(ctl);
+    return code;
+}
+
+const struct ampctl_verb ampctl_set_lr_verb = {
+    .name = "set-lr",
+    .arguments = "MODEL RATE",
+    .summary = "sets the base learning rate by hand",
+    .doc =
+        "Sets the base learning rate by hand, from the next verdict on; the schedule goes on from it. Checkpoints keep "
+        "it, so a rollback brings back the one of then. The history says who, when and why.",
+    .examples = "ampctl set-lr digits 0.0001 --reason \"the loss does not fall any more\"",
+    .options = scale_options,
+    .parser = parse_set_lr,
+    .run = run_set_lr,
 };
 
 /* ---- rollback ---- */

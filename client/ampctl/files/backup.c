@@ -168,7 +168,7 @@ static int write_rows(const struct backing_up *x, const char *path, const char m
 
 static json_t *checkpoint_object(const struct ampctl_exported *made)
 {
-    const struct amp_scaler_state *scaler = &made->scaler;
+    const struct amp_scaler_state *scaler = &made->carry.scaler;
     json_t *states = json_array();
     for (uint32_t rank = 0; states != NULL && rank < made->world_size; rank++)
         if (json_array_append_new(states, json_pack("{s:I, s:I}", "rank", (json_int_t)rank, "size",

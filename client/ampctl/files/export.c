@@ -210,7 +210,7 @@ static void remember(struct exporting *x, const struct ampd_checkpoint_state *st
     x->made.epoch = x->key.epoch;
     x->made.step = state->step;
     x->made.version = state->version;
-    x->made.scaler = state->scaler;
+    x->made.carry = state->carry;
     x->made.world_size = state->world_size; /* at most AMPD_WORLD_MAX: verified */
     for (uint32_t rank = 0; rank < state->world_size; rank++)
         x->made.user_states_sizes[rank] = state->user_states[rank].size;

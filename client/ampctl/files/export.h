@@ -9,7 +9,7 @@
 struct ampctl_exported {
     uint64_t epoch, step, version;
     uint64_t decided; /* the model's last decided step when the export began */
-    struct amp_scaler_state scaler;
+    struct ampd_carry carry;
     uint32_t world_size;
     uint32_t user_states_sizes[AMPD_WORLD_MAX];
 };

@@ -146,7 +146,7 @@ static int send_full(const struct restoring *x, const struct ampclient_full *ful
 static int load(const struct restoring *x, bool *already)
 {
     const struct ampd_checkpoint_state *state = &x->state;
-    const struct amp_scaler_state *record = &state->scaler;
+    const struct amp_scaler_state *record = &state->carry.scaler;
     const uint8_t *states[AMPD_WORLD_MAX] = {0};
     uint32_t sizes[AMPD_WORLD_MAX] = {0};
     for (uint32_t rank = 0; rank < state->world_size; rank++) { /* at most AMPD_WORLD_MAX: verified */
@@ -170,6 +170,7 @@ static int load(const struct restoring *x, bool *already)
     full.attempted = record->attempted;
     full.applied = record->applied;
     full.skipped = record->skipped;
+    full.learning_rate = state->carry.lr;
     full.user_states = states;
     full.user_states_sizes = sizes;
     full.user_states_count = state->world_size;
@@ -193,9 +194,9 @@ int ampctl_import_full(struct ampctl *ctl, const char model[128], const char *pa
     if (code == 0)
         code = load(&x, already);
     *made = (struct ampctl_imported){.step = x.state.step,
-                                     .applied = x.state.scaler.applied,
+                                     .applied = x.state.carry.scaler.applied,
                                      .tensors = (uint64_t)x.count * (1u + x.moments),
-                                     .scale = x.state.scaler.scale};
+                                     .scale = x.state.carry.scaler.scale};
     close_all(&x);
     return code;
 }

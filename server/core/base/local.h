@@ -29,8 +29,8 @@ struct ampd_bytes {
 /* What the start has found in the store of this shard. */
 struct ampd_found {
     uint64_t base_epoch, base_step;
-    bool has_scaler; /* the record of the newest row, */
-    struct amp_scaler_state scaler;
+    bool has_carry; /* the record of the newest row, */
+    struct ampd_carry carry;
     bool late_action; /* and whether a step was open then with another scale */
     float open_scale;
     uint64_t open_scale_id;
@@ -49,7 +49,7 @@ struct ampd_seen ampd_local_seen(const struct ampd_model *model);
 /* The open step, if it goes on without the rank; 0: no. */
 uint64_t ampd_local_goes_without(const struct ampd_model *model, uint32_t rank);
 struct ampd_found ampd_local_found(const struct ampd_model *model);
-struct amp_scaler_state ampd_local_scaler(const struct ampd_model *model);
+struct ampd_carry ampd_local_carry(const struct ampd_model *model);
 bool ampd_local_loads(const struct ampd_model *model);     /* first values are on their way */
 bool ampd_local_is_stored(const struct ampd_model *model); /* the store has the model, or is about to */
 const struct ampd_checkpoint_record *ampd_local_checkpoint(const struct ampd_model *model, uint64_t epoch,

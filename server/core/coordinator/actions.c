@@ -1,13 +1,16 @@
 /*
- * What operators do to the scale and to workers: SetScale, ResetScale and EvictWorker, and the request ids by which an
- * action is done once however often it is asked for. Names in the code have "act" for it where they do not spell it
- * out.
+ * What operators do to the scale, the learning rate and to workers: SetScale, ResetScale, SetLearningRate and
+ * EvictWorker, and the request ids by which an action is done once however often it is asked for. Names in the code
+ * have "act" for it where they do not spell it out.
  *
  * An action is a row of the history behind that of the last decided step, stored before it is answered. A step that is
  * open goes on with the scale that its gradients carry; its verdict then moves the counts of the record, not the scale,
  * since it says nothing about the new one (amp_scaler_count). So each row still follows from the one before it. An
  * action that comes while a verdict is being stored waits for that: only then is it known whether the next step opened
  * with the verdict, and so which step is the first to have the new scale.
+ *
+ * SetLearningRate sets the base rate, which a step takes at its verdict: so the open step has it already, and so has a
+ * verdict that is made while the row is being stored, which comes behind it.
  *
  * EvictWorker ends a lease as a Leave of the worker does, by the same write, and its row does nothing to the scale. The
  * row is stored behind that write: a crash between them leaves a rank without a worker and an action that nobody was
@@ -28,10 +31,12 @@
 #include "server/core/coordinator/coord.h"
 #include "server/core/coordinator/rollback.h"
 #include "server/core/coordinator/workers.h"
+#include "server/core/model/spec.h"
 #include "server/core/wire/action_rows.h"
 #include "server/core/wire/bus.h"
 #include "server/core/wire/verdict_rows.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +67,35 @@ static bool same_act(const struct ampd_act_record *known, const struct ampd_even
         return known->base_epoch == act->epoch && known->step == act->step;
     if (kind == AMPD_ROW_EVICT)
         return known->rank == act->rank;
-    return kind == AMPD_ROW_RESET || known->after.scale == act->scale;
+    if (kind == AMPD_ROW_LR)
+        return known->after.lr == act->lr;
+    return kind == AMPD_ROW_RESET || known->after.scaler.scale == act->scale;
+}
+
+/* What a request is answered with whose row is stored. */
+static void answer(struct ampd_core *core, uint64_t id, const struct ampd_act_record *act)
+{
+    if (act->kind == AMPD_ROW_EVICT) {
+        (void)ampd_call_reply(core, id, AMPD_REPLY_NONE);
+    } else if (act->kind == AMPD_ROW_LR) {
+        struct ampd_reply *reply = ampd_call_reply(core, id, AMPD_REPLY_LR);
+        reply->u.lr.lr = act->after.lr;
+        reply->u.lr.from_step = act->from_step;
+    } else {
+        struct ampd_reply *reply = ampd_call_reply(core, id, AMPD_REPLY_SCALE);
+        reply->u.scale.record = act->after.scaler;
+        reply->u.scale.from_step = act->from_step;
+    }
+}
+
+static const char *what_is_set(enum ampd_row_kind kind)
+{
+    return kind == AMPD_ROW_LR ? "learning rate" : "scale";
+}
+
+static double value_set(const struct ampd_act_record *act)
+{
+    return act->kind == AMPD_ROW_LR ? act->after.lr : (double)act->after.scaler.scale;
 }
 
 /* Answers a request that was done before; false: it was not. */
@@ -79,17 +112,13 @@ bool ampd_actions_known(struct ampd_model *model, uint64_t id, const struct ampd
         struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_ROLLBACK);
         reply->u.rollback.epoch = known->epoch;
         reply->u.rollback.step = known->step + 1;
-    } else if (kind == AMPD_ROW_EVICT) { /* a rollback brings no worker back */
-        (void)ampd_call_reply(model->core, id, AMPD_REPLY_NONE);
-    } else if (known->superseded) {
+    } else if (known->superseded && kind != AMPD_ROW_EVICT) { /* a rollback brings no worker back */
         ampd_call_fail(
             model->core, id, model, AMP_ESTATE, "ACT_LOST",
-            "the scale was set after step %llu of epoch %llu, which was rolled back; ask again under another id",
-            (unsigned long long)known->step, (unsigned long long)known->epoch);
+            "the %s was set after step %llu of epoch %llu, which was rolled back; ask again under another id",
+            what_is_set(kind), (unsigned long long)known->step, (unsigned long long)known->epoch);
     } else {
-        struct ampd_reply *reply = ampd_call_reply(model->core, id, AMPD_REPLY_SCALE);
-        reply->u.scale.record = known->after;
-        reply->u.scale.from_step = known->from_step;
+        answer(model->core, id, known);
     }
     return true;
 }
@@ -121,10 +150,11 @@ static bool being_stored(struct ampd_model *model, uint64_t id, const char *requ
     return true;
 }
 
-/* ---- SetScale, ResetScale ---- */
+/* ---- SetScale, ResetScale, SetLearningRate ---- */
 
 /*
  * Behind the last decided step; the first that opens afterwards has the scale, for none opens before the row is stored.
+ * A rate is that of the next verdict, be its step open or not.
  */
 void ampd_actions_place(struct ampd_model *model)
 {
@@ -136,9 +166,23 @@ void ampd_actions_place(struct ampd_model *model)
         coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED || coord->step.opened_before;
     for (; coord->actions.placed < coord->actions.count; coord->actions.placed++) {
         struct ampd_action *act = &coord->actions.waiting[coord->actions.placed];
-        act->from_step = coord->decided + 1 + (open ? 1 : 0);
+        act->from_step = coord->decided + 1 + (open && act->kind != AMPD_ROW_LR ? 1 : 0);
         ampd_action_row_persist(model, coord->actions.calls[coord->actions.placed], act, coord->epoch, coord->decided);
     }
+}
+
+static int change_lr(const struct ampd_model *model, double lr, struct ampd_carry *after, struct amp_error *error)
+{
+    if (model->spec.schedule == AMPD_SCHEDULE_WORKER)
+        return amp_error_set(error, AMP_ESTATE, "WORKERS_GIVE_RATE",
+                             "%s has schedule WORKER: each push gives the rate of its step; change it in the workers",
+                             model->spec.name);
+    if (!(lr > 0) || !ampd_spec_takes_lr(lr))
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
+                             "learning_rate: %g cannot be one; give a number above 0 and at most %g", lr,
+                             (double)FLT_MAX);
+    after->lr = lr;
+    return 0;
 }
 
 static int change(const struct ampd_model *model, const struct ampd_event_act *event, struct ampd_action *act,
@@ -147,10 +191,12 @@ static int change(const struct ampd_model *model, const struct ampd_event_act *e
     if (act->kind == AMPD_ROW_EVICT)
         return 0;
     if (act->kind == AMPD_ROW_RESET) {
-        amp_scaler_reset(&model->spec.scaler, &act->after);
+        amp_scaler_reset(&model->spec.scaler, &act->after.scaler);
         return 0;
     }
-    int rc = amp_scaler_set(&model->spec.scaler, &act->after, event->scale, error);
+    if (act->kind == AMPD_ROW_LR)
+        return change_lr(model, event->lr, &act->after, error);
+    int rc = amp_scaler_set(&model->spec.scaler, &act->after.scaler, event->scale, error);
     if (rc != 0)
         memcpy(error->reason, "INVALID_FIELD", sizeof "INVALID_FIELD");
     return rc;
@@ -164,8 +210,8 @@ void ampd_actions_do(struct ampd_core *core, uint64_t id, const struct ampd_even
     struct ampd_coord *coord = model->coord;
     struct ampd_action act = {.kind = kind,
                               .rank = event->rank,
-                              .scale = coord->newest.scale,
-                              .scale_id = coord->newest.scale_id,
+                              .scale = coord->newest.scaler.scale,
+                              .scale_id = coord->newest.scaler.scale_id,
                               .after = coord->newest,
                               .version = coord->version,
                               .durable_step = coord->checkpoint.durable_step,
@@ -206,7 +252,7 @@ static void go_on(struct ampd_model *model)
     struct ampd_coord *coord = model->coord;
     if (coord->actions.storing > 0)
         return;
-    if (coord->state == AMPD_COORD_FROZEN && !ampd_floor_stops(&model->spec, &coord->scaler)) {
+    if (coord->state == AMPD_COORD_FROZEN && !ampd_floor_stops(&model->spec, &coord->carry.scaler)) {
         ampd_coord_set(model, AMPD_COORD_RUNNING);
         ampd_coord_tell_state(model);
     }
@@ -246,21 +292,15 @@ void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pe
         return; /* what shard 0 has told */
     AMP_ASSERT(coord->actions.storing > 0);
     coord->actions.storing--;
-    coord->scaler = pending->act.after;
-    coord->decision.unstable = coord->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
+    coord->carry = pending->act.after;
+    coord->decision.unstable = coord->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     ampd_actions_remember(coord, &pending->act);
-    bool evicts = pending->act.kind == AMPD_ROW_EVICT;
-    if (!evicts)
-        ampd_out_log(model->core, AMPD_LOG_INFO, model, "the scale is %g from step %llu on, set by hand",
-                     (double)coord->scaler.scale, (unsigned long long)pending->act.from_step);
-    if (ampd_call_find(model->core, pending->call) != NULL) {
-        struct ampd_reply *reply =
-            ampd_call_reply(model->core, pending->call, evicts ? AMPD_REPLY_NONE : AMPD_REPLY_SCALE);
-        if (!evicts) {
-            reply->u.scale.record = pending->act.after;
-            reply->u.scale.from_step = pending->act.from_step;
-        }
-    }
+    if (pending->act.kind != AMPD_ROW_EVICT)
+        ampd_out_log(model->core, AMPD_LOG_INFO, model, "the %s is %g from step %llu on, set by hand",
+                     what_is_set(pending->act.kind), value_set(&pending->act),
+                     (unsigned long long)pending->act.from_step);
+    if (ampd_call_find(model->core, pending->call) != NULL)
+        answer(model->core, pending->call, &pending->act);
     uint32_t count = stored_count(coord); /* none: it goes with the verdict that is being stored */
     for (uint32_t k = AMPD_COUNT(model->core); count > 0 && k-- > 1;)
         send_acts(model, k, &coord->actions.waiting[count - 1], 1);
@@ -352,8 +392,8 @@ void ampd_local_epoch_began(struct ampd_model *model, uint64_t new_epoch, uint64
         act->superseded = true;
         if (!epoch && act->kind != AMPD_ROW_EVICT)
             ampd_out_log(model->core, AMPD_LOG_WARN, model,
-                         "the scale %g that was set by hand after step %llu is lost: epoch %llu begins at step %llu",
-                         (double)act->after.scale, (unsigned long long)act->step, (unsigned long long)new_epoch,
-                         (unsigned long long)base_step);
+                         "the %s %g that was set by hand after step %llu is lost: epoch %llu begins at step %llu",
+                         what_is_set(act->kind), value_set(act), (unsigned long long)act->step,
+                         (unsigned long long)new_epoch, (unsigned long long)base_step);
     }
 }

@@ -57,7 +57,7 @@ static void take_decided(struct ampd_model *model, const struct ampd_sync_state 
     coord->version = mine->version;
     struct ampd_found found = ampd_local_found(model);
     if (!coord->has_record)
-        ampd_coord_record(coord, found.has_scaler ? &found.scaler : &mine->scaler);
+        ampd_coord_record(coord, found.has_carry ? &found.carry : &mine->carry);
     ampd_coord_set_decision(coord, AMPD_DECIDED_NONE);
     coord->decision.applied_bits = 0;
     coord->decision.gathers = (struct ampd_applied){0};
@@ -102,7 +102,7 @@ static enum ampd_coord_state state_of(const struct ampd_model *model, bool begun
         return coord->checkpoint.durable_step == coord->decided ? AMPD_COORD_DONE : AMPD_COORD_FINISHING;
     if (!begun)
         return AMPD_COORD_WAITING;
-    return ampd_floor_stops(&model->spec, &coord->scaler) ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING;
+    return ampd_floor_stops(&model->spec, &coord->carry.scaler) ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING;
 }
 
 static void hold_scale(struct ampd_model *model, bool late_act)
@@ -111,8 +111,8 @@ static void hold_scale(struct ampd_model *model, bool late_act)
     struct ampd_found found = ampd_local_found(model);
     coord->step.opened_before = true;
     coord->step.open = (struct ampd_open){.step = coord->decided + 1,
-                                          .scale = late_act ? found.open_scale : coord->scaler.scale,
-                                          .scale_id = late_act ? found.open_scale_id : coord->scaler.scale_id};
+                                          .scale = late_act ? found.open_scale : coord->carry.scaler.scale,
+                                          .scale_id = late_act ? found.open_scale_id : coord->carry.scaler.scale_id};
 }
 
 bool ampd_adopt_can(const struct ampd_model *model)
@@ -141,7 +141,7 @@ void ampd_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *c
     coord->checkpoint.durable_step = known != 0 ? known - 1 : 0;
     bool started = !coord->has_record; /* else it knows the step that was open, if one was */
     take_decided(model, mine);
-    coord->decision.unstable = coord->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
+    coord->decision.unstable = coord->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     bool late_act = started && found.late_action; /* so a step was open, perhaps the epoch's first */
     bool open = !started && coord->step.state != AMPD_STEP_NONE;
     bool begun = best->has_last || anybody_voted(model) || late_act || open;
@@ -151,7 +151,7 @@ void ampd_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *c
     coord->checkpoint.wanted = false;
     if (coord->sync.before == AMPD_COORD_LOADED || coord->sync.before == AMPD_COORD_FINISHING)
         ampd_checkpoints_expect(coord, coord->decided);
-    if (started && (late_act || !ampd_floor_stops(&model->spec, &coord->scaler)))
+    if (started && (late_act || !ampd_floor_stops(&model->spec, &coord->carry.scaler)))
         hold_scale(model, late_act); /* the next step may have been opened: its gradients carry this one */
     if (best->decided > mine->decided) {
         coord->sync.before = AMPD_COORD_RUNNING;

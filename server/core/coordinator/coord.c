@@ -75,10 +75,10 @@ void ampd_coord_set_decision(struct ampd_coord *coord, enum ampd_decided_state t
     coord->decision.state = to;
 }
 
-void ampd_coord_record(struct ampd_coord *coord, const struct amp_scaler_state *scaler)
+void ampd_coord_record(struct ampd_coord *coord, const struct ampd_carry *carry)
 {
-    coord->scaler = *scaler;
-    coord->newest = *scaler;
+    coord->carry = *carry;
+    coord->newest = *carry;
     coord->has_record = true;
 }
 
@@ -123,7 +123,7 @@ static struct ampd_message *state_message(struct ampd_model *model, uint32_t sha
     message->u.state.state = ampd_coord_public(model);
     message->u.state.missing_rank = model->coord->missing_rank;
     message->u.state.trouble = ampd_sync_troubled(model);
-    message->u.state.frozen = ampd_floor_stops(&model->spec, &model->coord->scaler);
+    message->u.state.frozen = ampd_floor_stops(&model->spec, &model->coord->carry.scaler);
     return message;
 }
 
@@ -143,8 +143,8 @@ static void fill_open(struct ampd_model *model, uint32_t try_number)
     *open = (struct ampd_open){.step = coord->decided + 1,
                                .version = coord->version,
                                .try_number = try_number,
-                               .scale = first ? coord->scaler.scale : open->scale,
-                               .scale_id = first ? coord->scaler.scale_id : open->scale_id};
+                               .scale = first ? coord->carry.scaler.scale : open->scale,
+                               .scale_id = first ? coord->carry.scaler.scale_id : open->scale_id};
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         if (ampd_workers_expected(model, r))
             open->expected[open->expected_count++] = (struct ampd_expected){r, model->workers[r].record.incarnation};
@@ -282,7 +282,7 @@ static void open_first(struct ampd_model *model)
     if (!ampd_workers_enough(model) || coord->actions.storing > 0)
         return;
     bool waited = coord->state == AMPD_COORD_WAITING;
-    bool frozen = ampd_floor_stops(&model->spec, &coord->scaler);
+    bool frozen = ampd_floor_stops(&model->spec, &coord->carry.scaler);
     if (waited) {
         ampd_coord_set(model, frozen ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING);
         ampd_coord_tell_state(model);
@@ -556,7 +556,7 @@ static enum ampd_coord_state state_after(const struct ampd_model *model, const s
 {
     if (model->spec.max_steps != 0 && row->step >= model->spec.max_steps)
         return AMPD_COORD_FINISHING;
-    return ampd_floor_stops(&model->spec, &row->after) ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING;
+    return ampd_floor_stops(&model->spec, &row->after.scaler) ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING;
 }
 
 /* The row is stored: the step is decided, and the next one opens with the same message. */
@@ -569,16 +569,16 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     coord->decided = row->step;
     coord->parent_step = row->step;
     coord->version = row->version;
-    coord->scaler = row->after;
+    coord->carry = row->after;
     coord->decision.applied_bits = 0;
     coord->decision.gathers = (struct ampd_applied){0};
     AMP_ASSERT(coord->step.state == AMPD_STEP_VOTED);
     ampd_coord_set_step(coord, AMPD_STEP_NONE); /* from here on `decision` has it */
     ampd_coord_set_decision(coord, AMPD_DECIDED_APPLYING);
-    bool unstable = row->after.consecutive_overflows >= model->spec.max_consecutive_overflows;
+    bool unstable = row->after.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     if (unstable && !coord->decision.unstable)
         ampd_out_log(model->core, AMPD_LOG_WARN, model, "unstable: %u overflows in a row, scale %g",
-                     row->after.consecutive_overflows, (double)row->after.scale);
+                     row->after.scaler.consecutive_overflows, (double)row->after.scaler.scale);
     coord->decision.unstable = unstable;
     if (row->cut)
         ampd_checkpoints_expect(coord, row->step);

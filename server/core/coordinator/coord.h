@@ -25,13 +25,13 @@ struct ampd_coord_step {
     bool opened_before; /* NONE: it may have been open before a start or SYNC, with the scale that is in `open` */
     struct ampd_close close;
     uint64_t hash;
-    uint64_t complete[AMPD_WORLD_MAX]; /* per rank: bit per shard */
-    uint32_t complete_count;           /* ranks that are complete on all shards */
-    float weights[AMPD_WORLD_MAX]; /* per rank, where it is complete on a shard; likewise */
-    double rates[AMPD_WORLD_MAX];  /* its learning rate (schedule WORKER, else 0) */
-    double lr;                     /* CLOSED: the rate of all contributors */
+    uint64_t complete[AMPD_WORLD_MAX];                /* per rank: bit per shard */
+    uint32_t complete_count;                          /* ranks that are complete on all shards */
+    float weights[AMPD_WORLD_MAX];                    /* per rank, where it is complete on a shard; likewise */
+    double rates[AMPD_WORLD_MAX];                     /* its learning rate (schedule WORKER, else 0) */
+    double lr;                                        /* CLOSED: the rate of all contributors */
     uint64_t opened_ms, completed_ms[AMPD_WORLD_MAX]; /* of the present try; the latter where complete */
-    int64_t whole_us;                            /* UTC: when its last contributor was complete; 0: not yet */
+    int64_t whole_us;                                 /* UTC: when its last contributor was complete; 0: not yet */
     uint64_t awaited_told_ms;                    /* when ranks that keep others waiting were last logged; 0: never */
     struct ampd_message *votes[AMPD_SHARDS_MAX]; /* owned */
     uint32_t votes_count;
@@ -55,12 +55,12 @@ struct ampd_coord {
     uint64_t epoch, base_epoch, base_step;
     uint64_t parent_step; /* last one decided in the epoch before a start; 0: none */
     char reason[AMPD_REASON_MAX];
-    uint64_t decided;               /* last decided step */
-    uint64_t version;               /* after it */
-    struct amp_scaler_state scaler; /* the record of the newest row that is stored: steps open with it */
-    struct amp_scaler_state newest; /* of the newest one that is stored or being stored: the next row follows from it */
-    bool has_record;                /* they are known: not so after a start, until SYNC is over */
-    uint64_t state_sequence;        /* of the last STATE */
+    uint64_t decided;         /* last decided step */
+    uint64_t version;         /* after it */
+    struct ampd_carry carry;  /* what the newest row that is stored carries on: steps open with it */
+    struct ampd_carry newest; /* of the newest one that is stored or being stored: the next row follows from it */
+    bool has_record;          /* they are known: not so after a start, until SYNC is over */
+    uint64_t state_sequence;  /* of the last STATE */
     uint32_t missing_rank;
     char trouble[AMPD_TROUBLE_MAX]; /* SYNCING: why the model is refused, DELETING: why it is taken back, as a sentence;
                                        "": it is not */
@@ -78,8 +78,8 @@ struct ampd_coord {
     struct ampd_rollback rollback;
 };
 
-void ampd_coord_record(struct ampd_coord *coord, const struct amp_scaler_state *scaler); /* the one of a new epoch */
-void ampd_coord_interrupt(struct ampd_model *model);                                     /* SYNC begins */
+void ampd_coord_record(struct ampd_coord *coord, const struct ampd_carry *carry); /* the one of a new epoch */
+void ampd_coord_interrupt(struct ampd_model *model);                              /* SYNC begins */
 void ampd_coord_resume(struct ampd_model *model); /* SYNC found nothing lost: a new try */
 void ampd_coord_forget_step(struct ampd_model *model);
 void ampd_coord_resend(struct ampd_model *model, uint32_t shard);

@@ -15,6 +15,9 @@
 #include "server/core/model/spec.h"
 #include "server/core/wire/bus.h"
 
+#include <stdio.h>
+#include <string.h>
+
 /* ---- CreateModel ---- */
 
 static void hold_create(struct ampd_model *model, uint64_t id, bool existed)
@@ -34,7 +37,42 @@ static void answer_create(struct ampd_model *model, uint64_t id, bool existed)
     reply->u.create.epoch = model->coord->epoch;
 }
 
-static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_model_spec *spec)
+/* Whether the owner may have one more model, of this specification. AMP_EEXHAUSTED with a text. */
+static int check_quota(const struct ampd_core *core, const struct ampd_event_create *create,
+                       const struct ampd_model_spec *spec, struct amp_error *error)
+{
+    const struct ampd_quota *quota = &create->quota;
+    uint64_t models = 0, used = 0, needed = 0;
+    if (create->owner == NULL || create->owner[0] == 0)
+        return 0;
+    for (uint32_t i = 0; i < core->models_count; i++) {
+        const struct ampd_model *model = core->models[i];
+        if (model->gone || strncmp(model->owner, create->owner, sizeof model->owner - 1) != 0)
+            continue;
+        models++;
+        used += model->memory_bytes;
+    }
+    if (quota->models != 0 && models >= quota->models)
+        return amp_error_set(error, AMP_EEXHAUSTED, "QUOTA_MODELS",
+                             "the quota of the %s is %llu models, and it has %llu: delete one of them, or let an "
+                             "operator raise models= in the token file",
+                             create->owner, (unsigned long long)quota->models, (unsigned long long)models);
+    if (quota->memory_bytes == 0)
+        return 0;
+    if (ampd_model_most_bytes(core, spec, &needed) != 0)
+        return amp_error_set(error, AMP_EEXHAUSTED, "NO_MEMORY", "no memory for the model %s on this server",
+                             spec->name);
+    if (used <= quota->memory_bytes && needed <= quota->memory_bytes - used)
+        return 0;
+    return amp_error_set(error, AMP_EEXHAUSTED, "QUOTA_MEMORY",
+                         "the quota of the %s is %llu bytes of memory, of which its models may take %llu, and %s may "
+                         "need %llu: delete one of them, or let an operator raise memory= in the token file",
+                         create->owner, (unsigned long long)quota->memory_bytes, (unsigned long long)used, spec->name,
+                         (unsigned long long)needed);
+}
+
+static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_event_create *create,
+                       const struct ampd_model_spec *spec)
 {
     struct ampd_model *model;
     struct amp_error error = {0};
@@ -44,11 +82,13 @@ static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_mo
                        "higher --memory-max, then create this one");
         return;
     }
-    if (ampd_model_new(core, spec, &model, &error) != 0) {
+    if (check_quota(core, create, spec, &error) != 0 || ampd_model_new(core, spec, &model, &error) != 0) {
         ampd_call_fail_with(core, id, NULL, &error);
         return;
     }
-    model->coord->begins.scaler = ampd_local_scaler(model);
+    if (create->owner != NULL)
+        (void)snprintf(model->owner, sizeof model->owner, "%s", create->owner);
+    model->coord->begins.carry = ampd_local_carry(model);
     hold_create(model, id, false);
     ampd_epochs_first(model);
 }
@@ -96,7 +136,7 @@ void ampd_coord_create(struct ampd_core *core, uint64_t id, const struct ampd_ev
     if (rc != 0)
         ampd_call_fail_with(core, id, NULL, &error);
     else if (model == NULL)
-        create_new(core, id, &spec);
+        create_new(core, id, create, &spec);
     else if (model->coord->state == AMPD_COORD_DELETING)
         ampd_call_fail(core, id, NULL, AMP_EUNAVAILABLE, "RECOVERING",
                        "the last model called %s is still being deleted; try again in a moment", model->spec.name);
@@ -194,7 +234,7 @@ struct ampd_message *ampd_coord_grant(struct ampd_model *model, uint32_t shard)
 static bool has_base(const struct ampd_model *model, const struct ampd_load_base *base)
 {
     const struct ampd_coord *coord = model->coord;
-    const struct ampd_load_base epoch = {coord->base_step, coord->begins.version, coord->begins.scaler};
+    const struct ampd_load_base epoch = {coord->base_step, coord->begins.version, coord->begins.carry};
     return ampd_load_base_same(&epoch, base);
 }
 
@@ -216,7 +256,7 @@ void ampd_coord_want(struct ampd_model *model, const struct ampd_message *messag
     if (other && model->core->now_ms >= coord->load.until_ms)
         ampd_sync_begin_anew(model, &want->base, "LOAD_ENDED");
     if (other || !comes_first(model, want->loader))
-        return; /* it asks again */
+        return;                                                     /* it asks again */
     if (coord->load.loader == 0 && !has_base(model, &want->base)) { /* else its streams differ: the shards see it */
         coord->load.next = want->loader;
         coord->load.next_until_ms = model->core->now_ms + model->core->config.lease_ms;

@@ -46,6 +46,8 @@ void ampd_epochs_send(struct ampd_model *model, uint32_t shard)
     memcpy(record->reason, coord->reason, sizeof record->reason);
     if (coord->rollback.active && coord->rollback.begun)
         message->u.epoch.note = coord->rollback.note;
+    else if (coord->epoch == 0) /* by this row a start knows who created the model */
+        memcpy(message->u.epoch.note.actor, model->owner, sizeof model->owner);
     ampd_bus_send_take(model->core, message);
 }
 
@@ -133,9 +135,9 @@ void ampd_epochs_stored(struct ampd_model *model, const struct ampd_message *mes
     coord->checkpoint.durable_step = coord->base_step;
     coord->version = coord->begins.version;
     ampd_checkpoints_begin(model);
-    ampd_coord_record(coord, &coord->begins.scaler);
+    ampd_coord_record(coord, &coord->begins.carry);
     coord->state_sequence = 0;
-    coord->decision.unstable = coord->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
+    coord->decision.unstable = coord->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     bool done = model->spec.max_steps != 0 && coord->decided >= model->spec.max_steps;
     if (!coord->checkpoint.exists)
         ampd_coord_set(model, AMPD_COORD_CREATED);

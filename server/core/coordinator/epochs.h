@@ -14,10 +14,10 @@ struct ampd_model;
 
 /* An epoch that begins. */
 struct ampd_new_epoch {
-    uint64_t epoch;                 /* being stored on all shards; 0: none */
-    uint64_t token;                 /* of the number that it gets, which is asked for; 0: none is */
-    uint64_t version;               /* of the checkpoint that is being restored, */
-    struct amp_scaler_state scaler; /* and its record: those of the model once the epoch is stored */
+    uint64_t epoch;          /* being stored on all shards; 0: none */
+    uint64_t token;          /* of the number that it gets, which is asked for; 0: none is */
+    uint64_t version;        /* of the checkpoint that is being restored, */
+    struct ampd_carry carry; /* and what it carries: those of the model once the epoch is stored */
 };
 
 void ampd_epochs_create(struct ampd_model *model, uint32_t shard); /* CREATE: the shard may not know the model */

@@ -171,7 +171,7 @@ void ampd_rollback_done(struct ampd_model *model)
                                   .epoch = coord->epoch,
                                   .step = coord->base_step,
                                   .base_epoch = coord->base_epoch,
-                                  .after = coord->scaler};
+                                  .after = coord->carry};
     memcpy(act.request_id, coord->rollback.note.request_id, sizeof act.request_id);
     ampd_actions_remember(coord, &act);
     AMP_LIST_EACH(it, next, &model->rollbacks)

@@ -177,7 +177,7 @@ static void send_restore(struct ampd_model *model, uint32_t shard)
     message->u.restore.step = model->coord->base_step;
     if (model->coord->base_epoch == 0) {
         message->u.restore.version = model->coord->begins.version;
-        message->u.restore.scaler = model->coord->begins.scaler;
+        message->u.restore.carry = model->coord->begins.carry;
     }
     ampd_bus_send_take(model->core, message);
 }
@@ -198,7 +198,7 @@ void ampd_sync_resend(struct ampd_model *model, uint32_t shard)
 }
 
 /*
- * From a checkpoint that all shards hold; epoch 0: there is none, and begins.version and begins.scaler say, with the
+ * From a checkpoint that all shards hold; epoch 0: there is none, and begins.version and begins.carry say, with the
  * step, what a load is to be of. A new epoch follows, for this reason.
  */
 static void restore_from(struct ampd_model *model, uint64_t epoch, uint64_t step, const char *reason)
@@ -289,7 +289,7 @@ static bool has_base(struct ampd_model *model, struct ampd_checkpoint_record *ne
 static void without_base(struct ampd_model *model, const struct ampd_load_base *load, const char *reason)
 {
     model->coord->begins.version = load->version;
-    model->coord->begins.scaler = load->scaler;
+    model->coord->begins.carry = load->carry;
     restore_from(model, 0, load->step, reason);
 }
 
@@ -317,7 +317,7 @@ static void new_round(struct ampd_model *model)
 void ampd_sync_begin_anew(struct ampd_model *model, const struct ampd_load_base *load, const char *reason)
 {
     const struct ampd_coord *coord = model->coord;
-    const struct ampd_load_base present = {coord->base_step, coord->begins.version, coord->begins.scaler};
+    const struct ampd_load_base present = {coord->base_step, coord->begins.version, coord->begins.carry};
     AMP_ASSERT(model->core->config.shard == 0);
     AMP_ASSERT(coord->state == AMPD_COORD_CREATED);
     new_round(model);
@@ -591,9 +591,10 @@ static bool agrees(struct ampd_model *model, const struct ampd_message *message)
         return true;
     }
     const struct ampd_restore *first = &coord->restore.result;
-    const struct amp_scaler_state *a = &first->scaler, *b = &given->scaler;
+    const struct amp_scaler_state *a = &first->carry.scaler, *b = &given->carry.scaler;
     bool same = first->version == given->version && memcmp(&a->scale, &b->scale, sizeof a->scale) == 0 &&
-                a->scale_id == b->scale_id && a->attempted == b->attempted && a->applied == b->applied;
+                a->scale_id == b->scale_id && a->attempted == b->attempted && a->applied == b->applied &&
+                memcmp(&first->carry.lr, &given->carry.lr, sizeof first->carry.lr) == 0;
     if (!same && first->ok && given->ok)
         ampd_out_log(model->core, AMPD_LOG_ERROR, model,
                      "checkpoint %llu cannot be used: shard %u has a part of another state; taking the one before",
@@ -630,7 +631,7 @@ void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *mes
     coord->restore.failed = coord->restore.failed || !restore->ok || !agrees(model, message);
     if (message->from == 0 && coord->checkpoint.exists) {
         coord->begins.version = restore->version;
-        coord->begins.scaler = restore->scaler;
+        coord->begins.carry = restore->carry;
     }
     coord->answered |= AMPD_BIT(message->from);
     if (coord->answered != AMPD_ALL_SHARDS(model->core))

@@ -153,7 +153,8 @@ static void fill_scalars(const struct ampd_model *model, struct ampd_verdict_mes
     struct amp_schedule schedule = ampd_spec_schedule(spec);
     fill_clips(model, row);
     row->version = model->coord->version + 1;
-    double base = spec->schedule == AMPD_SCHEDULE_WORKER ? model->coord->step.lr : spec->lr;
+    double base =
+        spec->schedule == AMPD_SCHEDULE_WORKER ? model->coord->step.lr : ampd_spec_base_lr(spec, &model->coord->newest);
     row->lr = amp_schedule_lr(&schedule, base, model->coord->version);
     ampd_verdict_rates(model, verdict);
 }
@@ -208,10 +209,10 @@ struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model)
         fill_scalars(model, verdict);
     }
     row->after = coord->newest;
-    if (row->scale_id == row->after.scale_id)
-        amp_scaler_update(&model->spec.scaler, &row->after, outcome);
+    if (row->scale_id == row->after.scaler.scale_id)
+        amp_scaler_update(&model->spec.scaler, &row->after.scaler, outcome);
     else
-        amp_scaler_count(&row->after, outcome); /* set by hand meanwhile: this step says nothing about that scale */
+        amp_scaler_count(&row->after.scaler, outcome); /* set by hand meanwhile: it says nothing about that scale */
     verdict->range_total = coord->decision.warnings.range_total;
     verdict->range_count = coord->decision.warnings.range_count;
     memcpy(verdict->range, coord->decision.warnings.range,

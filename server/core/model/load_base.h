@@ -20,7 +20,7 @@
 
 struct ampd_load_base {
     uint64_t step, version;
-    struct amp_scaler_state scaler;
+    struct ampd_carry carry;
 };
 
 /* Of the first values of a model with this checked specification. */

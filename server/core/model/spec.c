@@ -287,6 +287,11 @@ struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec)
                                  .min_lr = spec->lr_min};
 }
 
+double ampd_spec_base_lr(const struct ampd_model_spec *spec, const struct ampd_carry *carry)
+{
+    return carry->lr > 0 ? carry->lr : spec->lr;
+}
+
 /* ---- compare ---- */
 
 /* The names of the schema, by number, for each enum of a row of proto/spec_fields.def. */

@@ -39,6 +39,9 @@ bool ampd_spec_takes_lr(double lr);
 struct amp_optim_config ampd_spec_optim(const struct ampd_model_spec *spec);
 struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec);
 
+/* The base rate that the schedule begins from: the one that an operator has set, or else the specification's. */
+double ampd_spec_base_lr(const struct ampd_model_spec *spec, const struct ampd_carry *carry);
+
 /* Copies a specification with its parameters; *to is the caller's (ampd_spec_clear). AMP_ENOMEM: *to is empty. */
 int ampd_spec_copy(struct ampd_model_spec *to, const struct ampd_model_spec *from);
 

@@ -240,6 +240,7 @@ static void model_found(struct ampd_core *core, const struct ampd_model_record *
     }
     struct ampd_shard *shard = model->shard;
     model->created_us = record->created_us;
+    memcpy(model->owner, record->owner, sizeof model->owner);
     shard->stored = true;
     shard->epoch = record->epoch;
     shard->base_epoch = record->base_epoch;
@@ -357,6 +358,9 @@ static void dispatch_call(struct ampd_core *core, const struct ampd_event *event
         break;
     case AMPD_EVENT_RESET_SCALE:
         ampd_actions_do(core, event->call, &event->u.act, AMPD_ROW_RESET);
+        break;
+    case AMPD_EVENT_SET_LR:
+        ampd_actions_do(core, event->call, &event->u.act, AMPD_ROW_LR);
         break;
     case AMPD_EVENT_EVICT:
         ampd_actions_do(core, event->call, &event->u.act, AMPD_ROW_EVICT);

@@ -34,6 +34,18 @@ static uint64_t most_bytes(const struct ampd_layout *layout, const struct ampd_m
            spec->world_size * per_rank;
 }
 
+int ampd_model_most_bytes(const struct ampd_core *core, const struct ampd_model_spec *spec, uint64_t *bytes)
+{
+    struct ampd_layout *layout;
+    if (ampd_layout_new(spec, core->config.block_elements, &layout) != 0)
+        return AMP_ENOMEM;
+    uint64_t first, count;
+    ampd_layout_shard(layout, core->config.shard, AMPD_COUNT(core), &first, &count);
+    *bytes = most_bytes(layout, spec, count);
+    ampd_layout_free(layout);
+    return 0;
+}
+
 /* The place of a model that is gone, or the next one. */
 static uint32_t free_place(const struct ampd_core *core)
 {
@@ -123,10 +135,9 @@ int ampd_core_count_memory(struct ampd_core *core, uint64_t bytes, struct amp_er
 {
     uint64_t left = core->config.memory_max - core->memory_bytes;
     if (core->config.memory_max != 0 && bytes > left)
-        return amp_error_set(error, AMP_EEXHAUSTED, "NO_MEMORY",
-                             "%llu bytes are needed, but %llu are left of this server's %llu",
-                             (unsigned long long)bytes, (unsigned long long)left,
-                             (unsigned long long)core->config.memory_max);
+        return amp_error_set(
+            error, AMP_EEXHAUSTED, "NO_MEMORY", "%llu bytes are needed, but %llu are left of this server's %llu",
+            (unsigned long long)bytes, (unsigned long long)left, (unsigned long long)core->config.memory_max);
     core->memory_bytes += bytes;
     return 0;
 }

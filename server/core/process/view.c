@@ -5,6 +5,7 @@
 #include "server/core/coordinator/coord.h"
 #include "server/core/coordinator/health.h"
 #include "server/core/core.h"
+#include "server/core/model/spec.h"
 #include "server/core/model/tensors.h"
 #include "server/core/process/leave.h"
 #include "server/core/shard/shard.h"
@@ -81,6 +82,7 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
     const struct ampd_coord *coord = model->coord;
     bool decides = core->config.shard == 0;
     bool is_open = coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED;
+    const struct ampd_carry *carry = decides && coord->state >= AMPD_COORD_CREATED ? &coord->carry : &shard->carry;
     *info = (struct ampd_model_info){
         .spec = &model->spec,
         .layout = model->layout,
@@ -90,7 +92,7 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .deleted = model->gone,
         .deleting = shard->told.deleting || coord->state == AMPD_COORD_DELETING,
         .unstable = decides ? coord->decision.unstable
-                            : shard->scaler.consecutive_overflows >= model->spec.max_consecutive_overflows,
+                            : shard->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows,
         .frozen = shard->told.frozen,
         .epoch = shard->epoch,
         .base_epoch = shard->base_epoch,
@@ -99,8 +101,9 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .decided_step = shard->decided.step,
         .version = shard->version,
         .durable_step = durable_step(model),
-        .scaler = decides && coord->state >= AMPD_COORD_CREATED ? coord->scaler : shard->scaler,
-        .step_scale_id = shard->step.state != AMPD_STEP_NONE ? shard->step.open.scale_id : shard->scaler.scale_id,
+        .scaler = carry->scaler,
+        .lr = model->spec.schedule == AMPD_SCHEDULE_WORKER ? 0 : ampd_spec_base_lr(&model->spec, carry),
+        .step_scale_id = shard->step.state != AMPD_STEP_NONE ? shard->step.open.scale_id : shard->carry.scaler.scale_id,
         .last = shard->decided.verdict == NULL ? NULL : &shard->decided.verdict->row,
         .waits.open_since_ms = decides && is_open ? coord->step.opened_ms : 0,
         .waits.awaited_since_ms = decides ? ampd_health_awaited_ms(model) : 0,

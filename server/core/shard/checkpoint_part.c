@@ -289,7 +289,7 @@ static struct ampd_checkpoint_record part_record(const struct ampd_model *model,
     record.epoch = shard->part.epoch;
     record.step = shard->part.step;
     record.version = shard->part.content.version;
-    record.scale = shard->part.content.scaler.scale;
+    record.scale = shard->part.content.carry.scaler.scale;
     record.at_us = model->core->utc_us;
     return record;
 }
@@ -381,7 +381,7 @@ void ampd_part_request(struct ampd_model *model)
     struct ampd_checkpoint_state *state = &shard->next_part.content;
     state->step = shard->decided.step;
     state->version = shard->decided.verdict == NULL ? shard->version : shard->decided.verdict->row.version;
-    state->scaler = shard->scaler;
+    state->carry = shard->carry;
     state->optimizer = (enum amp_optimizer)model->spec.optimizer;
     state->world_size = model->spec.world_size;
     state->user_states = ampd_need(calloc(model->spec.world_size, sizeof *state->user_states));

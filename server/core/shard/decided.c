@@ -87,7 +87,7 @@ static void decide(struct ampd_model *model, const struct ampd_verdict_message *
     free(shard->decided.verdict);
     shard->decided.verdict = ampd_need(ampd_copy(verdict, sizeof *verdict));
     shard->decided.step = verdict->row.step;
-    shard->scaler = verdict->row.after;
+    shard->carry = verdict->row.after;
     ampd_decided_set(shard, AMPD_DECIDED_APPLYING);
     keep_user_states(model);
     ampd_shard_journal_forget(model);

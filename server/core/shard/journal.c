@@ -461,9 +461,9 @@ void ampd_shard_journal_found(struct ampd_model *model, const struct ampd_model_
             replay->open_scale_id = row->scale_id;
         }
     }
-    replay->scaler_set = record->last != NULL;
+    replay->carry_set = record->last != NULL;
     if (record->last != NULL)
-        replay->scaler = record->last->after;
+        replay->carry = record->last->after;
     replay->on = true;
 }
 
@@ -542,7 +542,7 @@ void ampd_shard_journal_restored(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
     struct ampd_replay *replay = &shard->journal.replay;
-    shard->scaler = shard->restore.scaler;
+    shard->carry = shard->restore.carry;
     shard->version = shard->restore.version;
     shard->decided.step = shard->restore.step;
     for (unsigned c = 0; c < AMPD_COPIES; c++)
@@ -566,9 +566,9 @@ static void replayed_all(struct ampd_model *model)
         ampd_decided_set(shard, AMPD_DECIDED_APPLIED);
     }
     if (replay->next > 0)
-        shard->scaler = shard->decided.verdict->row.after;
-    shard->journal.found_scaler = replay->scaler_set;
-    shard->journal.newest_scaler = replay->scaler;
+        shard->carry = shard->decided.verdict->row.after;
+    shard->journal.found_carry = replay->carry_set;
+    shard->journal.newest_carry = replay->carry;
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         struct ampd_bytes *base = &shard->decided.base_user_states[r];
         free(base->data);

@@ -20,10 +20,10 @@ struct ampd_replay {
     struct ampd_step_row
         *rows; /* decided in this epoch, from the newest checkpoint's step on; kept while it lasts; owned */
     uint32_t count, capacity, next; /* next: the one whose record is asked for; count: one more, not decided */
-    bool scaler_set;
-    struct amp_scaler_state scaler; /* after the newest row, whatever its kind */
-    bool late_act;    /* an operator action came while a step was open: that step keeps the earlier scale */
-    float open_scale; /* of that step */
+    bool carry_set;
+    struct ampd_carry carry; /* after the newest row, whatever its kind */
+    bool late_act;           /* an operator action came while a step was open: that step keeps the earlier scale */
+    float open_scale;        /* of that step */
     uint64_t open_scale_id;
     uint64_t token; /* of the record that is being read; 0: none */
 };
@@ -34,8 +34,8 @@ struct ampd_shard_journal {
     struct ampd_vote_journal_key key; /* of it */
     struct ampd_vote *kept; /* VOTED before a restart: the vote; its slots' bytes are gone, step.plan is given; owned */
     struct ampd_replay replay;
-    bool found_scaler; /* at the start: the record of the newest row, an operator's action perhaps; and */
-    struct amp_scaler_state newest_scaler;
+    bool found_carry; /* at the start: the record of the newest row, an operator's action perhaps; and */
+    struct ampd_carry newest_carry;
     bool late_action; /* whether a step was open then, with another scale than that */
     float open_scale;
     uint64_t open_scale_id;

@@ -36,16 +36,16 @@ struct ampd_found ampd_local_found(const struct ampd_model *model)
     const struct ampd_shard *shard = model->shard;
     return (struct ampd_found){.base_epoch = shard->base_epoch,
                                .base_step = shard->base_step,
-                               .has_scaler = shard->journal.found_scaler,
-                               .scaler = shard->journal.newest_scaler,
+                               .has_carry = shard->journal.found_carry,
+                               .carry = shard->journal.newest_carry,
                                .late_action = shard->journal.late_action,
                                .open_scale = shard->journal.open_scale,
                                .open_scale_id = shard->journal.open_scale_id};
 }
 
-struct amp_scaler_state ampd_local_scaler(const struct ampd_model *model)
+struct ampd_carry ampd_local_carry(const struct ampd_model *model)
 {
-    return model->shard->scaler;
+    return model->shard->carry;
 }
 
 bool ampd_local_loads(const struct ampd_model *model)

@@ -62,7 +62,7 @@ static void answer_restore(struct ampd_model *model, bool ok)
     answer->u.restore.waits = !ok && !shard->restore.refused && shard->restore.retry_ms != 0;
     answer->u.restore.absent = shard->restore.refused || (answer->u.restore.waits && shard->restore.missing);
     answer->u.restore.version = shard->restore.version;
-    answer->u.restore.scaler = shard->restore.scaler;
+    answer->u.restore.carry = shard->restore.carry;
     ampd_bus_send_take(model->core, answer);
 }
 
@@ -116,7 +116,7 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
     if (record != NULL)
         shard->restore.record = *record;
     if (restore->epoch == 0)
-        shard->load.base = (struct ampd_load_base){restore->step, restore->version, restore->scaler};
+        shard->load.base = (struct ampd_load_base){restore->step, restore->version, restore->carry};
     shard->restore.refused = record == NULL && restore->epoch != 0;
     if (shard->restore.refused) { /* the memory stays as it is */
         answer_restore(model, false);
@@ -268,7 +268,7 @@ void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_rest
     }
     shard->restore.step = restored->state->step;
     shard->restore.version = restored->state->version;
-    shard->restore.scaler = restored->state->scaler;
+    shard->restore.carry = restored->state->carry;
     take_states(model, restored->state);
     struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, 0));
     plan->copy = (unsigned)(shard->restore.version % AMPD_COPIES);
@@ -332,9 +332,9 @@ static void fill_epoch_row(const struct ampd_model *model, const struct ampd_epo
     row->step = record->base_step;
     row->parent_epoch = record->parent;
     row->parent_step = message->parent_step;
-    row->after = shard->scaler;
-    row->scale = shard->scaler.scale;
-    row->scale_id = shard->scaler.scale_id;
+    row->after = shard->carry;
+    row->scale = shard->carry.scaler.scale;
+    row->scale_id = shard->carry.scaler.scale_id;
     row->version = shard->version;
     row->durable_step = record->base_step;
     row->note = message->note;
@@ -363,10 +363,10 @@ static void take_base(struct ampd_model *model, const struct ampd_epoch_record *
     bool restored = shard->memory == AMPD_MEMORY_RESTORED;
     AMP_ASSERT(!restored || shard->restore.step == record->base_step);
     if (restored) {
-        shard->scaler = shard->restore.scaler;
+        shard->carry = shard->restore.carry;
         shard->version = shard->restore.version;
     } else {
-        shard->scaler = shard->load.base.scaler;
+        shard->carry = shard->load.base.carry;
         shard->version = shard->load.base.version;
     }
     for (unsigned c = 0; c < AMPD_COPIES; c++)

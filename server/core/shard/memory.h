@@ -28,7 +28,7 @@ struct ampd_memory_restore {
     char unread[AMPD_TROUBLE_MAX]; /* what cannot be read now, and what to do, as a sentence; "": nothing */
     uint64_t token;
     struct ampd_checkpoint_record record;
-    struct amp_scaler_state scaler;
+    struct ampd_carry carry;
     uint64_t step, version;
 };
 

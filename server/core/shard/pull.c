@@ -61,8 +61,8 @@ static void name_step(const struct ampd_model *model, struct ampd_pull_grant *gr
     bool open = shard->step.state != AMPD_STEP_NONE;
     if (grant->version == newest_version(shard)) {
         grant->step = ampd_shard_next_step(model);
-        grant->scale_id = open ? shard->step.open.scale_id : shard->scaler.scale_id;
-        grant->scale = open ? shard->step.open.scale : shard->scaler.scale;
+        grant->scale_id = open ? shard->step.open.scale_id : shard->carry.scaler.scale_id;
+        grant->scale = open ? shard->step.open.scale : shard->carry.scaler.scale;
     } else if (row != NULL && row->verdict == AMPD_VERDICT_APPLIED && grant->version + 1 == row->version) {
         grant->step = row->step;
         grant->scale_id = row->scale_id;

@@ -23,18 +23,18 @@ void ampd_push_result(const struct ampd_model *model, const struct ampd_verdict_
 {
     struct ampd_core *core = model->core;
     const struct ampd_step_row *row = &verdict->row;
-    bool stops = ampd_floor_stops(&model->spec, &row->after);
+    bool stops = ampd_floor_stops(&model->spec, &row->after.scaler);
     *result = (struct ampd_step_result){
         .epoch = row->epoch,
         .step = row->step,
         .verdict = counted ? row->verdict : AMPD_VERDICT_LATE,
-        .applied = row->after.applied,
+        .applied = row->after.scaler.applied,
         .version = row->version,
         .norm = row->norm,
         .scale = row->scale,
         .scale_id = row->scale_id,
-        .new_scale = row->after.scale,
-        .new_scale_id = row->after.scale_id,
+        .new_scale = row->after.scaler.scale,
+        .new_scale_id = row->after.scaler.scale_id,
         .overflow_params = row->overflow_params,
         .inf_total = row->inf_total,
         .nan_total = row->nan_total,
@@ -43,8 +43,8 @@ void ampd_push_result(const struct ampd_model *model, const struct ampd_verdict_
         .range_count = verdict->range_count,
         .durable_step = model->spec.durability == AMPD_DURABILITY_STEP ? row->step : row->durable_step,
         .lr = row->lr,
-        .consecutive_overflows = row->after.consecutive_overflows,
-        .unstable = row->after.consecutive_overflows >= model->spec.max_consecutive_overflows,
+        .consecutive_overflows = row->after.scaler.consecutive_overflows,
+        .unstable = row->after.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows,
         .frozen = stops && model->spec.floor_policy == AMPD_FLOOR_FREEZE,
         .failed = stops && model->spec.floor_policy == AMPD_FLOOR_FAIL,
         .clips_count = row->clips_count,
@@ -180,7 +180,7 @@ void ampd_call_frozen(struct ampd_call *call)
     ampd_call_end(
         call, AMP_ESTATE, fails ? "MODEL_UNSTABLE" : "MODEL_FROZEN",
         "%s: %u overflows in a row and the scale is at its floor, %g%s%s; set or reset the scale, or roll back",
-        model->spec.name, model->shard->scaler.consecutive_overflows, (double)model->shard->scaler.scale,
+        model->spec.name, model->shard->carry.scaler.consecutive_overflows, (double)model->shard->carry.scaler.scale,
         names[0] != 0 ? "; overflowing: " : "", names);
 }
 

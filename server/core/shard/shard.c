@@ -105,7 +105,7 @@ int ampd_shard_init(struct ampd_model *model)
             return AMP_ENOMEM;
         ampd_slot_next(model, r);
     }
-    amp_scaler_init(&model->spec.scaler, &shard->scaler);
+    amp_scaler_init(&model->spec.scaler, &shard->carry.scaler);
     return 0;
 }
 

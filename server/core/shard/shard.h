@@ -58,7 +58,7 @@ struct ampd_shard {
     bool stored;        /* the store has the model */
     bool sync_waits;    /* SYNC was answered for this model with "waits": the rest of the answer is owed */
     uint64_t version;   /* newest complete one */
-    struct amp_scaler_state scaler;
+    struct ampd_carry carry;
     struct ampd_slot *slots; /* [world_size] */
     struct ampd_open_step step;
     struct ampd_decided decided;

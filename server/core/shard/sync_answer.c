@@ -35,7 +35,7 @@ static void tell_steps(const struct ampd_model *model, struct ampd_sync_state *s
     state->voted = shard->step.state == AMPD_STEP_VOTED;
     state->decided = shard->decided.step;
     state->version = shard->decided.verdict == NULL ? shard->version : shard->decided.verdict->row.version;
-    state->scaler = shard->scaler;
+    state->carry = shard->carry;
     state->has_last = shard->decided.verdict != NULL;
     if (state->has_last)
         state->last = shard->decided.verdict->row;

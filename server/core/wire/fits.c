@@ -57,7 +57,8 @@ static bool acts_fit(const struct ampd_model *model, const struct ampd_action *a
 {
     for (uint32_t i = 0; i < count; i++) {
         bool evicts = acts[i].kind == AMPD_ROW_EVICT && acts[i].rank < model->spec.world_size;
-        if (acts[i].kind != AMPD_ROW_SET && acts[i].kind != AMPD_ROW_RESET && !evicts)
+        bool rate = acts[i].kind == AMPD_ROW_LR && ampd_spec_takes_lr(acts[i].after.lr) && acts[i].after.lr > 0;
+        if (acts[i].kind != AMPD_ROW_SET && acts[i].kind != AMPD_ROW_RESET && !evicts && !rate)
             return false;
     }
     return true;

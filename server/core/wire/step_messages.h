@@ -10,14 +10,14 @@
 #define AMPD_ACTIONS_WAIT_MAX                                                                                          \
     4 /* operator actions between two verdicts: a person is slower than a step, unless no step goes on */
 
-/* An operator's action on the scale, as it is stored behind the last decided step. */
+/* An operator's action on the scale, the learning rate or a worker, as it is stored behind the last decided step. */
 struct ampd_action {
-    enum ampd_row_kind kind; /* SET, RESET or EVICT */
+    enum ampd_row_kind kind; /* SET, RESET, EVICT or LR */
     uint64_t from_step;      /* the first that it is for */
     uint32_t rank;           /* EVICT: whose worker */
     float scale;             /* the one before */
     uint64_t scale_id;
-    struct amp_scaler_state after;
+    struct ampd_carry after;
     uint64_t version, durable_step;
     struct ampd_note note;
     int64_t at_us;

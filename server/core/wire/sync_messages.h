@@ -24,7 +24,7 @@ struct ampd_sync_state {
     bool voted;                /* on the step after `decided` */
     bool has_last;             /* `last` is set */
     uint64_t decided, version; /* last decided step, and the version after it */
-    struct amp_scaler_state scaler;
+    struct ampd_carry carry;
     struct ampd_step_row last; /* the row of `decided`, if that was in this epoch */
     uint32_t checkpoints_count;
     struct ampd_checkpoint_record *checkpoints; /* owned */
@@ -38,7 +38,7 @@ struct ampd_restore {
     bool absent; /* RESTORED, not ok: the sender has no such checkpoint any more, so that what it told in SYNC is out of
                     date; with `waits`: the file is not there */
     uint64_t version;
-    struct amp_scaler_state scaler;
+    struct ampd_carry carry;
     uint8_t manifest[16]; /* PART_DONE, HELD: of the sender's part */
 };
 

@@ -13,6 +13,7 @@
 struct identity {
     uint32_t roles;
     char who[AMPD_AUTH_NAME_MAX + 32];
+    const char *token_name; /* of a token */
 };
 
 uint32_t ampd_auth_needed(const struct arpc_method *method)
@@ -85,6 +86,7 @@ static int identify_token(const struct ampd_auth_policy *policy, const struct am
         return amp_error_set(error, AMP_EUNAUTHENTICATED, "TOKEN_EXPIRED",
                              "the token \"%.200s\" has expired; make a new one with ampctl token new", rule->name);
     identity->roles = rule->roles;
+    identity->token_name = rule->name;
     (void)snprintf(identity->who, sizeof identity->who, "the token \"%s\"", rule->name);
     return 0;
 }
@@ -193,6 +195,30 @@ void ampd_auth_caller_name(const struct ampd_auth_policy *policy, const struct a
                 name[used++] = *at;
         name[used] = 0;
     }
+}
+
+/* The lower of two limits, of which 0 is none. */
+static uint64_t lower(uint64_t a, uint64_t b)
+{
+    return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
+struct ampd_auth_quota ampd_auth_caller_quota(const struct ampd_auth_policy *policy,
+                                              const struct ampd_auth_caller *caller, int64_t now_us)
+{
+    struct ampd_auth_quota quota = {0};
+    struct identity identity;
+    struct amp_error error = {0};
+    if (!policy->on || identify(policy, caller, now_us, &identity, &error) != 0 || identity.token_name == NULL)
+        return quota;
+    for (size_t i = 0; i < policy->rules->count; i++) {
+        const struct ampd_auth_rule *rule = &policy->rules->rules[i];
+        if (rule->kind != AMPD_AUTH_TOKEN || strcmp(rule->name, identity.token_name) != 0)
+            continue;
+        quota.models = lower(quota.models, rule->quota.models);
+        quota.memory_bytes = lower(quota.memory_bytes, rule->quota.memory_bytes);
+    }
+    return quota;
 }
 
 int ampd_auth_check(const struct ampd_auth_policy *policy, const struct ampd_auth_caller *caller,

@@ -56,6 +56,13 @@ void ampd_auth_caller_name(const struct ampd_auth_policy *policy, const struct a
                            char *name, size_t size);
 
 /*
+ * What the models of a caller's token may be together: the lowest limits of all lines with its name, so that a
+ * token which takes another one's place has that one's.
+ */
+struct ampd_auth_quota ampd_auth_caller_quota(const struct ampd_auth_policy *policy,
+                                              const struct ampd_auth_caller *caller, int64_t now_us);
+
+/*
  * The bits one of which a method asks for: its row's; health is for everybody (0: a probe has no token), and what else
  * has none (reflection, which tells no more than the documents do) is for readers.
  */

@@ -295,3 +295,10 @@ void ampd_auth_name(const struct ampd_auth *auth, struct arpc_call *call, char *
     const struct ampd_auth_caller caller = caller_of(call, names);
     ampd_auth_caller_name(&auth->policy, &caller, io_clock_utc_us(), name, size);
 }
+
+struct ampd_auth_quota ampd_auth_quota(const struct ampd_auth *auth, struct arpc_call *call)
+{
+    const char *names[2];
+    const struct ampd_auth_caller caller = caller_of(call, names);
+    return ampd_auth_caller_quota(&auth->policy, &caller, io_clock_utc_us());
+}

@@ -67,6 +67,9 @@ int ampd_auth_admit_http(struct ampd_auth *auth, const struct ampd_auth_caller *
 /* Who makes the call, for the history: "token ann", "certificate ...", "user 1000"; "": nobody is asked. */
 void ampd_auth_name(const struct ampd_auth *auth, struct arpc_call *call, char *name, size_t size);
 
+/* What the models of who makes the call may be together. */
+struct ampd_auth_quota ampd_auth_quota(const struct ampd_auth *auth, struct arpc_call *call);
+
 /* A connection came no further than TLS. As arpc_server_options.handshake_failed_cb. */
 void ampd_auth_handshake_failed(struct ampd_auth *auth, const char *peer, const struct amp_error *error);
 

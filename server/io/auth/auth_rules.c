@@ -3,6 +3,7 @@
 #include "base/hex.h"
 #include "server/io/base/options.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,22 +129,56 @@ static int take_name(const struct line *line, const char *name, struct ampd_auth
     return 0;
 }
 
+/* "3", and where `units` says so "512M": 1 or more. */
+static bool parse_amount(const char *text, const char *units, uint64_t *amount)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno != 0 || text[0] < '0' || text[0] > '9' || value == 0)
+        return false;
+    const char *unit = *end != 0 ? strchr(units, *end) : NULL;
+    unsigned shift = unit != NULL ? 10 * (unsigned)(unit - units + 1) : 0;
+    *amount = (uint64_t)value << shift;
+    return end[unit != NULL] == 0 && *amount >> shift == value;
+}
+
+/* The value of NAME=VALUE, or NULL. */
+static const char *value_of(const char *word, const char *name)
+{
+    size_t size = strlen(name);
+    return strncmp(word, name, size) == 0 && word[size] == '=' ? word + size + 1 : NULL;
+}
+
+static int parse_token_option(const struct line *line, const char *word, struct ampd_auth_rule *rule)
+{
+    const char *time = value_of(word, "expires"), *models = value_of(word, "models"),
+               *memory = value_of(word, "memory");
+    if ((time != NULL && rule->expires_us != INT64_MAX) || (models != NULL && rule->quota.models != 0) ||
+        (memory != NULL && rule->quota.memory_bytes != 0))
+        return bad_line(line, "expires, models and memory may each be there once");
+    if (time != NULL && parse_time(time, &rule->expires_us))
+        return 0;
+    if (models != NULL && parse_amount(models, "", &rule->quota.models))
+        return 0;
+    if (memory != NULL && parse_amount(memory, "KMG", &rule->quota.memory_bytes))
+        return 0;
+    return bad_line(line, "after the hash only expires=2027-01-31 or expires=2027-01-31T12:00:00Z, models=N and "
+                          "memory=BYTES, a number with K, M or G, may follow");
+}
+
 static int parse_token(struct line *line, struct ampd_auth_rule *rule)
 {
-    static const char expires[] = "expires=";
     int rc = take_name(line, next_word(line), rule);
     if (rc != 0)
         return rc;
     if (!amp_hex_parse(next_word(line), rule->hash, sizeof rule->hash))
         return bad_line(line, "the name must be followed by the SHA-256 of the token, 64 hexadecimal digits "
                               "(ampctl token new prints the line)");
-    const char *word = next_word(line);
     rule->expires_us = INT64_MAX;
-    if (*word == 0)
-        return 0;
-    if (strncmp(word, expires, strlen(expires)) != 0 || !parse_time(word + strlen(expires), &rule->expires_us))
-        return bad_line(line, "after the hash only expires=2027-01-31 or expires=2027-01-31T12:00:00Z may follow");
-    return *next_word(line) == 0 ? 0 : bad_line(line, "there is something behind the time");
+    for (const char *word = next_word(line); rc == 0 && *word != 0; word = next_word(line))
+        rc = parse_token_option(line, word, rule);
+    return rc;
 }
 
 static int parse_uid(struct line *line, struct ampd_auth_rule *rule)

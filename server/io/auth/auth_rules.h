@@ -2,7 +2,7 @@
  * The token file: who may call ampd, and as what.
  *
  *     # comment, blank lines
- *     token ROLE NAME SHA256 [expires=2027-01-31 | expires=2027-01-31T12:00:00Z]
+ *     token ROLE NAME SHA256 [expires=2027-01-31 | expires=2027-01-31T12:00:00Z] [models=N] [memory=BYTES]
  *     cert  ROLE NAME         the common name, or a DNS name, of a client certificate: the rest of the line
  *     uid   ROLE NUMBER|*     a user of this machine who calls over the unix socket
  *
@@ -26,6 +26,12 @@
 /* A name with its final zero; a DNS name has at most 253 bytes. */
 #define AMPD_AUTH_NAME_MAX 256
 
+/* What the models that a name has created may be together; 0: no limit. */
+struct ampd_auth_quota {
+    uint64_t models;
+    uint64_t memory_bytes;
+};
+
 enum ampd_auth_kind { AMPD_AUTH_TOKEN, AMPD_AUTH_CERT, AMPD_AUTH_UID };
 
 struct ampd_auth_rule {
@@ -34,6 +40,7 @@ struct ampd_auth_rule {
     unsigned line;
     uint8_t hash[ARPC_TOKEN_HASH_SIZE]; /* token */
     int64_t expires_us;                 /* token: UTC, INT64_MAX: never */
+    struct ampd_auth_quota quota;       /* token */
     uint32_t uid;                       /* uid */
     bool any_uid;                       /* uid: "*" */
     char name[AMPD_AUTH_NAME_MAX];      /* token, cert */

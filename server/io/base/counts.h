@@ -41,6 +41,7 @@ struct io_counts {
     struct io_timing journal;             /* of a vote's record, with its sync */
     struct io_timing checkpoint, restore; /* of this shard's part */
     atomic_uint_least64_t checkpoint_bytes;
+    atomic_uint_least64_t history_removed; /* rows beyond --history-rows and --history-age */
     struct io_model_counts models[AMPD_MODELS_MAX];
 };
 

@@ -12,8 +12,6 @@ struct ampd_auth_options;
 struct io_cluster_url;
 struct io_etcd_access;
 
-#define AMPD_VERSION "0.1.0"
-
 /* Bits of arpc_method.roles (auth_rules.h names who has which). Where nobody is asked, everybody has all of them. */
 #define AMPD_ROLE_WORKER   1u
 #define AMPD_ROLE_OPERATOR 2u
@@ -78,6 +76,8 @@ struct ampd_server_options {
     unsigned compute_threads;
     uint64_t memory_max;            /* bytes of the tensors of all models; 0: no bound */
     uint32_t checkpoint_disk_share; /* percent of its file system; SIGHUP changes it */
+    uint64_t history_rows;          /* of a model; 0: all. SIGHUP changes it, and the next */
+    int64_t history_age_ms;         /* 0: no matter how old */
     bool no_shared_memory;          /* workers of this host send and get bytes as all others do */
     const struct amp_kernels *kernels;
     const char *isa;

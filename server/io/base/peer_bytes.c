@@ -123,6 +123,12 @@ static void scaler_state(struct visit *v, struct amp_scaler_state *x)
     NUMBER(v, x->skipped);
 }
 
+static void carry(struct visit *v, struct ampd_carry *x)
+{
+    scaler_state(v, &x->scaler);
+    NUMBER(v, x->lr);
+}
+
 static void parameter(struct visit *v, struct ampd_parameter_spec *x)
 {
     TEXT(v, x->name);
@@ -229,7 +235,7 @@ static void metrics(struct visit *v, struct ampd_metrics *x)
 
 static void step_row(struct visit *v, struct ampd_step_row *x)
 {
-    CHOICE(v, x->kind, AMPD_ROW_EVICT);
+    CHOICE(v, x->kind, AMPD_ROW_LR);
     NUMBER(v, x->epoch);
     NUMBER(v, x->step);
     NUMBER(v, x->parent_epoch);
@@ -244,7 +250,7 @@ static void step_row(struct visit *v, struct ampd_step_row *x)
         contributor(v, &x->contributors[i]);
     NUMBER(v, x->scale);
     NUMBER(v, x->scale_id);
-    scaler_state(v, &x->after);
+    carry(v, &x->after);
     NUMBER(v, x->coefficient);
     NUMBER(v, x->norm);
     NUMBER(v, x->clip);
@@ -358,12 +364,12 @@ static void vote(struct visit *v, struct ampd_vote *x)
 
 static void act(struct visit *v, struct ampd_action *x)
 {
-    CHOICE(v, x->kind, AMPD_ROW_EVICT);
+    CHOICE(v, x->kind, AMPD_ROW_LR);
     NUMBER(v, x->from_step);
     NUMBER(v, x->rank);
     NUMBER(v, x->scale);
     NUMBER(v, x->scale_id);
-    scaler_state(v, &x->after);
+    carry(v, &x->after);
     NUMBER(v, x->version);
     NUMBER(v, x->durable_step);
     note(v, &x->note);
@@ -410,7 +416,7 @@ static void synced(struct visit *v, struct ampd_sync_state *x)
     flag(v, &x->has_last);
     NUMBER(v, x->decided);
     NUMBER(v, x->version);
-    scaler_state(v, &x->scaler);
+    carry(v, &x->carry);
     step_row(v, &x->last);
     x->checkpoints = items(v, x->checkpoints, &count, CHECKPOINTS_MAX, sizeof *x->checkpoints, CHECKPOINT_LEAST);
     x->checkpoints_count = (uint32_t)count;
@@ -426,7 +432,7 @@ static void restore(struct visit *v, struct ampd_restore *x)
     flag(v, &x->waits);
     flag(v, &x->absent);
     NUMBER(v, x->version);
-    scaler_state(v, &x->scaler);
+    carry(v, &x->carry);
     NUMBER(v, x->manifest);
 }
 
@@ -435,7 +441,7 @@ static void want(struct visit *v, struct ampd_load_want *x)
     NUMBER(v, x->loader);
     NUMBER(v, x->base.step);
     NUMBER(v, x->base.version);
-    scaler_state(v, &x->base.scaler);
+    carry(v, &x->base.carry);
 }
 
 static void parts(struct visit *v, struct ampd_parts *x)

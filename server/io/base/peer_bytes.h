@@ -18,7 +18,7 @@
 #define AMPD_SPEC_NUMBER(...) +1
 #define AMPD_SPEC_CHOICE(...) +1
 enum {
-    AMPD_PEER_FORMAT = 11 - 45
+    AMPD_PEER_FORMAT = 12 - 45
 #define AMPD_SPEC_PARTS AMPD_SPEC_ALL
 #include "proto/spec_fields.def"
 };

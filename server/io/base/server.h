@@ -29,6 +29,7 @@ struct io_attachments;
 struct io_checkpoint_files;
 struct io_cluster;
 struct io_disk_share;
+struct io_history_limit;
 struct io_drain;
 struct io_http;
 struct io_jobs;
@@ -88,6 +89,7 @@ struct ampd_server {
     struct io_checkpoint_files *checkpoint_files;
     struct io_write_journal *write_journal;
     struct io_disk_share *disk_share;
+    struct io_history_limit *history_limit;
     struct io_watchers *watchers;
     struct io_shared_copies *shared_copies; /* NULL: there are none */
 

@@ -132,6 +132,7 @@ int io_model_status(const struct ampd_server *server, uint32_t model, bool with_
     status->durable_step = info.durable_step;
     status->has_scale = true;
     status->scale = io_scale_record(info.spec, &info.scaler);
+    status->learning_rate = info.lr;
     status->world_size = info.spec->world_size;
     status->parameter_count = info.spec->parameters_count;
     for (uint32_t i = 0; i < info.layout->parameters; i++)
@@ -301,10 +302,10 @@ void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_r
     message->old_scale = row->scale;
     message->old_scale_id = row->scale_id;
     message->has_record = true;
-    message->record = io_scale_record(spec, &row->after);
+    message->record = io_scale_record(spec, &row->after.scaler);
     message->version = row->version;
     message->norm = row->norm;
-    message->learning_rate = (double)row->lr;
+    message->learning_rate = row->kind == AMPD_ROW_LR ? row->after.lr : row->lr;
     message->clip_coefficient = row->clip;
     bool evicts = row->kind == AMPD_ROW_EVICT;
     message->contributors = evicts ? 0 : row->contributors_count;

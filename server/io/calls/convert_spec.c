@@ -27,7 +27,7 @@ _Static_assert((int)AMPD_MSG_SCALER_POLICY_PADDLE == (int)AMP_SCALER_PADDLE, "sc
 _Static_assert((int)AMPD_MSG_DTYPE_BF16 == (int)AMP_BF16 && (int)AMPD_MSG_DTYPE_F32 == (int)AMP_F32, "dtypes");
 _Static_assert((int)AMPD_MSG_MODEL_STATE_DONE == (int)AMPD_MODEL_DONE, "states");
 _Static_assert((int)AMPD_MSG_VERDICT_LATE == (int)AMPD_VERDICT_LATE, "verdicts");
-_Static_assert((int)AMPD_MSG_HISTORY_KIND_EVICTED == (int)AMPD_ROW_EVICT, "kinds of rows");
+_Static_assert((int)AMPD_MSG_HISTORY_KIND_LEARNING_RATE_SET == (int)AMPD_ROW_LR, "kinds of rows");
 
 /* ---- from the wire ---- */
 

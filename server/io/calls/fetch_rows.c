@@ -15,6 +15,7 @@
 #include "server/io/cluster/membership.h"
 #include "server/io/cluster/peers.h"
 #include "server/io/cluster/refill.h"
+#include "server/io/host/history_limit.h"
 
 /* Rows of one transaction of the reader, and when a portion is enough: some milliseconds. */
 #define READ_ROWS     64
@@ -219,7 +220,10 @@ static void fetch_done(struct io_task *task)
 static void fetch_free(struct io_server_call *call)
 {
     struct fetch *fetch = fetch_of(call);
-    call->server->calls->fetchings -= fetch->counted ? 1 : 0;
+    if (fetch->counted) {
+        call->server->calls->fetchings--;
+        io_history_limit_resume(call->server);
+    }
     ampd_model_records_free(fetch->records, fetch->records_count);
     amp_buf_close(&fetch->out);
 }
@@ -302,6 +306,7 @@ static void fetch_message(struct arpc_call *rpc, const uint8_t *data, size_t siz
     }
     fetch->counted = true;
     call->server->calls->fetchings++;
+    io_history_limit_pause(call->server);
     go_on(fetch);
 }
 

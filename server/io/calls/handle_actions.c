@@ -1,4 +1,4 @@
-/* SetScale, ResetScale, Rollback, EvictWorker, DeleteModel: what operators ask of a model. */
+/* SetScale, ResetScale, SetLearningRate, Rollback, EvictWorker, DeleteModel: what operators ask of a model. */
 #include "server/io/base/handlers.h"
 
 #include "base/assert.h"
@@ -109,6 +109,32 @@ static void reset_message(struct arpc_call *rpc, const uint8_t *data, size_t siz
 }
 
 const struct arpc_handler ampd_handle_reset_scale = {.message = reset_message, .closed = io_server_call_closed};
+
+/* ---- SetLearningRate ---- */
+
+static void rate_reply(struct io_server_call *call, const struct ampd_reply *reply)
+{
+    AMP_ASSERT(reply->kind == AMPD_REPLY_LR);
+    const struct ampd_msg_set_learning_rate_response response = {reply->u.lr.lr, reply->u.lr.from_step};
+    struct amp_buf buf = io_message_buf();
+    io_server_call_reply_buf(call, &buf, ampd_msg_set_learning_rate_response_encode(&response, &buf));
+}
+
+static const struct io_server_call_ops rate_ops = {rate_reply, NULL, NULL};
+
+static void rate_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
+{
+    struct ampd_msg_set_learning_rate_request request = {0};
+    struct amp_error error = {0};
+    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &rate_ops);
+    if (call == NULL)
+        return;
+    int rc = ampd_msg_set_learning_rate_request_decode(&request, data, size, &error);
+    struct ampd_event_act action = {.model = request.model, .lr = request.learning_rate};
+    send_action(call, rc, AMPD_EVENT_SET_LR, action, request.reason, request.request_id, &error);
+}
+
+const struct arpc_handler ampd_handle_set_learning_rate = {.message = rate_message, .closed = io_server_call_closed};
 
 /* ---- Rollback ---- */
 

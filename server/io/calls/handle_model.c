@@ -2,6 +2,7 @@
 #include "server/io/base/handlers.h"
 
 #include "base/assert.h"
+#include "server/io/auth/auth_gate.h"
 #include "server/io/base/message_buf.h"
 #include "server/io/base/server.h"
 #include "server/io/base/threads.h"
@@ -61,7 +62,13 @@ static const struct io_server_call_ops create_ops = {create_reply, NULL, create_
 
 static void create_now(struct create *create)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create.spec = &create->spec};
+    const struct ampd_auth *auth = create->call.server->auth;
+    char owner[AMPD_ACTOR_MAX];
+    ampd_auth_name(auth, create->call.rpc, owner, sizeof owner);
+    const struct ampd_auth_quota quota = ampd_auth_quota(auth, create->call.rpc);
+    struct ampd_event event = {
+        .type = AMPD_EVENT_CREATE_MODEL,
+        .u.create = {.spec = &create->spec, .owner = owner, .quota = {quota.models, quota.memory_bytes}}};
     io_server_call_event(&create->call, &event);
 }
 

@@ -154,7 +154,7 @@ static void fill_checkpoint(const struct ampd_model_info *info, const struct amp
     const struct ampd_checkpoint_record *record = io_find_checkpoint(info, known.epoch, known.step);
     io_checkpoint_info(info->spec, record != NULL ? record : &known, to);
     bool is_last = info->last != NULL && info->last->epoch == known.epoch && info->last->step == known.step;
-    to->scale = is_last ? info->last->after.scale : info->scaler.scale;
+    to->scale = is_last ? info->last->after.scaler.scale : info->scaler.scale;
     if (record == NULL) /* dropped already */
         memset(to->manifest_hash, 0, sizeof to->manifest_hash);
 }

@@ -52,18 +52,104 @@ static int seen(void *arg, const struct ampd_history_key *key, const struct ampd
     return 0;
 }
 
+/* ---- a beginning that is gone ---- */
+
+struct first_row {
+    struct ampd_history_key key; /* all zero: there is none */
+    uint64_t base_epoch;         /* of a row of kind EPOCH */
+};
+
+static int take_first(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
+                      const struct ampd_epoch_record *epoch)
+{
+    *(struct first_row *)arg = (struct first_row){*key, epoch != NULL ? epoch->base_epoch : 0};
+    return 0;
+}
+
+/*
+ * Whether the row of the step before `first` is there: its own epoch's, or, where the epoch begins there, that of the
+ * epoch which it goes on from.
+ */
+static int find_before(struct ampd_store *reader, const char *model, const struct ampd_history_key *first,
+                       bool one_epoch, bool *gone, struct amp_error *error)
+{
+    uint64_t epoch = first->epoch;
+    *gone = false;
+    while (epoch != 0 && !*gone && first->step > 1) {
+        const struct ampd_history_filter before = {
+            .epoch = epoch, .step_min = first->step - 1, .step_max = first->step - 1, .superseded_too = true};
+        struct first_row row = {0};
+        int rc = ampd_store_page_history(reader, model, &before, 1, &row, error, take_first);
+        if (rc != 0)
+            return rc;
+        *gone = row.key.epoch == 0 || row.key.sequence > 0; /* an operator's act may be there without its step */
+        epoch = one_epoch ? 0 : row.base_epoch;
+    }
+    return 0;
+}
+
+int io_history_find_beginning(struct ampd_store *reader, const char *model, uint64_t epoch,
+                              struct io_history_beginning *beginning, struct amp_error *error)
+{
+    const struct ampd_history_filter steps = {.epoch = epoch,
+                                              .superseded_too = epoch != 0,
+                                              .verdicts = 1u << AMPD_VERDICT_APPLIED |
+                                                          1u << AMPD_VERDICT_SKIPPED_OVERFLOW |
+                                                          1u << AMPD_VERDICT_SKIPPED_EMPTY};
+    struct first_row first = {0};
+    *beginning = (struct io_history_beginning){0};
+    int rc = ampd_store_page_history(reader, model, &steps, 1, &first, error, take_first);
+    if (rc != 0)
+        return rc;
+    beginning->epoch = first.key.epoch;
+    beginning->step = first.key.step;
+    if (first.key.epoch != 0)
+        return find_before(reader, model, &first.key, epoch != 0, &beginning->gone, error);
+    if (epoch == 0)
+        return 0;
+    /* The epoch has no step: it had none, or it is one of those before the beginning. */
+    rc = io_history_find_beginning(reader, model, 0, beginning, error);
+    beginning->gone = beginning->gone && epoch < beginning->epoch;
+    return rc;
+}
+
+int io_history_check_gone(struct ampd_store *reader, const char *model, uint64_t epoch, const char *field,
+                          uint64_t step, struct amp_error *error)
+{
+    struct io_history_beginning beginning;
+    int rc = io_history_find_beginning(reader, model, epoch, &beginning, error);
+    if (rc != 0 || !beginning.gone || step >= beginning.step)
+        return rc;
+    return amp_error_set(error, AMP_ERANGE, "HISTORY_GONE",
+                         "%s: the history begins with step %" PRIu64
+                         "; the steps before it were removed, as the server's history-rows or history-age says",
+                         field, beginning.step);
+}
+
+int io_page_check_gone(struct ampd_store *reader, const char *model, const struct ampd_history_filter *filter,
+                       struct amp_error *error)
+{
+    bool is_range = filter->step_min > 0 && filter->step_min <= filter->step_max && filter->step_max != UINT64_MAX;
+    if (!is_range || filter->from.epoch != 0)
+        return 0;
+    return io_history_check_gone(reader, model, filter->epoch, "to_step", filter->step_max, error);
+}
+
 int io_page_past_end(struct ampd_store *reader, const char *model, const struct ampd_history_filter *filter,
                      struct amp_error *error)
 {
     struct ampd_history_filter probe = *filter;
     bool any = false;
     bool from_token = filter->from.epoch != 0;
-    if (filter->step_min > filter->step_max || (filter->step_min <= 1 && !from_token))
+    if (filter->step_min > filter->step_max)
         return 0;
+    int rc = io_page_check_gone(reader, model, filter, error);
+    if (rc != 0 || (filter->step_min <= 1 && !from_token))
+        return rc;
     probe.verdicts = 0;
     probe.only_changes = false;
     probe.step_max = UINT64_MAX;
-    int rc = ampd_store_page_history(reader, model, &probe, 1, &any, error, seen);
+    rc = ampd_store_page_history(reader, model, &probe, 1, &any, error, seen);
     if (rc != 0 || any)
         return rc;
     if (from_token)

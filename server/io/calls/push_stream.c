@@ -478,8 +478,10 @@ static int begin_load(struct receive *receive, const uint8_t *data, size_t size,
                              "state.record: give the loss-scale record of that checkpoint");
     memcpy(receive->model, header.model, sizeof receive->model);
     receive->dtype = AMP_F32;
-    const struct ampd_load_base base = {
-        .step = header.state.step, .version = header.state.version, .scaler = io_scaler_state(&header.state.record)};
+    const struct ampd_load_base base = {.step = header.state.step,
+                                        .version = header.state.version,
+                                        .carry.scaler = io_scaler_state(&header.state.record),
+                                        .carry.lr = header.state.learning_rate};
     struct ampd_event event = {
         .type = AMPD_EVENT_LOAD_BEGIN,
         .u.load = {.model = receive->model, .loader = header.load, .base = header.has_state ? &base : NULL}};

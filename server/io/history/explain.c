@@ -54,7 +54,10 @@ static int not_found(struct ampd_store *reader, const char *model, const struct 
                      struct amp_error *error)
 {
     struct amp_error past_end = {0};
-    int rc = io_page_past_end(reader, model, filter, &past_end);
+    int rc = io_history_check_gone(reader, model, filter->epoch, "step", filter->step_min, error);
+    if (rc != 0)
+        return rc;
+    rc = io_page_past_end(reader, model, filter, &past_end);
     if (rc == AMP_ERANGE || (rc == 0 && filter->step_min == 1 && filter->epoch == 0))
         return amp_error_set(error, AMP_ERANGE, "STEP_NOT_DECIDED", "step: step %" PRIu64 " has not been decided",
                              filter->step_min);

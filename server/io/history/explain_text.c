@@ -118,7 +118,7 @@ static void say_stayed_after_clean(struct writer *writer, const struct amp_scale
 static void say_scale(struct writer *writer, const struct ampd_model_spec *spec, const struct ampd_step_row *row)
 {
     const struct amp_scaler_config *config = &spec->scaler;
-    const struct amp_scaler_state *after = &row->after;
+    const struct amp_scaler_state *after = &row->after.scaler;
     const char *policy = amp_scaler_policy_name(config->policy);
     if (after->scale < row->scale) {
         say(writer,
@@ -155,7 +155,7 @@ static void say_remedy(struct writer *writer, const struct ampd_model_spec *spec
 {
     if (row->verdict != AMPD_VERDICT_SKIPPED_OVERFLOW)
         return;
-    uint32_t in_a_row = row->after.consecutive_overflows;
+    uint32_t in_a_row = row->after.scaler.consecutive_overflows;
     if (in_a_row >= spec->max_consecutive_overflows)
         say(writer,
             "It is the overflow number %" PRIu32 " in a row: training is unstable; lower the learning rate, or go "

@@ -120,6 +120,10 @@ static void history_run(struct io_task *task)
     if (!make_room(page, &rows, sizeof *page->rows))
         return;
     page->rows = rows;
+    /* Epochs and acts are left where steps were removed; who asks for those steps alone is told so all the same. */
+    page->code = io_page_check_gone(page->call.server->data.reader, page->spec->name, &page->filter, &page->error);
+    if (page->code != 0)
+        return;
     page->code = ampd_store_page_history(page->call.server->data.reader, page->spec->name, &page->filter,
                                          page->size + 1, page, &page->error, take_row);
     check_end(page);

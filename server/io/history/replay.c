@@ -60,6 +60,12 @@ static void replay_run(struct io_task *task)
 {
     struct replay *replay = AMP_CONTAINER(task, struct replay, task);
     struct ampd_store *reader = replay->call.server->data.reader;
+    const struct ampd_history_filter *filter = &replay->filter;
+    uint64_t first = filter->from.epoch != 0 ? filter->from.step : filter->step_min;
+    /* Another policy's run begins where the model's began, or at a step that was asked for. */
+    replay->code = io_history_check_gone(reader, replay->spec->name, filter->epoch, "from_step", first, &replay->error);
+    if (replay->code != 0)
+        return;
     replay->code = ampd_store_page_history(reader, replay->spec->name, &replay->filter, replay->size + 1, replay,
                                            &replay->error, take_row);
     if (replay->code == 0 && replay->response.rows.count == 0)

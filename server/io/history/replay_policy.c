@@ -21,7 +21,7 @@ void io_replay_step(struct io_replay *replay, const struct ampd_step_row *row, s
     *out = (struct ampd_msg_replayed_step){.epoch = row->epoch,
                                            .step = row->step,
                                            .verdict = (enum ampd_msg_verdict)row->verdict,
-                                           .stored_scale = row->after.scale,
+                                           .stored_scale = row->after.scaler.scale,
                                            .replayed_scale = replay->state.scale,
                                            .uncertain =
                                                (applied && before > row->scale) || (overflow && before < row->scale)};

@@ -44,6 +44,8 @@ static void write_storage(const struct ampd_server *server, struct amp_metric_te
     static const struct amp_metric share = {
         "ampd_checkpoint_disk_short", AMP_METRIC_GAUGE,
         "1 while the next checkpoint would fill its file system beyond checkpoint-disk-share"};
+    static const struct amp_metric removed = {"ampd_history_removed_rows_total", AMP_METRIC_COUNTER,
+                                              "Rows of histories that went as history-rows or history-age says"};
     const struct io_counts *metrics = &server->counts;
     bool waits = false;
     write_timing(text, &commit, &metrics->commit);
@@ -55,6 +57,7 @@ static void write_storage(const struct ampd_server *server, struct amp_metric_te
         waits = waits || io_storage_alert_is_on(server->storage_alert, (enum io_storage_alert_of)i);
     amp_metric_one(text, &trouble, waits);
     amp_metric_one(text, &share, io_storage_alert_is_on(server->storage_alert, IO_STORAGE_ALERT_SHARE));
+    amp_metric_one(text, &removed, (double)atomic_load(&metrics->history_removed));
 }
 
 static void write_build(const struct ampd_server *server, struct amp_metric_text *text)

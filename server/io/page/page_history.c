@@ -40,14 +40,15 @@ static void write_act(const struct ampd_model_spec *spec, const struct ampd_step
                       const struct ampd_epoch_record *epoch, struct io_json *json)
 {
     struct ampd_msg_scale_history_row message;
-    static const char *const kinds[] = {"", "step", "epoch", "set", "reset"};
+    static const char *const kinds[] = {"", "step", "epoch", "set", "reset", "evict", "rate"};
     io_history_row(spec, row, epoch, &message);
     io_json_open(json, NULL, '{');
-    io_json_text(json, "kind", kinds[message.kind <= AMPD_MSG_HISTORY_KIND_SCALE_RESET ? message.kind : 0]);
+    io_json_text(json, "kind", kinds[message.kind <= AMPD_MSG_HISTORY_KIND_LEARNING_RATE_SET ? message.kind : 0]);
     io_json_count(json, "epoch", message.epoch);
     io_json_count(json, "step", message.step);
     io_json_number(json, "old_scale", (double)message.old_scale);
     io_json_number(json, "scale", (double)message.record.scale);
+    io_json_number(json, "learning_rate", message.learning_rate);
     io_json_text(json, "actor", message.actor);
     io_json_text(json, "reason", message.reason);
     io_json_count(json, "at_ms", (uint64_t)message.decide_time.us / 1000);

@@ -7,6 +7,7 @@
 #include "amp/scaler.h"
 #include "server/io/base/server.h"
 #include "server/io/calls/convert.h"
+#include "server/io/calls/pages.h"
 #include "server/io/history/explain.h"
 #include "server/io/history/replay_policy.h"
 #include "server/io/page/page_read.h"
@@ -30,6 +31,7 @@ struct step {
     uint64_t epoch, step;
     struct ampd_step_row row;
     bool found;
+    uint64_t first;               /* step that the replay may begin with */
     struct ampd_history_key last; /* row that was replayed */
     uint64_t from;                /* the first step of the replay; 0: none yet */
     uint32_t rows;                /* of this slice */
@@ -79,7 +81,7 @@ static int take_point(void *arg, const struct ampd_history_point *point)
     step->replayed.step = point->key.step;
     step->replayed.verdict = point->verdict;
     step->replayed.scale = point->scale;
-    step->replayed.after.scale = point->after_scale;
+    step->replayed.after.scaler.scale = point->after_scale;
     for (uint32_t i = 0; i < POLICIES; i++) {
         struct policy *policy = &step->policies[i];
         policy->before = policy->machine.state.scale;
@@ -89,14 +91,20 @@ static int take_point(void *arg, const struct ampd_history_point *point)
     return 0;
 }
 
-/* The row, and what stood before the first one of the replay. */
-static bool find(struct step *step, struct ampd_store *reader, uint64_t first)
+/* The row, and what stood before the first one of the replay: where the beginning is gone, in the first row. */
+static bool find(struct step *step, struct ampd_store *reader)
 {
+    struct io_history_beginning beginning;
     const struct ampd_model_spec *spec = step->read.spec;
     if (io_explain_read(reader, spec, step->epoch, step->step, &step->row, &step->read.error) != 0)
         return false;
-    step->goes_on = first > 1 && io_explain_read(reader, spec, 0, first - 1, &step->replayed, NULL) == 0;
-    step->before = step->replayed.after;
+    if (io_history_find_beginning(reader, spec->name, 0, &beginning, &step->read.error) != 0)
+        return false;
+    step->first = step->step > REPLAY_ROWS ? step->step - REPLAY_ROWS + 1 : 1;
+    if (beginning.gone && step->first <= beginning.step)
+        step->first = beginning.step + 1;
+    step->goes_on = step->first > 1 && io_explain_read(reader, spec, 0, step->first - 1, &step->replayed, NULL) == 0;
+    step->before = step->replayed.after.scaler;
     step->found = true;
     return true;
 }
@@ -105,13 +113,12 @@ static void step_run(struct io_page_read *read)
 {
     struct step *step = AMP_CONTAINER(read, struct step, read);
     struct ampd_store *reader = read->page->server->data.reader;
-    uint64_t first = step->step > REPLAY_ROWS ? step->step - REPLAY_ROWS + 1 : 1;
-    if (!step->found && !find(step, reader, first))
+    if (!step->found && !find(step, reader))
         return;
     struct ampd_history_key from = step->last;
     from.sequence += from.epoch != 0;
     step->rows = 0;
-    if (!step->row.superseded && ampd_store_page_points(reader, read->spec->name, &from, first, step->step,
+    if (!step->row.superseded && ampd_store_page_points(reader, read->spec->name, &from, step->first, step->step,
                                                         IO_PAGE_SLICE_ROWS, step, &read->error, take_point) == 0)
         read->more = step->rows == IO_PAGE_SLICE_ROWS;
 }

@@ -29,6 +29,7 @@
 #include "server/io/cluster/peers.h"
 #include "server/io/host/checkpoint_files.h"
 #include "server/io/host/disk_share.h"
+#include "server/io/host/history_limit.h"
 #include "server/io/host/watchers.h"
 #include "server/io/http/http.h"
 #include "server/io/process/server_health.h"
@@ -177,6 +178,7 @@ static void on_rpc_closed(void *arg)
     io_admit_close(server);
     io_trim_close(server);
     io_disk_share_close(server);
+    io_history_limit_close(server);
     io_alive_close(server);
     io_memory_socket_close(server);
     /* Once their handles are closed the signals would end the process with a wrong code; the end is near anyway. */

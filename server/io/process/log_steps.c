@@ -19,7 +19,7 @@ static void tell_overflow(const struct ampd_server *server, uint32_t model, cons
     char rank[16] = "none", scale[32], next[32];
     struct ampd_worker_info worker = {.name = ""};
     (void)snprintf(scale, sizeof scale, "%.9g", (double)row->scale);
-    (void)snprintf(next, sizeof next, "%.9g", (double)row->after.scale);
+    (void)snprintf(next, sizeof next, "%.9g", (double)row->after.scaler.scale);
     if (first->rank == AMPD_RANK_SUM)
         (void)snprintf(rank, sizeof rank, "sum");
     else if (first->rank == AMPD_RANK_RANGE)

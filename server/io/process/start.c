@@ -23,6 +23,7 @@
 #include "server/io/cluster/refill.h"
 #include "server/io/host/checkpoint_files.h"
 #include "server/io/host/disk_share.h"
+#include "server/io/host/history_limit.h"
 #include "server/io/host/jobs.h"
 #include "server/io/host/recover.h"
 #include "server/io/host/shared_copies.h"
@@ -53,6 +54,7 @@ static int open_handles(struct ampd_server *server, struct amp_error *error)
     io_admit_open(server);
     io_trim_open(server);
     io_disk_share_open(server);
+    io_history_limit_open(server);
     io_alive_open(server);
     return io_drain_open(server) == 0 ? 0 : amp_error_set(error, AMP_EIO, NULL, "cannot watch signals");
 }
@@ -174,6 +176,7 @@ struct process {
     struct io_checkpoint_files checkpoint_files;
     struct io_write_journal write_journal;
     struct io_disk_share disk_share;
+    struct io_history_limit history_limit;
     struct io_watchers watchers;
     struct io_server_calls calls;
     struct io_alive_calls alive;
@@ -191,6 +194,7 @@ static void init_parts(struct process *process)
     server->checkpoint_files = &process->checkpoint_files;
     server->write_journal = &process->write_journal;
     server->disk_share = &process->disk_share;
+    server->history_limit = &process->history_limit;
     server->watchers = &process->watchers;
     server->calls = &process->calls;
     server->alive = &process->alive;

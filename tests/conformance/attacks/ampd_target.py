@@ -77,6 +77,7 @@ def calls():
         (parameter + "Pull", params.PullRequest(model=MODEL, latest=True, first_block=1 << 31)),
         (parameter + "GetPushState", params.GetPushStateRequest(model=MODEL, epoch=1 << 60)),
         (scale + "SetScale", scales.SetScaleRequest(model=MODEL, scale=float("nan"))),
+        ("/ampd.v1.AdminService/SetLearningRate", admin.SetLearningRateRequest(model=MODEL, learning_rate=float("nan"))),
         (scale + "ListScaleHistory", scales.ListScaleHistoryRequest(model=MODEL, page_size=1000000)),
         (scale + "ExplainStep", scales.ExplainStepRequest(model=MODEL, step=1 << 50)),
         ("/ampd.v1.AdminService/GetStatus", admin.GetStatusRequest()),

@@ -1,0 +1,113 @@
+/*
+ * A round through the models now and then, on the writer's thread, a portion at a time: verdicts that come meanwhile
+ * are between two of them.
+ */
+#include "server/io/host/history_limit.h"
+
+#include "base/assert.h"
+#include "server/io/base/clock.h"
+#include "server/io/base/fatal.h"
+#include "server/io/base/server.h"
+#include "server/io/base/threads.h"
+#include "storage/store.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A model without rows to remove costs a few lookups; a fast one makes some hundred rows in this time. */
+#define ROUND_MS 1000
+
+/* Rows and overflow rows of one transaction: a few milliseconds, for which a verdict may have to wait. */
+#define PORTION 500
+
+struct trim_task {
+    struct io_task task;
+    struct ampd_server *server;
+    uint32_t model; /* index */
+    char name[AMPD_NAME_MAX];
+    struct ampd_history_limit limit;
+    struct ampd_trimmed trimmed;
+};
+
+static void trim_run(struct io_task *base)
+{
+    struct trim_task *trim = AMP_CONTAINER(base, struct trim_task, task);
+    struct amp_error error = {0};
+    int rc = ampd_store_trim(trim->server->data.store, trim->name, &trim->limit, PORTION, &trim->trimmed, &error);
+    if (rc == AMP_EIO || rc == AMP_EDATALOSS)
+        io_fatal(trim->server->log, "the store failed", &error);
+    if (rc != 0 && rc != AMP_ENOTFOUND) /* a full disk, or no memory: the next round goes on with it */
+        amp_log(trim->server->log, AMP_LOG_WARN, "store",
+                "msg=\"rows beyond the history's limit stay for now\" model=%s err=\"%s\"", trim->name, error.text);
+    atomic_fetch_add(&trim->server->counts.history_removed, trim->trimmed.rows);
+}
+
+static void trim_done(struct io_task *base);
+
+/* The next portion, of the model at `index` or of one behind it; without any the round is over. */
+static void go_on(struct ampd_server *server, struct trim_task *trim, uint32_t index)
+{
+    const struct ampd_server_options *options = server->options;
+    bool wanted = (options->history_rows != 0 || options->history_age_ms != 0) && server->history_limit->readers == 0;
+    for (; wanted && server->life.state == SERVER_RUNNING && index < ampd_core_models_count(server->core); index++) {
+        struct ampd_model_info info;
+        ampd_core_model(server->core, index, &info);
+        if (info.deleted || info.deleting || info.recovering)
+            continue;
+        *trim = (struct trim_task){
+            .task = {.run_cb = trim_run, .done_cb = trim_done},
+            .server = server,
+            .model = index,
+            .limit = {.rows = options->history_rows, .replays = info.spec->durability == AMPD_DURABILITY_STEP}};
+        if (options->history_age_ms != 0)
+            trim->limit.before_us = io_clock_utc_us() - options->history_age_ms * 1000;
+        memcpy(trim->name, info.spec->name, sizeof trim->name);
+        io_threads_submit(server->pools.writer, &trim->task);
+        return;
+    }
+    server->history_limit->busy = false;
+    free(trim);
+}
+
+static void trim_done(struct io_task *base)
+{
+    struct trim_task *trim = AMP_CONTAINER(base, struct trim_task, task);
+    go_on(trim->server, trim, trim->model + (trim->trimmed.more ? 0 : 1));
+}
+
+static void on_round(uv_timer_t *timer)
+{
+    struct ampd_server *server = timer->data;
+    if (server->history_limit->busy || !server->life.serving)
+        return;
+    struct trim_task *trim = calloc(1, sizeof *trim);
+    if (trim == NULL)
+        return; /* the next time */
+    server->history_limit->busy = true;
+    go_on(server, trim, 0);
+}
+
+void io_history_limit_open(struct ampd_server *server)
+{
+    uv_timer_t *timer = &server->history_limit->timer;
+    AMP_ASSERT(uv_timer_init(&server->loop, timer) == 0);
+    timer->data = server;
+    (void)uv_timer_start(timer, on_round, ROUND_MS, ROUND_MS); /* cannot fail on an open handle */
+}
+
+void io_history_limit_close(struct ampd_server *server)
+{
+    uv_close((uv_handle_t *)&server->history_limit->timer, NULL);
+}
+
+void io_history_limit_pause(struct ampd_server *server)
+{
+    server->history_limit->readers++;
+}
+
+void io_history_limit_resume(struct ampd_server *server)
+{
+    AMP_ASSERT(server->history_limit->readers > 0);
+    server->history_limit->readers--;
+}
