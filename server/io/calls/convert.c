@@ -82,7 +82,7 @@ static void fill_worker(const struct ampd_server *server, uint32_t model, uint32
     memset(status, 0, sizeof *status);
     memcpy(status->name, info.name, sizeof status->name);
     status->rank = rank;
-    status->live = info.joined && info.lease_left_ms > 0;
+    status->live = io_worker_is_live(&info);
     status->has_incarnation = true;
     status->incarnation = io_msg_incarnation(info.incarnation);
     status->lease_left_ms = info.lease_left_ms;

@@ -11,11 +11,16 @@
 /* Ranks that are named; the rest is counted, so that the sentence fits its field. */
 #define RANKS_NAMED 8
 
-/* Whether the model waits for a rank: nobody holds it under the present epoch, or its lease has ended. */
+bool io_worker_is_live(const struct ampd_worker_info *worker)
+{
+    return worker->joined && !worker->left && worker->lease_left_ms > 0;
+}
+
+/* Fills in the worker of a rank: whether the model waits for one there. */
 static bool is_missing(const struct ampd_server *server, uint32_t model, uint32_t rank, struct ampd_worker_info *worker)
 {
     ampd_core_worker(server->core, model, rank, uv_now(&server->loop), worker);
-    return !worker->joined || worker->left || worker->lease_left_ms == 0;
+    return !io_worker_is_live(worker);
 }
 
 static void append(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -6,6 +6,7 @@
 
 #include "server/io/base/counts.h"
 #include "server/io/base/server.h"
+#include "server/io/calls/waiting.h"
 #include "server/io/http/metrics.h"
 
 #include <stdlib.h>
@@ -111,42 +112,12 @@ static const struct {
 
 /* ---- several samples for each model, by a second label ---- */
 
-static bool is_created(const struct view *view)
-{
-    return view->info.state == AMPD_MODEL_CREATED;
-}
-
-static bool is_loading(const struct view *view)
-{
-    return view->info.state == AMPD_MODEL_LOADING;
-}
-
-static bool is_waiting(const struct view *view)
-{
-    return view->info.state == AMPD_MODEL_WAITING;
-}
-
-static bool is_running(const struct view *view)
-{
-    return view->info.state == AMPD_MODEL_RUNNING;
-}
-
-static bool is_stalled(const struct view *view)
-{
-    return view->info.state == AMPD_MODEL_STALLED;
-}
-
-static bool is_done(const struct view *view)
-{
-    return view->info.state == AMPD_MODEL_DONE;
-}
-
-VALUE(created, is_created(view))
-VALUE(loading, is_loading(view))
-VALUE(waiting, is_waiting(view))
-VALUE(running, is_running(view))
-VALUE(stalled, is_stalled(view))
-VALUE(done, is_done(view))
+VALUE(created, view->info.state == AMPD_MODEL_CREATED)
+VALUE(loading, view->info.state == AMPD_MODEL_LOADING)
+VALUE(waiting, view->info.state == AMPD_MODEL_WAITING)
+VALUE(running, view->info.state == AMPD_MODEL_RUNNING)
+VALUE(stalled, view->info.state == AMPD_MODEL_STALLED)
+VALUE(done, view->info.state == AMPD_MODEL_DONE)
 VALUE(live, view->live)
 VALUE(missing, view->missing)
 VALUE(left, view->left)
@@ -183,8 +154,8 @@ static const struct {
       {"stalled", stalled},
       {"done", done}}},
     {{"ampd_model_workers", AMP_METRIC_GAUGE,
-      "Ranks by how they stand: live hold a lease, left gave it back, missing do neither; the others are as status "
-      "names them"},
+      "Ranks by how they stand: live have joined and hold a lease, left gave it back, missing do neither; the others "
+      "are as status names them"},
      "state",
      {{"live", live},
       {"missing", missing},
@@ -216,7 +187,7 @@ static void count_workers(const struct ampd_server *server, uint32_t index, stru
         view->fences += worker.fences;
         if (server->options->shard != 0)
             continue;
-        bool is_live = worker.lease_left_ms > 0 && !worker.left;
+        bool is_live = io_worker_is_live(&worker);
         view->live += is_live ? 1 : 0;
         view->left += worker.left ? 1 : 0;
         view->missing += is_live || worker.left ? 0 : 1;

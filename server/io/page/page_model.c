@@ -2,6 +2,7 @@
 #include "amp/scaler.h"
 #include "server/io/base/server.h"
 #include "server/io/calls/convert.h"
+#include "server/io/calls/waiting.h"
 #include "server/io/page/page_impl.h"
 
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static void write_worker(const struct ampd_server *server, uint32_t index, uint3
     io_json_count(json, "rank", rank);
     io_json_text(json, "name", worker.name);
     io_json_text(json, "peer", worker.peer);
-    io_json_truth(json, "live", worker.joined && worker.lease_left_ms > 0 && !worker.left);
+    io_json_truth(json, "live", io_worker_is_live(&worker));
     io_json_truth(json, "left", worker.left);
     io_json_count(json, "lease_ms", worker.lease_left_ms);
     io_json_count(json, "last_step", worker.last_step);

@@ -7,6 +7,7 @@
 #include "server/io/base/server.h"
 #include "server/io/base/storage_alert.h"
 #include "server/io/calls/convert.h"
+#include "server/io/calls/waiting.h"
 #include "server/io/cluster/cluster.h"
 #include "server/io/cluster/peers.h"
 #include "server/io/page/page_impl.h"
@@ -157,7 +158,7 @@ static void write_awaited(const struct ampd_server *server, uint32_t index, cons
     for (uint32_t rank = 0; rank < info->spec->world_size; rank++) {
         struct ampd_worker_info worker;
         ampd_core_worker(server->core, index, rank, now_ms, &worker);
-        live += worker.lease_left_ms > 0 && !worker.left;
+        live += io_worker_is_live(&worker);
         if (!worker.awaited || awaited++ >= NAMED)
             continue;
         io_json_open(json, NULL, '{');
