@@ -73,11 +73,11 @@ struct ampd_metrics {
  * step_times.h). For people alone.
  */
 enum ampd_step_time {
-    AMPD_TIME_APPLY, /* from the decision before until the new version can be pulled */
-    AMPD_TIME_PULL,  /* until the last worker of the step has pulled */
-    AMPD_TIME_WAIT,  /* until the first push begins: the workers compute */
-    AMPD_TIME_PUSH,  /* until the last push that counts is whole */
-    AMPD_TIME_VOTE,  /* until the step is decided */
+    AMPD_STEP_TIME_APPLY, /* from the decision before until the new version can be pulled */
+    AMPD_STEP_TIME_PULL,  /* until the last worker of the step has pulled */
+    AMPD_STEP_TIME_WAIT,  /* until the first push begins: the workers compute */
+    AMPD_STEP_TIME_PUSH,  /* until the last push that counts is whole */
+    AMPD_STEP_TIME_VOTE,  /* until the step is decided */
     AMPD_STEP_TIMES
 };
 

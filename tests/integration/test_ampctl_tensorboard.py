@@ -54,6 +54,7 @@ message Event {
 }
 """
 DT_STRING = 7
+TIMES = ("apply", "pull", "wait", "push", "vote")
 INF = math.inf
 
 
@@ -127,6 +128,10 @@ def check(folder, test_model):
     for tag, value in (("ampd/norm", lambda row: row.norm), ("ampd/clip", lambda row: row.clip_coefficient),
                        ("ampd/learning_rate", lambda row: row.learning_rate)):
         assert tags.get(tag, {}) == expected(applied, value), (tag, tags.get(tag))
+    timed = [row for row in rows if row.HasField("times")]
+    for part in TIMES:
+        wanted = expected(timed, lambda row, part=part: getattr(row.times, f"{part}_us") / 1e6)
+        assert tags.get(f"ampd/time/{part}", {}) == wanted, part
     assert tags.get("ampd/loss", {}) == expected([row for row in rows if row.HasField("loss")], lambda row: row.loss)
     metrics = {metric.name for row in rows for metric in row.metrics}
     for name in metrics:
@@ -138,6 +143,7 @@ def check(folder, test_model):
         assert text == test_model.api.ExplainStep(model=test_model.name, step=step).explanation
     assert set(tags) <= {"ampd/model", "ampd/epoch", "ampd/scale", "ampd/skipped", "ampd/norm", "ampd/clip",
                          "ampd/learning_rate", "ampd/loss", "ampd/explanation",
+                         *(f"ampd/time/{part}" for part in TIMES),
                          *(f"ampd/metrics/{name}" for name in metrics)}, sorted(tags)
     return rows
 

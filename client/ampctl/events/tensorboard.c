@@ -39,7 +39,10 @@ struct writing {
     uint64_t written;
 };
 
-/* Of whole microseconds since 1970. */
+/* Parts of a step's time. */
+#define TIMES 5
+
+/* Of whole microseconds. */
 static double seconds_of(int64_t us)
 {
     return (double)us / 1e6;
@@ -98,13 +101,30 @@ static size_t put_told(const struct ampd_msg_scale_history_row *row, char tags[M
     return count;
 }
 
+/* Where the time of a step went, in seconds. Returns how many values these are. */
+static size_t put_times(const struct ampd_msg_scale_history_row *row, struct ampctl_tfvalue *values)
+{
+    if (!row->has_times)
+        return 0;
+    const struct ampd_msg_step_times *t = &row->times;
+    const struct ampctl_tfvalue all[TIMES] = {
+        {.tag = "ampd/time/apply", .number = (float)seconds_of((int64_t)t->apply_us)},
+        {.tag = "ampd/time/pull", .number = (float)seconds_of((int64_t)t->pull_us)},
+        {.tag = "ampd/time/wait", .number = (float)seconds_of((int64_t)t->wait_us)},
+        {.tag = "ampd/time/push", .number = (float)seconds_of((int64_t)t->push_us)},
+        {.tag = "ampd/time/vote", .number = (float)seconds_of((int64_t)t->vote_us)},
+    };
+    memcpy(values, all, sizeof all);
+    return TIMES;
+}
+
 /* The scalars of a row, by tag; a value that a row of its kind does not have is left out, for 0 would be drawn. */
 static int put_row(struct writing *x, const struct ampd_msg_scale_history_row *row)
 {
     bool applied = row->verdict == AMPD_MSG_VERDICT_APPLIED;
     char text[1024] = "";
     char tags[METRICS_MAX][TAG_SIZE_MAX];
-    struct ampctl_tfvalue values[8 + METRICS_MAX];
+    struct ampctl_tfvalue values[8 + METRICS_MAX + TIMES];
     size_t count = 0;
     values[count++] = (struct ampctl_tfvalue){.tag = AMPCTL_TFEVENTS_EPOCH, .number = (float)row->epoch};
     values[count++] = (struct ampctl_tfvalue){.tag = "ampd/scale", .number = row->old_scale};
@@ -120,6 +140,7 @@ static int put_row(struct writing *x, const struct ampd_msg_scale_history_row *r
         values[count++] = (struct ampctl_tfvalue){.tag = "ampd/explanation", .text = text};
     }
     count += put_told(row, tags, values + count);
+    count += put_times(row, values + count);
     if (ampctl_tfevents_values(&x->records, seconds_of(row->decide_time.us), row->step, values, count) != 0)
         return no_memory(x);
     x->folder.epoch = row->epoch;

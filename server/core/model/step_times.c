@@ -5,8 +5,9 @@
 void ampd_step_times(const struct ampd_step_moments *moments, uint64_t times_us[AMPD_STEP_TIMES])
 {
     const int64_t ends[] = {
-        [AMPD_TIME_APPLY] = moments->applied, [AMPD_TIME_PULL] = moments->pulled,  [AMPD_TIME_WAIT] = moments->pushed,
-        [AMPD_TIME_PUSH] = moments->whole,    [AMPD_TIME_VOTE] = moments->decided,
+        [AMPD_STEP_TIME_APPLY] = moments->applied, [AMPD_STEP_TIME_PULL] = moments->pulled,
+        [AMPD_STEP_TIME_WAIT] = moments->pushed,   [AMPD_STEP_TIME_PUSH] = moments->whole,
+        [AMPD_STEP_TIME_VOTE] = moments->decided,
     };
     memset(times_us, 0, AMPD_STEP_TIMES * sizeof *times_us);
     int64_t from = moments->before;

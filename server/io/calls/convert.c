@@ -283,11 +283,11 @@ static void fill_metrics(const struct ampd_metrics *metrics, struct ampd_msg_sca
 static void fill_times(const uint64_t times_us[AMPD_STEP_TIMES], struct ampd_msg_scale_history_row *message)
 {
     message->has_times = ampd_step_times_known(times_us);
-    message->times = (struct ampd_msg_step_times){.apply_us = times_us[AMPD_TIME_APPLY],
-                                                  .pull_us = times_us[AMPD_TIME_PULL],
-                                                  .wait_us = times_us[AMPD_TIME_WAIT],
-                                                  .push_us = times_us[AMPD_TIME_PUSH],
-                                                  .vote_us = times_us[AMPD_TIME_VOTE]};
+    message->times = (struct ampd_msg_step_times){.apply_us = times_us[AMPD_STEP_TIME_APPLY],
+                                                  .pull_us = times_us[AMPD_STEP_TIME_PULL],
+                                                  .wait_us = times_us[AMPD_STEP_TIME_WAIT],
+                                                  .push_us = times_us[AMPD_STEP_TIME_PUSH],
+                                                  .vote_us = times_us[AMPD_STEP_TIME_VOTE]};
 }
 
 void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_row *row,

@@ -127,11 +127,11 @@ VALUE(quarantined, view->quarantined)
 VALUE(counted_applied, view->counts.applied)
 VALUE(counted_overflows, view->counts.overflows)
 VALUE(counted_empty, view->counts.empty)
-VALUE(apply_time, view->counts.times_us[AMPD_TIME_APPLY] / 1e6)
-VALUE(pull_time, view->counts.times_us[AMPD_TIME_PULL] / 1e6)
-VALUE(wait_time, view->counts.times_us[AMPD_TIME_WAIT] / 1e6)
-VALUE(push_time, view->counts.times_us[AMPD_TIME_PUSH] / 1e6)
-VALUE(vote_time, view->counts.times_us[AMPD_TIME_VOTE] / 1e6)
+VALUE(apply_time, view->counts.times_us[AMPD_STEP_TIME_APPLY] / 1e6)
+VALUE(pull_time, view->counts.times_us[AMPD_STEP_TIME_PULL] / 1e6)
+VALUE(wait_time, view->counts.times_us[AMPD_STEP_TIME_WAIT] / 1e6)
+VALUE(push_time, view->counts.times_us[AMPD_STEP_TIME_PUSH] / 1e6)
+VALUE(vote_time, view->counts.times_us[AMPD_STEP_TIME_VOTE] / 1e6)
 
 struct case_row {
     const char *name;
