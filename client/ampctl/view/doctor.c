@@ -274,7 +274,8 @@ static void find_port(struct doctor *doctor, uint32_t shard, const char *endpoin
         find(doctor, "ports", FINE, "shard %" PRIu32 " is reached at %s", shard, endpoint);
     else
         find(doctor, "ports", WRONG,
-             "shard %" PRIu32 ": %s; workers must reach %s: open the port, or give that ampd another --advertise",
+             "shard %" PRIu32 ": %s; workers must reach %s: open the port, or give that ampd an address "
+             "that they reach (--advertise of a --cluster, --peers, or --listen)",
              shard, reply.error.text, endpoint);
     ampclient_reply_close(&reply);
     if (ampclient_link_close(link))

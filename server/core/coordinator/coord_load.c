@@ -54,8 +54,8 @@ static int check_quota(const struct ampd_core *core, const struct ampd_event_cre
     }
     if (quota->models != 0 && models >= quota->models)
         return amp_error_set(error, AMP_EEXHAUSTED, "QUOTA_MODELS",
-                             "the quota of the %s is %llu models, and it has %llu: delete one of them, or let an "
-                             "operator raise models= in the token file",
+                             "the quota of the %s is %llu models, and it has %llu: let an operator delete one of them, "
+                             "or raise models= in the token file",
                              create->owner, (unsigned long long)quota->models, (unsigned long long)models);
     if (quota->memory_bytes == 0)
         return 0;
@@ -66,7 +66,7 @@ static int check_quota(const struct ampd_core *core, const struct ampd_event_cre
         return 0;
     return amp_error_set(error, AMP_EEXHAUSTED, "QUOTA_MEMORY",
                          "the quota of the %s is %llu bytes of memory, of which its models may take %llu, and %s may "
-                         "need %llu: delete one of them, or let an operator raise memory= in the token file",
+                         "need %llu: let an operator delete one of them, or raise memory= in the token file",
                          create->owner, (unsigned long long)quota->memory_bytes, (unsigned long long)used, spec->name,
                          (unsigned long long)needed);
 }

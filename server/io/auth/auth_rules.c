@@ -164,7 +164,7 @@ static int parse_token_option(const struct line *line, const char *word, struct 
     if (memory != NULL && parse_amount(memory, "KMG", &rule->quota.memory_bytes))
         return 0;
     return bad_line(line, "after the hash only expires=2027-01-31 or expires=2027-01-31T12:00:00Z, models=N and "
-                          "memory=BYTES, a number with K, M or G, may follow");
+                          "memory=BYTES, a number with K, M or G, may follow, none of them 0");
 }
 
 static int parse_token(struct line *line, struct ampd_auth_rule *rule)
