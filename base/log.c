@@ -8,7 +8,11 @@
 #include <string.h>
 #include <time.h>
 
-static const char *const level_names[] = {"debug", "info", "warn", "error"};
+const char *amp_log_level_name(enum amp_log_level level)
+{
+    static const char *const names[] = {"debug", "info", "warn", "error"};
+    return names[level];
+}
 
 void amp_log_time(int64_t us, char text[32])
 {
@@ -158,7 +162,7 @@ void amp_log(const struct amp_log *log, enum amp_log_level level, const char *co
     int used =
         snprintf(line.text, sizeof line.text,
                  log->json ? "{\"ts\":\"%s\",\"level\":\"%s\",\"component\":\"%s\"" : "ts=%s level=%s component=%s", ts,
-                 level_names[level], component);
+                 amp_log_level_name(level), component);
     if (used < 0 || (size_t)used + strlen("}") >= sizeof line.text)
         return;
     line.used = (size_t)used;

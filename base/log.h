@@ -37,6 +37,9 @@ void amp_log(const struct amp_log *log, enum amp_log_level level, const char *co
 /* Whether lines of this level are written. Any thread. */
 bool amp_log_is_on(const struct amp_log *log, enum amp_log_level level);
 
+/* "debug", "info", "warn", "error". Any thread. */
+const char *amp_log_level_name(enum amp_log_level level);
+
 /* Changes the level while other threads may log. Returns the level before. Any thread. */
 enum amp_log_level amp_log_set_level(struct amp_log *log, enum amp_log_level level);
 

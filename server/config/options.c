@@ -85,9 +85,8 @@ static bool parse_number(const char *text, uint64_t *number)
 
 static bool parse_level(const char *text, enum amp_log_level *level)
 {
-    static const char *const names[] = {"debug", "info", "warn", "error"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(text, names[i]) == 0) {
+    for (int i = AMP_LOG_DEBUG; i <= AMP_LOG_ERROR; i++) {
+        if (strcmp(text, amp_log_level_name((enum amp_log_level)i)) == 0) {
             *level = (enum amp_log_level)i;
             return true;
         }

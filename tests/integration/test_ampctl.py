@@ -234,7 +234,9 @@ def csv_has_the_rows_of_json(ampctl):
 
 def the_level_of_the_log_is_changed(ampctl):
     assert ampctl.json("log-level", "error") == {"old_level": "info", "level": "error"}
+    assert ampctl.json("config", "log-level")[0]["value"] == "error"
     assert ampctl("log-level", "info") == "was error, is info\n"
+    assert ampctl.json("config", "log-level")[0]["where"] == "default"
     ampctl("log-level", "loud", code=2)
 
 

@@ -101,6 +101,14 @@ def test_tls_that_does_not_fit_is_told(context):
     assert check == "tls" and "speaks no TLS" in text, text
 
 
+def test_a_server_at_every_address_of_its_host_is_asked_at_none_that_its_certificate_lacks(context):
+    context.count += 1
+    authority = Authority(context.work / f"authority-{context.count}")
+    server = TlsServer(context, authority, "--insecure", "--listen", "0.0.0.0:0")
+    found = doctor(context, f"tls://{address(server)}", "--cacert", authority.cert)
+    assert found["ports"] == [("ok", "one shard, reached where it was asked for")], found
+
+
 def test_a_clock_that_is_off_is_told(context):
     shim = context.bin_dir.parent / "tests" / "integration" / "libshifted_clock.so"
     if not shim.exists():

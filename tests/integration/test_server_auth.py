@@ -349,20 +349,16 @@ def test_ampctl_makes_tokens_and_sends_them(context):
     hang_up(server, "token file read anew")
     refused(lambda: api_with(server.channel, made["token"]).Checkpoint(model="m"), Code.PERMISSION_DENIED)
     for wrong in (("new", "admin", "x"), ("new", "read"), ("new", "read", "two words"), ("make", "read", "x"),
-                  ("new", "read", "x", "--expires", "soon")):
+                  ("new", "read", "x", "--expires", "soon"), ("new", "read", "x", "--models", "0"),
+                  ("new", "read", "x", "--models", "2K"), ("new", "read", "x", "--memory", "much")):
         command(context.bin_dir, "ampctl", "token", *wrong, code=2)
 
 
 def test_the_models_of_a_token_s_name_are_within_its_quota(context):
     tokens, server, _ = tokens_and_server(context)
 
-    def new(role, name, quota):
-        made = json.loads(command(context.bin_dir, "ampctl", "-o", "json", "token", "new", role, name)[0])
-        tokens.add(f"{made['line']} {quota}")
-        return made["token"]
-
-    first, rotated = new("worker", "ann", "models=2 memory=1G"), new("worker", "ann", "")
-    bob, operator = new("worker", "bob", "memory=2K"), new("operator", "boss", "")
+    first, rotated = tokens.new("worker", "ann", "--models", "2", "--memory", "1G"), tokens.new("worker", "ann")
+    bob, operator = tokens.new("worker", "bob", "--memory", "2K"), tokens.new("operator", "boss")
     hang_up(server, "token file read anew")
 
     def create(token, name):

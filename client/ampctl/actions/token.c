@@ -13,16 +13,28 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { KEY_APPEND = 256, KEY_EXPIRES };
+enum { KEY_APPEND = 256, KEY_EXPIRES, KEY_MODELS, KEY_MEMORY };
 
-/* role, name (at most 255 bytes), hash, time, and what stands between them */
+/* role, name (at most 255 bytes), hash, time, quota (AMOUNT_MAX each), and what stands between them */
 #define LINE_MAX_SIZE 512
 
 struct token_input {
     const char *words[2]; /* role, name */
     const char *append;
     const char *expires;
+    const char *models, *memory;
 };
+
+/* Digits of the largest number, and a unit. */
+#define AMOUNT_MAX 21
+
+/* "3", or with units "512M"; not 0. Whether it is too large ampd finds out. */
+static bool has_form_of_amount(const char *text, const char *units)
+{
+    size_t digits = strspn(text, "0123456789"), unit = strspn(text + digits, units);
+    return digits > 0 && unit <= 1 && text[digits + unit] == 0 && digits + unit <= AMOUNT_MAX &&
+           strspn(text, "0") < digits;
+}
 
 /* "2027-01-31" or "2027-01-31T12:00:00Z"; whether there is such a day ampd finds out. */
 static bool has_form_of_time(const char *text)
@@ -53,6 +65,10 @@ static void check(struct argp_state *state, const struct token_input *input)
             argp_error(state, "a name has no spaces, quotes, backslashes and control characters");
     if (input->expires != NULL && !has_form_of_time(input->expires))
         argp_error(state, "--expires is \"%.40s\"; give 2027-01-31 or 2027-01-31T12:00:00Z (UTC)", input->expires);
+    if (input->models != NULL && !has_form_of_amount(input->models, ""))
+        argp_error(state, "--models is \"%.40s\"; give a number, 1 or more", input->models);
+    if (input->memory != NULL && !has_form_of_amount(input->memory, "KMG"))
+        argp_error(state, "--memory is \"%.40s\"; give a number of bytes, also with K, M or G", input->memory);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -64,6 +80,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_EXPIRES:
         input->expires = arg;
+        return 0;
+    case KEY_MODELS:
+        input->models = arg;
+        return 0;
+    case KEY_MEMORY:
+        input->memory = arg;
         return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num >= 2)
@@ -87,9 +109,14 @@ static int make_line(const struct token_input *input, const char *token, char li
         return rc;
     for (size_t i = 0; i < sizeof hash; i++)
         (void)snprintf(hex + 2 * i, 3, "%02x", hash[i]);
-    bool ends = input->expires != NULL;
-    (void)snprintf(line, LINE_MAX_SIZE, "token %s %s %s%s%s\n", input->words[0], input->words[1], hex,
-                   ends ? " expires=" : "", ends ? input->expires : "");
+    const struct {
+        const char *name, *value;
+    } options[] = {{"expires", input->expires}, {"models", input->models}, {"memory", input->memory}};
+    size_t used = (size_t)snprintf(line, LINE_MAX_SIZE, "token %s %s %s", input->words[0], input->words[1], hex);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].value != NULL)
+            used += (size_t)snprintf(line + used, LINE_MAX_SIZE - used, " %s=%s", options[i].name, options[i].value);
+    (void)snprintf(line + used, LINE_MAX_SIZE - used, "\n");
     return 0;
 }
 
@@ -137,6 +164,8 @@ static int give(const struct ampctl *ctl, const struct token_input *input, const
 static const struct argp_option token_options[] = {
     {"append", KEY_APPEND, "FILE", 0, "Append the line to ampd's token file", 0},
     {"expires", KEY_EXPIRES, "TIME", 0, "Not good from then on: 2027-01-31 or 2027-01-31T12:00:00Z", 0},
+    {"models", KEY_MODELS, "N", 0, "At most so many models created by this name", 0},
+    {"memory", KEY_MEMORY, "BYTES", 0, "At most so much memory for them, also with K, M or G", 0},
     {0},
 };
 

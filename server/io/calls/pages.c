@@ -121,8 +121,8 @@ int io_history_check_gone(struct ampd_store *reader, const char *model, uint64_t
     if (rc != 0 || !beginning.gone || step >= beginning.step)
         return rc;
     return amp_error_set(error, AMP_ERANGE, "HISTORY_GONE",
-                         "%s: the history begins with step %" PRIu64
-                         "; the steps before it were removed, as the server's history-rows or history-age says",
+                         "%s: the history begins with step %" PRIu64 ": name that one or a later one; those before it "
+                         "were removed, as the server's history-rows or history-age says",
                          field, beginning.step);
 }
 

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct io_server_call_ops plain_ops = {NULL, NULL, NULL};
 
@@ -79,6 +80,19 @@ const struct arpc_handler ampd_handle_set_log_level = {.message = level_message,
 
 /* ---- GetConfig ---- */
 
+/* The level that the log has: SetLogLevel may have changed it since the options were read. */
+static void level_in_force(const struct amp_log *log, struct ampd_msg_config_value *value)
+{
+    int level = AMP_LOG_DEBUG;
+    while (level < AMP_LOG_ERROR && !amp_log_is_on(log, (enum amp_log_level)level))
+        level++;
+    const char *name = amp_log_level_name((enum amp_log_level)level);
+    if (strcmp(value->name, "log-level") != 0 || strcmp(value->value, name) == 0)
+        return;
+    (void)snprintf(value->value, sizeof value->value, "%s", name);
+    (void)snprintf(value->where, sizeof value->where, "ampctl log-level");
+}
+
 static void config_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
 {
     struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &plain_ops);
@@ -93,6 +107,7 @@ static void config_message(struct arpc_call *rpc, const uint8_t *data, size_t si
         (void)snprintf(value->value, sizeof value->value, "%s", options->values[i].value);
         (void)snprintf(value->where, sizeof value->where, "%s", options->values[i].where);
         value->reloads = options->values[i].reloads;
+        level_in_force(options->log, value);
     }
     struct amp_buf buf = io_message_buf();
     int rc = response.values.items != NULL ? ampd_msg_get_config_response_encode(&response, &buf) : AMP_ENOMEM;
