@@ -67,11 +67,12 @@ function bytes(number) {
   return (at === 0 || number >= 100 ? Math.round(number) : number.toFixed(1)) + " " + units[at];
 }
 
+/** A number and its unit stay on one line. */
 function span(ms) {
   const s = Math.max(0, ms / 1000);
-  if (s < 60) return Math.floor(s) + " s";
-  if (s < 3600) return Math.floor(s / 60) + " min";
-  if (s < 86400) return Math.floor(s / 3600) + " h " + Math.floor(s % 3600 / 60) + " min";
+  if (s < 60) return Math.floor(s) + "\u00a0s";
+  if (s < 3600) return Math.floor(s / 60) + "\u00a0min";
+  if (s < 86400) return Math.floor(s / 3600) + "\u00a0h " + Math.floor(s % 3600 / 60) + "\u00a0min";
   return count(Math.floor(s / 86400), "day");
 }
 
@@ -354,7 +355,7 @@ class Overview {
 }
 
 const COLUMNS = [
-  ["Model", (m) => h("a", { href: linkTo(m.name) }, m.name)],
+  ["Model", (m) => h("a", { href: linkTo(m.name) }, m.name), "name"],
   ["State", (m) => [chip(stateOf(m), STATES[stateOf(m)]), waits(m) ? under(waits(m)) : null], "wrap"],
   ["Step", (m) => [whole(m.decided), m.max_steps > 0 ? h("progress", { max: m.max_steps, value: m.decided, "aria-label": "of " + whole(m.max_steps) }) : null], "right"],
   ["Pace", (m) => { const p = pace(m); return [[p.value].flat().join(" "), under(p.than, p.kind)]; }, "right"],
@@ -479,7 +480,7 @@ class Model {
     const wide = seen && seen[1] - seen[0];
     for (const [made, steps] of this.ranges)
       made.setAttribute("aria-pressed", String(seen ? steps !== null && Math.abs(wide - steps) < 2 : steps === null));
-    const words = seen ? "steps " + whole(Math.max(1, seen[0])) + " to " + whole(seen[1]) : "drag to zoom, shift and drag to move, double click for all";
+    const words = seen ? "steps " + whole(Math.max(1, seen[0])) + " to " + whole(seen[1]) : "drag to zoom, shift and drag to move, double click for all, click a mark for its step";
     if (this.seen.textContent !== words) this.seen.textContent = words;
   }
 
@@ -555,7 +556,7 @@ class Model {
       about && card("Workers", about.workers_hidden ? "too many for this page: ampctl status" : null,
         about.workers.length > 0 ? table("Workers", workerColumns(newest, about.step), about.workers, { stack: true })
           : h("p", { class: "note" }, "Nobody has joined since this server started.")),
-      card("Skipped steps", skipped.length > 0 ? "newest first: who, where and why" : null,
+      card("Skipped steps", skipped.length > 0 ? "newest first; each opens who, where and why" : null,
         skipped.length > 0 ? h("ul", { class: "pills" }, skipped.map((entry) => h("li", {}, this.pill(entry))))
           : h("p", { class: "note" }, "None.")),
       about && card("Checkpoints", about.checkpoints_hidden > 0 ? about.checkpoints_hidden + " older ones: ampctl checkpoints" : null,

@@ -80,7 +80,7 @@ static void tell_of_worker(const char *model, const struct ampd_worker_info *wor
     else if (worker->nonfinite)
         tell(troubles, model, "Look at its data, its seed and its memory.",
              "Rank %u (%s) pushes Inf or NaN while others do not.", rank, worker->name);
-    if (worker->straggles)
+    if (worker->straggles && io_worker_is_live(worker)) /* of one that is not there its lease tells */
         tell(troubles, model, "See whether its machine is shared, hot or swapping, or its share of the data larger.",
              "All others wait for rank %u (%s) in each step.", rank, worker->name);
 }
