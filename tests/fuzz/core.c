@@ -410,7 +410,7 @@ static void create(struct world *world)
                                    .max_steps = (how & 64) != 0 ? 4 : 0,
                                    .scaler = {.init_scale = 1024}};
     (void)snprintf(spec.name, sizeof spec.name, "model");
-    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {&spec}};
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
     (void)call(world, 0, 0, &event);
 }
 

@@ -354,7 +354,7 @@ static uint64_t send(struct core_host *host, struct ampd_event *event)
 
 uint64_t core_create(struct core_host *host, const struct ampd_model_spec *spec)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {spec}};
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = spec}};
     return send(host, &event);
 }
 

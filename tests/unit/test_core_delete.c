@@ -127,7 +127,7 @@ static int setup(void **state)
         start(&world, k, 1, NULL);
     run(&world);
     begin_session(&world);
-    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .call = ++world.calls, .u.create = {&spec}};
+    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .call = ++world.calls, .u.create = {.spec = &spec}};
     step(&world, 0, &create);
     run(&world);
     assert_true(world.answered[1]);

@@ -349,7 +349,7 @@ static void begin(struct world *world, unsigned shards, unsigned threads, struct
     }
     struct ampd_model_spec spec;
     spec_of(&spec);
-    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {&spec}};
+    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
     (void)call(world, 0, &create);
     settle(world);
     for (unsigned k = 0; k < shards; k++)
