@@ -7,6 +7,7 @@
 With AMPD_SCREENSHOTS=1 it writes docs/images/ anew.
 """
 import contextlib
+import html
 import os
 import random
 import re
@@ -15,11 +16,13 @@ import signal
 import sys
 import tempfile
 import threading
+import urllib.parse
 
 import ampd_testing
 from ampd_testing import ROOT, Api, Layout, TestModel, Worker, eventually, run
 from auth_testing import TokenFile
 from page_testing import Events, ask, history, loaded_at, page_server, put_history, scaler as page_scaler
+from test_ampctl_top import Terminal, row
 
 try:
     from selenium import webdriver
@@ -100,6 +103,20 @@ def picture(driver, name):
     path = IMAGES / name
     driver.save_screenshot(str(path))
     assert path.stat().st_size < IMAGE_BYTES_MAX, (name, path.stat().st_size)
+
+
+def picture_of_top(context, server, name):
+    """The screen of ampctl top, drawn by the browser, into docs/images/ if that was asked for."""
+    if os.environ.get("AMPD_SCREENSHOTS") != "1":
+        return
+    terminal = Terminal(context, server, "-e", f"127.0.0.1:{server.port}", columns=180, lines=7)
+    lines = terminal.shows("twelve bars, twice",
+                           lambda lines: sum("▁" <= one <= "█" for one in row(lines, "llama-tiny-fp16")) == 24)
+    body = ("<body style='margin:16px;background:#16181d;color:#e8e8e8'><pre style='font:11px/1.5 monospace'>" +
+            html.escape("\n".join(lines)))
+    with browser(width=1250, height=160) as driver:
+        driver.get("data:text/html;charset=utf-8," + urllib.parse.quote(body))
+        picture(driver, name)
 
 
 class Trainers:
@@ -229,6 +246,7 @@ def test_the_page_shows_models_plots_and_skipped_steps(context):
             shows(driver, "resnet50")
             wide = driver.execute_script("return document.documentElement.scrollWidth")
             assert wide <= 390, wide
+        picture_of_top(context, server, "top.png")
     finally:
         server.trainers.close()
 
