@@ -1,5 +1,6 @@
 #include "server/config/options.h"
 
+#include "base/size.h"
 #include "server/io/cluster/cluster_address.h"
 #include "server/io/http/http.h"
 #include "server/io/process/memory_limit.h"
@@ -37,21 +38,6 @@ const struct argp_option ampd_options[] = {
 #undef OPTION
     {0},
 };
-
-/* "1073741824", "1048576K", "1024M" and "1G" are the same. */
-static bool parse_bytes(const char *text, uint64_t *bytes)
-{
-    static const char units[] = "KMG";
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (errno != 0 || text[0] < '0' || text[0] > '9' || value == 0)
-        return false;
-    const char *unit = *end != 0 ? strchr(units, *end) : NULL;
-    unsigned shift = unit != NULL ? 10 * (unsigned)(unit - units + 1) : 0;
-    *bytes = (uint64_t)value << shift;
-    return end[unit != NULL] == 0 && *bytes >> shift == value;
-}
 
 /* "1500ms", "90s", "5m", "2h" and "90d": at least 1 ms, at most ten years. */
 static bool parse_time(const char *text, int64_t *ms)
@@ -218,7 +204,7 @@ static const char *set_value(enum kind kind, const char *text, void *at)
         *(int64_t *)at = 0;
         return strcmp(text, "0") == 0 || parse_time(text, at) ? NULL : "give 0 for all, or " TIME_REMEDY;
     case KIND_MEMORY:
-        return parse_bytes(text, at) && *(uint64_t *)at >= IO_MEMORY_LEAST
+        return amp_size_parse(text, at) && *(uint64_t *)at >= IO_MEMORY_LEAST
                    ? NULL
                    : "give 2M or more, which the smallest model needs, in bytes or with K, M or G";
     case KIND_THREADS:

@@ -256,7 +256,7 @@ void ampd_coord_want(struct ampd_model *model, const struct ampd_message *messag
     if (other && model->core->now_ms >= coord->load.until_ms)
         ampd_sync_begin_anew(model, &want->base, "LOAD_ENDED");
     if (other || !comes_first(model, want->loader))
-        return;                                                     /* it asks again */
+        return; /* it asks again */
     if (coord->load.loader == 0 && !has_base(model, &want->base)) { /* else its streams differ: the shards see it */
         coord->load.next = want->loader;
         coord->load.next_until_ms = model->core->now_ms + model->core->config.lease_ms;

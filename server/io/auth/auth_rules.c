@@ -1,9 +1,9 @@
 #include "server/io/auth/auth_rules.h"
 
 #include "base/hex.h"
+#include "base/size.h"
 #include "server/io/base/options.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,20 +129,6 @@ static int take_name(const struct line *line, const char *name, struct ampd_auth
     return 0;
 }
 
-/* "3", and where `units` says so "512M": 1 or more. */
-static bool parse_amount(const char *text, const char *units, uint64_t *amount)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (errno != 0 || text[0] < '0' || text[0] > '9' || value == 0)
-        return false;
-    const char *unit = *end != 0 ? strchr(units, *end) : NULL;
-    unsigned shift = unit != NULL ? 10 * (unsigned)(unit - units + 1) : 0;
-    *amount = (uint64_t)value << shift;
-    return end[unit != NULL] == 0 && *amount >> shift == value;
-}
-
 /* The value of NAME=VALUE, or NULL. */
 static const char *value_of(const char *word, const char *name)
 {
@@ -159,9 +145,9 @@ static int parse_token_option(const struct line *line, const char *word, struct 
         return bad_line(line, "expires, models and memory may each be there once");
     if (time != NULL && parse_time(time, &rule->expires_us))
         return 0;
-    if (models != NULL && parse_amount(models, "", &rule->quota.models))
+    if (models != NULL && strspn(models, "0123456789") == strlen(models) && amp_size_parse(models, &rule->quota.models))
         return 0;
-    if (memory != NULL && parse_amount(memory, "KMG", &rule->quota.memory_bytes))
+    if (memory != NULL && amp_size_parse(memory, &rule->quota.memory_bytes))
         return 0;
     return bad_line(line, "after the hash only expires=2027-01-31 or expires=2027-01-31T12:00:00Z, models=N and "
                           "memory=BYTES, a number with K, M or G, may follow, none of them 0");
