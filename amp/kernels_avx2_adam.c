@@ -10,34 +10,21 @@
  *   (kernels_avx2_adam_late.h);
  * - the cast of the span's masters, past the caches.
  *
- * Each line is asked for ahead: that takes 0.74 of the time on Zen 5, and on Zen 3 the processor's own prefetch is as
- * good. What counts there is the number of instructions: forty for eight elements, of which a core that its other
- * thread leaves alone takes four in a cycle, and three if not. To take up the next span before the late elements and
- * the cast of this one was slower: it needs twice the room in the first cache level.
+ * Each line is asked for ahead, nearer than a span: that takes 0.74 of the time on Zen 5 and 0.9 on Zen 4, and on Zen
+ * 3 the processor's own prefetch is as good. What counts there is the number of instructions: forty for eight
+ * elements, of which a core that its other thread leaves alone takes four in a cycle, and three if not. To take up the
+ * next span before the late elements and the cast of this one was slower: it needs twice the room in the first cache
+ * level.
  */
 #include "amp/kernels_avx2_adam.h"
 
 #include "amp/kernels_avx2_adam_late.h"
-#include "amp/kernels_avx2_adam_parts.h"
-#include "amp/pass.h"
-
-#include <math.h>
 
 #define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
-/* Elements of g that are formed at once where the loop cannot form them. */
-#define TILE 1024
-
 /* Elements ahead of the loop that are asked for, and elements of a line of the caches: four bytes each. */
-#define AHEAD 512
+#define AHEAD 256
 #define LINE  16
-
-struct target {
-    float *p, *m, *v;
-    void *copy; /* NULL: no cast */
-    enum amp_dtype cast;
-    bool stream; /* copy begins with a whole vector */
-};
 
 /* Where a span is, with its scalars: copies, since the compiler must suppose that a store changes what memory holds. */
 struct place {
@@ -187,97 +174,8 @@ INLINE uint32_t stream_16(uint16_t *copy, enum amp_dtype dtype, const float *p, 
     return reduce_max(most);
 }
 
-static uint32_t cast_span(const struct target *t, size_t start, size_t n)
-{
-    const float *p = t->p + start;
-    if (t->stream && n % (2 * (size_t)WIDTH) == 0 && t->cast != AMP_F32) {
-        uint16_t *copy = (uint16_t *)t->copy + start;
-        return t->cast == AMP_F16 ? stream_16(copy, AMP_F16, p, n) : stream_16(copy, AMP_BF16, p, n);
-    }
-    return amp_kernels_avx2.store[t->cast]((char *)t->copy + start * amp_dtype_size(t->cast), p, n);
-}
-
-/* n elements, a multiple of WIDTH. Returns the largest master as bits where there is a cast. */
-INLINE uint32_t run(const struct source *s, struct kind kind, size_t n, const struct target *t)
-{
-    struct span old;
-    uint32_t largest = 0;
-    for (size_t start = 0; start < n; start += SPAN) {
-        size_t count = n - start < SPAN ? n - start : SPAN;
-        step_span(s, kind, start, count, t, &old);
-        redo_late(s, kind, start, count, t->p + start, &old);
-        uint32_t bits = t->copy ? cast_span(t, start, count) : 0;
-        largest = bits > largest ? bits : largest;
-    }
-    return largest;
-}
-
-/* A loop for each kind of source; those without a clip have the fewest products. */
-#define RUN(...) run(s, (struct kind){__VA_ARGS__}, n, t)
-
-static uint32_t run_f16(const struct source *s, bool clips, size_t n, const struct target *t)
-{
-    if (s->count > 1)
-        return RUN(.dtype = AMP_F16, .scaled = true, .clamped = true, .many = true);
-    return clips ? RUN(.dtype = AMP_F16, .scaled = true, .clamped = true) : RUN(.dtype = AMP_F16, .scaled = true);
-}
-
-static uint32_t run_bf16(const struct source *s, bool clips, size_t n, const struct target *t)
-{
-    if (s->count > 1)
-        return RUN(.dtype = AMP_BF16, .scaled = true, .clamped = true, .many = true);
-    return clips ? RUN(.dtype = AMP_BF16, .scaled = true, .clamped = true) : RUN(.dtype = AMP_BF16, .scaled = true);
-}
-
-static uint32_t run_f32(const struct source *s, bool clips, bool couple, size_t n, const struct target *t)
-{
-    if (couple)
-        return RUN(.dtype = AMP_F32, .scaled = true, .clamped = true, .coupled = true);
-    return clips ? RUN(.dtype = AMP_F32, .scaled = true, .clamped = true) : RUN(.dtype = AMP_F32);
-}
-
-static bool couples(const struct amp_apply_scalars *k, enum amp_optimizer optimizer)
-{
-    return optimizer == AMP_OPT_ADAM && k->weight_decay != 0;
-}
-
-/* limit: Inf where there is none. */
-static void set_scalars(struct source *s, const struct amp_apply_scalars *k, float factor, float limit)
-{
-    s->c = (struct singles){.factor = _mm256_set1_ps(factor),
-                            .high = _mm256_set1_ps(limit),
-                            .low = _mm256_set1_ps(-limit),
-                            .clip = _mm256_set1_ps(k->clip),
-                            .beta1 = _mm256_set1_ps(k->beta1_f),
-                            .rest1 = _mm256_set1_ps(k->rest1_f),
-                            .beta2 = _mm256_set1_ps(k->beta2_f),
-                            .rest2 = _mm256_set1_ps(k->rest2_f),
-                            .eps = _mm256_set1_ps(k->eps_f),
-                            .rate = _mm256_set1_ps(k->rate_f),
-                            .decay = _mm256_set1_ps(k->decay_f),
-                            .guard_rate = _mm256_set1_ps(k->guard_rate),
-                            .guard_keep = _mm256_set1_ps(k->guard_keep),
-                            .guard_min = _mm256_set1_ps(AMP_ADAMW_GUARD_MIN)};
-    s->d = (struct doubles){.beta1 = _mm256_set1_pd(k->beta1),
-                            .rest1 = _mm256_set1_pd(k->rest1),
-                            .beta2 = _mm256_set1_pd(k->beta2),
-                            .rest2 = _mm256_set1_pd(k->rest2),
-                            .eps = _mm256_set1_pd(k->eps),
-                            .rate = _mm256_set1_pd(k->rate),
-                            .decay = _mm256_set1_pd(k->decay),
-                            .weight_decay = _mm256_set1_pd(k->weight_decay)};
-}
-
-static void apply(const struct amp_apply_scalars *k, enum amp_optimizer optimizer, size_t n, const float *g, float *p,
-                  float *m, float *v)
-{
-    struct source source = {.data = {g}, .count = 1};
-    struct target target = {.p = p, .m = m, .v = v};
-    size_t whole = n - n % WIDTH;
-    set_scalars(&source, k, 1, INFINITY);
-    (void)run_f32(&source, k->clip != 1, couples(k, optimizer), whole, &target);
-    amp_kernels_ref.apply[optimizer](k, n - whole, g + whole, p + whole, m + whole, v + whole);
-}
+#define KERNELS amp_kernels_avx2
+#include "amp/kernels_x86_adam_run.h"
 
 void amp_avx2_apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
 {
@@ -287,58 +185,6 @@ void amp_avx2_apply_adamw(const struct amp_apply_scalars *k, size_t n, const flo
 void amp_avx2_apply_adam(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
 {
     apply(k, AMP_OPT_ADAM, n, g, p, m, v);
-}
-
-/* The elements from `start` on, with g formed a tile at a time. */
-static uint32_t step_tiles(const struct amp_apply_scalars *k, enum amp_optimizer optimizer,
-                           const struct amp_pass_in *in, size_t start, const struct target *t)
-{
-    _Alignas(32) float g[TILE];
-    uint32_t largest = 0;
-    for (; start < in->count; start += TILE) {
-        size_t n = in->count - start < TILE ? in->count - start : TILE;
-        (void)amp_kernels_avx2.form(in->inputs, in->inputs_count, in->equal_weights, in->coefficient, start, n, g);
-        if (in->clip_value_set)
-            amp_kernels_avx2.clip_value(g, in->clip_value, n);
-        apply(k, optimizer, n, g, t->p + start, t->m + start, t->v + start);
-        uint32_t bits = cast_span(t, start, n);
-        largest = bits > largest ? bits : largest;
-    }
-    return largest;
-}
-
-/* Whether the loop can make g of the inputs itself. */
-static bool direct(const struct amp_pass_in *in, bool couple)
-{
-    enum amp_dtype dtype = in->inputs[0].dtype;
-    bool can = dtype == AMP_F32 ? in->inputs_count == 1 : in->inputs_count <= INPUTS_MAX && !couple;
-    for (unsigned j = 0; j < in->inputs_count; j++)
-        can = can && in->inputs[j].dtype == dtype && (in->equal_weights || in->inputs[j].weight == 1.0f);
-    return can;
-}
-
-static uint32_t step(const struct amp_apply_scalars *k, enum amp_optimizer optimizer, const struct amp_pass_in *in,
-                     enum amp_dtype cast, float *p, float *m, float *v, void *copy)
-{
-    struct target target = {
-        .p = p, .m = m, .v = v, .copy = copy, .cast = cast, .stream = (uintptr_t)copy % sizeof(__m256i) == 0};
-    struct source source = {.count = in->inputs_count};
-    bool couple = couples(k, optimizer), clips = in->clip_value_set || k->clip != 1;
-    size_t whole = 0;
-    uint32_t largest = 0;
-    if (direct(in, couple)) {
-        enum amp_dtype dtype = in->inputs[0].dtype;
-        set_scalars(&source, k, in->coefficient, in->clip_value_set ? in->clip_value : INFINITY);
-        for (unsigned j = 0; j < in->inputs_count; j++)
-            source.data[j] = in->inputs[j].data;
-        whole = in->count - in->count % WIDTH;
-        if (dtype == AMP_F32)
-            largest = run_f32(&source, clips || in->coefficient != 1, couple, whole, &target);
-        else
-            largest = (dtype == AMP_F16 ? run_f16 : run_bf16)(&source, clips, whole, &target);
-    }
-    uint32_t rest = step_tiles(k, optimizer, in, whole, &target);
-    return rest > largest ? rest : largest;
 }
 
 uint32_t amp_avx2_step_adamw(const struct amp_apply_scalars *k, const struct amp_pass_in *in, enum amp_dtype cast,

@@ -1,43 +1,14 @@
 /*
- * The elements that Adam's guard sends to double, after the loop over a span: a bit of each is kept, and the old
- * moments of all. They are listed four to a turn without a branch, and computed four at a time. For kernels_avx2_adam.c
- * alone.
+ * The elements that Adam's guard sends to double, after AVX2's loop over a span: computed four at a time. For
+ * kernels_avx2_adam.c alone.
  */
 #ifndef AMP_KERNELS_AVX2_ADAM_LATE_H
 #define AMP_KERNELS_AVX2_ADAM_LATE_H
 
 #include "amp/kernels_avx2_adam_parts.h"
-#include "base/wraps.h"
 
-/* Of more late elements than these in a span the vectors are cheaper than the picking. */
-#define MANY_LATE (SPAN / 4)
-
-/* Late elements that are listed, and computed, in a turn. */
+/* Late elements that are computed in a turn. */
 #define PICKED 4
-
-/* An element at any address. */
-typedef float any_f32 __attribute__((aligned(1)));
-typedef uint16_t any_u16 __attribute__((aligned(1)));
-
-/* The indices of a span's late elements, and some more behind them. Returns how many. */
-AMP_WRAPS static size_t list_late(const struct span *old, size_t n, uint16_t *at)
-{
-    size_t count = 0;
-    for (size_t w = 0; w < (n + 63) / 64; w++) {
-        uint64_t bits = old->late[w];
-        size_t end = count + (size_t)__builtin_popcountll(bits);
-        /* One turn is nearly always enough and never too much: what is listed beyond the end is overwritten. */
-        do {
-            for (size_t j = 0; j < PICKED; j++) {
-                at[count + j] = (uint16_t)(w * 64 + _tzcnt_u64(bits)); /* of no bits it is 64 */
-                bits &= bits - 1;                                      /* none stay none */
-            }
-            count += PICKED;
-        } while (count < end);
-        count = end;
-    }
-    return count;
-}
 
 INLINE __m128 pick(const any_f32 *x, const uint16_t *at)
 {
@@ -81,7 +52,7 @@ INLINE void put(any_f32 *x, const uint16_t *at, __m128 y)
     x[at[3]] = _mm_cvtss_f32(_mm_shuffle_ps(y, y, 0xff));
 }
 
-/* The masters of the elements in `at`; behind them is room for PICKED - 1 more. */
+/* The masters of the elements in `at`; behind them is room for a turn more. */
 INLINE void redo_few(const struct source *s, struct kind kind, size_t start, any_f32 *p, const struct span *old,
                      uint16_t *at, size_t count)
 {
@@ -114,7 +85,7 @@ INLINE void redo_many(const struct source *s, struct kind kind, size_t start, si
 INLINE void redo_late(const struct source *s, struct kind kind, size_t start, size_t n, float *p,
                       const struct span *old)
 {
-    uint16_t at[SPAN + PICKED];
+    uint16_t at[SPAN + PICKED_MAX];
     size_t count = list_late(old, n, at);
     if (count > MANY_LATE)
         redo_many(s, kind, start, n, p, old);

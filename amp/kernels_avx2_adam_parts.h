@@ -1,59 +1,19 @@
 /*
- * What the loop of AVX2's Adam and its late elements share: scalars, inputs, formulas. For kernels_avx2_adam.c alone.
+ * What the loop of AVX2's Adam and its late elements share: inputs and formulas. For kernels_avx2_adam.c alone.
  */
 #ifndef AMP_KERNELS_AVX2_ADAM_PARTS_H
 #define AMP_KERNELS_AVX2_ADAM_PARTS_H
 
-#include "amp/kernels.h"
-
 #include <immintrin.h>
 
-#define WIDTH 8
+#define WIDTH  8
+#define all_ps _mm256_set1_ps
+#define all_pd _mm256_set1_pd
 
-/*
- * Elements of a span: a page of each array. What follows a span costs the memory its rest once, whatever the span's
- * length, and at the end of a page it rests anyway. Twice as many would leave the first cache level.
- */
-#define SPAN 1024
+typedef __m256 vector;
+typedef __m256d vector_pd;
 
-#define INLINE static inline __attribute__((always_inline))
-
-/* The moments of a span before the step, and which of its elements are late: a bit each. */
-struct span {
-    _Alignas(32) float m[SPAN];
-    float v[SPAN];
-    uint64_t late[SPAN / 64];
-};
-
-/* Inputs of one dtype that are summed in a register; more of them go by tiles. */
-#define INPUTS_MAX 16
-
-/* Scalars in registers, or a load away: of single precision, and of double. */
-struct singles {
-    __m256 factor, high, low, clip;
-    __m256 beta1, rest1, beta2, rest2, eps, rate, decay, guard_rate, guard_keep, guard_min;
-};
-
-struct doubles {
-    __m256d beta1, rest1, beta2, rest2, eps, rate, decay, weight_decay;
-};
-
-/* Where the gradient comes from: sixteen bits of each worker, to be summed, or one f32. */
-struct source {
-    const void *data[INPUTS_MAX];
-    unsigned count;
-    struct singles c;
-    struct doubles d;
-};
-
-/* What a loop is made for. */
-struct kind {
-    enum amp_dtype dtype;
-    bool many;    /* inputs, of 16 bits */
-    bool scaled;  /* by factor; sixteen bits always are */
-    bool clamped; /* by value, if only to infinity, and then times clip */
-    bool coupled; /* weight decay as part of the gradient */
-};
+#include "amp/kernels_x86_adam_parts.h"
 
 INLINE __m256 absolute(__m256 x)
 {

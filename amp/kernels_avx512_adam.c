@@ -2,73 +2,46 @@
  * Adam and AdamW for AVX-512: the reference's operations in the reference's order, so the same bits, and no fused
  * multiply-add.
  *
- * One loop over sixteen elements at a time, from the staged gradient to the new state, which keeps the divider and the
- * memory busy all the while: it asks for the lines that come later, and has no branch. (Where a tile is formed, applied
- * and cast in turns, the memory rests whenever a turn has all that it needs.) Two things follow each span:
+ * One loop over sixteen elements at a time, from the staged gradient to the new state, without a branch. It asks for
+ * the lines that come later, and begins a vector while the root of the one before is under way. Two things follow each
+ * span:
  *
  * - the elements that the guard sends to double. They are few and anywhere, so that a branch at each would be guessed
- *   wrong: the loop keeps the span's old state and a list of them, and they are computed eight at a time;
+ *   wrong: the loop keeps a bit for each, the old moments of all, and leaves the masters of these as they were. They
+ *   are picked one by one: on AMD's cores to gather eight takes longer, and to keep them in order as they come
+ *   (VPCOMPRESS) longer still;
  * - the cast of the span's masters.
  *
- * To do these two a span later, when what they wait for has come, and to ask for each line at both cache levels, took
- * 1.2 times as long on Zen 5.
+ * With one thread on Zen 4 the loop takes two thirds of the time, by its root and its quotient; the late elements, one
+ * in twenty, take a quarter. To do these a span later, or in turns with the loop, was not faster.
  */
 #include "amp/kernels_avx512_adam.h"
 
-#include "amp/pass.h"
-
 #include <immintrin.h>
 
-#define WIDTH 16
+#define WIDTH  16
+#define all_ps _mm512_set1_ps
+#define all_pd _mm512_set1_pd
+
+typedef __m512 vector;
+typedef __m512d vector_pd;
+
+#include "amp/kernels_x86_adam_parts.h"
 
 /* 16-bit elements of a line. */
 #define LINE 32
 
-/* Elements of a span: with its old state it stays in a first cache level of 32 KiB until it is cast. */
-#define SPAN 512
+/*
+ * Elements ahead of the loop that are asked for, to the first cache level and to the second. Nearer than a span, so
+ * that a span's end finds room there; the second level still has some for the memory to do meanwhile.
+ */
+#define AHEAD     256
+#define FAR_AHEAD 768
 
-/* Elements ahead of the loop that are asked for. */
-#define AHEAD 512
+/* Late elements that are computed in a turn. */
+#define PICKED 8
 
-/* Elements of g that are formed at once where there are several inputs. */
-#define TILE 1024
-
-/* A span before the step, and which of its elements are late. */
-struct span {
-    _Alignas(64) float g[SPAN]; /* times clip */
-    float p[SPAN];
-    float m[SPAN];
-    float v[SPAN];
-    uint32_t late[SPAN + WIDTH]; /* indices; a vector more, since whole vectors are written */
-    size_t late_count;
-};
-
-/* Inputs of one dtype that are summed in a register; more of them go by tiles. */
-#define INPUTS_MAX 16
-
-/* Where the gradient comes from: sixteen bits of each worker, to be summed, or one f32; both to be unscaled. */
-struct source {
-    const struct amp_apply_scalars *k;
-    const void *data[INPUTS_MAX];
-    unsigned count;
-    float factor;
-    float limit;
-};
-
-/* What a loop is made for. */
-struct kind {
-    enum amp_dtype dtype; /* f32: one input, not clamped; coupled is only that */
-    bool many;            /* inputs */
-    bool clamp;
-    bool couple;
-};
-
-struct target {
-    float *p, *m, *v;
-    void *copy; /* NULL: no cast */
-    enum amp_dtype cast;
-    bool stream; /* copy begins with a whole line */
-};
+typedef uint16_t sixteen_u16 __attribute__((vector_size(32)));
 
 static __m512 canonical(__m512 x)
 {
@@ -96,39 +69,20 @@ static __m512 join_halves(__m512d low, __m512d high)
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
 }
 
-static __m512d coupled(const struct amp_apply_scalars *k, __m512d g, __m512d p)
+static __m512d with_decay(const struct doubles *d, __m512d g, __m512d p)
 {
-    return _mm512_add_pd(g, _mm512_mul_pd(_mm512_set1_pd(k->weight_decay), p));
+    return _mm512_add_pd(g, _mm512_mul_pd(d->weight_decay, p));
 }
 
-static __m512d in_double(const struct amp_apply_scalars *k, bool couple, __m512d g, __m512d p, __m512d m, __m512d v)
+INLINE __m512d in_double(const struct doubles *d, struct kind kind, __m512d g, __m512d p, __m512d m, __m512d v)
 {
-    if (couple)
-        g = coupled(k, g, p);
-    __m512d m1 = _mm512_add_pd(_mm512_mul_pd(_mm512_set1_pd(k->beta1), m), _mm512_mul_pd(_mm512_set1_pd(k->rest1), g));
-    __m512d v1 = _mm512_add_pd(_mm512_mul_pd(_mm512_set1_pd(k->beta2), v),
-                               _mm512_mul_pd(_mm512_set1_pd(k->rest2), _mm512_mul_pd(g, g)));
-    __m512d divisor = _mm512_add_pd(_mm512_sqrt_pd(v1), _mm512_set1_pd(k->eps));
-    __m512d quotient = _mm512_div_pd(_mm512_mul_pd(_mm512_set1_pd(k->rate), m1), divisor);
-    __m512d update = _mm512_add_pd(quotient, _mm512_mul_pd(_mm512_set1_pd(k->decay), p));
-    return _mm512_sub_pd(p, update);
-}
-
-/* The masters of a span's late elements, to their places. */
-static void apply_late(const struct amp_apply_scalars *k, bool couple, const struct span *old, float *p)
-{
-    for (size_t i = 0; i < old->late_count; i += WIDTH) {
-        size_t rest = old->late_count - i;
-        __mmask16 live = (__mmask16)(rest < WIDTH ? (1u << rest) - 1 : 0xffffu);
-        __m512i at = _mm512_maskz_loadu_epi32(live, old->late + i);
-        __m512 g0 = _mm512_i32gather_ps(at, old->g, 4), p0 = _mm512_i32gather_ps(at, old->p, 4);
-        __m512 m0 = _mm512_i32gather_ps(at, old->m, 4), v0 = _mm512_i32gather_ps(at, old->v, 4);
-        __m512d low = in_double(k, couple, low_half(g0), low_half(p0), low_half(m0), low_half(v0));
-        __m512d high = low;
-        if (rest > WIDTH / 2)
-            high = in_double(k, couple, high_half(g0), high_half(p0), high_half(m0), high_half(v0));
-        _mm512_mask_i32scatter_ps(p, live, at, canonical(join_halves(low, high)), 4);
-    }
+    if (kind.coupled)
+        g = with_decay(d, g, p);
+    __m512d m1 = _mm512_add_pd(_mm512_mul_pd(d->beta1, m), _mm512_mul_pd(d->rest1, g));
+    __m512d v1 = _mm512_add_pd(_mm512_mul_pd(d->beta2, v), _mm512_mul_pd(d->rest2, _mm512_mul_pd(g, g)));
+    __m512d divisor = _mm512_add_pd(_mm512_sqrt_pd(v1), d->eps);
+    __m512d quotient = _mm512_div_pd(_mm512_mul_pd(d->rate, m1), divisor);
+    return _mm512_sub_pd(p, _mm512_add_pd(quotient, _mm512_mul_pd(d->decay, p)));
 }
 
 /* NaN of n elements, a multiple of WIDTH, made canonical. */
@@ -141,135 +95,216 @@ static void settle(float *x, size_t n)
 /*
  * GCC takes a function that only asks for memory for one without effect, and drops calls that are not inlined at once.
  */
-static inline __attribute__((always_inline)) void ask(const float *at)
+INLINE void ask(const void *line, size_t element)
 {
-    _mm_prefetch((const char *)(at + AHEAD), _MM_HINT_T0);
+    const char *at = line;
+    _mm_prefetch(at + AHEAD * element, _MM_HINT_T0);
+    _mm_prefetch(at + FAR_AHEAD * element, _MM_HINT_T1);
 }
 
-/* Scalars in registers: a store might change what memory holds. */
-struct constants {
-    __m512 factor, high, low, clip;
-    __m512 beta1, rest1, beta2, rest2, eps, rate, decay, guard_rate, guard_keep, guard_min;
-};
-
-static inline __attribute__((always_inline)) struct constants constants_of(const struct source *s)
+INLINE __m512 widen(__m256i half, enum amp_dtype dtype)
 {
-    const struct amp_apply_scalars *k = s->k;
-    return (struct constants){.factor = _mm512_set1_ps(s->factor),
-                              .high = _mm512_set1_ps(s->limit),
-                              .low = _mm512_set1_ps(-s->limit),
-                              .clip = _mm512_set1_ps(k->clip),
-                              .beta1 = _mm512_set1_ps(k->beta1_f),
-                              .rest1 = _mm512_set1_ps(k->rest1_f),
-                              .beta2 = _mm512_set1_ps(k->beta2_f),
-                              .rest2 = _mm512_set1_ps(k->rest2_f),
-                              .eps = _mm512_set1_ps(k->eps_f),
-                              .rate = _mm512_set1_ps(k->rate_f),
-                              .decay = _mm512_set1_ps(k->decay_f),
-                              .guard_rate = _mm512_set1_ps(k->guard_rate),
-                              .guard_keep = _mm512_set1_ps(k->guard_keep),
-                              .guard_min = _mm512_set1_ps(AMP_ADAMW_GUARD_MIN)};
-}
-
-static inline __attribute__((always_inline)) __m512 widen(const void *data, enum amp_dtype dtype, size_t i)
-{
-    const uint16_t *at = (const uint16_t *)data + i;
-    _mm_prefetch((const char *)(at + AHEAD), _MM_HINT_T0);
-    __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)at);
     if (dtype == AMP_F16)
         return _mm512_cvtph_ps(half);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-/* Sixteen elements of g from index i, times clip. `many`: there may be more than one input. */
-static inline __attribute__((always_inline)) __m512 load_g(const struct constants *c, const struct source *s,
-                                                           struct kind kind, size_t i)
+INLINE __m512 load_16(const void *data, enum amp_dtype dtype, size_t i)
 {
-    if (kind.dtype == AMP_F32) {
-        const float *g = (const float *)s->data[0] + i;
-        ask(g);
-        return _mm512_mul_ps(_mm512_mul_ps(_mm512_loadu_ps(g), c->factor), c->clip);
-    }
-    __m512 x = widen(s->data[0], kind.dtype, i);
-    for (unsigned j = 1; kind.many && j < s->count; j++)
-        x = _mm512_add_ps(x, widen(s->data[j], kind.dtype, i));
-    x = _mm512_mul_ps(x, c->factor);
-    /* min(a, b) is a < b ? a : b, so that NaN and the sign of zero come from x. */
-    if (kind.clamp)
-        x = _mm512_max_ps(c->low, _mm512_min_ps(c->high, x));
-    return _mm512_mul_ps(x, c->clip);
+    return widen(_mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)data + i)), dtype);
 }
 
-/* Where a span is. */
+/* Elements of g times clip, of the inputs' sums x. */
+INLINE __m512 finish_g(const struct singles *c, struct kind kind, __m512 x)
+{
+    if (kind.scaled)
+        x = _mm512_mul_ps(x, c->factor);
+    /* min(a, b) is a < b ? a : b, so that NaN and the sign of zero come from x. */
+    if (kind.clamped)
+        x = _mm512_mul_ps(_mm512_max_ps(c->low, _mm512_min_ps(c->high, x)), c->clip);
+    return x;
+}
+
+/* Sixteen elements of g from index i, times clip. */
+INLINE __m512 load_g(const struct singles *c, const struct source *s, struct kind kind, size_t i)
+{
+    if (kind.dtype == AMP_F32)
+        return finish_g(c, kind, _mm512_loadu_ps((const float *)s->data[0] + i));
+    __m512 x = load_16(s->data[0], kind.dtype, i);
+    for (unsigned j = 1; kind.many && j < s->count; j++)
+        x = _mm512_add_ps(x, load_16(s->data[j], kind.dtype, i));
+    return finish_g(c, kind, x);
+}
+
+/* The lines of g for what load_g will be asked for. */
+INLINE void ask_g(const struct source *s, struct kind kind, size_t i)
+{
+    if (kind.dtype == AMP_F32)
+        ask((const float *)s->data[0] + i, sizeof(float));
+    else if (i % LINE == 0)
+        for (unsigned j = 0; j < (kind.many ? s->count : 1); j++)
+            ask((const uint16_t *)s->data[j] + i, sizeof(uint16_t));
+}
+
+/* Where a span is, with its scalars: copies, since the compiler must suppose that a store changes what memory holds. */
 struct place {
+    struct singles c;
     float *p, *m, *v;
     struct span *old;
-    size_t late_count;
-    __m512i at; /* indices of the next sixteen elements */
-    __m512 nan; /* NaN if any master is */
 };
 
-/* Sixteen elements, at index i of the span, but for the late ones. */
-static inline __attribute__((always_inline)) void step_vector(const struct constants *c,
-                                                              const struct amp_apply_scalars *k, bool couple, __m512 x,
-                                                              size_t i, struct place *s)
+/* What the second half of a vector's step needs of the first. */
+struct begun {
+    __m512 root;  /* of the new v */
+    __m512 rated; /* the new m times rate */
+    __m512 bound; /* the guard's right side */
+};
+
+/* The moments of the sixteen elements at index i of a span, whose g is x. */
+INLINE struct begun begin(const struct place *at, const struct doubles *d, struct kind kind, __m512 x, size_t i)
 {
-    __m512 p0 = _mm512_loadu_ps(s->p + i), m0 = _mm512_loadu_ps(s->m + i), v0 = _mm512_loadu_ps(s->v + i);
-    _mm512_storeu_ps(s->old->g + i, x);
-    _mm512_storeu_ps(s->old->p + i, p0);
-    _mm512_storeu_ps(s->old->m + i, m0);
-    _mm512_storeu_ps(s->old->v + i, v0);
-    if (couple)
-        x = join_halves(coupled(k, low_half(x), low_half(p0)), coupled(k, high_half(x), high_half(p0)));
-    __m512 old_m = _mm512_mul_ps(c->beta1, m0);
-    __m512 new_m = _mm512_mul_ps(c->rest1, x);
-    __m512 m1 = _mm512_add_ps(old_m, new_m);
+    const struct singles *c = &at->c;
+    struct begun b;
+    __m512 m0 = _mm512_loadu_ps(at->m + i), v0 = _mm512_loadu_ps(at->v + i);
+    if (kind.coupled) {
+        __m512 p0 = _mm512_loadu_ps(at->p + i);
+        x = join_halves(with_decay(d, low_half(x), low_half(p0)), with_decay(d, high_half(x), high_half(p0)));
+    }
     __m512 v1 = _mm512_add_ps(_mm512_mul_ps(c->beta2, v0), _mm512_mul_ps(c->rest2, _mm512_mul_ps(x, x)));
-    __m512 divisor = _mm512_add_ps(_mm512_sqrt_ps(v1), c->eps);
+    b.root = _mm512_sqrt_ps(v1);
+    __m512 old_m = _mm512_mul_ps(c->beta1, m0), new_m = _mm512_mul_ps(c->rest1, x);
+    __m512 m1 = _mm512_add_ps(old_m, new_m);
     __m512 sizes = _mm512_add_ps(absolute(old_m), absolute(new_m));
-    __m512 bound = _mm512_add_ps(_mm512_mul_ps(c->guard_rate, sizes), c->guard_min);
+    b.bound = _mm512_add_ps(_mm512_mul_ps(c->guard_rate, sizes), c->guard_min);
+    b.rated = _mm512_mul_ps(c->rate, m1);
+    _mm512_storeu_ps(at->old->m + i, m0);
+    _mm512_storeu_ps(at->old->v + i, v0);
+    _mm512_storeu_ps(at->m + i, m1);
+    _mm512_storeu_ps(at->v + i, v1);
+    return b;
+}
+
+/* Their masters, but of the late ones. Returns all in single precision. */
+INLINE __m512 end(const struct place *at, struct begun b, size_t i)
+{
+    const struct singles *c = &at->c;
+    __m512 divisor = _mm512_add_ps(b.root, c->eps);
+    __m512 quotient = _mm512_div_ps(b.rated, divisor);
+    __m512 p0 = _mm512_loadu_ps(at->p + i);
     __m512 guard = _mm512_mul_ps(_mm512_mul_ps(absolute(p0), divisor), c->guard_keep);
-    __m512 quotient = _mm512_div_ps(_mm512_mul_ps(c->rate, m1), divisor);
     __m512 p1 = _mm512_sub_ps(p0, _mm512_add_ps(quotient, _mm512_mul_ps(c->decay, p0)));
-    __mmask16 late = (__mmask16)~_mm512_cmp_ps_mask(guard, bound, _CMP_GE_OQ);
-    s->nan = _mm512_add_ps(s->nan, p1);
-    _mm512_storeu_ps(s->m + i, m1);
-    _mm512_storeu_ps(s->v + i, v1);
-    _mm512_storeu_ps(s->p + i, p1);
-    _mm512_storeu_si512(s->old->late + s->late_count, _mm512_maskz_compress_epi32(late, s->at));
-    s->at = _mm512_add_epi32(s->at, _mm512_set1_epi32(WIDTH));
-    s->late_count += (unsigned)__builtin_popcount(late);
+    __mmask16 late = (__mmask16)~_mm512_cmp_ps_mask(guard, b.bound, _CMP_GE_OQ);
+    _mm512_storeu_ps(at->p + i, _mm512_mask_blend_ps(late, p1, p0));
+    ((uint16_t *)at->old->late)[i / WIDTH] = late;
+    return p1;
+}
+
+/* Asks for all arrays' lines, ahead of index i. */
+INLINE void ask_all(const struct place *at, const struct source *s, struct kind kind, size_t start, size_t i)
+{
+    ask(at->p + i, sizeof(float));
+    ask(at->m + i, sizeof(float));
+    ask(at->v + i, sizeof(float));
+    ask_g(s, kind, start + i);
 }
 
 /* n elements from index `start`, a multiple of WIDTH and at most SPAN, but for the late ones. */
-static inline __attribute__((always_inline)) void step_span(const struct source *s, struct kind kind, size_t start,
-                                                            size_t n, const struct target *t, struct span *old)
+INLINE void step_span(const struct source *s, struct kind kind, size_t start, size_t n, const struct target *t,
+                      struct span *old)
 {
-    const struct constants c = constants_of(s);
-    struct place place = {t->p + start,
-                          t->m + start,
-                          t->v + start,
-                          old,
-                          0,
-                          _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                          _mm512_set1_ps(0)};
-    for (size_t i = 0; i < n; i += WIDTH) {
-        ask(place.p + i);
-        ask(place.m + i);
-        ask(place.v + i);
-        step_vector(&c, s->k, kind.couple, load_g(&c, s, kind, start + i), i, &place);
+    const struct place at = {.c = s->c, .p = t->p + start, .m = t->m + start, .v = t->v + start, .old = old};
+    __m512 nan = _mm512_set1_ps(0); /* NaN if any master is */
+    old->late[(n - 1) / 64] = 0;    /* of the last word only a part may be written below */
+    ask_all(&at, s, kind, start, 0);
+    struct begun b = begin(&at, &s->d, kind, load_g(&at.c, s, kind, start), 0);
+    _Pragma("GCC unroll 2") for (size_t i = WIDTH; i < n; i += WIDTH)
+    {
+        ask_all(&at, s, kind, start, i);
+        struct begun next = begin(&at, &s->d, kind, load_g(&at.c, s, kind, start + i), i);
+        nan = _mm512_add_ps(nan, end(&at, b, i - WIDTH));
+        b = next;
     }
-    old->late_count = place.late_count;
+    nan = _mm512_add_ps(nan, end(&at, b, n - WIDTH));
     /* Those of m and v too, since each goes into its master; Inf - Inf is one more look. */
-    if (_mm512_cmp_ps_mask(place.nan, place.nan, _CMP_UNORD_Q) != 0) {
-        settle(place.p, n);
-        settle(place.m, n);
-        settle(place.v, n);
+    if (_mm512_cmp_ps_mask(nan, nan, _CMP_UNORD_Q) != 0) {
+        settle(at.p, n);
+        settle(at.m, n);
+        settle(at.v, n);
     }
 }
 
+INLINE __m256 pick(const any_f32 *x, const uint16_t *at)
+{
+    return (__m256){x[at[0]], x[at[1]], x[at[2]], x[at[3]], x[at[4]], x[at[5]], x[at[6]], x[at[7]]};
+}
+
+INLINE __m512 pick_16(const void *data, enum amp_dtype dtype, size_t start, const uint16_t *at)
+{
+    const any_u16 *x = (const any_u16 *)data + start;
+    sixteen_u16 half = {x[at[0]], x[at[1]], x[at[2]], x[at[3]], x[at[4]], x[at[5]], x[at[6]], x[at[7]]};
+    return widen((__m256i)half, dtype);
+}
+
+/* Eight elements of g, times clip, as load_g has them. */
+INLINE __m512d pick_g(const struct source *s, struct kind kind, size_t start, const uint16_t *at)
+{
+    __m512 x;
+    if (kind.dtype == AMP_F32)
+        x = _mm512_castps256_ps512(pick((const any_f32 *)s->data[0] + start, at));
+    else
+        x = pick_16(s->data[0], kind.dtype, start, at);
+    for (unsigned j = 1; kind.many && j < s->count; j++)
+        x = _mm512_add_ps(x, pick_16(s->data[j], kind.dtype, start, at));
+    return low_half(finish_g(&s->c, kind, x));
+}
+
+INLINE __m512d pick_pd(const any_f32 *x, const uint16_t *at)
+{
+    return _mm512_cvtps_pd(pick(x, at));
+}
+
+/* The masters of the elements in `at`, behind which is room for a turn more. */
+INLINE void redo_few(const struct source *s, struct kind kind, size_t start, any_f32 *p, const struct span *old,
+                     uint16_t *at, size_t count)
+{
+    for (size_t j = 0; j < PICKED - 1; j++)
+        at[count + j] = at[count - 1];
+    for (size_t i = 0; i < count; i += PICKED) {
+        __m512d g = pick_g(s, kind, start, at + i), p0 = pick_pd(p, at + i);
+        __m512d p1 = in_double(&s->d, kind, g, p0, pick_pd(old->m, at + i), pick_pd(old->v, at + i));
+        __m256 y = _mm512_castps512_ps256(canonical(join_halves(p1, p1)));
+        _Pragma("GCC unroll 8") for (size_t j = 0; j < PICKED; j++) p[at[i + j]] = y[j];
+    }
+}
+
+/* Where many elements need double all are computed, and those taken that do. */
+INLINE void redo_many(const struct source *s, struct kind kind, size_t start, size_t n, float *p,
+                      const struct span *old)
+{
+    for (size_t i = 0; i < n; i += WIDTH) {
+        __m512 x = load_g(&s->c, s, kind, start + i);
+        __m512 p0 = _mm512_loadu_ps(p + i), m0 = _mm512_loadu_ps(old->m + i), v0 = _mm512_loadu_ps(old->v + i);
+        __m512d low = in_double(&s->d, kind, low_half(x), low_half(p0), low_half(m0), low_half(v0));
+        __m512d high = in_double(&s->d, kind, high_half(x), high_half(p0), high_half(m0), high_half(v0));
+        __mmask16 late = ((const uint16_t *)old->late)[i / WIDTH];
+        _mm512_storeu_ps(p + i, _mm512_mask_blend_ps(late, p0, canonical(join_halves(low, high))));
+    }
+}
+
+/* The masters of a span's late elements. */
+INLINE void redo_late(const struct source *s, struct kind kind, size_t start, size_t n, float *p,
+                      const struct span *old)
+{
+    uint16_t at[SPAN + PICKED_MAX];
+    size_t count = list_late(old, n, at);
+    if (count > MANY_LATE)
+        redo_many(s, kind, start, n, p, old);
+    else if (count > 0)
+        redo_few(s, kind, start, p, old, at, count);
+}
+
 /* Sixteen masters, whose NaN are canonical, and so become the canonical one of either dtype. */
-static inline __attribute__((always_inline)) __m256i narrow(__m512 x, enum amp_dtype dtype)
+INLINE __m256i narrow(__m512 x, enum amp_dtype dtype)
 {
     if (dtype == AMP_F16)
         return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -280,8 +315,7 @@ static inline __attribute__((always_inline)) __m256i narrow(__m512 x, enum amp_d
 }
 
 /* The cast of n masters, a multiple of LINE, past the caches. Returns the largest as bits. */
-static inline __attribute__((always_inline)) uint32_t stream_16(uint16_t *copy, enum amp_dtype dtype, const float *p,
-                                                                size_t n)
+INLINE uint32_t stream_16(uint16_t *copy, enum amp_dtype dtype, const float *p, size_t n)
 {
     __m512i most = _mm512_setzero_si512();
     for (size_t i = 0; i < n; i += LINE) {
@@ -294,77 +328,8 @@ static inline __attribute__((always_inline)) uint32_t stream_16(uint16_t *copy, 
     return _mm512_reduce_max_epu32(most);
 }
 
-static uint32_t cast_span(const struct target *t, size_t start, size_t n)
-{
-    const float *p = t->p + start;
-    if (t->stream && n % LINE == 0 && t->cast != AMP_F32) {
-        uint16_t *copy = (uint16_t *)t->copy + start;
-        return t->cast == AMP_F16 ? stream_16(copy, AMP_F16, p, n) : stream_16(copy, AMP_BF16, p, n);
-    }
-    return amp_kernels_avx512.store[t->cast]((char *)t->copy + start * amp_dtype_size(t->cast), p, n);
-}
-
-/* What is done to a span after the loop over it. Returns the largest master as bits where there is a cast. */
-static uint32_t finish(const struct source *s, bool couple, size_t start, size_t n, const struct target *t,
-                       const struct span *old)
-{
-    apply_late(s->k, couple, old, t->p + start);
-    return t->copy ? cast_span(t, start, n) : 0;
-}
-
-static size_t part(size_t start, size_t n)
-{
-    return n - start < SPAN ? n - start : SPAN;
-}
-
-/* n elements, a multiple of WIDTH. */
-static inline __attribute__((always_inline)) uint32_t run(const struct source *s, struct kind kind, size_t n,
-                                                          const struct target *t)
-{
-    struct span old;
-    uint32_t largest = 0;
-    for (size_t start = 0; start < n; start += SPAN) {
-        step_span(s, kind, start, part(start, n), t, &old);
-        uint32_t bits = finish(s, kind.couple, start, part(start, n), t, &old);
-        largest = bits > largest ? bits : largest;
-    }
-    return largest;
-}
-
-/* A loop for each kind of source. */
-#define RUN(...) run(s, (struct kind){__VA_ARGS__}, n, t)
-
-static uint32_t run_16(const struct source *s, enum amp_dtype dtype, bool clamp, size_t n, const struct target *t)
-{
-    if (s->count == 1) {
-        if (dtype == AMP_F16)
-            return clamp ? RUN(.dtype = AMP_F16, .clamp = true) : RUN(.dtype = AMP_F16);
-        return clamp ? RUN(.dtype = AMP_BF16, .clamp = true) : RUN(.dtype = AMP_BF16);
-    }
-    if (dtype == AMP_F16)
-        return clamp ? RUN(.dtype = AMP_F16, .many = true, .clamp = true) : RUN(.dtype = AMP_F16, .many = true);
-    return clamp ? RUN(.dtype = AMP_BF16, .many = true, .clamp = true) : RUN(.dtype = AMP_BF16, .many = true);
-}
-
-static uint32_t run_32(const struct source *s, bool couple, size_t n, const struct target *t)
-{
-    return couple ? RUN(.dtype = AMP_F32, .couple = true) : RUN(.dtype = AMP_F32);
-}
-
-static bool couples(const struct amp_apply_scalars *k, enum amp_optimizer optimizer)
-{
-    return optimizer == AMP_OPT_ADAM && k->weight_decay != 0;
-}
-
-static void apply(const struct amp_apply_scalars *k, enum amp_optimizer optimizer, size_t n, const float *g, float *p,
-                  float *m, float *v)
-{
-    struct source source = {.k = k, .data = {g}, .count = 1, .factor = 1};
-    struct target target = {.p = p, .m = m, .v = v};
-    size_t whole = n - n % WIDTH;
-    (void)run_32(&source, couples(k, optimizer), whole, &target);
-    amp_kernels_ref.apply[optimizer](k, n - whole, g + whole, p + whole, m + whole, v + whole);
-}
+#define KERNELS amp_kernels_avx512
+#include "amp/kernels_x86_adam_run.h"
 
 void amp_avx512_apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
 {
@@ -374,56 +339,6 @@ void amp_avx512_apply_adamw(const struct amp_apply_scalars *k, size_t n, const f
 void amp_avx512_apply_adam(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
 {
     apply(k, AMP_OPT_ADAM, n, g, p, m, v);
-}
-
-/* The elements from `start` on, with g formed a tile at a time. */
-static uint32_t step_tiles(const struct amp_apply_scalars *k, enum amp_optimizer optimizer,
-                           const struct amp_pass_in *in, size_t start, const struct target *t)
-{
-    _Alignas(64) float g[TILE];
-    uint32_t largest = 0;
-    for (; start < in->count; start += TILE) {
-        size_t n = in->count - start < TILE ? in->count - start : TILE;
-        (void)amp_kernels_avx512.form(in->inputs, in->inputs_count, in->equal_weights, in->coefficient, start, n, g);
-        if (in->clip_value_set)
-            amp_kernels_avx512.clip_value(g, in->clip_value, n);
-        apply(k, optimizer, n, g, t->p + start, t->m + start, t->v + start);
-        uint32_t bits = cast_span(t, start, n);
-        largest = bits > largest ? bits : largest;
-    }
-    return largest;
-}
-
-/* Whether the loop can make g of the inputs itself. */
-static bool direct(const struct amp_pass_in *in, bool couple)
-{
-    enum amp_dtype dtype = in->inputs[0].dtype;
-    bool can =
-        dtype == AMP_F32 ? in->inputs_count == 1 && !in->clip_value_set : in->inputs_count <= INPUTS_MAX && !couple;
-    for (unsigned j = 0; j < in->inputs_count; j++)
-        can = can && in->inputs[j].dtype == dtype && (in->equal_weights || in->inputs[j].weight == 1.0f);
-    return can;
-}
-
-static uint32_t step(const struct amp_apply_scalars *k, enum amp_optimizer optimizer, const struct amp_pass_in *in,
-                     enum amp_dtype cast, float *p, float *m, float *v, void *copy)
-{
-    struct target target = {
-        .p = p, .m = m, .v = v, .copy = copy, .cast = cast, .stream = (uintptr_t)copy % (LINE * sizeof(uint16_t)) == 0};
-    struct source source = {.k = k, .count = in->inputs_count, .factor = in->coefficient, .limit = in->clip_value};
-    bool couple = couples(k, optimizer);
-    size_t whole = 0;
-    uint32_t largest = 0;
-    if (direct(in, couple)) {
-        for (unsigned j = 0; j < in->inputs_count; j++)
-            source.data[j] = in->inputs[j].data;
-        whole = in->count - in->count % WIDTH;
-        largest = in->inputs[0].dtype == AMP_F32
-                      ? run_32(&source, couple, whole, &target)
-                      : run_16(&source, in->inputs[0].dtype, in->clip_value_set, whole, &target);
-    }
-    uint32_t rest = step_tiles(k, optimizer, in, whole, &target);
-    return rest > largest ? rest : largest;
 }
 
 uint32_t amp_avx512_step_adamw(const struct amp_apply_scalars *k, const struct amp_pass_in *in, enum amp_dtype cast,

@@ -18,7 +18,7 @@
 _Static_assert(TILE % AMP_SQUARE_LANES == 0, "lanes go on from tile to tile");
 
 /* Of a vote that keeps g: its writes come in portions that the reads of the next one go on beside. */
-#define TILE_KEPT 256
+#define TILE_KEPT 512
 _Static_assert(TILE_KEPT % AMP_SQUARE_LANES == 0 && TILE_KEPT <= TILE, "as above, in the same place");
 
 /* The range test: below it, g * g and its sums stay far from overflow in single precision (docs/numerics.md). */

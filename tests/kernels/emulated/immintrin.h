@@ -87,7 +87,7 @@ static inline void _mm512_stream_si512(void *dst, __m512i x)
 #define _MM_HINT_NTA          0
 #define _mm_prefetch(p, hint) ((void)(p), emulated_must((hint) == _MM_HINT_T0 || (hint) == _MM_HINT_T1 || (hint) == _MM_HINT_NTA))
 #define STORE_BY_PLACES       1 /* on every machine: kernels_avx512.c asks which processor it is */
-#define FORM_ONCE             0
+#define FORM_BY_LEVELS        1
 #define _mm_sfence()          ((void)0)
 
 /* What the mask names; of the others nothing is read, and they are zero. */
@@ -98,23 +98,10 @@ static inline __m512 _mm512_maskz_loadu_ps(__mmask16 mask, const void *src)
     return x;
 }
 
-static inline __m512i _mm512_maskz_loadu_epi32(__mmask16 mask, const void *src)
+/* The zeros below the lowest bit. */
+static inline uint64_t _tzcnt_u64(uint64_t x)
 {
-    return (__m512i)_mm512_maskz_loadu_ps(mask, src);
-}
-
-static inline __m512 _mm512_i32gather_ps(__m512i at, const void *src, int scale)
-{
-    __m512 x;
-    emulated_must(scale == 4);
-    EACH(i, 16) memcpy((char *)&x + 4 * i, (const char *)src + (size_t)4 * ((emulated_u32)at)[i], 4);
-    return x;
-}
-
-static inline void _mm512_mask_i32scatter_ps(void *dst, __mmask16 mask, __m512i at, __m512 x, int scale)
-{
-    emulated_must(scale == 4);
-    EACH(i, 16) if (mask >> i & 1) memcpy((char *)dst + (size_t)4 * ((emulated_u32)at)[i], (const char *)&x + 4 * i, 4);
+    return x == 0 ? 64 : (uint64_t)__builtin_ctzll(x);
 }
 
 /* The same in each element. */
@@ -137,13 +124,6 @@ EMULATED_SET(emulated_set_half_16, __m256i, emulated_half_u16, uint16_t, 16)
 #define _mm256_set1_epi16(x)   emulated_set_half_16((uint16_t)(x))
 #define _mm512_setzero_si512() emulated_set_32(0)
 #define _mm512_setzero_pd()    _mm512_set1_pd(0)
-
-static inline __m512i _mm512_setr_epi32(uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e, uint32_t f,
-                                        uint32_t g, uint32_t h, uint32_t i, uint32_t j, uint32_t k, uint32_t l,
-                                        uint32_t m, uint32_t n, uint32_t o, uint32_t p)
-{
-    return (__m512i)(emulated_u32){a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p};
-}
 
 /* Two vectors in, one out: R is written in a and b, one element of each. */
 #define EMULATED_TWO(NAME, VECTOR, ELEMENTS, ELEMENT, N, R)                                                            \
@@ -276,20 +256,6 @@ static inline __m256i _mm256_mask_blend_epi16(__mmask16 mask, __m256i a, __m256i
     emulated_half_u16 x = (emulated_half_u16)a, y = (emulated_half_u16)b;
     EACH(i, 16) x[i] = mask >> i & 1 ? y[i] : x[i];
     return (__m256i)x;
-}
-
-/* The elements that the mask names, to the left; zero behind them. */
-static inline __m512i _mm512_maskz_compress_epi32(__mmask16 mask, __m512i x)
-{
-    emulated_u32 y = {0};
-    unsigned count = 0;
-    EACH(i, 16) if (mask >> i & 1) y[count++] = ((emulated_u32)x)[i];
-    return (__m512i)y;
-}
-
-static inline __m512 _mm512_maskz_compress_ps(__mmask16 mask, __m512 x)
-{
-    return (__m512)_mm512_maskz_compress_epi32(mask, (__m512i)x);
 }
 
 /* The same bits under another type, and halves. */
