@@ -14,6 +14,7 @@
 #define AMP_KERNELS_H
 
 #include "amp/dtype.h"
+#include "amp/kernel_passes.h"
 #include "amp/kernel_values.h"
 #include "amp/optim.h"
 
@@ -102,14 +103,6 @@ typedef void amp_lamb_squares_fn(const struct amp_apply_scalars *scalars, size_t
                                  const float *m, const float *v, double masters[AMP_SQUARE_LANES],
                                  double updates[AMP_SQUARE_LANES]);
 
-/*
- * All of amp_pass_apply (amp/pass.h) in one go: g from the inputs, the step, the cast past the caches, which is not yet
- * drained; no saturation. Returns the largest new master as bits.
- */
-struct amp_pass_in;
-typedef uint32_t amp_step_fn(const struct amp_apply_scalars *scalars, const struct amp_pass_in *in, enum amp_dtype cast,
-                             float *p, float *m, float *v, void *cast_out);
-
 struct amp_kernels {
     const char *isa;                      /* "ref", "avx2", "avx512", "neon" */
     amp_load_fn *load[AMP_KERNEL_DTYPES]; /* row 0 is NULL in each of these */
@@ -126,6 +119,7 @@ struct amp_kernels {
     amp_sum_fn *sum_add[AMP_KERNEL_DTYPES];
     amp_scale_fn *scale;
     amp_form_fn *form;
+    amp_vote_fn *vote; /* NULL where a variant has none: the pass goes by its parts */
     amp_clip_value_fn *clip_value;
     amp_squares_fn *squares;
     amp_magnitudes_fn *magnitudes;

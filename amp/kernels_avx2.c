@@ -13,6 +13,7 @@
  */
 #include "amp/kernels.h"
 #include "amp/kernels_avx2_adam.h"
+#include "amp/kernels_avx2_vote.h"
 
 #include <immintrin.h>
 
@@ -601,6 +602,7 @@ const struct amp_kernels amp_kernels_avx2 = {
     .sum_add = {[AMP_F32] = sum_add_f32, [AMP_F16] = sum_add_f16, [AMP_BF16] = sum_add_bf16},
     .scale = scale,
     .form = form,
+    .vote = amp_avx2_vote,
     .clip_value = clip_value,
     .squares = squares,
     .magnitudes = magnitudes,

@@ -12,6 +12,7 @@
  * - Tails of less than sixteen elements (more where loops take several vectors) are the reference's.
  */
 #include "amp/kernels_avx512_adam.h"
+#include "amp/kernels_avx512_vote.h"
 
 #include <immintrin.h>
 
@@ -139,13 +140,6 @@ static size_t unaligned(const void *dst, size_t size, size_t n)
 static inline __attribute__((always_inline)) void ask(const void *p, size_t bytes)
 {
     _Pragma("GCC unroll 8") for (size_t i = 0; i < bytes; i += LINE) _mm_prefetch((const char *)p + i, _MM_HINT_T0);
-}
-
-/* The same to the second level. */
-static inline __attribute__((always_inline)) void ask_far(const void *p, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += LINE)
-        _mm_prefetch((const char *)p + i, _MM_HINT_T1);
 }
 
 /* The three conversions of a dtype differ by `widen` and the element type alone. */
@@ -394,55 +388,29 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 #define FORM_STEP (4 * (size_t)WIDTH)
 
 /*
- * Each input is asked for at both cache levels, which on Zen 4 takes 0.7 of the time of eight inputs and is as fast as
- * loops without arithmetic (bench/kernel_bounds.h). Intel's server cores are not asked so: there, of more than FORM_FEW
- * inputs each is asked for so many bytes ahead, past what a prefetcher sees that ends with a page, and so many bytes at
- * once, so that each place in memory gives several lines in a row. Inputs take turns: they do not ask in one step.
- */
-#define FORM_FAR   3072 /* bytes, to the second level; AHEAD elements to the first */
-#define FORM_FEW   2
-#define FORM_AHEAD 2048
-#define FORM_ASK   256
-
-#ifndef FORM_BY_LEVELS
-#define FORM_BY_LEVELS __builtin_cpu_is("amd")
-#endif
-
-#define FORM_ASKS(TYPE, J)                                                                                             \
-    do {                                                                                                               \
-        if (few || levels)                                                                                             \
-            ask(data[J] + i + AHEAD, FORM_STEP * sizeof(TYPE));                                                        \
-        else if ((i / FORM_STEP + (J)) % (FORM_ASK / (FORM_STEP * sizeof(TYPE))) == 0)                                 \
-            ask((const char *)(data[J] + i) + FORM_AHEAD, FORM_ASK);                                                   \
-        if (levels)                                                                                                    \
-            ask_far((const char *)(data[J] + i) + FORM_FAR, FORM_STEP * sizeof(TYPE));                                 \
-    } while (0)
-
-/*
  * What form does for inputs of one dtype, of which one group's sum goes on from g and ends there: `first` and `last`
  * say whether it begins, and whether it is multiplied. Equal weights need no product: it would be exact. `whole` is a
  * multiple of FORM_STEP.
  */
 #define FORM(NAME, DTYPE, TYPE, TERM)                                                                                  \
     static inline __attribute__((always_inline))                                                                       \
-    uint32_t group_##NAME(const struct amp_input *inputs, unsigned count, bool few, bool first, bool last,             \
-                          float factor, size_t start, size_t whole, float *g)                                          \
+    uint32_t group_##NAME(const struct amp_input *inputs, unsigned count, bool first, bool last, float factor,         \
+                          size_t start, size_t whole, float *g)                                                        \
     {                                                                                                                  \
         const TYPE *data[FORM_GROUP] = {NULL};                                                                         \
-        bool levels = FORM_BY_LEVELS;                                                                                  \
         __m512 f = _mm512_set1_ps(factor), sum[4];                                                                     \
         __m512i most = _mm512_setzero_si512();                                                                         \
         for (unsigned j = 0; j < count; j++)                                                                           \
             data[j] = (const TYPE *)inputs[j].data + start;                                                            \
         for (size_t i = 0; i < whole; i += FORM_STEP) {                                                                \
-            FORM_ASKS(TYPE, 0);                                                                                        \
+            ask(data[0] + i + AHEAD, FORM_STEP * sizeof(TYPE));                                                        \
             EACH_OF_4(u)                                                                                               \
             {                                                                                                          \
                 __m512 term = TERM(inputs[0], widen_##DTYPE(data[0] + i + u * WIDTH));                                 \
                 sum[u] = first ? term : _mm512_add_ps(_mm512_loadu_ps(g + i + u * WIDTH), term);                       \
             }                                                                                                          \
             for (unsigned j = 1; j < count; j++) {                                                                     \
-                FORM_ASKS(TYPE, j);                                                                                    \
+                ask(data[j] + i + AHEAD, FORM_STEP * sizeof(TYPE));                                                    \
                 EACH_OF_4(u)                                                                                           \
                 sum[u] = _mm512_add_ps(sum[u], TERM(inputs[j], widen_##DTYPE(data[j] + i + u * WIDTH)));               \
             }                                                                                                          \
@@ -459,15 +427,13 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
     static uint32_t form_##NAME(const struct amp_input *inputs, unsigned count, float factor, size_t start,            \
                                 size_t whole, float *g)                                                                \
     {                                                                                                                  \
-        if (count <= FORM_FEW) /* the usual cases have their own copies of the loop */                                 \
-            return group_##NAME(inputs, count, true, true, true, factor, start, whole, g);                             \
         if (count <= FORM_GROUP)                                                                                       \
-            return group_##NAME(inputs, count, false, true, true, factor, start, whole, g);                            \
+            return group_##NAME(inputs, count, true, true, factor, start, whole, g);                                   \
         uint32_t most = 0;                                                                                             \
         for (unsigned i = 0; i < count; i += FORM_GROUP) {                                                             \
             bool last = count - i <= FORM_GROUP;                                                                       \
             unsigned here = last ? count - i : FORM_GROUP;                                                             \
-            most = group_##NAME(inputs + i, here, false, i == 0, last, factor, start, whole, g);                       \
+            most = group_##NAME(inputs + i, here, i == 0, last, factor, start, whole, g);                              \
         }                                                                                                              \
         return most;                                                                                                   \
     }
@@ -673,6 +639,7 @@ const struct amp_kernels amp_kernels_avx512 = {
     .sum_add = {[AMP_F32] = sum_add_f32, [AMP_F16] = sum_add_f16, [AMP_BF16] = sum_add_bf16},
     .scale = scale,
     .form = form,
+    .vote = amp_avx512_vote,
     .clip_value = clip_value,
     .squares = squares,
     .magnitudes = magnitudes,

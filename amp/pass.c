@@ -21,6 +21,11 @@ _Static_assert(TILE % AMP_SQUARE_LANES == 0, "lanes go on from tile to tile");
 #define TILE_KEPT 512
 _Static_assert(TILE_KEPT % AMP_SQUARE_LANES == 0 && TILE_KEPT <= TILE, "as above, in the same place");
 
+_Static_assert(TILE % AMP_VOTE_MULTIPLE == 0 && TILE_KEPT % AMP_VOTE_MULTIPLE == 0, "the vote at once goes by tiles");
+
+/* Where g begins that the vote at once can keep: bytes of a line. */
+#define VOTE_ALIGNMENT 64
+
 /* The range test: below it, g * g and its sums stay far from overflow in single precision (docs/numerics.md). */
 #define RANGE_LIMIT 0x1p63f
 
@@ -68,32 +73,70 @@ static void count_range(const any_f32 *g, size_t start, size_t n, struct amp_pas
     }
 }
 
+/* Whether the variant's own kernel can do the vote. */
+static bool votes_at_once(const struct amp_kernels *kernels, const struct amp_pass_in *in, const float *g_out)
+{
+    enum amp_dtype dtype = in->inputs[0].dtype;
+    bool can = kernels->vote != NULL && in->equal_weights && in->inputs_count <= AMP_VOTE_INPUTS && dtype != AMP_F32 &&
+               (uintptr_t)g_out % VOTE_ALIGNMENT == 0;
+    for (unsigned j = 1; can && j < in->inputs_count; j++)
+        can = in->inputs[j].dtype == dtype;
+    return can;
+}
+
+/* The same by parts. */
+static uint32_t vote_by_parts(const struct amp_kernels *kernels, const struct amp_pass_in *in, size_t start, size_t n,
+                              double *lanes, float *g_out)
+{
+    _Alignas(64) float tile[TILE];
+    uint32_t most = form(kernels, in, start, n, tile);
+    if (in->clip_value_set)
+        kernels->clip_value(tile, in->clip_value, n);
+    kernels->squares(tile, n, lanes);
+    /* Past the caches: nobody reads g before the vote has gone over much more than they hold. */
+    if (g_out != NULL)
+        (void)kernels->store_stream[AMP_F32](g_out, tile, n);
+    return most;
+}
+
+/* At a tile that holds what is not finite or out of range: what it is, and g again, with the one NaN. */
+static void look_again(const struct amp_kernels *kernels, const struct amp_pass_in *in, size_t start, size_t n,
+                       float *g_out, struct amp_check *check, struct amp_pass_vote *vote)
+{
+    _Alignas(64) float tile[TILE];
+    if (form(kernels, in, start, n, tile) >= AMP_F32_INF)
+        kernels->check[AMP_F32](tile, n, start, check);
+    if (in->clip_value_set)
+        kernels->clip_value(tile, in->clip_value, n);
+    if (in->squares)
+        count_range(tile, start, n, vote);
+    if (g_out != NULL)
+        (void)kernels->store_stream[AMP_F32](g_out, tile, n);
+}
+
 void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *in, float *g_out,
                    struct amp_pass_vote *vote)
 {
     AMP_ASSERT(in->inputs_count > 0);
-    _Alignas(64) float tile[TILE];
     double lanes[AMP_SQUARE_LANES] = {0};
     struct amp_check check = AMP_CHECK_INIT;
     uint32_t largest = 0;
     size_t step = g_out != NULL ? TILE_KEPT : TILE;
+    size_t whole = votes_at_once(kernels, in, g_out) ? in->count - in->count % AMP_VOTE_MULTIPLE : 0;
+    float limit = in->clip_value_set ? in->clip_value : INFINITY;
 
     *vote = (struct amp_pass_vote){.sum_first = UINT64_MAX, .range_first = UINT64_MAX};
-    for (size_t start = 0; start < in->count; start += step) {
-        size_t n = in->count - start < step ? in->count - start : step;
-        uint32_t most = form(kernels, in, start, n, tile);
-        if (most >= AMP_F32_INF)
-            kernels->check[AMP_F32](tile, n, start, &check);
-        else if (most > largest)
+    for (size_t start = 0, n; start < in->count; start += n) {
+        size_t left = (start < whole ? whole : in->count) - start;
+        n = left < step ? left : step;
+        float *g = g_out != NULL ? g_out + start : NULL;
+        uint32_t most = start < whole
+                            ? kernels->vote(in->inputs, in->inputs_count, in->coefficient, limit, start, n, lanes, g)
+                            : vote_by_parts(kernels, in, start, n, lanes, g);
+        if (most >= magnitude(RANGE_LIMIT))
+            look_again(kernels, in, start, n, g, &check, vote);
+        if (most < AMP_F32_INF && most > largest)
             largest = most;
-        if (in->clip_value_set)
-            kernels->clip_value(tile, in->clip_value, n);
-        if (in->squares && most >= magnitude(RANGE_LIMIT))
-            count_range(tile, start, n, vote);
-        kernels->squares(tile, n, lanes);
-        /* Past the caches: nobody reads g before the vote has gone over much more than they hold. */
-        if (g_out != NULL)
-            (void)kernels->store_stream[AMP_F32](g_out + start, tile, n);
     }
     if (g_out != NULL)
         kernels->drain();

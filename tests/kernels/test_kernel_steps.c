@@ -1,7 +1,7 @@
 /*
- * The apply pass of a variant, which may be one kernel, against that of the reference: masters, moments, copies and
- * what is reported are equal, bit for bit, for all kinds of inputs, lengths and addresses, and nothing is written
- * outside.
+ * The passes of a variant, each of which may be one kernel, against those of the reference: the gradient that the vote
+ * keeps, masters, moments, copies and what is reported are equal, bit for bit, for all kinds of inputs, lengths and
+ * addresses, and nothing is written outside.
  *
  * Argument: ISA.
  */
@@ -18,7 +18,7 @@
 #define LONGEST 3000
 #define GUARD   64 /* elements */
 #define ROOM    (GUARD + LONGEST + GUARD)
-#define INPUTS  3
+#define INPUTS  10 /* more than a vote takes at once */
 #define RUNS    400
 
 static const struct amp_kernels *variant;
@@ -87,7 +87,7 @@ static void choose(struct amp_random *random, enum amp_optimizer optimizer, bool
     s->n = amp_random_below(random, 4) ? amp_random_below(random, LONGEST + 1) : 256 * amp_random_below(random, 11);
     for (size_t i = 0; i < 4; i++)
         s->at[i] = amp_random_below(random, 2) ? 0 : amp_random_below(random, GUARD);
-    unsigned count = amp_random_below(random, 2) ? 1 : 1 + (unsigned)amp_random_below(random, INPUTS);
+    unsigned count = amp_random_below(random, 2) ? 1 : 1 + (unsigned)amp_random_below(random, 3);
     bool alike = amp_random_below(random, 2);
     for (unsigned i = 0; i < count; i++) {
         s->inputs[i].dtype = alike && i > 0 ? s->inputs[0].dtype : any_dtype(random);
@@ -140,6 +140,50 @@ static void expect_equal(enum amp_optimizer optimizer, bool any)
     }
 }
 
+/* Some inputs of a vote: one dtype and equal weights more often than not, more than are summed at once now and then. */
+static void choose_vote(struct amp_random *random, bool any, struct shape *s)
+{
+    choose(random, AMP_OPT_ADAMW, any, s);
+    enum amp_dtype dtype = any_dtype(random);
+    bool alike = amp_random_below(random, 4) > 0;
+    unsigned count = 1 + (unsigned)amp_random_below(random, INPUTS);
+    for (unsigned i = 0; i < count; i++) {
+        s->inputs[i].dtype = alike ? dtype : any_dtype(random);
+        fill_input(random, &s->inputs[i], gradients[i], any && amp_random_below(random, 2));
+    }
+    s->in.inputs_count = count;
+    s->in.equal_weights = amp_random_below(random, 4) > 0;
+    s->in.coefficient = amp_random_below(random, 8) ? amp_coefficient(16, count) : 0x1p100f;
+    s->in.squares = amp_random_below(random, 2);
+}
+
+static void expect_equal_votes(bool any)
+{
+    struct amp_random random;
+    struct shape s;
+    amp_random_init(&random, 17);
+    for (int i = 0; i < RUNS; i++) {
+        struct amp_pass_vote found, wanted;
+        choose_vote(&random, any, &s);
+        fill_state(&random, any);
+        bool keeps = amp_random_below(&random, 2);
+        amp_pass_vote(variant, &s.in, keeps ? ours.p + s.at[0] : NULL, &found);
+        amp_pass_vote(&amp_kernels_ref, &s.in, keeps ? theirs.p + s.at[0] : NULL, &wanted);
+        assert_memory_equal(ours.p, theirs.p, sizeof ours.p);
+        assert_memory_equal(&found, &wanted, sizeof found);
+    }
+}
+
+static void a_vote_on_gradients_of_a_training_is_the_reference_s(void **state)
+{
+    expect_equal_votes(false);
+}
+
+static void a_vote_on_any_bits_is_the_reference_s(void **state)
+{
+    expect_equal_votes(true);
+}
+
 static void adamw_moves_the_state_of_a_training_as_the_reference_does(void **state)
 {
     expect_equal(AMP_OPT_ADAMW, false);
@@ -164,6 +208,8 @@ int main(int argc, char **argv)
 {
     variant = input_variant(argc, argv);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_vote_on_gradients_of_a_training_is_the_reference_s),
+        cmocka_unit_test(a_vote_on_any_bits_is_the_reference_s),
         cmocka_unit_test(adamw_moves_the_state_of_a_training_as_the_reference_does),
         cmocka_unit_test(adamw_moves_any_bits_as_the_reference_does),
         cmocka_unit_test(adam_moves_the_state_of_a_training_as_the_reference_does),

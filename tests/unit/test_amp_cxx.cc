@@ -11,6 +11,7 @@
 #include "amp/dynamic_scaler.h"
 #include "amp/fsdp.h"
 #include "amp/grad.h"
+#include "amp/kernel_passes.h"
 #include "amp/kernel_values.h"
 #include "amp/kernels.h"
 #include "amp/loss_scaler.h"

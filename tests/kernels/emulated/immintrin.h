@@ -87,7 +87,7 @@ static inline void _mm512_stream_si512(void *dst, __m512i x)
 #define _MM_HINT_NTA          0
 #define _mm_prefetch(p, hint) ((void)(p), emulated_must((hint) == _MM_HINT_T0 || (hint) == _MM_HINT_T1 || (hint) == _MM_HINT_NTA))
 #define STORE_BY_PLACES       1 /* on every machine: kernels_avx512.c asks which processor it is */
-#define FORM_BY_LEVELS        1
+#define VOTE_ASKS_NEAR        1
 #define _mm_sfence()          ((void)0)
 
 /* What the mask names; of the others nothing is read, and they are zero. */

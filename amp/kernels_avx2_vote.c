@@ -1,0 +1,99 @@
+/*
+ * The vote for AVX2: what form, clip_value, squares and a store past the caches do, with their bits, while the sum is
+ * in registers.
+ */
+#include "amp/kernels_avx2_vote.h"
+
+#include <immintrin.h>
+#include <math.h>
+
+#define WIDTH 8
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Elements of a turn: a line of each input, and the lanes of squares twice. */
+#define TURN (4 * (size_t)WIDTH)
+_Static_assert(AMP_VOTE_MULTIPLE % TURN == 0, "whole turns");
+
+#define EACH_OF_4(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < 4; U++)
+
+/* Bytes ahead that each input is asked for: further on, eight inputs would drive each other out. */
+#define AHEAD 512
+
+INLINE __m256 widen(const uint16_t *at, enum amp_dtype dtype)
+{
+    __m128i half = _mm_loadu_si128((const __m128i *)(const void *)at);
+    if (dtype == AMP_F16)
+        return _mm256_cvtph_ps(half);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+INLINE __m256i magnitude(__m256 x)
+{
+    return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
+}
+
+static uint32_t reduce_max(__m256i x)
+{
+    __m128i y = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    y = _mm_max_epu32(y, _mm_shuffle_epi32(y, 0x4e));
+    y = _mm_max_epu32(y, _mm_shuffle_epi32(y, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(y);
+}
+
+INLINE __m256d add_square(__m256d sum, __m128 half)
+{
+    __m256d x = _mm256_cvtps_pd(half);
+    return _mm256_add_pd(sum, _mm256_mul_pd(x, x));
+}
+
+INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dtype dtype, bool keep, float factor,
+                     float limit, size_t start, size_t n, double *lanes, float *kept)
+{
+    const uint16_t *data[AMP_VOTE_INPUTS] = {NULL};
+    const bool clamp = limit < INFINITY;
+    const __m256 f = _mm256_set1_ps(factor), high = _mm256_set1_ps(limit), low = _mm256_set1_ps(-limit);
+    __m256d squares[4];
+    __m256i most = _mm256_setzero_si256();
+    EACH_OF_4(u) squares[u] = _mm256_loadu_pd(lanes + 4 * u);
+    for (unsigned j = 0; j < count; j++)
+        data[j] = (const uint16_t *)inputs[j].data + start;
+    for (size_t i = 0; i < n; i += TURN) {
+        __m256 sum[4];
+        _mm_prefetch((const char *)(data[0] + i) + AHEAD, _MM_HINT_T0);
+        EACH_OF_4(u) sum[u] = widen(data[0] + i + u * WIDTH, dtype);
+        for (unsigned j = 1; j < count; j++) {
+            _mm_prefetch((const char *)(data[j] + i) + AHEAD, _MM_HINT_T0);
+            EACH_OF_4(u) sum[u] = _mm256_add_ps(sum[u], widen(data[j] + i + u * WIDTH, dtype));
+        }
+        EACH_OF_4(u)
+        {
+            sum[u] = _mm256_mul_ps(sum[u], f);
+            most = _mm256_max_epu32(most, magnitude(sum[u]));
+        }
+        /* min(a, b) is a < b ? a : b, so that NaN and the sign of zero come from the sum. */
+        if (clamp)
+            EACH_OF_4(u) sum[u] = _mm256_max_ps(low, _mm256_min_ps(high, sum[u]));
+        EACH_OF_4(u)
+        {
+            if (keep)
+                _mm256_stream_ps(kept + i + u * WIDTH, sum[u]);
+            size_t lane = u % 2 * 2;
+            squares[lane] = add_square(squares[lane], _mm256_castps256_ps128(sum[u]));
+            squares[lane + 1] = add_square(squares[lane + 1], _mm256_extractf128_ps(sum[u], 1));
+        }
+    }
+    EACH_OF_4(u) _mm256_storeu_pd(lanes + 4 * u, squares[u]);
+    return reduce_max(most);
+}
+
+/* A loop for each dtype, and for what is kept. */
+uint32_t amp_avx2_vote(const struct amp_input *inputs, unsigned count, float factor, float limit, size_t start,
+                       size_t n, double lanes[AMP_SQUARE_LANES], float *kept)
+{
+    if (inputs[0].dtype == AMP_F16)
+        return kept != NULL ? vote(inputs, count, AMP_F16, true, factor, limit, start, n, lanes, kept)
+                            : vote(inputs, count, AMP_F16, false, factor, limit, start, n, lanes, kept);
+    return kept != NULL ? vote(inputs, count, AMP_BF16, true, factor, limit, start, n, lanes, kept)
+                        : vote(inputs, count, AMP_BF16, false, factor, limit, start, n, lanes, kept);
+}
