@@ -17,8 +17,21 @@ _Static_assert(AMP_VOTE_MULTIPLE % TURN == 0, "whole turns");
 
 #define EACH_OF_4(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < 4; U++)
 
-/* Bytes ahead that each input is asked for: further on, eight inputs would drive each other out. */
-#define AHEAD 512
+/*
+ * Bytes ahead that each input is asked for to the first cache level, where further on eight inputs would drive each
+ * other out, and of more than MANY inputs to the second.
+ */
+#define NEAR 512
+#define FAR  3072
+#define MANY 4
+
+INLINE void ask_input(const uint16_t *data, size_t i, bool far)
+{
+    const char *at = (const char *)(data + i);
+    _mm_prefetch(at + NEAR, _MM_HINT_T0);
+    if (far)
+        _mm_prefetch(at + FAR, _MM_HINT_T1);
+}
 
 INLINE __m256 widen(const uint16_t *at, enum amp_dtype dtype)
 {
@@ -51,7 +64,7 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
                      float limit, size_t start, size_t n, double *lanes, float *kept)
 {
     const uint16_t *data[AMP_VOTE_INPUTS] = {NULL};
-    const bool clamp = limit < INFINITY;
+    const bool clamp = limit<INFINITY, far = count> MANY;
     const __m256 f = _mm256_set1_ps(factor), high = _mm256_set1_ps(limit), low = _mm256_set1_ps(-limit);
     __m256d squares[4];
     __m256i most = _mm256_setzero_si256();
@@ -60,10 +73,10 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
         data[j] = (const uint16_t *)inputs[j].data + start;
     for (size_t i = 0; i < n; i += TURN) {
         __m256 sum[4];
-        _mm_prefetch((const char *)(data[0] + i) + AHEAD, _MM_HINT_T0);
+        ask_input(data[0], i, far);
         EACH_OF_4(u) sum[u] = widen(data[0] + i + u * WIDTH, dtype);
         for (unsigned j = 1; j < count; j++) {
-            _mm_prefetch((const char *)(data[j] + i) + AHEAD, _MM_HINT_T0);
+            ask_input(data[j], i, far);
             EACH_OF_4(u) sum[u] = _mm256_add_ps(sum[u], widen(data[j] + i + u * WIDTH, dtype));
         }
         EACH_OF_4(u)
