@@ -11,59 +11,13 @@
  * - NaN is made canonical by a second look at what was written, where the first has found one.
  * - Tails of less than eight elements (sixteen where lanes or 16-bit packs ask for it) are the reference's.
  */
-#include "amp/kernels.h"
-#include "amp/kernels_avx2_adam.h"
-#include "amp/kernels_avx2_vote.h"
-
-#include <immintrin.h>
-
-#define WIDTH   8
-#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#include "amp/kernels_avx2_parts.h"
 
 /* Elements ahead of a loop that are asked for: near enough to be still there when it comes, far enough to have come. */
 #define AHEAD 256
 
 /* Elements of one chunk of the finite test: few enough that a bad chunk is counted from cache. */
 #define CHUNK 2048
-
-static __m256 canonical(__m256 x)
-{
-    __m256 nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
-    return _mm256_blendv_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32((int)AMP_F32_NAN)), nan);
-}
-
-static __m256i magnitude(__m256 x)
-{
-    return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
-}
-
-static uint32_t larger(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
-
-static uint32_t reduce_max(__m256i x)
-{
-    __m128i y = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-    y = _mm_max_epu32(y, _mm_shuffle_epi32(y, 0x4e));
-    y = _mm_max_epu32(y, _mm_shuffle_epi32(y, 0xb1));
-    return (uint32_t)_mm_cvtsi128_si32(y);
-}
-
-static __m256 widen_f32(const void *src)
-{
-    return _mm256_loadu_ps(src);
-}
-
-static __m256 widen_f16(const void *src)
-{
-    return _mm256_cvtph_ps(_mm_loadu_si128(src));
-}
-
-static __m256 widen_bf16(const void *src)
-{
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(src)), 16));
-}
 
 /* Eight 32-bit values below 2^16, packed to 16 bits in order. */
 static __m128i pack(__m256i x)
@@ -78,29 +32,10 @@ static __m128i narrow_f16(__m256 x)
     return _mm_blendv_epi8(h, _mm_set1_epi16(AMP_F16_NAN), pack(_mm256_srli_epi32(nan, 16)));
 }
 
-static __m256i round_bf16(__m256 x)
-{
-    __m256i bits = _mm256_castps_si256(x);
-    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-    return _mm256_srli_epi32(rounded, 16);
-}
-
 static __m128i narrow_bf16(__m256 x)
 {
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
     return pack(_mm256_blendv_epi8(round_bf16(x), _mm256_set1_epi32(AMP_BF16_NAN), nan));
-}
-
-/* Two vectors without NaN. */
-static __m256i narrow_numbers_f16(__m256 a, __m256 b)
-{
-    return _mm256_set_m128i(_mm256_cvtps_ph(b, NEAREST), _mm256_cvtps_ph(a, NEAREST));
-}
-
-static __m256i narrow_numbers_bf16(__m256 a, __m256 b)
-{
-    return _mm256_permute4x64_epi64(_mm256_packus_epi32(round_bf16(a), round_bf16(b)), 0xd8);
 }
 
 /* The three conversions of a dtype differ by `widen` and the element type alone. */
@@ -110,7 +45,7 @@ static __m256i narrow_numbers_bf16(__m256 a, __m256 b)
         const TYPE *s = src;                                                                                           \
         size_t i = 0;                                                                                                  \
         for (; i + WIDTH <= n; i += WIDTH)                                                                             \
-            _mm256_storeu_ps(dst + i, canonical(widen_##NAME(s + i)));                                                 \
+            _mm256_storeu_ps(dst + i, canonical(widen(s + i, DTYPE)));                                                 \
         amp_kernels_ref.load[DTYPE](dst + i, s + i, n - i);                                                            \
     }
 
@@ -121,7 +56,7 @@ static __m256i narrow_numbers_bf16(__m256 a, __m256 b)
         __m256 w = _mm256_set1_ps(weight);                                                                             \
         size_t i = 0;                                                                                                  \
         for (; i + WIDTH <= n; i += WIDTH)                                                                             \
-            _mm256_storeu_ps(sum + i, _mm256_mul_ps(w, widen_##NAME(s + i)));                                          \
+            _mm256_storeu_ps(sum + i, _mm256_mul_ps(w, widen(s + i, DTYPE)));                                          \
         amp_kernels_ref.sum_set[DTYPE](sum + i, s + i, weight, n - i);                                                 \
     }                                                                                                                  \
     static void sum_add_##NAME(float *sum, const void *src, float weight, size_t n)                                    \
@@ -130,7 +65,7 @@ static __m256i narrow_numbers_bf16(__m256 a, __m256 b)
         __m256 w = _mm256_set1_ps(weight);                                                                             \
         size_t i = 0;                                                                                                  \
         for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
-            __m256 product = _mm256_mul_ps(w, widen_##NAME(s + i));                                                    \
+            __m256 product = _mm256_mul_ps(w, widen(s + i, DTYPE));                                                    \
             _mm256_storeu_ps(sum + i, _mm256_add_ps(_mm256_loadu_ps(sum + i), product));                               \
         }                                                                                                              \
         amp_kernels_ref.sum_add[DTYPE](sum + i, s + i, weight, n - i);                                                 \
@@ -157,7 +92,7 @@ static size_t unaligned(const void *dst, size_t size, size_t n)
         for (; i + LINE16 <= n; i += LINE16) {                                                                         \
             _mm_prefetch((const char *)(s + i + LOAD_AHEAD), _MM_HINT_T0);                                             \
             for (size_t j = i; j < i + LINE16; j += WIDTH)                                                             \
-                _mm256_stream_ps(dst + j, canonical(widen_##NAME(s + j)));                                             \
+                _mm256_stream_ps(dst + j, canonical(widen(s + j, DTYPE)));                                             \
         }                                                                                                              \
         amp_kernels_ref.load[DTYPE](dst + i, s + i, n - i);                                                            \
     }
@@ -192,14 +127,14 @@ STORE32(store_f32, 0, _mm256_storeu_ps)
 STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm256_stream_ps)
 
 /* Two vectors at a time; the canonical NaN costs as much as the rest and is only asked for where there is one. */
-#define SIXTEEN(NAME)                                                                                                  \
-    static inline __attribute__((always_inline)) __m256i sixteen_##NAME(const float *src, __m256i *most)               \
+#define SIXTEEN(NAME, DTYPE)                                                                                           \
+    INLINE __m256i sixteen_##NAME(const float *src, __m256i *most)                                                     \
     {                                                                                                                  \
         __m256 a = _mm256_loadu_ps(src), b = _mm256_loadu_ps(src + WIDTH);                                             \
         *most = _mm256_max_epu32(*most, _mm256_max_epu32(magnitude(a), magnitude(b)));                                 \
         if (_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)) != 0)                                                \
             return _mm256_set_m128i(narrow_##NAME(b), narrow_##NAME(a));                                               \
-        return narrow_numbers_##NAME(a, b);                                                                            \
+        return narrow_canonical(a, b, DTYPE);                                                                          \
     }
 
 /*
@@ -212,7 +147,7 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm256_stream_ps)
 #define PARTS_AHEAD 512   /* bytes; ahead in each part */
 
 #define STORE16(NAME, DTYPE)                                                                                           \
-    SIXTEEN(NAME)                                                                                                      \
+    SIXTEEN(NAME, DTYPE)                                                                                               \
     static uint32_t store_##NAME(void *dst, const float *src, size_t n)                                                \
     {                                                                                                                  \
         uint16_t *d = dst;                                                                                             \
@@ -354,10 +289,8 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 /* Inputs of one dtype that `form` sums in registers; more of them go tile by tile through sum_add. */
 #define FORM_INPUTS_MAX 16
 
-/* Vectors of the sum that are held in registers at once: so many chains of additions overlap. */
-#define FORM_VECTORS   4
-#define FORM_STEP      ((size_t)FORM_VECTORS * WIDTH)
-#define EACH_VECTOR(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < FORM_VECTORS; U++)
+/* Elements of a turn of the loop. */
+#define FORM_STEP (4 * (size_t)WIDTH)
 
 /*
  * What form does for inputs of one dtype: the sum never leaves its registers. Equal weights need no product: it would
@@ -368,19 +301,19 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
                                 size_t whole, float *g)                                                                \
     {                                                                                                                  \
         const TYPE *data[FORM_INPUTS_MAX];                                                                             \
-        __m256 f = _mm256_set1_ps(factor), sum[FORM_VECTORS];                                                          \
+        __m256 f = _mm256_set1_ps(factor), sum[4];                                                                     \
         __m256i most = _mm256_setzero_si256();                                                                         \
         for (unsigned j = 0; j < count; j++)                                                                           \
             data[j] = (const TYPE *)inputs[j].data + start;                                                            \
         for (size_t i = 0; i < whole; i += FORM_STEP) {                                                                \
             _mm_prefetch((const char *)(data[0] + i + FORM_AHEAD), _MM_HINT_T0);                                       \
-            EACH_VECTOR(u) sum[u] = TERM(inputs[0], widen_##DTYPE(data[0] + i + u * WIDTH));                           \
+            EACH_OF_4(u) sum[u] = TERM(inputs[0], widen(data[0] + i + u * WIDTH, DTYPE));                              \
             for (unsigned j = 1; j < count; j++) {                                                                     \
                 _mm_prefetch((const char *)(data[j] + i + FORM_AHEAD), _MM_HINT_T0);                                   \
-                EACH_VECTOR(u)                                                                                         \
-                sum[u] = _mm256_add_ps(sum[u], TERM(inputs[j], widen_##DTYPE(data[j] + i + u * WIDTH)));               \
+                EACH_OF_4(u)                                                                                           \
+                sum[u] = _mm256_add_ps(sum[u], TERM(inputs[j], widen(data[j] + i + u * WIDTH, DTYPE)));                \
             }                                                                                                          \
-            EACH_VECTOR(u)                                                                                             \
+            EACH_OF_4(u)                                                                                               \
             {                                                                                                          \
                 __m256 x = _mm256_mul_ps(sum[u], f);                                                                   \
                 most = _mm256_max_epu32(most, magnitude(x));                                                           \
@@ -392,12 +325,12 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 
 #define EQUAL(INPUT, X)    (X)
 #define WEIGHTED(INPUT, X) _mm256_mul_ps(_mm256_set1_ps((INPUT).weight), X)
-FORM(f32_equal, f32, float, EQUAL)
-FORM(f16_equal, f16, uint16_t, EQUAL)
-FORM(bf16_equal, bf16, uint16_t, EQUAL)
-FORM(f32_weighted, f32, float, WEIGHTED)
-FORM(f16_weighted, f16, uint16_t, WEIGHTED)
-FORM(bf16_weighted, bf16, uint16_t, WEIGHTED)
+FORM(f32_equal, AMP_F32, float, EQUAL)
+FORM(f16_equal, AMP_F16, uint16_t, EQUAL)
+FORM(bf16_equal, AMP_BF16, uint16_t, EQUAL)
+FORM(f32_weighted, AMP_F32, float, WEIGHTED)
+FORM(f16_weighted, AMP_F16, uint16_t, WEIGHTED)
+FORM(bf16_weighted, AMP_BF16, uint16_t, WEIGHTED)
 
 typedef uint32_t form_whole_fn(const struct amp_input *inputs, unsigned count, float factor, size_t start, size_t whole,
                                float *g);
@@ -440,27 +373,9 @@ static void clip_value(float *g, float limit, size_t n)
     __m256 high = _mm256_set1_ps(limit);
     __m256 low = _mm256_set1_ps(-limit);
     size_t i = 0;
-    for (; i + WIDTH <= n; i += WIDTH) {
-        /* min(a, b) is a < b ? a : b, so that NaN and the sign of zero come from g. */
-        __m256 x = _mm256_min_ps(high, _mm256_loadu_ps(g + i));
-        _mm256_storeu_ps(g + i, canonical(_mm256_max_ps(low, x)));
-    }
+    for (; i + WIDTH <= n; i += WIDTH)
+        _mm256_storeu_ps(g + i, canonical(clamp(_mm256_loadu_ps(g + i), low, high)));
     amp_kernels_ref.clip_value(g + i, limit, n - i);
-}
-
-static __m256d low_half(__m256 x)
-{
-    return _mm256_cvtps_pd(_mm256_castps256_ps128(x));
-}
-
-static __m256d high_half(__m256 x)
-{
-    return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
-}
-
-static __m256 join_halves(__m256d low, __m256d high)
-{
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(low)), _mm256_cvtpd_ps(high), 1);
 }
 
 /* sum + x * x of the four elements at g. */
@@ -490,25 +405,7 @@ static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
     amp_kernels_ref.squares(g + i, n - i, lanes);
 }
 
-/* What kernels_double.h is written in. */
-typedef __m256 vf;
-typedef __m256d vd;
-
-static vf vf_load(const float *src)
-{
-    return _mm256_loadu_ps(src);
-}
-
-static void vf_store(float *dst, vf x)
-{
-    _mm256_storeu_ps(dst, x);
-}
-
-static vf vf_all(float x)
-{
-    return _mm256_set1_ps(x);
-}
-
+/* What kernels_double.h is written in, beside kernels_avx2_parts.h. */
 static vd vd_load(const double *src)
 {
     return _mm256_loadu_pd(src);
@@ -517,16 +414,6 @@ static vd vd_load(const double *src)
 static void vd_store(double *dst, vd x)
 {
     _mm256_storeu_pd(dst, x);
-}
-
-static vd vd_all(double x)
-{
-    return _mm256_set1_pd(x);
-}
-
-static vd vd_root(vd x)
-{
-    return _mm256_sqrt_pd(x);
 }
 
 static vd vd_magnitude(vd x)

@@ -6,8 +6,7 @@
  * processor's schedulers long before its units. Two things follow each span:
  *
  * - the elements that the guard sends to double. They are few and anywhere, so that a branch at each would be guessed
- *   wrong: the loop keeps a bit for each, the old moments of all, and leaves the masters of these as they were
- *   (kernels_avx2_adam_late.h);
+ *   wrong: the loop keeps a bit for each, the old moments of all, and leaves the masters of these as they were;
  * - the cast of the span's masters, past the caches.
  *
  * Each line is asked for ahead, nearer than a span: that takes 0.74 of the time on Zen 5 and 0.9 on Zen 4, and on Zen
@@ -16,15 +15,37 @@
  * next span before the late elements and the cast of this one was slower: it needs twice the room in the first cache
  * level.
  */
-#include "amp/kernels_avx2_adam.h"
+#include "amp/kernels_avx2_parts.h"
 
-#include "amp/kernels_avx2_adam_late.h"
+#include "amp/kernels_x86_adam_parts.h"
 
-#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-
-/* Elements ahead of the loop that are asked for, and elements of a line of the caches: four bytes each. */
+/* Elements ahead of the loop that are asked for. */
 #define AHEAD 256
-#define LINE  16
+
+/* Late elements that are computed in a turn. */
+#define PICKED 4
+
+INLINE __m256 absolute(__m256 x)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+}
+
+INLINE __m256d with_decay(const struct doubles *d, __m256d g, __m256d p)
+{
+    return _mm256_add_pd(g, _mm256_mul_pd(d->weight_decay, p));
+}
+
+/* The masters of elements that need double. */
+INLINE __m256d in_double(const struct doubles *d, struct kind kind, __m256d g, __m256d p, __m256d m, __m256d v)
+{
+    if (kind.coupled)
+        g = with_decay(d, g, p);
+    __m256d m1 = _mm256_add_pd(_mm256_mul_pd(d->beta1, m), _mm256_mul_pd(d->rest1, g));
+    __m256d v1 = _mm256_add_pd(_mm256_mul_pd(d->beta2, v), _mm256_mul_pd(d->rest2, _mm256_mul_pd(g, g)));
+    __m256d divisor = _mm256_add_pd(_mm256_sqrt_pd(v1), d->eps);
+    __m256d quotient = _mm256_div_pd(_mm256_mul_pd(d->rate, m1), divisor);
+    return _mm256_sub_pd(p, _mm256_add_pd(quotient, _mm256_mul_pd(d->decay, p)));
+}
 
 /* Where a span is, with its scalars: copies, since the compiler must suppose that a store changes what memory holds. */
 struct place {
@@ -44,16 +65,16 @@ INLINE __m256 place_g(const struct place *at, const struct source *s, struct kin
 }
 
 /* Of several inputs the first alone is asked for. */
-INLINE void ask(const struct place *at, struct kind kind, size_t i)
+INLINE void ask_all(const struct place *at, struct kind kind, size_t i)
 {
-    if (i % LINE != 0)
+    if (i % (LINE / sizeof(float)) != 0)
         return;
     _mm_prefetch((const char *)(at->p + i + AHEAD), _MM_HINT_T0);
     _mm_prefetch((const char *)(at->m + i + AHEAD), _MM_HINT_T0);
     _mm_prefetch((const char *)(at->v + i + AHEAD), _MM_HINT_T0);
     if (kind.dtype == AMP_F32)
         _mm_prefetch((const char *)(at->g + i + AHEAD), _MM_HINT_T0);
-    else if (i % (2 * (size_t)LINE) == 0)
+    else if (i % (LINE / sizeof(uint16_t)) == 0)
         _mm_prefetch((const char *)(at->h + i + AHEAD), _MM_HINT_T0);
 }
 
@@ -103,13 +124,6 @@ INLINE __m256 end(const struct place *at, struct begun b, size_t i)
     return p1;
 }
 
-/* NaN of n elements, a multiple of WIDTH, made canonical. */
-static void settle(float *x, size_t n)
-{
-    for (size_t i = 0; i < n; i += WIDTH)
-        _mm256_storeu_ps(x + i, canonical(_mm256_loadu_ps(x + i)));
-}
-
 /* n elements from index `start`, a multiple of WIDTH and at most SPAN, but for the late ones. */
 INLINE void step_span(const struct source *s, struct kind kind, size_t start, size_t n, const struct target *t,
                       struct span *old)
@@ -126,7 +140,7 @@ INLINE void step_span(const struct source *s, struct kind kind, size_t start, si
     struct begun b = begin(&at, &s->d, kind, place_g(&at, s, kind, start, 0), 0);
     _Pragma("GCC unroll 2") for (size_t i = WIDTH; i < n; i += WIDTH)
     {
-        ask(&at, kind, i);
+        ask_all(&at, kind, i);
         struct begun next = begin(&at, &s->d, kind, place_g(&at, s, kind, start, i), i);
         nan = _mm256_add_ps(nan, end(&at, b, i - WIDTH));
         b = next;
@@ -140,25 +154,76 @@ INLINE void step_span(const struct source *s, struct kind kind, size_t start, si
     }
 }
 
-/* Sixteen masters, whose NaN are canonical, and so become the canonical one of either dtype. */
-INLINE __m256i narrow(__m256 a, __m256 b, enum amp_dtype dtype)
+INLINE __m128 pick(const any_f32 *x, const uint16_t *at)
 {
-    if (dtype == AMP_F16)
-        return _mm256_set_m128i(_mm256_cvtps_ph(b, NEAREST), _mm256_cvtps_ph(a, NEAREST));
-    __m256i x = _mm256_castps_si256(a), y = _mm256_castps_si256(b);
-    const __m256i one = _mm256_set1_epi32(1), half = _mm256_set1_epi32(0x7fff);
-    x = _mm256_add_epi32(_mm256_add_epi32(x, half), _mm256_and_si256(_mm256_srli_epi32(x, 16), one));
-    y = _mm256_add_epi32(_mm256_add_epi32(y, half), _mm256_and_si256(_mm256_srli_epi32(y, 16), one));
-    __m256i mixed = _mm256_packus_epi32(_mm256_srli_epi32(x, 16), _mm256_srli_epi32(y, 16));
-    return _mm256_permute4x64_epi64(mixed, 0xd8);
+    return _mm_setr_ps(x[at[0]], x[at[1]], x[at[2]], x[at[3]]);
 }
 
-static uint32_t reduce_max(__m256i x)
+INLINE __m256d pick_pd(const any_f32 *x, const uint16_t *at)
 {
-    __m128i y = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-    y = _mm_max_epu32(y, _mm_shuffle_epi32(y, 0x4e));
-    y = _mm_max_epu32(y, _mm_shuffle_epi32(y, 0xb1));
-    return (uint32_t)_mm_cvtsi128_si32(y);
+    return _mm256_cvtps_pd(pick(x, at));
+}
+
+INLINE __m256 pick_input(const void *data, enum amp_dtype dtype, size_t start, const uint16_t *at)
+{
+    if (dtype == AMP_F32)
+        return _mm256_castps128_ps256(pick((const any_f32 *)data + start, at));
+    const any_u16 *x = (const any_u16 *)data + start;
+    __m128i half = _mm_setr_epi16((short)x[at[0]], (short)x[at[1]], (short)x[at[2]], (short)x[at[3]], 0, 0, 0, 0);
+    return widen(&half, dtype);
+}
+
+/* Four elements of g, times clip. */
+INLINE __m256d pick_g(const struct source *s, struct kind kind, size_t start, const uint16_t *at)
+{
+    __m256 x = pick_input(s->data[0], kind.dtype, start, at);
+    for (unsigned j = 1; kind.many && j < s->count; j++)
+        x = _mm256_add_ps(x, pick_input(s->data[j], kind.dtype, start, at));
+    return low_half(finish_g(&s->c, kind, x));
+}
+
+INLINE __m128 canonical_4(__m128 x)
+{
+    __m128 nan = _mm_cmp_ps(x, x, _CMP_UNORD_Q);
+    return _mm_blendv_ps(x, _mm_castsi128_ps(_mm_set1_epi32((int)AMP_F32_NAN)), nan);
+}
+
+INLINE void put(any_f32 *x, const uint16_t *at, __m128 y)
+{
+    x[at[0]] = _mm_cvtss_f32(y);
+    x[at[1]] = _mm_cvtss_f32(_mm_movehdup_ps(y));
+    x[at[2]] = _mm_cvtss_f32(_mm_movehl_ps(y, y));
+    x[at[3]] = _mm_cvtss_f32(_mm_shuffle_ps(y, y, 0xff));
+}
+
+/* The masters of the elements in `at`; behind them is room for a turn more. */
+INLINE void redo_few(const struct source *s, struct kind kind, size_t start, any_f32 *p, const struct span *old,
+                     uint16_t *at, size_t count)
+{
+    for (size_t j = 0; j < PICKED - 1; j++)
+        at[count + j] = at[count - 1];
+    for (size_t i = 0; i < count; i += PICKED) {
+        __m256d g = pick_g(s, kind, start, at + i), p0 = pick_pd(p, at + i);
+        __m256d p1 = in_double(&s->d, kind, g, p0, pick_pd(old->m, at + i), pick_pd(old->v, at + i));
+        put(p, at + i, canonical_4(_mm256_cvtpd_ps(p1)));
+    }
+}
+
+/* Where many elements need double all are computed, and those taken that do. */
+INLINE void redo_many(const struct source *s, struct kind kind, size_t start, size_t n, float *p,
+                      const struct span *old)
+{
+    const __m256i lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    for (size_t i = 0; i < n; i += WIDTH) {
+        __m256 x = finish_g(&s->c, kind, sum_inputs(s, kind, start + i));
+        __m256 p0 = _mm256_loadu_ps(p + i);
+        __m256 m0 = _mm256_load_ps(old->m + i), v0 = _mm256_load_ps(old->v + i);
+        __m256d low = in_double(&s->d, kind, low_half(x), low_half(p0), low_half(m0), low_half(v0));
+        __m256d high = in_double(&s->d, kind, high_half(x), high_half(p0), high_half(m0), high_half(v0));
+        __m256i bits = _mm256_set1_epi32(((const uint8_t *)old->late)[i / WIDTH]);
+        __m256 late = _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(bits, lanes), lanes));
+        _mm256_storeu_ps(p + i, _mm256_blendv_ps(p0, canonical(join_halves(low, high)), late));
+    }
 }
 
 /* The cast of n masters, a multiple of 2 * WIDTH, past the caches. Returns the largest as bits. */
@@ -169,7 +234,7 @@ INLINE uint32_t stream_16(uint16_t *copy, enum amp_dtype dtype, const float *p, 
         __m256 a = _mm256_loadu_ps(p + i), b = _mm256_loadu_ps(p + i + WIDTH);
         __m256i sizes = _mm256_max_epu32(_mm256_castps_si256(absolute(a)), _mm256_castps_si256(absolute(b)));
         most = _mm256_max_epu32(most, sizes);
-        _mm256_stream_si256((__m256i *)(void *)(copy + i), narrow(a, b, dtype));
+        _mm256_stream_si256((__m256i *)(void *)(copy + i), narrow_canonical(a, b, dtype));
     }
     return reduce_max(most);
 }

@@ -2,28 +2,21 @@
  * The vote for AVX2: what form, clip_value, squares and a store past the caches do, with their bits, while the sum is
  * in registers.
  */
-#include "amp/kernels_avx2_vote.h"
+#include "amp/kernels_avx2_parts.h"
 
-#include <immintrin.h>
 #include <math.h>
 
-#define WIDTH 8
-
-#define INLINE static inline __attribute__((always_inline))
-
-/* Elements of a turn: a line of each input, and the lanes of squares twice. */
+/* Elements of a turn of the loop: a line of each input, and the lanes of squares twice. */
 #define TURN (4 * (size_t)WIDTH)
 _Static_assert(AMP_VOTE_MULTIPLE % TURN == 0, "whole turns");
 
-#define EACH_OF_4(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < 4; U++)
-
 /*
- * Bytes ahead that each input is asked for to the first cache level, where further on eight inputs would drive each
- * other out, and of more than MANY inputs to the second.
+ * How far ahead an input is asked for: NEAR, to the first cache level, where further on eight inputs would drive each
+ * other out, and where there are more than MANY inputs also FAR, to the second.
  */
-#define NEAR 512
-#define FAR  3072
-#define MANY 4
+#define NEAR 512  /* bytes */
+#define FAR  3072 /* bytes */
+#define MANY 4    /* inputs */
 
 INLINE void ask_input(const uint16_t *data, size_t i, bool far)
 {
@@ -31,27 +24,6 @@ INLINE void ask_input(const uint16_t *data, size_t i, bool far)
     _mm_prefetch(at + NEAR, _MM_HINT_T0);
     if (far)
         _mm_prefetch(at + FAR, _MM_HINT_T1);
-}
-
-INLINE __m256 widen(const uint16_t *at, enum amp_dtype dtype)
-{
-    __m128i half = _mm_loadu_si128((const __m128i *)(const void *)at);
-    if (dtype == AMP_F16)
-        return _mm256_cvtph_ps(half);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-}
-
-INLINE __m256i magnitude(__m256 x)
-{
-    return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
-}
-
-static uint32_t reduce_max(__m256i x)
-{
-    __m128i y = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-    y = _mm_max_epu32(y, _mm_shuffle_epi32(y, 0x4e));
-    y = _mm_max_epu32(y, _mm_shuffle_epi32(y, 0xb1));
-    return (uint32_t)_mm_cvtsi128_si32(y);
 }
 
 INLINE __m256d add_square(__m256d sum, __m128 half)
@@ -64,7 +36,8 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
                      float limit, size_t start, size_t n, double *lanes, float *kept)
 {
     const uint16_t *data[AMP_VOTE_INPUTS] = {NULL};
-    const bool clamp = limit<INFINITY, far = count> MANY;
+    const bool clamps = limit < INFINITY;
+    const bool far = count > MANY;
     const __m256 f = _mm256_set1_ps(factor), high = _mm256_set1_ps(limit), low = _mm256_set1_ps(-limit);
     __m256d squares[4];
     __m256i most = _mm256_setzero_si256();
@@ -84,9 +57,8 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
             sum[u] = _mm256_mul_ps(sum[u], f);
             most = _mm256_max_epu32(most, magnitude(sum[u]));
         }
-        /* min(a, b) is a < b ? a : b, so that NaN and the sign of zero come from the sum. */
-        if (clamp)
-            EACH_OF_4(u) sum[u] = _mm256_max_ps(low, _mm256_min_ps(high, sum[u]));
+        if (clamps)
+            EACH_OF_4(u) sum[u] = clamp(sum[u], low, high);
         EACH_OF_4(u)
         {
             if (keep)

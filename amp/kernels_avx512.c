@@ -11,15 +11,7 @@
  * - What goes past the caches goes by whole lines, and by several places in turns (PARTS).
  * - Tails of less than sixteen elements (more where loops take several vectors) are the reference's.
  */
-#include "amp/kernels_avx512_adam.h"
-#include "amp/kernels_avx512_vote.h"
-
-#include <immintrin.h>
-
-#define WIDTH 16
-#define LINE  64 /* bytes of a cache line, and of a vector */
-
-#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#include "amp/kernels_avx512_parts.h"
 
 /*
  * Elements ahead of a loop that are asked for: near enough to be still there when the loop comes, far enough to have
@@ -49,41 +41,8 @@
 #define STORE_BY_PLACES (!__builtin_cpu_is("amd"))
 #endif
 
-#define EACH_OF_4(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < 4; U++)
-
 /* Elements of one chunk of the finite test: few enough that a bad chunk is counted from cache. */
 #define CHUNK 2048
-
-static __m512 canonical(__m512 x)
-{
-    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    return _mm512_mask_blend_ps(nan, x, _mm512_castsi512_ps(_mm512_set1_epi32((int)AMP_F32_NAN)));
-}
-
-static __m512i magnitude(__m512 x)
-{
-    return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
-}
-
-static uint32_t larger(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
-
-static __m512 widen_f32(const void *src)
-{
-    return _mm512_loadu_ps(src);
-}
-
-static __m512 widen_f16(const void *src)
-{
-    return _mm512_cvtph_ps(_mm256_loadu_si256(src));
-}
-
-static __m512 widen_bf16(const void *src)
-{
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(src)), 16));
-}
 
 static __m256i narrow_f16(__m512 x)
 {
@@ -133,15 +92,6 @@ static size_t unaligned(const void *dst, size_t size, size_t n)
     return bytes % size != 0 || bytes / size > n ? n : bytes / size;
 }
 
-/*
- * Asks for `bytes` from p on. Always inline: GCC 12 takes a function that only prefetches for one without effect, and
- * drops calls that it has not inlined. Unrolled: as a loop it costs casts a twentieth.
- */
-static inline __attribute__((always_inline)) void ask(const void *p, size_t bytes)
-{
-    _Pragma("GCC unroll 8") for (size_t i = 0; i < bytes; i += LINE) _mm_prefetch((const char *)p + i, _MM_HINT_T0);
-}
-
 /* The three conversions of a dtype differ by `widen` and the element type alone. */
 #define LOAD(NAME, TYPE, DTYPE)                                                                                        \
     static void load_##NAME(float *dst, const void *src, size_t n)                                                     \
@@ -149,7 +99,7 @@ static inline __attribute__((always_inline)) void ask(const void *p, size_t byte
         const TYPE *s = src;                                                                                           \
         size_t i = 0;                                                                                                  \
         for (; i + WIDTH <= n; i += WIDTH)                                                                             \
-            _mm512_storeu_ps(dst + i, canonical(widen_##NAME(s + i)));                                                 \
+            _mm512_storeu_ps(dst + i, canonical(widen(s + i, DTYPE)));                                                 \
         amp_kernels_ref.load[DTYPE](dst + i, s + i, n - i);                                                            \
     }
 
@@ -157,8 +107,8 @@ static inline __attribute__((always_inline)) void ask(const void *p, size_t byte
 #define LOAD_STREAM(NAME, DTYPE)                                                                                       \
     static inline void load_line_##NAME(float *dst, const uint16_t *src)                                               \
     {                                                                                                                  \
-        _mm512_stream_ps(dst, canonical(widen_##NAME(src)));                                                           \
-        _mm512_stream_ps(dst + WIDTH, canonical(widen_##NAME(src + WIDTH)));                                           \
+        _mm512_stream_ps(dst, canonical(widen(src, DTYPE)));                                                           \
+        _mm512_stream_ps(dst + WIDTH, canonical(widen(src + WIDTH, DTYPE)));                                           \
     }                                                                                                                  \
     static void load_parts_##NAME(float *dst, const uint16_t *src)                                                     \
     {                                                                                                                  \
@@ -189,7 +139,7 @@ static inline __attribute__((always_inline)) void ask(const void *p, size_t byte
         __m512 w = _mm512_set1_ps(weight);                                                                             \
         size_t i = 0;                                                                                                  \
         for (; i + WIDTH <= n; i += WIDTH)                                                                             \
-            _mm512_storeu_ps(sum + i, _mm512_mul_ps(w, widen_##NAME(s + i)));                                          \
+            _mm512_storeu_ps(sum + i, _mm512_mul_ps(w, widen(s + i, DTYPE)));                                          \
         amp_kernels_ref.sum_set[DTYPE](sum + i, s + i, weight, n - i);                                                 \
     }                                                                                                                  \
     static void sum_add_##NAME(float *sum, const void *src, float weight, size_t n)                                    \
@@ -198,7 +148,7 @@ static inline __attribute__((always_inline)) void ask(const void *p, size_t byte
         __m512 w = _mm512_set1_ps(weight);                                                                             \
         size_t i = 0;                                                                                                  \
         for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
-            __m512 product = _mm512_mul_ps(w, widen_##NAME(s + i));                                                    \
+            __m512 product = _mm512_mul_ps(w, widen(s + i, DTYPE));                                                    \
             _mm512_storeu_ps(sum + i, _mm512_add_ps(_mm512_loadu_ps(sum + i), product));                               \
         }                                                                                                              \
         amp_kernels_ref.sum_add[DTYPE](sum + i, s + i, weight, n - i);                                                 \
@@ -238,7 +188,7 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
     {                                                                                                                  \
         return join_16(narrow_##NAME(_mm512_loadu_ps(src)), narrow_##NAME(_mm512_loadu_ps(src + WIDTH)));              \
     }                                                                                                                  \
-    static inline __attribute__((always_inline)) void visit_##NAME(const float *src, __m512i line[4], __m512i *most)   \
+    INLINE void visit_##NAME(const float *src, __m512i line[4], __m512i *most)                                         \
     {                                                                                                                  \
         __m512i top = _mm512_setzero_si512();                                                                          \
         EACH_OF_4(u)                                                                                                   \
@@ -384,7 +334,7 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
  */
 #define FORM_GROUP 8
 
-/* Four vectors of the sum are held in registers at once: so many chains of additions overlap. */
+/* Elements of a turn of the loop. */
 #define FORM_STEP (4 * (size_t)WIDTH)
 
 /*
@@ -393,9 +343,8 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
  * multiple of FORM_STEP.
  */
 #define FORM(NAME, DTYPE, TYPE, TERM)                                                                                  \
-    static inline __attribute__((always_inline))                                                                       \
-    uint32_t group_##NAME(const struct amp_input *inputs, unsigned count, bool first, bool last, float factor,         \
-                          size_t start, size_t whole, float *g)                                                        \
+    INLINE uint32_t group_##NAME(const struct amp_input *inputs, unsigned count, bool first, bool last, float factor,  \
+                                 size_t start, size_t whole, float *g)                                                 \
     {                                                                                                                  \
         const TYPE *data[FORM_GROUP] = {NULL};                                                                         \
         __m512 f = _mm512_set1_ps(factor), sum[4];                                                                     \
@@ -406,13 +355,13 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
             ask(data[0] + i + AHEAD, FORM_STEP * sizeof(TYPE));                                                        \
             EACH_OF_4(u)                                                                                               \
             {                                                                                                          \
-                __m512 term = TERM(inputs[0], widen_##DTYPE(data[0] + i + u * WIDTH));                                 \
+                __m512 term = TERM(inputs[0], widen(data[0] + i + u * WIDTH, DTYPE));                                  \
                 sum[u] = first ? term : _mm512_add_ps(_mm512_loadu_ps(g + i + u * WIDTH), term);                       \
             }                                                                                                          \
             for (unsigned j = 1; j < count; j++) {                                                                     \
                 ask(data[j] + i + AHEAD, FORM_STEP * sizeof(TYPE));                                                    \
                 EACH_OF_4(u)                                                                                           \
-                sum[u] = _mm512_add_ps(sum[u], TERM(inputs[j], widen_##DTYPE(data[j] + i + u * WIDTH)));               \
+                sum[u] = _mm512_add_ps(sum[u], TERM(inputs[j], widen(data[j] + i + u * WIDTH, DTYPE)));                \
             }                                                                                                          \
             if (last)                                                                                                  \
                 EACH_OF_4(u)                                                                                           \
@@ -440,12 +389,12 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 
 #define EQUAL(INPUT, X)    (X)
 #define WEIGHTED(INPUT, X) _mm512_mul_ps(_mm512_set1_ps((INPUT).weight), X)
-FORM(f32_equal, f32, float, EQUAL)
-FORM(f16_equal, f16, uint16_t, EQUAL)
-FORM(bf16_equal, bf16, uint16_t, EQUAL)
-FORM(f32_weighted, f32, float, WEIGHTED)
-FORM(f16_weighted, f16, uint16_t, WEIGHTED)
-FORM(bf16_weighted, bf16, uint16_t, WEIGHTED)
+FORM(f32_equal, AMP_F32, float, EQUAL)
+FORM(f16_equal, AMP_F16, uint16_t, EQUAL)
+FORM(bf16_equal, AMP_BF16, uint16_t, EQUAL)
+FORM(f32_weighted, AMP_F32, float, WEIGHTED)
+FORM(f16_weighted, AMP_F16, uint16_t, WEIGHTED)
+FORM(bf16_weighted, AMP_BF16, uint16_t, WEIGHTED)
 
 typedef uint32_t form_whole_fn(const struct amp_input *inputs, unsigned count, float factor, size_t start, size_t whole,
                                float *g);
@@ -488,27 +437,9 @@ static void clip_value(float *g, float limit, size_t n)
     __m512 high = _mm512_set1_ps(limit);
     __m512 low = _mm512_set1_ps(-limit);
     size_t i = 0;
-    for (; i + WIDTH <= n; i += WIDTH) {
-        /* min(a, b) is a < b ? a : b, so that NaN and the sign of zero come from g. */
-        __m512 x = _mm512_min_ps(high, _mm512_loadu_ps(g + i));
-        _mm512_storeu_ps(g + i, canonical(_mm512_max_ps(low, x)));
-    }
+    for (; i + WIDTH <= n; i += WIDTH)
+        _mm512_storeu_ps(g + i, canonical(clamp(_mm512_loadu_ps(g + i), low, high)));
     amp_kernels_ref.clip_value(g + i, limit, n - i);
-}
-
-static __m512d low_half(__m512 x)
-{
-    return _mm512_cvtps_pd(_mm512_castps512_ps256(x));
-}
-
-static __m512d high_half(__m512 x)
-{
-    return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
-}
-
-static __m512 join_halves(__m512d low, __m512d high)
-{
-    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
 }
 
 static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
@@ -527,25 +458,7 @@ static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
     amp_kernels_ref.squares(g + i, n - i, lanes);
 }
 
-/* What kernels_double.h is written in. */
-typedef __m512 vf;
-typedef __m512d vd;
-
-static vf vf_load(const float *src)
-{
-    return _mm512_loadu_ps(src);
-}
-
-static void vf_store(float *dst, vf x)
-{
-    _mm512_storeu_ps(dst, x);
-}
-
-static vf vf_all(float x)
-{
-    return _mm512_set1_ps(x);
-}
-
+/* What kernels_double.h is written in, beside kernels_avx512_parts.h. */
 static vd vd_load(const double *src)
 {
     return _mm512_loadu_pd(src);
@@ -554,16 +467,6 @@ static vd vd_load(const double *src)
 static void vd_store(double *dst, vd x)
 {
     _mm512_storeu_pd(dst, x);
-}
-
-static vd vd_all(double x)
-{
-    return _mm512_set1_pd(x);
-}
-
-static vd vd_root(vd x)
-{
-    return _mm512_sqrt_pd(x);
 }
 
 static vd vd_magnitude(vd x)

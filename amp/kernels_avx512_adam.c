@@ -15,25 +15,13 @@
  * With one thread on Zen 4 the loop takes two thirds of the time, by its root and its quotient; the late elements, one
  * in twenty, take a quarter. To do these a span later, or in turns with the loop, was not faster.
  */
-#include "amp/kernels_avx512_adam.h"
-
-#include <immintrin.h>
-
-#define WIDTH  16
-#define all_ps _mm512_set1_ps
-#define all_pd _mm512_set1_pd
-
-typedef __m512 vector;
-typedef __m512d vector_pd;
+#include "amp/kernels_avx512_parts.h"
 
 #include "amp/kernels_x86_adam_parts.h"
 
-/* 16-bit elements of a line. */
-#define LINE 32
-
 /*
- * Elements ahead of the loop that are asked for, to the first cache level and to the second. Nearer than a span, so
- * that a span's end finds room there; the second level still has some for the memory to do meanwhile.
+ * Elements ahead of the loop that are asked for, to the first cache level and to the second. AHEAD is less than a span,
+ * so that what follows a span finds room in the first level; FAR_AHEAD is more, so that memory is busy meanwhile.
  */
 #define AHEAD     256
 #define FAR_AHEAD 768
@@ -43,37 +31,17 @@ typedef __m512d vector_pd;
 
 typedef uint16_t sixteen_u16 __attribute__((vector_size(32)));
 
-static __m512 canonical(__m512 x)
+static inline __m512 absolute(__m512 x)
 {
-    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    return _mm512_mask_blend_ps(nan, x, _mm512_castsi512_ps(_mm512_set1_epi32((int)AMP_F32_NAN)));
+    return _mm512_castsi512_ps(magnitude(x));
 }
 
-static __m512 absolute(__m512 x)
-{
-    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)));
-}
-
-static __m512d low_half(__m512 x)
-{
-    return _mm512_cvtps_pd(_mm512_castps512_ps256(x));
-}
-
-static __m512d high_half(__m512 x)
-{
-    return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
-}
-
-static __m512 join_halves(__m512d low, __m512d high)
-{
-    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
-}
-
-static __m512d with_decay(const struct doubles *d, __m512d g, __m512d p)
+static inline __m512d with_decay(const struct doubles *d, __m512d g, __m512d p)
 {
     return _mm512_add_pd(g, _mm512_mul_pd(d->weight_decay, p));
 }
 
+/* The masters of elements that need double. */
 INLINE __m512d in_double(const struct doubles *d, struct kind kind, __m512d g, __m512d p, __m512d m, __m512d v)
 {
     if (kind.coupled)
@@ -85,65 +53,22 @@ INLINE __m512d in_double(const struct doubles *d, struct kind kind, __m512d g, _
     return _mm512_sub_pd(p, _mm512_add_pd(quotient, _mm512_mul_pd(d->decay, p)));
 }
 
-/* NaN of n elements, a multiple of WIDTH, made canonical. */
-static void settle(float *x, size_t n)
+/* The lines ahead of an element of so many bytes. */
+INLINE void ask_ahead(const void *element, size_t size)
 {
-    for (size_t i = 0; i < n; i += WIDTH)
-        _mm512_storeu_ps(x + i, canonical(_mm512_loadu_ps(x + i)));
+    const char *at = element;
+    _mm_prefetch(at + AHEAD * size, _MM_HINT_T0);
+    _mm_prefetch(at + FAR_AHEAD * size, _MM_HINT_T1);
 }
 
-/*
- * GCC takes a function that only asks for memory for one without effect, and drops calls that are not inlined at once.
- */
-INLINE void ask(const void *line, size_t element)
-{
-    const char *at = line;
-    _mm_prefetch(at + AHEAD * element, _MM_HINT_T0);
-    _mm_prefetch(at + FAR_AHEAD * element, _MM_HINT_T1);
-}
-
-INLINE __m512 widen(__m256i half, enum amp_dtype dtype)
-{
-    if (dtype == AMP_F16)
-        return _mm512_cvtph_ps(half);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-
-INLINE __m512 load_16(const void *data, enum amp_dtype dtype, size_t i)
-{
-    return widen(_mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)data + i)), dtype);
-}
-
-/* Elements of g times clip, of the inputs' sums x. */
-INLINE __m512 finish_g(const struct singles *c, struct kind kind, __m512 x)
-{
-    if (kind.scaled)
-        x = _mm512_mul_ps(x, c->factor);
-    /* min(a, b) is a < b ? a : b, so that NaN and the sign of zero come from x. */
-    if (kind.clamped)
-        x = _mm512_mul_ps(_mm512_max_ps(c->low, _mm512_min_ps(c->high, x)), c->clip);
-    return x;
-}
-
-/* Sixteen elements of g from index i, times clip. */
-INLINE __m512 load_g(const struct singles *c, const struct source *s, struct kind kind, size_t i)
-{
-    if (kind.dtype == AMP_F32)
-        return finish_g(c, kind, _mm512_loadu_ps((const float *)s->data[0] + i));
-    __m512 x = load_16(s->data[0], kind.dtype, i);
-    for (unsigned j = 1; kind.many && j < s->count; j++)
-        x = _mm512_add_ps(x, load_16(s->data[j], kind.dtype, i));
-    return finish_g(c, kind, x);
-}
-
-/* The lines of g for what load_g will be asked for. */
+/* The lines of g ahead of index i. */
 INLINE void ask_g(const struct source *s, struct kind kind, size_t i)
 {
     if (kind.dtype == AMP_F32)
-        ask((const float *)s->data[0] + i, sizeof(float));
-    else if (i % LINE == 0)
+        ask_ahead((const float *)s->data[0] + i, sizeof(float));
+    else if (i % (LINE / sizeof(uint16_t)) == 0)
         for (unsigned j = 0; j < (kind.many ? s->count : 1); j++)
-            ask((const uint16_t *)s->data[j] + i, sizeof(uint16_t));
+            ask_ahead((const uint16_t *)s->data[j] + i, sizeof(uint16_t));
 }
 
 /* Where a span is, with its scalars: copies, since the compiler must suppose that a store changes what memory holds. */
@@ -202,9 +127,9 @@ INLINE __m512 end(const struct place *at, struct begun b, size_t i)
 /* Asks for all arrays' lines, ahead of index i. */
 INLINE void ask_all(const struct place *at, const struct source *s, struct kind kind, size_t start, size_t i)
 {
-    ask(at->p + i, sizeof(float));
-    ask(at->m + i, sizeof(float));
-    ask(at->v + i, sizeof(float));
+    ask_ahead(at->p + i, sizeof(float));
+    ask_ahead(at->m + i, sizeof(float));
+    ask_ahead(at->v + i, sizeof(float));
     ask_g(s, kind, start + i);
 }
 
@@ -216,11 +141,11 @@ INLINE void step_span(const struct source *s, struct kind kind, size_t start, si
     __m512 nan = _mm512_set1_ps(0); /* NaN if any master is */
     old->late[(n - 1) / 64] = 0;    /* of the last word only a part may be written below */
     ask_all(&at, s, kind, start, 0);
-    struct begun b = begin(&at, &s->d, kind, load_g(&at.c, s, kind, start), 0);
+    struct begun b = begin(&at, &s->d, kind, finish_g(&at.c, kind, sum_inputs(s, kind, start)), 0);
     _Pragma("GCC unroll 2") for (size_t i = WIDTH; i < n; i += WIDTH)
     {
         ask_all(&at, s, kind, start, i);
-        struct begun next = begin(&at, &s->d, kind, load_g(&at.c, s, kind, start + i), i);
+        struct begun next = begin(&at, &s->d, kind, finish_g(&at.c, kind, sum_inputs(s, kind, start + i)), i);
         nan = _mm512_add_ps(nan, end(&at, b, i - WIDTH));
         b = next;
     }
@@ -242,10 +167,10 @@ INLINE __m512 pick_16(const void *data, enum amp_dtype dtype, size_t start, cons
 {
     const any_u16 *x = (const any_u16 *)data + start;
     sixteen_u16 half = {x[at[0]], x[at[1]], x[at[2]], x[at[3]], x[at[4]], x[at[5]], x[at[6]], x[at[7]]};
-    return widen((__m256i)half, dtype);
+    return widen(&half, dtype);
 }
 
-/* Eight elements of g, times clip, as load_g has them. */
+/* Eight elements of g, times clip. */
 INLINE __m512d pick_g(const struct source *s, struct kind kind, size_t start, const uint16_t *at)
 {
     __m512 x;
@@ -282,7 +207,7 @@ INLINE void redo_many(const struct source *s, struct kind kind, size_t start, si
                       const struct span *old)
 {
     for (size_t i = 0; i < n; i += WIDTH) {
-        __m512 x = load_g(&s->c, s, kind, start + i);
+        __m512 x = finish_g(&s->c, kind, sum_inputs(s, kind, start + i));
         __m512 p0 = _mm512_loadu_ps(p + i), m0 = _mm512_loadu_ps(old->m + i), v0 = _mm512_loadu_ps(old->v + i);
         __m512d low = in_double(&s->d, kind, low_half(x), low_half(p0), low_half(m0), low_half(v0));
         __m512d high = in_double(&s->d, kind, high_half(x), high_half(p0), high_half(m0), high_half(v0));
@@ -291,36 +216,24 @@ INLINE void redo_many(const struct source *s, struct kind kind, size_t start, si
     }
 }
 
-/* The masters of a span's late elements. */
-INLINE void redo_late(const struct source *s, struct kind kind, size_t start, size_t n, float *p,
-                      const struct span *old)
-{
-    uint16_t at[SPAN + PICKED_MAX];
-    size_t count = list_late(old, n, at);
-    if (count > MANY_LATE)
-        redo_many(s, kind, start, n, p, old);
-    else if (count > 0)
-        redo_few(s, kind, start, p, old, at, count);
-}
-
 /* Sixteen masters, whose NaN are canonical, and so become the canonical one of either dtype. */
 INLINE __m256i narrow(__m512 x, enum amp_dtype dtype)
 {
     if (dtype == AMP_F16)
-        return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        return _mm512_cvtps_ph(x, NEAREST);
     __m512i bits = _mm512_castps_si512(x);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
 }
 
-/* The cast of n masters, a multiple of LINE, past the caches. Returns the largest as bits. */
+/* The cast of n masters, a multiple of 2 * WIDTH, past the caches. Returns the largest as bits. */
 INLINE uint32_t stream_16(uint16_t *copy, enum amp_dtype dtype, const float *p, size_t n)
 {
     __m512i most = _mm512_setzero_si512();
-    for (size_t i = 0; i < n; i += LINE) {
+    for (size_t i = 0; i < n; i += 2 * (size_t)WIDTH) {
         __m512 a = _mm512_loadu_ps(p + i), b = _mm512_loadu_ps(p + i + WIDTH);
-        __m512i sizes = _mm512_max_epu32(_mm512_castps_si512(absolute(a)), _mm512_castps_si512(absolute(b)));
+        __m512i sizes = _mm512_max_epu32(magnitude(a), magnitude(b));
         most = _mm512_max_epu32(most, sizes);
         __m512i low = _mm512_castsi256_si512(narrow(a, dtype));
         _mm512_stream_si512((void *)(copy + i), _mm512_inserti64x4(low, narrow(b, dtype), 1));

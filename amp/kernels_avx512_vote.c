@@ -3,46 +3,33 @@
  * is in registers. By tiles each would load and store the sum again, which takes a tenth of the time on Zen 4, and a
  * fifth of that of eight inputs.
  */
-#include "amp/kernels_avx512_vote.h"
+#include "amp/kernels_avx512_parts.h"
 
-#include <immintrin.h>
 #include <math.h>
 
-#define WIDTH 16
-#define LINE  64 /* bytes of a cache line */
-
-#define INLINE static inline __attribute__((always_inline))
-
-/* Elements of a turn: a line of each input is two vectors of its sum, and the chains of two lines overlap. */
+/* Elements of a turn of the loop: two lines of each input, whose chains of additions overlap. */
 #define TURN (4 * (size_t)WIDTH)
-_Static_assert(TURN <= AMP_VOTE_MULTIPLE && AMP_VOTE_MULTIPLE % TURN == 0, "whole turns");
-
-#define EACH_OF_4(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < 4; U++)
+_Static_assert(AMP_VOTE_MULTIPLE % TURN == 0, "whole turns");
 
 /*
- * Bytes ahead that each input is asked for to the first cache level, and of more than MANY inputs to the second: on Zen
- * 4 as fast as loops without arithmetic (bench/kernel_bounds.h). Intel's server cores are not asked so: there, of more
- * than FEW inputs each is asked for so many bytes ahead, past what a prefetcher sees that ends with a page, and ASK
- * bytes at once, so that each place in memory gives several lines in a row. Inputs take turns: they do not ask in one
- * turn.
+ * How far ahead an input is asked for. On AMD's processors NEAR, to the first cache level, and of more than MANY inputs
+ * also FAR, to the second: on Zen 4 that is as fast as loops without arithmetic (bench/kernel_bounds.h).
+ *
+ * On Intel's server cores NEAR for up to FEW inputs. Of more, AHEAD, past what a prefetcher sees that ends with a page,
+ * and ASK at once, so that each place in memory gives several lines in a row; not all of them ask in one turn.
  */
-#define NEAR  512
-#define FAR   3072
-#define MANY  4
-#define FEW   2
-#define AHEAD 2048
-#define ASK   256
+#define NEAR  512  /* bytes */
+#define FAR   3072 /* bytes */
+#define AHEAD 2048 /* bytes */
+#define ASK   256  /* bytes */
+#define MANY  4    /* inputs */
+#define FEW   2    /* inputs */
 
 #ifndef VOTE_ASKS_NEAR
 #define VOTE_ASKS_NEAR __builtin_cpu_is("amd")
 #endif
 
-/* Always inline: GCC 12 takes a function that only prefetches for one without effect. */
-INLINE void ask(const char *p, size_t bytes)
-{
-    _Pragma("GCC unroll 4") for (size_t i = 0; i < bytes; i += LINE) _mm_prefetch(p + i, _MM_HINT_T0);
-}
-
+/* As ask, to the second cache level. */
 INLINE void ask_far(const char *p, size_t bytes)
 {
     _Pragma("GCC unroll 4") for (size_t i = 0; i < bytes; i += LINE) _mm_prefetch(p + i, _MM_HINT_T1);
@@ -60,19 +47,6 @@ INLINE void ask_input(const uint16_t *data, size_t i, unsigned j, bool near, boo
         ask_far(at + FAR, TURN * sizeof *data);
 }
 
-INLINE __m512 widen(const uint16_t *at, enum amp_dtype dtype)
-{
-    __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)at);
-    if (dtype == AMP_F16)
-        return _mm512_cvtph_ps(half);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-
-INLINE __m512i magnitude(__m512 x)
-{
-    return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
-}
-
 INLINE __m512d add_square(__m512d sum, __m256 half)
 {
     __m512d x = _mm512_cvtps_pd(half);
@@ -84,7 +58,7 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
 {
     const uint16_t *data[AMP_VOTE_INPUTS] = {NULL};
     const bool near = VOTE_ASKS_NEAR || count <= FEW, far = VOTE_ASKS_NEAR && count > MANY;
-    const bool clamp = limit < INFINITY;
+    const bool clamps = limit < INFINITY;
     const __m512 f = _mm512_set1_ps(factor), high = _mm512_set1_ps(limit), low = _mm512_set1_ps(-limit);
     __m512d left = _mm512_loadu_pd(lanes), right = _mm512_loadu_pd(lanes + 8);
     __m512i most = _mm512_setzero_si512();
@@ -103,9 +77,8 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
             sum[u] = _mm512_mul_ps(sum[u], f);
             most = _mm512_max_epu32(most, magnitude(sum[u]));
         }
-        /* min(a, b) is a < b ? a : b, so that NaN and the sign of zero come from the sum. */
-        if (clamp)
-            EACH_OF_4(u) sum[u] = _mm512_max_ps(low, _mm512_min_ps(high, sum[u]));
+        if (clamps)
+            EACH_OF_4(u) sum[u] = clamp(sum[u], low, high);
         EACH_OF_4(u)
         {
             if (keep)

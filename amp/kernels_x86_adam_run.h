@@ -1,12 +1,15 @@
 /*
  * What is around the loops of AVX2's and AVX-512's Adam: by spans, with what follows each; a loop for each kind of
  * source; tiles for what none of these can form. Included at the end of kernels_avx2_adam.c and kernels_avx512_adam.c,
- * behind their step_span, redo_late and stream_16, and KERNELS, which is their table.
+ * behind their step_span, redo_few, redo_many, stream_16 and KERNELS, which is their table.
  */
 #ifndef AMP_KERNELS_X86_ADAM_RUN_H
 #define AMP_KERNELS_X86_ADAM_RUN_H
 
+#include "amp/kernels_x86_adam_late.h"
 #include "amp/kernels_x86_adam_parts.h"
+
+#include <math.h>
 
 /* Elements of g that are formed at once where the loop cannot form them. */
 #define TILE 1024
@@ -30,8 +33,7 @@ INLINE uint32_t run(const struct source *s, struct kind kind, size_t n, const st
         size_t count = n - start < SPAN ? n - start : SPAN;
         step_span(s, kind, start, count, t, &old);
         redo_late(s, kind, start, count, t->p + start, &old);
-        uint32_t bits = t->copy ? cast_span(t, start, count) : 0;
-        largest = bits > largest ? bits : largest;
+        largest = larger(largest, t->copy ? cast_span(t, start, count) : 0);
     }
     return largest;
 }
@@ -88,8 +90,7 @@ static uint32_t step_tiles(const struct amp_apply_scalars *k, enum amp_optimizer
         if (in->clip_value_set)
             KERNELS.clip_value(g, in->clip_value, n);
         apply(k, optimizer, n, g, t->p + start, t->m + start, t->v + start);
-        uint32_t bits = cast_span(t, start, n);
-        largest = bits > largest ? bits : largest;
+        largest = larger(largest, cast_span(t, start, n));
     }
     return largest;
 }
@@ -124,8 +125,7 @@ static uint32_t step(const struct amp_apply_scalars *k, enum amp_optimizer optim
         else
             largest = (dtype == AMP_F16 ? run_f16 : run_bf16)(&source, clips, whole, &target);
     }
-    uint32_t rest = step_tiles(k, optimizer, in, whole, &target);
-    return rest > largest ? rest : largest;
+    return larger(largest, step_tiles(k, optimizer, in, whole, &target));
 }
 
 #endif

@@ -1,0 +1,113 @@
+/*
+ * What the sources of the AVX-512 kernels share: vectors of sixteen floats and of eight doubles, and their conversions.
+ * Only for kernels_avx512*.c.
+ */
+#ifndef AMP_KERNELS_AVX512_PARTS_H
+#define AMP_KERNELS_AVX512_PARTS_H
+
+#include "amp/kernels.h"
+
+#include <immintrin.h>
+
+/* Which functions have it changes the order of instructions in Adam's loops, and their speed: measure. */
+#define INLINE static inline __attribute__((always_inline))
+
+#define WIDTH   16 /* floats of a vector */
+#define LINE    64 /* bytes of a cache line, and of a vector */
+#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+
+/* A loop over four vectors that are held in registers at once: so many chains of operations overlap. */
+#define EACH_OF_4(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < 4; U++)
+
+/* As kernels_double.h names them; the operators of C work element by element. */
+typedef __m512 vf;
+typedef __m512d vd;
+
+static inline vf vf_load(const float *src)
+{
+    return _mm512_loadu_ps(src);
+}
+
+static inline void vf_store(float *dst, vf x)
+{
+    _mm512_storeu_ps(dst, x);
+}
+
+static inline vf vf_all(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+static inline vd vd_all(double x)
+{
+    return _mm512_set1_pd(x);
+}
+
+static inline vd vd_root(vd x)
+{
+    return _mm512_sqrt_pd(x);
+}
+
+static inline vd low_half(vf x)
+{
+    return _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+}
+
+static inline vd high_half(vf x)
+{
+    return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+}
+
+static inline vf join_halves(vd low, vd high)
+{
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
+}
+
+static inline vf canonical(vf x)
+{
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_mask_blend_ps(nan, x, _mm512_castsi512_ps(_mm512_set1_epi32((int)AMP_F32_NAN)));
+}
+
+/* min(a, b) is a < b ? a : b, so that NaN and the sign of zero come from x. */
+static inline vf clamp(vf x, vf low, vf high)
+{
+    return _mm512_max_ps(low, _mm512_min_ps(high, x));
+}
+
+static inline __m512i magnitude(vf x)
+{
+    return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
+}
+
+static inline uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Sixteen elements of a dtype. */
+INLINE vf widen(const void *src, enum amp_dtype dtype)
+{
+    if (dtype == AMP_F32)
+        return _mm512_loadu_ps(src);
+    __m256i half = _mm256_loadu_si256(src);
+    if (dtype == AMP_F16)
+        return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+/*
+ * Asks for `bytes` from p on. Always inline: GCC 12 takes a function that only prefetches for one without effect, and
+ * drops calls that it has not inlined. Unrolled: as a loop it costs casts a twentieth.
+ */
+INLINE void ask(const void *p, size_t bytes)
+{
+    _Pragma("GCC unroll 8") for (size_t i = 0; i < bytes; i += LINE) _mm_prefetch((const char *)p + i, _MM_HINT_T0);
+}
+
+/* Rows of amp_kernels_avx512 that have a source file of their own. */
+amp_vote_fn amp_avx512_vote;
+amp_apply_fn amp_avx512_apply_adamw, amp_avx512_apply_adam;
+amp_step_fn amp_avx512_step_adamw, amp_avx512_step_adam;
+
+#endif
