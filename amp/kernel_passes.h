@@ -18,15 +18,21 @@ struct amp_apply_scalars;
 struct amp_input;
 struct amp_pass_in;
 
-/* Inputs that the vote takes at once, at most, and what its n is a multiple of. */
-#define AMP_VOTE_INPUTS   8
+/* The most inputs that amp_vote_fn takes. */
+#define AMP_VOTE_INPUTS 8
+
+/* amp_vote_fn takes a multiple of so many elements. */
 #define AMP_VOTE_MULTIPLE 64
 
+/* The address of amp_vote_fn's `kept` is a multiple of so many bytes, a line of the caches. */
+#define AMP_VOTE_ALIGNMENT 64
+
 /*
- * The vote in one go, of 1 to AMP_VOTE_INPUTS inputs, all f16 or all bf16, of equal weights: g as form has it (a NaN of
- * any payload), clamped to [-limit, limit] (Inf: not), its squares to the AMP_SQUARE_LANES lanes, and g past the caches
- * to `kept`, which begins with a line and is not yet drained (NULL: nowhere). Returns the largest magnitude before it
- * was clamped as bits; where that is not finite the squares have no meaning.
+ * The vote pass in one go, of 1 to AMP_VOTE_INPUTS inputs, all f16 or all bf16, of equal weights. g is what form makes
+ * of them, clamped to [-limit, limit] (limit Inf: not clamped); a NaN has any payload. Its squares are added to the
+ * AMP_SQUARE_LANES lanes as amp_squares_fn adds them, and g goes past the caches to `kept`, not yet drained (NULL:
+ * nowhere). Returns the largest magnitude of g before the clamp as bits; where it is not finite the lanes have no
+ * meaning.
  */
 typedef uint32_t amp_vote_fn(const struct amp_input *inputs, unsigned inputs_count, float factor, float limit,
                              size_t start, size_t n, double *lanes, float *kept);

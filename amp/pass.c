@@ -17,14 +17,13 @@
 #define TILE 1024
 _Static_assert(TILE % AMP_SQUARE_LANES == 0, "lanes go on from tile to tile");
 
-/* Of a vote that keeps g: its writes come in portions that the reads of the next one go on beside. */
+/* The tile of a vote that keeps g: its writes come in portions that the reads of the next one go on beside. */
 #define TILE_KEPT 512
-_Static_assert(TILE_KEPT % AMP_SQUARE_LANES == 0 && TILE_KEPT <= TILE, "as above, in the same place");
+_Static_assert(TILE_KEPT % AMP_SQUARE_LANES == 0, "lanes go on from tile to tile");
+_Static_assert(TILE_KEPT <= TILE, "by parts it is formed in an array of TILE");
 
-_Static_assert(TILE % AMP_VOTE_MULTIPLE == 0 && TILE_KEPT % AMP_VOTE_MULTIPLE == 0, "the vote at once goes by tiles");
-
-/* Where g begins that the vote at once can keep: bytes of a line. */
-#define VOTE_ALIGNMENT 64
+_Static_assert(TILE % AMP_VOTE_MULTIPLE == 0 && TILE_KEPT % AMP_VOTE_MULTIPLE == 0, "amp_vote_fn goes by tiles");
+_Static_assert(TILE_KEPT * sizeof(float) % AMP_VOTE_ALIGNMENT == 0, "each tile of g begins as the first one does");
 
 /* The range test: below it, g * g and its sums stay far from overflow in single precision (docs/numerics.md). */
 #define RANGE_LIMIT 0x1p63f
@@ -73,18 +72,18 @@ static void count_range(const any_f32 *g, size_t start, size_t n, struct amp_pas
     }
 }
 
-/* Whether the variant's own kernel can do the vote. */
+/* Whether the variant has a kernel for the vote pass, and it takes these inputs. */
 static bool votes_at_once(const struct amp_kernels *kernels, const struct amp_pass_in *in, const float *g_out)
 {
     enum amp_dtype dtype = in->inputs[0].dtype;
     bool can = kernels->vote != NULL && in->equal_weights && in->inputs_count <= AMP_VOTE_INPUTS && dtype != AMP_F32 &&
-               (uintptr_t)g_out % VOTE_ALIGNMENT == 0;
+               (uintptr_t)g_out % AMP_VOTE_ALIGNMENT == 0;
     for (unsigned j = 1; can && j < in->inputs_count; j++)
         can = in->inputs[j].dtype == dtype;
     return can;
 }
 
-/* The same by parts. */
+/* The vote of n elements from `start` by the kernels of its parts. Returns the largest magnitude. */
 static uint32_t vote_by_parts(const struct amp_kernels *kernels, const struct amp_pass_in *in, size_t start, size_t n,
                               double *lanes, float *g_out)
 {
@@ -99,7 +98,7 @@ static uint32_t vote_by_parts(const struct amp_kernels *kernels, const struct am
     return most;
 }
 
-/* At a tile that holds what is not finite or out of range: what it is, and g again, with the one NaN. */
+/* For a tile with elements that are not finite or out of range: counts them, and writes g with the canonical NaN. */
 static void look_again(const struct amp_kernels *kernels, const struct amp_pass_in *in, size_t start, size_t n,
                        float *g_out, struct amp_check *check, struct amp_pass_vote *vote)
 {
