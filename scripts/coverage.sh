@@ -58,7 +58,7 @@ for isa in avx2 avx512; do
 	grep -q '^SKIPPED' "$log" || { cat "$log" && exit 1; }
 	reason="this processor has no $isa: none of it was run"
 	[ "$isa" = avx512 ] && reason="this processor has no avx512: its intrinsics in C, not part of the total"
-	report+=(--apart "amp/kernels_$isa.c" "$reason")
+	for file in amp/kernels_"$isa"*.c; do report+=(--apart "$file" "$reason"); done
 done
 if [[ " ${folders[*]} " == *" amp "* ]]; then
 	echo "coverage: NEON under qemu"

@@ -19,7 +19,7 @@ for level in -O2 -O3; do
         # As in amp/CMakeLists.txt.
         case $file in
         *_avx2*.c) isa='-mavx2 -mf16c -mbmi -mno-fma' ;;
-        *_avx512*.c) isa='-mavx512f -mavx512bw -mavx512dq -mavx512vl' ;;
+        *_avx512*.c) isa='-mavx512f -mavx512bw -mavx512dq -mavx512vl -mbmi' ;;
         *_neon.c) continue ;;
         *) isa= ;;
         esac
