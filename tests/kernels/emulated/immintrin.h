@@ -84,19 +84,11 @@ static inline void _mm512_stream_si512(void *dst, __m512i x)
 
 #define _MM_HINT_T0           3
 #define _MM_HINT_T1           2
-#define _MM_HINT_NTA          0
-#define _mm_prefetch(p, hint) ((void)(p), emulated_must((hint) == _MM_HINT_T0 || (hint) == _MM_HINT_T1 || (hint) == _MM_HINT_NTA))
-#define STORE_BY_PLACES       1 /* on every machine: kernels_avx512.c asks which processor it is */
-#define VOTE_ASKS_NEAR        1
-#define _mm_sfence()          ((void)0)
-
-/* What the mask names; of the others nothing is read, and they are zero. */
-static inline __m512 _mm512_maskz_loadu_ps(__mmask16 mask, const void *src)
-{
-    __m512 x = {0};
-    EACH(i, 16) if (mask >> i & 1) memcpy((char *)&x + 4 * i, (const char *)src + 4 * i, 4);
-    return x;
-}
+#define _mm_prefetch(p, hint) ((void)(p), emulated_must((hint) == _MM_HINT_T0 || (hint) == _MM_HINT_T1))
+/* On every machine, where kernels_avx512.c and kernels_avx512_vote.c ask which processor it is. */
+#define STORE_BY_PLACES 1
+#define VOTE_ASKS_NEAR  1
+#define _mm_sfence()    ((void)0)
 
 /* The zeros below the lowest bit. */
 static inline uint64_t _tzcnt_u64(uint64_t x)
