@@ -4,7 +4,7 @@
  * The vote pass forms the gradient g (rank-ordered weighted sum, unscaled, tested, clipped by value) and its sum of
  * squares; the apply pass forms the same g, with the same bits, or reads what the vote has kept, and moves master,
  * moments and the next cast copy. Both work on tiles that stay in the first cache level, so that memory is touched
- * once.
+ * once; a variant may do a tile's vote, or all of the apply, in one kernel (amp/kernel_passes.h).
  *
  * No allocation, no state; any thread, on segments that do not overlap. The floating-point environment must be the
  * default one (amp_fp_env_check).
@@ -48,7 +48,10 @@ struct amp_pass_vote {
     float largest;        /* largest finite |sum * f|, before clip by value */
 };
 
-/* Forms g and judges it. g_out (count floats, for apply and the journal) may be NULL. */
+/*
+ * Forms g and judges it. g_out (count floats, for apply and the journal) may be NULL, and lie at any address; some
+ * variants are faster where it is a multiple of AMP_VOTE_ALIGNMENT.
+ */
 void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *in, float *g_out,
                    struct amp_pass_vote *vote);
 
