@@ -26,6 +26,13 @@
 #define AMPD_MODELS_MAX 1024
 
 /*
+ * Memory for blocks that apply would write over before a checkpoint in the background has them, in percent of the
+ * masters and moments of a model's part here, at least one block. When it is taken, apply waits for the writer on the
+ * blocks concerned; with 100 it never does.
+ */
+#define AMPD_CHECKPOINT_MEMORY 8
+
+/*
  * How far above the highest fence that is known of a shard a new one may be. Starts count by one, and revisions of etcd
  * by the writes of all who use it: ten thousand a second for three years, of which nothing was heard. Whoever says more
  * has not counted, and a fence near the end of the numbers would leave none for the processes after it.
@@ -68,6 +75,7 @@ struct ampd_core_config {
     uint64_t block_elements;    /* AMPD_BLOCK_ELEMENTS; a multiple of 64 */
     uint64_t lease_ms;          /* AMPD_LEASE_MS */
     uint64_t memory_max;        /* bytes that all models together may come to take; 0: no bound but the machine's */
+    unsigned checkpoint_memory; /* percent (AMPD_CHECKPOINT_MEMORY), 1 to 100 */
     const char *checkpoint_dir; /* its name, for what is said of it; outlives the core. NULL: it has none */
     uint64_t epoch_above;       /* epochs that begin are above this: what a lost store may have known; 0: nothing */
     bool carry_own;             /* messages to itself go through the host too (the simulator delays them) */

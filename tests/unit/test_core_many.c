@@ -327,6 +327,30 @@ static void a_checkpoint_that_waits_while_a_verdict_is_stored_is_of_that_step_if
     assert_int_equal(2, core_call(&host, second)->reply.u.checkpoint.step);
 }
 
+/* Three blocks of 64 elements: at least one can be saved, and with 100 % each. */
+static void memory_for_checkpoints_is_for_as_many_blocks_as_is_asked_for(void **state)
+{
+    static const struct {
+        unsigned percent;
+        uint32_t blocks;
+    } rows[] = {{0, 1}, {1, 1}, {67, 2}, {100, 3}};
+    uint64_t one = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct ampd_model_spec spec;
+        memset(host.calls, 0, sizeof(host.calls));
+        host.last_call = 0;
+        make_core((struct ampd_core_config){.checkpoint_memory = rows[i].percent});
+        struct ampd_event start = {.type = AMPD_EVENT_START};
+        core_event(&host, &start);
+        core_spec(&spec, 1);
+        assert_int_equal(0, core_call(&host, core_create(&host, &spec))->reply.error.code);
+        assert_int_equal(rows[i].blocks, host.core->models[0]->tensors.saved_buffers);
+        one = i == 0 ? host.core->memory_bytes : one;
+        assert_int_equal((rows[i].blocks - 1) * AMPD_ALIGN_ELEMENTS * sizeof(float), host.core->memory_bytes - one);
+    }
+}
+
 static uint32_t graves(void)
 {
     uint32_t count = 0;
@@ -407,6 +431,7 @@ int main(void)
         TEST(one_shard_is_up_and_knows_where_it_is),
         TEST(a_rank_is_seen_with_its_lease),
         TEST(the_last_row_says_what_was_decided_in_the_epoch_before),
+        TEST(memory_for_checkpoints_is_for_as_many_blocks_as_is_asked_for),
         TEST(a_part_that_is_whole_before_the_host_hears_of_its_end_is_removed),
         TEST(a_checkpoint_of_another_step_than_it_is_called_is_damaged),
         TEST(a_model_that_is_deleted_while_a_checkpoint_is_read_goes_when_it_is),

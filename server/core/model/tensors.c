@@ -52,10 +52,11 @@ static bool keeps_g(const struct ampd_model_spec *spec)
     return spec->durability == AMPD_DURABILITY_STEP || spec->world_size >= AMP_PASS_KEEP_G;
 }
 
-/* Bytes of a model for each element, apart from the buffers for saved blocks; slots with `pushed` bytes. */
-static uint64_t bytes_each(const struct ampd_model_spec *spec, uint64_t pushed)
+/* Bytes of a model for each element, apart from the buffers for saved blocks; slots for fp32. */
+static uint64_t bytes_each(const struct ampd_model_spec *spec)
 {
-    return 4 * (1 + ampd_tensors_moments(spec)) + AMPD_COPIES * amp_dtype_size(spec->cast) + pushed * spec->world_size;
+    return 4 * (1 + ampd_tensors_moments(spec)) + AMPD_COPIES * amp_dtype_size(spec->cast) +
+           sizeof(float) * spec->world_size;
 }
 
 /* Bytes of masters and moments of one block. */
@@ -65,20 +66,18 @@ static uint64_t state_bytes(const struct ampd_layout *layout, unsigned moments)
 }
 
 /* How many buffers for saved blocks there are on a shard with `count` blocks. */
-static uint32_t saved_count(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)
+static uint32_t saved_count(uint64_t count, unsigned percent)
 {
-    uint64_t bytes = count * layout->block_elements * bytes_each(spec, 2) / AMPD_SAVED_SHARE;
-    uint64_t places = bytes / state_bytes(layout, ampd_tensors_moments(spec));
-    if (places > count)
-        places = count;
+    uint64_t places = count * percent / 100;
     return places == 0 && count > 0 ? 1 : (uint32_t)places;
 }
 
-uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)
+uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count,
+                            unsigned saved_percent)
 {
     uint64_t elements = count * layout->block_elements;
-    return elements * (bytes_each(spec, sizeof(float)) + (keeps_g(spec) ? sizeof(float) : 0)) +
-           saved_count(layout, spec, count) * state_bytes(layout, ampd_tensors_moments(spec)) +
+    return elements * (bytes_each(spec) + (keeps_g(spec) ? sizeof(float) : 0)) +
+           saved_count(count, saved_percent) * state_bytes(layout, ampd_tensors_moments(spec)) +
            layout->segments_count * (sizeof(struct amp_pass_vote) + sizeof(struct amp_apply_stats));
 }
 
@@ -140,7 +139,7 @@ static void free_copy(const struct ampd_tensors *tensors, uint8_t *copy)
 }
 
 int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *layout,
-                      const struct ampd_model_spec *spec, uint64_t first, uint64_t count,
+                      const struct ampd_model_spec *spec, uint64_t first, uint64_t count, unsigned saved_percent,
                       const struct ampd_copy_memory *copy_memory)
 {
     uint64_t elements = count * layout->block_elements;
@@ -152,11 +151,11 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
                                      .copy_memory = copy_memory,
                                      .copy_bytes = (size_t)(elements * amp_dtype_size(spec->cast)),
                                      .moments = ampd_tensors_moments(spec),
-                                     .bytes = ampd_tensors_bytes(layout, spec, count)};
+                                     .bytes = ampd_tensors_bytes(layout, spec, count, saved_percent)};
     amp_list_init(&tensors->plans);
     tensors->masters = alloc_zeroed(elements * sizeof(float));
     bool ok = tensors->masters != NULL;
-    tensors->saved_buffers = saved_count(layout, spec, count);
+    tensors->saved_buffers = saved_count(count, saved_percent);
     /* Untouched until a checkpoint meets an apply: the kernel gives no page before. */
     ok = (tensors->saved = alloc_raw(tensors->saved_buffers * state_bytes(layout, tensors->moments))) != NULL && ok;
     if (tensors->moments >= 1)

@@ -18,13 +18,6 @@
 /* Two copies: readers of version v are left alone while v + 1 is written (docs/step-protocol.md section 3). */
 #define AMPD_COPIES 2
 
-/*
- * Places for blocks that apply would write over before a checkpoint in the background has them: a twentieth (5 %) of
- * the model's other memory (slots counted with two bytes an element, as most push), but at least one block. When all
- * are taken, apply waits for the writer on the blocks concerned.
- */
-#define AMPD_SAVED_SHARE 20
-
 struct ampd_tensors {
     const struct ampd_layout *layout;
     uint64_t first, count; /* the blocks of this shard */
@@ -49,12 +42,16 @@ struct ampd_tensors {
 /* How many moments the optimizer of a checked specification keeps: 0; 1: m; 2: m and v. */
 unsigned ampd_tensors_moments(const struct ampd_model_spec *spec);
 
-/* Bytes that a model of this layout takes on a shard with `count` blocks, checkpoints included. */
-uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count);
+/*
+ * Bytes that a model of this layout takes on a shard with `count` blocks, of which `saved_percent` can be saved for a
+ * checkpoint in the background.
+ */
+uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count,
+                            unsigned saved_percent);
 
 /* Allocates all of it; masters and moments are zero. copy_memory may be NULL. AMP_ENOMEM: *tensors is empty. */
 int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *layout,
-                      const struct ampd_model_spec *spec, uint64_t first, uint64_t count,
+                      const struct ampd_model_spec *spec, uint64_t first, uint64_t count, unsigned saved_percent,
                       const struct ampd_copy_memory *copy_memory);
 
 /* Frees everything, plans that jobs still hold included: no job may run any more. */

@@ -67,6 +67,8 @@ int ampd_core_new(const struct ampd_core_config *config, struct ampd_core **core
     made->config.block_elements = block;
     if (made->config.lease_ms == 0)
         made->config.lease_ms = AMPD_LEASE_MS;
+    if (made->config.checkpoint_memory == 0)
+        made->config.checkpoint_memory = AMPD_CHECKPOINT_MEMORY;
     amp_list_init(&made->outputs);
     amp_list_init(&made->inbox);
     amp_list_init(&made->pendings);

@@ -23,13 +23,15 @@
  * blocks and segments, user states (a slot's, held pushes', those of the last step, of the base and of two cuts), and
  * with durability STEP the rows of two checkpoints' distance.
  */
-static uint64_t most_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count)
+static uint64_t most_bytes(const struct ampd_core *core, const struct ampd_layout *layout,
+                           const struct ampd_model_spec *spec, uint64_t count)
 {
     uint64_t states = AMPD_HELD_PUSHES + 5;
     uint64_t per_rank = sizeof(struct ampd_slot) + sizeof(struct ampd_worker) + count + states * AMPD_USER_STATE_MAX +
                         spec->parameters_count * sizeof(struct ampd_segment_count);
     uint64_t rows = spec->durability == AMPD_DURABILITY_STEP ? (uint64_t)2 * AMPD_VOTE_JOURNAL_STEPS : 0;
-    return rows * sizeof(struct ampd_step_row) + ampd_tensors_bytes(layout, spec, count) +
+    return rows * sizeof(struct ampd_step_row) +
+           ampd_tensors_bytes(layout, spec, count, core->config.checkpoint_memory) +
            layout->segments_count * sizeof(struct ampd_segment) + count * AMPD_BLOCK_BYTES +
            spec->world_size * per_rank;
 }
@@ -41,7 +43,7 @@ int ampd_model_most_bytes(const struct ampd_core *core, const struct ampd_model_
         return AMP_ENOMEM;
     uint64_t first, count;
     ampd_layout_shard(layout, core->config.shard, AMPD_COUNT(core), &first, &count);
-    *bytes = most_bytes(layout, spec, count);
+    *bytes = most_bytes(core, layout, spec, count);
     ampd_layout_free(layout);
     return 0;
 }
@@ -103,7 +105,7 @@ int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, s
         goto fail;
     uint64_t first, count;
     ampd_layout_shard(made->layout, core->config.shard, AMPD_COUNT(core), &first, &count);
-    uint64_t bytes = most_bytes(made->layout, &made->spec, count);
+    uint64_t bytes = most_bytes(core, made->layout, &made->spec, count);
     if (core->config.memory_max != 0 && bytes > core->config.memory_max - core->memory_bytes) {
         ampd_model_free(made);
         return amp_error_set(error, AMP_EEXHAUSTED, "NO_MEMORY",
@@ -112,7 +114,8 @@ int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, s
                              (unsigned long long)(core->config.memory_max - core->memory_bytes),
                              (unsigned long long)core->config.memory_max);
     }
-    if (ampd_tensors_init(&made->tensors, made->layout, &made->spec, first, count, core->config.copy_memory) != 0)
+    if (ampd_tensors_init(&made->tensors, made->layout, &made->spec, first, count, core->config.checkpoint_memory,
+                          core->config.copy_memory) != 0)
         goto fail;
     made->workers = calloc(spec->world_size, sizeof *made->workers);
     if (made->workers == NULL || ampd_shard_init(made) != 0)

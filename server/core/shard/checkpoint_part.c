@@ -11,8 +11,9 @@
  * Nothing is copied at a cut. The blocks go to the host in ascending order, a few at a time, straight from the masters;
  * apply goes upwards too, and the host mostly ahead of it. Where apply comes to a block first, its job copies masters
  * and moments of that block to a buffer before it writes over them, and the host reads them there. There are buffers
- * (saved_buffers) for 5 % of the memory of the model; when all are taken, the apply of such a block waits until the
- * host has it, or until a buffer is free. So a slow disk makes apply wait for single blocks and never changes a bit.
+ * (saved_buffers) for a share of the blocks (AMPD_CHECKPOINT_MEMORY); when all are taken, the apply of such a block
+ * waits until the host has it, or until a buffer is free. So a slow disk makes apply wait for single blocks and never
+ * changes a bit.
  * Each block:
  *
  *   DONE   -> WAITS                a cut begins

@@ -75,6 +75,7 @@ struct ampd_server_options {
     const char *advertise;                /* where others find this process; NULL: where it listens */
     unsigned compute_threads;
     uint64_t memory_max;            /* bytes of the tensors of all models; 0: no bound */
+    uint32_t checkpoint_memory;     /* percent of masters and moments; 0: the default of the core */
     uint32_t checkpoint_disk_share; /* percent of its file system; SIGHUP changes it */
     uint64_t history_rows;          /* of a model; 0: all. SIGHUP changes it, and the next */
     int64_t history_age_ms;         /* 0: no matter how old */

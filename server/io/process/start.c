@@ -66,6 +66,7 @@ static int make_core(struct ampd_server *server, struct amp_error *error)
                                       .fence = server->fence,
                                       .lease_ms = (uint64_t)server->options->times_ms[AMPD_TIME_WORKER_LEASE],
                                       .memory_max = server->options->memory_max,
+                                      .checkpoint_memory = server->options->checkpoint_memory,
                                       .checkpoint_dir = server->data.checkpoint_dir,
                                       .copy_memory = io_shared_copies_open(server),
                                       .epoch_above = server->options->epoch_above,
