@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#ifdef AMP_KERNELS_X86 /* set by the build where it compiles kernels_avx2.c and kernels_avx512.c */
+#ifdef AMP_KERNELS_X86 /* set by the build where it compiles kernels/avx2.c and kernels/avx512.c */
 #include <cpuid.h>
 
 /* F16C, which neither compiler's __builtin_cpu_supports names in all the versions we build with: leaf 1, ECX bit 29. */
@@ -43,7 +43,7 @@ static const struct variant {
     const struct amp_kernels *kernels; /* NULL: not compiled for this processor family */
     bool (*present)(void);
 } variants[] = {
-#ifdef AMP_KERNELS_NEON /* set where the build compiles kernels_neon.c: every AArch64 processor has it */
+#ifdef AMP_KERNELS_NEON /* set where the build compiles kernels/neon.c: every AArch64 processor has it */
     {"neon", &amp_kernels_neon, always},
 #else
     {"neon", NULL, NULL},

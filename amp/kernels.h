@@ -1,8 +1,8 @@
 /*
  * The numeric kernels: one table of functions per instruction set, all of them with the same bits.
  *
- * kernels_ref.c is plain C and defines what is correct; the other variants are faster and equal, bit for bit, for
- * every input (docs/numerics.md). A new operation is a new member here and a function in kernels_ref.c; a new optimizer
+ * kernels/ref.c is plain C and defines what is correct; the other variants are faster and equal, bit for bit, for
+ * every input (docs/numerics.md). A new operation is a new member here and a function in kernels/ref.c; a new optimizer
  * or dtype is a new row of the arrays. An entry is never NULL where the reference has one: a variant starts as a copy
  * of the reference's entry and replaces what it does faster.
  *

@@ -83,8 +83,8 @@ HEADERS = (
     ("matrices", re.compile(r"^(cblas|dnnl|oneapi/dnnl/dnnl)\.h$"),
      re.compile(r"^examples/charlm/product\.c$|^bench/|" + TESTING),
      "cblas and dnnl only in examples/charlm/product.c and bench/"),
-    ("intrinsics", INTRINSICS, re.compile(r"^amp/kernels_(?!ref\b)\w+(\.c|_(parts|late)\.h)$|" + TESTING),
-     "intrinsics only in amp/kernels_<isa>.c and its parts"),
+    ("intrinsics", INTRINSICS, re.compile(r"^amp/kernels/(?!ref\b)\w+(\.c|_(parts|late)\.h)$|" + TESTING),
+     "intrinsics only in amp/kernels/<isa>.c and its parts"),
 )
 
 # The simulator and the cores are linked without these; a header would be the first step to it.

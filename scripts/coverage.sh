@@ -58,15 +58,15 @@ for isa in avx2 avx512; do
 	grep -q '^SKIPPED' "$log" || { cat "$log" && exit 1; }
 	reason="this processor has no $isa: none of it was run"
 	[ "$isa" = avx512 ] && reason="this processor has no avx512: its intrinsics in C, not part of the total"
-	for file in amp/kernels_"$isa"*.c; do report+=(--apart "$file" "$reason"); done
+	for file in amp/kernels/"$isa"*.c; do report+=(--apart "$file" "$reason"); done
 done
 if [[ " ${folders[*]} " == *" amp "* ]]; then
 	echo "coverage: NEON under qemu"
 	AMPD_NEON_FLAGS='-O1 --coverage -fprofile-update=atomic' tests/kernels/neon.sh "$PWD" "$PWD/$build" >"$log" 2>&1 || {
 		tail -n 20 "$log" && grep -q '^SKIPPED' "$log" || exit 1
 	}
-	report+=(--objects aarch64-linux-gnu-gcov "$build/neon" amp/kernels_neon.c)
-	report+=(--apart amp/kernels_neon.c "emulated by qemu, not part of the total")
+	report+=(--objects aarch64-linux-gnu-gcov "$build/neon" amp/kernels/neon.c)
+	report+=(--apart amp/kernels/neon.c "emulated by qemu, not part of the total")
 fi
 scripts/coverage_report.py --build "$build" "${report[@]}" "${folders[@]}" || broken=1
 exit "$broken"

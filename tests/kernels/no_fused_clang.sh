@@ -15,12 +15,12 @@ mkdir -p "$build"
 cd "$1"
 for level in -O2 -O3; do
     objects=
-    for file in amp/*.c; do
+    for file in amp/*.c amp/kernels/*.c; do
         # As in amp/CMakeLists.txt.
         case $file in
-        *_avx2*.c) isa='-mavx2 -mf16c -mbmi -mno-fma' ;;
-        *_avx512*.c) isa='-mavx512f -mavx512bw -mavx512dq -mavx512vl -mbmi' ;;
-        *_neon.c) continue ;;
+        */avx2*.c) isa='-mavx2 -mf16c -mbmi -mno-fma' ;;
+        */avx512*.c) isa='-mavx512f -mavx512bw -mavx512dq -mavx512vl -mbmi' ;;
+        */neon.c) continue ;;
         *) isa= ;;
         esac
         object=$build/$(basename "$file" .c).o

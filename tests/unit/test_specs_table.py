@@ -18,7 +18,7 @@ LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 # Checks that tests/specs/ has at least, and what it may include: no header that amp/CMakeLists.txt does not install.
 SPEC_CHECKS_MIN = 150
-PRIVATE = re.compile(r'#include "(?!amp/|tests/specs/|base/err)|#include "amp/(?:kernels_\w+|given|cast_cache|fp_env|scaler_fields)\.h"')
+PRIVATE = re.compile(r'#include "(?!amp/|tests/specs/|base/err)|#include "amp/(?:kernels/\w+|given|cast_cache|fp_env|scaler_fields)\.h"')
 
 
 def rows(page):

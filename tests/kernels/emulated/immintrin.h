@@ -1,5 +1,5 @@
 /*
- * What amp/kernels_avx512*.c use of <immintrin.h>, in C: their source runs, and is compared with the reference, where the
+ * What amp/kernels/avx512*.c use of <immintrin.h>, in C: their source runs, and is compared with the reference, where the
  * processor has no AVX-512. Each function does, element by element, what Intel's intrinsics guide writes for the name; what the
  * guide leaves undefined is set to junk, and an argument that no kernel uses ends the program. An intrinsic that a kernel
  * begins to use and that is missing here is a build that fails: add it.
@@ -85,7 +85,7 @@ static inline void _mm512_stream_si512(void *dst, __m512i x)
 #define _MM_HINT_T0           3
 #define _MM_HINT_T1           2
 #define _mm_prefetch(p, hint) ((void)(p), emulated_must((hint) == _MM_HINT_T0 || (hint) == _MM_HINT_T1))
-/* On every machine, where kernels_avx512.c and kernels_avx512_vote.c ask which processor it is. */
+/* On every machine, where kernels/avx512.c and kernels/avx512_vote.c ask which processor it is. */
 #define STORE_BY_PLACES 1
 #define VOTE_ASKS_NEAR  1
 #define _mm_sfence()    ((void)0)

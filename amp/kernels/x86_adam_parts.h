@@ -1,6 +1,6 @@
 /*
- * What AVX2's and AVX-512's Adam share of types, scalars and the gradient. Included by kernels_avx2_adam.c and
- * kernels_avx512_adam.c behind kernels_<isa>_parts.h. The formulas are theirs: in_double written once, with the
+ * What AVX2's and AVX-512's Adam share of types, scalars and the gradient. Included by kernels/avx2_adam.c and
+ * kernels/avx512_adam.c behind kernels/<isa>_parts.h. The formulas are theirs: in_double written once, with the
  * operators of C, gave AVX-512's loop another order of instructions, which took 1.02 of the time on Zen 4.
  */
 #ifndef AMP_KERNELS_X86_ADAM_PARTS_H

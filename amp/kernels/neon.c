@@ -20,7 +20,7 @@
 /* Elements of one chunk of the finite test: few enough that a bad chunk is counted from cache. */
 #define CHUNK 2048
 
-/* What kernels_double.h is written in. */
+/* What kernels/double.h is written in. */
 typedef float32x4_t vf;
 typedef float64x2_t vd;
 
@@ -106,7 +106,7 @@ static vf join_halves(vd low, vd high)
     return vcvt_high_f32_f64(vcvt_f32_f64(low), high);
 }
 
-#include "amp/kernels_double.h"
+#include "amp/kernels/double.h"
 
 static vf widen_f32(const float *src)
 {

@@ -11,7 +11,7 @@
  * - What goes past the caches goes by whole lines, and by several places in turns (PARTS).
  * - Tails of less than sixteen elements (more where loops take several vectors) are the reference's.
  */
-#include "amp/kernels_avx512_parts.h"
+#include "amp/kernels/avx512_parts.h"
 
 /*
  * Elements ahead of a loop that are asked for: near enough to be still there when the loop comes, far enough to have
@@ -458,7 +458,7 @@ static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
     amp_kernels_ref.squares(g + i, n - i, lanes);
 }
 
-/* What kernels_double.h is written in, beside kernels_avx512_parts.h. */
+/* What kernels/double.h is written in, beside kernels/avx512_parts.h. */
 static vd vd_load(const double *src)
 {
     return _mm512_loadu_pd(src);
@@ -488,7 +488,7 @@ static vd vd_step_of_sign(vd x, double size)
     return _mm512_mask_blend_pd(down, x, _mm512_set1_pd(-size));
 }
 
-#include "amp/kernels_double.h"
+#include "amp/kernels/double.h"
 
 /* Eight elements of SGD; *buffer is the old momentum buffer and becomes the new one, unrounded, where has_m. */
 static __m512d sgd_8(const struct amp_apply_scalars *k, bool has_m, __m512d g, __m512d p, __m512d *buffer)

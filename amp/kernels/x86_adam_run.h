@@ -1,13 +1,13 @@
 /*
  * What is around the loops of AVX2's and AVX-512's Adam: by spans, with what follows each; a loop for each kind of
- * source; tiles for what none of these can form. Included at the end of kernels_avx2_adam.c and kernels_avx512_adam.c,
+ * source; tiles for what none of these can form. Included at the end of kernels/avx2_adam.c and kernels/avx512_adam.c,
  * behind their step_span, redo_few, redo_many, stream_16 and KERNELS, which is their table.
  */
 #ifndef AMP_KERNELS_X86_ADAM_RUN_H
 #define AMP_KERNELS_X86_ADAM_RUN_H
 
-#include "amp/kernels_x86_adam_late.h"
-#include "amp/kernels_x86_adam_parts.h"
+#include "amp/kernels/x86_adam_late.h"
+#include "amp/kernels/x86_adam_parts.h"
 
 #include <math.h>
 

@@ -15,9 +15,9 @@
  * With one thread on Zen 4 the loop takes two thirds of the time, by its root and its quotient; the late elements, one
  * in twenty, take a quarter. To do these a span later, or in turns with the loop, was not faster.
  */
-#include "amp/kernels_avx512_parts.h"
+#include "amp/kernels/avx512_parts.h"
 
-#include "amp/kernels_x86_adam_parts.h"
+#include "amp/kernels/x86_adam_parts.h"
 
 /*
  * Elements ahead of the loop that are asked for, to the first cache level and to the second. AHEAD is less than a span,
@@ -242,7 +242,7 @@ INLINE uint32_t stream_16(uint16_t *copy, enum amp_dtype dtype, const float *p, 
 }
 
 #define KERNELS amp_kernels_avx512
-#include "amp/kernels_x86_adam_run.h"
+#include "amp/kernels/x86_adam_run.h"
 
 void amp_avx512_apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
 {

@@ -3,7 +3,7 @@
  * is in registers. By tiles each would load and store the sum again, which takes a tenth of the time on Zen 4, and a
  * fifth of that of eight inputs.
  */
-#include "amp/kernels_avx512_parts.h"
+#include "amp/kernels/avx512_parts.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * The vote for AVX2: what form, clip_value, squares and a store past the caches do, with their bits, while the sum is
  * in registers.
  */
-#include "amp/kernels_avx2_parts.h"
+#include "amp/kernels/avx2_parts.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /*
  * What the sources of the AVX-512 kernels share: vectors of sixteen floats and of eight doubles, and their conversions.
- * Only for kernels_avx512*.c.
+ * Only for kernels/avx512*.c.
  */
 #ifndef AMP_KERNELS_AVX512_PARTS_H
 #define AMP_KERNELS_AVX512_PARTS_H
@@ -19,7 +19,7 @@
 /* A loop over four vectors that are held in registers at once: so many chains of operations overlap. */
 #define EACH_OF_4(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < 4; U++)
 
-/* As kernels_double.h names them; the operators of C work element by element. */
+/* As kernels/double.h names them; the operators of C work element by element. */
 typedef __m512 vf;
 typedef __m512d vd;
 

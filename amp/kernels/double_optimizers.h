@@ -1,4 +1,4 @@
-/* The optimizers of kernels_double.h, which includes this: what it is written in is listed there. */
+/* The optimizers of kernels/double.h, which includes this: what it is written in is listed there. */
 #ifndef AMP_KERNELS_DOUBLE_OPTIMIZERS_H
 #define AMP_KERNELS_DOUBLE_OPTIMIZERS_H
 

@@ -15,9 +15,9 @@
  * next span before the late elements and the cast of this one was slower: it needs twice the room in the first cache
  * level.
  */
-#include "amp/kernels_avx2_parts.h"
+#include "amp/kernels/avx2_parts.h"
 
-#include "amp/kernels_x86_adam_parts.h"
+#include "amp/kernels/x86_adam_parts.h"
 
 /* Elements ahead of the loop that are asked for. */
 #define AHEAD 256
@@ -240,7 +240,7 @@ INLINE uint32_t stream_16(uint16_t *copy, enum amp_dtype dtype, const float *p, 
 }
 
 #define KERNELS amp_kernels_avx2
-#include "amp/kernels_x86_adam_run.h"
+#include "amp/kernels/x86_adam_run.h"
 
 void amp_avx2_apply_adamw(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
 {

@@ -1,11 +1,11 @@
 /*
  * The late elements of a span, those that Adam's guard sends to double, for AVX2 and AVX-512: which they are, and
- * whether they are picked one by one. Included by kernels_x86_adam_run.h, behind PICKED, redo_few and redo_many.
+ * whether they are picked one by one. Included by kernels/x86_adam_run.h, behind PICKED, redo_few and redo_many.
  */
 #ifndef AMP_KERNELS_X86_ADAM_LATE_H
 #define AMP_KERNELS_X86_ADAM_LATE_H
 
-#include "amp/kernels_x86_adam_parts.h"
+#include "amp/kernels/x86_adam_parts.h"
 #include "base/wraps.h"
 
 #include <immintrin.h>

@@ -1,6 +1,6 @@
 /*
  * What the sources of the AVX2 kernels share: vectors of eight floats and of four doubles, and their conversions. Only
- * for kernels_avx2*.c.
+ * for kernels/avx2*.c.
  */
 #ifndef AMP_KERNELS_AVX2_PARTS_H
 #define AMP_KERNELS_AVX2_PARTS_H
@@ -19,7 +19,7 @@
 /* A loop over four vectors that are held in registers at once: so many chains of operations overlap. */
 #define EACH_OF_4(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < 4; U++)
 
-/* As kernels_double.h names them; the operators of C work element by element. */
+/* As kernels/double.h names them; the operators of C work element by element. */
 typedef __m256 vf;
 typedef __m256d vd;
 

@@ -11,7 +11,7 @@
  * - NaN is made canonical by a second look at what was written, where the first has found one.
  * - Tails of less than eight elements (sixteen where lanes or 16-bit packs ask for it) are the reference's.
  */
-#include "amp/kernels_avx2_parts.h"
+#include "amp/kernels/avx2_parts.h"
 
 /* Elements ahead of a loop that are asked for: near enough to be still there when it comes, far enough to have come. */
 #define AHEAD 256
@@ -405,7 +405,7 @@ static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
     amp_kernels_ref.squares(g + i, n - i, lanes);
 }
 
-/* What kernels_double.h is written in, beside kernels_avx2_parts.h. */
+/* What kernels/double.h is written in, beside kernels/avx2_parts.h. */
 static vd vd_load(const double *src)
 {
     return _mm256_loadu_pd(src);
@@ -435,7 +435,7 @@ static vd vd_step_of_sign(vd x, double size)
     return _mm256_blendv_pd(x, _mm256_set1_pd(-size), down);
 }
 
-#include "amp/kernels_double.h"
+#include "amp/kernels/double.h"
 
 /* Four elements of SGD; *buffer is the old momentum buffer and becomes the new one, unrounded, where has_m. */
 static __m256d sgd_4(const struct amp_apply_scalars *k, bool has_m, __m256d g, __m256d p, __m256d *buffer)

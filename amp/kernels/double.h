@@ -10,7 +10,7 @@
  *     low_half, high_half, join_halves   between the two, rounding to nearest
  *     canonical
  *
- * Every operation is one of kernels_ref.c in the same order, so the bits are the same; the compiler must not contract
+ * Every operation is one of kernels/ref.c in the same order, so the bits are the same; the compiler must not contract
  * (-ffp-contract=off). Faster by the width of the vectors; tails are the reference's.
  */
 #ifndef AMP_KERNELS_DOUBLE_H
@@ -22,7 +22,7 @@
 #define HALF         (WIDTH / 2)
 #define LANE_VECTORS (AMP_SQUARE_LANES / HALF)
 
-#include "amp/kernels_double_optimizers.h"
+#include "amp/kernels/double_optimizers.h"
 
 static void lanes_load(vd *x, const double *lanes)
 {
