@@ -59,6 +59,7 @@ struct ampd_msg_scale_history_row {
     uint32_t rank;                                        /* EVICTED: whose worker */
     bool has_times;
     struct ampd_msg_step_times times; /* STEP; absent: not known, as of the first step of an epoch or after a start */
+    double old_learning_rate;         /* LEARNING_RATE_SET: the base learning rate before; 0: not known */
 };
 
 struct ampd_msg_scale_history_row_list {

@@ -121,7 +121,7 @@ struct ampd_step_row {
     float clip;              /* clip coefficient: the smallest of the groups' */
     uint32_t clips_count;    /* of an applied step: the number of groups */
     float clips[AMPD_GROUPS_MAX];
-    double lr;                /* base learning rate; 0 if skipped */
+    double lr;                /* base learning rate; 0 if skipped. Kind LR: the one before; 0: not known */
     uint64_t version;         /* of the parameters after the step */
     uint64_t overflow_params; /* (parameter, rank) pairs that overflowed, kept as rows or not */
     uint64_t inf_total, nan_total;

@@ -103,6 +103,9 @@ static void put_event(json_t **object, const struct ampd_msg_scale_history_row *
     }
     if (row->kind == AMPD_MSG_HISTORY_KIND_EVICTED)
         ampctl_put(object, "rank", count_of(row->rank));
+    if (row->kind == AMPD_MSG_HISTORY_KIND_LEARNING_RATE_SET)
+        ampctl_put(object, "old_learning_rate",
+                   row->old_learning_rate > 0 ? ampctl_real(row->old_learning_rate) : json_null());
     ampctl_put(object, "actor", text_of(row->actor));
     ampctl_put(object, "reason", text_of(row->reason));
 }
@@ -327,13 +330,17 @@ const struct ampctl_column ampctl_replay_columns[] = {
 };
 
 const struct ampctl_column ampctl_history_columns[] = {
-    {"epoch", "EPOCH", true},      {"step", "STEP", true},        {"kind", "KIND", false},
-    {"verdict", "VERDICT", false}, {"old_scale", "SCALE", true},  {"scale", "NEW SCALE", true},
-    {"version", "VERSION", true},  {"norm", "NORM", true},        {"learning_rate", "LR", true},
-    {"clip", "CLIP", true},        {"inf_count", "INF", true},    {"nan_count", "NAN", true},
-    {"loss", "LOSS", true},        {"metrics", "METRICS", false}, {"time", "TIME", false},
-    {"reason", "REASON", false},   {"apply_us", NULL, true},      {"pull_us", NULL, true},
-    {"wait_us", NULL, true},       {"push_us", NULL, true},       {"vote_us", NULL, true},
+    {"epoch", "EPOCH", true},      {"step", "STEP", true},
+    {"kind", "KIND", false},       {"verdict", "VERDICT", false},
+    {"old_scale", "SCALE", true},  {"scale", "NEW SCALE", true},
+    {"version", "VERSION", true},  {"norm", "NORM", true},
+    {"learning_rate", "LR", true}, {"clip", "CLIP", true},
+    {"inf_count", "INF", true},    {"nan_count", "NAN", true},
+    {"loss", "LOSS", true},        {"metrics", "METRICS", false},
+    {"time", "TIME", false},       {"reason", "REASON", false},
+    {"apply_us", NULL, true},      {"pull_us", NULL, true},
+    {"wait_us", NULL, true},       {"push_us", NULL, true},
+    {"vote_us", NULL, true},       {"old_learning_rate", NULL, true},
     {NULL, NULL, false},
 };
 

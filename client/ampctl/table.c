@@ -59,12 +59,24 @@ char *ampctl_pairs(json_t *object, bool all_digits)
     return printable;
 }
 
-/* Of a table; to be freed. */
-static char *cell_text(json_t *value)
+const char *ampctl_rate(const json_t *row, char buffer[72])
 {
-    char buffer[32];
-    bool pairs = json_is_object(value) && json_object_size(value) > 0;
-    return pairs ? ampctl_pairs(value, false) : ampctl_text(ampctl_cell(value, buffer));
+    char rate[32], old[32];
+    const json_t *before = json_object_get(row, "old_learning_rate");
+    bool told = json_is_number(before);
+    (void)snprintf(buffer, 72, "%s%s%s", ampctl_cell(json_object_get(row, "learning_rate"), rate), told ? ", was " : "",
+                   told ? ampctl_cell(before, old) : "");
+    return buffer;
+}
+
+/* Of a table; to be freed. */
+static char *cell_text(const json_t *row, const char *key)
+{
+    char buffer[72];
+    json_t *value = json_object_get(row, key);
+    if (json_is_object(value) && json_object_size(value) > 0)
+        return ampctl_pairs(value, false);
+    return ampctl_text(strcmp(key, "learning_rate") == 0 ? ampctl_rate(row, buffer) : ampctl_cell(value, buffer));
 }
 
 static int add_line(struct libscols_table *table, const struct ampctl_column *columns, const json_t *row)
@@ -72,7 +84,7 @@ static int add_line(struct libscols_table *table, const struct ampctl_column *co
     struct libscols_line *line = scols_table_new_line(table, NULL);
     int rc = line != NULL ? 0 : -1;
     for (size_t i = 0; rc == 0 && columns[i].title != NULL; i++) {
-        char *text = cell_text(json_object_get(row, columns[i].key));
+        char *text = cell_text(row, columns[i].key);
         rc = text != NULL ? scols_line_refer_data(line, i, text) : -1; /* the line frees it */
         if (rc != 0)
             free(text);

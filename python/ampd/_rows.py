@@ -133,6 +133,7 @@ class HistoryRow:
     version: int                # of the parameters, after
     norm: float                 # of the unscaled mean gradient before clipping; 0 when skipped
     learning_rate: float        # 0 when skipped; of "learning_rate_set" the one that was set
+    old_learning_rate: float | None  # "learning_rate_set": the one before; None: not known
     clip: float                 # coefficient, the smallest over the groups; 0 when skipped
     contributors: int           # workers whose gradients counted
     loss: float | None          # mean over the workers that told theirs, weighted as their gradients; None: nobody did
@@ -341,7 +342,8 @@ def history(message) -> HistoryRow:
                  growth_tracker=record.growth_tracker, consecutive_overflows=record.consecutive_overflows,
                  time=_value(message, "decide_time"), parent_epoch=message.parent_epoch if of_epoch else None,
                  base_epoch=message.base_epoch if of_epoch else None,
-                 base_step=message.base_step if of_epoch else None, from_step=message.from_step if by_hand else None)
+                 base_step=message.base_step if of_epoch else None, from_step=message.from_step if by_hand else None,
+                 old_learning_rate=message.old_learning_rate or None)
 
 
 def overflow(message) -> OverflowRow:

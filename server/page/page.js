@@ -594,8 +594,9 @@ const CHECKPOINT_COLUMNS = [
 ];
 
 const KINDS = { epoch: "new epoch", set: "scale set", reset: "scale reset", evict: "worker evicted", rate: "learning rate set" };
+const rates = (a) => plain(a.learning_rate) + (a.old_learning_rate > 0 ? ", was " + plain(a.old_learning_rate) : "");
 const ACT_COLUMNS = [
-  ["What", (a) => [KINDS[a.kind] || a.kind, a.kind === "rate" && under(plain(a.learning_rate))].filter(Boolean)],
+  ["What", (a) => [KINDS[a.kind] || a.kind, a.kind === "rate" && under(rates(a))].filter(Boolean)],
   ["From step", (a) => whole(a.step), "right"],
   ["Loss scale", (a) => a.old_scale === a.scale ? power(a.scale) : power(a.old_scale) + " → " + power(a.scale), "right"],
   ["Who", (a) => a.actor || "–", "wrap"],

@@ -111,7 +111,7 @@ def history_says_where_the_time_of_a_step_went(ampctl):
         assert sum(row[name] for name in TIMES) == decided_us - before_us, row
     assert all(sum(row[name] for row in rows[1:]) > 0 for name in TIMES[:4]), rows  # a vote may be there with the push
     table = csv.DictReader(ampctl("-o", "csv", "history", "digits").splitlines())
-    assert table.fieldnames[-5:] == list(TIMES)
+    assert table.fieldnames[-6:] == [*TIMES, "old_learning_rate"]
     told = [[line[name] for name in TIMES] for line in table if line["kind"] == "step"]
     assert told == [["" if row[name] is None else str(row[name]) for name in TIMES] for row in rows]
     assert "US" not in ampctl("history", "digits").splitlines()[0]

@@ -148,6 +148,7 @@ def test_acts_of_operators_are_told_with_who_and_why(context):
                       "the act is on the page")
     rate = acts[0]
     assert (rate["step"], rate["learning_rate"], rate["old_scale"], rate["scale"]) == (3, 0.125, 4096, 4096), rate
+    assert rate["old_learning_rate"] == ask(server, "/api/step?model=m&step=2")["rate"] > 0, rate
     assert "<b>" not in get(server, "/api/history?model=m")[2]
 
 

@@ -111,8 +111,8 @@ def test_a_rate_set_by_hand_is_that_of_the_open_step_and_in_the_history(context)
     assert step(worker, 1024.0).learning_rate == 0.125  # the schedule goes on
     assert first - latest(test_model) == 1 + 0.25 + 0.125
     rows = [row for row in test_model.history() if row.kind == RATE]
-    assert [(row.step, row.from_step, row.learning_rate, row.reason, row.old_scale, row.record.scale) for row in rows] == \
-        [(2, 2, 0.25, "it oscillates", 1024.0, 1024.0)], rows
+    assert [(row.step, row.from_step, row.learning_rate, row.old_learning_rate, row.reason, row.old_scale, row.record.scale)
+            for row in rows] == [(2, 2, 0.25, 1.0, "it oscillates", 1024.0, 1024.0)], rows
     assert all(row.actor and row.HasField("decide_time") for row in rows), rows
 
 
@@ -128,7 +128,7 @@ def test_a_rate_that_was_set_outlives_a_kill_with_durability_step(context):
     eventually(lambda: not test_model.status().recovering, "the end of recovery")
     assert (test_model.status().epoch, test_model.status().learning_rate) == (1, 0.25)
     assert test_model.api.SetLearningRate(model="lasting", learning_rate=0.25, request_id="r-1") == first
-    assert len([row for row in test_model.history() if row.kind == RATE]) == 1
+    assert [row.old_learning_rate for row in test_model.history() if row.kind == RATE] == [1.0]
     refused(lambda: test_model.api.SetLearningRate(model="lasting", learning_rate=0.5, request_id="r-1"), Code.INVALID_ARGUMENT,
             "REQUEST_ID_USED", "r-1")
     worker = test_model.worker()
@@ -171,16 +171,22 @@ def test_what_cannot_be_a_rate_is_refused(context):
 
 
 def test_ampctl_sets_a_rate_and_shows_it(context):
-    test_model = context.model("shown", context.server())
+    test_model = context.model("shown", context.server(), max_steps=2)
+    worker = test_model.worker()
+    step(worker)
     said = json.loads(ampctl(context, test_model.server, "set-lr", "shown", "0.25", "--reason", "why not", "-o", "json"))
     said = said[0] if isinstance(said, list) else said
-    assert (said["learning_rate"], said["from_step"]) == (0.25, 1), said
+    assert (said["learning_rate"], said["from_step"]) == (0.25, 2), said
     shown = json.loads(ampctl(context, test_model.server, "status", "shown", "-o", "json"))
     assert '"learning_rate": 0.25' in json.dumps(shown), shown
     rows = [row for row in csv.DictReader(io.StringIO(ampctl(context, test_model.server, "history", "shown", "-o", "csv")))
             if row["kind"] == "learning_rate_set"]
-    assert [float(row["learning_rate"]) for row in rows] == [0.25], rows
-    assert "learning_rate_set" in ampctl(context, test_model.server, "history", "shown")
+    assert [(float(row["learning_rate"]), float(row["old_learning_rate"])) for row in rows] == [(0.25, 0.5)], rows
+    shown = ampctl(context, test_model.server, "history", "shown")
+    assert "learning_rate_set" in shown and "0.25, was 0.5 " in shown, shown
+    step(worker)
+    watched = ampctl(context, test_model.server, "watch", "shown", "--from", "1")  # to the end of the model
+    assert " learning rate 0.25, was 0.5\n" in watched and watched.count("learning rate") == 1, watched
     assert "above 0" in ampctl(context, test_model.server, "set-lr", "shown", "0", code=2)
 
 

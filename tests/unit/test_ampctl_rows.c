@@ -92,6 +92,26 @@ static void where_the_time_of_a_step_went_is_there_and_null_where_it_is_not_know
     }
 }
 
+static void a_rate_that_was_set_is_told_with_the_one_before_where_that_is_known(void **state)
+{
+    (void)state;
+    struct ampd_msg_scale_history_row row = {
+        .step = 7, .kind = AMPD_MSG_HISTORY_KIND_LEARNING_RATE_SET, .learning_rate = 0.001, .old_learning_rate = 0.002};
+    char text[72];
+    json_t *object = ampctl_history_row(&row);
+    assert_string_equal(ampctl_rate(object, text), "0.001, was 0.002");
+    json_decref(object);
+    row.old_learning_rate = 0;
+    object = ampctl_history_row(&row);
+    assert_json(json_object_get(object, "old_learning_rate"), "null");
+    assert_string_equal(ampctl_rate(object, text), "0.001");
+    json_decref(object);
+    row = step_row(1);
+    object = ampctl_history_row(&row);
+    assert_null(json_object_get(object, "old_learning_rate"));
+    json_decref(object);
+}
+
 static void an_epoch_row_names_its_parent_and_has_no_verdict(void **state)
 {
     (void)state;
@@ -259,6 +279,7 @@ int main(void)
         cmocka_unit_test(a_step_row_has_the_names_and_numbers_of_the_step),
         cmocka_unit_test(what_workers_told_is_there_also_where_json_has_no_number_for_it),
         cmocka_unit_test(where_the_time_of_a_step_went_is_there_and_null_where_it_is_not_known),
+        cmocka_unit_test(a_rate_that_was_set_is_told_with_the_one_before_where_that_is_known),
         cmocka_unit_test(an_epoch_row_names_its_parent_and_has_no_verdict),
         cmocka_unit_test(numbers_that_json_cannot_hold_are_null),
         cmocka_unit_test(an_overflow_of_the_sum_has_no_worker),

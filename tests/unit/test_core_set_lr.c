@@ -101,6 +101,7 @@ static void a_rate_that_is_set_while_a_verdict_is_stored_is_that_of_the_step_aft
     host->hold_persists = false;
     core_do_all(host);
     assert_true(core_call(host, push)->reply.u.step.lr == 1);
+    assert_true(host->act_row.step == 1 && host->act_row.lr == 1);
     assert_set(host, set, 0.25, 2);
     assert_true(rate_of_step(host, 2) == 0.25);
 }
@@ -147,10 +148,15 @@ static void the_row_says_who_why_and_from_when(void **state)
     assert_int_equal(1, row->step);
     assert_int_equal(2, row->from_step); /* which is open */
     assert_true(row->after.lr == 0.25);
+    assert_true(row->lr == 1); /* that of the specification, until then */
     assert_int_equal(row->scale_id, row->after.scaler.scale_id);
     assert_string_equal("ann", row->note.actor);
     assert_string_equal("why not", row->note.words);
     assert_string_equal("id-1", row->note.request_id);
+    (void)core_set_lr(host, 0.5, "id-2");
+    assert_true(row->lr == 0.25 && row->after.lr == 0.5); /* the one set before, though no step had it */
+    (void)core_set_scale(host, 8, "");
+    assert_true(row->kind == AMPD_ROW_SET && row->lr == 0);
 }
 
 static void a_repeated_request_is_answered_and_not_done_again(void **state)
@@ -184,6 +190,8 @@ static void a_rollback_brings_the_rate_of_the_checkpoint_back(void **state)
     assert_true(core_info(host).lr == 0.5);
     assert_non_null(strstr(host->logged_before, "the learning rate 0.25"));
     core_assert_failed(host, core_set_lr(host, 0.25, "late"), AMP_ESTATE, "ACT_LOST", "the learning rate");
+    (void)core_set_lr(host, 4, "");
+    assert_true(host->act_row.lr == 0.5); /* not the one that was rolled back */
 }
 
 /* ---- refused ---- */

@@ -78,20 +78,22 @@ static int print_line(struct watch *watch, const struct ampd_msg_watch_steps_res
         return -1;
     bool ends = watch->progress.last_step > 0;
     char epoch[32], step[32], verdict[32], old_scale[32], scale[32], norm[32], loss[32];
-    char done[16], left[24], rest[48] = "";
+    char done[16], left[24], rest[48] = "", rate[72], set[96] = "";
     char *metrics = ampctl_pairs(json_object_get(row, "metrics"), false);
     ampctl_progress_text(&watch->progress, done, left);
     if (ends)
         (void)snprintf(rest, sizeof rest, " %6s %10s", done, left);
+    if (message->row.kind == AMPD_MSG_HISTORY_KIND_LEARNING_RATE_SET) /* which has no column */
+        (void)snprintf(set, sizeof set, " learning rate %s", ampctl_rate(row, rate));
     const json_t *kind = json_object_get(row, "verdict");
     const struct ampd_msg_overflow_totals *totals = &message->row.overflow_totals;
     (void)ampctl_print(
-        stdout, "%6s %8s %-16s %12s %12s %10s %10llu %10s%s%s%s", ampctl_cell(json_object_get(row, "epoch"), epoch),
+        stdout, "%6s %8s %-16s %12s %12s %10s %10llu %10s%s%s%s%s", ampctl_cell(json_object_get(row, "epoch"), epoch),
         ampctl_cell(json_object_get(row, "step"), step),
         ampctl_cell(json_is_null(kind) ? json_object_get(row, "kind") : kind, verdict),
         ampctl_cell(json_object_get(row, "old_scale"), old_scale), ampctl_cell(json_object_get(row, "scale"), scale),
         ampctl_cell(json_object_get(row, "norm"), norm), (unsigned long long)(totals->inf_count + totals->nan_count),
-        ampctl_cell(json_object_get(row, "loss"), loss), rest, metrics != NULL && metrics[0] != 0 ? " " : "",
+        ampctl_cell(json_object_get(row, "loss"), loss), rest, set, metrics != NULL && metrics[0] != 0 ? " " : "",
         metrics != NULL ? metrics : "");
     free(metrics);
     json_decref(row);

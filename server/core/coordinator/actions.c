@@ -152,6 +152,13 @@ static bool being_stored(struct ampd_model *model, uint64_t id, const char *requ
 
 /* ---- SetScale, ResetScale, SetLearningRate ---- */
 
+/* The base rate before an action that is being placed: that of the row before its own. */
+static double rate_before(const struct ampd_model *model, uint32_t i)
+{
+    const struct ampd_coord *coord = model->coord;
+    return ampd_spec_base_lr(&model->spec, i > 0 ? &coord->actions.waiting[i - 1].after : &coord->carry);
+}
+
 /*
  * Behind the last decided step; the first that opens afterwards has the scale, for none opens before the row is stored.
  * A rate is that of the next verdict, be its step open or not.
@@ -167,7 +174,9 @@ void ampd_actions_place(struct ampd_model *model)
     for (; coord->actions.placed < coord->actions.count; coord->actions.placed++) {
         struct ampd_action *act = &coord->actions.waiting[coord->actions.placed];
         act->from_step = coord->decided + 1 + (open && act->kind != AMPD_ROW_LR ? 1 : 0);
-        ampd_action_row_persist(model, coord->actions.calls[coord->actions.placed], act, coord->epoch, coord->decided);
+        ampd_action_row_persist(model, coord->actions.calls[coord->actions.placed], act,
+                                act->kind == AMPD_ROW_LR ? rate_before(model, coord->actions.placed) : 0, coord->epoch,
+                                coord->decided);
     }
 }
 

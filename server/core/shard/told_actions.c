@@ -15,7 +15,7 @@
 void ampd_told_actions_persist(struct ampd_model *model, const struct ampd_verdict_message *verdict)
 {
     for (uint32_t i = 0; i < verdict->acts_count; i++)
-        ampd_action_row_persist(model, 0, &verdict->acts[i], verdict->row.epoch, verdict->row.step - 1);
+        ampd_action_row_persist(model, 0, &verdict->acts[i], 0, verdict->row.epoch, verdict->row.step - 1);
 }
 
 /*
@@ -32,5 +32,5 @@ void ampd_told_actions(struct ampd_model *model, const struct ampd_message *mess
     if (model->core->config.shard == 0 || !here || told->step != decided)
         return;
     for (uint32_t i = 0; i < told->count; i++)
-        ampd_action_row_persist(model, 0, &told->acts[i], message->epoch, told->step);
+        ampd_action_row_persist(model, 0, &told->acts[i], 0, message->epoch, told->step);
 }

@@ -1,4 +1,4 @@
-/* The row of an action, the same on every shard. */
+/* The row of an action, the same on every shard but for the rate before, which shard 0 alone knows. */
 #include "server/core/wire/action_rows.h"
 
 #include "server/core/base/model.h"
@@ -27,11 +27,12 @@ static void fill_row(const struct ampd_action *act, uint64_t epoch, uint64_t ste
     row->at_us = act->at_us;
 }
 
-void ampd_action_row_persist(struct ampd_model *model, uint64_t call, const struct ampd_action *act, uint64_t epoch,
-                             uint64_t step)
+void ampd_action_row_persist(struct ampd_model *model, uint64_t call, const struct ampd_action *act, double old_lr,
+                             uint64_t epoch, uint64_t step)
 {
     struct ampd_step_row *row = ampd_need(calloc(1, sizeof *row));
     fill_row(act, epoch, step, row);
+    row->lr = old_lr;
     struct ampd_persist *persist;
     struct ampd_pending *pending = ampd_out_persist(model, AMPD_PERSIST_ACT, call, &persist);
     pending->act = (struct ampd_act_record){.kind = act->kind,

@@ -7,8 +7,11 @@
 struct ampd_action;
 struct ampd_model;
 
-/* Stores the row of an action behind a step; `call`: who is answered then, or 0. */
-void ampd_action_row_persist(struct ampd_model *model, uint64_t call, const struct ampd_action *act, uint64_t epoch,
-                             uint64_t step);
+/*
+ * Stores the row of an action behind a step; `call`: who is answered then, or 0. `old_lr`: of kind LR the base rate
+ * before; 0: not known, as on other shards than 0.
+ */
+void ampd_action_row_persist(struct ampd_model *model, uint64_t call, const struct ampd_action *act, double old_lr,
+                             uint64_t epoch, uint64_t step);
 
 #endif

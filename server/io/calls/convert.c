@@ -305,7 +305,9 @@ void io_history_row(const struct ampd_model_spec *spec, const struct ampd_step_r
     message->record = io_scale_record(spec, &row->after.scaler);
     message->version = row->version;
     message->norm = row->norm;
-    message->learning_rate = row->kind == AMPD_ROW_LR ? row->after.lr : row->lr;
+    bool sets_lr = row->kind == AMPD_ROW_LR;
+    message->learning_rate = sets_lr ? row->after.lr : row->lr;
+    message->old_learning_rate = sets_lr ? row->lr : 0;
     message->clip_coefficient = row->clip;
     bool evicts = row->kind == AMPD_ROW_EVICT;
     message->contributors = evicts ? 0 : row->contributors_count;

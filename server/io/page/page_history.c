@@ -49,6 +49,7 @@ static void write_act(const struct ampd_model_spec *spec, const struct ampd_step
     io_json_number(json, "old_scale", (double)message.old_scale);
     io_json_number(json, "scale", (double)message.record.scale);
     io_json_number(json, "learning_rate", message.learning_rate);
+    io_json_number(json, "old_learning_rate", message.old_learning_rate);
     io_json_text(json, "actor", message.actor);
     io_json_text(json, "reason", message.reason);
     io_json_count(json, "at_ms", (uint64_t)message.decide_time.us / 1000);
