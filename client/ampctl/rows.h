@@ -69,6 +69,9 @@ extern const struct ampctl_column ampctl_replay_columns[];
  */
 const char *ampctl_cell(const json_t *value, char buffer[32]);
 
+/* Of a column of what was measured (norms, losses): six digits of each number but 0, so that the column is even. */
+const char *ampctl_measured(const json_t *value, char buffer[32]);
+
 /* The learning rate of a row, in a table: "0.25, was 0.5" of one that sets it, if it is known what it was. */
 const char *ampctl_rate(const json_t *row, char buffer[72]);
 

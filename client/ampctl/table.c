@@ -59,6 +59,16 @@ char *ampctl_pairs(json_t *object, bool all_digits)
     return printable;
 }
 
+const char *ampctl_measured(const json_t *value, char buffer[32])
+{
+    if (!json_is_real(value) || json_real_value(value) == 0)
+        return ampctl_cell(value, buffer);
+    int size = snprintf(buffer, 32, "%#.6g", json_real_value(value));
+    if (buffer[size - 1] == '.')
+        buffer[size - 1] = 0;
+    return buffer;
+}
+
 const char *ampctl_rate(const json_t *row, char buffer[72])
 {
     char rate[32], old[32];
@@ -76,7 +86,10 @@ static char *cell_text(const json_t *row, const char *key)
     json_t *value = json_object_get(row, key);
     if (json_is_object(value) && json_object_size(value) > 0)
         return ampctl_pairs(value, false);
-    return ampctl_text(strcmp(key, "learning_rate") == 0 ? ampctl_rate(row, buffer) : ampctl_cell(value, buffer));
+    if (strcmp(key, "learning_rate") == 0)
+        return ampctl_text(ampctl_rate(row, buffer));
+    bool is_measured = strcmp(key, "norm") == 0 || strcmp(key, "clip") == 0 || strcmp(key, "loss") == 0;
+    return ampctl_text(is_measured ? ampctl_measured(value, buffer) : ampctl_cell(value, buffer));
 }
 
 static int add_line(struct libscols_table *table, const struct ampctl_column *columns, const json_t *row)

@@ -2,7 +2,7 @@
 // are chosen by whoever may push. No cookie; a token stays in this tab (sessionStorage) and goes out as a header.
 "use strict";
 
-import { Plots, digits, equals, isPower, plain, power, seconds, whole } from "/plots.js";
+import { Plots, digits, equals, isPower, measured, plain, power, seconds, whole } from "/plots.js";
 
 const TOKEN = "ampd-token";
 const POLL_MS = 3000; // where no more streams are to be had
@@ -84,7 +84,7 @@ const ago = (ms) => ms ? span(clockMs() - ms) + " ago" : "–";
 const moment = (ms) => ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "–";
 const share = (part, all) => part === 0 && all > 0 ? "0 %" : all > 0 ? (100 * part / all).toFixed(100 * part / all < 1 ? 2 : 1) + " %" : "–";
 /** Numbers that workers tell of a step, by their names. */
-const told = (metrics) => Object.entries(metrics || {}).map(([name, value]) => name + " " + digits(value)).join(" · ");
+const told = (metrics) => Object.entries(metrics || {}).map(([name, value]) => name + " " + measured(value)).join(" · ");
 const linkTo = (model, step, how = "step") => "#/model/" + encodeURIComponent(model) + (step ? "/" + how + "/" + step : "");
 
 /** The pace that is known of a model, or null. */
@@ -112,7 +112,7 @@ function pace(model) {
   const { now, hour } = found;
   const before = hour && now.at_ms - hour.at_ms > 600000 ? [hour, "an hour ago"]
     : found.before ? [found.before, earlier(now.at_ms - found.before.at_ms)] : null;
-  const three = (number) => digits(Number(number.toPrecision(3)));
+  const three = (number) => measured(number, 3);
   const value = now.per_second >= 0.1 ? [three(now.per_second), "steps/s"] : [three(60 * now.per_second), "steps/min"];
   if (!before) return { value, than: "" };
   const ratio = now.per_second / before[0].per_second - 1;
@@ -361,7 +361,7 @@ const COLUMNS = [
   ["Pace", (m) => { const p = pace(m); return [[p.value].flat().join(" "), under(p.than, p.kind)]; }, "right"],
   ["Loss scale", (m) => [plain(m.scale), isPower(m.scale) && under(power(m.scale))], "right"],
   ["Skipped", (m) => [share(m.skipped, m.attempted), under(count(m.skipped, "step"))], "right"],
-  ["Loss", (m) => m.last && m.last.loss !== undefined ? digits(m.last.loss) : "", "right"],
+  ["Loss", (m) => m.last && m.last.loss !== undefined ? measured(m.last.loss) : "", "right"],
   ["Workers", (m) => [m.live + " of " + m.world_size], "right"],
   ["Checkpoint", (m) => m.checkpoints > 0 ? ["step " + whole(m.checkpoint_step), under(ago(m.checkpoint_ms))] : "none", "right"],
 ];
@@ -531,7 +531,7 @@ class Model {
         tile("Loss scale", power(model.scale), null, [isPower(model.scale) && plain(model.scale), about.policy && "policy " + about.policy].filter(Boolean).join(", "),
           about.growth_interval && whole(about.growth_tracker) + " of " + whole(about.growth_interval) + " clean steps"),
         tile("Skipped", share(model.skipped, model.attempted), null, whole(model.skipped) + " of " + count(model.attempted, "step")),
-        last && (last.loss !== undefined || last.metrics) && tile("Loss", digits(last.loss), null, told(last.metrics)),
+        last && (last.loss !== undefined || last.metrics) && tile("Loss", measured(last.loss), null, told(last.metrics)),
         tile("Workers", whole(model.live), "of " + whole(model.world_size),
           model.live < model.world_size ? under(count(model.world_size - model.live, "rank") + " not there", "down") : "all there")));
     this.head.childNodes.length === 2 ? morph(this.head, fresh) : this.head.replaceChildren(...fresh.childNodes);
@@ -644,11 +644,11 @@ class Step {
       h("dl", { class: "tiles" },
         tile("Loss scale before", plain(step.old_scale), equals(step.old_scale)),
         tile("Loss scale after", plain(step.scale), equals(step.scale), changed(step.old_scale, step.scale)),
-        applied ? tile("Gradient norm", digits(step.norm), null, "clip " + digits(step.clip))
+        applied ? tile("Gradient norm", measured(step.norm), null, "clip " + measured(step.clip))
           : tile("Not finite", whole(step.totals.inf + step.totals.nan), "values", whole(step.totals.inf) + " Inf, " + whole(step.totals.nan) + " NaN"),
         applied ? tile("Learning rate", digits(step.rate), null)
           : tile("Overflows in a row", whole(step.consecutive_overflows), null, "up to this step"),
-        (step.loss !== undefined || step.metrics) && tile("Loss", digits(step.loss), null, told(step.metrics))),
+        (step.loss !== undefined || step.metrics) && tile("Loss", measured(step.loss), null, told(step.metrics))),
       step.times && card("Where its time went", "since the step before", table("Times", TIME_COLUMNS, PARTS.map(([name, words]) =>
         ({ name, words, time: step.times[name], whole: PARTS.reduce((sum, [each]) => sum + step.times[each], 0) })))),
       step.overflows.length > 0 && card("Who and where", step.totals.rows > step.overflows.length

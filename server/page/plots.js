@@ -8,12 +8,20 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 
 export const whole = (value) => Math.round(value).toLocaleString("en");
 
-/** Four digits, as people write them. */
+/** At most four digits, as people write what they have chosen: 0.25. */
 export function digits(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
   if (size !== 0 && (size < 1e-3 || size >= 1e6)) return Number(value.toPrecision(3)).toExponential().replace("e+", "e");
   return Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 6 });
+}
+
+/** What was measured has always the same number of digits, so that a column is even and nothing jumps: 0.2500. */
+export function measured(value, count = 4) {
+  const size = Math.abs(value);
+  if (!value || !Number.isFinite(value)) return digits(value);
+  if (size < 1e-3 || size >= 1e6) return value.toExponential(2).replace("e+", "e");
+  return Number(value.toPrecision(count)).toLocaleString("en", { minimumSignificantDigits: count, maximumSignificantDigits: count });
 }
 
 /** On an axis, where neighbours differ in the fourth digit. */
@@ -32,7 +40,10 @@ export function power(value) {
   return "2" + (log < 0 ? "⁻" : "") + [...String(Math.abs(log))].map((digit) => SUPERSCRIPTS[digit]).join("");
 }
 
-export const seconds = (value) => value >= 1 ? digits(value) + " s" : digits(value * 1000) + " ms";
+const withUnit = (value, write) => value >= 1 ? write(value) + " s" : write(value * 1000) + " ms";
+/** The server's clock counts microseconds: below a millisecond they are all there is to tell. */
+export const seconds = (value) => value > 0 && value < 1e-3 ? whole(value * 1e6) + " µs" : withUnit(value, measured);
+const tickSeconds = (value) => withUnit(value, digits);
 
 /** Rows [step, a, b, ...] of several curves, each [[steps], [values]]; where a curve has no value stands null. */
 function merge(curves) {
@@ -81,9 +92,9 @@ const PLOTS = [
   { id: "scale", title: "Loss scale", wide: true, step: true, log: true,
     curves: [["scale", "scale", (v) => (plain(v) + " " + equals(v)).trim(), 1]] },
   { id: "norm", title: "Gradient norm and clipping", range: [0, 1.05], axes: ["y2", "y"],
-    curves: [["clip", "clip", digits, 2], ["norm", "norm", digits, 1]] },
+    curves: [["clip", "clip", measured, 2], ["norm", "norm", measured, 1]] },
   { id: "rate", title: "Learning rate and loss", axes: ["y", "y2"], logAbove: 100,
-    curves: [["rate", "rate", digits, 1], ["loss", "loss", digits, 2]] },
+    curves: [["rate", "rate", digits, 1], ["loss", "loss", measured, 2]] },
   { id: "seconds", title: "Time of a step", wide: true, fromZero: true, logAbove: 10, together: true,
     curves: [["apply", "apply", seconds, 2], ["pull", "pull", seconds, 4], ["wait", "wait", seconds, 1],
              ["push", "push", seconds, 5], ["vote", "vote", seconds, 6], ["seconds", "since the step before", seconds, 3]] },
@@ -243,8 +254,8 @@ export class Plots {
     const labels = ["step", ...plot.curves.map(([, words]) => words), ...(plot.log ? ["skipped"] : [])];
     const y = plot.log
       ? { ticker: powersTicker, axisLabelWidth: 58, valueRange: rangeOf(file, dateWindow) }
-      : { axisLabelFormatter: plot.id === "seconds" ? seconds : tick, axisLabelWidth: 58, independentTicks: true,
-          ticker: tickerOf(chart, "seconds", seconds) };
+      : { axisLabelFormatter: plot.id === "seconds" ? tickSeconds : tick, axisLabelWidth: 58, independentTicks: true,
+          ticker: tickerOf(chart, "seconds", tickSeconds) };
     const series = {};
     if (plot.log) series.skipped = { strokeWidth: 0, drawPoints: true, pointSize: 4.5, highlightCircleSize: 7, stepPlot: false };
     if (plot.together) series[labels[labels.length - 1]] = { strokeWidth: 2.2 };

@@ -129,7 +129,7 @@ def history_has_a_row_for_each_step_in_either_direction(ampctl):
         assert row["loss_workers"] == 2 and row["metrics"] == {}
     assert 2 < rows[0]["loss"] < 3 and rows[-1]["loss"] < rows[0]["loss"], rows  # about ln 10: it knows no digit yet
     table = ampctl("history", "digits").splitlines()
-    assert "LOSS" in table[0] and "%.6g" % rows[0]["loss"] in "\n".join(table), table
+    assert "LOSS" in table[0] and "%#.6g" % rows[0]["loss"] in "\n".join(table), table
     newest = [row for row in ampctl.json("history", "digits", "--newest-first")["rows"] if row["kind"] == "step"]
     assert newest == rows[::-1]
 

@@ -294,6 +294,29 @@ def test_a_plot_zooms_to_its_steps_and_a_mark_opens_the_step_that_was_skipped(co
         shows(driver, "steps 1,400 to 1,600", ".bar")
 
 
+def test_what_was_measured_has_always_as_many_digits_and_what_was_chosen_none_too_many(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    for _ in range(2):
+        worker.pull()
+        messages = worker.push_messages({"w": [1024.0] * 4})
+        messages[-1].trailer.loss = 0.25
+        messages[-1].trailer.metrics.add(name="accuracy", value=0.5)
+        worker.step = worker.api.start("Push", messages, 60).result().result.step + 1
+    with browser() as driver:
+        driver.get(url(server))
+        shows(driver, "0.2500", "tbody")
+        driver.get(url(server, "#/model/m"))
+        plotted(driver)
+        shows(driver, "accuracy 0.5000", ".tiles")
+        legend = eventually(lambda: text_of(driver, '[data-plot="rate"] .legend').replace("\n", " "), "a legend")
+        assert "rate 0.5 " in legend and "loss 0.2500" in legend, legend
+        driver.get(url(server, "#/model/m/step/2"))
+        shows(driver, "clip 1.000", ".tiles")
+        shows(driver, "2.000", ".tiles")  # the norm
+        assert re.search(r"\b\d+ µs|\b[\d.]{5} m?s", text_of(driver, "#view table")), text_of(driver, "#view table")
+
+
 HOSTILE = "<img src=x onerror=document.title='taken'>"
 
 

@@ -106,7 +106,7 @@ def test_ampctl_shows_numbers_that_are_none_in_json(context):
     assert "LOSS" in shown and "METRICS" in shown and "low=-Infinity" in shown, shown
     lines = watched(context, server, "watch", model.name).splitlines()
     assert lines[0].split()[-1] == "LOSS" and lines[3].endswith(" -"), lines
-    assert re.search(r" 0\.15 a b=0\.5$", lines[1]), lines
+    assert re.search(r" 0\.150000 a b=0\.5$", lines[1]), lines
 
 
 def test_metrics_that_are_none_are_refused_and_the_push_goes_on(context):

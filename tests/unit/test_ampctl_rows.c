@@ -181,6 +181,23 @@ static void cells_are_short_texts(void **state)
     json_decref(values);
 }
 
+static void what_was_measured_has_six_digits(void **state)
+{
+    static const struct {
+        double value;
+        const char *text;
+    } rows[] = {{0.25, "0.250000"}, {2, "2.00000"},     {1.0 / 3, "0.333333"}, {-1e-7, "-1.00000e-07"},
+                {0, "0"},           {123456, "123456"}, {1e9, "1.00000e+09"}};
+    char buffer[32];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *value = json_real(rows[i].value);
+        assert_string_equal(ampctl_measured(value, buffer), rows[i].text);
+        json_decref(value);
+    }
+    assert_string_equal(ampctl_measured(NULL, buffer), "-"); /* nobody told one */
+}
+
 /* ---- lists ---- */
 
 static char *print_pages(bool json, unsigned pages, unsigned rows_per_page)
@@ -285,6 +302,7 @@ int main(void)
         cmocka_unit_test(an_overflow_of_the_sum_has_no_worker),
         cmocka_unit_test(enums_of_a_later_server_are_unknown_not_a_crash),
         cmocka_unit_test(cells_are_short_texts),
+        cmocka_unit_test(what_was_measured_has_six_digits),
         cmocka_unit_test(pages_of_json_are_one_object),
         cmocka_unit_test(an_empty_list_is_still_json),
         cmocka_unit_test(a_table_has_its_titles_once),

@@ -92,8 +92,9 @@ static int print_line(struct watch *watch, const struct ampd_msg_watch_steps_res
         ampctl_cell(json_object_get(row, "step"), step),
         ampctl_cell(json_is_null(kind) ? json_object_get(row, "kind") : kind, verdict),
         ampctl_cell(json_object_get(row, "old_scale"), old_scale), ampctl_cell(json_object_get(row, "scale"), scale),
-        ampctl_cell(json_object_get(row, "norm"), norm), (unsigned long long)(totals->inf_count + totals->nan_count),
-        ampctl_cell(json_object_get(row, "loss"), loss), rest, set, metrics != NULL && metrics[0] != 0 ? " " : "",
+        ampctl_measured(json_object_get(row, "norm"), norm),
+        (unsigned long long)(totals->inf_count + totals->nan_count),
+        ampctl_measured(json_object_get(row, "loss"), loss), rest, set, metrics != NULL && metrics[0] != 0 ? " " : "",
         metrics != NULL ? metrics : "");
     free(metrics);
     json_decref(row);
