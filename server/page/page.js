@@ -54,7 +54,7 @@ function show(id, ...children) {
 // ---- words ----
 
 const STATES = { frozen: "bad", unstable: "bad", running: "good", waiting: "warn", stalled: "bad", recovering: "warn", done: "info" };
-const stands = (model) => (model.awaited_count > 0 && model.awaited_ms > WAITING_MS) || silence(model) > 0;
+const stands = (model) => (model.awaited_count > 0 && model.awaited_ms > WAITING_MS) || model.waiting_ms > 0 || silence(model) > 0;
 const stateOf = (model) => model.frozen ? "frozen" : model.unstable ? "unstable"
   : model.state === "running" && stands(model) ? "waiting" : model.state;
 const chip = (text, kind) => h("span", { class: "chip " + (kind || "") }, text);
@@ -123,7 +123,8 @@ function pace(model) {
 }
 
 function waits(model) {
-  const time = model.awaited_ms >= 1000 ? ", for " + lasting(model.awaited_ms) : "";
+  const ms = Math.max(model.awaited_ms, model.waiting_ms); // a push waits for others; or workers have gone, perhaps all
+  const time = ms >= 1000 ? ", for " + lasting(ms) : "";
   if (model.waiting_for) return "waits for " + model.waiting_for.replace(/, for \d+ s$/, "") + time;
   if (model.awaited.length === 0 || model.awaited_ms < AWAITED_MS) return "";
   const names = model.awaited.map(({ rank, name }) => "rank " + rank + (name ? " (" + name + ")" : ""));

@@ -269,6 +269,22 @@ def test_a_slow_worker_is_a_trouble_while_it_is_there(context):
     eventually(lambda: slow() == [], "that it has left is all there is to tell")
 
 
+def test_a_model_all_of_whose_leases_have_ended_says_for_how_long_it_has_waited(context):
+    server = page_server(context, "--worker-lease", "3s")
+    workers = context.model("m", server, world_size=2).workers(2)
+    for worker in workers:
+        worker.pull()
+
+    def ended():
+        model, = ask(server, "/api/status")["models"]
+        return model if "whose lease has ended" in model["waiting_for"] else None
+
+    model = eventually(ended, "both leases end")
+    assert (model["awaited_ms"], model["waiting_ms"]) == (0, 0), model  # nobody who is there waits; not for long yet
+    model = eventually(lambda: ended() if ended()["waiting_ms"] else None, "the server says for how long")
+    assert model["awaited_ms"] == 0 and 10000 <= model["waiting_ms"] < 60000, model
+
+
 def test_each_shard_shows_the_others_and_says_who_knows_the_workers(context):
     folder = context.folder()
     with shard_of_two(context, folder, 0) as first:

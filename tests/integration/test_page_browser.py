@@ -387,6 +387,18 @@ def test_a_job_that_waits_says_so_for_whom_and_for_how_long(context):
             shows(driver, "no step for 1", ".under.late")
 
 
+def test_a_model_whose_workers_are_all_gone_says_for_how_long(context):
+    server = page_server(context, "--worker-lease", "3s")
+    for worker in context.model("m", server, world_size=2).workers(2):
+        worker.pull()
+    with browser() as driver:
+        for route in ("", "#/model/m"):
+            driver.get(url(server, route))
+            words = r"waits for rank 0 \(w0\), rank 1 \(w1\) of 2, whose lease has ended, for \d\d\ss(?!, for)"
+            eventually(lambda: re.search(words, text_of(driver)), "for how long")
+            shows(driver, "waiting", ".chip.warn")
+
+
 def test_what_is_not_there_is_one_sentence_and_a_server_that_is_gone_dims_the_rest(context):
     server = page_server(context)
     worker = context.model("m", server).worker()

@@ -215,6 +215,7 @@ static void write_model(const struct ampd_server *server, uint32_t index, const 
     io_json_truth(json, "frozen", status.frozen);
     io_json_truth(json, "unstable", status.unstable);
     io_json_text(json, "waiting_for", status.waiting_for);
+    io_json_count(json, "waiting_ms", status.waiting_ms);
     io_json_count(json, "epoch", status.epoch);
     io_json_count(json, "step", status.step);
     io_json_count(json, "decided", info->decided_step);
