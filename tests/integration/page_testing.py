@@ -9,8 +9,9 @@ import socket
 import sqlite3
 import time
 
-from ampd_testing import CALL_TIMEOUT_S, Api, Layout, common, load_messages, model, params, spec
+from ampd_testing import CALL_TIMEOUT_S, Api, Layout, common, eventually, load_messages, model, params, spec
 
+STRAGGLER_STEPS, STRAGGLER_MS = 8, 200  # AMPD_STRAGGLER_STEPS and _MS
 METRICS_PORT = re.compile(r"metrics and health\" address=[\d.]+:(\d+)")
 
 
@@ -35,6 +36,21 @@ def ask(server, path, headers=None):
     status, _, text = get(server, path, headers)
     assert status == 200, (path, status, text)
     return json.loads(text)
+
+
+def straggle(server, workers):
+    """Trains the server's one model until the second of two workers is known as slow."""
+    def long_awaited():
+        made, = ask(server, "/api/status")["models"]
+        return made["awaited_ms"] > max(STRAGGLER_MS, made["open_ms"] / 2)
+
+    for _ in range(STRAGGLER_STEPS):
+        for worker in workers:
+            worker.pull()
+        first = workers[0].start_push({"w": [1.0] * 4})
+        eventually(long_awaited, "rank 1 is awaited for most of the step")
+        workers[1].push({"w": [1.0] * 4})
+        workers[0].step = first.result().result.step + 1
 
 
 class Events:

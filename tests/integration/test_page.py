@@ -12,12 +12,11 @@ import time
 
 from ampd_testing import CALL_TIMEOUT_S, common, eventually, run, together
 from auth_testing import TokenFile
-from page_testing import Events, ask, get, history, loaded_at, page_server, put_history, raw, scaler
+from page_testing import Events, ask, get, history, loaded_at, page_server, put_history, raw, scaler, straggle
 from test_server_http import shard_of_two
 
 INF, NAN = float("inf"), float("nan")
 STREAMS_MAX = 32        # IO_PAGE_STREAMS_MAX
-STRAGGLER_STEPS, STRAGGLER_MS = 8, 200  # AMPD_STRAGGLER_STEPS and _MS
 PARTS = ("apply", "pull", "wait", "push", "vote")  # of the time of a step
 STREAM_BYTES = 193 << 10  # IO_PAGE_STREAM_BYTES
 ASSETS = ("/", "/page.css", "/page.js", "/plots.js", "/icon.svg", "/dygraph.js", "/dygraph.css")
@@ -253,17 +252,7 @@ def test_a_slow_worker_is_a_trouble_while_it_is_there(context):
     def slow():
         return [trouble["text"] for trouble in ask(server, "/api/status")["troubles"] if "rank 1" in trouble["text"]]
 
-    def long_awaited():
-        model, = ask(server, "/api/status")["models"]
-        return model["awaited_ms"] > max(STRAGGLER_MS, model["open_ms"] / 2)
-
-    for _ in range(STRAGGLER_STEPS):
-        for worker in both:
-            worker.pull()
-        first = both[0].start_push({"w": [1.0] * 4})
-        eventually(long_awaited, "rank 1 is awaited for most of the step")
-        both[1].push({"w": [1.0] * 4})
-        both[0].step = first.result().result.step + 1
+    straggle(server, both)
     assert eventually(slow, "rank 1 is told") == ["All others wait for rank 1 (w1) in each step."]
     both[1].api.Leave(**both[1].identity())
     eventually(lambda: slow() == [], "that it has left is all there is to tell")

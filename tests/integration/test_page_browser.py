@@ -21,7 +21,7 @@ import urllib.parse
 import ampd_testing
 from ampd_testing import ROOT, Api, Layout, TestModel, Worker, eventually, run
 from auth_testing import TokenFile
-from page_testing import Events, ask, history, loaded_at, page_server, put_history, scaler as page_scaler
+from page_testing import Events, ask, history, loaded_at, page_server, put_history, scaler as page_scaler, straggle
 from test_ampctl_top import Terminal, row
 
 try:
@@ -397,6 +397,18 @@ def test_a_model_whose_workers_are_all_gone_says_for_how_long(context):
             words = r"waits for rank 0 \(w0\), rank 1 \(w1\) of 2, whose lease has ended, for \d\d\ss(?!, for)"
             eventually(lambda: re.search(words, text_of(driver)), "for how long")
             shows(driver, "waiting", ".chip.warn")
+
+
+def test_a_worker_is_slow_only_while_it_is_there(context):
+    server = page_server(context)
+    both = context.model("m", server, world_size=2).workers(2)
+    straggle(server, both)
+    with browser() as driver:
+        driver.get(url(server, "#/model/m"))
+        shows(driver, "slow", ".tables tbody")
+        both[1].api.Leave(**both[1].identity())
+        shows(driver, "has left", ".tables tbody")
+        assert "slow" not in text_of(driver, ".tables tbody"), text_of(driver, ".tables tbody")
 
 
 def test_what_is_not_there_is_one_sentence_and_a_server_that_is_gone_dims_the_rest(context):
