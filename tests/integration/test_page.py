@@ -484,6 +484,25 @@ def test_a_refusal_says_why_however_strange_the_name_and_is_short(context):
             assert status in (400, 404) and json.loads(text)["error"] and len(text) <= 1024, (path, status, text)
 
 
+def test_a_url_with_too_many_arguments_or_too_long_is_refused_at_once_in_words(context):
+    """libmicrohttpd falls silent, for 10 s, where its memory for a connection is taken up by what was asked."""
+    server = page_server(context)
+    context.model("m", server)
+    for path in ("/api/model?model=m&", "/api/status?", "/?", "/metrics?"):
+        for many in (17, 120, 300, 3500):
+            began = time.monotonic()
+            status, headers, text = get(server, path + "&".join(["a"] * many))
+            assert status == 414 and "too many arguments" in json.loads(text)["error"], (path, many, status, text)
+            assert headers["Connection"] == "close" and time.monotonic() - began < 5, (path, many, headers)
+        for size in (5000, 7500, 8000, 100000):
+            status, _, text = get(server, path + "x=" + "y" * size)
+            assert status == 414 and "too" in text, (path, size, status, text)
+        with raw(server, f"GET {path}{'a&' * 300} HTTP/1.1\r\n".encode()) as connection:  # whose headers never come
+            assert connection.recv(100).startswith(b"HTTP/1.1 414 ")
+    assert ask(server, "/api/model?" + "&".join(["a"] * 14) + "&x=" + "y" * 3900 + "&model=m")["model"] == "m"
+    assert server.terminate() == 0
+
+
 def get_stream(server):
     with Events(server) as events:
         return events.status == 200

@@ -40,6 +40,9 @@
 #define HTTP_REQUEST_MS 10000
 /* Request line and header lines; more is answered with 431 or 414. */
 #define HTTP_CONNECTION_BYTES ((size_t)8 << 10)
+/* A model's name of 127 characters, each escaped, and three numbers are all that anybody needs. More: 414. */
+#define HTTP_URI_MAX       4096
+#define HTTP_ARGUMENTS_MAX 16
 /* Prometheus asks every few seconds; who asks more often gets the same text. */
 #define HTTP_FRESH_MS 100
 /* Texts that slow readers still hold. */
@@ -57,6 +60,7 @@ struct visit {
     struct amp_list node; /* by since_ms */
     uint64_t since_ms;    /* the connection, or its last answer */
     int fd;
+    bool refused; /* its request has an answer that libmicrohttpd does not know of, and nothing follows */
 };
 
 struct io_http {
@@ -437,12 +441,41 @@ static enum MHD_Result answer_page_of(struct ask *ask)
 
 /* ---- requests ---- */
 
+/*
+ * Called when a request's line is here, before its arguments are taken apart. libmicrohttpd keeps each argument in the
+ * connection's memory, and where that is full it has none for an answer either: it would fall silent. So who asks for
+ * too much is answered here, on the socket: nothing else is being sent, as the answer before has left.
+ */
+static void *on_uri(void *arg, const char *uri, struct MHD_Connection *connection)
+{
+    static const char text[] =
+        "HTTP/1.1 414 URI Too Long\r\nContent-Type: application/json; charset=utf-8\r\n"
+        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
+        "\r\n{\"error\":\"the URL is too long, or has too many arguments\",\"reason\":\"URI_TOO_LONG\"}\n";
+    struct io_http *http = arg;
+    struct visit *visit = visit_of(connection);
+    unsigned arguments = 0;
+    for (const char *at = strchr(uri, '?'); at != NULL; at = strchr(at + 1, '&'))
+        arguments++;
+    if (visit == NULL || (strlen(uri) <= HTTP_URI_MAX && arguments <= HTTP_ARGUMENTS_MAX))
+        return NULL;
+    visit->refused = true;
+    http->refused++;
+    /* There is room for it, or the other side is gone. */
+    (void)send(visit->fd, text, sizeof text - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)shutdown(visit->fd, SHUT_WR);
+    return NULL;
+}
+
 /* Called when a request's head is here, for each piece of its body, and when it is whole. A body is thrown away. */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *path, const char *method,
                                   const char *version, const char *upload, size_t *upload_size, void **request)
 {
     struct io_http *http = arg;
     if (*request == NULL) {
+        const struct visit *visit = visit_of(connection);
+        if (visit != NULL && visit->refused)
+            return MHD_NO;
         *request = http;
         http->requests++;
         if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
@@ -608,6 +641,7 @@ static struct MHD_Daemon *start_daemon(struct io_http *http, int fd)
         {MHD_OPTION_CONNECTION_TIMEOUT, HTTP_REQUEST_MS / 1000, NULL},
         {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
         {MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, NULL}, /* main ignores it */
+        {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)on_uri, http},
         {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, http},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, http},
         {MHD_OPTION_END, 0, NULL}};
