@@ -92,8 +92,11 @@ static uint32_t vote_by_parts(const struct amp_kernels *kernels, const struct am
     if (in->clip_value_set)
         kernels->clip_value(tile, in->clip_value, n);
     kernels->squares(tile, n, lanes);
-    /* Past the caches: nobody reads g before the vote has gone over much more than they hold. */
-    if (g_out != NULL)
+    /*
+     * Past the caches: nobody reads g before the vote has gone over much more than they hold. Not yet where look_again
+     * stores it: it forms g of the inputs once more, and g_out may be one of them.
+     */
+    if (g_out != NULL && most < magnitude(RANGE_LIMIT))
         (void)kernels->store_stream[AMP_F32](g_out, tile, n);
     return most;
 }

@@ -49,8 +49,8 @@ struct amp_pass_vote {
 };
 
 /*
- * Forms g and judges it. g_out (count floats, for apply and the journal) may be NULL, and lie at any address; some
- * variants are faster where it is a multiple of AMP_VOTE_ALIGNMENT.
+ * Forms g and judges it. g_out (count floats, for apply and the journal) may be NULL, or an input of f32; otherwise it
+ * overlaps none. It may lie at any address; some variants are faster where it is a multiple of AMP_VOTE_ALIGNMENT.
  */
 void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *in, float *g_out,
                    struct amp_pass_vote *vote);
