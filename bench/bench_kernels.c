@@ -3,11 +3,12 @@
  *
  *     bench_kernels --list    the names of the rows
  *     bench_kernels NAME      measures one row and prints it (see bench/run.sh)
- *     bench_kernels --serve ELEMENTS THREADS [apply]
+ *     bench_kernels --serve ELEMENTS THREADS [apply|bound]
  *                             our side of the rows kernels_torch_*: vote and apply of one worker, for each line on
  *                             stdin, and its seconds (torch_adamw.py is the peer, pairs.py takes the turns). With
  *                             `apply` what a shard does after the verdict, for the bound of cluster_apply: the apply
- *                             and the checksum of each block of the copy
+ *                             and the checksum of each block of the copy. With `bound` the loops of kernel_bounds.h,
+ *                             for the bound of kernels_torch_2t
  *
  * Ours and peer take turns, A B A B, over the same arrays, together at least 2 GB, every page written before; threads
  * are pinned, and of two threads each has one half. What we run is what the server runs: amp_pass_vote and
@@ -663,6 +664,7 @@ static const struct {
 };
 #define ROWS (sizeof rows / sizeof rows[0])
 
+/* work: NULL for the bound of a vote and an apply (kernel_bounds.h). */
 static int serve(const char *elements, const char *threads, bench_work_fn *work)
 {
     struct arrays a;
@@ -671,6 +673,8 @@ static int serve(const char *elements, const char *threads, bench_work_fn *work)
     if (row.elements == 0 || row.elements % BLOCK != 0 || row.threads == 0 || row.threads > BENCH_THREADS_MAX)
         bench_fail("--serve takes a multiple of 65536 elements and 1 or 2 threads");
     open_arrays(&a, row.elements, 1, false);
+    if (work == NULL && bound_of(&ours, &row, &a, run_bound_read, run_bound_step, run_bound_read_step) == NULL)
+        puts("SKIPPED: this processor has no loops for the bound (kernel_bounds.h)");
     puts("ready");
     (void)fflush(stdout);
     for (int c = getchar(); c != EOF; c = getchar()) {
@@ -693,15 +697,16 @@ int main(int argc, char **argv)
 {
     struct amp_error error = {0};
     bool applies = argc == 5 && strcmp(argv[4], "apply") == 0;
-    bool serves = (argc == 4 || applies) && strcmp(argv[1], "--serve") == 0;
+    bool bounds = argc == 5 && strcmp(argv[4], "bound") == 0;
+    bool serves = (argc == 4 || applies || bounds) && strcmp(argv[1], "--serve") == 0;
     if (argc != 2 && !serves) {
-        (void)fprintf(stderr, "usage: bench_kernels --list | NAME | --serve ELEMENTS THREADS [apply]\n");
+        (void)fprintf(stderr, "usage: bench_kernels --list | NAME | --serve ELEMENTS THREADS [apply|bound]\n");
         return 2;
     }
     if (amp_cpu_select(getenv("AMPD_ISA"), &kernels, &error) != 0)
         bench_fail(error.text);
     if (serves)
-        return serve(argv[2], argv[3], applies ? run_apply_crc : run_vote_apply);
+        return serve(argv[2], argv[3], bounds ? NULL : applies ? run_apply_crc : run_vote_apply);
     if (strcmp(argv[1], "--list") == 0) {
         list();
         return 0;

@@ -62,7 +62,8 @@ ROWS = (
     *python_rows.PAIRS_ROWS,
     *page_rows.PAIRS_ROWS,
     ("kernels_torch_1t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 1), ((Torch, STEP_BYTES, STEP_ELEMENTS, 1),), 5.0, False),
-    ("kernels_torch_2t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 2), ((Torch, STEP_BYTES, STEP_ELEMENTS, 2),), 10, False),
+    ("kernels_torch_2t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 2), ((Torch, STEP_BYTES, STEP_ELEMENTS, 2),), 10, False,
+     ((Kernels, STEP_BYTES, STEP_ELEMENTS, 2, "bound"), None)),
     # The peer against itself: how far from 1 the noise of this machine takes a ratio.
     ("noise_push_64mib", (Pump, 64 * MIB, "push"), ((Pump, 64 * MIB, "push"),), 0.95, True),
     ("noise_pull_64mib", (Pump, 64 * MIB, "pull"), ((Pump, 64 * MIB, "pull"),), 0.95, True),

@@ -28,7 +28,7 @@
 /*
  * Memory for blocks that apply would write over before a checkpoint in the background has them, in percent of the
  * masters and moments of a model's part here, at least one block. When it is taken, apply waits for the writer on the
- * blocks concerned; with 100 it never does.
+ * blocks concerned; with 100 only on those that the writer holds (AMPD_PART_OUT_MAX).
  */
 #define AMPD_CHECKPOINT_MEMORY 8
 
