@@ -669,7 +669,8 @@ static int serve(const char *elements, const char *threads, bench_work_fn *work)
 {
     struct arrays a;
     struct bench_side ours = {"ours", work, &a, next_round};
-    struct bench_row row = {.elements = strtoull(elements, NULL, 10), .threads = (unsigned)strtoul(threads, NULL, 10)};
+    struct bench_row row = {
+        .elements = strtoull(elements, NULL, 10), .grain = BLOCK, .threads = (unsigned)strtoul(threads, NULL, 10)};
     if (row.elements == 0 || row.elements % BLOCK != 0 || row.threads == 0 || row.threads > BENCH_THREADS_MAX)
         bench_fail("--serve takes a multiple of 65536 elements and 1 or 2 threads");
     open_arrays(&a, row.elements, 1, false);
