@@ -7,7 +7,7 @@ and worker on all cores, as they are run.
                             until the next one; the median of the checkpoints' ratios, the goal is a limit
     host_checkpoint_mean    the same with the mean of the former: one of them waits until the writer is nearly through,
                             which a median does not show
-    host_checkpoint_memory  the same mean with --checkpoint-memory 100, with which no step waits for the writer
+    host_checkpoint_memory  the same mean with --checkpoint-memory 100, where every block can be saved
 
 Counted as "while" are the steps that begin after the answer to the step that is the checkpoint, and before the server's
 log says "written". Not counted are the first steps after the load, until the first checkpoint behind it is written and
