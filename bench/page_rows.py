@@ -4,83 +4,98 @@
     page_small   microseconds of a step of ten small tensors, a thousand a second: as many rows to tell of as can be
     page_cpu     microseconds of the server's processors for one of those; other work of the machine does not change it
 
-A viewer reads the history and then hears the model's events, as the page does. Both servers are alive all the time, and
-their workers take turns. A round takes a second or more, since that is how often viewers hear something.
+A viewer reads the history and then hears the model's events, as the page does. It is one server: two differ by more
+than is asked here, by where their memory lies. The viewers come and go, and each pair is a turn with them and one
+without, in either order. A turn is TURN_S of one step after another, since viewers hear something every second.
 """
 import os
 import re
 import statistics
+import sys
 import time
 
-from sides import MIB, START_S, Ampd
+from sides import MIB, START_S, Ampd, interval
 
 LARGE, SMALL = 64 * MIB, 10 * 2048
 VIEWERS = 10
-SMALL_ROUNDS, SMALL_STEPS = 6, 200  # 200: STEPS of bench_pushpull.c
+TURN_S, SETTLE_S = 1.5, 0.5  # the latter for what the coming and going itself takes
+PAIRS = 40
+WARM_UPS = 3
+SMALL_STEPS = 200  # STEPS of bench_pushpull.c
 GOAL = 1.02
-APPLY_S = 0.2  # longer than the apply that the other side has left behind
 
 
-class Alone(Ampd):
-    """A training at which nobody looks. What a round gives: milliseconds of a step, or microseconds of a small one."""
+class Training(Ampd):
+    """A training, and a program for its viewers, who are none at first."""
 
-    limits, unit = True, "step"
-    viewers = 0
-
-    def __init__(self, programs, size, mode):
-        super().__init__(programs, size, mode)
-        self.amount = 1
-        self.per_s = 1e3 if size == LARGE else 1e6
+    unit = "step"
 
     def start(self):
         endpoint = self.endpoint()
-        server = self.spawn(0, self.program("ampd"), "--data-dir", os.path.join(self.folder, "data"), "--listen",
-                            endpoint, "--metrics-listen", "127.0.0.1:0")
-        self.await_ready(server, endpoint)
+        self.server = self.spawn(0, self.program("ampd"), "--data-dir", os.path.join(self.folder, "data"), "--listen",
+                                 endpoint, "--metrics-listen", "127.0.0.1:0")
+        self.await_ready(self.server, endpoint)
         worker = self.spawn(1, *self.worker(), self.direction, endpoint, str(self.size))
         with open(os.path.join(self.folder, "log"), encoding="utf-8", errors="replace") as log:
             port = re.search(r'metrics and health" address=127\.0\.0\.1:(\d+)', log.read())[1]
-        if self.viewers > 0:
-            script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page_viewers.py")
-            self.line(self.spawn(1, "/usr/bin/python3", script, port, str(self.viewers)), START_S)
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page_viewers.py")
+        self.page = self.spawn(1, "/usr/bin/python3", script, port)
         return worker
 
-    def one_s(self):
-        """The mean of a step of what the worker does for a line."""
-        time.sleep(APPLY_S)
-        return self.size / super().round() / 1e9
-
-    def round(self):
-        return statistics.mean(self.one_s() for _ in range(1 if self.size == LARGE else SMALL_ROUNDS)) * self.per_s
-
-
-class Viewed(Alone):
-    viewers = VIEWERS
-
-
-class AloneCpu(Alone):
-    """The server's processor time."""
+    def viewers(self, count):
+        self.page.stdin.write(b"%d\n" % count)
+        self.line(self.page, START_S)
+        time.sleep(SETTLE_S)
 
     def server_s(self):
-        """All threads of ampd, which is what the first process that was spawned has become."""
-        folder = "/proc/%d/task" % self.processes[0].pid
+        """The processor time of all of the server's threads."""
+        folder = "/proc/%d/task" % self.server.pid
         total = 0
         for thread in os.listdir(folder):
             with open(os.path.join(folder, thread, "schedstat"), encoding="ascii") as file:
                 total += int(file.read().split()[0])
         return total / 1e9
 
-    def round(self):
-        before = self.server_s()
-        for _ in range(SMALL_ROUNDS):
-            self.one_s()
-        return (self.server_s() - before) / (SMALL_ROUNDS * SMALL_STEPS) * 1e6
+    def turn(self, count):
+        """Seconds of a step, and of the server's processors for one, with so many viewers."""
+        self.viewers(count)
+        steps, before, until = [], self.server_s(), time.monotonic() + TURN_S
+        while time.monotonic() < until:
+            steps.append(self.size / self.round() / 1e9)
+        return statistics.mean(steps), (self.server_s() - before) / (len(steps) * SMALL_STEPS)
 
 
-class ViewedCpu(AloneCpu):
-    viewers = VIEWERS
+measured = {}
 
 
-PAIRS_ROWS = (("page_step", (Viewed, LARGE, "run"), ((Alone, LARGE, "run"),), GOAL, True),
-              ("page_small", (Viewed, SMALL, "steps"), ((Alone, SMALL, "steps"),), GOAL, True),
-              ("page_cpu", (ViewedCpu, SMALL, "steps"), ((AloneCpu, SMALL, "steps"),), GOAL, True))
+def pairs(programs, size, mode):
+    """What the turns of each pair gave: with viewers, without."""
+    if size not in measured:
+        with Training(programs, size, mode) as side:
+            for _ in range(WARM_UPS):
+                side.round()
+            measured[size] = []
+            for pair in range(PAIRS):
+                turns = {count: side.turn(count) for count in ((0, VIEWERS), (VIEWERS, 0))[pair % 2]}
+                measured[size].append((turns[VIEWERS], turns[0]))
+    return measured[size]
+
+
+def row(size, mode, which, per_s):
+    """`which` of what a turn gives."""
+    def print_row(programs, name):
+        values = [(viewed[which], alone[which]) for viewed, alone in pairs(programs, size, mode)]
+        ours, peer = (statistics.median(side) * per_s for side in zip(*values))
+        ratios = [viewed / alone for viewed, alone in values]
+        ratio = statistics.median(ratios)
+        print("%s\t%.1f\t%.1f\t%.3f\t%.2f\t%s" % (name, ours, peer, ratio, GOAL, "ok" if ratio <= GOAL else "short"),
+              flush=True)
+        print("# %s: %d pairs, ratio %.3f to %.3f, 95 %% of its median %.3f to %.3f" % (
+            (name, PAIRS, min(ratios), max(ratios)) + interval(ratios)), file=sys.stderr)
+
+    return print_row
+
+
+ROWS = (("page_step", row(LARGE, "run", 0, 1e3)),
+        ("page_small", row(SMALL, "steps", 0, 1e6)),
+        ("page_cpu", row(SMALL, "steps", 1, 1e6)))

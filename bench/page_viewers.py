@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""page_viewers.py PORT COUNT: so many viewers of the first model's page: each reads its history, and then hears events.
+"""page_viewers.py PORT: viewers of the first model's page: each reads its history, and then hears events.
 
-Says "viewing" once all hear them; ends with its input.
+Each line of its input says how many there are from then on; it answers "viewing" once all of them hear something.
+Ends with its input.
 """
 import http.client
 import json
@@ -31,24 +32,34 @@ def first_model(port):
     sys.exit("page_viewers: no model runs")
 
 
+def viewer(port, name):
+    """The answer that is its stream, of which it has read something."""
+    connection, answer = ask(port, f"/api/history?model={name}&pixels=800")
+    answer.read()
+    connection.close()
+    _, answer = ask(port, f"/api/events?model={name}")
+    if answer.status != 200 or not answer.read1():
+        sys.exit(f"page_viewers: {answer.status} {answer.read()[:200]}")
+    return answer
+
+
 def main():
-    port, count = int(sys.argv[1]), int(sys.argv[2])
+    port = int(sys.argv[1])
     name = urllib.parse.quote(first_model(port))
     streams = []
-    for _ in range(count):
-        connection, answer = ask(port, f"/api/history?model={name}&pixels=800")
-        answer.read()
-        connection.close()
-        connection, answer = ask(port, f"/api/events?model={name}")
-        if answer.status != 200:
-            sys.exit(f"page_viewers: {answer.status} {answer.read()[:200]}")
-        streams.append(connection.sock or answer.fp.raw._sock)
-    print("viewing", flush=True)
     while True:
         ready, _, _ = select.select([sys.stdin, *streams], [], [])
         for stream in ready:
-            if stream is sys.stdin or not stream.recv(1 << 20):
-                sys.exit(0 if stream is sys.stdin else "page_viewers: a stream has ended")
+            if stream is not sys.stdin and not stream.read1():
+                sys.exit("page_viewers: a stream has ended")
+        if sys.stdin in ready:
+            line = sys.stdin.readline()
+            if not line:
+                sys.exit(0)
+            for stream in streams:
+                stream.close()
+            streams = [viewer(port, name) for _ in range(int(line))]
+            print("viewing", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ and take turns, A B A B, and a change of the machine's speed meets both.
 """
 import contextlib
 import os
-import random
 import statistics
 import subprocess
 import sys
@@ -30,13 +29,10 @@ import memory_row  # noqa: E402
 import page_rows  # noqa: E402
 import python_rows  # noqa: E402
 import rpc_rows  # noqa: E402
-from sides import MIB, Failed, Kernels, Pump, Skipped, START_S  # noqa: E402
+from sides import MIB, Failed, Kernels, Pump, Skipped, START_S, interval  # noqa: E402
 
 PAIRS = int(os.environ.get("AMPD_PAIRS", "15"))
 WARM_UPS = 3
-# Fixed, so that a list of ratios always gives the same interval.
-BOOTSTRAP_SEED = 1
-BOOTSTRAP_DRAWS = 2000
 
 
 class Torch(Kernels):
@@ -60,7 +56,6 @@ ROWS = (
     *cluster_rows.PAIRS,
     *charlm_rows.PAIRS,
     *python_rows.PAIRS_ROWS,
-    *page_rows.PAIRS_ROWS,
     ("kernels_torch_1t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 1), ((Torch, STEP_BYTES, STEP_ELEMENTS, 1),), 5.0, False),
     ("kernels_torch_2t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 2), ((Torch, STEP_BYTES, STEP_ELEMENTS, 2),), 10, False,
      ((Kernels, STEP_BYTES, STEP_ELEMENTS, 2, "bound"), None)),
@@ -68,13 +63,6 @@ ROWS = (
     ("noise_push_64mib", (Pump, 64 * MIB, "push"), ((Pump, 64 * MIB, "push"),), 0.95, True),
     ("noise_pull_64mib", (Pump, 64 * MIB, "pull"), ((Pump, 64 * MIB, "pull"),), 0.95, True),
 )
-
-
-def interval(values):
-    """95 % of the medians of resampled lists."""
-    draw = random.Random(BOOTSTRAP_SEED)
-    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(BOOTSTRAP_DRAWS))
-    return medians[int(0.025 * BOOTSTRAP_DRAWS)], medians[int(0.975 * BOOTSTRAP_DRAWS)]
 
 
 def bounded_goal(name, goal, ratios):
@@ -163,7 +151,7 @@ def main():
                 for name, ours, peers, goal, calibrates, *bound in ROWS]
         rows += [(name, True, run, (programs, name)) for name, run in rpc_rows.MEMORY]
         trained = (checkpoint_rows.ROWS + memory_row.ROWS + cluster_rows.ROWS + charlm_rows.ROWS + python_rows.ROWS +
-                   host_rows.ROWS + host_checkpoint_rows.ROWS)
+                   host_rows.ROWS + host_checkpoint_rows.ROWS + page_rows.ROWS)
         rows += [(name, False, run, (programs, name)) for name, run in trained]
         rows += [(own[0], True, run_own, own) for own in own_rows(programs)]
         rows += [(own[0], False, run_own, own) for own in store_rows(programs)]

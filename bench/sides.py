@@ -5,10 +5,12 @@ So several sides are alive at the same time and take turns, A B A B, and a chang
 them.
 """
 import os
+import random
 import resource
 import select
 import shutil
 import socket
+import statistics
 import subprocess
 import tempfile
 import time
@@ -17,6 +19,16 @@ import time
 START_S = 120
 ROUND_S = 60
 MIB = 1 << 20
+# Fixed, so that a list of ratios always gives the same interval.
+BOOTSTRAP_SEED = 1
+BOOTSTRAP_DRAWS = 2000
+
+
+def interval(values):
+    """95 % of the medians of resampled lists."""
+    draw = random.Random(BOOTSTRAP_SEED)
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(BOOTSTRAP_DRAWS))
+    return medians[int(0.025 * BOOTSTRAP_DRAWS)], medians[int(0.975 * BOOTSTRAP_DRAWS)]
 
 
 class Failed(Exception):
