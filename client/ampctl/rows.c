@@ -175,6 +175,8 @@ static json_t *worker_row(const struct ampd_msg_worker_status *worker)
     ampctl_put(&object, "blocks_present", count_of(worker->blocks_present));
     ampctl_put(&object, "blocks_wanted", count_of(worker->blocks_wanted));
     ampctl_put(&object, "straggles", json_boolean(worker->straggles));
+    ampctl_put(&object, "slow_steps", count_of(worker->slow_steps));
+    ampctl_put(&object, "slow_ms", count_of(worker->slow_ms));
     ampctl_put(&object, "nonfinite", json_boolean(worker->nonfinite));
     ampctl_put(&object, "quarantined", json_boolean(worker->quarantined));
     ampctl_put(&object, "join_time", time_of(worker->has_join_time, worker->join_time));
@@ -386,6 +388,7 @@ const struct ampctl_column ampctl_worker_columns[] = {
     {"blocks_present", "BLOCKS HERE", true},
     {"blocks_wanted", "OF", true},
     {"straggles", "STRAGGLES", false},
+    {"slow_steps", "SLOW STEPS", true},
     {"nonfinite", "NONFINITE", false},
     {"quarantined", "QUARANTINED", false},
     {"lease_left_ms", "LEASE LEFT MS", true},

@@ -33,6 +33,8 @@ class WorkerStatus:
     replacements: int
     leaves: int
     fences: int                 # calls refused, as of an old holder of the rank
+    slow_steps: int             # in which all others waited for it, for most of the step and 0.2 s
+    slow_time: float            # seconds that they waited in those
 
 
 @dataclasses.dataclass(frozen=True)
@@ -304,7 +306,7 @@ def _take(kind, message, **given):
 
 
 def worker(message) -> WorkerStatus:
-    return _take(WorkerStatus, message, lease_left=message.lease_left_ms / 1000)
+    return _take(WorkerStatus, message, lease_left=message.lease_left_ms / 1000, slow_time=message.slow_ms / 1000)
 
 
 def model(message) -> ModelStatus:

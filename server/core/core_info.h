@@ -82,6 +82,7 @@ struct ampd_worker_info {
     uint64_t pushes;                        /* that counted, since this process started */
     uint64_t overflow_pushes;               /* of these, with an Inf or NaN of the worker's own */
     bool straggles;                         /* all others wait for it, again and again */
+    uint64_t slow_steps, slow_ms;           /* steps in which they did, since this process started, and how long */
     bool nonfinite;                         /* its own gradients have Inf or NaN, again and again */
     bool quarantined;                       /* and steps go on without it: nobody may join as this rank for a while */
     uint64_t last_step;                     /* of the last push that counted; 0: none */

@@ -2,11 +2,11 @@
 // are chosen by whoever may push. No cookie; a token stays in this tab (sessionStorage) and goes out as a header.
 "use strict";
 
-import { Plots, digits, equals, isPower, measured, plain, power, seconds, whole } from "/plots.js";
+import { KINDS, Plots, digits, equals, isPower, measured, plain, power, seconds, whole } from "/plots.js";
 
 const TOKEN = "ampd-token";
 const POLL_MS = 3000; // where no more streams are to be had
-const PACE_MS = 30000;
+const PACE_MS = 10000;
 const PACE_STEPS = 5; // fewer say nothing of how fast they come
 const BUSY_TRIES = 8;
 const BUSY_MS = 300;
@@ -15,6 +15,9 @@ const AWAITED_MS = 2000; // shorter waits are those of any step
 const WAITING_MS = 5000; // from then on it is no running model
 const SILENT_STEPS = 10; // times the usual time of a step without one: it stands
 const SILENT_MS = 10000; // at least
+const NOTEWORTHY = 10; // percent: a pace that differs by less has no colour, and by less than LIKE is the same
+const LIKE = 3;
+const ROWS_SHOWN = 12; // of a table that may have many; the others are one click away
 
 // ---- the document ----
 
@@ -44,6 +47,7 @@ function morph(old, fresh) {
 }
 
 const byId = (id) => document.getElementById(id);
+const FINGERS = matchMedia("(pointer: coarse)");
 
 function show(id, ...children) {
   const fresh = byId(id).cloneNode(false);
@@ -101,24 +105,22 @@ function silence(model) {
   return ms > Math.max(SILENT_MS, SILENT_STEPS * 1000 / usual.now.per_second) ? ms : 0;
 }
 
-const earlier = (ms) => ms >= 1000 ? span(ms) + " ago" : "before";
-
-/** How fast now, and how that compares with an hour ago, or with the steps before where there was nothing then. */
+/** How fast now, and how that compares with an hour ago, or with some minutes ago where there was nothing then. */
 function pace(model) {
   const found = known(model);
-  const silentMs = silence(model);
-  if (silentMs > 0) return { value: "none", than: "no step for " + lasting(silentMs), kind: "late" };
+  if (model.last && model.state !== "done" && stands(model))
+    return { value: "none", than: "no step for " + lasting(clockMs() - model.last.at_ms), kind: "late" };
   if (!found || model.state === "done") return { value: "–", than: "" };
   const { now, hour } = found;
   const before = hour && now.at_ms - hour.at_ms > 600000 ? [hour, "an hour ago"]
-    : found.before ? [found.before, earlier(now.at_ms - found.before.at_ms)] : null;
+    : found.before ? [found.before, span(now.at_ms - found.before.at_ms) + " ago"] : null;
   const three = (number) => measured(number, 3);
   const value = now.per_second >= 0.1 ? [three(now.per_second), "steps/s"] : [three(60 * now.per_second), "steps/min"];
   if (!before) return { value, than: "" };
   const ratio = now.per_second / before[0].per_second - 1;
   const percent = Math.abs(100 * ratio);
-  if (percent < 3) return { value, than: "as " + before[1], kind: "" };
-  return { value, kind: ratio > 0 ? "up" : "down",
+  if (percent < LIKE) return { value, than: "as " + before[1], kind: "" };
+  return { value, kind: percent < NOTEWORTHY ? "" : ratio > 0 ? "up" : "down",
            than: (ratio > 0 ? "▲ " : "▼ ") + percent.toFixed(0) + " % " + (ratio > 0 ? "faster" : "slower") + " than " + before[1] };
 }
 
@@ -286,6 +288,13 @@ function table(caption, columns, rows, options = {}) {
       }))))));
 }
 
+/** A table whose later rows are to be asked for: on a phone each row is a screen's half. */
+function folded(caption, columns, rows) {
+  const rest = rows.slice(ROWS_SHOWN);
+  return [table(caption, columns, rows.slice(0, ROWS_SHOWN), { stack: true }),
+    rest.length > 0 && h("details", {}, h("summary", {}, whole(rest.length) + " more"), table(caption + ", the others", columns, rest, { stack: true }))];
+}
+
 const card = (title, about, ...content) => h("section", { class: "card" },
   h("header", {}, h("h2", {}, title), about && h("span", { class: "quiet" }, about)), ...content);
 const tile = (name, value, unit, ...under) => h("div", { class: "card tile" }, h("dt", {}, name),
@@ -328,13 +337,14 @@ class Overview {
     const { models } = status;
     const running = models.filter((model) => stateOf(model) === "running").length;
     const memory = models.reduce((sum, model) => sum + model.memory_bytes, 0);
-    const live = models.reduce((sum, model) => sum + model.live, 0);
-    const wanted = models.reduce((sum, model) => sum + model.world_size, 0);
+    const trained = models.filter((model) => model.state !== "done"); // of the others nobody has to be there
+    const live = trained.reduce((sum, model) => sum + model.live, 0);
+    const wanted = trained.reduce((sum, model) => sum + model.world_size, 0);
     const up = status.shards.filter((shard) => shard.up).length;
     show("view",
       h("dl", { class: "tiles" },
         tile("Models", whole(models.length + status.models_hidden), null, running + " running"),
-        tile("Workers", whole(live), "of " + whole(wanted), wanted > live ? under(count(wanted - live, "rank") + " not there", "down") : "all there"),
+        tile("Workers", whole(live), "of " + whole(wanted), wanted > live ? under(count(wanted - live, "rank") + " not there", "down") : wanted > 0 ? "all there" : null),
         status.disk_size > 0 && tile("Disk", bytes(status.disk_free), "free", h("meter", {
           min: 0, max: status.disk_size, value: status.disk_size - status.disk_free, low: 0.8 * status.disk_size,
           high: 0.95 * status.disk_size, optimum: 0, "aria-label": "used of " + bytes(status.disk_size) }), "of " + bytes(status.disk_size)),
@@ -357,13 +367,13 @@ class Overview {
 
 const COLUMNS = [
   ["Model", (m) => h("a", { href: linkTo(m.name) }, m.name), "name"],
-  ["State", (m) => [chip(stateOf(m), STATES[stateOf(m)]), waits(m) ? under(waits(m)) : null], "wrap"],
+  ["State", (m) => [chip(stateOf(m), STATES[stateOf(m)]), under(waits(m), "late")], "wrap"],
   ["Step", (m) => [whole(m.decided), m.max_steps > 0 ? h("progress", { max: m.max_steps, value: m.decided, "aria-label": "of " + whole(m.max_steps) }) : null], "right"],
   ["Pace", (m) => { const p = pace(m); return [[p.value].flat().join(" "), under(p.than, p.kind)]; }, "right"],
   ["Loss scale", (m) => [plain(m.scale), isPower(m.scale) && under(power(m.scale))], "right"],
   ["Skipped", (m) => [share(m.skipped, m.attempted), under(count(m.skipped, "step"))], "right"],
   ["Loss", (m) => m.last && m.last.loss !== undefined ? measured(m.last.loss) : "", "right"],
-  ["Workers", (m) => [m.live + " of " + m.world_size], "right"],
+  ["Workers", (m) => m.state === "done" && m.live === 0 ? "" : [m.live + " of " + m.world_size], "right"],
   ["Checkpoint", (m) => m.checkpoints > 0 ? ["step " + whole(m.checkpoint_step), under(ago(m.checkpoint_ms))] : "none", "right"],
 ];
 
@@ -384,6 +394,7 @@ class Model {
     this.about = null;
     this.history = null;
     this.told = 0; // the last step that events have told of
+    this.epoch = 0; // that they said they tell of
     document.title = name + " · ampd";
     show("crumbs", h("a", { href: "#/" }, "Models"), h("span", {}, name));
     this.frame();
@@ -481,8 +492,10 @@ class Model {
     const wide = seen && seen[1] - seen[0];
     for (const [made, steps] of this.ranges)
       made.setAttribute("aria-pressed", String(seen ? steps !== null && Math.abs(wide - steps) < 2 : steps === null));
-    const words = seen ? "steps " + whole(Math.max(1, seen[0])) + " to " + whole(seen[1]) : "drag to zoom, shift and drag to move, double click for all, click a mark for its step";
+    const words = seen ? "steps " + whole(Math.max(1, seen[0])) + " to " + whole(seen[1]) : FINGERS.matches ? "two fingers zoom, one moves; touch a mark for its step"
+      : "drag to zoom, shift and drag to move, double click for all, click a mark for its step";
     if (this.seen.textContent !== words) this.seen.textContent = words;
+    this.drawTables(); // the skipped steps are those that are shown
   }
 
   take(event, data) {
@@ -502,6 +515,8 @@ class Model {
       this.fresh();
     } else if (event === "hello") {
       this.told = data.after; // the status that follows compares
+      if (this.epoch !== 0 && this.epoch !== data.epoch) this.fresh(); // steps may have been taken back
+      this.epoch = data.epoch;
     } else if (event === "gone") {
       location.hash = "#/";
     }
@@ -520,8 +535,8 @@ class Model {
     const last = model.last;
     const fresh = h("div", {},
       h("div", { class: "head" }, h("h1", {}, model.name), chip(stateOf(model), STATES[stateOf(model)]),
-        h("p", { class: "sentence" }, waits(model) || "", waits(model) ? " · " : "",
-          count(model.parameters, "parameter") + ", " + whole(model.elements) + " elements, " + bytes(model.memory_bytes) +
+        waits(model) && h("p", { class: "waits" }, waits(model)),
+        h("p", { class: "sentence" }, count(model.parameters, "parameter") + ", " + whole(model.elements) + " elements, " + bytes(model.memory_bytes) +
           " here · epoch " + model.epoch +
           " · durable up to step " + whole(model.durable))),
       h("dl", { class: "tiles" },
@@ -530,11 +545,12 @@ class Model {
           last ? "decided " + ago(last.at_ms) : null),
         tile("Pace", value, unit, under(speed.than, speed.kind)),
         tile("Loss scale", power(model.scale), null, [isPower(model.scale) && plain(model.scale), about.policy && "policy " + about.policy].filter(Boolean).join(", "),
-          about.growth_interval && whole(about.growth_tracker) + " of " + whole(about.growth_interval) + " clean steps"),
+          about.growth_interval && "grows after " + whole(about.growth_interval) + " clean steps: " + whole(about.growth_tracker) + " so far"),
         tile("Skipped", share(model.skipped, model.attempted), null, whole(model.skipped) + " of " + count(model.attempted, "step")),
         last && (last.loss !== undefined || last.metrics) && tile("Loss", measured(last.loss), null, told(last.metrics)),
         tile("Workers", whole(model.live), "of " + whole(model.world_size),
-          model.live < model.world_size ? under(count(model.world_size - model.live, "rank") + " not there", "down") : "all there")));
+          model.state === "done" ? "training is over"
+            : model.live < model.world_size ? under(count(model.world_size - model.live, "rank") + " not there", "down") : "all there")));
     this.head.childNodes.length === 2 ? morph(this.head, fresh) : this.head.replaceChildren(...fresh.childNodes);
   }
 
@@ -545,21 +561,26 @@ class Model {
       return h("a", { class: overflows > 0 ? "" : "empty", href: linkTo(this.name, first), title: overflows > 0 ? "overflow" : "no gradient that counts" },
         whole(first));
     return h("a", { href: linkTo(this.name, Math.round((first + last) / 2), "around") + "/" + Math.max(2, last - first) },
-      whole(first) + " – " + whole(last), h("span", { class: "quiet" }, " " + number));
+      whole(first) + " – " + whole(last), h("span", { class: "quiet" }, " (" + number + " steps)"));
+  }
+
+  isDone() {
+    const model = state.status && state.status.models.find(({ name }) => name === this.name);
+    return model !== undefined && model !== null && model.state === "done";
   }
 
   drawTables() {
     const about = this.about;
     const acts = this.history ? this.history.acts.filter((act) => act.step > 1 || act.kind !== "epoch") : [];
-    const skipped = this.history ? this.history.skipped.slice(-60).reverse() : [];
+    const skipped = this.history ? this.plots.skipped.slice(-60).reverse() : [];
     const newest = about ? Math.max(0, ...about.workers.map((worker) => worker.last_step)) : 0;
     const fresh = h("div", { class: "tables" },
       about && card("Workers", about.workers_hidden ? "too many for this page: ampctl status" : null,
-        about.workers.length > 0 ? table("Workers", workerColumns(newest, about.step), about.workers, { stack: true })
+        about.workers.length > 0 ? table("Workers", workerColumns(newest, this.isDone()), about.workers, { stack: true })
           : h("p", { class: "note" }, "Nobody has joined since this server started.")),
-      card("Skipped steps", skipped.length > 0 ? "newest first; each opens who, where and why" : null,
+      card("Skipped steps", skipped.length === 0 ? null : (this.plots.window ? "of those shown above, " : "") + "newest first; each opens who, where and why",
         skipped.length > 0 ? h("ul", { class: "pills" }, skipped.map((entry) => h("li", {}, this.pill(entry))))
-          : h("p", { class: "note" }, "None.")),
+          : h("p", { class: "note" }, this.plots.window ? "None of those shown above." : "None.")),
       about && card("Checkpoints", about.checkpoints_hidden > 0 ? about.checkpoints_hidden + " older ones: ampctl checkpoints" : null,
         about.checkpoints.length > 0 ? table("Checkpoints", CHECKPOINT_COLUMNS, about.checkpoints, { stack: true })
           : h("p", { class: "note" }, "None yet.")),
@@ -569,15 +590,16 @@ class Model {
   }
 }
 
-const workerColumns = (newest, open) => [
+const workerColumns = (newest, done) => [
   ["Rank", (w) => String(w.rank)],
   ["Name", (w) => w.name],
   ["Address", (w) => w.peer ? h("code", {}, w.peer) : "", "wrap"],
   ["State", (w) => [
-    w.quarantined ? chip("quarantined", "bad") : w.live ? chip("live", "good") : chip(w.left ? "has left" : "not there", w.left ? "" : "bad"),
+    w.quarantined ? chip("quarantined", "bad") : w.live ? chip("live", "good") : chip(w.left ? "has left" : "not there", w.left || done ? "" : "bad"),
     w.awaited && [" ", chip("awaited", "warn")], w.live && w.straggles && [" ", chip("slow", "warn")], w.nonfinite && [" ", chip("Inf or NaN", "bad")]]],
   ["Lag", (w) => w.last_step === 0 ? "–" : newest === w.last_step ? "0" : count(newest - w.last_step, "step"), "right"],
   ["Open step", (w) => w.wanted > 0 ? share(w.here, w.wanted).replace(".0 %", " %") + " here" : "–", "right"],
+  ["Slow steps", (w) => [whole(w.slow_steps), under(w.slow_ms > 0 ? "others waited " + span(w.slow_ms) : null)], "right"],
   ["Pushes", (w) => whole(w.pushes), "right"],
   ["Overflows", (w) => whole(w.overflows), "right"],
   ["Last push", (w) => w.last_step > 0 ? "step " + whole(w.last_step) : "none yet", "right"],
@@ -594,7 +616,6 @@ const CHECKPOINT_COLUMNS = [
   ["Folder", (c) => h("code", {}, c.path), "wrap"],
 ];
 
-const KINDS = { epoch: "new epoch", set: "scale set", reset: "scale reset", evict: "worker evicted", rate: "learning rate set" };
 const rates = (a) => plain(a.learning_rate) + (a.old_learning_rate > 0 ? ", was " + plain(a.old_learning_rate) : "");
 const ACT_COLUMNS = [
   ["What", (a) => [KINDS[a.kind] || a.kind, a.kind === "rate" && under(rates(a))].filter(Boolean)],
@@ -654,7 +675,7 @@ class Step {
         ({ name, words, time: step.times[name], whole: PARTS.reduce((sum, [each]) => sum + step.times[each], 0) })))),
       step.overflows.length > 0 && card("Who and where", step.totals.rows > step.overflows.length
         ? "the first " + step.overflows.length + " of " + whole(step.totals.rows) : null,
-        table("Who and where", BLAME_COLUMNS, step.overflows, { stack: true })),
+        folded("Who and where", BLAME_COLUMNS, step.overflows)),
       step.policies.length > 0 && card("What each policy would have done", "steps " + whole(step.replayed_from) + " to " + whole(step.step) +
         " replayed, each taken to end as it did", table("Policies", POLICY_COLUMNS, step.policies,
         { stack: true, rowClass: (policy) => policy.own ? "own" : null })),
@@ -705,7 +726,8 @@ function askToken(text) {
   const input = h("input", { type: "password", id: "token", autocomplete: "off", spellcheck: "false", required: true });
   const form = h("form", { class: "card login" }, h("h1", {}, "This server asks who looks"),
     h("p", { class: "quiet" }, "Paste a token with the role ", h("code", {}, "read"), ": ",
-      h("code", {}, "ampctl token new read NAME"), " makes one. It stays in this tab."),
+      h("code", {}, "ampctl token new read NAME"), " makes one; the line that it prints goes into the server's token file, and ",
+      h("code", {}, "kill -HUP"), " makes ampd read that. It stays in this tab."),
     sessionStorage.getItem(TOKEN) && h("p", { class: "error", role: "alert" }, text),
     h("label", { for: "token" }, "Token"), input, h("div", {}, h("button", { class: "main" }, "Look")));
   form.addEventListener("submit", (event) => {
@@ -754,7 +776,7 @@ function go() {
 }
 
 addEventListener("hashchange", () => {
-  if (location.hash === "#main") byId("main").focus();
-  else go();
+  if (location.hash !== "#main") go();
+  byId("main").focus({ preventScroll: location.hash !== "#main" }); // so that Tab goes on in what is new
 });
 go();

@@ -40,6 +40,9 @@ export function power(value) {
   return "2" + (log < 0 ? "⁻" : "") + [...String(Math.abs(log))].map((digit) => SUPERSCRIPTS[digit]).join("");
 }
 
+/** What operators and restarts do. */
+export const KINDS = { epoch: "new epoch", set: "scale set", reset: "scale reset", evict: "worker evicted", rate: "learning rate set" };
+
 const withUnit = (value, write) => value >= 1 ? write(value) + " s" : write(value * 1000) + " ms";
 /** The server's clock counts microseconds: below a millisecond they are all there is to tell. */
 export const seconds = (value) => value > 0 && value < 1e-3 ? whole(value * 1e6) + " µs" : withUnit(value, measured);
@@ -137,6 +140,13 @@ export class Plots {
     this.theme.removeEventListener("change", this.onTheme);
     this.charts.forEach((chart) => chart.graph && chart.graph.destroy());
     this.charts = [];
+  }
+
+  /** Skipped steps of what is seen: of one pixel each, as the server thins them. */
+  get skipped() {
+    if (!this.base) return [];
+    const [from, to] = this.window || [-Infinity, Infinity];
+    return this.shown().skipped.filter(([first, last]) => last >= from && first <= to);
   }
 
   get pixels() {
@@ -266,7 +276,7 @@ export class Plots {
       strokeWidth: 1.6, highlightCircleSize: 3.5, axisLabelFontSize: 12, rightGap: 12, includeZero: plot.fromZero === true && !chart.log,
       yRangePad: plot.log ? 0 : 12, drawGapEdgePoints: true, titleHeight: 0, xAxisHeight: 22,
       axes: {
-        x: { axisLabelFormatter: whole, axisLabelWidth: 74, valueFormatter: whole, drawGrid: false },
+        x: { axisLabelFormatter: (step) => Number.isInteger(step) ? whole(step) : "", axisLabelWidth: 74, valueFormatter: whole, drawGrid: false },
         y,
         y2: { axisLabelFormatter: tick, axisLabelWidth: 48, valueRange: plot.range || null, drawGrid: false,
               independentTicks: true, ticker: tickerOf(chart, "loss", tick) },
@@ -322,13 +332,7 @@ export class Plots {
 
   /** The skipped steps nearest to a place on a plot, if they are near. */
   skipAt(graph, x) {
-    let found = null;
-    let nearest = NEAR_PIXELS;
-    for (const entry of this.skips.values()) {
-      const distance = Math.abs(graph.toDomXCoord(entry[0]) - x);
-      if (distance < nearest) { nearest = distance; found = entry; }
-    }
-    return found;
+    return nearest(this.skips.values(), ([first]) => first, graph, x);
   }
 
   click(chart, x) {
@@ -359,7 +363,7 @@ export class Plots {
 
   describe(chart, shown, x = null) {
     const at = shown || this.shown();
-    const step = x === null ? at.to : x;
+    const step = x !== null ? x : this.window ? Math.max(at.from, Math.min(at.to, Math.floor(this.window[1]))) : at.to;
     const parts = [];
     const say = (name, words, text) => {
       const span = document.createElement("span");
@@ -376,13 +380,16 @@ export class Plots {
         say("c" + number, words + (name === chart.log ? " (log axis)" : ""), write(valueAt(curve, step)));
     });
     if (chart.plot.log) {
-      const count = at.skipped.reduce((sum, [, , overflows, empties]) => sum + overflows + empties, 0);
+      const count = this.skipped.reduce((sum, [, , overflows, empties]) => sum + overflows + empties, 0);
       const near = x !== null && chart.graph ? this.skipAt(chart.graph, chart.graph.toDomXCoord(x)) : null;
       chart.canvas.classList.toggle("near", near !== null);
       if (near) say("cs", "click for why step", whole(near[0]) + " was skipped");
       else say("cs", "skipped", whole(count));
     }
-    if (chart.plot.log && (this.base.acts || []).some((act) => act.step > 1)) say("ca", "restarts and acts", "");
+    const acts = (this.base.acts || []).filter((act) => act.step > 1);
+    const act = x !== null && chart.graph ? nearest(acts, (each) => each.step, chart.graph, chart.graph.toDomXCoord(x)) : null;
+    if (chart.plot.log && act) say("ca", KINDS[act.kind] || act.kind, "step " + whole(act.step));
+    else if (chart.plot.log && acts.length > 0) say("ca", "restarts and acts", "");
     chart.legend.replaceChildren(...parts);
     if (chart.plot.id === "rate") chart.title.textContent = this.hasLoss() ? "Learning rate and loss" : "Learning rate";
     if (x === null)
@@ -405,6 +412,17 @@ function rangeOf(rows, [from, to]) {
   }
   if (before !== null) { least = Math.min(least, before); greatest = Math.max(greatest, before); }
   return least <= greatest ? [least - 0.6, greatest + 0.6] : [0, 16];
+}
+
+/** Which of these, whose steps `stepOf` tells, is nearest to a place on a plot; null: none is near. */
+function nearest(entries, stepOf, graph, x) {
+  let found = null;
+  let least = NEAR_PIXELS;
+  for (const entry of entries) {
+    const distance = Math.abs(graph.toDomXCoord(stepOf(entry)) - x);
+    if (distance < least) { least = distance; found = entry; }
+  }
+  return found;
 }
 
 function nearestRow(graph, x) {

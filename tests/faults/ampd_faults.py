@@ -50,7 +50,7 @@ FAILED_FOR_S = 0.05  # so long "from there on" lasts after the first failure
 CODES = {Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE, Code.INTERNAL, Code.ABORTED, Code.CANCELLED}
 VOLATILE = {"server_time", "uptime_ms", "lease_left_ms", "memory_bytes", "decide_time", "next_page_token", "delay",
             "boot_id", "endpoint", "lease_ms", "join_time", "pushes", "last_step", "trouble", "descriptors", "descriptors_max",
-            "peer", "joins", "replacements", "leaves", "fences"}
+            "peer", "joins", "replacements", "leaves", "fences", "slow_steps", "slow_ms"}
 
 
 class Orders:

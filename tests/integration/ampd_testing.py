@@ -17,6 +17,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -271,6 +272,12 @@ class Server:
         """Ends the process at the end of a test; one that ended by itself has failed."""
         if self.process.poll() is None:
             self.kill()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def start_and_fail(bin_dir, *arguments):

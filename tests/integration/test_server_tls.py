@@ -13,7 +13,7 @@ import ssl
 import subprocess
 import sys
 
-from ampd_testing import (CALL_TIMEOUT_S, ROOT, Api, Code, eventually, grpc, refused, run, scales, start_and_fail,
+from ampd_testing import (CALL_TIMEOUT_S, ROOT, Api, Code, eventually, free_port, grpc, refused, run, scales, start_and_fail,
                           DIE_WITH_PARENT)
 from auth_testing import (Authority, TlsServer, TokenFile, api_with, command, hang_up, never_ready, ready,
                           replace_pair)
@@ -46,12 +46,6 @@ def shell_blocks():
     """Those of etcd's own program are in test_server_etcd.py."""
     blocks = re.findall(r"^```sh\n(.*?)^```", DOCUMENT.read_text(), re.M | re.S)
     return [block for block in blocks if not block.startswith("etcdctl ")]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_the_commands_of_the_document_work_as_printed(context):

@@ -319,6 +319,9 @@ static void a_worker_that_all_wait_for_again_and_again_is_named(void **state)
     assert_non_null(strstr(host->logged, "straggler"));
     one_step(host, AMPD_STRAGGLER_STEPS + 1, AMPD_STRAGGLER_MS - 1, 1, 1);
     assert_false(worker(host, 1).straggles);
+    assert_int_equal(AMPD_STRAGGLER_STEPS, worker(host, 1).slow_steps); /* what was is still told */
+    assert_int_equal(AMPD_STRAGGLER_STEPS * AMPD_STRAGGLER_MS, worker(host, 1).slow_ms);
+    assert_int_equal(0, worker(host, 0).slow_steps);
     assert_non_null(strstr(host->logged, "keeps up"));
 }
 

@@ -251,7 +251,7 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
     memcpy(record.name, name, sizeof name);
     /* The name holds the rank from now on, so that another Join cannot be given it meanwhile. */
     if (strcmp(model->workers[rank].record.name, name) != 0) { /* another machine, whose pushes nobody has seen */
-        model->workers[rank].health.bad_pushes = model->workers[rank].health.slow_steps = 0;
+        model->workers[rank].health.bad_pushes = model->workers[rank].health.slow_in_row = 0;
         model->workers[rank].health.nonfinite = model->workers[rank].health.straggles = false;
         model->workers[rank].health.bad_window = 0;
         model->workers[rank].health.finite_scale = 0;

@@ -619,6 +619,8 @@ void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t ran
         .pushes = worker->health.pushes,
         .overflow_pushes = worker->health.overflow_pushes,
         .straggles = worker->health.straggles,
+        .slow_steps = worker->health.slow_steps,
+        .slow_ms = worker->health.slow_ms,
         .nonfinite = worker->health.nonfinite,
         .quarantined = ampd_workers_quarantined(model, rank, now_ms),
         .last_step = worker->health.last_step,

@@ -95,6 +95,8 @@ static void fill_worker(const struct ampd_server *server, uint32_t model, uint32
     (void)snprintf(status->peer, sizeof status->peer, "%s", info.peer);
     status->joins = info.joins;
     status->replacements = info.replacements;
+    status->slow_steps = info.slow_steps;
+    status->slow_ms = info.slow_ms;
     status->leaves = info.leaves;
     status->fences = info.fences;
     status->blocks_present = (uint32_t)info.blocks_present;

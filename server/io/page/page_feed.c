@@ -1,8 +1,8 @@
 /*
- * /api/events[?model=NAME]: server-sent events. First `hello`: `steps` will be those after this one. Each second every
- * stream hears `status`; one that looks at a model also `model` (workers and checkpoints) and, when there are new
- * steps, `steps`, as /api/history has them; `reset` where the history is another one now: after a rollback, or a
- * restart of a model.
+ * /api/events[?model=NAME]: server-sent events. First `hello`: `steps` will be those after this one, of this epoch; who
+ * has heard of another one reads the history anew. Each second every stream hears `status`; one that looks at a model
+ * also `model` (workers and checkpoints) and, when there are new steps, `steps`, as /api/history has them; `reset`
+ * where the history is another one now: after a rollback, or a restart of a model.
  *
  * What is said is made once, however many listen: status for all, the rest for each model that somebody looks at (its
  * feed). New steps are read from the store, as WatchSteps reads them, and thinned, so that a model of a thousand steps
@@ -287,6 +287,7 @@ static void begin(struct io_page_ask *ask, struct io_page_feed *feed)
     io_json_init(&json, 64); /* without memory the first status is the first event */
     io_json_open(&json, NULL, '{');
     io_json_count(&json, "after", feed != NULL ? feed->last.step : 0);
+    io_json_count(&json, "epoch", feed != NULL ? feed->epoch : 0);
     io_json_shut(&json, '}');
     (void)give(ask, "hello", &json);
     io_json_close(&json);

@@ -30,6 +30,8 @@ static void write_worker(const struct ampd_server *server, uint32_t index, uint3
     io_json_count(json, "wanted", worker.blocks_wanted);
     io_json_truth(json, "awaited", worker.awaited);
     io_json_truth(json, "straggles", worker.straggles);
+    io_json_count(json, "slow_steps", worker.slow_steps);
+    io_json_count(json, "slow_ms", worker.slow_ms);
     io_json_truth(json, "nonfinite", worker.nonfinite);
     io_json_truth(json, "quarantined", worker.quarantined);
     io_json_count(json, "joins", worker.joins);

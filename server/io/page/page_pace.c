@@ -1,5 +1,5 @@
 /*
- * /api/pace?model=NAME: how fast steps come, and came just before, an hour and a day ago. The store has no index by
+ * /api/pace?model=NAME: how fast steps come, and came some minutes, an hour and a day ago. The store has no index by
  * time, but later steps were decided later: the step of a time is found by halving, with a row each.
  */
 #include "server/io/base/clock.h"
@@ -10,8 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A pace is that of so many steps, or of as many as there are. */
+/* A pace is that of so many steps and of so long, or of what there is: of shorter times it is noise. */
 #define PACE_STEPS 100
+#define PACE_US    ((int64_t)10 * 1000000)
+/* So far back it is compared with what was before, or half as far as the first step: then both are of the same run. */
+#define BEFORE_US ((int64_t)300 * 1000000)
 /* Rows that may stand before a step's own: those of operators. */
 #define PROBE_ROWS 8
 #define HOUR_US    ((int64_t)3600 * 1000000)
@@ -61,13 +64,22 @@ static uint64_t step_of(struct io_page_read *read, uint64_t decided, int64_t at_
     return low;
 }
 
+/* Where the pace of the steps up to `last` begins. */
+static struct probe begin_of(struct io_page_read *read, struct probe last)
+{
+    uint64_t by_steps = last.step > PACE_STEPS ? last.step - PACE_STEPS : 1;
+    uint64_t by_time = step_of(read, last.step, last.at_us - PACE_US);
+    uint64_t begin = by_time < by_steps ? by_time : by_steps;
+    return step_at(read, begin > 0 ? begin : 1);
+}
+
 /* The pace of the steps up to `last`, as an object; null where there are not two. */
 static void write_pace(struct io_page_read *read, const char *name, uint64_t last)
 {
     struct probe from = {0}, to = {0};
     if (last > 1) {
-        from = step_at(read, last > PACE_STEPS ? last - PACE_STEPS : 1);
         to = step_at(read, last);
+        from = begin_of(read, to);
     }
     if (from.at_us == 0 || to.at_us <= from.at_us) {
         io_json_none(&read->json, name);
@@ -81,6 +93,15 @@ static void write_pace(struct io_page_read *read, const char *name, uint64_t las
     io_json_shut(&read->json, '}');
 }
 
+/* The step with whose pace that of `last` is compared where there is none of an hour ago; 0: it is too early. */
+static uint64_t before(struct io_page_read *read, uint64_t last)
+{
+    struct probe newest = step_at(read, last), first = step_at(read, 1);
+    int64_t back_us = (newest.at_us - first.at_us) / 2;
+    back_us = back_us < BEFORE_US ? back_us : BEFORE_US;
+    return back_us < PACE_US ? 0 : step_of(read, last, newest.at_us - back_us);
+}
+
 static void pace_run(struct io_page_read *read)
 {
     struct pace *pace = AMP_CONTAINER(read, struct pace, read);
@@ -89,7 +110,7 @@ static void pace_run(struct io_page_read *read)
     io_json_text(&read->json, "model", read->spec->name);
     uint64_t last = step_of(read, pace->decided, INT64_MAX);
     write_pace(read, "now", last);
-    write_pace(read, "before", last > 2 * PACE_STEPS ? last - PACE_STEPS : 0);
+    write_pace(read, "before", before(read, last));
     write_pace(read, "hour", step_of(read, pace->decided, now_us - HOUR_US));
     write_pace(read, "day", step_of(read, pace->decided, now_us - 24 * HOUR_US));
     io_json_shut(&read->json, '}');
