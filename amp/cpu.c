@@ -22,7 +22,8 @@ static bool has_f16c(void)
 /* The builtin also asks the operating system whether it keeps the wide registers. */
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && has_f16c();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+           has_f16c();
 }
 
 static bool has_avx512(void)

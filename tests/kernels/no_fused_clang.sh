@@ -18,7 +18,7 @@ for level in -O2 -O3; do
     for file in amp/*.c amp/kernels/*.c; do
         # As in amp/CMakeLists.txt.
         case $file in
-        */avx2*.c) isa='-mavx2 -mf16c -mbmi -mno-fma' ;;
+        */avx2*.c) isa='-mavx2 -mfma -mf16c -mbmi' ;;
         */avx512*.c) isa='-mavx512f -mavx512bw -mavx512dq -mavx512vl -mbmi' ;;
         */neon.c) continue ;;
         *) isa= ;;

@@ -141,6 +141,14 @@ EMULATED_TWO(_mm512_add_pd, __m512d, __m512d, double, 8, a + b)
 EMULATED_TWO(_mm512_sub_pd, __m512d, __m512d, double, 8, a - b)
 EMULATED_TWO(_mm512_mul_pd, __m512d, __m512d, double, 8, a *b)
 EMULATED_TWO(_mm512_div_pd, __m512d, __m512d, double, 8, a / b)
+
+static inline __m512d _mm512_fmadd_pd(__m512d a, __m512d b, __m512d c)
+{
+    for (int i = 0; i < 8; i++)
+        c[i] = fma(a[i], b[i], c[i]);
+    return c;
+}
+
 EMULATED_TWO(_mm512_max_pd, __m512d, __m512d, double, 8, a > b ? a : b)
 /* Sums of integers wrap: in 64 bits, and cut. */
 EMULATED_TWO(_mm512_add_epi32, __m512i, emulated_u32, uint64_t, 16, (uint32_t)((a + b) & 0xffffffffu))
