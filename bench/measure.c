@@ -1,6 +1,8 @@
 #define _GNU_SOURCE /* sched_setaffinity and MAP_ANONYMOUS */
 #include "bench/measure.h"
 
+#include "base/large.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -41,6 +43,7 @@ void *bench_alloc(size_t bytes)
     void *memory = mmap(NULL, bytes + SPACING, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         bench_fail("no memory for the arrays: a row needs about 3 GB");
+    amp_large_advise(memory, bytes); /* as the server does with its tensors (server/core/model/tensors.c) */
     return memory;
 }
 
