@@ -20,11 +20,17 @@
 #include "amp/kernels/x86_adam_parts.h"
 
 /*
- * Elements ahead of the loop that are asked for, to the first cache level and to the second. AHEAD is less than a span,
- * so that what follows a span finds room in the first level; FAR_AHEAD is more, so that memory is busy meanwhile.
+ * Elements ahead of the loop that are asked for: a span. In a first cache level of 32 KiB what follows a span would not
+ * find room beside them: there NEAR_AHEAD to that level, and FAR_AHEAD to the second, so that memory is busy meanwhile.
  */
-#define AHEAD     256
-#define FAR_AHEAD 768
+#define AHEAD      SPAN
+#define NEAR_AHEAD 256
+#define FAR_AHEAD  768
+
+/* Of AMD's processors Zen 4 has such a level; Zen 5, which brought these instructions, has one of 48 KiB, as Intel's. */
+#ifndef SMALL_FIRST_LEVEL
+#define SMALL_FIRST_LEVEL (__builtin_cpu_is("amd") && !__builtin_cpu_supports("avx512vp2intersect"))
+#endif
 
 /* Late elements that are computed in a turn. */
 #define PICKED 8
@@ -54,21 +60,22 @@ INLINE __m512d in_double(const struct doubles *d, struct kind kind, __m512d g, _
 }
 
 /* The lines ahead of an element of so many bytes. */
-INLINE void ask_ahead(const void *element, size_t size)
+INLINE void ask_ahead(const void *element, size_t size, bool small)
 {
     const char *at = element;
-    _mm_prefetch(at + AHEAD * size, _MM_HINT_T0);
-    _mm_prefetch(at + FAR_AHEAD * size, _MM_HINT_T1);
+    _mm_prefetch(at + (small ? NEAR_AHEAD : AHEAD) * size, _MM_HINT_T0);
+    if (small)
+        _mm_prefetch(at + FAR_AHEAD * size, _MM_HINT_T1);
 }
 
 /* The lines of g ahead of index i. */
 INLINE void ask_g(const struct source *s, struct kind kind, size_t i)
 {
     if (kind.dtype == AMP_F32)
-        ask_ahead((const float *)s->data[0] + i, sizeof(float));
+        ask_ahead((const float *)s->data[0] + i, sizeof(float), kind.small);
     else if (i % (LINE / sizeof(uint16_t)) == 0)
         for (unsigned j = 0; j < (kind.many ? s->count : 1); j++)
-            ask_ahead((const uint16_t *)s->data[j] + i, sizeof(uint16_t));
+            ask_ahead((const uint16_t *)s->data[j] + i, sizeof(uint16_t), kind.small);
 }
 
 /* Where a span is, with its scalars: copies, since the compiler must suppose that a store changes what memory holds. */
@@ -127,9 +134,9 @@ INLINE __m512 end(const struct place *at, struct begun b, size_t i)
 /* Asks for all arrays' lines, ahead of index i. */
 INLINE void ask_all(const struct place *at, const struct source *s, struct kind kind, size_t start, size_t i)
 {
-    ask_ahead(at->p + i, sizeof(float));
-    ask_ahead(at->m + i, sizeof(float));
-    ask_ahead(at->v + i, sizeof(float));
+    ask_ahead(at->p + i, sizeof(float), kind.small);
+    ask_ahead(at->m + i, sizeof(float), kind.small);
+    ask_ahead(at->v + i, sizeof(float), kind.small);
     ask_g(s, kind, start + i);
 }
 

@@ -50,6 +50,7 @@ struct kind {
     bool scaled;  /* by factor; sixteen bits always are */
     bool clamped; /* by value, if only to infinity, and then times clip */
     bool coupled; /* weight decay as part of the gradient */
+    bool small;   /* first cache level */
 };
 
 struct target {

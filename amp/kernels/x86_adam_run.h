@@ -1,7 +1,7 @@
 /*
  * What is around the loops of AVX2's and AVX-512's Adam: by spans, with what follows each; a loop for each kind of
  * source; tiles for what none of these can form. Included at the end of kernels/avx2_adam.c and kernels/avx512_adam.c,
- * behind their step_span, redo_few, redo_many, stream_16 and KERNELS, which is their table.
+ * behind their SMALL_FIRST_LEVEL, step_span, redo_few, redo_many, stream_16 and KERNELS, which is their table.
  */
 #ifndef AMP_KERNELS_X86_ADAM_RUN_H
 #define AMP_KERNELS_X86_ADAM_RUN_H
@@ -38,8 +38,10 @@ INLINE uint32_t run(const struct source *s, struct kind kind, size_t n, const st
     return largest;
 }
 
-/* A loop for each kind of source; those without a clip have the fewest products. */
-#define RUN(...) run(s, (struct kind){__VA_ARGS__}, n, t)
+/* A loop for each kind of source, and of first cache level; those without a clip have the fewest products. */
+#define RUN(...)                                                                                                       \
+    (SMALL_FIRST_LEVEL ? run(s, (struct kind){__VA_ARGS__, .small = true}, n, t)                                       \
+                       : run(s, (struct kind){__VA_ARGS__}, n, t))
 
 static uint32_t run_f16(const struct source *s, bool clips, size_t n, const struct target *t)
 {
