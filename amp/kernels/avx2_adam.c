@@ -22,7 +22,7 @@
 /* Elements ahead of the loop that are asked for. */
 #define AHEAD 256
 
-/* Nearly every processor that lacks AVX-512 has one of 32 KiB: the loops are of one kind. */
+/* Nearly every processor without AVX-512 has one of 32 KiB: one kind of loops. */
 #define SMALL_FIRST_LEVEL true
 
 /* Late elements that are computed in a turn. */
