@@ -27,11 +27,6 @@
 #define NEAR_AHEAD 256
 #define FAR_AHEAD  768
 
-/* Of AMD's processors Zen 4 has such a level; Zen 5, which brought these instructions, has 48 KiB, as Intel's. */
-#ifndef SMALL_FIRST_LEVEL
-#define SMALL_FIRST_LEVEL (__builtin_cpu_is("amd") && !__builtin_cpu_supports("avx512vp2intersect"))
-#endif
-
 /* Late elements that are computed in a turn. */
 #define PICKED 8
 

@@ -12,8 +12,8 @@
 _Static_assert(AMP_VOTE_MULTIPLE % TURN == 0, "whole turns");
 
 /*
- * How far ahead an input is asked for. On AMD's processors NEAR, to the first cache level, and of more than MANY inputs
- * also FAR, to the second: on Zen 4 that is as fast as loops without arithmetic (bench/kernel_bounds.h).
+ * How far ahead an input is asked for. On AMD's processors NEAR, to the first cache level; where that is small, of more
+ * than MANY inputs also FAR, to the second: on Zen 4 as fast as loops without arithmetic (bench/kernel_bounds.h).
  *
  * On Intel's server cores NEAR for up to FEW inputs. Of more, AHEAD, past what a prefetcher sees that ends with a page,
  * and ASK at once, so that each place in memory gives several lines in a row; not all of them ask in one turn.
@@ -24,10 +24,6 @@ _Static_assert(AMP_VOTE_MULTIPLE % TURN == 0, "whole turns");
 #define ASK   256  /* bytes */
 #define MANY  4    /* inputs */
 #define FEW   2    /* inputs */
-
-#ifndef VOTE_ASKS_NEAR
-#define VOTE_ASKS_NEAR __builtin_cpu_is("amd")
-#endif
 
 /* As ask, to the second cache level. */
 INLINE void ask_far(const char *p, size_t bytes)
@@ -57,7 +53,7 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
                      float limit, size_t start, size_t n, double *lanes, float *kept)
 {
     const uint16_t *data[AMP_VOTE_INPUTS] = {NULL};
-    const bool near = VOTE_ASKS_NEAR || count <= FEW, far = VOTE_ASKS_NEAR && count > MANY;
+    const bool near = ON_AMD || count <= FEW, far = SMALL_FIRST_LEVEL && count > MANY;
     const bool clamps = limit < INFINITY;
     const __m512 f = _mm512_set1_ps(factor), high = _mm512_set1_ps(limit), low = _mm512_set1_ps(-limit);
     __m512d left = _mm512_loadu_pd(lanes), right = _mm512_loadu_pd(lanes + 8);

@@ -86,9 +86,9 @@ static inline void _mm512_stream_si512(void *dst, __m512i x)
 #define _MM_HINT_T1           2
 #define _mm_prefetch(p, hint) ((void)(p), emulated_must((hint) == _MM_HINT_T0 || (hint) == _MM_HINT_T1))
 /* On every machine, where kernels/avx512.c and kernels/avx512_vote.c ask which processor it is. */
-#define STORE_BY_PLACES 1
-#define VOTE_ASKS_NEAR  1
-#define _mm_sfence()    ((void)0)
+#define ON_AMD            false
+#define SMALL_FIRST_LEVEL true
+#define _mm_sfence()      ((void)0)
 
 /* The zeros below the lowest bit. */
 static inline uint64_t _tzcnt_u64(uint64_t x)
