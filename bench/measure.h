@@ -26,7 +26,7 @@ struct bench_side {
 /* Monotonic seconds. */
 double bench_now_s(void);
 
-/* Zeroed pages, aligned to 64 bytes, not touched yet. Ended by bench_free. */
+/* Zeroed pages, huge ones where there are, aligned to 64 bytes, not touched yet. Ended by bench_free. */
 void *bench_alloc(size_t bytes);
 void bench_free(void *memory, size_t bytes);
 

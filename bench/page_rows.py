@@ -6,7 +6,8 @@
 
 A viewer reads the history and then hears the model's events, as the page does. It is one server: two differ by more
 than is asked here, by where their memory lies. The viewers come and go, and each pair is a turn with them and one
-without, in either order. A turn is TURN_S of one step after another, since viewers hear something every second.
+without, in either order. A turn is TURN_S of one step after another: viewers hear something each second after the first
+of them came, so that two ticks lie well within it.
 """
 import os
 import re
@@ -18,7 +19,7 @@ from sides import MIB, START_S, Ampd, interval
 
 LARGE, SMALL = 64 * MIB, 10 * 2048
 VIEWERS = 10
-TURN_S, SETTLE_S = 1.5, 0.5  # the latter for what the coming and going itself takes
+TURN_S, SETTLE_S = 2.0, 0.5  # the latter for what the coming and going itself takes
 PAIRS = 40
 WARM_UPS = 3
 SMALL_STEPS = 200  # STEPS of bench_pushpull.c
@@ -27,8 +28,6 @@ GOAL = 1.02
 
 class Training(Ampd):
     """A training, and a program for its viewers, who are none at first."""
-
-    unit = "step"
 
     def start(self):
         endpoint = self.endpoint()
@@ -43,7 +42,10 @@ class Training(Ampd):
         return worker
 
     def viewers(self, count):
-        self.page.stdin.write(b"%d\n" % count)
+        try:
+            self.page.stdin.write(b"%d\n" % count)
+        except BrokenPipeError:
+            self.fail("page_viewers.py has ended")
         self.line(self.page, START_S)
         time.sleep(SETTLE_S)
 
@@ -57,12 +59,12 @@ class Training(Ampd):
         return total / 1e9
 
     def turn(self, count):
-        """Seconds of a step, and of the server's processors for one, with so many viewers."""
+        """Seconds of a step, and of the server's processors for a round, with so many viewers."""
         self.viewers(count)
         steps, before, until = [], self.server_s(), time.monotonic() + TURN_S
         while time.monotonic() < until:
             steps.append(self.size / self.round() / 1e9)
-        return statistics.mean(steps), (self.server_s() - before) / (len(steps) * SMALL_STEPS)
+        return statistics.mean(steps), (self.server_s() - before) / len(steps)
 
 
 measured = {}
@@ -74,10 +76,11 @@ def pairs(programs, size, mode):
         with Training(programs, size, mode) as side:
             for _ in range(WARM_UPS):
                 side.round()
-            measured[size] = []
+            turned = []
             for pair in range(PAIRS):
                 turns = {count: side.turn(count) for count in ((0, VIEWERS), (VIEWERS, 0))[pair % 2]}
-                measured[size].append((turns[VIEWERS], turns[0]))
+                turned.append((turns[VIEWERS], turns[0]))
+            measured[size] = turned
     return measured[size]
 
 
@@ -98,4 +101,4 @@ def row(size, mode, which, per_s):
 
 ROWS = (("page_step", row(LARGE, "run", 0, 1e3)),
         ("page_small", row(SMALL, "steps", 0, 1e6)),
-        ("page_cpu", row(SMALL, "steps", 1, 1e6)))
+        ("page_cpu", row(SMALL, "steps", 1, 1e6 / SMALL_STEPS)))

@@ -7,7 +7,8 @@ ours and peer are medians in GB/s (10^9 bytes), ratio is the median of the ratio
 median meets the goal; the confidence interval and the CPU time go to stderr. BIN holds the programs. NAME picks rows by
 a part of their name; rows marked as calibration run only so. The exit code says whether it could be measured, not how
 well. Rows that a program measures by itself (bench_kernels, bench_grad) are run from here too, and print themselves.
-AMPD_PAIRS=60 in the environment takes 60 pairs instead of 15: the confidence interval becomes narrower.
+AMPD_PAIRS=60 in the environment takes 60 pairs instead of 15, in the rows that pairs.py itself measures: the confidence
+interval becomes narrower.
 
 Both sides speak one protocol: a server program on the first core, a client program on the second; for each line that
 the client gets on stdin it moves the bytes once and prints the seconds it took. So two sides are alive at the same time

@@ -171,7 +171,7 @@ struct ampd_msg_worker_status {
     uint64_t replacements; /* Joins by another process since the server started, while the lease had not ended */
     uint64_t leaves;       /* Leaves since the server started */
     uint64_t fences;       /* calls refused since the server started, as of an old holder of the rank */
-    /* Steps since the server started in which all others waited for it: for most of the step, and 0.2 s. */
+    /* Steps since the server started in which all others waited for it: for most of the step, and at least 0.2 s. */
     uint64_t slow_steps;
     uint64_t slow_ms; /* how long they waited in those */
 };

@@ -1,5 +1,5 @@
 /*
- * AVX2 kernels (with F16C, without FMA): eight elements at a time, the same operations in the same order as the
+ * AVX2 kernels (with F16C): eight elements at a time, the same operations in the same order as the
  * reference, so the same bits. Faster because conversions, tests and square roots take one instruction for eight
  * elements.
  *

@@ -22,7 +22,7 @@
 /* Elements ahead of the loop that are asked for. */
 #define AHEAD 256
 
-/* Nearly every processor without AVX-512 has one of 32 KiB: one kind of loops. */
+/* These loops ask AHEAD whatever the first cache level holds: they are of one kind. */
 #define SMALL_FIRST_LEVEL true
 
 /* Late elements that are computed in a turn. */

@@ -306,7 +306,7 @@ CHECK(bf16, uint16_t, AMP_BF16, most_16, 32, 0x7f80u)
 
 /*
  * Four vectors at a time: with fewer the loop does not keep the memory busy. Zen 5 has 1.0 of the speed of a loop
- * without the test if nothing is asked for, and 0.91 if it is.
+ * without the test if nothing is asked for, and 0.91 if it is; of Zen 4, with asking, 0.90 to 0.97 is known.
  */
 static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 {

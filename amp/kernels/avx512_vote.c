@@ -53,7 +53,7 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
                      float limit, size_t start, size_t n, double *lanes, float *kept)
 {
     const uint16_t *data[AMP_VOTE_INPUTS] = {NULL};
-    const bool near = ON_AMD || count <= FEW, far = SMALL_FIRST_LEVEL && count > MANY;
+    const bool near = ON_AMD || count <= FEW, far = ON_AMD && SMALL_FIRST_LEVEL && count > MANY;
     const bool clamps = limit < INFINITY;
     const __m512 f = _mm512_set1_ps(factor), high = _mm512_set1_ps(limit), low = _mm512_set1_ps(-limit);
     __m512d left = _mm512_loadu_pd(lanes), right = _mm512_loadu_pd(lanes + 8);

@@ -50,7 +50,7 @@ struct kind {
     bool scaled;  /* by factor; sixteen bits always are */
     bool clamped; /* by value, if only to infinity, and then times clip */
     bool coupled; /* weight decay as part of the gradient */
-    bool small;   /* first cache level */
+    bool small;   /* the first cache level has 32 KiB */
 };
 
 struct target {

@@ -33,7 +33,7 @@ class WorkerStatus:
     replacements: int
     leaves: int
     fences: int                 # calls refused, as of an old holder of the rank
-    slow_steps: int             # in which all others waited for it, for most of the step and 0.2 s
+    slow_steps: int             # in which all others waited for it, for most of the step and at least 0.2 s
     slow_time: float            # seconds that they waited in those
 
 

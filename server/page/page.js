@@ -6,7 +6,7 @@ import { KINDS, Plots, digits, equals, isPower, measured, plain, power, seconds,
 
 const TOKEN = "ampd-token";
 const POLL_MS = 3000; // where no more streams are to be had
-const PACE_MS = 10000;
+const PACE_MS = 30000;
 const PACE_STEPS = 5; // fewer say nothing of how fast they come
 const BUSY_TRIES = 8;
 const BUSY_MS = 300;
@@ -15,8 +15,8 @@ const AWAITED_MS = 2000; // shorter waits are those of any step
 const WAITING_MS = 5000; // from then on it is no running model
 const SILENT_STEPS = 10; // times the usual time of a step without one: it stands
 const SILENT_MS = 10000; // at least
-const NOTEWORTHY = 10; // percent: a pace that differs by less has no colour, and by less than LIKE is the same
-const LIKE = 3;
+const COLOURED_PERCENT = 10; // a pace that differs by less has no colour,
+const SAME_PERCENT = 3; // and by less is the same
 const ROWS_SHOWN = 12; // of a table that may have many; the others are one click away
 
 // ---- the document ----
@@ -47,7 +47,7 @@ function morph(old, fresh) {
 }
 
 const byId = (id) => document.getElementById(id);
-const FINGERS = matchMedia("(pointer: coarse)");
+const TOUCH = matchMedia("(pointer: coarse)");
 
 function show(id, ...children) {
   const fresh = byId(id).cloneNode(false);
@@ -108,19 +108,21 @@ function silence(model) {
 /** How fast now, and how that compares with an hour ago, or with some minutes ago where there was nothing then. */
 function pace(model) {
   const found = known(model);
-  if (model.last && model.state !== "done" && stands(model))
-    return { value: "none", than: "no step for " + lasting(clockMs() - model.last.at_ms), kind: "late" };
+  const late = model.last && model.state !== "done" && stands(model)
+    ? { than: "no step for " + lasting(clockMs() - model.last.at_ms), kind: "late" } : null;
+  if (late && (!found || silence(model) > 0)) return { value: "none", ...late };
   if (!found || model.state === "done") return { value: "–", than: "" };
   const { now, hour } = found;
   const before = hour && now.at_ms - hour.at_ms > 600000 ? [hour, "an hour ago"]
     : found.before ? [found.before, span(now.at_ms - found.before.at_ms) + " ago"] : null;
   const three = (number) => measured(number, 3);
   const value = now.per_second >= 0.1 ? [three(now.per_second), "steps/s"] : [three(60 * now.per_second), "steps/min"];
+  if (late) return { value, ...late };
   if (!before) return { value, than: "" };
   const ratio = now.per_second / before[0].per_second - 1;
   const percent = Math.abs(100 * ratio);
-  if (percent < LIKE) return { value, than: "as " + before[1], kind: "" };
-  return { value, kind: percent < NOTEWORTHY ? "" : ratio > 0 ? "up" : "down",
+  if (percent < SAME_PERCENT) return { value, than: "as " + before[1], kind: "" };
+  return { value, kind: percent < COLOURED_PERCENT ? "" : ratio > 0 ? "up" : "down",
            than: (ratio > 0 ? "▲ " : "▼ ") + percent.toFixed(0) + " % " + (ratio > 0 ? "faster" : "slower") + " than " + before[1] };
 }
 
@@ -136,7 +138,7 @@ function waits(model) {
 
 // ---- asking ----
 
-const state = { status: null, skewMs: 0, paces: new Map(), route: null, view: null, heardMs: 0 };
+const state = { status: null, skewMs: 0, paces: new Map(), route: null, view: null, heardMs: 0, asksPaces: false };
 
 class NeedsToken extends Error {}
 
@@ -249,9 +251,12 @@ setInterval(() => {
 }, 1000);
 
 async function askPaces(models) {
+  if (state.asksPaces) return;
+  state.asksPaces = true;
   for (const name of models.slice(0, 20)) {
     try { state.paces.set(name, await ask(query("/api/pace", { model: name }))); } catch { /* the next time */ }
   }
+  state.asksPaces = false;
 }
 
 function takeStatus(status) {
@@ -288,7 +293,7 @@ function table(caption, columns, rows, options = {}) {
       }))))));
 }
 
-/** A table whose later rows are to be asked for: on a phone each row is a screen's half. */
+/** A table whose later rows are to be asked for: on a phone each row is half a screen. */
 function folded(caption, columns, rows) {
   const rest = rows.slice(ROWS_SHOWN);
   return [table(caption, columns, rows.slice(0, ROWS_SHOWN), { stack: true }),
@@ -394,7 +399,8 @@ class Model {
     this.about = null;
     this.history = null;
     this.told = 0; // the last step that events have told of
-    this.epoch = 0; // that they said they tell of
+    this.asked = 0; // histories that were asked for, and the last of them that came
+    this.came = 0;
     document.title = name + " · ampd";
     show("crumbs", h("a", { href: "#/" }, "Models"), h("span", {}, name));
     this.frame();
@@ -411,6 +417,7 @@ class Model {
   }
 
   close() {
+    this.closed = true;
     this.listener.close();
     this.plots.close();
     clearInterval(this.timer);
@@ -435,6 +442,11 @@ class Model {
       this.ranges.map(([made]) => made),
       button("−", "Zoom out", () => this.plots.move(0, 2)), button("+", "Zoom in", () => this.plots.move(0, 0.5)),
       button("←", "Earlier steps", () => this.plots.move(-0.5)), button("→", "Later steps", () => this.plots.move(0.5)), this.seen);
+    this.tables.addEventListener("click", (event) => { // a link to what the address says already changes no address
+      const link = event.target.closest("a");
+      const { around } = parse();
+      if (link && around && link.hash === location.hash) this.plots.look(around[0] - around[1], around[0] + around[1]);
+    });
     this.empty = h("p", { class: "card note" }, "No step yet.");
     byId("view").replaceChildren(this.head, this.bar, this.plotsHost, this.tables);
   }
@@ -443,7 +455,8 @@ class Model {
     try {
       return await ask(query("/api/history", { model: this.name, ...values }));
     } catch (error) {
-      if (error.status === 404) this.missing(); else failed(error);
+      if (!this.closed && error.status === 404) this.missing();
+      else if (!this.closed) failed(error);
       return null;
     }
   }
@@ -456,13 +469,16 @@ class Model {
   }
 
   async fresh() {
+    const asked = ++this.asked;
     const history = await this.load({ pixels: this.plots.pixels });
-    if (!history || this.plots.charts.length === 0) return;
+    if (!history || this.plots.charts.length === 0 || asked < this.came) return;
+    this.came = asked;
     this.history = history; // the plots' too: it grows with the events
     if (byId("failed")) byId("failed").remove();
     const none = history.rows === 0;
     for (const part of [this.bar, this.plotsHost]) part.hidden = none;
     if (none) {
+      this.plots.clear();
       this.tables.before(this.empty);
       this.drawTables();
       return;
@@ -472,7 +488,6 @@ class Model {
     if (this.plots.charts.length === 0) return; // somebody has gone on meanwhile
     if (this.around) this.plots.look(this.around[0] - this.around[1], this.around[0] + this.around[1]);
     this.around = null;
-    this.drawTables();
     if (!this.painted) { this.painted = true; performance.mark("ampd-plots"); }
   }
 
@@ -492,7 +507,7 @@ class Model {
     const wide = seen && seen[1] - seen[0];
     for (const [made, steps] of this.ranges)
       made.setAttribute("aria-pressed", String(seen ? steps !== null && Math.abs(wide - steps) < 2 : steps === null));
-    const words = seen ? "steps " + whole(Math.max(1, seen[0])) + " to " + whole(seen[1]) : FINGERS.matches ? "two fingers zoom, one moves; touch a mark for its step"
+    const words = seen ? "steps " + whole(Math.max(1, seen[0])) + " to " + whole(seen[1]) : TOUCH.matches ? "two fingers zoom, one moves; touch a mark for its step"
       : "drag to zoom, shift and drag to move, double click for all, click a mark for its step";
     if (this.seen.textContent !== words) this.seen.textContent = words;
     this.drawTables(); // the skipped steps are those that are shown
@@ -509,21 +524,21 @@ class Model {
     } else if (event === "steps") {
       this.told = Math.max(this.told, data.to);
       if (this.plotsHost.hidden || this.plots.add(data) || data.acts) this.fresh();
-      else if (data.skipped.length > 0) this.drawTables();
     } else if (event === "reset") {
       this.told = 0;
       this.fresh();
     } else if (event === "hello") {
       this.told = data.after; // the status that follows compares
-      if (this.epoch !== 0 && this.epoch !== data.epoch) this.fresh(); // steps may have been taken back
-      this.epoch = data.epoch;
+      if (this.history && data.epoch !== 0 && this.history.epoch !== data.epoch) this.fresh(); // steps may have been taken back
     } else if (event === "gone") {
       location.hash = "#/";
     }
   }
 
+  get model() { return state.status && state.status.models.find(({ name }) => name === this.name); }
+
   drawHead() {
-    const model = state.status && state.status.models.find(({ name }) => name === this.name);
+    const { model } = this;
     if (!model) {
       if (state.status && state.status.models_hidden === 0 && !this.missed) this.missing();
       return;
@@ -564,11 +579,6 @@ class Model {
       whole(first) + " – " + whole(last), h("span", { class: "quiet" }, " (" + number + " steps)"));
   }
 
-  isDone() {
-    const model = state.status && state.status.models.find(({ name }) => name === this.name);
-    return model !== undefined && model !== null && model.state === "done";
-  }
-
   drawTables() {
     const about = this.about;
     const acts = this.history ? this.history.acts.filter((act) => act.step > 1 || act.kind !== "epoch") : [];
@@ -576,7 +586,7 @@ class Model {
     const newest = about ? Math.max(0, ...about.workers.map((worker) => worker.last_step)) : 0;
     const fresh = h("div", { class: "tables" },
       about && card("Workers", about.workers_hidden ? "too many for this page: ampctl status" : null,
-        about.workers.length > 0 ? table("Workers", workerColumns(newest, this.isDone()), about.workers, { stack: true })
+        about.workers.length > 0 ? table("Workers", workerColumns(newest, this.model?.state === "done"), about.workers, { stack: true })
           : h("p", { class: "note" }, "Nobody has joined since this server started.")),
       card("Skipped steps", skipped.length === 0 ? null : (this.plots.window ? "of those shown above, " : "") + "newest first; each opens who, where and why",
         skipped.length > 0 ? h("ul", { class: "pills" }, skipped.map((entry) => h("li", {}, this.pill(entry))))
@@ -776,7 +786,8 @@ function go() {
 }
 
 addEventListener("hashchange", () => {
-  if (location.hash !== "#main") go();
-  byId("main").focus({ preventScroll: location.hash !== "#main" }); // so that Tab goes on in what is new
+  const skips = location.hash === "#main";
+  if (!skips) go();
+  byId("main").focus({ preventScroll: !skips }); // so that Tab goes on in what is new
 });
 go();

@@ -76,6 +76,7 @@ const cut = ([steps, values], keep) => {
 };
 const join = (a, b) => [a[0].concat(b[0]), a[1].concat(b[1])];
 const NO_CURVE = [[], []];
+const PAN_MS = 100;
 const NEAR_PIXELS = 10; // of a mark: a finger is no needle
 
 // dygraphs is run behind this module, so that the first questions are out by then. The legends are ours: its own one
@@ -137,16 +138,18 @@ export class Plots {
 
   close() {
     clearTimeout(this.timer);
+    clearTimeout(this.panTimer);
     this.theme.removeEventListener("change", this.onTheme);
     this.charts.forEach((chart) => chart.graph && chart.graph.destroy());
     this.charts = [];
   }
 
   /** Skipped steps of what is seen: of one pixel each, as the server thins them. */
-  get skipped() {
-    if (!this.base) return [];
+  get skipped() { return this.base ? this.skippedOf(this.shown()) : []; }
+
+  skippedOf(shown) {
     const [from, to] = this.window || [-Infinity, Infinity];
-    return this.shown().skipped.filter(([first, last]) => last >= from && first <= to);
+    return shown.skipped.filter(([first, last]) => last >= from && first <= to);
   }
 
   get pixels() {
@@ -156,13 +159,21 @@ export class Plots {
 
   // ---- data ----
 
-  /** The whole history, anew. */
+  /** The whole history, anew. What is seen more closely stays until that comes anew, unless steps were taken back. */
   async set(history) {
     await ready;
+    if (this.base && this.base.epoch !== history.epoch) this.detail = null;
+    if (this.window && this.window[0] >= history.to) this.window = null;
+    this.round++; // an answer that is under way is of before
     this.base = history;
-    this.detail = null;
     this.draw();
     if (this.window) this.refine();
+  }
+
+  /** No step is left. */
+  clear() {
+    clearTimeout(this.timer);
+    Object.assign(this, { base: null, detail: null, window: null, round: this.round + 1 });
   }
 
   /** Steps that have come since. True: a fresh history is better, as some in between are missing or there are so many. */
@@ -172,11 +183,12 @@ export class Plots {
     const end = this.base.to;
     const parts = this.detail && this.detail.to >= end ? [this.base, this.detail] : [this.base];
     for (const part of parts) {
+      const had = part.to; // a closer look may have come later
       for (const name of Object.keys(more.curves))
-        part.curves[name] = join(part.curves[name] || NO_CURVE, cut(more.curves[name], (step) => step > end));
-      part.skipped.push(...more.skipped.filter(([first]) => first > end));
+        part.curves[name] = join(part.curves[name] || NO_CURVE, cut(more.curves[name], (step) => step > had));
+      part.skipped.push(...more.skipped.filter(([first]) => first > had));
       part.rows += more.rows;
-      part.to = part.decided = more.to;
+      part.to = part.decided = Math.max(part.to, more.to);
     }
     if (this.window && this.window[1] >= end - 1) this.window = this.window.map((edge) => edge + more.to - end);
     this.draw();
@@ -258,6 +270,15 @@ export class Plots {
     this.moved(this.window);
   }
 
+  /** A chart was drawn: if by a hand that moves it, of which dygraphs tells nothing else, the others follow once it rests. */
+  panned(graph) {
+    clearTimeout(this.panTimer);
+    this.panTimer = setTimeout(() => {
+      const [from, to] = graph.xAxisRange();
+      if (this.window && Math.abs(from - this.window[0]) + Math.abs(to - this.window[1]) > 1e-6 * (to - from)) this.look(from, to);
+    }, PAN_MS);
+  }
+
   graph(chart, file, dateWindow) {
     const { plot, canvas } = chart;
     const twice = plot.axes !== undefined && (plot.id !== "rate" || this.hasLoss());
@@ -284,6 +305,7 @@ export class Plots {
       highlightCallback: (event, x, points, row) => this.point(chart, row),
       unhighlightCallback: () => this.point(null),
       zoomCallback: (from, to) => this.look(from, to),
+      drawCallback: (drawn) => this.panned(drawn),
       clickCallback: (event) => this.click(chart, chart.graph.eventToDomCoords(event)[0]),
       underlayCallback: (context, area, graph) => this.underlay(context, area, graph),
     });
@@ -309,6 +331,7 @@ export class Plots {
 
   /** Shows these steps; null: all. */
   look(from, to) {
+    if (!this.base) return;
     const all = from === null || (from <= this.base.from && to >= this.base.to);
     this.window = all ? null : [Math.max(from, this.base.from - 1), Math.min(to, this.base.to + 1)];
     if (this.window && this.window[1] - this.window[0] < 4) {
@@ -346,12 +369,14 @@ export class Plots {
 
   /** The values at a row of one chart, in the legends of all. */
   point(from, row) {
+    if (!this.base) return;
     const x = from ? from.graph.getValue(row, 0) : null;
+    const shown = this.shown();
     for (const chart of this.charts) {
       if (!chart.graph) continue;
       if (from && chart !== from) chart.graph.setSelection(nearestRow(chart.graph, x));
       if (!from) chart.graph.clearSelection();
-      this.describe(chart, null, x);
+      this.describe(chart, shown, x);
     }
   }
 
@@ -361,8 +386,7 @@ export class Plots {
     return loss !== undefined && loss[0].length > 0;
   }
 
-  describe(chart, shown, x = null) {
-    const at = shown || this.shown();
+  describe(chart, at, x = null) {
     const step = x !== null ? x : this.window ? Math.max(at.from, Math.min(at.to, Math.floor(this.window[1]))) : at.to;
     const parts = [];
     const say = (name, words, text) => {
@@ -380,7 +404,7 @@ export class Plots {
         say("c" + number, words + (name === chart.log ? " (log axis)" : ""), write(valueAt(curve, step)));
     });
     if (chart.plot.log) {
-      const count = this.skipped.reduce((sum, [, , overflows, empties]) => sum + overflows + empties, 0);
+      const count = this.skippedOf(at).reduce((sum, [, , overflows, empties]) => sum + overflows + empties, 0);
       const near = x !== null && chart.graph ? this.skipAt(chart.graph, chart.graph.toDomXCoord(x)) : null;
       chart.canvas.classList.toggle("near", near !== null);
       if (near) say("cs", "click for why step", whole(near[0]) + " was skipped");

@@ -294,6 +294,11 @@ def test_a_plot_zooms_to_its_steps_and_a_mark_opens_the_step_that_was_skipped(co
         driver.find_element(By.LINK_TEXT, "Show it in the plots").click()
         plotted(driver)
         shows(driver, "steps 1,400 to 1,600", ".bar")
+        plot = driver.find_element(By.CSS_SELECTOR, '[data-plot="norm"] .canvas')
+        ActionChains(driver).move_to_element(plot).key_down(Keys.SHIFT).click_and_hold().move_by_offset(
+            plot.size["width"] // 4, 0).release().key_up(Keys.SHIFT).perform()
+        eventually(lambda: re.search(r"steps 1,3\d\d to 1,5\d\d", text_of(driver, ".bar")), "all plots have moved")
+        assert "1,500" in text_of(driver, ".pills")
 
 
 def test_steps_that_were_skipped_one_after_another_are_reached_by_the_keyboard_alone(context):
@@ -308,6 +313,10 @@ def test_steps_that_were_skipped_one_after_another_are_reached_by_the_keyboard_a
         eventually(lambda: driver.find_elements(By.LINK_TEXT, "9,003"), "each of them")
         assert driver.switch_to.active_element.get_attribute("id") == "main"  # Tab goes on from there
         shows(driver, "skipped 4", '[data-plot="scale"] .legend')
+        driver.find_element(By.XPATH, "//button[text()='All']").click()
+        shows(driver, "9,002 – 9,004 (3 steps)", ".pills")
+        driver.find_element(By.PARTIAL_LINK_TEXT, "9,002 – 9,004").send_keys(Keys.ENTER)  # the address stays
+        eventually(lambda: driver.find_elements(By.LINK_TEXT, "9,003"), "each of them")
         axis = text_of(driver, '[data-plot="scale"] .canvas').split("\n")
         assert len(axis) == len(set(axis)), f"a label stands for two steps: {axis}"
         driver.find_element(By.LINK_TEXT, "9,003").send_keys(Keys.ENTER)

@@ -12,8 +12,8 @@
 /* How its pushes have come out (coordinator/health.c). */
 struct ampd_worker_health {
     uint64_t pushes, overflow_pushes, last_step;
-    uint64_t slow_steps, slow_ms;     /* for whom all others waited, and how long */
-    uint32_t slow_in_row, bad_pushes; /* up to those at which the worker is named */
+    uint64_t slow_steps, slow_ms;     /* in which all others waited for it, and how long in all of them */
+    uint32_t slow_in_row, bad_pushes; /* in a row, counted up to where the worker is named */
     uint64_t bad_window; /* a bit for each of the newest AMPD_QUARANTINE_WINDOW pushes, lowest the newest: 1 is bad */
     float finite_scale;  /* of its last push that was finite; 0: none was */
     bool straggles, nonfinite;     /* named */

@@ -66,12 +66,13 @@ static void watch_times(struct ampd_model *model, const struct ampd_step_row *ro
     for (uint32_t i = 0; i < row->contributors_count; i++) {
         struct ampd_worker *worker = &model->workers[row->contributors[i].rank];
         bool slow = waited && row->contributors[i].rank == last;
-        worker->health.slow_in_row = !slow ? 0
-                                     : worker->health.slow_in_row < AMPD_STRAGGLER_STEPS
-                                         ? worker->health.slow_in_row + 1
-                                         : worker->health.slow_in_row;
-        worker->health.slow_steps += slow;
-        worker->health.slow_ms += slow ? margin_ms : 0;
+        if (slow) {
+            worker->health.slow_in_row += worker->health.slow_in_row < AMPD_STRAGGLER_STEPS;
+            worker->health.slow_steps++;
+            worker->health.slow_ms += margin_ms;
+        } else {
+            worker->health.slow_in_row = 0;
+        }
         name_straggler(model, row->contributors[i].rank, worker->health.slow_in_row == AMPD_STRAGGLER_STEPS);
     }
 }

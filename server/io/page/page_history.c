@@ -17,7 +17,7 @@
 struct history {
     struct io_page_read read;
     struct io_thin thin;
-    uint64_t decided; /* the last step when it was asked for */
+    uint64_t decided, epoch; /* the last step when it was asked for */
 };
 
 /* What a slice is given to. */
@@ -95,6 +95,7 @@ static void write_answer(struct history *history)
     io_json_open(json, NULL, '{');
     io_json_text(json, "model", history->read.spec->name);
     io_json_count(json, "decided", history->decided);
+    io_json_count(json, "epoch", history->epoch);
     io_thin_write(&history->thin, json);
     write_acts(history);
     io_json_shut(json, '}');
@@ -152,6 +153,7 @@ void io_page_history(struct io_page_ask *ask, const struct io_page_request *requ
         return;
     struct history *history = AMP_CONTAINER(read, struct history, read);
     history->decided = info.decided_step;
+    history->epoch = info.epoch;
     read->run_cb = history_run;
     read->free_cb = history_free;
     memcpy(read->key, key, sizeof read->key);

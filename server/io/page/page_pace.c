@@ -68,8 +68,7 @@ static uint64_t step_of(struct io_page_read *read, uint64_t decided, int64_t at_
 static struct probe begin_of(struct io_page_read *read, struct probe last)
 {
     uint64_t by_steps = last.step > PACE_STEPS ? last.step - PACE_STEPS : 1;
-    uint64_t by_time = step_of(read, last.step, last.at_us - PACE_US);
-    uint64_t begin = by_time < by_steps ? by_time : by_steps;
+    uint64_t begin = step_of(read, by_steps, last.at_us - PACE_US);
     return step_at(read, begin > 0 ? begin : 1);
 }
 
@@ -93,13 +92,16 @@ static void write_pace(struct io_page_read *read, const char *name, uint64_t las
     io_json_shut(&read->json, '}');
 }
 
-/* The step with whose pace that of `last` is compared where there is none of an hour ago; 0: it is too early. */
-static uint64_t before(struct io_page_read *read, uint64_t last)
+/* The step whose pace that of `last` is compared with where there is none of an hour ago; 0: it is too early. */
+static uint64_t earlier_step(struct io_page_read *read, uint64_t last)
 {
     struct probe newest = step_at(read, last), first = step_at(read, 1);
     int64_t back_us = (newest.at_us - first.at_us) / 2;
     back_us = back_us < BEFORE_US ? back_us : BEFORE_US;
-    return back_us < PACE_US ? 0 : step_of(read, last, newest.at_us - back_us);
+    if (back_us < PACE_US)
+        return 0;
+    uint64_t begin = begin_of(read, newest).step, at = step_of(read, last, newest.at_us - back_us);
+    return at < begin ? at : begin; /* no step is part of both */
 }
 
 static void pace_run(struct io_page_read *read)
@@ -110,7 +112,7 @@ static void pace_run(struct io_page_read *read)
     io_json_text(&read->json, "model", read->spec->name);
     uint64_t last = step_of(read, pace->decided, INT64_MAX);
     write_pace(read, "now", last);
-    write_pace(read, "before", before(read, last));
+    write_pace(read, "before", earlier_step(read, last));
     write_pace(read, "hour", step_of(read, pace->decided, now_us - HOUR_US));
     write_pace(read, "day", step_of(read, pace->decided, now_us - 24 * HOUR_US));
     io_json_shut(&read->json, '}');

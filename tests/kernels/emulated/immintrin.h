@@ -85,7 +85,7 @@ static inline void _mm512_stream_si512(void *dst, __m512i x)
 #define _MM_HINT_T0           3
 #define _MM_HINT_T1           2
 #define _mm_prefetch(p, hint) ((void)(p), emulated_must((hint) == _MM_HINT_T0 || (hint) == _MM_HINT_T1))
-/* On every machine, where kernels/avx512.c and kernels/avx512_vote.c ask which processor it is. */
+/* For the branches that depend on the processor: so the most of them are taken, though none is like that. */
 #define ON_AMD            false
 #define SMALL_FIRST_LEVEL true
 #define _mm_sfence()      ((void)0)
@@ -144,8 +144,7 @@ EMULATED_TWO(_mm512_div_pd, __m512d, __m512d, double, 8, a / b)
 
 static inline __m512d _mm512_fmadd_pd(__m512d a, __m512d b, __m512d c)
 {
-    for (int i = 0; i < 8; i++)
-        c[i] = fma(a[i], b[i], c[i]);
+    EACH(i, 8) c[i] = fma(a[i], b[i], c[i]);
     return c;
 }
 
