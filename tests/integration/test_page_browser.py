@@ -349,6 +349,85 @@ def test_an_open_page_hears_of_a_restart_that_took_steps_back(context):
         driver.get_log("browser")  # of requests that nobody answered
 
 
+def test_an_open_page_hears_of_a_restart_that_took_all_steps_back(context):
+    server = page_server(context, listen=f"127.0.0.1:{ampd_testing.free_port()}")
+    made = context.model("m", server)
+    worker = made.worker()
+    worker.train({"w": [1.0] * 4})
+    worker.train({"w": [float("inf")] * 4})
+    with browser() as driver:
+        driver.get(url(server, "#/model/m"))
+        plotted(driver)
+        assert driver.find_elements(By.LINK_TEXT, "2"), text_of(driver, ".tables")
+        server.restart_after_kill()
+        shows(driver, "No step yet.")
+        assert not driver.find_elements(By.CSS_SELECTOR, ".pills"), text_of(driver, ".tables")
+        made.reconnect()
+        worker.join()
+        worker.train({"w": [1.0] * 4})
+        shows(driver, "step 1", '[data-plot="scale"] .legend')
+        driver.get_log("browser")  # of requests that nobody answered
+
+
+LATER = """
+    const fetched = window.fetch;
+    window.fetch = (...asked) => {
+        const answer = fetched(...asked);
+        if (!String(asked[0]).includes("/api/history") || window.release) return answer;
+        return new Promise((resolve) => { window.release = () => resolve(answer); });
+    };"""
+RELEASE = """
+    const label = () => document.querySelector('[data-plot="scale"] .canvas').getAttribute("aria-label");
+    window.release();
+    setTimeout(() => arguments[0](label()), 500);"""
+
+
+def test_an_answer_that_a_newer_one_has_overtaken_is_not_shown(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    with browser() as driver:
+        driver.get(url(server, "#/model/m"))
+        shows(driver, "No step yet.")
+        driver.execute_script(LATER)
+        worker.train({"w": [1.0] * 4})
+        eventually(lambda: driver.execute_script("return window.release !== undefined"), "the first step is asked for")
+        worker.train({"w": [1.0] * 4})
+        plotted(driver)
+        label = driver.execute_async_script(RELEASE)
+        assert "steps 1 to 2" in label, label
+
+
+CLOSER = """
+    const done = arguments[0], answers = [];
+    const part = (from, to, skipped) => ({ from, to, decided: to, epoch: 1, rows: to - from + 1, acts: [],
+        skipped: skipped.map((step) => [step, step, 1, 0]), curves: { scale: [[from, to], [2, 2]] } });
+    const until = async (what) => { while (!what()) await new Promise((resolve) => setTimeout(resolve, 10)); };
+    import("/plots.js").then(async ({ Plots }) => {
+        const host = document.createElement("div");
+        document.getElementById("view").append(host);
+        const load = (from, to) => new Promise((resolve) => answers.push(resolve));
+        const plots = new Plots(host, { load, open() {}, moved() {} });
+        await plots.set(part(1, 1000, [995]));
+        plots.look(990, 1001);
+        await until(() => answers.length === 1);
+        answers[0](part(984, 1002, [995, 1002]));
+        await until(() => plots.detail !== null);
+        plots.add(part(1000, 1003, [1002, 1003])); // as events have it, from the last step that was told
+        const closer = plots.skipped.map(([first]) => first);
+        plots.look(null, null);
+        done([closer, plots.skipped.map(([first]) => first)]);
+    });"""
+
+
+def test_a_closer_look_that_came_later_than_a_step_counts_it_once(context):
+    server = page_server(context)
+    with browser() as driver:
+        driver.get(url(server))
+        shows(driver, "No model yet")
+        shown = driver.execute_async_script(CLOSER)
+        assert shown == [[995, 1002, 1003], [995, 1002, 1003]], shown
+
+
 def test_a_model_that_is_trained_raises_no_alarm_when_its_workers_have_gone(context):
     server = page_server(context, "--worker-lease", "1s")
     workers = context.model("m", server, max_steps=1, world_size=2).workers(2)
