@@ -20,10 +20,13 @@
 #include "amp/kernels/x86_adam_parts.h"
 
 /*
- * Elements ahead of the loop that are asked for: a span. In a first cache level of 32 KiB what follows a span would not
- * find room beside them: there NEAR_AHEAD to that level, and FAR_AHEAD to the second, so that memory is busy meanwhile.
+ * Elements ahead of the loop that are asked for; and MORE before what follows a span, which asks for none, so that
+ * memory is busy meanwhile: with both a step takes 0.94 of the time on Zen 5; if MORE is 160, it takes longer than
+ * without. In a first cache level of 32 KiB what follows a span would not find room beside them: there NEAR_AHEAD to
+ * that level, and FAR_AHEAD to the second.
  */
-#define AHEAD      SPAN
+#define AHEAD      640
+#define MORE       96
 #define NEAR_AHEAD 256
 #define FAR_AHEAD  768
 
@@ -152,6 +155,8 @@ INLINE void step_span(const struct source *s, struct kind kind, size_t start, si
         b = next;
     }
     nan = _mm512_add_ps(nan, end(&at, b, n - WIDTH));
+    for (size_t i = n; !kind.small && i < n + MORE; i += WIDTH)
+        ask_all(&at, s, kind, start, i);
     /* Those of m and v too, since each goes into its master; Inf - Inf is one more look. */
     if (_mm512_cmp_ps_mask(nan, nan, _CMP_UNORD_Q) != 0) {
         settle(at.p, n);
