@@ -6,6 +6,7 @@
 #define AMP_KERNELS_AVX2_PARTS_H
 
 #include "amp/kernels.h"
+#include "amp/kernels/x86_cores.h"
 
 #include <immintrin.h>
 

@@ -6,6 +6,7 @@
 #define AMP_KERNELS_AVX512_PARTS_H
 
 #include "amp/kernels.h"
+#include "amp/kernels/x86_cores.h"
 
 #include <immintrin.h>
 
@@ -18,17 +19,6 @@
 
 /* A loop over four vectors that are held in registers at once: so many chains of operations overlap. */
 #define EACH_OF_4(U) _Pragma("GCC unroll 4") for (size_t U = 0; U < 4; U++)
-
-/*
- * What is fastest differs with the cores; the bits do not. A first cache level of 32 KiB have Zen 4 and Intel's before
- * Ice Lake; of 48 KiB Zen 5, which is told by VP2INTERSECT, and Ice Lake, told by VBMI2, with those that came later.
- * tests/kernels/emulated defines both itself.
- */
-#ifndef ON_AMD
-#define ON_AMD (__builtin_cpu_is("amd") != 0)
-#define SMALL_FIRST_LEVEL                                                                                              \
-    (ON_AMD ? !__builtin_cpu_supports("avx512vp2intersect") : !__builtin_cpu_supports("avx512vbmi2"))
-#endif
 
 /* As kernels/double.h names them; the operators of C work element by element. */
 typedef __m512 vf;

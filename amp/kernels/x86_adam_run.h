@@ -1,7 +1,7 @@
 /*
  * What is around the loops of AVX2's and AVX-512's Adam: by spans, with what follows each; a loop for each kind of
  * source; tiles for what none of these can form. Included at the end of kernels/avx2_adam.c and kernels/avx512_adam.c,
- * behind their SMALL_FIRST_LEVEL, step_span, redo_few, redo_many, stream_16 and KERNELS, which is their table.
+ * behind their step_span, redo_few, redo_many, stream_16 and KERNELS, which is their table.
  */
 #ifndef AMP_KERNELS_X86_ADAM_RUN_H
 #define AMP_KERNELS_X86_ADAM_RUN_H

@@ -87,6 +87,7 @@ static inline void _mm512_stream_si512(void *dst, __m512i x)
 #define _mm_prefetch(p, hint) ((void)(p), emulated_must((hint) == _MM_HINT_T0 || (hint) == _MM_HINT_T1))
 /* For the branches that depend on the processor: so the most of them are taken, though none is like that. */
 #define ON_AMD            false
+#define ON_ZEN5           false
 #define SMALL_FIRST_LEVEL true
 #define _mm_sfence()      ((void)0)
 
