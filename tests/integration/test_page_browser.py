@@ -369,14 +369,14 @@ def test_an_open_page_hears_of_a_restart_that_took_all_steps_back(context):
         driver.get_log("browser")  # of requests that nobody answered
 
 
-LATER = """
+HOLD_HISTORY = """
     const fetched = window.fetch;
     window.fetch = (...asked) => {
         const answer = fetched(...asked);
         if (!String(asked[0]).includes("/api/history") || window.release) return answer;
         return new Promise((resolve) => { window.release = () => resolve(answer); });
     };"""
-RELEASE = """
+RELEASE_HISTORY = """
     const label = () => document.querySelector('[data-plot="scale"] .canvas').getAttribute("aria-label");
     window.release();
     setTimeout(() => arguments[0](label()), 500);"""
@@ -388,12 +388,12 @@ def test_an_answer_that_a_newer_one_has_overtaken_is_not_shown(context):
     with browser() as driver:
         driver.get(url(server, "#/model/m"))
         shows(driver, "No step yet.")
-        driver.execute_script(LATER)
+        driver.execute_script(HOLD_HISTORY)
         worker.train({"w": [1.0] * 4})
         eventually(lambda: driver.execute_script("return window.release !== undefined"), "the first step is asked for")
         worker.train({"w": [1.0] * 4})
         plotted(driver)
-        label = driver.execute_async_script(RELEASE)
+        label = driver.execute_async_script(RELEASE_HISTORY)
         assert "steps 1 to 2" in label, label
 
 
