@@ -3,6 +3,7 @@
  * piece; no more than arpc's high-water mark is queued, so that a slow server holds memory of the user, not copies of
  * it.
  */
+#include "amp/copy.h"
 #include "base/crc32c.h"
 #include "client/io/attach.h"
 #include "client/io/model_call.h"
@@ -96,7 +97,7 @@ static bool place_blocks(struct ampclient_core_call *call, int *rc)
         size_t size = 0;
         const void *data = ampclient_core_block(model->core, block, model->scratch, &size);
         if (data != place) /* else backward has written it there */
-            memcpy(place, data, size);
+            amp_copy_streamed(place, data, size);
         range.count++;
         call->push.next++;
     }
