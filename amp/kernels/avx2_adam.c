@@ -9,18 +9,15 @@
  *   wrong: the loop keeps a bit for each, the old moments of all, and leaves the masters of these as they were;
  * - the cast of the span's masters, past the caches.
  *
- * Each line is asked for ahead: half a span ahead that takes 0.74 of the time on Zen 5, where a whole one takes 0.95 of
- * that, and 0.9 on Zen 4; on Zen 3 the processor's own prefetch is as good. What counts there is the number of
- * instructions: forty for eight elements, of which a core that its other thread leaves alone takes four in a cycle, and
- * three if not. To take up the next span before the late elements and the cast of this one was slower: it needs twice
- * the room in the first cache level.
+ * Each line is asked for ahead. Half a span ahead a step takes 0.74 of the time on Zen 5, and 0.9 on Zen 4; a whole
+ * span ahead 0.70 on Zen 5. On Zen 3 the processor's own prefetch is as good; there the number of instructions counts:
+ * forty for eight elements, of which a core that its other thread leaves alone takes four in a cycle, and three if not.
+ * To take up the next span before the late elements and the cast of this one was slower: it needs twice the room in the
+ * first cache level.
  */
 #include "amp/kernels/avx2_parts.h"
 
 #include "amp/kernels/x86_adam_parts.h"
-
-/* Elements ahead of the loop that are asked for: a span, or half of one for a first cache level of 32 KiB. */
-#define AHEAD(kind) ((kind).small ? SPAN / 2 : SPAN)
 
 /* Late elements that are computed in a turn. */
 #define PICKED 4
@@ -64,12 +61,15 @@ INLINE __m256 place_g(const struct place *at, const struct source *s, struct kin
     return finish_g(&at->c, kind, kind.dtype == AMP_F32 ? _mm256_loadu_ps(at->g + i) : widen(at->h + i, kind.dtype));
 }
 
-/* Of several inputs the first alone is asked for. */
+/*
+ * The lines of all arrays, of several inputs the first alone, that are ahead of index i: by a span, or by half of one
+ * for a first cache level of 32 KiB.
+ */
 INLINE void ask_all(const struct place *at, struct kind kind, size_t i)
 {
     if (i % (LINE / sizeof(float)) != 0)
         return;
-    i += AHEAD(kind);
+    i += kind.small ? SPAN / 2 : SPAN;
     _mm_prefetch((const char *)(at->p + i), _MM_HINT_T0);
     _mm_prefetch((const char *)(at->m + i), _MM_HINT_T0);
     _mm_prefetch((const char *)(at->v + i), _MM_HINT_T0);
@@ -138,6 +138,7 @@ INLINE void step_span(const struct source *s, struct kind kind, size_t start, si
                              .old = old};
     __m256 nan = _mm256_setzero_ps(); /* NaN if any master is */
     old->late[(n - 1) / 64] = 0;      /* of the last word only a part may be written below */
+    ask_all(&at, kind, 0);
     struct begun b = begin(&at, &s->d, kind, place_g(&at, s, kind, start, 0), 0);
     _Pragma("GCC unroll 2") for (size_t i = WIDTH; i < n; i += WIDTH)
     {

@@ -62,6 +62,9 @@ void input_fill(struct amp_random *random, void *data, enum amp_dtype dtype, siz
 #ifdef AMP_KERNELS_AVX512_IN_C /* where kernels_emulated is linked */
 extern const struct amp_kernels amp_kernels_avx512_in_c;
 #endif
+#ifdef AMP_KERNELS_AVX2_OTHER_CORE /* where kernels_other_core is */
+extern const struct amp_kernels amp_kernels_avx2_other_core;
+#endif
 
 const struct amp_kernels *input_variant(int argc, char **argv)
 {
@@ -69,9 +72,15 @@ const struct amp_kernels *input_variant(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "avx512-in-c") == 0)
         return &amp_kernels_avx512_in_c;
 #endif
+    const char *isa = argc > 1 ? argv[1] : NULL;
+    bool other_core = isa != NULL && strcmp(isa, "avx2-other-core") == 0;
     const struct amp_kernels *kernels;
     struct amp_error error;
-    int code = amp_cpu_select(argc > 1 ? argv[1] : NULL, &kernels, &error);
+    int code = amp_cpu_select(other_core ? "avx2" : isa, &kernels, &error);
+#ifdef AMP_KERNELS_AVX2_OTHER_CORE
+    if (code == 0 && other_core)
+        return &amp_kernels_avx2_other_core;
+#endif
     if (code == 0)
         return kernels;
     if (code != AMP_EUNIMPLEMENTED) {
