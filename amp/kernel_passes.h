@@ -18,13 +18,13 @@ struct amp_apply_scalars;
 struct amp_input;
 struct amp_pass_in;
 
-/* The most inputs that amp_vote_fn takes. */
+/* The most inputs that amp_vote_pass_fn takes. */
 #define AMP_VOTE_INPUTS 8
 
-/* amp_vote_fn takes a multiple of so many elements. */
+/* amp_vote_pass_fn takes a multiple of so many elements. */
 #define AMP_VOTE_MULTIPLE 64
 
-/* The address of amp_vote_fn's `kept` is a multiple of so many bytes, a line of the caches. */
+/* The address of amp_vote_pass_fn's `kept` is a multiple of so many bytes, a line of the caches. */
 #define AMP_VOTE_ALIGNMENT 64
 
 /*
@@ -34,15 +34,15 @@ struct amp_pass_in;
  * nowhere). Returns the largest magnitude of g before the clamp as bits; where it is not finite the lanes have no
  * meaning.
  */
-typedef uint32_t amp_vote_fn(const struct amp_input *inputs, unsigned inputs_count, float factor, float limit,
-                             size_t start, size_t n, double *lanes, float *kept);
+typedef uint32_t amp_vote_pass_fn(const struct amp_input *inputs, unsigned inputs_count, float factor, float limit,
+                                  size_t start, size_t n, double *lanes, float *kept);
 
 /*
  * All of amp_pass_apply (amp/pass.h) in one go: g from the inputs, the step, the cast past the caches, which is not yet
  * drained; no saturation. Returns the largest new master as bits.
  */
-typedef uint32_t amp_step_fn(const struct amp_apply_scalars *scalars, const struct amp_pass_in *in, enum amp_dtype cast,
-                             float *p, float *m, float *v, void *cast_out);
+typedef uint32_t amp_apply_pass_fn(const struct amp_apply_scalars *scalars, const struct amp_pass_in *in,
+                                   enum amp_dtype cast, float *p, float *m, float *v, void *cast_out);
 
 #ifdef __cplusplus
 }

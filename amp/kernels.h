@@ -119,15 +119,15 @@ struct amp_kernels {
     amp_sum_fn *sum_add[AMP_KERNEL_DTYPES];
     amp_scale_fn *scale;
     amp_form_fn *form;
-    amp_vote_fn *vote; /* NULL where a variant has none: the pass goes by its parts */
+    amp_vote_pass_fn *vote_pass; /* NULL where a variant has none: the pass goes by its parts */
     amp_clip_value_fn *clip_value;
     amp_squares_fn *squares;
     amp_magnitudes_fn *magnitudes;
     amp_powers_fn *powers;
     amp_lamb_squares_fn *lamb_squares;
     amp_largest_fn *largest[AMP_KERNEL_DTYPES];
-    amp_apply_fn *apply[AMP_OPTIMIZERS]; /* row 0 is NULL */
-    amp_step_fn *step[AMP_OPTIMIZERS];   /* NULL where a variant has none: the pass goes by its parts */
+    amp_apply_fn *apply[AMP_OPTIMIZERS];           /* row 0 is NULL */
+    amp_apply_pass_fn *apply_pass[AMP_OPTIMIZERS]; /* NULL where a variant has none: the pass goes by its parts */
 };
 
 /* The tables. Ask amp_cpu_select: a variant may not be compiled, or not be for this processor. */

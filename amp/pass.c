@@ -7,6 +7,7 @@
  */
 #include "amp/pass.h"
 
+#include "amp/kernels/unaligned.h"
 #include "amp/reduce.h"
 #include "base/assert.h"
 
@@ -22,7 +23,7 @@ _Static_assert(TILE % AMP_SQUARE_LANES == 0, "lanes go on from tile to tile");
 _Static_assert(TILE_KEPT % AMP_SQUARE_LANES == 0, "lanes go on from tile to tile");
 _Static_assert(TILE_KEPT <= TILE, "by parts it is formed in an array of TILE");
 
-_Static_assert(TILE % AMP_VOTE_MULTIPLE == 0 && TILE_KEPT % AMP_VOTE_MULTIPLE == 0, "amp_vote_fn goes by tiles");
+_Static_assert(TILE % AMP_VOTE_MULTIPLE == 0 && TILE_KEPT % AMP_VOTE_MULTIPLE == 0, "amp_vote_pass_fn goes by tiles");
 _Static_assert(TILE_KEPT * sizeof(float) % AMP_VOTE_ALIGNMENT == 0, "each tile of g begins as the first one does");
 
 /* The range test: below it, g * g and its sums stay far from overflow in single precision (docs/numerics.md). */
@@ -35,10 +36,6 @@ _Static_assert(TILE_KEPT * sizeof(float) % AMP_VOTE_ALIGNMENT == 0, "each tile o
 static const uint32_t cast_limit[AMP_KERNEL_DTYPES] = {
     [AMP_F32] = AMP_F32_INF, [AMP_F16] = 0x477ff000u, [AMP_BF16] = 0x7f7f8000u};
 static const uint16_t cast_largest[AMP_KERNEL_DTYPES] = {[AMP_F16] = 0x7bff, [AMP_BF16] = 0x7f7f};
-
-/* An element at any address, as for the kernels. */
-typedef float any_f32 __attribute__((aligned(1)));
-typedef uint16_t any_u16 __attribute__((aligned(1)));
 
 static uint32_t magnitude(float x)
 {
@@ -76,8 +73,8 @@ static void count_range(const any_f32 *g, size_t start, size_t n, struct amp_pas
 static bool votes_at_once(const struct amp_kernels *kernels, const struct amp_pass_in *in, const float *g_out)
 {
     enum amp_dtype dtype = in->inputs[0].dtype;
-    bool can = kernels->vote != NULL && in->equal_weights && in->inputs_count <= AMP_VOTE_INPUTS && dtype != AMP_F32 &&
-               (uintptr_t)g_out % AMP_VOTE_ALIGNMENT == 0;
+    bool can = kernels->vote_pass != NULL && in->equal_weights && in->inputs_count <= AMP_VOTE_INPUTS &&
+               dtype != AMP_F32 && (uintptr_t)g_out % AMP_VOTE_ALIGNMENT == 0;
     for (unsigned j = 1; can && j < in->inputs_count; j++)
         can = in->inputs[j].dtype == dtype;
     return can;
@@ -123,18 +120,18 @@ void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *
     double lanes[AMP_SQUARE_LANES] = {0};
     struct amp_check check = AMP_CHECK_INIT;
     uint32_t largest = 0;
-    size_t step = g_out != NULL ? TILE_KEPT : TILE;
+    size_t tile = g_out != NULL ? TILE_KEPT : TILE;
     size_t whole = votes_at_once(kernels, in, g_out) ? in->count - in->count % AMP_VOTE_MULTIPLE : 0;
     float limit = in->clip_value_set ? in->clip_value : INFINITY;
 
     *vote = (struct amp_pass_vote){.sum_first = UINT64_MAX, .range_first = UINT64_MAX};
     for (size_t start = 0, n; start < in->count; start += n) {
         size_t left = (start < whole ? whole : in->count) - start;
-        n = left < step ? left : step;
+        n = left < tile ? left : tile;
         float *g = g_out != NULL ? g_out + start : NULL;
-        uint32_t most = start < whole
-                            ? kernels->vote(in->inputs, in->inputs_count, in->coefficient, limit, start, n, lanes, g)
-                            : vote_by_parts(kernels, in, start, n, lanes, g);
+        uint32_t most =
+            start < whole ? kernels->vote_pass(in->inputs, in->inputs_count, in->coefficient, limit, start, n, lanes, g)
+                          : vote_by_parts(kernels, in, start, n, lanes, g);
         if (most >= magnitude(RANGE_LIMIT))
             look_again(kernels, in, start, n, g, &check, vote);
         if (most < AMP_F32_INF && most > largest)
@@ -268,10 +265,10 @@ static bool apply_at_once(const struct amp_kernels *kernels, const struct amp_pa
                           const struct amp_apply *apply, const struct amp_apply_scalars *scalars, float *master,
                           float *m, float *v, void *cast_out, struct amp_apply_stats *stats)
 {
-    amp_step_fn *step = kernels->step[apply->optimizer];
-    if (step == NULL)
+    amp_apply_pass_fn *pass = kernels->apply_pass[apply->optimizer];
+    if (pass == NULL)
         return false;
-    uint32_t largest = step(scalars, in, apply->cast, master, m, v, cast_out);
+    uint32_t largest = pass(scalars, in, apply->cast, master, m, v, cast_out);
     kernels->drain();
     judge_cast(largest, master, in->count, apply->cast, apply->saturate, cast_out, stats);
     return true;

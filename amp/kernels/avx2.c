@@ -12,12 +12,10 @@
  * - Tails of less than eight elements (sixteen where lanes or 16-bit packs ask for it) are the reference's.
  */
 #include "amp/kernels/avx2_parts.h"
+#include "amp/kernels/form.h"
 
 /* Elements ahead of a loop that are asked for: near enough to be still there when it comes, far enough to have come. */
 #define AHEAD 256
-
-/* Elements of one chunk of the finite test: few enough that a bad chunk is counted from cache. */
-#define CHUNK 2048
 
 /* Eight 32-bit values below 2^16, packed to 16 bits in order. */
 static __m128i pack(__m256i x)
@@ -37,39 +35,6 @@ static __m128i narrow_bf16(__m256 x)
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
     return pack(_mm256_blendv_epi8(round_bf16(x), _mm256_set1_epi32(AMP_BF16_NAN), nan));
 }
-
-/* The three conversions of a dtype differ by `widen` and the element type alone. */
-#define LOAD(NAME, TYPE, DTYPE)                                                                                        \
-    static void load_##NAME(float *dst, const void *src, size_t n)                                                     \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        size_t i = 0;                                                                                                  \
-        for (; i + WIDTH <= n; i += WIDTH)                                                                             \
-            _mm256_storeu_ps(dst + i, canonical(widen(s + i, DTYPE)));                                                 \
-        amp_kernels_ref.load[DTYPE](dst + i, s + i, n - i);                                                            \
-    }
-
-#define SUM(NAME, TYPE, DTYPE)                                                                                         \
-    static void sum_set_##NAME(float *sum, const void *src, float weight, size_t n)                                    \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        __m256 w = _mm256_set1_ps(weight);                                                                             \
-        size_t i = 0;                                                                                                  \
-        for (; i + WIDTH <= n; i += WIDTH)                                                                             \
-            _mm256_storeu_ps(sum + i, _mm256_mul_ps(w, widen(s + i, DTYPE)));                                          \
-        amp_kernels_ref.sum_set[DTYPE](sum + i, s + i, weight, n - i);                                                 \
-    }                                                                                                                  \
-    static void sum_add_##NAME(float *sum, const void *src, float weight, size_t n)                                    \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        __m256 w = _mm256_set1_ps(weight);                                                                             \
-        size_t i = 0;                                                                                                  \
-        for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
-            __m256 product = _mm256_mul_ps(w, widen(s + i, DTYPE));                                                    \
-            _mm256_storeu_ps(sum + i, _mm256_add_ps(_mm256_loadu_ps(sum + i), product));                               \
-        }                                                                                                              \
-        amp_kernels_ref.sum_add[DTYPE](sum + i, s + i, weight, n - i);                                                 \
-    }
 
 /* Elements before the first whole vector of dst, at most n: all of them where no vector begins with an element. */
 static size_t unaligned(const void *dst, size_t size, size_t n)
@@ -99,12 +64,6 @@ static size_t unaligned(const void *dst, size_t size, size_t n)
 
 LOAD_STREAM(f16, AMP_F16)
 LOAD_STREAM(bf16, AMP_BF16)
-LOAD(f32, float, AMP_F32)
-LOAD(f16, uint16_t, AMP_F16)
-LOAD(bf16, uint16_t, AMP_BF16)
-SUM(f32, float, AMP_F32)
-SUM(f16, uint16_t, AMP_F16)
-SUM(bf16, uint16_t, AMP_BF16)
 
 /* From HEAD elements on by PUT. */
 #define STORE32(NAME, HEAD, PUT)                                                                                       \
@@ -146,7 +105,7 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm256_stream_ps)
 #define STORE_BY_PARTS (!ON_ZEN5)
 #define PARTS          4
 #define PART           16384 /* elements */
-#define PARTS_AHEAD    512   /* bytes; ahead in each part */
+#define PARTS_AHEAD    128   /* elements, in each part */
 
 /* Elements ahead in one place. */
 #define STORE_AHEAD 512
@@ -169,8 +128,8 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm256_stream_ps)
     {                                                                                                                  \
         for (size_t i = 0; i < PART; i += 4 * WIDTH) {                                                                 \
             for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
-                _mm_prefetch((const char *)(src + j) + PARTS_AHEAD, _MM_HINT_T0);                                      \
-                _mm_prefetch((const char *)(src + j + 2 * WIDTH) + PARTS_AHEAD, _MM_HINT_T0);                          \
+                _mm_prefetch((const char *)(src + j + PARTS_AHEAD), _MM_HINT_T0);                                      \
+                _mm_prefetch((const char *)(src + j + 2 * WIDTH + PARTS_AHEAD), _MM_HINT_T0);                          \
                 __m256i low = sixteen_##NAME(src + j, most);                                                           \
                 __m256i high = sixteen_##NAME(src + j + 2 * WIDTH, most);                                              \
                 _mm256_stream_si256((__m256i *)(void *)(d + j), low);                                                  \
@@ -221,45 +180,7 @@ static uint32_t most_16(const uint16_t *s, size_t n)
     return reduce_max(_mm256_max_epu32(low, _mm256_srli_epi32(most, 16)));
 }
 
-/* The largest element of a dtype in its own bits stands for all. */
-#define LARGEST(NAME, TYPE, DTYPE, MOST, STEP)                                                                         \
-    static uint32_t largest_##NAME(const void *src, size_t n)                                                          \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        size_t whole = n - n % (STEP);                                                                                 \
-        uint32_t bits = MOST(s, whole);                                                                                \
-        return larger(amp_kernels_ref.largest[DTYPE](&bits, 1), amp_kernels_ref.largest[DTYPE](s + whole, n - whole)); \
-    }
-
-LARGEST(f32, float, AMP_F32, most_f32, 8)
-LARGEST(f16, uint16_t, AMP_F16, most_16, 16)
-LARGEST(bf16, uint16_t, AMP_BF16, most_16, 16)
-
-/* Chunk by chunk: where all is finite only the largest counts, and the reference judges that one element. */
-#define CHECK(NAME, TYPE, DTYPE, MOST, STEP, INFINITE)                                                                 \
-    static void check_##NAME(const void *src, size_t n, uint64_t base, struct amp_check *check)                        \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        while (n > 0) {                                                                                                \
-            size_t chunk = n < CHUNK ? n : CHUNK;                                                                      \
-            size_t whole = chunk - chunk % (STEP);                                                                     \
-            uint32_t most = MOST(s, whole);                                                                            \
-            if (most < (INFINITE)) {                                                                                   \
-                uint32_t bits = most;                                                                                  \
-                amp_kernels_ref.check[DTYPE](&bits, whole > 0, base, check);                                           \
-                amp_kernels_ref.check[DTYPE](s + whole, chunk - whole, base + whole, check);                           \
-            } else {                                                                                                   \
-                amp_kernels_ref.check[DTYPE](s, chunk, base, check);                                                   \
-            }                                                                                                          \
-            s += chunk;                                                                                                \
-            base += chunk;                                                                                             \
-            n -= chunk;                                                                                                \
-        }                                                                                                              \
-    }
-
-CHECK(f32, float, AMP_F32, most_f32, 8, AMP_F32_INF)
-CHECK(f16, uint16_t, AMP_F16, most_16, 16, 0x7c00u)
-CHECK(bf16, uint16_t, AMP_BF16, most_16, 16, 0x7f80u)
+#include "amp/kernels/elements.h"
 
 /* After a loop that has stored n elements and found the largest magnitude: NaN is made canonical where there is any. */
 static uint32_t settle(float *x, size_t n, __m256i most)
@@ -295,11 +216,11 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 #define FORM_INPUTS_MAX 16
 
 /* Elements of a turn of the loop. */
-#define FORM_STEP (4 * (size_t)WIDTH)
+#define FORM_TURN (4 * (size_t)WIDTH)
 
 /*
  * What form does for inputs of one dtype: the sum never leaves its registers. Equal weights need no product: it would
- * be exact. `whole` is a multiple of FORM_STEP.
+ * be exact. `whole` is a multiple of FORM_TURN.
  */
 #define FORM(NAME, DTYPE, TYPE, TERM)                                                                                  \
     static uint32_t form_##NAME(const struct amp_input *inputs, unsigned count, float factor, size_t start,            \
@@ -310,7 +231,7 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
         __m256i most = _mm256_setzero_si256();                                                                         \
         for (unsigned j = 0; j < count; j++)                                                                           \
             data[j] = (const TYPE *)inputs[j].data + start;                                                            \
-        for (size_t i = 0; i < whole; i += FORM_STEP) {                                                                \
+        for (size_t i = 0; i < whole; i += FORM_TURN) {                                                                \
             _mm_prefetch((const char *)(data[0] + i + FORM_AHEAD), _MM_HINT_T0);                                       \
             EACH_OF_4(u) sum[u] = TERM(inputs[0], widen(data[0] + i + u * WIDTH, DTYPE));                              \
             for (unsigned j = 1; j < count; j++) {                                                                     \
@@ -345,28 +266,12 @@ static form_whole_fn *const form_equal[AMP_KERNEL_DTYPES] = {
 static form_whole_fn *const form_weighted[AMP_KERNEL_DTYPES] = {
     [AMP_F32] = form_f32_weighted, [AMP_F16] = form_f16_weighted, [AMP_BF16] = form_bf16_weighted};
 
-/* Inputs of several dtypes: one after the other over the tile. */
-static uint32_t form_mixed(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor,
-                           size_t start, size_t n, float *g)
-{
-    for (unsigned j = 0; j < count; j++) {
-        enum amp_dtype dtype = inputs[j].dtype;
-        const char *data = (const char *)inputs[j].data + start * amp_dtype_size(dtype);
-        amp_sum_fn *sum = j == 0 ? amp_kernels_avx2.sum_set[dtype] : amp_kernels_avx2.sum_add[dtype];
-        sum(g, data, equal_weights ? 1.0f : inputs[j].weight, n);
-    }
-    return scale(g, g, factor, n);
-}
-
 static uint32_t form(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor, size_t start,
                      size_t n, float *g)
 {
-    bool uniform = count <= FORM_INPUTS_MAX;
-    for (unsigned j = 1; j < count; j++)
-        uniform = uniform && inputs[j].dtype == inputs[0].dtype;
-    if (!uniform)
-        return form_mixed(inputs, count, equal_weights, factor, start, n, g);
-    size_t whole = n - n % FORM_STEP;
+    if (count > FORM_INPUTS_MAX || !of_one_dtype(inputs, count))
+        return form_in_turns(&amp_kernels_avx2, inputs, count, equal_weights, factor, start, n, g);
+    size_t whole = n - n % FORM_TURN;
     form_whole_fn *const *wholes = equal_weights ? form_equal : form_weighted;
     uint32_t most = wholes[inputs[0].dtype](inputs, count, factor, start, whole, g);
     uint32_t tail = amp_kernels_ref.form(inputs, count, equal_weights, factor, start + whole, n - whole, g + whole);
@@ -494,7 +399,7 @@ const struct amp_kernels amp_kernels_avx2 = {
     .sum_add = {[AMP_F32] = sum_add_f32, [AMP_F16] = sum_add_f16, [AMP_BF16] = sum_add_bf16},
     .scale = scale,
     .form = form,
-    .vote = amp_avx2_vote,
+    .vote_pass = amp_avx2_vote_pass,
     .clip_value = clip_value,
     .squares = squares,
     .magnitudes = magnitudes,
@@ -508,5 +413,5 @@ const struct amp_kernels amp_kernels_avx2 = {
               [AMP_OPT_RMSPROP] = apply_rmsprop,
               [AMP_OPT_LION] = apply_lion,
               [AMP_OPT_LAMB] = apply_lamb},
-    .step = {[AMP_OPT_ADAMW] = amp_avx2_step_adamw, [AMP_OPT_ADAM] = amp_avx2_step_adam},
+    .apply_pass = {[AMP_OPT_ADAMW] = amp_avx2_apply_pass_adamw, [AMP_OPT_ADAM] = amp_avx2_apply_pass_adam},
 };

@@ -73,8 +73,8 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
 }
 
 /* A loop for each dtype, and for what is kept. */
-uint32_t amp_avx2_vote(const struct amp_input *inputs, unsigned count, float factor, float limit, size_t start,
-                       size_t n, double lanes[AMP_SQUARE_LANES], float *kept)
+uint32_t amp_avx2_vote_pass(const struct amp_input *inputs, unsigned count, float factor, float limit, size_t start,
+                            size_t n, double lanes[AMP_SQUARE_LANES], float *kept)
 {
     if (inputs[0].dtype == AMP_F16)
         return kept != NULL ? vote(inputs, count, AMP_F16, true, factor, limit, start, n, lanes, kept)

@@ -12,6 +12,7 @@
  * - Tails of less than sixteen elements (more where loops take several vectors) are the reference's.
  */
 #include "amp/kernels/avx512_parts.h"
+#include "amp/kernels/form.h"
 
 /*
  * Elements ahead of a loop that are asked for: near enough to be still there when the loop comes, far enough to have
@@ -19,7 +20,7 @@
  */
 #define AHEAD       256
 #define SCALE_AHEAD 512
-#define STORE_AHEAD 208
+#define PARTS_AHEAD 208 /* of casts to 16 bits, in each part */
 
 /*
  * Past the caches a block goes by its four parts in turns, some lines each: one core's reads and its writes past
@@ -33,27 +34,16 @@
 #define STORE_CHUNK ((size_t)128)
 
 /*
- * Whether casts to 16 bits go by places in turns, too: they read twice what they write. Of memcpy's speed Intel's
- * server cores have 1.0 so (0.9 with AHEAD), and 0.65 with one place; Zen 5 has 0.87 so, and 1.1 with one.
+ * Whether casts to 16 bits go by parts in turns, too: they read twice what they write. Of memcpy's speed Intel's server
+ * cores have 1.0 so (0.9 with AHEAD), and 0.65 in one place; Zen 5 has 0.87 so, and 1.1 in one place.
  */
-#define STORE_BY_PLACES (!ON_AMD)
-
-/* Elements of one chunk of the finite test: few enough that a bad chunk is counted from cache. */
-#define CHUNK 2048
+#define STORE_BY_PARTS (!ON_AMD)
 
 static __m256i narrow_f16(__m512 x)
 {
     __m256i h = _mm512_cvtps_ph(x, NEAREST);
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     return _mm256_mask_blend_epi16(nan, h, _mm256_set1_epi16(AMP_F16_NAN));
-}
-
-static __m512i round_bf16(__m512 x)
-{
-    __m512i bits = _mm512_castps_si512(x);
-    __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
-    __m512i rounded = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
-    return _mm512_srli_epi32(_mm512_mask_add_epi32(rounded, odd, rounded, _mm512_set1_epi32(1)), 16);
 }
 
 static __m256i narrow_bf16(__m512 x)
@@ -63,42 +53,12 @@ static __m256i narrow_bf16(__m512 x)
     return _mm256_mask_blend_epi16(nan, h, _mm256_set1_epi16(AMP_BF16_NAN));
 }
 
-/* A line of 16-bit elements from its two halves. */
-static __m512i join_16(__m256i low, __m256i high)
-{
-    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-}
-
-/* The same of two vectors without NaN. */
-static __m512i numbers_f16(__m512 a, __m512 b)
-{
-    return join_16(_mm512_cvtps_ph(a, NEAREST), _mm512_cvtps_ph(b, NEAREST));
-}
-
-static __m512i numbers_bf16(__m512 a, __m512 b)
-{
-    /* Packed by 128 bits of each in turns. */
-    __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-    return _mm512_permutexvar_epi64(order, _mm512_packus_epi32(round_bf16(a), round_bf16(b)));
-}
-
 /* Elements before the first whole line of dst, at most n: all of them where no line begins with an element. */
 static size_t unaligned(const void *dst, size_t size, size_t n)
 {
     size_t bytes = (LINE - (uintptr_t)dst % LINE) % LINE;
     return bytes % size != 0 || bytes / size > n ? n : bytes / size;
 }
-
-/* The three conversions of a dtype differ by `widen` and the element type alone. */
-#define LOAD(NAME, TYPE, DTYPE)                                                                                        \
-    static void load_##NAME(float *dst, const void *src, size_t n)                                                     \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        size_t i = 0;                                                                                                  \
-        for (; i + WIDTH <= n; i += WIDTH)                                                                             \
-            _mm512_storeu_ps(dst + i, canonical(widen(s + i, DTYPE)));                                                 \
-        amp_kernels_ref.load[DTYPE](dst + i, s + i, n - i);                                                            \
-    }
 
 /* Past the caches: whole lines of dst, which then need not be read before they are written. */
 #define LOAD_STREAM(NAME, DTYPE)                                                                                       \
@@ -129,36 +89,8 @@ static size_t unaligned(const void *dst, size_t size, size_t n)
         amp_kernels_ref.load[DTYPE](dst + i, s + i, n - i);                                                            \
     }
 
-#define SUM(NAME, TYPE, DTYPE)                                                                                         \
-    static void sum_set_##NAME(float *sum, const void *src, float weight, size_t n)                                    \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        __m512 w = _mm512_set1_ps(weight);                                                                             \
-        size_t i = 0;                                                                                                  \
-        for (; i + WIDTH <= n; i += WIDTH)                                                                             \
-            _mm512_storeu_ps(sum + i, _mm512_mul_ps(w, widen(s + i, DTYPE)));                                          \
-        amp_kernels_ref.sum_set[DTYPE](sum + i, s + i, weight, n - i);                                                 \
-    }                                                                                                                  \
-    static void sum_add_##NAME(float *sum, const void *src, float weight, size_t n)                                    \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        __m512 w = _mm512_set1_ps(weight);                                                                             \
-        size_t i = 0;                                                                                                  \
-        for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
-            __m512 product = _mm512_mul_ps(w, widen(s + i, DTYPE));                                                    \
-            _mm512_storeu_ps(sum + i, _mm512_add_ps(_mm512_loadu_ps(sum + i), product));                               \
-        }                                                                                                              \
-        amp_kernels_ref.sum_add[DTYPE](sum + i, s + i, weight, n - i);                                                 \
-    }
-
 LOAD_STREAM(f16, AMP_F16)
 LOAD_STREAM(bf16, AMP_BF16)
-LOAD(f32, float, AMP_F32)
-LOAD(f16, uint16_t, AMP_F16)
-LOAD(bf16, uint16_t, AMP_BF16)
-SUM(f32, float, AMP_F32)
-SUM(f16, uint16_t, AMP_F16)
-SUM(bf16, uint16_t, AMP_BF16)
 
 /* From HEAD elements on by PUT. */
 #define STORE32(NAME, HEAD, PUT)                                                                                       \
@@ -192,7 +124,7 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
         {                                                                                                              \
             __m512 a = _mm512_loadu_ps(src + u * 2 * WIDTH), b = _mm512_loadu_ps(src + u * 2 * WIDTH + WIDTH);         \
             top = _mm512_max_epu32(top, _mm512_max_epu32(magnitude(a), magnitude(b)));                                 \
-            line[u] = numbers_##NAME(a, b);                                                                            \
+            line[u] = narrow_canonical(a, b, DTYPE);                                                                   \
         }                                                                                                              \
         if (_mm512_cmpgt_epu32_mask(top, _mm512_set1_epi32((int)AMP_F32_INF)) != 0)                                    \
             EACH_OF_4(u) line[u] = line_##NAME(src + u * 2 * WIDTH);                                                   \
@@ -220,7 +152,7 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
         __m512i line[4];                                                                                               \
         for (size_t i = 0; i < PART; i += STORE_CHUNK) {                                                               \
             for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
-                ask(src + j + STORE_AHEAD, STORE_CHUNK * sizeof *src);                                                 \
+                ask(src + j + PARTS_AHEAD, STORE_CHUNK * sizeof *src);                                                 \
                 visit_##NAME(src + j, line, most);                                                                     \
                 EACH_OF_4(u) _mm512_stream_si512((void *)(d + j + u * 2 * WIDTH), line[u]);                            \
             }                                                                                                          \
@@ -232,7 +164,7 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
         __m512i line[4], most = _mm512_setzero_si512();                                                                \
         size_t i = unaligned(dst, sizeof *d, n);                                                                       \
         uint32_t first = amp_kernels_ref.store[DTYPE](d, src, i);                                                      \
-        for (; STORE_BY_PLACES && i + PARTS * PART <= n; i += PARTS * PART)                                            \
+        for (; STORE_BY_PARTS && i + PARTS * PART <= n; i += PARTS * PART)                                             \
             store_parts_##NAME(d + i, src + i, &most);                                                                 \
         for (; i + STORE_CHUNK <= n; i += STORE_CHUNK) {                                                               \
             visit_##NAME(src + i, line, &most);                                                                        \
@@ -264,45 +196,7 @@ static uint32_t most_16(const uint16_t *s, size_t n)
     return _mm512_reduce_max_epu32(_mm512_max_epu32(low, _mm512_srli_epi32(most, 16)));
 }
 
-/* The largest element of a dtype in its own bits stands for all. */
-#define LARGEST(NAME, TYPE, DTYPE, MOST, STEP)                                                                         \
-    static uint32_t largest_##NAME(const void *src, size_t n)                                                          \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        size_t whole = n - n % (STEP);                                                                                 \
-        uint32_t bits = MOST(s, whole);                                                                                \
-        return larger(amp_kernels_ref.largest[DTYPE](&bits, 1), amp_kernels_ref.largest[DTYPE](s + whole, n - whole)); \
-    }
-
-LARGEST(f32, float, AMP_F32, most_f32, 16)
-LARGEST(f16, uint16_t, AMP_F16, most_16, 32)
-LARGEST(bf16, uint16_t, AMP_BF16, most_16, 32)
-
-/* Chunk by chunk: where all is finite only the largest counts, and the reference judges that one element. */
-#define CHECK(NAME, TYPE, DTYPE, MOST, STEP, INFINITE)                                                                 \
-    static void check_##NAME(const void *src, size_t n, uint64_t base, struct amp_check *check)                        \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        while (n > 0) {                                                                                                \
-            size_t chunk = n < CHUNK ? n : CHUNK;                                                                      \
-            size_t whole = chunk - chunk % (STEP);                                                                     \
-            uint32_t most = MOST(s, whole);                                                                            \
-            if (most < (INFINITE)) {                                                                                   \
-                uint32_t bits = most;                                                                                  \
-                amp_kernels_ref.check[DTYPE](&bits, whole > 0, base, check);                                           \
-                amp_kernels_ref.check[DTYPE](s + whole, chunk - whole, base + whole, check);                           \
-            } else {                                                                                                   \
-                amp_kernels_ref.check[DTYPE](s, chunk, base, check);                                                   \
-            }                                                                                                          \
-            s += chunk;                                                                                                \
-            base += chunk;                                                                                             \
-            n -= chunk;                                                                                                \
-        }                                                                                                              \
-    }
-
-CHECK(f32, float, AMP_F32, most_f32, 16, AMP_F32_INF)
-CHECK(f16, uint16_t, AMP_F16, most_16, 32, 0x7c00u)
-CHECK(bf16, uint16_t, AMP_BF16, most_16, 32, 0x7f80u)
+#include "amp/kernels/elements.h"
 
 /*
  * Four vectors at a time: with fewer the loop does not keep the memory busy. Zen 5 has 1.0 of the speed of a loop
@@ -337,12 +231,12 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 #define FORM_GROUP 8
 
 /* Elements of a turn of the loop. */
-#define FORM_STEP (4 * (size_t)WIDTH)
+#define FORM_TURN (4 * (size_t)WIDTH)
 
 /*
  * What form does for inputs of one dtype, of which one group's sum goes on from g and ends there: `first` and `last`
  * say whether it begins, and whether it is multiplied. Equal weights need no product: it would be exact. `whole` is a
- * multiple of FORM_STEP.
+ * multiple of FORM_TURN.
  */
 #define FORM(NAME, DTYPE, TYPE, TERM)                                                                                  \
     INLINE uint32_t group_##NAME(const struct amp_input *inputs, unsigned count, bool first, bool last, float factor,  \
@@ -353,15 +247,15 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
         __m512i most = _mm512_setzero_si512();                                                                         \
         for (unsigned j = 0; j < count; j++)                                                                           \
             data[j] = (const TYPE *)inputs[j].data + start;                                                            \
-        for (size_t i = 0; i < whole; i += FORM_STEP) {                                                                \
-            ask(data[0] + i + AHEAD, FORM_STEP * sizeof(TYPE));                                                        \
+        for (size_t i = 0; i < whole; i += FORM_TURN) {                                                                \
+            ask(data[0] + i + AHEAD, FORM_TURN * sizeof(TYPE));                                                        \
             EACH_OF_4(u)                                                                                               \
             {                                                                                                          \
                 __m512 term = TERM(inputs[0], widen(data[0] + i + u * WIDTH, DTYPE));                                  \
                 sum[u] = first ? term : _mm512_add_ps(_mm512_loadu_ps(g + i + u * WIDTH), term);                       \
             }                                                                                                          \
             for (unsigned j = 1; j < count; j++) {                                                                     \
-                ask(data[j] + i + AHEAD, FORM_STEP * sizeof(TYPE));                                                    \
+                ask(data[j] + i + AHEAD, FORM_TURN * sizeof(TYPE));                                                    \
                 EACH_OF_4(u)                                                                                           \
                 sum[u] = _mm512_add_ps(sum[u], TERM(inputs[j], widen(data[j] + i + u * WIDTH, DTYPE)));                \
             }                                                                                                          \
@@ -406,28 +300,12 @@ static form_whole_fn *const form_equal[AMP_KERNEL_DTYPES] = {
 static form_whole_fn *const form_weighted[AMP_KERNEL_DTYPES] = {
     [AMP_F32] = form_f32_weighted, [AMP_F16] = form_f16_weighted, [AMP_BF16] = form_bf16_weighted};
 
-/* Inputs of several dtypes: one after the other over the tile. */
-static uint32_t form_mixed(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor,
-                           size_t start, size_t n, float *g)
-{
-    for (unsigned j = 0; j < count; j++) {
-        enum amp_dtype dtype = inputs[j].dtype;
-        const char *data = (const char *)inputs[j].data + start * amp_dtype_size(dtype);
-        amp_sum_fn *sum = j == 0 ? amp_kernels_avx512.sum_set[dtype] : amp_kernels_avx512.sum_add[dtype];
-        sum(g, data, equal_weights ? 1.0f : inputs[j].weight, n);
-    }
-    return scale(g, g, factor, n);
-}
-
 static uint32_t form(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor, size_t start,
                      size_t n, float *g)
 {
-    bool uniform = true;
-    for (unsigned j = 1; j < count; j++)
-        uniform = uniform && inputs[j].dtype == inputs[0].dtype;
-    if (!uniform)
-        return form_mixed(inputs, count, equal_weights, factor, start, n, g);
-    size_t whole = n - n % FORM_STEP;
+    if (!of_one_dtype(inputs, count))
+        return form_in_turns(&amp_kernels_avx512, inputs, count, equal_weights, factor, start, n, g);
+    size_t whole = n - n % FORM_TURN;
     form_whole_fn *const *wholes = equal_weights ? form_equal : form_weighted;
     uint32_t most = wholes[inputs[0].dtype](inputs, count, factor, start, whole, g);
     uint32_t tail = amp_kernels_ref.form(inputs, count, equal_weights, factor, start + whole, n - whole, g + whole);
@@ -544,7 +422,7 @@ const struct amp_kernels amp_kernels_avx512 = {
     .sum_add = {[AMP_F32] = sum_add_f32, [AMP_F16] = sum_add_f16, [AMP_BF16] = sum_add_bf16},
     .scale = scale,
     .form = form,
-    .vote = amp_avx512_vote,
+    .vote_pass = amp_avx512_vote_pass,
     .clip_value = clip_value,
     .squares = squares,
     .magnitudes = magnitudes,
@@ -558,5 +436,5 @@ const struct amp_kernels amp_kernels_avx512 = {
               [AMP_OPT_RMSPROP] = apply_rmsprop,
               [AMP_OPT_LION] = apply_lion,
               [AMP_OPT_LAMB] = apply_lamb},
-    .step = {[AMP_OPT_ADAMW] = amp_avx512_step_adamw, [AMP_OPT_ADAM] = amp_avx512_step_adam},
+    .apply_pass = {[AMP_OPT_ADAMW] = amp_avx512_apply_pass_adamw, [AMP_OPT_ADAM] = amp_avx512_apply_pass_adam},
 };

@@ -224,17 +224,6 @@ INLINE void redo_many(const struct source *s, struct kind kind, size_t start, si
     }
 }
 
-/* Sixteen masters, whose NaN are canonical, and so become the canonical one of either dtype. */
-INLINE __m256i narrow(__m512 x, enum amp_dtype dtype)
-{
-    if (dtype == AMP_F16)
-        return _mm512_cvtps_ph(x, NEAREST);
-    __m512i bits = _mm512_castps_si512(x);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
-}
-
 /* The cast of n masters, a multiple of 2 * WIDTH, past the caches. Returns the largest as bits. */
 INLINE uint32_t stream_16(uint16_t *copy, enum amp_dtype dtype, const float *p, size_t n)
 {
@@ -243,8 +232,7 @@ INLINE uint32_t stream_16(uint16_t *copy, enum amp_dtype dtype, const float *p, 
         __m512 a = _mm512_loadu_ps(p + i), b = _mm512_loadu_ps(p + i + WIDTH);
         __m512i sizes = _mm512_max_epu32(magnitude(a), magnitude(b));
         most = _mm512_max_epu32(most, sizes);
-        __m512i low = _mm512_castsi256_si512(narrow(a, dtype));
-        _mm512_stream_si512((void *)(copy + i), _mm512_inserti64x4(low, narrow(b, dtype), 1));
+        _mm512_stream_si512((void *)(copy + i), narrow_canonical(a, b, dtype));
     }
     return _mm512_reduce_max_epu32(most);
 }
@@ -262,14 +250,14 @@ void amp_avx512_apply_adam(const struct amp_apply_scalars *k, size_t n, const fl
     apply(k, AMP_OPT_ADAM, n, g, p, m, v);
 }
 
-uint32_t amp_avx512_step_adamw(const struct amp_apply_scalars *k, const struct amp_pass_in *in, enum amp_dtype cast,
-                               float *p, float *m, float *v, void *copy)
+uint32_t amp_avx512_apply_pass_adamw(const struct amp_apply_scalars *k, const struct amp_pass_in *in,
+                                     enum amp_dtype cast, float *p, float *m, float *v, void *copy)
 {
-    return step(k, AMP_OPT_ADAMW, in, cast, p, m, v, copy);
+    return apply_pass(k, AMP_OPT_ADAMW, in, cast, p, m, v, copy);
 }
 
-uint32_t amp_avx512_step_adam(const struct amp_apply_scalars *k, const struct amp_pass_in *in, enum amp_dtype cast,
-                              float *p, float *m, float *v, void *copy)
+uint32_t amp_avx512_apply_pass_adam(const struct amp_apply_scalars *k, const struct amp_pass_in *in,
+                                    enum amp_dtype cast, float *p, float *m, float *v, void *copy)
 {
-    return step(k, AMP_OPT_ADAM, in, cast, p, m, v, copy);
+    return apply_pass(k, AMP_OPT_ADAM, in, cast, p, m, v, copy);
 }

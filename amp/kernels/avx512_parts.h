@@ -97,6 +97,31 @@ INLINE vf widen(const void *src, enum amp_dtype dtype)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
+/* bf16 in the low half of each element; of a NaN that is not canonical, any bits. */
+INLINE __m512i round_bf16(vf x)
+{
+    __m512i bits = _mm512_castps_si512(x);
+    __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+    __m512i rounded = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+    return _mm512_srli_epi32(_mm512_mask_add_epi32(rounded, odd, rounded, _mm512_set1_epi32(1)), 16);
+}
+
+/* A line of 16-bit elements from its two halves. */
+INLINE __m512i join_16(__m256i low, __m256i high)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+/* Two vectors to f16 or bf16, whose NaN, if any, are canonical: they become the canonical one of the dtype. */
+INLINE __m512i narrow_canonical(vf a, vf b, enum amp_dtype dtype)
+{
+    if (dtype == AMP_F16)
+        return join_16(_mm512_cvtps_ph(a, NEAREST), _mm512_cvtps_ph(b, NEAREST));
+    /* Packed by 128 bits of each in turns. */
+    __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    return _mm512_permutexvar_epi64(order, _mm512_packus_epi32(round_bf16(a), round_bf16(b)));
+}
+
 /*
  * Asks for `bytes` from p on. Always inline: GCC 12 takes a function that only prefetches for one without effect, and
  * drops calls that it has not inlined. Unrolled: as a loop it costs casts a twentieth.
@@ -107,8 +132,8 @@ INLINE void ask(const void *p, size_t bytes)
 }
 
 /* Rows of amp_kernels_avx512 that have a source file of their own. */
-amp_vote_fn amp_avx512_vote;
+amp_vote_pass_fn amp_avx512_vote_pass;
 amp_apply_fn amp_avx512_apply_adamw, amp_avx512_apply_adam;
-amp_step_fn amp_avx512_step_adamw, amp_avx512_step_adam;
+amp_apply_pass_fn amp_avx512_apply_pass_adamw, amp_avx512_apply_pass_adam;
 
 #endif

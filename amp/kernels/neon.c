@@ -12,13 +12,11 @@
  * - Tails of less than four elements (eight where 16-bit packs ask for it) are the reference's.
  */
 #include "amp/kernels.h"
+#include "amp/kernels/form.h"
 
 #include <arm_neon.h>
 
 #define WIDTH 4
-
-/* Elements of one chunk of the finite test: few enough that a bad chunk is counted from cache. */
-#define CHUNK 2048
 
 /* What kernels/double.h is written in. */
 typedef float32x4_t vf;
@@ -108,19 +106,15 @@ static vf join_halves(vd low, vd high)
 
 #include "amp/kernels/double.h"
 
-static vf widen_f32(const float *src)
+/* Four elements of a dtype. */
+static inline vf widen(const void *src, enum amp_dtype dtype)
 {
-    return vf_load(src);
-}
-
-static vf widen_f16(const uint16_t *src)
-{
-    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(src)));
-}
-
-static vf widen_bf16(const uint16_t *src)
-{
-    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(src), 16));
+    if (dtype == AMP_F32)
+        return vf_load(src);
+    uint16x4_t half = vld1_u16(src);
+    if (dtype == AMP_F16)
+        return vcvt_f32_f16(vreinterpret_f16_u16(half));
+    return vreinterpretq_f32_u32(vshll_n_u16(half, 16));
 }
 
 /* The lower halves of a comparison's lanes. */
@@ -141,46 +135,6 @@ static uint16x4_t narrow_bf16(vf x)
     uint32x4_t rounded = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
     return vbsl_u16(is_nan(x), vdup_n_u16(AMP_BF16_NAN), vshrn_n_u32(rounded, 16));
 }
-
-/* The three conversions of a dtype differ by `widen` and the element type alone. */
-#define LOAD(NAME, TYPE, DTYPE)                                                                                        \
-    static void load_##NAME(float *dst, const void *src, size_t n)                                                     \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        size_t i = 0;                                                                                                  \
-        for (; i + WIDTH <= n; i += WIDTH)                                                                             \
-            vf_store(dst + i, canonical(widen_##NAME(s + i)));                                                         \
-        amp_kernels_ref.load[DTYPE](dst + i, s + i, n - i);                                                            \
-    }
-
-#define SUM(NAME, TYPE, DTYPE)                                                                                         \
-    static void sum_set_##NAME(float *sum, const void *src, float weight, size_t n)                                    \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        vf w = vf_all(weight);                                                                                         \
-        size_t i = 0;                                                                                                  \
-        for (; i + WIDTH <= n; i += WIDTH)                                                                             \
-            vf_store(sum + i, vmulq_f32(w, widen_##NAME(s + i)));                                                      \
-        amp_kernels_ref.sum_set[DTYPE](sum + i, s + i, weight, n - i);                                                 \
-    }                                                                                                                  \
-    static void sum_add_##NAME(float *sum, const void *src, float weight, size_t n)                                    \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        vf w = vf_all(weight);                                                                                         \
-        size_t i = 0;                                                                                                  \
-        for (; i + WIDTH <= n; i += WIDTH) {                                                                           \
-            vf product = vmulq_f32(w, widen_##NAME(s + i));                                                            \
-            vf_store(sum + i, vaddq_f32(vf_load(sum + i), product));                                                   \
-        }                                                                                                              \
-        amp_kernels_ref.sum_add[DTYPE](sum + i, s + i, weight, n - i);                                                 \
-    }
-
-LOAD(f32, float, AMP_F32)
-LOAD(f16, uint16_t, AMP_F16)
-LOAD(bf16, uint16_t, AMP_BF16)
-SUM(f32, float, AMP_F32)
-SUM(f16, uint16_t, AMP_F16)
-SUM(bf16, uint16_t, AMP_BF16)
 
 static uint32_t store_f32(void *dst, const float *src, size_t n)
 {
@@ -231,45 +185,7 @@ static uint32_t most_16(const uint16_t *s, size_t n)
     return vmaxvq_u16(most);
 }
 
-/* The largest element of a dtype in its own bits stands for all. */
-#define LARGEST(NAME, TYPE, DTYPE, MOST, STEP)                                                                         \
-    static uint32_t largest_##NAME(const void *src, size_t n)                                                          \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        size_t whole = n - n % (STEP);                                                                                 \
-        uint32_t bits = MOST(s, whole);                                                                                \
-        return larger(amp_kernels_ref.largest[DTYPE](&bits, 1), amp_kernels_ref.largest[DTYPE](s + whole, n - whole)); \
-    }
-
-LARGEST(f32, float, AMP_F32, most_f32, 4)
-LARGEST(f16, uint16_t, AMP_F16, most_16, 8)
-LARGEST(bf16, uint16_t, AMP_BF16, most_16, 8)
-
-/* Chunk by chunk: where all is finite only the largest counts, and the reference judges that one element. */
-#define CHECK(NAME, TYPE, DTYPE, MOST, STEP, INFINITE)                                                                 \
-    static void check_##NAME(const void *src, size_t n, uint64_t base, struct amp_check *check)                        \
-    {                                                                                                                  \
-        const TYPE *s = src;                                                                                           \
-        while (n > 0) {                                                                                                \
-            size_t chunk = n < CHUNK ? n : CHUNK;                                                                      \
-            size_t whole = chunk - chunk % (STEP);                                                                     \
-            uint32_t most = MOST(s, whole);                                                                            \
-            if (most < (INFINITE)) {                                                                                   \
-                uint32_t bits = most;                                                                                  \
-                amp_kernels_ref.check[DTYPE](&bits, whole > 0, base, check);                                           \
-                amp_kernels_ref.check[DTYPE](s + whole, chunk - whole, base + whole, check);                           \
-            } else {                                                                                                   \
-                amp_kernels_ref.check[DTYPE](s, chunk, base, check);                                                   \
-            }                                                                                                          \
-            s += chunk;                                                                                                \
-            base += chunk;                                                                                             \
-            n -= chunk;                                                                                                \
-        }                                                                                                              \
-    }
-
-CHECK(f32, float, AMP_F32, most_f32, 4, AMP_F32_INF)
-CHECK(f16, uint16_t, AMP_F16, most_16, 8, 0x7c00u)
-CHECK(bf16, uint16_t, AMP_BF16, most_16, 8, 0x7f80u)
+#include "amp/kernels/elements.h"
 
 static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 {
@@ -289,7 +205,7 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 #define FORM_INPUTS_MAX 16
 
 /* What form does for inputs of one dtype: the sum never leaves its register. `whole` is a multiple of WIDTH. */
-#define FORM(NAME, TYPE)                                                                                               \
+#define FORM(NAME, TYPE, DTYPE)                                                                                        \
     static uint32_t form_##NAME(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor,      \
                                 size_t start, size_t whole, float *g)                                                  \
     {                                                                                                                  \
@@ -302,9 +218,9 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
             weight[j] = vf_all(equal_weights ? 1.0f : inputs[j].weight);                                               \
         }                                                                                                              \
         for (size_t i = 0; i < whole; i += WIDTH) {                                                                    \
-            vf sum = vmulq_f32(weight[0], widen_##NAME(data[0] + i));                                                  \
+            vf sum = vmulq_f32(weight[0], widen(data[0] + i, DTYPE));                                                  \
             for (unsigned j = 1; j < count; j++)                                                                       \
-                sum = vaddq_f32(sum, vmulq_f32(weight[j], widen_##NAME(data[j] + i)));                                 \
+                sum = vaddq_f32(sum, vmulq_f32(weight[j], widen(data[j] + i, DTYPE)));                                 \
             sum = canonical(vmulq_f32(sum, f));                                                                        \
             most = vmaxq_u32(most, magnitude(sum));                                                                    \
             vf_store(g + i, sum);                                                                                      \
@@ -312,9 +228,9 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
         return vmaxvq_u32(most);                                                                                       \
     }
 
-FORM(f32, float)
-FORM(f16, uint16_t)
-FORM(bf16, uint16_t)
+FORM(f32, float, AMP_F32)
+FORM(f16, uint16_t, AMP_F16)
+FORM(bf16, uint16_t, AMP_BF16)
 
 typedef uint32_t form_whole_fn(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor,
                                size_t start, size_t whole, float *g);
@@ -322,27 +238,11 @@ typedef uint32_t form_whole_fn(const struct amp_input *inputs, unsigned count, b
 static form_whole_fn *const form_whole[AMP_KERNEL_DTYPES] = {
     [AMP_F32] = form_f32, [AMP_F16] = form_f16, [AMP_BF16] = form_bf16};
 
-/* Inputs of several dtypes: one after the other over the tile. */
-static uint32_t form_mixed(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor,
-                           size_t start, size_t n, float *g)
-{
-    for (unsigned j = 0; j < count; j++) {
-        enum amp_dtype dtype = inputs[j].dtype;
-        const char *data = (const char *)inputs[j].data + start * amp_dtype_size(dtype);
-        amp_sum_fn *sum = j == 0 ? amp_kernels_neon.sum_set[dtype] : amp_kernels_neon.sum_add[dtype];
-        sum(g, data, equal_weights ? 1.0f : inputs[j].weight, n);
-    }
-    return scale(g, g, factor, n);
-}
-
 static uint32_t form(const struct amp_input *inputs, unsigned count, bool equal_weights, float factor, size_t start,
                      size_t n, float *g)
 {
-    bool uniform = count <= FORM_INPUTS_MAX;
-    for (unsigned j = 1; j < count; j++)
-        uniform = uniform && inputs[j].dtype == inputs[0].dtype;
-    if (!uniform)
-        return form_mixed(inputs, count, equal_weights, factor, start, n, g);
+    if (count > FORM_INPUTS_MAX || !of_one_dtype(inputs, count))
+        return form_in_turns(&amp_kernels_neon, inputs, count, equal_weights, factor, start, n, g);
     size_t whole = n - n % WIDTH;
     uint32_t most = form_whole[inputs[0].dtype](inputs, count, equal_weights, factor, start, whole, g);
     uint32_t tail = amp_kernels_ref.form(inputs, count, equal_weights, factor, start + whole, n - whole, g + whole);

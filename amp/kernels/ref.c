@@ -7,6 +7,8 @@
  */
 #include "amp/kernels.h"
 
+#include "amp/kernels/form.h"
+#include "amp/kernels/unaligned.h"
 #include "amp/norm.h"
 
 #include <math.h>
@@ -16,10 +18,6 @@
 #define F16_ROUNDS_TO_INF 0x477ff000u
 #define F16_NORMAL        0x38800000u
 #define F16_HALF_DENORMAL 0x33000000u
-
-/* An element at any address: arrays of a caller may begin at odd ones. */
-typedef float any_f32 __attribute__((aligned(1)));
-typedef uint16_t any_u16 __attribute__((aligned(1)));
 
 static uint32_t bits_of(float x)
 {
@@ -247,13 +245,7 @@ static uint32_t scale(any_f32 *dst, const any_f32 *src, float factor, size_t n)
 static uint32_t form(const struct amp_input *inputs, unsigned inputs_count, bool equal_weights, float factor,
                      size_t start, size_t n, float *g)
 {
-    for (unsigned i = 0; i < inputs_count; i++) {
-        enum amp_dtype dtype = inputs[i].dtype;
-        const char *data = (const char *)inputs[i].data + start * amp_dtype_size(dtype);
-        amp_sum_fn *sum = i == 0 ? amp_kernels_ref.sum_set[dtype] : amp_kernels_ref.sum_add[dtype];
-        sum(g, data, equal_weights ? 1.0f : inputs[i].weight, n);
-    }
-    return scale(g, g, factor, n);
+    return form_in_turns(&amp_kernels_ref, inputs, inputs_count, equal_weights, factor, start, n, g);
 }
 
 static void clip_value(any_f32 *g, float limit, size_t n)

@@ -7,6 +7,7 @@
 #define AMP_KERNELS_X86_ADAM_PARTS_H
 
 #include "amp/kernels.h"
+#include "amp/kernels/unaligned.h"
 #include "amp/pass.h"
 
 /*
@@ -59,10 +60,6 @@ struct target {
     enum amp_dtype cast;
     bool stream; /* copy begins with a whole vector */
 };
-
-/* An element at any address. */
-typedef float any_f32 __attribute__((aligned(1)));
-typedef uint16_t any_u16 __attribute__((aligned(1)));
 
 /* limit: Inf where there is none. */
 static void set_scalars(struct source *s, const struct amp_apply_scalars *k, float factor, float limit)

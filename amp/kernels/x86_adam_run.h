@@ -107,8 +107,8 @@ static bool direct(const struct amp_pass_in *in, bool couple)
     return can;
 }
 
-static uint32_t step(const struct amp_apply_scalars *k, enum amp_optimizer optimizer, const struct amp_pass_in *in,
-                     enum amp_dtype cast, float *p, float *m, float *v, void *copy)
+static uint32_t apply_pass(const struct amp_apply_scalars *k, enum amp_optimizer optimizer,
+                           const struct amp_pass_in *in, enum amp_dtype cast, float *p, float *m, float *v, void *copy)
 {
     struct target target = {
         .p = p, .m = m, .v = v, .copy = copy, .cast = cast, .stream = (uintptr_t)copy % (WIDTH * sizeof(float)) == 0};
