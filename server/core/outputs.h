@@ -8,6 +8,7 @@
 #ifndef AMPD_OUTPUTS_H
 #define AMPD_OUTPUTS_H
 
+#include "base/log.h"
 #include "server/core/call_outputs.h"
 #include "server/core/model/passes.h"
 #include "server/core/store_outputs.h"
@@ -55,9 +56,6 @@ struct ampd_blocks {
     bool drop; /* push: present already: read, and throw away; no PUSH_BLOCK event */
 };
 
-/* DEBUG: what is decided of each step; made only where ampd_core_set_debug asks for it. */
-enum ampd_log_level { AMPD_LOG_INFO = 1, AMPD_LOG_WARN = 2, AMPD_LOG_ERROR = 3, AMPD_LOG_DEBUG = 4 };
-
 struct ampd_output {
     enum ampd_output_type type;
     uint64_t call; /* of replies, grants, blocks and revocations */
@@ -99,7 +97,8 @@ struct ampd_output {
             uint64_t epoch; /* at least this one */
         } raise;
         struct {
-            enum ampd_log_level level;
+            enum amp_log_level
+                level;         /* DEBUG only where ampd_core_set_debug asks for it: what is decided of each step */
             const char *model; /* or "" */
             const char *text;
         } log;

@@ -106,12 +106,12 @@ struct ampd_pending *ampd_out_persist(struct ampd_model *model, enum ampd_persis
     return pending;
 }
 
-void ampd_out_log(struct ampd_core *core, enum ampd_log_level level, const struct ampd_model *model, const char *format,
+void ampd_out_log(struct ampd_core *core, enum amp_log_level level, const struct ampd_model *model, const char *format,
                   ...)
 {
     char text[AMP_ERROR_TEXT_MAX];
     va_list arguments;
-    if (level == AMPD_LOG_DEBUG && !core->debug)
+    if (level == AMP_LOG_DEBUG && !core->debug)
         return;
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments); /* a text that is too long is truncated */

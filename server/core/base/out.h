@@ -39,7 +39,7 @@ struct ampd_pending *ampd_out_persist(struct ampd_model *model, enum ampd_persis
 /* Something of the process, not of a model. */
 struct ampd_pending *ampd_out_persist_plain(struct ampd_core *core, enum ampd_persist_kind kind,
                                             struct ampd_persist **persist);
-void ampd_out_log(struct ampd_core *core, enum ampd_log_level level, const struct ampd_model *model, const char *format,
+void ampd_out_log(struct ampd_core *core, enum amp_log_level level, const struct ampd_model *model, const char *format,
                   ...) __attribute__((format(printf, 4, 5)));
 /* SEND; `free_message` frees it when it has been sent. */
 void ampd_out_message_take(struct ampd_core *core, struct ampd_message *message,

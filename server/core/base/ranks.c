@@ -52,7 +52,7 @@ void ampd_ranks_tick(struct ampd_model *model, uint32_t rank)
         return;
     bool strange = worker->untold.replacements + worker->untold.fences > 0;
     ampd_out_log(
-        model->core, strange ? AMPD_LOG_WARN : AMPD_LOG_INFO, model,
+        model->core, strange ? AMP_LOG_WARN : AMP_LOG_INFO, model,
         "rank %u (%s, %s): in the last %d s %llu more Joins, of these %llu by another process while the lease ran, "
         "%llu Leaves, and %llu refused calls of who held it before",
         rank, worker->record.name, worker->peer, TELL_MS / 1000, (unsigned long long)worker->untold.joins,
@@ -75,12 +75,12 @@ void ampd_ranks_joined(struct ampd_model *model, const struct ampd_pending *join
         worker->untold.replacements += replaced ? 1 : 0;
     } else if (replaced) {
         ampd_out_log(
-            model->core, AMPD_LOG_WARN, model,
+            model->core, AMP_LOG_WARN, model,
             "rank %u (%s): a Join from %s has taken it from another process, at %s, whose lease had not ended. If two "
             "workers run under one rank, stop one of them, or give it another RANK",
             rank, join->worker.name, join->peer, worker->peer[0] != 0 ? worker->peer : "an unknown address");
     } else {
-        ampd_out_log(model->core, AMPD_LOG_INFO, model, "rank %u (%s) has joined from %s", rank, join->worker.name,
+        ampd_out_log(model->core, AMP_LOG_INFO, model, "rank %u (%s) has joined from %s", rank, join->worker.name,
                      join->peer);
     }
     if (other)
@@ -96,7 +96,7 @@ void ampd_ranks_left(struct ampd_model *model, uint32_t rank)
     AMP_ASSERT(rank < model->spec.world_size);
     worker->counts.leaves++;
     if (may_tell(model, worker))
-        ampd_out_log(model->core, AMPD_LOG_INFO, model, "rank %u (%s) has left", rank, worker->record.name);
+        ampd_out_log(model->core, AMP_LOG_INFO, model, "rank %u (%s) has left", rank, worker->record.name);
     else
         worker->untold.leaves++;
 }
@@ -193,7 +193,7 @@ bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_inca
     why_over(model, rank, incarnation, error);
     worker->counts.fences++;
     if (may_tell(model, worker))
-        ampd_out_log(model->core, AMPD_LOG_WARN, model, "a call was refused: %s", error->text);
+        ampd_out_log(model->core, AMP_LOG_WARN, model, "a call was refused: %s", error->text);
     else
         worker->untold.fences++;
     return true;

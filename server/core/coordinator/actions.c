@@ -305,7 +305,7 @@ void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pe
     coord->decision.unstable = coord->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     ampd_actions_remember(coord, &pending->act);
     if (pending->act.kind != AMPD_ROW_EVICT)
-        ampd_out_log(model->core, AMPD_LOG_INFO, model, "the %s is %g from step %llu on, set by hand",
+        ampd_out_log(model->core, AMP_LOG_INFO, model, "the %s is %g from step %llu on, set by hand",
                      what_is_set(pending->act.kind), value_set(&pending->act),
                      (unsigned long long)pending->act.from_step);
     if (ampd_call_find(model->core, pending->call) != NULL)
@@ -400,7 +400,7 @@ void ampd_local_epoch_began(struct ampd_model *model, uint64_t new_epoch, uint64
             continue;
         act->superseded = true;
         if (!epoch && act->kind != AMPD_ROW_EVICT)
-            ampd_out_log(model->core, AMPD_LOG_WARN, model,
+            ampd_out_log(model->core, AMP_LOG_WARN, model,
                          "the %s %g that was set by hand after step %llu is lost: epoch %llu begins at step %llu",
                          what_is_set(act->kind), value_set(act), (unsigned long long)act->step,
                          (unsigned long long)new_epoch, (unsigned long long)base_step);

@@ -88,7 +88,7 @@ static void adopt_verdict(struct ampd_model *model, const struct ampd_sync_state
     ampd_verdict_of_row(model, &theirs->last, coord->decision.verdict);
     ampd_actions_take(coord, coord->decision.verdict);
     coord->newest = theirs->last.after;
-    ampd_out_log(model->core, AMPD_LOG_WARN, model, "the verdict of step %llu is adopted from another shard",
+    ampd_out_log(model->core, AMP_LOG_WARN, model, "the verdict of step %llu is adopted from another shard",
                  (unsigned long long)theirs->decided);
     ampd_coord_store_verdict(model);
 }
@@ -157,7 +157,7 @@ void ampd_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *c
         coord->sync.before = AMPD_COORD_RUNNING;
         adopt_verdict(model, best);
     }
-    ampd_out_log(model->core, AMPD_LOG_INFO, model, "epoch %llu goes on after step %llu",
+    ampd_out_log(model->core, AMP_LOG_INFO, model, "epoch %llu goes on after step %llu",
                  (unsigned long long)coord->epoch, (unsigned long long)coord->decided);
     AMP_FAILPOINT("journal.adopted");
     ampd_coord_resume(model);

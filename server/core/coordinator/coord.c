@@ -176,7 +176,7 @@ static void tell_open(const struct ampd_model *model)
     const struct ampd_open *open = &model->coord->step.open;
     char ranks[RANKS_TEXT_MAX];
     if (model->core->debug)
-        ampd_out_log(model->core, AMPD_LOG_DEBUG, model, "step %llu is open, try %u, for ranks %s, at scale %g",
+        ampd_out_log(model->core, AMP_LOG_DEBUG, model, "step %llu is open, try %u, for ranks %s, at scale %g",
                      (unsigned long long)open->step, open->try_number,
                      list_ranks(&open->expected[0].rank, open->expected_count, sizeof open->expected[0], ranks),
                      (double)open->scale);
@@ -188,7 +188,7 @@ static void tell_close(const struct ampd_model *model)
     char ranks[RANKS_TEXT_MAX];
     if (model->core->debug)
         ampd_out_log(
-            model->core, AMPD_LOG_DEBUG, model, "step %llu is closed, try %u, with ranks %s",
+            model->core, AMP_LOG_DEBUG, model, "step %llu is closed, try %u, with ranks %s",
             (unsigned long long)close->step, close->try_number,
             list_ranks(&close->contributors[0].rank, close->contributors_count, sizeof close->contributors[0], ranks));
 }
@@ -320,8 +320,7 @@ static void stall(struct ampd_model *model, uint32_t rank)
     struct ampd_coord *coord = model->coord;
     AMP_ASSERT(rank < model->spec.world_size);
     coord->missing_rank = rank;
-    ampd_out_log(model->core, AMPD_LOG_ERROR, model,
-                 "stalled at step %llu: rank %u (%s) has been gone for loss_timeout",
+    ampd_out_log(model->core, AMP_LOG_ERROR, model, "stalled at step %llu: rank %u (%s) has been gone for loss_timeout",
                  (unsigned long long)coord->step.open.step, rank, model->workers[rank].record.name);
     ampd_coord_tell_state(model);
 }
@@ -507,7 +506,7 @@ void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *messag
     if (!counts || ampd_core_pauses(model->core))
         return;
     coord->step.votes[message->from] = ampd_need(ampd_message_copy(message));
-    ampd_out_log(model->core, AMPD_LOG_DEBUG, model, "shard %u has voted on step %llu, try %u", message->from,
+    ampd_out_log(model->core, AMP_LOG_DEBUG, model, "shard %u has voted on step %llu, try %u", message->from,
                  (unsigned long long)vote->step, vote->try_number);
     if (++coord->step.votes_count < AMPD_COUNT(model->core))
         return;
@@ -577,7 +576,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     ampd_coord_set_decision(coord, AMPD_DECIDED_APPLYING);
     bool unstable = row->after.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     if (unstable && !coord->decision.unstable)
-        ampd_out_log(model->core, AMPD_LOG_WARN, model, "unstable: %u overflows in a row, scale %g",
+        ampd_out_log(model->core, AMP_LOG_WARN, model, "unstable: %u overflows in a row, scale %g",
                      row->after.scaler.consecutive_overflows, (double)row->after.scaler.scale);
     coord->decision.unstable = unstable;
     if (row->cut)

@@ -213,7 +213,7 @@ void ampd_coord_loaded(struct ampd_model *model, const struct ampd_message *mess
     if (coord->load.done_bits != AMPD_ALL_SHARDS(model->core))
         return;
     if (coord->decision.warnings.range_total > 0)
-        ampd_out_log(model->core, AMPD_LOG_WARN, model, "%llu first values are beyond the range of %s",
+        ampd_out_log(model->core, AMP_LOG_WARN, model, "%llu first values are beyond the range of %s",
                      (unsigned long long)coord->decision.warnings.range_total, amp_dtype_name(model->spec.cast));
     coord->load.done_bits = 0;
     coord->load.loader = 0;
@@ -256,7 +256,7 @@ void ampd_coord_want(struct ampd_model *model, const struct ampd_message *messag
     if (other && model->core->now_ms >= coord->load.until_ms)
         ampd_sync_begin_anew(model, &want->base, "LOAD_ENDED");
     if (other || !comes_first(model, want->loader))
-        return; /* it asks again */
+        return;                                                     /* it asks again */
     if (coord->load.loader == 0 && !has_base(model, &want->base)) { /* else its streams differ: the shards see it */
         coord->load.next = want->loader;
         coord->load.next_until_ms = model->core->now_ms + model->core->config.lease_ms;

@@ -97,7 +97,7 @@ void ampd_delete_call(struct ampd_core *core, uint64_t id, const struct ampd_eve
     }
     if (under_way)
         return; /* it waits with the one before */
-    ampd_out_log(core, AMPD_LOG_WARN, model, "is being deleted, as %s has asked",
+    ampd_out_log(core, AMP_LOG_WARN, model, "is being deleted, as %s has asked",
                  act->note->actor[0] != 0 ? act->note->actor : "an operator");
     model->coord->trouble[0] = 0; /* it goes by hand, whatever it lacked */
     ampd_delete_begin(model);

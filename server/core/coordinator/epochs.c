@@ -109,13 +109,13 @@ static void log_epoch(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = model->coord;
     if (coord->checkpoint.exists)
-        ampd_out_log(model->core, AMPD_LOG_INFO, model, "epoch %llu begins from the checkpoint of step %llu",
+        ampd_out_log(model->core, AMP_LOG_INFO, model, "epoch %llu begins from the checkpoint of step %llu",
                      (unsigned long long)coord->epoch, (unsigned long long)coord->base_step);
     else if (strcmp(coord->reason, "IMPORT") == 0)
-        ampd_out_log(model->core, AMPD_LOG_INFO, model, "epoch %llu begins after step %llu, for a load from elsewhere",
+        ampd_out_log(model->core, AMP_LOG_INFO, model, "epoch %llu begins after step %llu, for a load from elsewhere",
                      (unsigned long long)coord->epoch, (unsigned long long)coord->base_step);
     else if (coord->epoch > 1)
-        ampd_out_log(model->core, AMPD_LOG_WARN, model, "epoch %llu begins without a checkpoint: load the model again",
+        ampd_out_log(model->core, AMP_LOG_WARN, model, "epoch %llu begins without a checkpoint: load the model again",
                      (unsigned long long)coord->epoch);
 }
 

@@ -50,11 +50,11 @@ static void name_straggler(struct ampd_model *model, uint32_t rank, bool straggl
         return;
     worker->health.straggles = straggles;
     if (straggles)
-        ampd_out_log(model->core, AMPD_LOG_WARN, model,
+        ampd_out_log(model->core, AMP_LOG_WARN, model,
                      "straggler: all others have waited for rank %u (%s) in %d steps in a row, for most of each", rank,
                      worker->record.name, AMPD_STRAGGLER_STEPS);
     else
-        ampd_out_log(model->core, AMPD_LOG_INFO, model, "rank %u (%s) keeps up again", rank, worker->record.name);
+        ampd_out_log(model->core, AMP_LOG_INFO, model, "rank %u (%s) keeps up again", rank, worker->record.name);
 }
 
 static void watch_times(struct ampd_model *model, const struct ampd_step_row *row)
@@ -98,12 +98,12 @@ static void name_nonfinite(struct ampd_model *model, uint32_t rank, bool nonfini
     worker->health.nonfinite = nonfinite;
     if (nonfinite)
         ampd_out_log(
-            model->core, AMPD_LOG_WARN, model,
+            model->core, AMP_LOG_WARN, model,
             "rank %u (%s) has pushed Inf or NaN again and again while others had none: look at its data, or its "
             "machine",
             rank, worker->record.name);
     else
-        ampd_out_log(model->core, AMPD_LOG_INFO, model, "the gradients of rank %u (%s) are finite again", rank,
+        ampd_out_log(model->core, AMP_LOG_INFO, model, "the gradients of rank %u (%s) are finite again", rank,
                      worker->record.name);
 }
 
@@ -116,7 +116,7 @@ static void quarantine(struct ampd_model *model, uint32_t rank)
         return;
     worker->health.bad_pushes = AMPD_QUARANTINE_PUSHES - 1;
     worker->health.bad_window = 0;
-    ampd_out_log(model->core, AMPD_LOG_ERROR, model,
+    ampd_out_log(model->core, AMP_LOG_ERROR, model,
                  "rank %u (%s) is in quarantine for %d s: steps go on without it, for its pushes had Inf or NaN in %d "
                  "steps %s while others had none",
                  rank, worker->record.name, AMPD_QUARANTINE_MS / 1000,
@@ -277,7 +277,7 @@ void ampd_health_tick(struct ampd_model *model)
         return;
     coord->step.awaited_told_ms = now;
     ampd_health_names(model, ranks, sizeof ranks);
-    ampd_out_log(model->core, AMPD_LOG_WARN, model, "step %llu waits for %s: others have waited for %llu s",
+    ampd_out_log(model->core, AMP_LOG_WARN, model, "step %llu waits for %s: others have waited for %llu s",
                  (unsigned long long)coord->decided + 1, ranks,
                  (unsigned long long)(now - ampd_health_awaited_ms(model)) / 1000);
 }

@@ -138,7 +138,7 @@ void ampd_rollback_try(struct ampd_model *model)
         return;
     }
     coord->rollback.begun = true;
-    ampd_out_log(model->core, AMPD_LOG_WARN, model, "rolling back to step %llu of epoch %llu, as %s has asked",
+    ampd_out_log(model->core, AMP_LOG_WARN, model, "rolling back to step %llu of epoch %llu, as %s has asked",
                  (unsigned long long)coord->rollback.step, (unsigned long long)coord->rollback.epoch,
                  coord->rollback.note.actor[0] != 0 ? coord->rollback.note.actor : "an operator");
     AMP_LIST_EACH(it, next, &model->checkpoints)

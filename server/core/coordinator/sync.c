@@ -102,7 +102,7 @@ static struct ampd_model *learn(struct ampd_core *core, const struct ampd_model_
     struct ampd_model *model;
     struct amp_error error = {0};
     if (ampd_spec_check(spec, &error) != 0 || ampd_model_new(core, spec, &model, &error) != 0) {
-        ampd_out_log(core, AMPD_LOG_ERROR, NULL, "%s cannot be brought back: %s", spec->name, error.text);
+        ampd_out_log(core, AMP_LOG_ERROR, NULL, "%s cannot be brought back: %s", spec->name, error.text);
         core->sync.unlearned = true;
         return NULL;
     }
@@ -260,7 +260,7 @@ static void refuse(struct ampd_model *model, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(coord->trouble, sizeof coord->trouble, format, arguments);
     va_end(arguments);
-    ampd_out_log(model->core, AMPD_LOG_ERROR, model, "%s", coord->trouble);
+    ampd_out_log(model->core, AMP_LOG_ERROR, model, "%s", coord->trouble);
     if (coord->state != AMPD_COORD_SYNCING) {
         coord->sync.before = coord->state;
         ampd_coord_set(model, AMPD_COORD_SYNCING);
@@ -410,7 +410,7 @@ static bool lacks_its_vote(const struct ampd_model *model, uint32_t shard)
     }
     bool lacks = given->decided < newest && (given->decided + 1 < newest || !given->voted);
     if (lacks)
-        ampd_out_log(model->core, AMPD_LOG_ERROR, model, "shard %u has lost its vote on step %llu, which is decided",
+        ampd_out_log(model->core, AMP_LOG_ERROR, model, "shard %u has lost its vote on step %llu, which is decided",
                      shard, (unsigned long long)given->decided + 1);
     return lacks;
 }
@@ -596,7 +596,7 @@ static bool agrees(struct ampd_model *model, const struct ampd_message *message)
                 a->scale_id == b->scale_id && a->attempted == b->attempted && a->applied == b->applied &&
                 memcmp(&first->carry.lr, &given->carry.lr, sizeof first->carry.lr) == 0;
     if (!same && first->ok && given->ok)
-        ampd_out_log(model->core, AMPD_LOG_ERROR, model,
+        ampd_out_log(model->core, AMP_LOG_ERROR, model,
                      "checkpoint %llu cannot be used: shard %u has a part of another state; taking the one before",
                      (unsigned long long)given->step, message->from);
     return same || !first->ok || !given->ok;
@@ -655,7 +655,7 @@ void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *
                    "shard %u cannot make %s, which is taken back: %.250s; give that shard more memory, then create the "
                    "model again",
                    message->from, model->spec.name, message->u.why);
-    ampd_out_log(model->core, AMPD_LOG_WARN, model, "is taken back: shard %u cannot make it: %s", message->from,
+    ampd_out_log(model->core, AMP_LOG_WARN, model, "is taken back: shard %u cannot make it: %s", message->from,
                  message->u.why);
     ampd_delete_begin(model);
 }

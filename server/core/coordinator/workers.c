@@ -421,7 +421,7 @@ void ampd_workers_evict(struct ampd_model *model, uint32_t rank, const struct am
     struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
     AMP_ASSERT(worker->writes == 0);
-    ampd_out_log(model->core, AMPD_LOG_WARN, model, "rank %u (%s) is evicted by %s: %s", rank,
+    ampd_out_log(model->core, AMP_LOG_WARN, model, "rank %u (%s) is evicted by %s: %s", rank,
                  worker->has_holder ? worker->record.name : "held by nobody", note->actor, note->words);
     if (!worker->has_holder || worker->record.left)
         return;
@@ -476,7 +476,7 @@ void ampd_workers_tick(struct ampd_model *model)
             lost = true;
             if (model->coord->state == AMPD_COORD_DONE)
                 continue; /* training is over: its worker may be gone */
-            ampd_out_log(model->core, AMPD_LOG_WARN, model, "the lease of rank %u (%s) has ended", r,
+            ampd_out_log(model->core, AMP_LOG_WARN, model, "the lease of rank %u (%s) has ended", r,
                          worker->record.name);
         }
     }

@@ -237,7 +237,7 @@ static void model_found(struct ampd_core *core, const struct ampd_model_record *
     struct ampd_model *model;
     struct amp_error error = {0};
     if (ampd_model_new(core, &record->spec, &model, &error) != 0) {
-        ampd_out_log(core, AMPD_LOG_ERROR, NULL, "%s cannot be brought back: %s", record->spec.name, error.text);
+        ampd_out_log(core, AMP_LOG_ERROR, NULL, "%s cannot be brought back: %s", record->spec.name, error.text);
         return;
     }
     struct ampd_shard *shard = model->shard;

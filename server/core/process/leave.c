@@ -76,7 +76,7 @@ void ampd_leave_asked(struct ampd_core *core, const struct ampd_message *message
 {
     struct ampd_peer *peer = &core->peers[message->from];
     if (peer->leaving != message->from_fence.counter)
-        ampd_out_log(core, AMPD_LOG_INFO, NULL, "shard %u is about to end: no step is opened until it is back",
+        ampd_out_log(core, AMP_LOG_INFO, NULL, "shard %u is about to end: no step is opened until it is back",
                      message->from);
     peer->leaving = message->from_fence.counter;
     last_cuts(core);
@@ -169,7 +169,7 @@ void ampd_leave_tick(struct ampd_core *core)
     core->leave.given_up = core->leave.draining && !busy;
     if (core->leave.draining && busy) /* it cannot end yet: who is back by then is asked all the same */
         wait_alone(core);
-    ampd_out_log(core, AMPD_LOG_WARN, NULL, "%s: steps since the last checkpoint may come again",
+    ampd_out_log(core, AMP_LOG_WARN, NULL, "%s: steps since the last checkpoint may come again",
                  coordinator ? "the last checkpoint lacks a shard that is not there, and is given up"
                              : "shard 0 is not there to make a last checkpoint, and is waited for no longer");
     if (coordinator)

@@ -313,7 +313,7 @@ void ampd_part_written(struct ampd_model *model, const struct ampd_event_part *p
     shard->part.record = part_record(model, part);
     set_part(shard, AMPD_PART_STORING);
     if (shard->part.blocked_ms > 0)
-        ampd_out_log(model->core, AMPD_LOG_INFO, model, "apply waited %llu ms for checkpoint %llu to be written",
+        ampd_out_log(model->core, AMP_LOG_INFO, model, "apply waited %llu ms for checkpoint %llu to be written",
                      (unsigned long long)shard->part.blocked_ms, (unsigned long long)shard->part.step);
     struct ampd_persist *persist;
     (void)ampd_out_persist(model, AMPD_PERSIST_CHECKPOINT, 0, &persist);

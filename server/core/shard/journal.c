@@ -512,7 +512,7 @@ void ampd_shard_journal_trim(struct ampd_model *model, uint64_t step)
 void ampd_shard_journal_give_up(struct ampd_model *model, const char *why)
 {
     ampd_out_log(
-        model->core, AMPD_LOG_ERROR, model,
+        model->core, AMP_LOG_ERROR, model,
         "steps after the checkpoint of step %llu cannot be brought back: %s; the model goes back to a checkpoint",
         (unsigned long long)model->shard->restore.step, why);
     ampd_shard_journal_clear(model);
@@ -576,7 +576,7 @@ static void replayed_all(struct ampd_model *model)
         base->data = base->size == 0 ? NULL : ampd_need(ampd_copy(base->data, base->size));
         shard->slots[r].vanished = AMPD_VANISHED; /* what the process before has told of it is not so any more */
     }
-    ampd_out_log(model->core, AMPD_LOG_INFO, model, "epoch %llu goes on after step %llu: %llu steps from the journal",
+    ampd_out_log(model->core, AMP_LOG_INFO, model, "epoch %llu goes on after step %llu: %llu steps from the journal",
                  (unsigned long long)shard->epoch, (unsigned long long)shard->decided.step,
                  (unsigned long long)(shard->decided.step - shard->restore.step));
     shard->journal.late_action = replay->late_act;

@@ -197,7 +197,7 @@ void ampd_memory_read_later(struct ampd_model *model, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(shard->restore.unread, sizeof shard->restore.unread, format, arguments);
     va_end(arguments);
-    ampd_out_log(model->core, AMPD_LOG_ERROR, model, "%s", shard->restore.unread);
+    ampd_out_log(model->core, AMP_LOG_ERROR, model, "%s", shard->restore.unread);
     shard->restore.retry_ms = model->core->now_ms + RESTORE_RETRY_MS;
     if (shard->journal.replay.on)
         ampd_sync_try_answer(model->core);
@@ -254,7 +254,7 @@ void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_rest
     }
     shard->restore.unread[0] = 0;
     if (!ok) {
-        ampd_out_log(model->core, AMPD_LOG_ERROR, model,
+        ampd_out_log(model->core, AMP_LOG_ERROR, model,
                      "checkpoint %llu of epoch %llu in %s cannot be used: %s; the one before is tried",
                      (unsigned long long)shard->restore.record.step, (unsigned long long)shard->restore.record.epoch,
                      ampd_checkpoint_dir(model->core),

@@ -104,7 +104,7 @@ void ampd_delete_stored(struct ampd_model *model)
     uint64_t round = model->shard->told.delete_round;
     char name[AMPD_NAME_MAX];
     memcpy(name, model->spec.name, sizeof name);
-    ampd_out_log(core, AMPD_LOG_INFO, model, "deleted");
+    ampd_out_log(core, AMP_LOG_INFO, model, "deleted");
     AMP_LIST_EACH(it, next, &model->deletes)
     {
         (void)ampd_call_reply(core, AMP_CONTAINER(it, struct ampd_call, node)->id, AMPD_REPLY_NONE);

@@ -109,7 +109,7 @@ void ampd_sync_create(struct ampd_core *core, const struct ampd_message *message
     struct amp_error error = {0};
     if (ampd_spec_check(&message->u.spec, &error) == 0 && ampd_model_new(core, &message->u.spec, &model, &error) == 0)
         return;
-    ampd_out_log(core, AMPD_LOG_ERROR, NULL, "%s cannot be made here: %s", message->u.spec.name, error.text);
+    ampd_out_log(core, AMP_LOG_ERROR, NULL, "%s cannot be made here: %s", message->u.spec.name, error.text);
     struct ampd_message *answer = ampd_bus_plain(core, AMPD_MESSAGE_NOT_CREATED, 0);
     memcpy(answer->model, message->model, sizeof answer->model);
     memcpy(answer->u.why, error.text, sizeof answer->u.why);

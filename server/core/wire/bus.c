@@ -78,7 +78,7 @@ void ampd_bus_misfit(struct ampd_model *model, const struct ampd_message *messag
     if (core->misfit_ms != 0 && core->now_ms - core->misfit_ms < MISFIT_MS)
         return;
     core->misfit_ms = core->now_ms;
-    ampd_out_log(core, AMPD_LOG_ERROR, model, "a message of shard %u (type %d) does not fit the model: refused%s%s",
+    ampd_out_log(core, AMP_LOG_ERROR, model, "a message of shard %u (type %d) does not fit the model: refused%s%s",
                  message->from, (int)message->type, why[0] != 0 ? ", " : "", why);
 }
 

@@ -45,7 +45,7 @@ void ampd_fences_found(struct ampd_core *core, const struct ampd_event_fence *fo
     if (found->shard >= AMPD_COUNT(core) || found->shard == core->config.shard)
         return;
     if (found->fence.counter > AMPD_NUMBER_TOLD_MAX) /* of a version that took whatever came */
-        ampd_out_log(core, AMPD_LOG_WARN, NULL,
+        ampd_out_log(core, AMP_LOG_WARN, NULL,
                      "fence %llu of shard %u, which was stored, belongs to no known process: it is ignored",
                      (unsigned long long)found->fence.counter, found->shard);
     else
@@ -80,7 +80,7 @@ static void refuse(struct ampd_core *core, const struct ampd_message *message, c
         return; /* two that think so of each other would never end */
     if (peer->told != message->from_fence.counter) {
         peer->told = message->from_fence.counter;
-        ampd_out_log(core, AMPD_LOG_ERROR, NULL,
+        ampd_out_log(core, AMP_LOG_ERROR, NULL,
                      "a process with fence %llu speaks as shard %u, but one with fence %llu has that place: refused",
                      (unsigned long long)message->from_fence.counter, message->from,
                      (unsigned long long)known->counter);
@@ -100,7 +100,7 @@ static void refuse_leap(struct ampd_core *core, const struct ampd_message *messa
     if (peer->told == message->from_fence.counter)
         return;
     peer->told = message->from_fence.counter;
-    ampd_out_log(core, AMPD_LOG_ERROR, NULL,
+    ampd_out_log(core, AMP_LOG_ERROR, NULL,
                  "a process speaks as shard %u with fence %llu, too far above %llu, the last one known of it: refused; "
                  "if it is the right one, start it with --fence-above %llu, else see who has the role peer",
                  message->from, (unsigned long long)message->from_fence.counter, (unsigned long long)known->counter,
@@ -166,7 +166,7 @@ void ampd_fences_too_low(struct ampd_core *core, const struct ampd_message *mess
         return;
     core->fenced = true;
     ampd_out_log(
-        core, AMPD_LOG_ERROR, NULL,
+        core, AMP_LOG_ERROR, NULL,
         "shard %u: a process with fence %llu is this shard now, mine is %llu; this process answers nobody any more",
         core->config.shard, (unsigned long long)higher->counter, (unsigned long long)core->config.fence.counter);
     ampd_out(core, AMPD_OUT_FENCED, 0)->u.fence = *higher;

@@ -16,16 +16,12 @@
 #include "server/io/process/log_steps.h"
 #include "server/io/process/server_health.h"
 
-static void log_line(const struct ampd_server *server, enum ampd_log_level level, const char *model, const char *text)
+static void log_line(const struct ampd_server *server, enum amp_log_level level, const char *model, const char *text)
 {
-    enum amp_log_level to = level == AMPD_LOG_ERROR   ? AMP_LOG_ERROR
-                            : level == AMPD_LOG_WARN  ? AMP_LOG_WARN
-                            : level == AMPD_LOG_DEBUG ? AMP_LOG_DEBUG
-                                                      : AMP_LOG_INFO;
     if (model != NULL && model[0] != 0)
-        amp_log(server->log, to, "core", "msg=\"%s\" model=%s", text, model);
+        amp_log(server->log, level, "core", "msg=\"%s\" model=%s", text, model);
     else
-        amp_log(server->log, to, "core", "msg=\"%s\"", text);
+        amp_log(server->log, level, "core", "msg=\"%s\"", text);
 }
 
 /* An output for a call; one for a call that is gone is of no use to anybody. */
