@@ -86,7 +86,9 @@ class Client:
         strings = {field: ffi.new("char[]", utf8(os.fspath(value), field))
                    for field, value in names.items() if value is not None}
         self._asks = ffi.callback("bool(void *)", self._asked, error=True, onerror=self._keep_interrupt)
-        options = struct("ampclient_options", token_over_plaintext=token_over_plaintext, log_cb=_log,
+        # Of those that the logger may want; it decides itself what is shown.
+        level = lib.AMPCLIENT_LOG_DEBUG if log.isEnabledFor(logging.DEBUG) else lib.AMPCLIENT_LOG_INFO
+        options = struct("ampclient_options", token_over_plaintext=token_over_plaintext, log_cb=_log, log_level=level,
                          connect_timeout_ms=milliseconds(connect_timeout), interrupt_cb=self._asks,
                          reconnect_timeout_ms=milliseconds(reconnect_timeout),
                          call_timeout_ms=milliseconds(call_timeout), step_timeout_ms=milliseconds(step_timeout),

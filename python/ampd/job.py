@@ -463,6 +463,12 @@ class Job:
             self._server = Server(self.client, joined=self.name)
         return self._server
 
+    @property
+    def shares_memory(self) -> bool:
+        """Whether parameters and gradients of this job lie in memory shared with the server now: from its first step on,
+        where the endpoint is a unix socket. Where not, the reason is a line of the logger "ampd", at INFO."""
+        return bool(lib.ampclient_shares_memory(self.model))
+
     def status(self):
         """How the model stands (ampd.ModelStatus)."""
         return self.server.model(self.name)

@@ -437,7 +437,9 @@ static int page_overflows(struct amp_error *error)
 
 static int on_point(void *arg, const struct ampd_history_point *point)
 {
+    unsigned what = atomic_exchange(&faults->what, 0u);
     text_add(&seen, "%d.%d %g\n", (int)point->key.epoch, (int)point->key.step, point->norm);
+    atomic_store(&faults->what, what);
     return 0;
 }
 

@@ -1,8 +1,10 @@
 """A job with numpy alone: parameters, pushes, verdicts, and sentences for what is wrong."""
 from python_testing import PATIENCE, eventually, raises, run  # noqa: F401 (first: it finds the package)
 
+import logging
 import os
 import signal
+import tempfile
 import threading
 import time
 
@@ -51,6 +53,25 @@ def test_an_overflow_names_the_parameter_and_is_explained_in_words():
         assert result.skipped and result.new_scale == result.scale / 2
         assert [(one.parameter, one.rank, one.inf_count) for one in result.overflows] == [("w", 0, 6)]
         assert "w" in result.explain() and "Inf" in result.explain(), result.explain()
+
+
+def test_a_job_knows_whether_memory_is_shared_and_the_log_says_why_not():
+    lines, handler, log = [], logging.Handler(), logging.getLogger("ampd")
+    handler.emit = lambda record: lines.append(record.getMessage())
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    for options, listen, shared in ((), "unix", True), (("--shared-memory", "off"), "unix", False), ((), "tcp", False):
+        lines.clear()
+        with tempfile.TemporaryDirectory() as folder:
+            address = f"unix:{folder}/socket" if listen == "unix" else "127.0.0.1:0"
+            with ampd.testing.server(options=options, listen=address) as server, line(server) as job:
+                assert not job.shares_memory
+                job.begin()
+                assert job.shares_memory == shared, (options, listen)
+                told = [text for text in lines if "no memory is shared" in text]
+                assert len(told) == (listen == "unix" and not shared), (options, listen, lines)
+    log.removeHandler(handler)
+    log.setLevel(logging.NOTSET)
 
 
 def test_bfloat16_is_pushed_as_bits():
