@@ -51,6 +51,19 @@ def _create(client: Client, model: spec.Model) -> None:
     del kept
 
 
+def _check(client: Client, name: str, rank: int | None, world_size: int | None, restore) -> None:
+    """What would be refused when the model has been made already, and so would leave one that nobody wants."""
+    if rank is not None and world_size is not None and not 0 <= rank < world_size:
+        raise errors.InvalidArgument("rank is %d and world_size %d; ranks of %s are 0 to %d"
+                                     % (rank, world_size, name, world_size - 1))
+    if restore is not None:
+        from ampd import _files, server
+        try:
+            server.Server(client).model(name)  # it may go on from what it has, without the file
+        except errors.NotFound:
+            _files.read_safetensors(restore)
+
+
 def _give_values(client: Client, name: str, values: Callable[[], list], restore) -> None:
     if restore is None:
         jobs.load(client, name, values())
@@ -114,6 +127,7 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
             shapes, values = _values_of(model)
             excluded = _no_decay(model, no_decay, [one for one, _ in shapes])
             parameters, made = spec.grouped(shapes, groups, excluded)
+            _check(client, name, rank, world_size, restore)
             if scaler is None:
                 scaler = spec.DynamicScaler() if spec.dtype_name(cast) == "float16" else spec.NoScaler()
             _create(client, spec.Model(

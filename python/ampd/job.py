@@ -465,8 +465,8 @@ class Job:
 
     @property
     def shares_memory(self) -> bool:
-        """Whether parameters and gradients of this job lie in memory shared with the server now: from its first step on,
-        where the endpoint is a unix socket. Where not, the reason is a line of the logger "ampd", at INFO."""
+        """Whether parameters and gradients lie in memory shared with the server now: from the first step on, where the
+        endpoint is a unix socket. Where they do not, the logger "ampd" says why, at INFO."""
         return bool(lib.ampclient_shares_memory(self.model))
 
     def status(self):

@@ -74,6 +74,24 @@ def test_a_job_knows_whether_memory_is_shared_and_the_log_says_why_not():
     log.setLevel(logging.NOTSET)
 
 
+def test_a_join_that_is_refused_makes_no_model():
+    with ampd.testing.server() as server, tempfile.TemporaryDirectory() as folder:
+        raises(ampd.InvalidArgument, lambda: line(server, rank=5, world_size=2), "rank is 5", "line are 0 to 1")
+        with open(f"{folder}/file", "wb") as file:
+            file.write(b"no checkpoint")
+        raises(ampd.DataLoss, lambda: line(server, restore=f"{folder}/file"), "no safetensors file")
+        try:
+            line(server, restore=f"{folder}/none")
+        except FileNotFoundError as error:
+            assert f"{folder}/none" in str(error), error
+        with ampd.connect(server.endpoint) as api:
+            assert [model.name for model in api.models()] == []
+        with line(server) as job:
+            job.begin()
+        with line(server, restore=f"{folder}/none") as job:  # it goes on from what it has
+            job.begin()
+
+
 def test_bfloat16_is_pushed_as_bits():
     with ampd.testing.server() as server, line(server, cast="bfloat16") as job:
         step = job.begin()
