@@ -206,8 +206,10 @@ def test_100000_steps_are_thinned_to_a_plot_without_a_skipped_step_lost(context)
     for query in ("from=7&to=3", "from=0", "to=0", "from=999999999", "pixels=0", "pixels=99999999"):
         found = ask(server, f"/api/history?model=m&{query}")
         assert 1 <= found["from"] <= found["to"] <= 100001 and len(found["curves"]["scale"][0]) <= 4000, query
-    assert get(server, "/api/history?model=m&from=abc")[0] == 400
-    assert get(server, "/api/history")[0] == 400 and get(server, "/api/history?model=none")[0] == 404
+    for query, status, words in (("model=m&from=abc", 400, "from: abc is not"), ("", 400, "?model=NAME"),
+                                 ("model=none", 404, "no model none on this server; /api/status")):
+        found, _, text = get(server, f"/api/history?{query}")
+        assert found == status and words in str(text), (query, found, text)
 
 
 def test_events_bring_steps_as_they_are_decided_and_tell_of_a_rollback(context):

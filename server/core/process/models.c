@@ -194,8 +194,10 @@ struct ampd_model *ampd_core_known(struct ampd_core *core, uint64_t call, const 
 {
     struct ampd_model *model = ampd_core_model_named(core, name);
     if (model == NULL) {
-        ampd_call_fail(core, call, NULL, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
-                       "model: there is none named %s on this server; create it first", name);
+        ampd_call_fail(
+            core, call, NULL, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
+            "model: there is none named %s on this server; look at which there are (ampctl models), or create it",
+            name);
         return NULL;
     }
     if (model->shard->told.deleting || model->coord->state == AMPD_COORD_DELETING) {

@@ -163,8 +163,10 @@ bool io_find_model(struct io_server_call *call, const char *name, uint32_t *inde
 {
     int64_t found = ampd_core_find(call->server->core, name);
     if (found < 0) {
-        io_server_call_refuse(call, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
-                              "model: there is none named %s on this server; create it first", name);
+        io_server_call_refuse(
+            call, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
+            "model: there is none named %s on this server; look at which there are (ampctl models), or create it",
+            name);
         return false;
     }
     *index = (uint32_t)found;

@@ -204,8 +204,11 @@ bool io_page_model(struct io_page_ask *ask, const char *name, uint32_t *index, s
     const struct ampd_server *server = ask->page->server;
     int64_t found = name != NULL ? ampd_core_find(server->core, name) : -1;
     if (found < 0) {
-        io_page_answer_refusal(ask, name != NULL ? IO_PAGE_NOT_FOUND : IO_PAGE_BAD, "MODEL_NOT_FOUND",
-                               name != NULL ? "there is no such model on this server" : "give a model: ?model=NAME");
+        char text[AMP_ERROR_TEXT_MAX] = "give a model: ?model=NAME";
+        if (name != NULL)
+            (void)snprintf(text, sizeof text, "there is no model %s on this server; /api/status has those that are",
+                           name);
+        io_page_answer_refusal(ask, name != NULL ? IO_PAGE_NOT_FOUND : IO_PAGE_BAD, "MODEL_NOT_FOUND", text);
         return false;
     }
     *index = (uint32_t)found;
@@ -224,7 +227,10 @@ bool io_page_number(struct io_page_ask *ask, const struct io_page_request *reque
     *value = strtoull(text, NULL, 10);
     if (text[0] != 0 && strspn(text, "0123456789") == strlen(text) && errno == 0 && *value <= INT64_MAX)
         return true;
-    io_page_answer_refusal(ask, IO_PAGE_BAD, "INVALID_ARGUMENT", "a number of the query is none: give digits alone");
+    char sentence[AMP_ERROR_TEXT_MAX];
+    (void)snprintf(sentence, sizeof sentence, "%s: %s is not a number that is possible here; give digits alone", name,
+                   text);
+    io_page_answer_refusal(ask, IO_PAGE_BAD, "INVALID_ARGUMENT", sentence);
     return false;
 }
 
