@@ -23,8 +23,14 @@
 
 static int failed(struct amp_error *error, const char *what)
 {
-    int code = errno == ENOMEM || errno == ENOSPC ? AMP_ENOMEM : errno == ENOSYS ? AMP_EUNIMPLEMENTED : AMP_EIO;
-    return amp_error_set(error, code, NULL, "shared memory: %s: %s", what, strerror(errno));
+    int why = errno, code = AMP_EIO;
+    if (why == ENOMEM || why == ENOSPC || why == EFBIG)
+        code = AMP_ENOMEM;
+    else if (why == EMFILE || why == ENFILE)
+        code = AMP_EEXHAUSTED;
+    else if (why == ENOSYS)
+        code = AMP_EUNIMPLEMENTED;
+    return amp_error_set(error, code, NULL, "shared memory: %s: %s", what, strerror(why));
 }
 
 static int seal(int fd, bool sole_writer)
@@ -42,8 +48,7 @@ int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, voi
     int rc = 0;
     if (ftruncate(made, (off_t)bytes) != 0)
         rc = failed(error, "ftruncate");
-    else if (place == NULL ||
-             mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, made, 0) == MAP_FAILED)
+    else if (place == NULL || mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, made, 0) == MAP_FAILED)
         rc = failed(error, "mmap");
     else if (seal(made, sole_writer) != 0)
         rc = failed(error, "F_ADD_SEALS");

@@ -15,7 +15,9 @@ struct amp_error;
 /*
  * Makes one of `size` bytes, all zero, and maps it to be written, at a multiple of AMP_HUGE_PAGE. With `sole_writer`
  * everybody else can map it to read alone. 0, and *fd (close) and *memory (amp_shared_unmap) are the caller's;
- * AMP_EUNIMPLEMENTED (this kernel cannot), AMP_ENOMEM, AMP_EIO with a text: nothing is held. Any thread.
+ * AMP_EUNIMPLEMENTED (this kernel cannot), AMP_ENOMEM (or a file may not be so large), AMP_EEXHAUSTED (descriptors),
+ * AMP_EIO with a text: nothing is held. A process that is to live with a limit of file sizes ignores SIGXFSZ. Any
+ * thread.
  */
 int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error);
 

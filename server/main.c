@@ -158,6 +158,7 @@ static int run(struct options *options)
     prepare(options);
     raise_descriptors(&options->log);
     (void)signal(SIGPIPE, SIG_IGN); /* a lost connection is an error of a write */
+    (void)signal(SIGXFSZ, SIG_IGN); /* so is a file that may not be so large */
     return ampd_server_run(server);
 }
 

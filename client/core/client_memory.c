@@ -58,10 +58,6 @@ void ampclient_core_set_in_memory(struct ampclient_core *core, bool in_memory, b
 void ampclient_core_leave_memory(struct ampclient_core *core)
 {
     core->in_memory = false;
-    if (core->values == core->parameters)
-        return;
-    core->held_epoch = 0; /* what is pulled next goes elsewhere, so none of it is there already */
-    core->held_version = 0;
 }
 
 uint64_t ampclient_core_whole_block(const struct ampclient_core *core)

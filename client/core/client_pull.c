@@ -79,6 +79,10 @@ void ampclient_core_pull_start(struct ampclient_core *core)
         ampclient_core_finish(core, AMP_ENOMEM, &error, after_failure(core));
         return;
     }
+    if (!in_memory && core->values != core->parameters) { /* it goes elsewhere, so none of it is there already */
+        core->held_epoch = 0;
+        core->held_version = 0;
+    }
     ask(core, in_memory);
 }
 

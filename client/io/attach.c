@@ -5,6 +5,7 @@
 #include "client/io/methods.h"
 #include "client/io/model_call.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,9 @@
 /* Until the next attempt after one that failed for now: the server was away, or had no memory left. It doubles. */
 #define ATTACH_AGAIN_MS     100
 #define ATTACH_AGAIN_MAX_MS 10000
-#define FDS               3
+/* After one whose descriptors lie where this process may not go: each makes the server fill a slot. */
+#define ATTACH_DENIED_MS 300000
+#define FDS              3
 
 /* What the user's thread waits for. From malloc, so that it can be left alone when the link breaks. */
 struct attach_job {
@@ -89,8 +92,8 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
     int code = ampclient_channels_code(&model->client->link->channels, result->status, result->from_peer);
     own->call = NULL;
     if (own->waiting != NULL)
-        finish(own, amp_error_set(&own->waiting->error, code != 0 ? code : AMP_EUNAVAILABLE, NULL, "%s",
-                                  result->message));
+        finish(own,
+               amp_error_set(&own->waiting->error, code != 0 ? code : AMP_EUNAVAILABLE, NULL, "%s", result->message));
     else if (!own->dropped)
         ampclient_attach_lost(model);
     uv_close((uv_handle_t *)&own->timer, on_timer_closed);
@@ -160,6 +163,45 @@ static void run_cancel(struct ampclient_job *base)
 
 /* ---- the user's thread ---- */
 
+/* Those of a message. False: there are not FDS, and none is left open. */
+static bool take_descriptors(struct msghdr *message, int fds[FDS])
+{
+    struct cmsghdr *head = CMSG_FIRSTHDR(message);
+    if (head == NULL || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
+        return false;
+    unsigned count = (unsigned)((head->cmsg_len - CMSG_LEN(0)) / sizeof(int)); /* fewer: there was no room for more */
+    memcpy(fds, CMSG_DATA(head), count * sizeof(int));
+    for (unsigned i = 0; count < FDS && i < count; i++)
+        (void)close(fds[i]);
+    return count == FDS;
+}
+
+/* The socket is, or the folder it lies in, and it is not for this process: that seldom changes. */
+static bool is_out_of_reach(int why)
+{
+    return why == EACCES || why == EPERM || why == ENOENT;
+}
+
+/* The socket, connected; -1: errno says why not. */
+static int connect_to(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const struct timeval limit = {.tv_sec = ATTACH_TIMEOUT_MS / 1000};
+    errno = ENAMETOOLONG;
+    int fd = strlen(path) < sizeof address.sun_path ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
+    if (fd < 0)
+        return -1;
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+        return fd;
+    int why = errno;
+    (void)close(fd);
+    errno = why;
+    return -1;
+}
+
 /* The descriptors, for the nonce. Each is the caller's. */
 static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[FDS], struct amp_error *error)
 {
@@ -172,30 +214,21 @@ static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[F
     struct iovec part = {.iov_base = &byte, .iov_len = 1};
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const struct timeval limit = {.tv_sec = ATTACH_TIMEOUT_MS / 1000};
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || strlen(answer->socket) >= sizeof address.sun_path)
-        goto fail;
-    memcpy(address.sun_path, answer->socket, strlen(answer->socket) + 1);
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
-        send(fd, nonce, sizeof nonce, MSG_NOSIGNAL) != (ssize_t)sizeof nonce ||
-        recvmsg(fd, &message, MSG_CMSG_CLOEXEC) != 1)
-        goto fail;
-    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-    if (head == NULL || head->cmsg_type != SCM_RIGHTS || head->cmsg_len != CMSG_LEN(sizeof(int) * FDS))
-        goto fail;
-    memcpy(fds, CMSG_DATA(head), sizeof(int) * FDS);
-    (void)close(fd);
-    return 0;
-fail:
+    int fd = connect_to(answer->socket);
+    bool came = false;
+    if (fd >= 0) {
+        errno = 0;
+        came = send(fd, nonce, sizeof nonce, MSG_NOSIGNAL) == (ssize_t)sizeof nonce &&
+               recvmsg(fd, &message, MSG_CMSG_CLOEXEC) == 1 && take_descriptors(&message, fds);
+    }
+    int why = (message.msg_flags & MSG_CTRUNC) != 0 ? EMFILE : errno;
     if (fd >= 0)
         (void)close(fd);
-    return amp_error_set(error, AMP_EUNAVAILABLE, NULL,
-                         "the descriptors cannot be fetched from %s; let this process see that socket",
-                         answer->socket);
+    if (came)
+        return 0;
+    return amp_error_set(error, is_out_of_reach(why) ? AMP_EDENIED : AMP_EUNAVAILABLE, NULL,
+                         "the descriptors cannot be fetched from %s (%s); let this process see that socket",
+                         answer->socket, why != 0 ? strerror(why) : "the server gives none");
 }
 
 static int map_shard(const struct ampclient_attached *attached, const struct ampd_msg_attach_memory_response *answer,
@@ -336,13 +369,18 @@ static int attach_all(struct ampclient_model *model, struct ampclient_incarnatio
 static bool passes(int rc)
 {
     return rc == AMP_EUNAVAILABLE || rc == AMP_EDEADLINE || rc == AMP_ECANCELLED || rc == AMP_EEXHAUSTED ||
-           rc == AMP_ENOMEM || rc == AMP_ENOTFOUND; /* a shard that has started hears of the model in a moment */
+           rc == AMP_ENOMEM || rc == AMP_EDENIED ||
+           rc == AMP_ENOTFOUND; /* a shard that has started hears of the model in a moment */
 }
 
 static void note_attempt(struct ampclient_model *model, int rc)
 {
     uint64_t next = model->attach_pause_ms == 0 ? ATTACH_AGAIN_MS : 2 * model->attach_pause_ms;
-    model->attach_pause_ms = !passes(rc) ? 0 : next < ATTACH_AGAIN_MAX_MS ? next : ATTACH_AGAIN_MAX_MS;
+    if (rc == AMP_EDENIED)
+        next = ATTACH_DENIED_MS;
+    else if (next > ATTACH_AGAIN_MAX_MS)
+        next = ATTACH_AGAIN_MAX_MS;
+    model->attach_pause_ms = passes(rc) ? next : 0;
     model->attach_again_ms = passes(rc) ? ampclient_now_ms() + model->attach_pause_ms : 0;
 }
 

@@ -343,11 +343,14 @@ int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void
     if (parameter >= model->parameters_count)
         return bad_index(client, parameter, model->parameters_count);
     (void)pthread_mutex_lock(&client->link->mutex);
-    if (amp_dtype_size(dtype) > amp_dtype_size(model->gradients))
-        model->gradients = dtype;
     int rc = ampclient_core_push(model->core, ampclient_now_ms(), parameter, gradient, dtype, &client->error);
-    if (rc == 0)
+    if (rc == 0) {
+        enum amp_dtype sent =
+            ampclient_core_push_dtype(model->core); /* of accumulated gradients the sums are, in f32 */
+        if (amp_dtype_size(sent) > amp_dtype_size(model->gradients))
+            model->gradients = sent;
         ampclient_link_kick(client->link);
+    }
     (void)pthread_mutex_unlock(&client->link->mutex);
     return rc;
 }

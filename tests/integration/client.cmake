@@ -26,7 +26,7 @@ endif()
 if(TARGET ampd AND TARGET ampclient)
   add_executable(shared_worker shared_worker.c)
   target_link_libraries(shared_worker PRIVATE ampclient amp ampd_flags)
-  foreach(part shared shared_attacks)
+  foreach(part shared shared_attacks shared_limits)
     add_test(NAME test_server_${part}
              COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_server_${part}.py $<TARGET_FILE_DIR:ampd>)
     set_tests_properties(test_server_${part} PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)

@@ -15,6 +15,8 @@
  *     absent=0                      1: parameter step % count has no gradient
  *     overflow=0                    in each n-th step rank 0 pushes an Inf
  *     quorum=0 journal=0 pace=0     of the model; ms between two steps
+ *     accumulate=0                  each gradient is pushed so many times
+ *     files=0                       its limit of open files
  *     pause=STEP:POINT[,...]        begin, half, pushed or ended: it says "paused" there and waits for a line
  *
  * A line for each step, and one at the end. Exit code 1: a call failed, and a sentence says so.
@@ -27,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define PARAMETERS_MAX 64
@@ -35,8 +38,8 @@
 struct worker {
     const char *address, *name;
     const char *pauses; /* those to come */
-    uint32_t rank, world, count, quorum;
-    uint64_t sizes[PARAMETERS_MAX], steps, wide, overflow, pace;
+    uint32_t rank, world, count, quorum, accumulate;
+    uint64_t sizes[PARAMETERS_MAX], steps, wide, overflow, pace, files;
     enum amp_dtype cast, dtypes[2];
     bool in_slot, own_values, no_share, evaluate, absent, journal;
     struct ampclient *client;
@@ -100,6 +103,7 @@ static int join(struct worker *worker)
     struct ampclient_join_options options = AMPCLIENT_JOIN_OPTIONS_INIT;
     options.rank = (int32_t)worker->rank; /* and its name */
     options.world_size = (int32_t)worker->world;
+    options.accumulate = worker->accumulate;
     int rc = ampclient_join(worker->client, worker->name, &options, &worker->model);
     for (uint32_t p = 0; rc == 0 && p < worker->count; p++)
         rc = (worker->gradients[p] = malloc(worker->sizes[p] * sizeof(float))) != NULL ? 0 : AMP_ENOMEM;
@@ -200,7 +204,8 @@ static int push_all(struct worker *worker, uint64_t step)
         if (rc != 0)
             break;
         compute(worker, step, p, &tensor, dtype, place);
-        rc = ampclient_push(worker->model, p, place, dtype);
+        for (uint32_t i = 0; rc == 0 && i < (worker->accumulate > 0 ? worker->accumulate : 1); i++)
+            rc = ampclient_push(worker->model, p, place, dtype);
     }
     return rc;
 }
@@ -274,6 +279,8 @@ static int run(struct worker *worker)
     options.no_shared_memory = worker->no_share;
     options.log_level = AMPCLIENT_LOG_INFO;
     options.log_cb = say;
+    if (worker->files != 0 && setrlimit(RLIMIT_NOFILE, &(struct rlimit){worker->files, worker->files}) != 0)
+        return -1;
     if (ampclient_connect(worker->address, &options, &worker->client, &error) != 0) {
         (void)fprintf(stderr, "connect: %s\n", error.text);
         return -1;
@@ -318,7 +325,8 @@ static bool take_number(struct worker *worker, const char *key, uint64_t number)
                 {"quorum", NULL, &worker->quorum, NULL},     {"steps", &worker->steps, NULL, NULL},
                 {"wide", &worker->wide, NULL, NULL},         {"overflow", &worker->overflow, NULL, NULL},
                 {"pace", &worker->pace, NULL, NULL},         {"evaluate", NULL, NULL, &worker->evaluate},
-                {"absent", NULL, NULL, &worker->absent},     {"journal", NULL, NULL, &worker->journal}};
+                {"absent", NULL, NULL, &worker->absent},     {"journal", NULL, NULL, &worker->journal},
+                {"files", &worker->files, NULL, NULL},       {"accumulate", NULL, &worker->accumulate, NULL}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (strcmp(rows[i].key, key) != 0)
             continue;

@@ -11,95 +11,17 @@ import os
 import pathlib
 import random
 import re
-import subprocess
-import threading
 import time
 
 import ampd_testing
-from ampd_testing import DIE_WITH_PARENT, PATIENCE, Code, eventually, metric, refused, run, spec
-from shared_testing import holdings
+from ampd_testing import PATIENCE, Code, eventually, metric, refused, run, spec
+from shared_testing import APPLIED, LATE, OVERFLOW, OWN, ROLLED_BACK, SIZES, SLOT, STREAM, TIMEOUT_S, Run, holdings
 from test_server_shards import Cluster
 
 ROUNDS = int(os.environ.get("AMPD_ROUNDS", "1"))
 SEED = int(os.environ.get("AMPD_SEED", str(random.SystemRandom().randrange(1 << 30))))
-STEPS = int(os.environ.get("AMPD_STEPS", "6"))
 ampd_testing.RUN_TIMEOUT_S += 60 * ROUNDS * PATIENCE
-TIMEOUT_S = 120 * PATIENCE
-# Several small ones in one block, some that straddle two and three, one that is a block, and an end within a block.
-SIZES = [70000, 3, 5, 200000, 131072, 65536, 1, 10000]
 BLOCKS = 8
-SLOT = {"place": "slot"}                   # gradients written where the server reads them
-OWN = {"place": "own", "values": "own"}    # copied there, and the parameters copied from there
-STREAM = {"share": 0}
-APPLIED, OVERFLOW, LATE, ROLLED_BACK = 1, 2, 4, 5
-
-
-class Step:
-    def __init__(self, line):
-        words = line.split()
-        self.number, self.verdict, self.saw = int(words[1]), int(words[3]), words[5]
-        self.still, self.shared = words[7] == "1", words[9] == "1"
-
-
-class Run:
-    """A shared_worker, and what it says."""
-
-    def __init__(self, context, address, name, rank=0, world=1, steps=STEPS, sizes=None, **keys):
-        program = context.bin_dir.parent / "tests" / "integration" / "shared_worker"
-        sizes = ",".join(map(str, sizes or SIZES))
-        words = {"rank": rank, "world": world, "steps": steps, "sizes": sizes, **keys}
-        self.process = subprocess.Popen(
-            [*DIE_WITH_PARENT, program, address, name, *[f"{key}={value}" for key, value in words.items()]],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", cwd="/")
-        self.steps, self.sum, self.err = [], None, []
-        self.listener = threading.Thread(target=self._listen, daemon=True)
-        self.complainer = threading.Thread(target=lambda: self.err.extend(self.process.stderr), daemon=True)
-        self.paused = threading.Event()
-        self.listener.start()
-        self.complainer.start()
-
-    def _listen(self):
-        for line in self.process.stdout:
-            if line == "paused\n":
-                self.paused.set()
-            elif line.startswith("step"):
-                self.steps.append(Step(line))
-            else:
-                self.sum = line.split()[1]
-
-    def wait_until_paused(self):
-        eventually(lambda: self.paused.is_set() or self.process.poll() is not None, "it pauses", TIMEOUT_S)
-        assert self.process.poll() is None, f"it ended: {''.join(self.err)}"
-
-    def wait_for_steps(self, count):
-        eventually(lambda: len(self.steps) >= count or self.process.poll() is not None, f"{count} steps", TIMEOUT_S)
-
-    def go_on(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
-    def end(self, code=0):
-        assert self.process.wait(TIMEOUT_S) == code, f"{self.process.returncode}: {''.join(self.err)[-2000:]}"
-        self.listener.join(TIMEOUT_S)
-        return self
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait(TIMEOUT_S)
-        self.listener.join(TIMEOUT_S)
-
-    @property
-    def verdicts(self):
-        return [step.verdict for step in self.steps]
-
-    @property
-    def shared(self):
-        return [step.shared for step in self.steps]
-
-    @property
-    def seen(self):
-        """step -> sum of the parameters that it saw, where it counted"""
-        return {step.number: step.saw for step in self.steps if step.verdict in (APPLIED, OVERFLOW)}
 
 
 def workers(context, address, name, world, **keys):

@@ -96,6 +96,30 @@ static void parameters_lie_in_the_copy_of_their_version_while_memory_is_shared(v
     assert_ptr_equal(own, ampclient_core_parameter(core, 0, &elements));
 }
 
+/* In a quorum the others go on meanwhile, and write over the copy that the step before was computed on. */
+static void who_only_looks_on_gets_bytes_of_the_version_that_he_has_in_the_copy(void **state)
+{
+    (void)state;
+    uint64_t elements;
+    ampclient_core_set_in_memory(core, true, false);
+    pull_in_memory(1, 0, shared_copies[0]);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 1); /* say it was skipped: version 0 is the newest still */
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+    request(AMPCLIENT_EVENT_PULL_LATEST);
+    for (unsigned i = 0; i < count; i++)
+        if (outputs[i].type == AMPCLIENT_OUT_PULL) {
+            assert_false(outputs[i].u.pull.in_memory);
+            assert_int_equal(0, outputs[i].u.pull.have_epoch);
+            assert_non_null(outputs[i].u.pull.memory);
+        }
+    answer_pull(1, 2, 0);
+    (void)done(AMPCLIENT_EVENT_PULL_LATEST, 0);
+    const uint8_t *own = ampclient_core_parameter(core, 0, &elements);
+    assert_true(own != shared_copies[0] && own != shared_copies[1]);
+}
+
 static void with_shared_memory_the_next_pull_begins_with_the_verdict(void **state)
 {
     (void)state;
@@ -319,6 +343,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(the_users_memory_is_pulled_into),
         TEST(parameters_lie_in_the_copy_of_their_version_while_memory_is_shared),
+        TEST(who_only_looks_on_gets_bytes_of_the_version_that_he_has_in_the_copy),
         TEST(with_shared_memory_the_next_pull_begins_with_the_verdict),
         TEST(a_step_that_is_begun_waits_for_what_was_asked_ahead),
         TEST(a_pull_ahead_that_fails_is_forgotten),

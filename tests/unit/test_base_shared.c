@@ -6,11 +6,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -138,6 +140,30 @@ static void filled_memory_has_all_its_pages_and_keeps_what_is_in_it(void **state
     }
 }
 
+static int made_with(int resource, rlim_t limit)
+{
+    struct rlimit before;
+    struct amp_error error = {0};
+    int fd;
+    void *memory;
+    assert_int_equal(0, getrlimit(resource, &before));
+    assert_int_equal(0, setrlimit(resource, &(struct rlimit){limit, before.rlim_max}));
+    int rc = amp_shared_new("test", SIZE, true, &fd, &memory, &error);
+    assert_int_equal(0, setrlimit(resource, &before));
+    if (rc == AMP_EUNIMPLEMENTED)
+        skip();
+    assert_true(rc != 0 && error.text[0] != 0);
+    return rc;
+}
+
+static void what_a_limit_forbids_is_an_error_that_may_pass(void **state)
+{
+    (void)state;
+    assert_int_equal(AMP_EEXHAUSTED, made_with(RLIMIT_NOFILE, 3));
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(AMP_ENOMEM, made_with(RLIMIT_FSIZE, 4096));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -146,6 +172,7 @@ int main(void)
         cmocka_unit_test(a_slot_is_written_by_others_and_read_by_its_descriptor),
         cmocka_unit_test(filled_memory_has_all_its_pages_and_keeps_what_is_in_it),
         cmocka_unit_test(a_descriptor_whose_size_may_change_is_not_mapped),
+        cmocka_unit_test(what_a_limit_forbids_is_an_error_that_may_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,7 +39,7 @@ struct attachment {
     int slot;
     uint64_t slot_bytes, copy_bytes;
     uint32_t first_block, block_count;
-    bool waits; /* the model waits for each of its workers */
+    bool waits;                 /* the model waits for each of its workers */
     struct io_shared_fill fill; /* of the slot; the answer waits for it */
 };
 
@@ -150,15 +150,32 @@ uint64_t io_attachments_bytes(const struct ampd_server *server)
     return bytes;
 }
 
-static unsigned count_of(const struct ampd_server *server, const char *model, uint32_t rank)
+/*
+ * Where a rank has as many as it may have the oldest of its calls ends: that of a worker which was replaced and has not
+ * let go of its connection (it is stopped, or a child of it holds it). Until such calls are gone they count, too.
+ */
+static int make_room(const struct ampd_server *server, const char *model, uint32_t rank, struct amp_error *error)
 {
-    unsigned count = 0;
+    struct attachment *oldest = NULL;
+    unsigned live = 0, all = 0;
     AMP_LIST_EACH(node, next, &server->attachments->list)
     {
-        const struct attachment *own = AMP_CONTAINER(node, struct attachment, node);
-        count += own->rank == rank && strcmp(own->model, model) == 0;
+        struct attachment *own = AMP_CONTAINER(node, struct attachment, node);
+        if (own->rank != rank || strcmp(own->model, model) != 0)
+            continue;
+        all++;
+        if (own->call.rpc == NULL || own->call.finished)
+            continue;
+        oldest = oldest != NULL ? oldest : own;
+        live++;
     }
-    return count;
+    if (all >= 2 * ATTACHMENTS_PER_RANK)
+        return amp_error_set(error, AMP_EEXHAUSTED, "TOO_MANY_CALLS",
+                             "rank %u of %s has memory attached %u times; end some of these calls", rank, model, all);
+    if (live >= ATTACHMENTS_PER_RANK)
+        io_server_call_refuse(&oldest->call, AMP_EUNAVAILABLE, "TOO_MANY_CALLS",
+                              "rank %u of %s has attached memory again, more than once", rank, model);
+    return 0;
 }
 
 /* Whether it can be done at all; the text goes to nobody but a log of the client's. */
@@ -180,10 +197,6 @@ static int check(const struct attachment *own, const struct ampd_msg_attach_memo
         request->dtype != AMPD_MSG_DTYPE_BF16)
         return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "dtype: %d cannot be pushed; use F32, F16 or BF16",
                              (int)request->dtype);
-    if (count_of(server, request->model, request->rank) >= ATTACHMENTS_PER_RANK)
-        return amp_error_set(error, AMP_EEXHAUSTED, "TOO_MANY_CALLS",
-                             "rank %u of %s has memory attached %d times; end one of these calls", request->rank,
-                             request->model, ATTACHMENTS_PER_RANK);
     return 0;
 }
 
@@ -263,6 +276,8 @@ static void attach(struct attachment *own, const struct ampd_msg_attach_memory_r
     own->first_block = (uint32_t)info.first_block;
     own->block_count = (uint32_t)info.block_count;
     own->waits = info.spec->sync == AMPD_SYNC_ALL;
+    if (rc == 0)
+        rc = make_room(own->call.server, own->model, own->rank, &error);
     if (rc == 0)
         rc = make_slot(own, &error);
     if (rc != 0) {

@@ -20,6 +20,8 @@
 #define GUESTS_MAX 8
 #define FDS        3
 #define NONCE_SIZE 16
+/* Until it accepts again when it could not: this process, or the machine, is at its limit of open files. */
+#define SHORT_MS 100
 
 /* One that has connected and is to send its nonce. */
 struct guest {
@@ -33,9 +35,10 @@ struct guest {
 struct io_memory_socket {
     struct ampd_server *server;
     uv_poll_t poll;
+    uv_timer_t again;
     int fd;
     bool closing;
-    unsigned open; /* guests, and the listening handle */
+    unsigned open; /* guests, and the two handles */
     struct guest guests[GUESTS_MAX];
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
 };
@@ -145,14 +148,23 @@ static struct guest *free_place(struct io_memory_socket *socket)
     return NULL;
 }
 
+static void on_again(uv_timer_t *again)
+{
+    listen_on(again->data);
+}
+
 static void on_ready(uv_poll_t *poll, int status, int events)
 {
     struct io_memory_socket *socket = poll->data;
     (void)events;
     for (struct guest *guest; status == 0 && (guest = free_place(socket)) != NULL;) {
         int fd = accept4(socket->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0)
+        if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
             return;
+        if (fd < 0) { /* whoever waits stays ready: asked again at once, the loop would do nothing else */
+            (void)uv_timer_start(&socket->again, on_again, SHORT_MS, 0);
+            break;
+        }
         welcome(socket, guest, fd);
     }
     (void)uv_poll_stop(poll); /* until one of them has gone */
@@ -197,9 +209,10 @@ void io_memory_socket_open(struct ampd_server *server, const char *directory)
         free(socket);
         return;
     }
+    (void)uv_timer_init(&server->loop, &socket->again); /* cannot fail */
     socket->server = server;
-    socket->open = 1;
-    socket->poll.data = socket;
+    socket->open = 2;
+    socket->poll.data = socket->again.data = socket;
     server->attachments->socket = socket;
     listen_on(socket);
 }
@@ -209,6 +222,11 @@ static void listening_closed(uv_handle_t *handle)
     struct io_memory_socket *socket = handle->data;
     (void)close(socket->fd);
     left(socket);
+}
+
+static void again_closed(uv_handle_t *handle)
+{
+    left(handle->data);
 }
 
 void io_memory_socket_close(struct ampd_server *server)
@@ -222,4 +240,5 @@ void io_memory_socket_close(struct ampd_server *server)
     for (unsigned i = 0; i < GUESTS_MAX; i++)
         guest_end(&socket->guests[i]);
     uv_close((uv_handle_t *)&socket->poll, listening_closed);
+    uv_close((uv_handle_t *)&socket->again, again_closed);
 }

@@ -1,0 +1,128 @@
+#!/usr/bin/python3
+"""Memory shared with workers where something is short or out of reach: descriptors, sizes of files, a folder, and the
+slots of workers that were replaced and are still there.
+
+    test_server_shared_limits.py BIN_DIR [NAME ...]
+"""
+import os
+import pathlib
+import resource
+import signal
+import socket
+import time
+
+import ampd_testing
+from ampd_testing import Api, eventually, metric, run, spec
+from shared_testing import SLOT, Run, holdings
+
+METRICS = ("--metrics-listen", "127.0.0.1:0")
+BLOCKED_S = 2  # for so long the server is watched
+
+
+def numbers(pid):
+    return sorted(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
+
+
+def processor_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def unix(server):
+    return f"unix:{server.data_dir}/ampd.sock"
+
+
+def test_a_server_without_descriptors_waits_for_one_and_does_nothing_meanwhile(context):
+    server = context.server()
+    pid = server.process.pid
+    open_ones = numbers(pid)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (open_ones[-1] + 1, 1024))
+    links = []
+    for _ in range(open_ones[-1] + 3 - len(open_ones)):  # more than there is room for: nobody accepts the last
+        links.append(socket.socket(socket.AF_UNIX))
+        links[-1].connect(f"{server.data_dir}/memory.sock")
+    time.sleep(BLOCKED_S + 1)  # longer than a guest may stay
+    begun = processor_seconds(pid)
+    time.sleep(BLOCKED_S)
+    took = processor_seconds(pid) - begun
+    assert took < BLOCKED_S / 2, f"{took} s of processor time in {BLOCKED_S} s"
+    for link in links:
+        link.close()
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (1024, 1024))
+    eventually(lambda: Run(context, unix(server), "m", steps=2, **SLOT).end().shared == [True, True],
+               "memory is shared again")
+    assert server.terminate() == 0
+
+
+def test_a_limit_of_file_sizes_is_no_end_of_the_server(context):
+    server = context.server()
+    api, elements = Api(server.channel), 16 << 20
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (8 << 20, resource.RLIM_INFINITY))
+    api.CreateModel(spec=spec("m", [("w", [elements])], world_size=1))  # its copies are no files then
+    assert server.process.poll() is None
+    api.DeleteModel(model="m", force=True)
+    assert server.terminate() == 0
+
+
+def test_a_worker_whose_predecessors_are_stopped_shares_memory(context):
+    server = context.server()
+    api, stopped = Api(server.channel), []
+    for _ in range(3):
+        worker = Run(context, unix(server), "m", steps=3, pause="1:begin", **SLOT)
+        worker.wait_until_paused()
+        worker.process.send_signal(signal.SIGSTOP)
+        stopped.append(worker)
+        api.EvictWorker(model="m", rank=0)
+    worker = Run(context, unix(server), "m", steps=3, **SLOT).end()
+    assert worker.shared == [True] * 3, worker.err
+    for worker in stopped:
+        worker.process.send_signal(signal.SIGCONT)
+        worker.kill()
+    eventually(lambda: holdings(server.process.pid)[1] == 0, "no slot is held")
+    assert server.terminate() == 0
+
+
+def test_a_worker_short_of_descriptors_sends_bytes_says_so_and_keeps_none(context):
+    server = context.server()
+    paused = Run(context, unix(server), "m", steps=3, pause="3:ended", **SLOT)
+    paused.wait_until_paused()
+    count = len(numbers(paused.process.pid))
+    paused.go_on()
+    paused.end()
+    for free in (2, 3):  # the socket, and one descriptor or two
+        worker = Run(context, unix(server), f"m-{free}", steps=4, files=count + free, pause="4:ended", **SLOT)
+        worker.wait_until_paused()
+        pid = worker.process.pid
+        kept = [fd for fd in numbers(pid) if "memfd" in os.readlink(f"/proc/{pid}/fd/{fd}")]
+        worker.go_on()
+        worker.end()
+        worker.complainer.join(ampd_testing.CALL_TIMEOUT_S)
+        assert not kept and not any(worker.shared), (free, kept, worker.shared)
+        assert any("Too many open files" in line for line in worker.err), worker.err
+    assert server.terminate() == 0
+
+
+def test_a_worker_that_cannot_reach_the_socket_does_not_ask_again_and_again(context):
+    """Each time the server would make a slot."""
+    server = context.server(*METRICS)
+    (server.data_dir / "memory.sock").unlink()
+    worker = Run(context, unix(server), "m", steps=12, pace=100, **SLOT).end()
+    asked = metric(server, 'grpc_server_started_total{[^}]*"AttachMemory"[^}]*}')
+    worker.complainer.join(ampd_testing.CALL_TIMEOUT_S)
+    assert asked == 1 and not any(worker.shared), (asked, worker.shared)
+    assert any("No such file" in line for line in worker.err), worker.err
+    assert server.terminate() == 0
+
+
+def test_accumulated_gradients_of_sixteen_bits_lie_in_the_slot_too(context):
+    """Their sums are of fp32, and the slot is as wide from the second step on."""
+    server = context.server(*METRICS)
+    elements, steps = 1000000, 6
+    worker = Run(context, unix(server), "m", steps=steps, sizes=[elements], accumulate=2, **SLOT).end()
+    assert worker.shared == [True] * steps
+    received = metric(server, "ampd_received_bytes_total")
+    assert received < 4 * elements * 3, f"{received} bytes, of which the first values are {4 * elements}"
+    assert server.terminate() == 0
+
+
+run(globals())
