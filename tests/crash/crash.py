@@ -52,8 +52,9 @@ class Setting:
         self.shards, self.durability = shards, durability
         self.name = f"{shards}_shard{'s' if shards > 1 else ''}_durable_by_{durability}"
         self.phases = PHASES + (("journal",) if durability == "step" else ())
-        # Passed at the beginning of a run alone: each of its kills needs a new one. Who has joined stays so with `step`.
-        self.once = {"persist.model"} | ({"persist.worker"} if durability == "step" else set())
+        # Passed at the beginning of a run, and later never, or, where a machine is quick, not before the model is done: each of
+        # its kills needs a new run.
+        self.once = {"persist.model", "persist.worker"}
 
     def places(self):
         """The failpoints that a run can pass."""
@@ -167,14 +168,14 @@ class Run:
         for shard in shards:
             shard.failpoints.kill_at(name, count)
 
-    def kill_at(self, name, count):
+    def kill_at(self, name, count, whichever=False):
         """A shard dies at that place: one that is drawn, or whichever passes it. False: the model was done before."""
         if name in ACTS:
             return self.kill_at_act(name)
         if name in AFTER and not self.kill_at(AFTER[name], count):
             return False
         wanted, tries = [self.rng.choice(self.shards)], 0
-        if name in self.setting.once or name in AFTER:
+        if name in self.setting.once or name in AFTER or whichever:
             wanted, count = self.shards, 1
         self.order(wanted, name, count)
         at_start = name.startswith(("start.", "restore.")) or name in AT_START
@@ -386,7 +387,7 @@ class Suite:
             for _ in range(6):
                 if not orders or (orders[0][0] in self.setting.once and orders[0] is not first):
                     return
-                if not run.kill_at(*orders[0]):
+                if not run.kill_at(*orders[0], in_vain > 0):  # there are places that one shard alone passes
                     return
                 self.kills += 1
                 orders.pop(0)
