@@ -247,6 +247,20 @@ def test_a_folder_that_is_there_is_left_as_it_is(context):
     assert "no models" in said, said
 
 
+def test_a_backup_that_is_stopped_or_fails_leaves_nothing(context):
+    cluster, _ = trained(context, 3)
+    folder, partial = cluster.folder / "backup", cluster.folder / "backup.partial"
+    cluster.processes[1].send_signal(signal.SIGSTOP)
+    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP, 0:  # 0: its time is over
+        first = start(context, cluster.addresses[0], "-t", "60" if number else "1", "backup", folder)
+        eventually(lambda: list(partial.glob("models/m/checkpoint.safetensors.*/part-1")), "a part is waited for")
+        first.send_signal(number)
+        _, said = first.communicate(timeout=CALL_TIMEOUT_S)
+        assert first.returncode > 0 and "ampctl: backup: " in said, (number, said)
+        assert not partial.exists() and not folder.exists(), (number, said)
+    cluster.processes[1].send_signal(signal.SIGCONT)
+
+
 def test_a_backup_that_is_killed_leaves_what_the_next_one_replaces(context):
     cluster, _ = trained(context, 3)
     folder, partial = cluster.folder / "backup", cluster.folder / "backup.partial"

@@ -98,6 +98,17 @@ static int make_partial(struct backing_up *x)
     return 0;
 }
 
+/* What is not whole goes, as far as it can. */
+static void drop_partial(const struct backing_up *x)
+{
+    struct stat status;
+    if (lstat(x->partial, &status) != 0) /* it has its name */
+        return;
+    if (nftw(x->partial, remove_one, WALK_DESCRIPTORS, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) != 0 || rmdir(x->partial) != 0)
+        (void)ampctl_print(stderr, "ampctl: backup: %s is left and not whole; the next backup of that name replaces it",
+                           x->partial);
+}
+
 static int sync_folder(const struct backing_up *x, const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -356,10 +367,13 @@ static int run_backup(struct ampctl *ctl, int argc, char **argv)
     int code = ask(&x);
     if (code == 0)
         code = make_partial(&x);
+    bool is_mine = code == 0;
     json_array_foreach(x.models, i, row) if (code == 0) code =
         back_up(&x, json_string_value(json_object_get(row, "name")));
     if (code == 0)
         code = finish(&x);
+    if (is_mine && code != 0)
+        drop_partial(&x);
     if (code == 0)
         code = say(&x);
     json_decref(x.models);
