@@ -149,7 +149,7 @@ struct ampd_msg_evict_worker_request {
 
 struct ampd_msg_set_learning_rate_request {
     char model[128];
-    double learning_rate; /* in place of the specification's: finite, > 0 */
+    double learning_rate; /* in place of the specification's: > 0, within the range of fp32 */
     char reason[256];     /* kept in the history; default "" */
     char request_id[65];  /* the same request sent again is done once; default "": done each time */
 };

@@ -174,6 +174,9 @@ def test_ampctl_sets_a_rate_and_shows_it(context):
     test_model = context.model("shown", context.server(), max_steps=2)
     worker = test_model.worker()
     step(worker)
+    for none in ("5e-324", "1e-46"):  # 0 as fp32
+        said = ampctl(context, test_model.server, "set-lr", "shown", none, code=64 + 3)
+        assert "give a number from 1.4013e-45 to 3.40282e+38" in said, said
     said = json.loads(ampctl(context, test_model.server, "set-lr", "shown", "0.25", "--reason", "why not", "-o", "json"))
     said = said[0] if isinstance(said, list) else said
     assert (said["learning_rate"], said["from_step"]) == (0.25, 2), said

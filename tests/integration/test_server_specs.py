@@ -117,7 +117,7 @@ def test_the_largest_count_of_parameters_and_a_scalar_are_taken(context):
 
 def test_optimizer_values_out_of_range_are_refused(context):
     check_table(context, [
-        *((f"learning_rate {v}", sgd(learning_rate=v), "learning_rate") for v in (NAN, INF, -INF, -1.0)),
+        *((f"learning_rate {v}", sgd(learning_rate=v), "learning_rate") for v in (NAN, INF, -INF, -1.0, 5e-324, 1e-46)),
         *((f"beta1 {v}", adamw(beta1=v), "beta1") for v in (NAN, -0.1, 1.0, 2.0)),
         *((f"beta2 {v}", adamw(beta2=v), "beta2") for v in (NAN, -0.1, 1.0, INF)),
         *((f"epsilon {v}", adamw(epsilon=v), "eps") for v in (NAN, -1e-8, 0.0, 1.5, 2.0 ** -101)),

@@ -199,11 +199,14 @@ static void a_rollback_brings_the_rate_of_the_checkpoint_back(void **state)
 static void what_is_no_rate_is_refused(void **state)
 {
     struct core_host *host = *state;
-    const double wrong[] = {0, -0.0, -1, (double)NAN, (double)INFINITY, (double)-INFINITY, 2 * (double)FLT_MAX};
+    const double wrong[] = {0,         -0.0,  -1,      (double)NAN,        (double)INFINITY, (double)-INFINITY,
+                            0x1p-1074, 1e-46, 1.4e-45, 2 * (double)FLT_MAX};
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        core_assert_failed(host, core_set_lr(host, wrong[i], ""), AMP_EINVAL, "INVALID_FIELD", "above 0");
+        core_assert_failed(host, core_set_lr(host, wrong[i], ""), AMP_EINVAL, "INVALID_FIELD",
+                           "from 1.4013e-45 to 3.40282e+38");
     assert_int_equal(0, host->persists[AMPD_PERSIST_ACT]);
     assert_set(host, core_set_lr(host, (double)FLT_MAX, ""), (double)FLT_MAX, 1);
+    assert_set(host, core_set_lr(host, 1.4013e-45, ""), 1.4013e-45, 1);
 }
 
 static void a_model_whose_workers_give_the_rate_is_refused(void **state)

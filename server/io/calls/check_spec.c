@@ -1,5 +1,6 @@
 #include "server/io/calls/check_spec.h"
 
+#include <float.h>
 #include <math.h>
 
 static int invalid(struct amp_error *error, const char *field, const char *remedy)
@@ -117,6 +118,16 @@ static int check_later_zeros(const struct ampd_msg_model_spec *spec, struct amp_
     return 0;
 }
 
+/* What is 0 as fp32 would end learning without a word. */
+static int check_learning_rate(const struct ampd_msg_optimizer_spec *optimizer, struct amp_error *error)
+{
+    double lr = optimizer->learning_rate;
+    if (optimizer->has_learning_rate && lr > 0 && lr < (double)FLT_TRUE_MIN)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
+                             "optimizer.learning_rate: %g is out of range; give %g or more", lr, (double)FLT_TRUE_MIN);
+    return 0;
+}
+
 static int check_groups(const struct ampd_msg_model_spec *spec, struct amp_error *error)
 {
     for (size_t i = 0; i < spec->groups.count; i++) {
@@ -134,6 +145,8 @@ int io_check_spec(const struct ampd_msg_model_spec *spec, struct amp_error *erro
         rc = check_zeros(spec, error);
     if (rc == 0)
         rc = check_not_negative(spec, error);
+    if (rc == 0)
+        rc = check_learning_rate(&spec->optimizer, error);
     if (rc == 0)
         rc = check_groups(spec, error);
     return rc != 0 ? rc : check_later_zeros(spec, error);
