@@ -26,9 +26,12 @@ json_t *ampctl_standby_row(const struct ampd_msg_cluster_standby *standby);
 
 json_t *ampctl_replayed_row(const struct ampd_msg_replayed_step *step);
 
-/* A specification with all defaults filled in, as the server tells it; and its lines, one for each part. */
+/*
+ * A specification with all defaults filled in, as the server tells it; and its lines, one for each part. `rate_set`:
+ * the learning rate that an operator has set in place of its own; null or NULL: none.
+ */
 json_t *ampctl_spec_object(const struct ampd_msg_model_spec *spec);
-void ampctl_print_spec(FILE *out, const json_t *spec);
+void ampctl_print_spec(FILE *out, const json_t *spec, const json_t *rate_set);
 
 const char *ampctl_state_name(enum ampd_msg_model_state state);
 const char *ampctl_policy_name(enum ampd_msg_scaler_policy policy);

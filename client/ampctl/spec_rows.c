@@ -180,7 +180,7 @@ json_t *ampctl_spec_object(const struct ampd_msg_model_spec *spec)
     return object;
 }
 
-static void print_part(FILE *out, const char *title, const json_t *part)
+static void print_part(FILE *out, const char *title, const json_t *part, const json_t *rate_set)
 {
     const char *key;
     json_t *value;
@@ -191,11 +191,15 @@ static void print_part(FILE *out, const char *title, const json_t *part)
         (void)snprintf(line + used, sizeof line - used, "%s%s %s", used > 0 ? ", " : "", key,
                        ampctl_cell(value, buffer));
         used = strlen(line);
+        if (json_is_number(rate_set) && strcmp(key, "learning_rate") == 0)
+            (void)snprintf(line + used, sizeof line - used, " (now %s, set by an operator)",
+                           ampctl_cell(rate_set, buffer));
+        used = strlen(line);
     }
     (void)ampctl_print(out, "%-11s %s", title, line);
 }
 
-void ampctl_print_spec(FILE *out, const json_t *spec)
+void ampctl_print_spec(FILE *out, const json_t *spec, const json_t *rate_set)
 {
     const char *key;
     json_t *part, *group;
@@ -203,8 +207,8 @@ void ampctl_print_spec(FILE *out, const json_t *spec)
     json_object_foreach((json_t *)(uintptr_t)spec, key, part) /* changes nothing */
     {
         if (json_is_object(part))
-            print_part(out, key, part);
+            print_part(out, key, part, rate_set);
         else if (json_array_size(part) > 1) /* a single one has nothing of its own */
-            json_array_foreach(part, i, group) print_part(out, "group", group);
+            json_array_foreach(part, i, group) print_part(out, "group", group, NULL);
     }
 }

@@ -174,6 +174,9 @@ def test_ampctl_sets_a_rate_and_shows_it(context):
     test_model = context.model("shown", context.server(), max_steps=2)
     worker = test_model.worker()
     step(worker)
+    shown = json.loads(ampctl(context, test_model.server, "status", "shown", "-o", "json"))["models"][0]
+    assert (shown["learning_rate"], shown["learning_rate_set"]) == (0.5, None), shown
+    assert ", learning_rate 0.5, " in ampctl(context, test_model.server, "status", "shown")
     for none in ("5e-324", "1e-46"):  # 0 as fp32
         said = ampctl(context, test_model.server, "set-lr", "shown", none, code=64 + 3)
         assert "give a number from 1.4013e-45 to 3.40282e+38" in said, said
@@ -181,7 +184,11 @@ def test_ampctl_sets_a_rate_and_shows_it(context):
     said = said[0] if isinstance(said, list) else said
     assert (said["learning_rate"], said["from_step"]) == (0.25, 2), said
     shown = json.loads(ampctl(context, test_model.server, "status", "shown", "-o", "json"))
-    assert '"learning_rate": 0.25' in json.dumps(shown), shown
+    [shown] = shown["models"]
+    assert shown["learning_rate"] == shown["learning_rate_set"] == 0.25, shown
+    assert shown["specification"]["optimizer"]["learning_rate"] == 0.5, shown
+    shown = ampctl(context, test_model.server, "status", "shown")
+    assert ", learning_rate 0.5 (now 0.25, set by an operator), " in shown, shown
     rows = [row for row in csv.DictReader(io.StringIO(ampctl(context, test_model.server, "history", "shown", "-o", "csv")))
             if row["kind"] == "learning_rate_set"]
     assert [(float(row["learning_rate"]), float(row["old_learning_rate"])) for row in rows] == [(0.25, 0.5)], rows

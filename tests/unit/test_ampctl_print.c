@@ -92,7 +92,7 @@ static void the_lines_of_a_specification_escape_the_names_of_groups(void **state
     FILE *out = open_memstream(&text, &size);
     json_t *object = ampctl_spec_object(&spec);
     assert_true(out != NULL && object != NULL);
-    ampctl_print_spec(out, object);
+    ampctl_print_spec(out, object, NULL);
     assert_int_equal(fclose(out), 0);
     assert_harmless(text, 8);
     assert_non_null(strstr(text, "name " SHOWN ","));

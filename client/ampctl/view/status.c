@@ -47,13 +47,28 @@ static int print_list(const struct ampctl_column *columns, const json_t *rows)
     return ampctl_list_page(&list, rows);
 }
 
+/* null: none, or schedule WORKER, with which neither the model nor its specification has a rate. */
+static json_t *rate_set_of(const struct ampd_msg_model_status *model, const json_t *spec)
+{
+    const json_t *own = json_object_get(json_object_get(spec, "optimizer"), "learning_rate");
+    bool is_set = model->learning_rate > 0 && json_is_real(own) && model->learning_rate != json_real_value(own);
+    return is_set ? ampctl_real(model->learning_rate) : json_null();
+}
+
+static int add_spec(json_t *row, const struct ampd_msg_model_status *model, json_t *spec)
+{
+    int rc = json_object_set_new(row, "learning_rate_set", rate_set_of(model, spec));
+    return rc == 0 ? json_object_set(row, "specification", spec) : rc;
+}
+
 /* `spec`: of the one model that was asked for, or NULL. */
 static int print_status(const struct ampctl *ctl, const struct ampd_msg_get_status_response *status, json_t *spec)
 {
     json_t *server = server_object(status), *models = ampctl_model_rows(&status->models, true);
     int rc = server != NULL && models != NULL ? 0 : -1;
+    json_t *row = json_array_get(models, 0);
     if (rc == 0 && spec != NULL)
-        rc = json_object_set(json_array_get(models, 0), "specification", spec);
+        rc = row != NULL ? add_spec(row, &status->models.items[0], spec) : -1;
     if (rc == 0 && ctl->json) {
         json_t *all = json_pack("{s:O, s:O}", "server", server, "models", models);
         rc = ampctl_print_json(stdout, all);
@@ -70,8 +85,8 @@ static int print_status(const struct ampctl *ctl, const struct ampd_msg_get_stat
                                status->shard, status->shards.items[0].endpoint);
         rc = print_list(ampctl_model_columns, models);
         if (rc == 0 && spec != NULL) {
-            ampctl_print_spec(stdout, spec);
-            rc = print_list(ampctl_worker_columns, json_object_get(json_array_get(models, 0), "workers"));
+            ampctl_print_spec(stdout, spec, json_object_get(row, "learning_rate_set"));
+            rc = print_list(ampctl_worker_columns, json_object_get(row, "workers"));
         }
     }
     json_decref(server);
@@ -117,7 +132,8 @@ const struct ampctl_verb ampctl_status_verb = {
     .name = "status",
     .arguments = "[MODEL]",
     .summary = "the server and its models",
-    .doc = "Shows the server and its models; with MODEL also its specification and workers.",
+    .doc = "Shows the server and its models; with MODEL also its specification and workers. A learning rate "
+           "that an operator has set stands behind that of the specification.",
     .examples = "ampctl status\n"
                 "ampctl -o json status digits",
     .parser = parse_status,
