@@ -194,6 +194,12 @@ def test_ampctl_sets_a_rate_and_shows_it(context):
     assert [(float(row["learning_rate"]), float(row["old_learning_rate"])) for row in rows] == [(0.25, 0.5)], rows
     shown = ampctl(context, test_model.server, "history", "shown")
     assert "learning_rate_set" in shown and "0.25, was 0.5 " in shown, shown
+    [acted] = [row for row in test_model.history() if row.kind == RATE]
+    assert acted.actor and [(row["actor"], row["reason"]) for row in rows] == [(acted.actor, "why not")], rows
+    heading, *lines = shown.splitlines()
+    assert heading.split()[-3:] == ["TIME", "ACTOR", "REASON"], heading
+    ends = {line.split()[2]: line[heading.index("ACTOR"):].split(maxsplit=1) for line in lines}
+    assert ends["learning_rate_set"] == [acted.actor, "why not"] and ends["step"] == ["-", "-"], shown
     step(worker)
     watched = ampctl(context, test_model.server, "watch", "shown", "--from", "1")  # to the end of the model
     assert " learning rate 0.25, was 0.5\n" in watched and watched.count("learning rate") == 1, watched

@@ -325,7 +325,7 @@ const struct ampctl_verb ampctl_history_verb = {
     .name = "history",
     .arguments = "MODEL",
     .summary = "the loss scale, step by step, or as a picture",
-    .doc = "Shows the loss scale, step by step.",
+    .doc = "Shows the loss scale, step by step, and between them what was done by hand, by whom and why.",
     .examples = "ampctl history digits --newest-first --limit 20\n"
                 "ampctl history digits --skipped\n"
                 "ampctl history digits --plot\n"
