@@ -190,6 +190,9 @@ def watch_of_a_model_that_is_done_ends(ampctl):
     steps = [line.split() for line in lines[1:] if "applied" in line or "skipped" in line]
     assert len(steps) == STEPS and steps[0][-2:] == [f"{100 / STEPS:.0f}%", "-"], steps[0]
     assert all(re.fullmatch(r"0:\d\d:\d\d", words[-1]) for words in steps[1:]), steps
+    for form in ("table", "json", "csv"):
+        assert ampctl("-o", form, "watch", "digits", "--from", "99999", code=OUT_OF_RANGE) == ""
+        assert f"there will be no step 99999; digits ends with step {STEPS}\n" in ampctl.stderr, ampctl.stderr
 
 
 def explain_names_worker_parameter_and_reason(ampctl):

@@ -7,6 +7,7 @@
 #include "client/io/methods.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,7 +202,7 @@ static int on_message(void *arg, const uint8_t *data, size_t size)
     return -1;
 }
 
-/* The last step of the model, if it has one. */
+/* The last step of the model, if it has one; refuses steps behind it, for which the stream would wait in vain. */
 static int find_end(struct watch *watch)
 {
     struct ampd_msg_get_model_response about;
@@ -210,7 +211,11 @@ static int find_end(struct watch *watch)
         return code;
     watch->progress.last_step = about.spec.max_steps;
     ampd_msg_get_model_response_free(&about);
-    return 0;
+    if (watch->progress.last_step == 0 || watch->request.from_step <= watch->progress.last_step)
+        return 0;
+    (void)ampctl_print(stderr, "ampctl: watch: --from: there will be no step %" PRIu64 "; %s ends with step %" PRIu64,
+                       watch->request.from_step, watch->request.model, watch->progress.last_step);
+    return AMPCTL_EXIT_RPC + ARPC_STATUS_OUT_OF_RANGE; /* as history */
 }
 
 static int run(struct watch *watch)
@@ -265,8 +270,7 @@ static int run_watch(struct ampctl *ctl, int argc, char **argv)
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
-    /* How far it is has room in a table alone; other forms have the step and its time. */
-    code = ctl->json || ctl->csv ? 0 : find_end(&watch);
+    code = find_end(&watch);
     if (code == 0 && !ctl->json && !ctl->csv)
         print_heading(&watch);
     if (code == 0)
