@@ -248,7 +248,8 @@ struct ampclient_join_options {
 
 /*
  * A parameter as pulled. `data` is a view: valid until the next step_begin, pull or leave of that model, and with units
- * until ampclient_release.
+ * until ampclient_release. Where memory is shared with the server and a step is decided without this worker (quorum, a
+ * loss, a rollback), it lies in memory that the others' training writes over from then on; step_end tells that.
  */
 struct ampclient_tensor {
     const char *name;
