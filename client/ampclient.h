@@ -214,6 +214,18 @@ struct ampclient_spec {
         .size = sizeof(struct ampclient_spec)                                                                          \
     }
 
+/* A piece of memory that a handle shares with the servers on its host. */
+struct ampclient_shared {
+    void *data;
+    size_t size; /* bytes, whole pages */
+    /*
+     * Of a copy of the parameters, which is to be read: the cast's. Of the place for gradients, which is to be written:
+     * the widest that has room there.
+     */
+    enum amp_dtype dtype;
+    bool writable;
+};
+
 struct ampclient_join_options {
     size_t size;
     const char *worker_name; /* NULL: "rank-<rank>", for which rank or RANK must be given */
@@ -240,6 +252,15 @@ struct ampclient_join_options {
      * ampclient_scatter takes the place of ampclient_push. Only with accumulate 1: add up micro-batches first.
      */
     bool units;
+    /*
+     * Optional: told of each piece of memory that is shared with the servers, once it is mapped, and right before it is
+     * unmapped, so that a device can copy from and to it (cudaHostRegister, of a copy cudaHostRegisterReadOnly): two
+     * copies of the parameters and the place for gradients. On the thread of the step_begin, leave or close in which
+     * that happens; it must not call the client. With it the parameters of a step stay there, also where
+     * ampclient_use_memory has given memory, which is then for what comes as bytes alone.
+     */
+    void *shared_arg;
+    void (*shared_cb)(void *arg, const struct ampclient_shared *shared, bool mapped);
 };
 #define AMPCLIENT_JOIN_OPTIONS_INIT                                                                                    \
     {                                                                                                                  \
@@ -439,9 +460,10 @@ AMPCLIENT_API int ampclient_parameter(const struct ampclient_model *model, uint3
 /*
  * Memory of the caller for the parameters: a view of one may then be used for as long as the caller keeps the memory.
  * Between the join and the first step_begin or pull. `size` is at least ampclient_memory_size bytes, and `memory` is
- * aligned to 64. The library writes there during step_begin and pull alone. Borrowed until ampclient_leave or
- * ampclient_close returns; where that or another call says AMP_EINTERNAL, the client's thread may still write, and the
- * memory must stay. AMP_EINVAL; AMP_ESTATE: too late, or the handle has units. Nothing is borrowed then.
+ * aligned to 64. The library writes there during step_begin (but see shared_cb) and pull alone. Borrowed until
+ * ampclient_leave or ampclient_close returns; where that or another call says AMP_EINTERNAL, the client's thread may
+ * still write, and the memory must stay. AMP_EINVAL; AMP_ESTATE: too late, or the handle has units.
+ * Nothing is borrowed then.
  */
 AMPCLIENT_API int ampclient_use_memory(struct ampclient_model *model, void *memory, size_t size);
 

@@ -83,6 +83,7 @@ static int new_model(struct ampclient *client, const struct identity *identity,
                                                  .take_back = options->take_back,
                                                  .accumulate = options->accumulate,
                                                  .units = options->units,
+                                                 .stays_shared = options->shared_cb != NULL,
                                                  .shards = ampclient_shards(client),
                                                  .reconnect_timeout_ms = client->options.reconnect_timeout_ms,
                                                  .step_timeout_ms = client->options.step_timeout_ms,
@@ -93,6 +94,8 @@ static int new_model(struct ampclient *client, const struct identity *identity,
     model->client = client;
     model->restore_arg = options->restore_arg;
     model->restore_cb = options->restore_cb;
+    model->shared_arg = options->shared_arg;
+    model->shared_cb = options->shared_cb;
     model->units = options->units;
     amp_list_init(&model->node);
     amp_list_init(&model->calls);

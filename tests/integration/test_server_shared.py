@@ -15,7 +15,8 @@ import time
 
 import ampd_testing
 from ampd_testing import PATIENCE, Code, eventually, metric, refused, run, spec
-from shared_testing import APPLIED, LATE, OVERFLOW, OWN, ROLLED_BACK, SIZES, SLOT, STREAM, TIMEOUT_S, Run, holdings
+from shared_testing import (APPLIED, LATE, OVERFLOW, OWN, ROLLED_BACK, SIZES, SLOT, STREAM, TIMEOUT_S, TOLD, Run,
+                            holdings)
 from test_server_shards import Cluster
 
 ROUNDS = int(os.environ.get("AMPD_ROUNDS", "1"))
@@ -52,7 +53,7 @@ def by_every_way(context, clusters, key, world, **keys):
     for count, cluster in (("1", one), ("3", three)):
         address = cluster.addresses[0]
         ways += [(f"unix-{count}", address, STREAM, False), (f"slot-{count}", address, SLOT, True),
-                 (f"own-{count}", address, OWN, True)]
+                 (f"own-{count}", address, OWN, True), (f"told-{count}", address, TOLD, True)]
     for way, address, more, shared in ways:
         got = trained(context, address, f"{key}-{way}", world, shared=shared, **keys, **more)
         assert got == wanted, f"{key}, {way}, {world} workers: {got}, wanted {wanted}"
@@ -200,7 +201,7 @@ def test_wider_gradients_get_wider_slots_at_the_next_step(context):
     for dtype in ("f16", "bf16"):
         wanted = trained(context, f"127.0.0.1:{server.port}", f"wide-{dtype}", steps=9, dtype=dtype, wide=4)
         for shards, address in ((1, f"unix:{server.data_dir}/ampd.sock"), (3, cluster.addresses[0])):
-            for way, more in (("slot", SLOT), ("own", OWN)):
+            for way, more in (("slot", SLOT), ("own", OWN), ("told", TOLD)):
                 worker = Run(context, address, f"{dtype}-{way}-{shards}", steps=9, dtype=dtype, wide=4, pause="6:half",
                              **more)
                 worker.wait_until_paused()
@@ -261,16 +262,18 @@ def test_a_killed_worker_takes_no_bytes_and_shares_again(context):
 def test_a_server_that_ends_orderly_shares_again_when_it_is_back(context):
     cluster = Cluster(context, 1)
     wanted = trained(context, cluster.addresses[0], "wanted", 2, **STREAM)
-    pair = workers(context, cluster.addresses[0], "m", 2, pause="3:half", **SLOT)
-    for worker in pair:
-        worker.wait_until_paused()
-    assert cluster.end() == [0]
-    cluster.start(0)
-    for worker in pair:
-        worker.go_on()
-    for worker in pair:
-        worker.end()
-        assert (worker.sum, worker.seen) == wanted and worker.shared[-2:] == [True, True], (worker.seen, worker.shared)
+    for name, way in (("slot", SLOT), ("told", TOLD)):
+        pair = workers(context, cluster.addresses[0], name, 2, pause="3:half", **way)
+        for worker in pair:
+            worker.wait_until_paused()
+        assert cluster.end() == [0]
+        cluster.start(0)
+        for worker in pair:
+            worker.go_on()
+        for worker in pair:
+            worker.end()
+            assert (worker.sum, worker.seen) == wanted and worker.shared[-2:] == [True, True], (worker.seen,
+                                                                                                  worker.shared)
 
 
 def test_a_server_that_is_stopped_for_a_while_ends_no_worker(context):

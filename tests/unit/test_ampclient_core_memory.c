@@ -337,6 +337,32 @@ static void memory_that_comes_after_the_first_pull_is_refused(void **state)
     assert_int_equal(AMP_ESTATE, ampclient_core_use_memory(core, memory, sizeof memory, &error));
 }
 
+/* Else a device that has them mapped would wait for a copy. What comes as bytes goes where the user has said. */
+static void parameters_that_stay_shared_are_not_copied_to_memory_of_the_user(void **state)
+{
+    (void)state;
+    static _Alignas(AMPCLIENT_MEMORY_ALIGN) uint8_t memory[4096];
+    struct amp_error error = {0};
+    uint64_t elements;
+    ampclient_core_free(core);
+    make_with(
+        (struct ampclient_core_config){.model = "m", .worker = "w", .rank = 1, .world_size = 2, .stays_shared = true});
+    assert_int_equal(0, ampclient_core_use_memory(core, memory, sizeof memory, &error));
+    first_step_in_memory(true);
+    assert_ptr_equal(shared_copies[0], ampclient_core_parameter(core, 0, &elements));
+    end_with(answer_in_memory(2, 1, 3, shared_copies[1]).call, (struct ampclient_ended){0}); /* asked ahead */
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+    assert_ptr_equal(shared_copies[1], ampclient_core_parameter(core, 0, &elements));
+    ampclient_core_leave_memory(core);
+    memset(memory, 0xaa, sizeof memory);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    answer_pull(1, 2, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+    assert_ptr_equal(memory, ampclient_core_parameter(core, 0, &elements));
+    assert_int_equal(1, memory[0]); /* the fixture's bytes of version 1 */
+}
+
 int main(void)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -356,6 +382,7 @@ int main(void)
         TEST(a_leave_waits_for_the_end_of_what_was_pulled_ahead),
         TEST(a_pull_ahead_that_ends_late_is_made_again_for_the_step_that_waits),
         TEST(memory_that_comes_after_the_first_pull_is_refused),
+        TEST(parameters_that_stay_shared_are_not_copied_to_memory_of_the_user),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
