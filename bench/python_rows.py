@@ -3,17 +3,22 @@
     python_step   milliseconds of a whole step of 64 MiB of fp16 by Python, beside the same in C; the goal is a limit
     python_small  microseconds of a step of ten small tensors by Python, beside the same in C; the ratio column has the
                   difference in microseconds, and the goal is a limit of that
+    python_cuda   milliseconds of a whole step of a torch module on a CUDA device, 64 M parameters, fp16, AdamW, in
+                  shared memory that is pinned, beside the same over TCP; the goal is a limit. By the Python that runs
+                  this
 """
 import os
 import statistics
 import sys
 import time
 
-from sides import MIB, Ampd, Failed
+import host_rows
+from sides import MIB, START_S, Ampd, Failed, Skipped
 
 PAIRS, WARM_UPS = 20, 3
 LARGE, SMALL = 64 * MIB, 10 * 2048
 SMALL_GOAL_US = 200
+CUDA_GOAL = 0.5  # as host_step_tcp
 APPLY_S = 0.2  # longer than the apply that the other side has left behind
 
 
@@ -35,11 +40,38 @@ class PythonStep(CStep):
     """The same by the package."""
 
     def worker(self):
-        package = os.path.join(os.path.dirname(os.path.abspath(self.programs)), "python")
-        if not os.path.exists(os.path.join(package, "ampd", "_bindings.py")):
-            raise Failed("no package in %s; build it first" % package)
-        return ("env", "PYTHONPATH=" + package, "/usr/bin/python3",
-                os.path.join(os.path.dirname(os.path.abspath(__file__)), "python_steps.py"))
+        return python_with_package(self.programs, "/usr/bin/python3", "python_steps.py")
+
+
+class CudaStep(host_rows.Host):
+    """A step by "shared" or "tcp"."""
+
+    def __init__(self, programs, transport):
+        super().__init__(programs, "run", transport)
+
+    def worker(self):
+        return python_with_package(self.programs, sys.executable, "python_cuda.py")
+
+    def work(self, server, endpoint):
+        process = super().work(server, endpoint)
+        answer = self.line(process, START_S)
+        if answer.startswith("SKIPPED: "):
+            raise Skipped(answer[len("SKIPPED: "):].strip())
+        return process
+
+
+def python_with_package(programs, python, script):
+    package = os.path.join(os.path.dirname(os.path.abspath(programs)), "python")
+    if not os.path.exists(os.path.join(package, "ampd", "_bindings.py")):
+        raise Failed("no package in %s; build it first" % package)
+    path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return ("env", "PYTHONPATH=" + path, python, os.path.join(os.path.dirname(os.path.abspath(__file__)), script))
+
+
+def cuda(programs, name):
+    with CudaStep(programs, "shared") as ours, CudaStep(programs, "tcp") as peer:
+        times, others = host_rows.measure(ours.ms, peer.ms)
+    host_rows.row(name, times, others, [time / other for time, other in zip(times, others)], CUDA_GOAL)
 
 
 def small(programs, name):
@@ -57,4 +89,4 @@ def small(programs, name):
 
 
 PAIRS_ROWS = (("python_step", (PythonStep, LARGE, "run"), ((CStep, LARGE, "run"),), 1.02, False),)
-ROWS = (("python_small", small),)
+ROWS = (("python_small", small), ("python_cuda", cuda))

@@ -93,7 +93,7 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
          cast_overflow: str = "report", floor_policy: str = "clamp", max_consecutive_overflows: int = 50,
          rank: int | None = None, world_size: int | None = None, worker_name: str | None = None,
          replace: bool = False, take_back: bool = False, accumulate: int = 1, gradients=None,
-         restore: os.PathLike | str | None = None, **connection) -> jobs.Job:
+         restore: os.PathLike | str | None = None, pin_memory: bool = True, **connection) -> jobs.Job:
     """Joins the model `name` as a worker, and returns the ampd.Job.
 
     `endpoint` is HOST:PORT, unix:/PATH, or with tls:// in front. None: AMPD_ENDPOINT of the environment, which
@@ -111,6 +111,8 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
     they go as they are.
     `restore`: a file of Server.export (or `ampctl checkpoint export`): a model that has no values yet gets all of it in
     place of first values, and goes on after its step. All else is as in docs/specification.md; times are in seconds.
+    `pin_memory`: with a module on a CUDA device, memory that it is copied from and to is pinned, also what is shared
+    with a server on this host.
     `connection`: cacert, cert, key, server_name, token_file, token_over_plaintext, connect_timeout, reconnect_timeout,
     call_timeout, step_timeout.
     """
@@ -140,12 +142,12 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
         memory_of = jobs.Memory
         if _is_module(model):
             from ampd import module
-            memory_of = module.memory_for(model)
+            memory_of = module.memory_for(model, pin=pin_memory, waits=quorum == 0 and on_loss == "wait")
         job = jobs.Job(client, name, rank=rank, world_size=world_size, worker_name=worker_name, replace=replace,
                        take_back=take_back, accumulate=accumulate, max_steps=max_steps, memory_of=memory_of,
                        gradients=code)
         if _is_module(model):
-            job.module = module.Module(job, model)
+            job.module = module.Module(job, model, pins=pin_memory)
         return job
     except BaseException:
         client.close()

@@ -163,6 +163,9 @@ def _some(names) -> str:
 class Memory:
     """Memory for all parameters, of its own pages. What views it keeps it."""
 
+    #: Whether parameters that a server on this host has in shared memory stay there (ampd.pinned).
+    in_place = False
+
     def __init__(self, size: int):
         self.buffer = mmap.mmap(-1, size + _ALIGN)  # begins at a page
         if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -202,6 +205,9 @@ class Job:
         options = struct("ampclient_join_options", rank=-1 if rank is None else rank,
                          world_size=-1 if world_size is None else world_size, replace=replace, take_back=take_back,
                          accumulate=accumulate, restore_cb=self._restore)
+        if memory_of.in_place:
+            self._shared = ffi.callback("void(void *, const struct ampclient_shared *, bool)", self._tell_shared)
+            options.shared_cb = self._shared
         if worker_name is not None:
             kept = ffi.new("char[]", utf8(worker_name, "worker_name"))
             options.worker_name = kept
@@ -216,6 +222,14 @@ class Job:
         client.call(lib.ampclient_use_memory, self._model, address, len(address))
         self._index: dict[str, int] = {}
         self._parameters: Parameters | None = None
+        self._brought = True    # parameters that stay in shared memory are in `memory`, too
+
+    def _tell_shared(self, arg, shared, mapped):
+        address = int(ffi.cast("uintptr_t", shared.data))
+        if mapped:
+            self.memory.mapped(address, shared.size, _NUMPY[shared.dtype].itemsize, shared.writable)
+        else:
+            self.memory.unmapped(address)
 
     def _take_state(self, arg, step, data, size):
         self._restored.append(bytes(ffi.buffer(data, size)) if size > 0 else b"")
@@ -230,13 +244,31 @@ class Job:
 
     @property
     def parameters(self) -> Parameters:
-        """Views of what was pulled last: after the first step or pull."""
+        """Views of what was pulled last: after the first step or pull. With a module on a CUDA device they are brought
+        when they are asked for."""
+        made = self._views()
+        self._bring()
+        return made
+
+    def _bring(self) -> None:
+        """Parameters that have stayed in shared memory are copied to where the arrays are."""
+        if self._brought:
+            return
+        for i, array in enumerate(self._parameters.values()):
+            place = ffi.cast("void *", array.ctypes.data)
+            data = self.tensor(i).data
+            if data != place:
+                ffi.memmove(place, data, array.nbytes)
+        self._brought = True
+
+    def _views(self) -> Parameters:
         if self._parameters is None:
             arrays = {}
-            base = ffi.from_buffer(self.memory.buffer)
             for i in range(self._count):
                 tensor = self._pulled_tensor(i)
-                offset = ffi.cast("const char *", tensor.data) - ffi.cast("const char *", base)
+                if i == 0:
+                    base = ffi.cast("const char *", tensor.data)  # wherever they lie, they lie in the same way
+                offset = ffi.cast("const char *", tensor.data) - base
                 array = numpy.frombuffer(self.memory.buffer, _NUMPY[tensor.dtype], tensor.elements, offset)
                 array.flags.writeable = False
                 name = text(tensor.name)
@@ -258,12 +290,18 @@ class Job:
         """The newest version of the parameters, for an evaluation outside of a step; also when the model is done.
         Returns its number."""
         version = ffi.new("uint64_t *")
+        self._settle()
         self.client.call(lib.ampclient_pull, self.model, version)
         self._pulled()
         return version[0]
 
+    def _settle(self) -> None:
+        if self.module is not None:
+            self.module.settle()
+
     def _pulled(self) -> None:
-        self.parameters  # noqa: B018 (made now: views are of memory that exists)
+        self._views()
+        self._brought = not self.memory.in_place
         if self.module is not None:
             self.module.pulled(self)
 
@@ -290,6 +328,7 @@ class Job:
             self._warn_once("unended", "%s: step %d was begun and not ended; it is begun again, without what was "
                             "pushed: call step.end()", self.name, self._step.number)
         self._restored.clear()
+        self._settle()
         done = self.client.call(lib.ampclient_step_begin, self.model, self._place) == 1
         self._give_back()
         if done:
@@ -339,12 +378,18 @@ class Job:
             raise
         self._pushes += 1
 
+    def _gradient_place(self, index: int, code: int):
+        """The address of where the gradient of a parameter may be written to, in memory shared with the server."""
+        place = ffi.new("void **")
+        self.client.call(lib.ampclient_gradient, self.model, index, code, place)
+        return place[0]
+
     def _index_of(self, name: str) -> int:
-        self.parameters[name]  # noqa: B018 (a sentence for a name that there is not)
+        self._views()[name]  # noqa: B018 (a sentence for a name that there is not)
         return self._index[name]
 
     def _gradient(self, name: str, gradient, dtype):
-        wanted = self.parameters[name].shape
+        wanted = self._views()[name].shape
         if not isinstance(gradient, numpy.ndarray) and hasattr(gradient, "__dlpack__"):
             from ampd import dlpack
             gradient, found = dlpack.array_of(gradient)
@@ -425,7 +470,10 @@ class Job:
                             self.name, self.rank, step.number, self.how_to_push)
         self.client.call(lib.ampclient_step_end, self.model, self._result)
         self._give_back()
-        return self._take_result(self._result)
+        result = self._take_result(self._result)
+        if result.verdict in _OWN_WORDS:
+            self._brought = True  # what others train on lies there now
+        return result
 
     def _warn_once(self, kind: str, sentence: str, *values) -> None:
         if kind not in self._told:
@@ -475,9 +523,17 @@ class Job:
 
     def leave(self) -> None:
         """Gives the rank back and closes the connection. Views of parameters stay as they are. May be called again."""
-        model, self._model = self._model, ffi.NULL
-        if model == ffi.NULL:
+        if self._model == ffi.NULL:
             return
+        try:
+            self._settle()
+            with contextlib.suppress(errors.Error):
+                self._bring()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        model, self._model = self._model, ffi.NULL
         try:
             self.client.call(lib.ampclient_leave, model)
         except errors.Internal:
@@ -491,7 +547,10 @@ class Job:
     def __del__(self):
         # Before gradients and parameters are freed, the library must have let go of them.
         if getattr(self, "_model", ffi.NULL) != ffi.NULL:
-            self.client.close()
+            try:
+                self._settle()
+            finally:
+                self.client.close()
 
     def __enter__(self) -> "Job":
         return self

@@ -14,22 +14,12 @@ import contextlib
 import torch
 
 from ampd import errors
-from ampd._library import lib
-from ampd.job import Memory
+from ampd._library import ffi, lib
+from ampd.job import Memory, elements
 
 _DTYPES = {lib.AMP_F32: torch.float32, lib.AMP_F16: torch.float16, lib.AMP_BF16: torch.bfloat16}
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _POST_ACCUMULATE = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # torch 2.1
-
-
-class PinnedMemory:
-    """Memory for parameters that a CUDA device copies from without a detour."""
-
-    def __init__(self, size: int):
-        self.tensor = torch.empty(size + 64, dtype=torch.uint8, pin_memory=True)
-        self.buffer = self.tensor.numpy()
-        if self.buffer.ctypes.data % 64 != 0:  # pinned memory begins at a page
-            raise errors.Internal("pinned memory is not aligned; use pin_memory=False")
 
 
 def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -40,9 +30,13 @@ def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return found
 
 
-def memory_for(module: torch.nn.Module):
-    """The kind of memory that pulls of this module go into."""
-    return PinnedMemory if any(one.is_cuda for one in module.parameters()) else Memory
+def memory_for(module: torch.nn.Module, *, pin: bool, waits: bool):
+    """The kind of memory that pulls of this module go into. `waits`: the model waits for each of its workers, so that
+    nobody writes over what is in the server's copy while this one computes on it."""
+    if not pin or not any(one.is_cuda for one in module.parameters()):
+        return Memory
+    from ampd import pinned
+    return pinned.PinnedSharedMemory if waits else pinned.PinnedMemory
 
 
 def shapes(module: torch.nn.Module) -> list[tuple[str, tuple[int, ...]]]:
@@ -57,17 +51,21 @@ def initial_values(module: torch.nn.Module) -> list:
 class Module:
     """What a Job knows of its torch module."""
 
-    def __init__(self, job, module: torch.nn.Module):
+    def __init__(self, job, module: torch.nn.Module, *, pins: bool = True):
         self.job, self.module = job, module
         job.how_to_push = "call step.backward(loss) before step.end(); loss.backward() alone pushes nothing"
         self._parameters = trained(module)
         self._views: dict[str, torch.Tensor] | None = None  # of the memory that is pulled into
         self._indices: dict[str, int] = {}
         self._autocast_dtype = None
+        self._pins = pins                # memory that gradients of a device are copied into
         self._pushing = False            # inside of Step.backward
         self._held: list = []            # gradients that are being sent
         self._staged: list = []          # (index, pinned tensor, event) that are on their way from a device
         self._pinned: dict[int, torch.Tensor] = {}
+        self._places: dict[int, tuple] = {}  # (address, tensor) in the server's slot
+        self._copies: dict[int, dict[str, torch.Tensor]] = {}  # views of the server's copies, by where these begin
+        self._copied: list = []          # events: parameters have come to a device
         self._kinds: dict[str, tuple] = {}  # (dtype, device), as hooked
         self._hooks: dict[str, tuple] = {}
         self._hook_all()
@@ -96,6 +94,17 @@ class Module:
             views[name] = view
         self._views = views
 
+    def _views_in_place(self) -> dict[str, torch.Tensor]:
+        """Views of where the library has the parameters: in a copy of the server's, which is to be read alone."""
+        base = int(ffi.cast("uintptr_t", self.job.tensor(0).data))
+        if base not in self._copies:
+            if len(self._copies) > 2:  # two copies, and memory for what comes as bytes; older ones are unmapped
+                self._copies.clear()
+            self._copies[base] = {
+                name: _at(self.job.tensor(self._indices[name]).data, one.dtype, one.shape)
+                for name, one in self._views.items()}
+        return self._copies[base]
+
     def _code(self, name: str) -> int:
         return self.job.tensor(self.job._index_of(name)).dtype
 
@@ -103,13 +112,23 @@ class Module:
         """The memory has another version."""
         if self._views is None:
             self._make_views()
+        in_place = job.memory.in_place
+        views = self._views_in_place() if in_place else self._views
         with torch.no_grad():
             for name, parameter in self._parameters.items():
-                view = self._views[name]
-                if parameter.dtype != view.dtype or parameter.device.type != "cpu":
+                view = views[name]
+                if in_place or parameter.dtype != view.dtype or parameter.device.type != "cpu":
                     parameter.data.copy_(view, non_blocking=True)
                 elif parameter.data_ptr() != view.data_ptr():  # the first time, or moved since then
                     parameter.data = view
+        self._copied = [torch.cuda.current_stream(device).record_event()
+                        for device in {one.device for one in self._parameters.values() if one.is_cuda}]
+
+    def settle(self) -> None:
+        """No device copies any more from or to memory that the library is about to give to others."""
+        for event in self._copied + [event for _, _, event in self._staged]:
+            event.synchronize()
+        self._copied.clear()
 
     def state_dict(self, arrays: dict) -> dict:
         """The module's own state with these values for its parameters, under each of their names."""
@@ -181,16 +200,28 @@ class Module:
             self._held.append(gradient)
 
     def _stage(self, index: int, gradient) -> None:
-        pinned = self._pinned.get(index)
-        if pinned is None or pinned.dtype != gradient.dtype:
-            pinned = self._pinned[index] = torch.empty(gradient.shape, dtype=gradient.dtype, pin_memory=True)
-        elif self.job.accumulate > 1:
-            self._send_staged(wait=True)  # what was staged there before is to be added first
-        pinned.copy_(gradient, non_blocking=True)
-        event = torch.cuda.Event()
-        event.record()
-        self._staged.append((index, pinned, event))
+        place = self._place_in_slot(index, gradient)
+        if place is None:
+            place = self._pinned.get(index)
+            if place is None or place.dtype != gradient.dtype:
+                place = self._pinned[index] = torch.empty(gradient.shape, dtype=gradient.dtype, pin_memory=self._pins)
+            elif self.job.accumulate > 1:
+                self._send_staged(wait=True)  # what was staged there before is to be added first
+        place.copy_(gradient, non_blocking=True)
+        self._staged.append((index, place, torch.cuda.current_stream(gradient.device).record_event()))
         self._send_staged(wait=False)
+
+    def _place_in_slot(self, index: int, gradient):
+        """A view of the gradient's place in memory that is shared with the server, and pinned; None: there is none."""
+        width = self.job.memory.slot_width if self.job.memory.in_place and self.job.accumulate == 1 else 0
+        if width != gradient.element_size() or not self.job.shares_memory:
+            return None
+        pointer = self.job._gradient_place(index, _CODES[gradient.dtype])
+        address, view = self._places.get(index, (None, None))
+        if address != int(ffi.cast("uintptr_t", pointer)) or view.dtype != gradient.dtype:
+            view = _at(pointer, gradient.dtype, gradient.shape)
+            self._places[index] = (int(ffi.cast("uintptr_t", pointer)), view)
+        return view
 
     def _send_staged(self, *, wait: bool) -> None:
         while self._staged and (wait or self._staged[0][2].query()):
@@ -201,14 +232,22 @@ class Module:
     def finish(self, job) -> None:
         """Before the step ends: what is still on its way from a device is pushed."""
         self._send_staged(wait=True)
+        self.settle()
 
     def ended(self) -> None:
         """The step has ended: its gradients are nobody's any more."""
         self._held.clear()
+        self._staged.clear()
         for parameter in self._parameters.values():
             parameter.grad = None
 
 
 def _address(buffer) -> int:
-    from ampd._library import ffi
     return int(ffi.cast("uintptr_t", ffi.from_buffer(buffer)))
+
+
+def _at(pointer, dtype, shape) -> torch.Tensor:
+    """A tensor of memory that is not torch's: valid as long as that is."""
+    count = elements(shape)
+    size = torch.empty(0, dtype=dtype).element_size()
+    return torch.frombuffer(ffi.buffer(pointer, count * size), dtype=dtype, count=count).view(shape)

@@ -11,6 +11,7 @@ import time
 import ampd
 import ampd.testing
 import numpy
+from ampd import job as jobs
 
 
 def line(server, name="line", **options):
@@ -72,6 +73,64 @@ def test_a_job_knows_whether_memory_is_shared_and_the_log_says_why_not():
                 assert len(told) == (listen == "unix" and not shared), (options, listen, lines)
     log.removeHandler(handler)
     log.setLevel(logging.NOTSET)
+
+
+class Told(jobs.Memory):
+    """Memory for parameters that hears, as that of a CUDA device does, of what is shared with a server."""
+
+    in_place = True
+    pieces: dict = {}
+
+    def mapped(self, address, size, width, writable):
+        assert address not in self.pieces
+        self.pieces[address] = (size, width, writable)
+
+    def unmapped(self, address):
+        del self.pieces[address]
+
+
+def test_parameters_that_stay_in_shared_memory_are_brought_when_they_are_asked_for():
+    first = {"w": numpy.arange(70000, dtype=numpy.float32), "b": numpy.ones(3, numpy.float32)}
+    for listen in "unix", "tcp":
+        with tempfile.TemporaryDirectory() as folder:
+            address = f"unix:{folder}/socket" if listen == "unix" else "127.0.0.1:0"
+            memory, jobs.Memory = jobs.Memory, Told
+            try:
+                with ampd.testing.server(listen=address) as server, ampd.join(
+                        server.endpoint, "m", first, optimizer=ampd.SGD(lr=1), cast="float32", max_steps=3) as job:
+                    for step in job.steps():
+                        widths = sorted((width, writable) for _, width, writable in Told.pieces.values())
+                        assert widths == ([(4, False), (4, False), (4, True)] if listen == "unix" else []), widths
+                        value = job.parameters["w"]
+                        assert numpy.array_equal(value, first["w"] - step.number + 1), (listen, step.number)
+                        place = value.ctypes.data
+                        assert listen == "tcp" or not any(
+                            at <= place < at + size for at, (size, _, _) in Told.pieces.items())
+                        for name, one in first.items():
+                            step.push(name, numpy.full(one.shape, step.scale, numpy.float32))
+                        step.end()
+                        assert numpy.array_equal(job.parameters["b"], first["b"] - step.number + 1)
+                    held = job.parameters["w"]
+                    job.pull()
+                    assert numpy.array_equal(job.parameters["w"], first["w"] - 3)
+            finally:
+                jobs.Memory = memory
+            assert not Told.pieces and numpy.array_equal(held, first["w"] - 3), listen
+
+
+def test_what_stayed_in_shared_memory_is_there_after_the_job():
+    memory, jobs.Memory = jobs.Memory, Told
+    try:
+        with tempfile.TemporaryDirectory() as folder, ampd.testing.server(listen=f"unix:{folder}/socket") as server:
+            with ampd.join(server.endpoint, "m", {"w": numpy.zeros(3, numpy.float32)}, cast="float32",
+                           optimizer=ampd.SGD(lr=1)) as job:
+                held = job.begin() and job.parameters["w"]
+                job._step.push("w", numpy.full(3, job._step.scale, numpy.float32))
+                job._step.end()
+                job.begin()
+            assert held.tolist() == [-1, -1, -1]
+    finally:
+        jobs.Memory = memory
 
 
 def test_a_join_that_is_refused_makes_no_model():
