@@ -19,6 +19,10 @@
 
 #include "amp/kernels/x86_adam_parts.h"
 
+/* By half a span, and not by a whole one. */
+#define ASKS_NEAR SMALL_FIRST_LEVEL
+#define ASKS_MORE false
+
 /* Late elements that are computed in a turn. */
 #define PICKED 4
 
@@ -69,7 +73,7 @@ INLINE void ask_all(const struct place *at, struct kind kind, size_t i)
 {
     if (i % (LINE / sizeof(float)) != 0)
         return;
-    i += kind.small ? SPAN / 2 : SPAN;
+    i += kind.near ? SPAN / 2 : SPAN;
     _mm_prefetch((const char *)(at->p + i), _MM_HINT_T0);
     _mm_prefetch((const char *)(at->m + i), _MM_HINT_T0);
     _mm_prefetch((const char *)(at->v + i), _MM_HINT_T0);

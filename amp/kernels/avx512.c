@@ -20,11 +20,11 @@
  */
 #define AHEAD       256
 #define SCALE_AHEAD 512
-#define PARTS_AHEAD 208 /* of casts to 16 bits, in each part */
 
 /*
- * Past the caches a block goes by its four parts in turns, some lines each: one core's reads and its writes past
- * the caches overlap more that way than at one place. The parts of a block are so long that each turns a page seldom.
+ * Widened past the caches a block goes by its four parts in turns, some lines each: one core's reads and its writes
+ * past the caches overlap more that way than at one place. The parts of a block are so long that each turns a page
+ * seldom.
  */
 #define PARTS ((size_t)4)
 #define PART  ((size_t)16384) /* elements */
@@ -34,10 +34,12 @@
 #define STORE_CHUNK ((size_t)128)
 
 /*
- * Whether casts to 16 bits go by parts in turns, too: they read twice what they write. Of memcpy's speed Intel's server
- * cores have 1.0 so (0.9 with AHEAD), and 0.65 in one place; Zen 5 has 0.87 so, and 1.1 in one place.
+ * Casts to 16 bits, which read twice what they write, go in one place. Intel's server cores have 0.96 of memcpy's speed
+ * if lines are asked for to both levels (0.86 by parts in turns, 0.81 if to the first level alone); Zen 5 has 1.1 if
+ * nothing is, and 0.87 by parts.
  */
-#define STORE_BY_PARTS (!ON_AMD)
+#define STORE_NEAR 512
+#define STORE_FAR  1536
 
 static __m256i narrow_f16(__m512 x)
 {
@@ -147,26 +149,18 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
         uint32_t tail = amp_kernels_ref.store[DTYPE](d + i, src + i, n - i);                                           \
         return larger(_mm512_reduce_max_epu32(most), tail);                                                            \
     }                                                                                                                  \
-    static void store_parts_##NAME(uint16_t *d, const float *src, __m512i *most)                                       \
-    {                                                                                                                  \
-        __m512i line[4];                                                                                               \
-        for (size_t i = 0; i < PART; i += STORE_CHUNK) {                                                               \
-            for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
-                ask(src + j + PARTS_AHEAD, STORE_CHUNK * sizeof *src);                                                 \
-                visit_##NAME(src + j, line, most);                                                                     \
-                EACH_OF_4(u) _mm512_stream_si512((void *)(d + j + u * 2 * WIDTH), line[u]);                            \
-            }                                                                                                          \
-        }                                                                                                              \
-    }                                                                                                                  \
     static uint32_t store_stream_##NAME(void *dst, const float *src, size_t n)                                         \
     {                                                                                                                  \
         uint16_t *d = dst;                                                                                             \
         __m512i line[4], most = _mm512_setzero_si512();                                                                \
         size_t i = unaligned(dst, sizeof *d, n);                                                                       \
         uint32_t first = amp_kernels_ref.store[DTYPE](d, src, i);                                                      \
-        for (; STORE_BY_PARTS && i + PARTS * PART <= n; i += PARTS * PART)                                             \
-            store_parts_##NAME(d + i, src + i, &most);                                                                 \
+        const bool asks = !ON_AMD;                                                                                     \
         for (; i + STORE_CHUNK <= n; i += STORE_CHUNK) {                                                               \
+            if (asks) {                                                                                                \
+                ask(src + i + STORE_NEAR, STORE_CHUNK * sizeof *src);                                                  \
+                ask_second(src + i + STORE_FAR, STORE_CHUNK * sizeof *src);                                            \
+            }                                                                                                          \
             visit_##NAME(src + i, line, &most);                                                                        \
             EACH_OF_4(u) _mm512_stream_si512((void *)(d + i + u * 2 * WIDTH), line[u]);                                \
         }                                                                                                              \

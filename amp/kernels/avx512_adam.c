@@ -20,12 +20,14 @@
 #include "amp/kernels/x86_adam_parts.h"
 
 /*
- * Elements ahead of the loop that are asked for. What follows a span asks for none, so that before it the loop asks for
- * MORE, though the next span will ask for them again, and memory stays busy: on Zen 5 a step takes 0.94 of the time
- * that it took with AHEAD of a span and without MORE, and longer than without if MORE is 160. In a first cache level of
- * 32 KiB what follows a span would not find room beside them: there NEAR_AHEAD to that level, and FAR_AHEAD to the
- * second. On Intel's cores with 48 KiB this is not measured.
+ * Elements ahead of the loop that are asked for. On Zen 5 AHEAD; elsewhere NEAR_AHEAD to the first cache level and
+ * FAR_AHEAD to the second: on Zen 4, where what follows a span would not find room in 32 KiB beside more, and on
+ * Intel's server cores, where a step takes 0.95 of the time so. What follows a span asks for none, so that before it
+ * the loop asks for MORE, though the next span will ask for them again, and memory stays busy: 0.94 of the time on
+ * Zen 5, 0.97 on Intel's cores, and on both longer than without if it is 160 or 256; not in 32 KiB.
  */
+#define ASKS_NEAR  (!ON_ZEN5)
+#define ASKS_MORE  (!SMALL_FIRST_LEVEL)
 #define AHEAD      640
 #define MORE       96
 #define NEAR_AHEAD 256
@@ -59,11 +61,11 @@ INLINE __m512d in_double(const struct doubles *d, struct kind kind, __m512d g, _
 }
 
 /* The lines ahead of an element of so many bytes. */
-INLINE void ask_ahead(const void *element, size_t size, bool small)
+INLINE void ask_ahead(const void *element, size_t size, bool near)
 {
     const char *at = element;
-    _mm_prefetch(at + (small ? NEAR_AHEAD : AHEAD) * size, _MM_HINT_T0);
-    if (small)
+    _mm_prefetch(at + (near ? NEAR_AHEAD : AHEAD) * size, _MM_HINT_T0);
+    if (near)
         _mm_prefetch(at + FAR_AHEAD * size, _MM_HINT_T1);
 }
 
@@ -71,10 +73,10 @@ INLINE void ask_ahead(const void *element, size_t size, bool small)
 INLINE void ask_g(const struct source *s, struct kind kind, size_t i)
 {
     if (kind.dtype == AMP_F32)
-        ask_ahead((const float *)s->data[0] + i, sizeof(float), kind.small);
+        ask_ahead((const float *)s->data[0] + i, sizeof(float), kind.near);
     else if (i % (LINE / sizeof(uint16_t)) == 0)
         for (unsigned j = 0; j < (kind.many ? s->count : 1); j++)
-            ask_ahead((const uint16_t *)s->data[j] + i, sizeof(uint16_t), kind.small);
+            ask_ahead((const uint16_t *)s->data[j] + i, sizeof(uint16_t), kind.near);
 }
 
 /* Where a span is, with its scalars: copies, since the compiler must suppose that a store changes what memory holds. */
@@ -133,9 +135,9 @@ INLINE __m512 end(const struct place *at, struct begun b, size_t i)
 /* Asks for all arrays' lines, ahead of index i. */
 INLINE void ask_all(const struct place *at, const struct source *s, struct kind kind, size_t start, size_t i)
 {
-    ask_ahead(at->p + i, sizeof(float), kind.small);
-    ask_ahead(at->m + i, sizeof(float), kind.small);
-    ask_ahead(at->v + i, sizeof(float), kind.small);
+    ask_ahead(at->p + i, sizeof(float), kind.near);
+    ask_ahead(at->m + i, sizeof(float), kind.near);
+    ask_ahead(at->v + i, sizeof(float), kind.near);
     ask_g(s, kind, start + i);
 }
 
@@ -156,7 +158,7 @@ INLINE void step_span(const struct source *s, struct kind kind, size_t start, si
         b = next;
     }
     nan = _mm512_add_ps(nan, end(&at, b, n - WIDTH));
-    for (size_t i = n; !kind.small && i < n + MORE; i += WIDTH)
+    for (size_t i = n; kind.more && i < n + MORE; i += WIDTH)
         ask_all(&at, s, kind, start, i);
     /* Those of m and v too, since each goes into its master; Inf - Inf is one more look. */
     if (_mm512_cmp_ps_mask(nan, nan, _CMP_UNORD_Q) != 0) {

@@ -131,6 +131,12 @@ INLINE void ask(const void *p, size_t bytes)
     _Pragma("GCC unroll 8") for (size_t i = 0; i < bytes; i += LINE) _mm_prefetch((const char *)p + i, _MM_HINT_T0);
 }
 
+/* The same, to the second level of the caches. */
+INLINE void ask_second(const void *p, size_t bytes)
+{
+    _Pragma("GCC unroll 8") for (size_t i = 0; i < bytes; i += LINE) _mm_prefetch((const char *)p + i, _MM_HINT_T1);
+}
+
 /* Rows of amp_kernels_avx512 that have a source file of their own. */
 amp_vote_pass_fn amp_avx512_vote_pass;
 amp_apply_fn amp_avx512_apply_adamw, amp_avx512_apply_adam;

@@ -51,7 +51,8 @@ struct kind {
     bool scaled;  /* by factor; sixteen bits always are */
     bool clamped; /* by value, if only to infinity, and then times clip */
     bool coupled; /* weight decay as part of the gradient */
-    bool small;   /* the first cache level has 32 KiB */
+    bool near;    /* lines are asked for less far ahead (ASKS_NEAR) */
+    bool more;    /* and some more before what follows a span (ASKS_MORE); not known to the compiler */
 };
 
 struct target {

@@ -38,10 +38,10 @@ INLINE uint32_t run(const struct source *s, struct kind kind, size_t n, const st
     return largest;
 }
 
-/* A loop for each kind of source, and of first cache level; those without a clip have the fewest products. */
+/* A loop for each kind of source, and of how far ahead it asks; those without a clip have the fewest products. */
 #define RUN(...)                                                                                                       \
-    (SMALL_FIRST_LEVEL ? run(s, (struct kind){__VA_ARGS__, .small = true}, n, t)                                       \
-                       : run(s, (struct kind){__VA_ARGS__}, n, t))
+    (ASKS_NEAR ? run(s, (struct kind){__VA_ARGS__, .near = true, .more = ASKS_MORE}, n, t)                             \
+               : run(s, (struct kind){__VA_ARGS__, .more = ASKS_MORE}, n, t))
 
 static uint32_t run_f16(const struct source *s, bool clips, size_t n, const struct target *t)
 {
