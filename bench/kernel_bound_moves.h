@@ -2,17 +2,17 @@
 
 LOOP uint32_t NAME(read)(enum ahead ahead, const uint16_t *g, size_t n)
 {
-    NAME(bits) all[2] = {{0}, {0}};
+    NAME(bits) all = {0};
     uint32_t one = 0;
     for (size_t i = 0; i < n; i += 4 * LANES) {
-        NAME(bits) x[2];
+        NAME(bits) x, y; /* not an array, which GCC 12 fills by halves and waits for */
         ask(ahead, g + i, VECTOR / 32);
-        memcpy(x, g + i, sizeof x);
-        all[0] |= x[0];
-        all[1] |= x[1];
+        memcpy(&x, g + i, sizeof x);
+        memcpy(&y, g + i + 2 * LANES, sizeof y);
+        all |= x | y;
     }
     for (size_t i = 0; i < LANES; i++)
-        one |= all[0][i] | all[1][i];
+        one |= all[i];
     return one;
 }
 
