@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """python_cuda.py run ENDPOINT BYTES: for each line on stdin some whole steps of a torch module of fp16 parameters on a
-CUDA device, 16 that have BYTES together, and the seconds of one. Exits with 77 where there is no device.
+CUDA device, 16 that have BYTES together, and the seconds of one; "run" is its only mode. Exits with 77 where there is no
+device.
 """
 import sys
 import time
@@ -17,7 +18,7 @@ CHECKPOINT_NEVER = 1000000000
 
 
 class Model(torch.nn.Module):
-    """A gradient for each element by one pass, so that a step is what ampd makes of it."""
+    """Its forward and backward are one pass over the parameters each, so that ampd takes most of a step."""
 
     def __init__(self, elements):
         super().__init__()

@@ -214,16 +214,13 @@ struct ampclient_spec {
         .size = sizeof(struct ampclient_spec)                                                                          \
     }
 
-/* A piece of memory that a handle shares with the servers on its host. */
-struct ampclient_shared {
+/* A mapping of memory that a handle shares with the servers on its host: a copy of the parameters, or the slot. */
+struct ampclient_shared_memory {
     void *data;
-    size_t size; /* bytes, whole pages */
-    /*
-     * Of a copy of the parameters, which is to be read: the cast's. Of the place for gradients, which is to be written:
-     * the widest that has room there.
-     */
+    size_t size_bytes; /* whole pages */
+    /* Of a copy: the cast's. Of the slot: ampclient_gradient gives places in it for elements of this size alone. */
     enum amp_dtype dtype;
-    bool writable;
+    bool writable; /* it is the slot, for gradients; copies are mapped for reading */
 };
 
 struct ampclient_join_options {
@@ -253,14 +250,16 @@ struct ampclient_join_options {
      */
     bool units;
     /*
-     * Optional: told of each piece of memory that is shared with the servers, once it is mapped, and right before it is
-     * unmapped, so that a device can copy from and to it (cudaHostRegister, of a copy cudaHostRegisterReadOnly): two
-     * copies of the parameters and the place for gradients. On the thread of the step_begin, leave or close in which
-     * that happens; it must not call the client. With it the parameters of a step stay there, also where
-     * ampclient_use_memory has given memory, which is then for what comes as bytes alone.
+     * Optional: called once a mapping of memory shared with the servers is made (mapped), and right before it is
+     * unmapped, so that a device can pin it (cudaHostRegister; of copies with cudaHostRegisterReadOnly). There are
+     * three: two copies of the parameters, and the slot. The memory is the library's; `shared` is valid during the call
+     * alone. When it is told that one goes, no device may use it any more. On the thread of the step_begin, leave or
+     * close that maps or unmaps; it must not call the client. Never with units; where leave or close returns
+     * AMP_EINTERNAL the memory stays mapped, and nothing is told. Where the model waits for all its workers, the
+     * parameters of a step stay in the copy, also after ampclient_use_memory.
      */
     void *shared_arg;
-    void (*shared_cb)(void *arg, const struct ampclient_shared *shared, bool mapped);
+    void (*shared_cb)(void *arg, const struct ampclient_shared_memory *shared, bool mapped);
 };
 #define AMPCLIENT_JOIN_OPTIONS_INIT                                                                                    \
     {                                                                                                                  \
@@ -459,11 +458,11 @@ AMPCLIENT_API int ampclient_parameter(const struct ampclient_model *model, uint3
 
 /*
  * Memory of the caller for the parameters: a view of one may then be used for as long as the caller keeps the memory.
- * Between the join and the first step_begin or pull. `size` is at least ampclient_memory_size bytes, and `memory` is
- * aligned to 64. The library writes there during step_begin (but see shared_cb) and pull alone. Borrowed until
- * ampclient_leave or ampclient_close returns; where that or another call says AMP_EINTERNAL, the client's thread may
- * still write, and the memory must stay. AMP_EINVAL; AMP_ESTATE: too late, or the handle has units.
- * Nothing is borrowed then.
+ * With shared_cb that is so of what came as bytes alone; else a view is valid as ampclient_tensor says. Between the
+ * join and the first step_begin or pull. `size` is at least ampclient_memory_size bytes, and `memory` is aligned to 64.
+ * The library writes there during step_begin and pull alone. Borrowed until ampclient_leave or ampclient_close returns;
+ * where that or another call says AMP_EINTERNAL, the client's thread may still write, and the memory must stay.
+ * AMP_EINVAL; AMP_ESTATE: too late, or the handle has units. Nothing is borrowed then.
  */
 AMPCLIENT_API int ampclient_use_memory(struct ampclient_model *model, void *memory, size_t size);
 
@@ -498,10 +497,11 @@ AMPCLIENT_API int ampclient_push(struct ampclient_model *model, uint32_t paramet
 
 /*
  * The place to write the gradient of a parameter into: all its elements, of AMP_F16, AMP_BF16 or AMP_F32, to be handed
- * in by ampclient_push with the same dtype then. Where memory is shared with the servers it lies there, and the
- * gradient is written once; else it is memory of the handle. Between step_begin and step_end; valid until step_end, and
- * the same in each step as long as the memory is. What lies there before is undefined. AMP_EINVAL, AMP_ERANGE,
- * AMP_ESTATE (no step, or the handle has units), AMP_ENOMEM. Thread rule: as ampclient_push.
+ * in by ampclient_push with the same dtype then. Where memory is shared with the servers, and the slot is of that
+ * width, it lies there, and the gradient is written once; else it is memory of the handle. Between step_begin and
+ * step_end; valid until step_end, and the same in each step as long as the memory is. What lies there before is
+ * undefined. AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no step, or the handle has units), AMP_ENOMEM. Thread rule: as
+ * ampclient_push.
  */
 AMPCLIENT_API int ampclient_gradient(struct ampclient_model *model, uint32_t parameter, enum amp_dtype dtype,
                                      void **place);

@@ -109,8 +109,8 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm256_stream_ps)
 #define PARTS_AHEAD    128   /* elements, in each part */
 
 /* Elements ahead in one place; to the second level on Intel's cores alone. */
-#define STORE_AHEAD 512
-#define STORE_FAR   1536
+#define STORE_AHEAD    512
+#define STORE_AHEAD_L2 1536
 
 /* Asks for two lines `near` elements ahead, and unless `far` is 0 for two so far ahead to the second level. */
 INLINE void ask_two(const float *src, size_t near, size_t far)
@@ -161,7 +161,7 @@ INLINE void ask_two(const float *src, size_t near, size_t far)
         src += head;                                                                                                   \
         n -= head;                                                                                                     \
         __m256i most = _mm256_setzero_si256();                                                                         \
-        const size_t far = ON_AMD ? 0 : STORE_FAR;                                                                     \
+        const size_t far = ON_AMD ? 0 : STORE_AHEAD_L2;                                                                \
         size_t i = 0;                                                                                                  \
         for (; STORE_BY_PARTS && i + PARTS * PART <= n; i += PARTS * PART)                                             \
             store_parts_##NAME(d + i, src + i, &most);                                                                 \
@@ -212,11 +212,10 @@ static uint32_t settle(float *x, size_t n, __m256i most)
 /*
  * Elements ahead that scale asks for, to the first level and to the second: on Intel's server cores it takes 0.68 of
  * the time so, and 0.77 with the first alone. On AMD's where it does not write in place, which is to a tile in the
- * cache: on Zen 3 measuring gradients takes 0.65 to 0.83 of the time. In place Zen 3 has no gain, and Zen 5 a loss with
- * AVX-512.
+ * cache: on Zen 3 measuring gradients takes 0.65 to 0.83 of the time. In place Zen 3 has no gain.
  */
-#define SCALE_NEAR 512
-#define SCALE_FAR  2048
+#define SCALE_AHEAD    512
+#define SCALE_AHEAD_L2 2048
 
 static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 {
@@ -226,8 +225,8 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
     const bool asks = !ON_AMD || dst != src;
     for (size_t i = 0; i < whole; i += 2 * WIDTH) {
         if (asks) {
-            _mm_prefetch((const char *)(src + i + SCALE_NEAR), _MM_HINT_T0);
-            _mm_prefetch((const char *)(src + i + SCALE_FAR), _MM_HINT_T1);
+            _mm_prefetch((const char *)(src + i + SCALE_AHEAD), _MM_HINT_T0);
+            _mm_prefetch((const char *)(src + i + SCALE_AHEAD_L2), _MM_HINT_T1);
         }
         __m256 a = _mm256_mul_ps(_mm256_loadu_ps(src + i), f);
         __m256 b = _mm256_mul_ps(_mm256_loadu_ps(src + i + WIDTH), f);

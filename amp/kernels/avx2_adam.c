@@ -19,7 +19,7 @@
 
 #include "amp/kernels/x86_adam_parts.h"
 
-/* By half a span, and not by a whole one. */
+/* Half a span ahead, not a whole one (ask_all). */
 #define ASKS_NEAR SMALL_FIRST_LEVEL
 #define ASKS_MORE false
 

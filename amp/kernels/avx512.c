@@ -8,7 +8,7 @@
  * - max(bits without sign) decides "all finite" in one comparison a tile; what is not finite is counted by the
  *   reference.
  * - No fused multiply-add, no reciprocal or root approximation.
- * - What goes past the caches goes by whole lines, and by several places in turns (PARTS).
+ * - What goes past the caches goes by whole lines; what is widened, by several places in turns (PARTS).
  * - Tails of less than sixteen elements (more where loops take several vectors) are the reference's.
  */
 #include "amp/kernels/avx512_parts.h"
@@ -38,8 +38,8 @@
  * if lines are asked for to both levels (0.86 by parts in turns, 0.81 if to the first level alone); Zen 5 has 1.1 if
  * nothing is, and 0.87 by parts.
  */
-#define STORE_NEAR 512
-#define STORE_FAR  1536
+#define STORE_AHEAD    512
+#define STORE_AHEAD_L2 1536
 
 static __m256i narrow_f16(__m512 x)
 {
@@ -158,8 +158,8 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
         const bool asks = !ON_AMD;                                                                                     \
         for (; i + STORE_CHUNK <= n; i += STORE_CHUNK) {                                                               \
             if (asks) {                                                                                                \
-                ask(src + i + STORE_NEAR, STORE_CHUNK * sizeof *src);                                                  \
-                ask_second(src + i + STORE_FAR, STORE_CHUNK * sizeof *src);                                            \
+                ask(src + i + STORE_AHEAD, STORE_CHUNK * sizeof *src);                                                 \
+                ask_l2(src + i + STORE_AHEAD_L2, STORE_CHUNK * sizeof *src);                                           \
             }                                                                                                          \
             visit_##NAME(src + i, line, &most);                                                                        \
             EACH_OF_4(u) _mm512_stream_si512((void *)(d + i + u * 2 * WIDTH), line[u]);                                \

@@ -20,18 +20,18 @@
 #include "amp/kernels/x86_adam_parts.h"
 
 /*
- * Elements ahead of the loop that are asked for. On Zen 5 AHEAD; elsewhere NEAR_AHEAD to the first cache level and
- * FAR_AHEAD to the second: on Zen 4, where what follows a span would not find room in 32 KiB beside more, and on
- * Intel's server cores, where a step takes 0.95 of the time so. What follows a span asks for none, so that before it
- * the loop asks for MORE, though the next span will ask for them again, and memory stays busy: 0.94 of the time on
- * Zen 5, 0.97 on Intel's cores, and on both longer than without if it is 160 or 256; not in 32 KiB.
+ * Elements ahead that are asked for. Zen 5: AHEAD, to the first cache level. Others (ASKS_NEAR): NEAR_AHEAD to the
+ * first and NEAR_AHEAD_L2 to the second; on Zen 4 because what follows a span needs the room in 32 KiB, on Intel's
+ * server cores because a step takes 0.95 of the time. MORE (ASKS_MORE, not with 32 KiB): what follows a span asks for
+ * nothing, so that the loop first asks for so many elements more, although the next span asks again: 0.94 of the time
+ * on Zen 5, 0.97 on Intel's; with 160 and 256 longer than without.
  */
-#define ASKS_NEAR  (!ON_ZEN5)
-#define ASKS_MORE  (!SMALL_FIRST_LEVEL)
-#define AHEAD      640
-#define MORE       96
-#define NEAR_AHEAD 256
-#define FAR_AHEAD  768
+#define ASKS_NEAR     (!ON_ZEN5)
+#define ASKS_MORE     (!SMALL_FIRST_LEVEL)
+#define AHEAD         640
+#define MORE          96
+#define NEAR_AHEAD    256
+#define NEAR_AHEAD_L2 768
 
 /* Late elements that are computed in a turn. */
 #define PICKED 8
@@ -66,7 +66,7 @@ INLINE void ask_ahead(const void *element, size_t size, bool near)
     const char *at = element;
     _mm_prefetch(at + (near ? NEAR_AHEAD : AHEAD) * size, _MM_HINT_T0);
     if (near)
-        _mm_prefetch(at + FAR_AHEAD * size, _MM_HINT_T1);
+        _mm_prefetch(at + NEAR_AHEAD_L2 * size, _MM_HINT_T1);
 }
 
 /* The lines of g ahead of index i. */

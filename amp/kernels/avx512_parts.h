@@ -132,7 +132,7 @@ INLINE void ask(const void *p, size_t bytes)
 }
 
 /* The same, to the second level of the caches. */
-INLINE void ask_second(const void *p, size_t bytes)
+INLINE void ask_l2(const void *p, size_t bytes)
 {
     _Pragma("GCC unroll 8") for (size_t i = 0; i < bytes; i += LINE) _mm_prefetch((const char *)p + i, _MM_HINT_T1);
 }

@@ -51,8 +51,8 @@ struct kind {
     bool scaled;  /* by factor; sixteen bits always are */
     bool clamped; /* by value, if only to infinity, and then times clip */
     bool coupled; /* weight decay as part of the gradient */
-    bool near;    /* lines are asked for less far ahead (ASKS_NEAR) */
-    bool more;    /* and some more before what follows a span (ASKS_MORE); not known to the compiler */
+    bool near;    /* constant in each loop: ASKS_NEAR */
+    bool more;    /* ASKS_MORE, read once a call: SMALL_FIRST_LEVEL may be a sysconf */
 };
 
 struct target {

@@ -73,7 +73,7 @@ struct ampclient_core_config {
     uint32_t accumulate; /* pushes of each parameter a step, 1 */
     uint32_t shards;     /* K, 1 */
     bool units;          /* parameters and gradients come and go unit by unit (client_units.h); accumulate is 1 */
-    bool stays_shared;   /* parameters in the server's copies stay there, also where the user has given memory */
+    bool stays_shared;   /* also where the user has given memory, if the model waits for its workers */
     uint64_t reconnect_timeout_ms, step_timeout_ms, call_timeout_ms;
 };
 

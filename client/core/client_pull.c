@@ -34,10 +34,13 @@ static bool under_way(const struct ampclient_core *core)
     return false;
 }
 
-/* What lies in the server's copies is used there, and not copied to the user's memory. */
-static bool stays_shared(const struct ampclient_core *core)
+/*
+ * Whether values in the server's copies are used there, and not copied to the user's memory. Where the model goes on
+ * without this worker, others may write over them after the verdict, and the user counts on his memory.
+ */
+static bool used_in_place(const struct ampclient_core *core)
 {
-    return !core->parameters_given || core->config.stays_shared;
+    return !core->parameters_given || (core->config.stays_shared && core->may_pull_ahead);
 }
 
 static void ask(struct ampclient_core *core, bool in_memory)
@@ -64,7 +67,7 @@ static void ask(struct ampclient_core *core, bool in_memory)
             .first_block = part ? first : 0,
             .block_count = part && end > first ? 1 : 0,
             .in_memory = in_memory,
-            .memory = in_memory && stays_shared(core) ? NULL : core->parameters, /* NULL with units, too */
+            .memory = in_memory && used_in_place(core) ? NULL : core->parameters, /* NULL with units, too */
             .stride = (size_t)core->flat.block_elements * amp_dtype_size(core->cast),
             .dtype = core->cast,
         };
@@ -94,7 +97,7 @@ void ampclient_core_pull_start(struct ampclient_core *core)
 
 void ampclient_core_pull_ahead(struct ampclient_core *core)
 {
-    bool may = core->in_memory && core->may_pull_ahead && stays_shared(core);
+    bool may = core->in_memory && core->may_pull_ahead && used_in_place(core);
     if (!may || !ampclient_core_may_call(core) || under_way(core))
         return;
     core->pull.ahead = true;

@@ -293,22 +293,22 @@ static void unmap(struct ampclient_attached *attached)
     free(attached);
 }
 
-/* The user hears of each piece that is mapped, or is about to be unmapped. */
-static void tell_user(const struct ampclient_model *model, const struct ampclient_attached *attached, bool mapped)
+/* To the user: each has been made, or is about to go. */
+static void tell_mappings(const struct ampclient_model *model, const struct ampclient_attached *attached, bool mapped)
 {
-    const struct ampclient_shared pieces[] = {
-        {.data = attached->copies[0], .size = attached->copy_size, .dtype = model->cast},
-        {.data = attached->copies[1], .size = attached->copy_size, .dtype = model->cast},
-        {.data = attached->slot, .size = attached->slot_size, .dtype = attached->dtype, .writable = true}};
-    for (unsigned i = 0; model->shared_cb != NULL && i < sizeof pieces / sizeof pieces[0]; i++)
-        model->shared_cb(model->shared_arg, &pieces[i], mapped);
+    const struct ampclient_shared_memory mappings[] = {
+        {.data = attached->copies[0], .size_bytes = attached->copy_size, .dtype = model->cast},
+        {.data = attached->copies[1], .size_bytes = attached->copy_size, .dtype = model->cast},
+        {.data = attached->slot, .size_bytes = attached->slot_size, .dtype = attached->dtype, .writable = true}};
+    for (unsigned i = 0; model->shared_cb != NULL && i < sizeof mappings / sizeof mappings[0]; i++)
+        model->shared_cb(model->shared_arg, &mappings[i], mapped);
 }
 
 void ampclient_attach_free(struct ampclient_model *model)
 {
     if (model->shared == NULL)
         return;
-    tell_user(model, model->shared, false);
+    tell_mappings(model, model->shared, false);
     unmap(model->shared);
     model->shared = NULL;
 }
@@ -342,7 +342,7 @@ static void let_go(struct ampclient_model *model)
     if (attached == NULL)
         return;
     end_calls(model);
-    tell_user(model, attached, false);
+    tell_mappings(model, attached, false);
     unmap(attached);
 }
 
@@ -441,7 +441,7 @@ void ampclient_attach(struct ampclient_model *model)
         return;
     }
     model->attach_said[0] = 0;
-    tell_user(model, made, true);
+    tell_mappings(model, made, true);
     (void)pthread_mutex_lock(&link->mutex);
     made->on = true;
     model->shared = made;

@@ -73,7 +73,7 @@ struct ampclient_model {
     void *restore_arg; /* the join options' */
     void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
     void *shared_arg;
-    void (*shared_cb)(void *arg, const struct ampclient_shared *shared, bool mapped);
+    void (*shared_cb)(void *arg, const struct ampclient_shared_memory *shared, bool mapped);
     struct ampclient_model_overflows told; /* those of the step that step_end has ended */
     uint8_t *user_state; /* what ampclient_user_state gave last; room for AMPCLIENT_USER_STATE_MAX bytes */
     uint8_t *places;     /* for gradients, where no slot is attached: the flat space in fp32's size; NULL: not needed */

@@ -139,15 +139,15 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
                 max_consecutive_overflows))
             if rank in (None, 0):
                 _give_values(client, name, values, restore)
-        memory_of = jobs.Memory
+        memory = None
         if _is_module(model):
             from ampd import module
-            memory_of = module.memory_for(model, pin=pin_memory, waits=quorum == 0 and on_loss == "wait")
+            memory = module.memory_for(model, pin_memory=pin_memory)
         job = jobs.Job(client, name, rank=rank, world_size=world_size, worker_name=worker_name, replace=replace,
-                       take_back=take_back, accumulate=accumulate, max_steps=max_steps, memory_of=memory_of,
+                       take_back=take_back, accumulate=accumulate, max_steps=max_steps, memory=memory,
                        gradients=code)
         if _is_module(model):
-            job.module = module.Module(job, model, pins=pin_memory)
+            job.module = module.Module(job, model, pin_memory=pin_memory)
         return job
     except BaseException:
         client.close()

@@ -48,3 +48,7 @@ CODES = {number: name[len("AMP_"):] for number, name in ffi.typeof("enum amp_err
 def text(pointer) -> str:
     """A string of the library's."""
     return ffi.string(pointer).decode("utf-8", "replace") if pointer != ffi.NULL else ""
+
+
+def address_of(pointer) -> int:
+    return int(ffi.cast("uintptr_t", pointer))

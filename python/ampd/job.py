@@ -12,13 +12,13 @@ import numpy
 
 from ampd import errors, spec
 from ampd._client import Client, log, shown, struct, utf8
-from ampd._library import ffi, lib, text
+from ampd._library import address_of, ffi, lib, text
 
 _NUMPY = {lib.AMP_F32: numpy.dtype(numpy.float32), lib.AMP_F16: numpy.dtype(numpy.float16),
           lib.AMP_BF16: numpy.dtype(numpy.uint16)}  # numpy has no bfloat16: its bits
 _DTYPES = {numpy.dtype(numpy.float32): lib.AMP_F32, numpy.dtype(numpy.float16): lib.AMP_F16}
 _DTYPE_NAMES = {lib.AMP_F32: "float32", lib.AMP_F16: "float16", lib.AMP_BF16: "bfloat16"}
-_ALIGN = 64  # of memory for parameters, as the library wants it
+ALIGN = 64  # of memory for parameters, as the library wants it
 
 _VERDICTS = {lib.AMPCLIENT_APPLIED: "applied", lib.AMPCLIENT_SKIPPED_OVERFLOW: "skipped_overflow",
              lib.AMPCLIENT_SKIPPED_EMPTY: "skipped_empty", lib.AMPCLIENT_LATE: "late",
@@ -126,12 +126,21 @@ class Step:
 
 
 class Parameters(Mapping):
-    """name -> numpy array: views of the memory that is pulled into, read-only. bfloat16 comes as its bits, uint16."""
+    """name -> numpy array: views of the memory that is pulled into, read-only. bfloat16 comes as its bits, uint16.
 
-    def __init__(self, arrays: dict, dtype: str):
-        self._arrays, self._dtype = arrays, dtype
+    With a module on a CUDA device that shares memory with the server, values come there when an array is taken from
+    here: one that was taken before has them from then on, too."""
+
+    def __init__(self, arrays: dict, dtype: str, bring=lambda: None):
+        self._arrays, self._dtype, self._bring = arrays, dtype, bring
 
     def __getitem__(self, name: str) -> numpy.ndarray:
+        array = self.place_of(name)
+        self._bring()
+        return array
+
+    def place_of(self, name: str) -> numpy.ndarray:
+        """The array, whatever is in it."""
         try:
             return self._arrays[name]
         except KeyError:
@@ -163,11 +172,13 @@ def _some(names) -> str:
 class Memory:
     """Memory for all parameters, of its own pages. What views it keeps it."""
 
-    #: Whether parameters that a server on this host has in shared memory stay there (ampd.pinned).
-    in_place = False
+    #: Whether parameters that a server on this host has in shared memory stay there; then it is told of that memory.
+    stays_shared = False
+    #: Bytes of an element of gradients that may be written to the slot; 0: none may.
+    slot_width = 0
 
-    def __init__(self, size: int):
-        self.buffer = mmap.mmap(-1, size + _ALIGN)  # begins at a page
+    def open(self, size: int) -> None:
+        self.buffer = mmap.mmap(-1, size + ALIGN)  # begins at a page
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # it is advice
                 self.buffer.madvise(mmap.MADV_HUGEPAGE)
@@ -182,7 +193,7 @@ class Job:
 
     def __init__(self, client: Client, name: str, *, rank: int | None, world_size: int | None,
                  worker_name: str | None, replace: bool, take_back: bool, accumulate: int, max_steps: int = 0,
-                 memory_of=Memory, gradients: int | None = None):
+                 memory: Memory | None = None, gradients: int | None = None):
         self.client, self.name, self.accumulate = client, name, accumulate
         self.gradients = gradients  # the library's code of the dtype that they are pushed in; None: their own
         #: As given to join. 0: endless, or joined without a model and so not known here.
@@ -200,14 +211,16 @@ class Job:
         self._loss_told = False  # by the program itself, in the step in hand
         self._told: set[str] = set()
         self._server = None
+        self.memory = memory if memory is not None else Memory()
         self._model = ffi.NULL
         self._restore = ffi.callback("void(void *, uint64_t, const void *, size_t)", self._take_state)
         options = struct("ampclient_join_options", rank=-1 if rank is None else rank,
                          world_size=-1 if world_size is None else world_size, replace=replace, take_back=take_back,
                          accumulate=accumulate, restore_cb=self._restore)
-        if memory_of.in_place:
-            self._shared = ffi.callback("void(void *, const struct ampclient_shared *, bool)", self._tell_shared)
-            options.shared_cb = self._shared
+        if self.memory.stays_shared:
+            self._shared_cb = ffi.callback("void(void *, const struct ampclient_shared_memory *, bool)",
+                                           self._tell_shared, onerror=client._keep_interrupt)
+            options.shared_cb = self._shared_cb
         if worker_name is not None:
             kept = ffi.new("char[]", utf8(worker_name, "worker_name"))
             options.worker_name = kept
@@ -217,19 +230,25 @@ class Job:
         self.rank: int = lib.ampclient_rank(self._model)
         self.world_size: int = lib.ampclient_world_size(self._model)
         self._count = lib.ampclient_parameters_count(self._model)
-        self.memory = memory_of(lib.ampclient_memory_size(self._model))
+        size = lib.ampclient_memory_size(self._model)
+        self.memory.open(size)
         address = ffi.from_buffer(self.memory.buffer, require_writable=True)
         client.call(lib.ampclient_use_memory, self._model, address, len(address))
         self._index: dict[str, int] = {}
         self._parameters: Parameters | None = None
-        self._brought = True    # parameters that stay in shared memory are in `memory`, too
+        self._memory_at, self._memory_size = address_of(address), size
+        #: Where what was pulled last lies: in `memory`, or in a copy of the server's; 0: it is written over there.
+        self._pulled_at = self._memory_at
 
     def _tell_shared(self, arg, shared, mapped):
-        address = int(ffi.cast("uintptr_t", shared.data))
         if mapped:
-            self.memory.mapped(address, shared.size, _NUMPY[shared.dtype].itemsize, shared.writable)
-        else:
-            self.memory.unmapped(address)
+            self.memory.mapped(address_of(shared.data), shared.size_bytes, _NUMPY[shared.dtype].itemsize,
+                               shared.writable)
+            return
+        if self._pulled_at != 0:
+            self._bring()
+        self._synchronize()
+        self.memory.unmapped()
 
     def _take_state(self, arg, step, data, size):
         self._restored.append(bytes(ffi.buffer(data, size)) if size > 0 else b"")
@@ -244,39 +263,33 @@ class Job:
 
     @property
     def parameters(self) -> Parameters:
-        """Views of what was pulled last: after the first step or pull. With a module on a CUDA device they are brought
-        when they are asked for."""
-        made = self._views()
-        self._bring()
-        return made
-
-    def _bring(self) -> None:
-        """Parameters that have stayed in shared memory are copied to where the arrays are."""
-        if self._brought:
-            return
-        for i, array in enumerate(self._parameters.values()):
-            place = ffi.cast("void *", array.ctypes.data)
-            data = self.tensor(i).data
-            if data != place:
-                ffi.memmove(place, data, array.nbytes)
-        self._brought = True
-
-    def _views(self) -> Parameters:
+        """Views of what was pulled last: after the first step or pull."""
         if self._parameters is None:
             arrays = {}
             for i in range(self._count):
                 tensor = self._pulled_tensor(i)
                 if i == 0:
-                    base = ffi.cast("const char *", tensor.data)  # wherever they lie, they lie in the same way
-                offset = ffi.cast("const char *", tensor.data) - base
-                array = numpy.frombuffer(self.memory.buffer, _NUMPY[tensor.dtype], tensor.elements, offset)
+                    begin = address_of(tensor.data)  # they lie everywhere in the same way
+                array = numpy.frombuffer(self.memory.buffer, _NUMPY[tensor.dtype], tensor.elements,
+                                         address_of(tensor.data) - begin)
                 array.flags.writeable = False
                 name = text(tensor.name)
                 self._index[name] = i
                 arrays[name] = array.reshape([tensor.shape[d] for d in range(tensor.dimensions)])
             self.cast = _DTYPE_NAMES[tensor.dtype]
-            self._parameters = Parameters(arrays, self.cast)
+            self._parameters = Parameters(arrays, self.cast, self._bring)
         return self._parameters
+
+    def _bring(self) -> None:
+        """What was pulled last comes to where the arrays are."""
+        with self.client._turn:
+            if self._pulled_at == 0:
+                raise errors.WrongState("the parameters of that step lay in the server's memory, which has others now; "
+                                        "begin a step, or call job.pull()")
+            if self._pulled_at != self._memory_at:
+                ffi.memmove(ffi.cast("void *", self._memory_at), ffi.cast("void *", self._pulled_at),
+                            self._memory_size)
+            self._pulled_at = self._memory_at
 
     def _pulled_tensor(self, index: int):
         self.model  # noqa: B018 (a job that has left says that)
@@ -290,18 +303,18 @@ class Job:
         """The newest version of the parameters, for an evaluation outside of a step; also when the model is done.
         Returns its number."""
         version = ffi.new("uint64_t *")
-        self._settle()
+        self._synchronize()
         self.client.call(lib.ampclient_pull, self.model, version)
         self._pulled()
         return version[0]
 
-    def _settle(self) -> None:
+    def _synchronize(self) -> None:
         if self.module is not None:
-            self.module.settle()
+            self.module.synchronize()
 
     def _pulled(self) -> None:
-        self._views()
-        self._brought = not self.memory.in_place
+        self.parameters  # noqa: B018 (made now: views are of memory that exists)
+        self._pulled_at = address_of(self.tensor(0).data)
         if self.module is not None:
             self.module.pulled(self)
 
@@ -328,7 +341,7 @@ class Job:
             self._warn_once("unended", "%s: step %d was begun and not ended; it is begun again, without what was "
                             "pushed: call step.end()", self.name, self._step.number)
         self._restored.clear()
-        self._settle()
+        self._synchronize()
         done = self.client.call(lib.ampclient_step_begin, self.model, self._place) == 1
         self._give_back()
         if done:
@@ -378,18 +391,18 @@ class Job:
             raise
         self._pushes += 1
 
-    def _gradient_place(self, index: int, code: int):
-        """The address of where the gradient of a parameter may be written to, in memory shared with the server."""
+    def _gradient_place(self, index: int, code: int) -> int:
+        """The address that the gradient of a parameter may be written to, in the slot."""
         place = ffi.new("void **")
         self.client.call(lib.ampclient_gradient, self.model, index, code, place)
-        return place[0]
+        return address_of(place[0])
 
     def _index_of(self, name: str) -> int:
-        self._views()[name]  # noqa: B018 (a sentence for a name that there is not)
+        self.parameters.place_of(name)  # noqa: B018 (a sentence for a name that there is not)
         return self._index[name]
 
     def _gradient(self, name: str, gradient, dtype):
-        wanted = self._views()[name].shape
+        wanted = self.parameters.place_of(name).shape
         if not isinstance(gradient, numpy.ndarray) and hasattr(gradient, "__dlpack__"):
             from ampd import dlpack
             gradient, found = dlpack.array_of(gradient)
@@ -471,8 +484,8 @@ class Job:
         self.client.call(lib.ampclient_step_end, self.model, self._result)
         self._give_back()
         result = self._take_result(self._result)
-        if result.verdict in _OWN_WORDS:
-            self._brought = True  # what others train on lies there now
+        if result.verdict in _OWN_WORDS and self._pulled_at != self._memory_at:
+            self._pulled_at = 0
         return result
 
     def _warn_once(self, kind: str, sentence: str, *values) -> None:
@@ -522,18 +535,11 @@ class Job:
         return self.server.model(self.name)
 
     def leave(self) -> None:
-        """Gives the rank back and closes the connection. Views of parameters stay as they are. May be called again."""
-        if self._model == ffi.NULL:
-            return
-        try:
-            self._settle()
-            with contextlib.suppress(errors.Error):
-                self._bring()
-        finally:
-            self._leave()
-
-    def _leave(self) -> None:
+        """Gives the rank back and closes the connection. Views of parameters remain valid, with what was pulled last.
+        May be called again."""
         model, self._model = self._model, ffi.NULL
+        if model == ffi.NULL:
+            return
         try:
             self.client.call(lib.ampclient_leave, model)
         except errors.Internal:
@@ -547,10 +553,7 @@ class Job:
     def __del__(self):
         # Before gradients and parameters are freed, the library must have let go of them.
         if getattr(self, "_model", ffi.NULL) != ffi.NULL:
-            try:
-                self._settle()
-            finally:
-                self.client.close()
+            self.client.close()
 
     def __enter__(self) -> "Job":
         return self
@@ -559,7 +562,7 @@ class Job:
         if kind is None:
             self.leave()
             return
-        with contextlib.suppress(errors.Error):  # what went wrong first is to be seen
+        with contextlib.suppress(Exception):  # what went wrong first is to be seen
             self.leave()
 
     def __repr__(self):

@@ -10,16 +10,22 @@ not contiguous, or has another dtype than ampd.join's `gradients`, is copied fir
 from __future__ import annotations
 
 import contextlib
+import threading
 
 import torch
 
 from ampd import errors
-from ampd._library import ffi, lib
-from ampd.job import Memory, elements
+from ampd._library import address_of, ffi, lib
+from ampd.job import elements
 
 _DTYPES = {lib.AMP_F32: torch.float32, lib.AMP_F16: torch.float16, lib.AMP_BF16: torch.bfloat16}
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _POST_ACCUMULATE = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # torch 2.1
+
+
+def on_device(tensor: torch.Tensor) -> bool:
+    """Whether it is to be copied to and from here: tests let the processor stand in for a device."""
+    return tensor.is_cuda
 
 
 def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -30,13 +36,13 @@ def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return found
 
 
-def memory_for(module: torch.nn.Module, *, pin: bool, waits: bool):
-    """The kind of memory that pulls of this module go into. `waits`: the model waits for each of its workers, so that
-    nobody writes over what is in the server's copy while this one computes on it."""
-    if not pin or not any(one.is_cuda for one in module.parameters()):
-        return Memory
+def memory_for(module: torch.nn.Module, *, pin_memory: bool):
+    """Memory that pulls of this module go into; None: any."""
+    device = next((one.device for one in module.parameters() if on_device(one)), None)
+    if not pin_memory or device is None:
+        return None
     from ampd import pinned
-    return pinned.PinnedSharedMemory if waits else pinned.PinnedMemory
+    return pinned.PinnedMemory(device)
 
 
 def shapes(module: torch.nn.Module) -> list[tuple[str, tuple[int, ...]]]:
@@ -51,20 +57,21 @@ def initial_values(module: torch.nn.Module) -> list:
 class Module:
     """What a Job knows of its torch module."""
 
-    def __init__(self, job, module: torch.nn.Module, *, pins: bool = True):
+    def __init__(self, job, module: torch.nn.Module, *, pin_memory: bool = True):
         self.job, self.module = job, module
         job.how_to_push = "call step.backward(loss) before step.end(); loss.backward() alone pushes nothing"
         self._parameters = trained(module)
         self._views: dict[str, torch.Tensor] | None = None  # of the memory that is pulled into
         self._indices: dict[str, int] = {}
         self._autocast_dtype = None
-        self._pins = pins                # memory that gradients of a device are copied into
+        self._pin_memory = pin_memory    # that gradients of a device are copied into
         self._pushing = False            # inside of Step.backward
         self._held: list = []            # gradients that are being sent
+        self._staging = threading.RLock()
         self._staged: list = []          # (index, pinned tensor, event) that are on their way from a device
         self._pinned: dict[int, torch.Tensor] = {}
-        self._places: dict[int, tuple] = {}  # (address, tensor) in the server's slot
-        self._copies: dict[int, dict[str, torch.Tensor]] = {}  # views of the server's copies, by where these begin
+        self._places: dict[int, torch.Tensor] = {}  # views of the slot
+        self._copies: dict[int, dict[str, torch.Tensor]] = {}  # views of parameters, by where the first begins
         self._copied: list = []          # events: parameters have come to a device
         self._kinds: dict[str, tuple] = {}  # (dtype, device), as hooked
         self._hooks: dict[str, tuple] = {}
@@ -81,7 +88,7 @@ class Module:
                                                                           " ..." if len(only) > 4 else ""))
         views = {}
         for name, parameter in self._parameters.items():
-            array = self.job.parameters[name]
+            array = self.job.parameters.place_of(name)
             self._indices[name] = self.job._index_of(name)
             dtype = _DTYPES[self._code(name)]
             if tuple(parameter.shape) != array.shape:
@@ -94,14 +101,14 @@ class Module:
             views[name] = view
         self._views = views
 
-    def _views_in_place(self) -> dict[str, torch.Tensor]:
-        """Views of where the library has the parameters: in a copy of the server's, which is to be read alone."""
-        base = int(ffi.cast("uintptr_t", self.job.tensor(0).data))
+    def _views_where_pulled(self) -> dict[str, torch.Tensor]:
+        """Views of where the library has the parameters: maybe in a copy of the server's, which is to be read alone."""
+        base = address_of(self.job.tensor(0).data)
         if base not in self._copies:
             if len(self._copies) > 2:  # two copies, and memory for what comes as bytes; older ones are unmapped
                 self._copies.clear()
             self._copies[base] = {
-                name: _at(self.job.tensor(self._indices[name]).data, one.dtype, one.shape)
+                name: _at(address_of(self.job.tensor(self._indices[name]).data), one.dtype, one.shape)
                 for name, one in self._views.items()}
         return self._copies[base]
 
@@ -112,20 +119,22 @@ class Module:
         """The memory has another version."""
         if self._views is None:
             self._make_views()
-        in_place = job.memory.in_place
-        views = self._views_in_place() if in_place else self._views
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                view = views[name]
-                if in_place or parameter.dtype != view.dtype or parameter.device.type != "cpu":
-                    parameter.data.copy_(view, non_blocking=True)
-                elif parameter.data_ptr() != view.data_ptr():  # the first time, or moved since then
-                    parameter.data = view
-        self._copied = [torch.cuda.current_stream(device).record_event()
-                        for device in {one.device for one in self._parameters.values() if one.is_cuda}]
+        stays_shared = job.memory.stays_shared
+        views = self._views_where_pulled() if stays_shared else self._views
+        try:
+            with torch.no_grad():
+                for name, parameter in self._parameters.items():
+                    view = views[name]
+                    if stays_shared or parameter.dtype != view.dtype or parameter.device.type != "cpu":
+                        parameter.data.copy_(view, non_blocking=True)
+                    elif parameter.data_ptr() != view.data_ptr():  # the first time, or moved since then
+                        parameter.data = view
+        finally:
+            self._copied = [torch.cuda.current_stream(device).record_event()
+                            for device in {one.device for one in self._parameters.values() if on_device(one)}]
 
-    def settle(self) -> None:
-        """No device copies any more from or to memory that the library is about to give to others."""
+    def synchronize(self) -> None:
+        """Waits until no device copies from or to memory that the library may write over or unmap next."""
         for event in self._copied + [event for _, _, event in self._staged]:
             event.synchronize()
         self._copied.clear()
@@ -192,7 +201,7 @@ class Module:
             gradient = torch.empty(gradient.shape, dtype=dtype, device=gradient.device).copy_(gradient.detach())
         if self.job.accumulate > 1:
             parameter.grad = None  # the library adds up
-        if gradient.is_cuda:
+        if on_device(gradient):
             self._stage(self._indices[name], gradient)
             return
         self.job.push_address(self._indices[name], gradient.data_ptr(), _CODES[gradient.dtype])
@@ -200,11 +209,18 @@ class Module:
             self._held.append(gradient)
 
     def _stage(self, index: int, gradient) -> None:
+        with self._staging:  # modules on several devices have their hooks in a thread for each
+            self._stage_alone(index, gradient)
+
+    def _stage_alone(self, index: int, gradient) -> None:
         place = self._place_in_slot(index, gradient)
-        if place is None:
+        if place is not None:
+            self._pinned.pop(index, None)
+        else:
             place = self._pinned.get(index)
             if place is None or place.dtype != gradient.dtype:
-                place = self._pinned[index] = torch.empty(gradient.shape, dtype=gradient.dtype, pin_memory=self._pins)
+                place = self._pinned[index] = torch.empty(gradient.shape, dtype=gradient.dtype,
+                                                          pin_memory=self._pin_memory)
             elif self.job.accumulate > 1:
                 self._send_staged(wait=True)  # what was staged there before is to be added first
         place.copy_(gradient, non_blocking=True)
@@ -212,27 +228,26 @@ class Module:
         self._send_staged(wait=False)
 
     def _place_in_slot(self, index: int, gradient):
-        """A view of the gradient's place in memory that is shared with the server, and pinned; None: there is none."""
-        width = self.job.memory.slot_width if self.job.memory.in_place and self.job.accumulate == 1 else 0
+        """A view of the gradient's place in the slot, which is pinned; None: there is none."""
+        width = self.job.memory.slot_width if self.job.accumulate == 1 else 0
         if width != gradient.element_size() or not self.job.shares_memory:
             return None
-        pointer = self.job._gradient_place(index, _CODES[gradient.dtype])
-        address, view = self._places.get(index, (None, None))
-        if address != int(ffi.cast("uintptr_t", pointer)) or view.dtype != gradient.dtype:
-            view = _at(pointer, gradient.dtype, gradient.shape)
-            self._places[index] = (int(ffi.cast("uintptr_t", pointer)), view)
+        address, view = self.job._gradient_place(index, _CODES[gradient.dtype]), self._places.get(index)
+        if view is None or view.data_ptr() != address or view.dtype != gradient.dtype:
+            view = self._places[index] = _at(address, gradient.dtype, gradient.shape)
         return view
 
     def _send_staged(self, *, wait: bool) -> None:
-        while self._staged and (wait or self._staged[0][2].query()):
-            index, pinned, event = self._staged.pop(0)
-            event.synchronize()
-            self.job.push_address(index, pinned.data_ptr(), _CODES[pinned.dtype])
+        with self._staging:
+            while self._staged and (wait or self._staged[0][2].query()):
+                index, pinned, event = self._staged.pop(0)
+                event.synchronize()
+                self.job.push_address(index, pinned.data_ptr(), _CODES[pinned.dtype])
 
     def finish(self, job) -> None:
         """Before the step ends: what is still on its way from a device is pushed."""
         self._send_staged(wait=True)
-        self.settle()
+        self.synchronize()
 
     def ended(self) -> None:
         """The step has ended: its gradients are nobody's any more."""
@@ -243,11 +258,12 @@ class Module:
 
 
 def _address(buffer) -> int:
-    return int(ffi.cast("uintptr_t", ffi.from_buffer(buffer)))
+    return address_of(ffi.from_buffer(buffer))
 
 
-def _at(pointer, dtype, shape) -> torch.Tensor:
+def _at(address: int, dtype, shape) -> torch.Tensor:
     """A tensor of memory that is not torch's: valid as long as that is."""
     count = elements(shape)
     size = torch.empty(0, dtype=dtype).element_size()
-    return torch.frombuffer(ffi.buffer(pointer, count * size), dtype=dtype, count=count).view(shape)
+    memory = ffi.buffer(ffi.cast("void *", address), count * size)
+    return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)

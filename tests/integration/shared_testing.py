@@ -19,7 +19,7 @@ TIMEOUT_S = 120 * PATIENCE
 SIZES = [70000, 3, 5, 200000, 131072, 65536, 1, 10000]
 SLOT = {"place": "slot"}                   # gradients written where the server reads them
 OWN = {"place": "own", "values": "own"}    # copied there, and the parameters copied from there
-TOLD = {"place": "slot", "values": "told"}  # both stay there, also where the worker has given memory for parameters
+SHARED_CB = {"place": "slot", "values": "shared"}  # both stay there, though it has memory for parameters
 STREAM = {"share": 0}
 
 TRAILER = params.PushRequest(trailer=params.PushTrailer())

@@ -9,8 +9,8 @@
  *     cast=f16 dtype=f16            of the parameters, and of the gradients; dtype=f16,f32: by turns
  *     wide=0                        from this step on gradients are f32; 0: never
  *     place=own|slot                gradients in memory of its own, or where ampclient_gradient says
- *     values=library|own|told       parameters where the library has them, or in memory of its own (guarded); told:
- *                                   with shared_cb, so in memory of its own where they come as bytes alone
+ *     values=library|own|shared     parameters where the library has them, or in memory of its own (guarded);
+ *                                   shared: with shared_cb, so in the latter where they come as bytes alone
  *     share=1                       0: no_shared_memory
  *     evaluate=0                    1: ampclient_pull before each step
  *     absent=0                      1: parameter step % count has no gradient
@@ -35,7 +35,7 @@
 
 #define PARAMETERS_MAX 64
 #define PAGE           ((size_t)4096)
-#define PIECES_MAX     3 /* of shared memory at a time */
+#define MAPPINGS_MAX   3 /* of shared memory at a time */
 
 struct worker {
     const char *address, *name;
@@ -43,12 +43,12 @@ struct worker {
     uint32_t rank, world, count, quorum, accumulate;
     uint64_t sizes[PARAMETERS_MAX], steps, wide, overflow, pace, files;
     enum amp_dtype cast, dtypes[2];
-    bool in_slot, own_values, told, no_share, evaluate, absent, journal;
+    bool in_slot, own_values, hears, no_share, evaluate, absent, journal;
     struct ampclient *client;
     struct ampclient_model *model;
     void *gradients[PARAMETERS_MAX];
-    struct ampclient_shared pieces[PIECES_MAX]; /* that are mapped, as shared_cb has told */
-    uint32_t pieces_count;
+    struct ampclient_shared_memory mappings[MAPPINGS_MAX]; /* that are mapped, as shared_cb has told */
+    uint32_t mappings_count;
 };
 
 static int failed(const struct worker *worker, const char *what, int rc)
@@ -102,56 +102,60 @@ static void *guarded(size_t size)
     return memory + ((pages - size) & ~(size_t)63);
 }
 
-/* What is told of a piece that was not mapped, or is there already, ends the process. */
-static void hear(void *arg, const struct ampclient_shared *shared, bool mapped)
+/* What is told of a mapping that was not made, or is there already, ends the process. */
+static void hear(void *arg, const struct ampclient_shared_memory *shared, bool mapped)
 {
     struct worker *worker = arg;
     uint32_t at = 0;
     volatile uint8_t *bytes = shared->data;
-    while (at < worker->pieces_count && worker->pieces[at].data != shared->data)
+    while (at < worker->mappings_count && worker->mappings[at].data != shared->data)
         at++;
-    if (mapped == (at < worker->pieces_count) || at == PIECES_MAX || shared->size % PAGE != 0)
+    if (mapped == (at < worker->mappings_count) || at == MAPPINGS_MAX || shared->size_bytes % PAGE != 0)
         abort();
-    uint8_t last = bytes[shared->size - 1]; /* it is there, also right before it goes */
+    uint8_t last = bytes[shared->size_bytes - 1]; /* it is there, also right before it goes */
     if (shared->writable)
-        bytes[shared->size - 1] = last;
+        bytes[shared->size_bytes - 1] = last;
     if (mapped)
-        worker->pieces[worker->pieces_count++] = *shared;
+        worker->mappings[worker->mappings_count++] = *shared;
     else
-        worker->pieces[at] = worker->pieces[--worker->pieces_count];
+        worker->mappings[at] = worker->mappings[--worker->mappings_count];
 }
 
-/* The piece that memory lies in; NULL: in none. */
-static const struct ampclient_shared *piece_of(const struct worker *worker, const void *memory, size_t size)
+static bool lies_in(const struct ampclient_shared_memory *mapping, const void *memory, size_t size)
 {
-    for (uint32_t i = 0; i < worker->pieces_count; i++) {
-        const struct ampclient_shared *piece = &worker->pieces[i];
-        uintptr_t begin = (uintptr_t)piece->data, at = (uintptr_t)memory;
-        if (at >= begin && at + size <= begin + piece->size)
-            return piece;
-    }
-    return NULL;
+    uintptr_t begin = (uintptr_t)mapping->data, at = (uintptr_t)memory;
+    return at >= begin && at + size <= begin + mapping->size_bytes;
 }
 
-/* With shared_cb parameters and gradients are where it said, as long as memory is shared. */
+/*
+ * With shared_cb, as long as memory is shared: parameters lie in a copy that it has told, unless the model goes on
+ * without this worker, and gradients in the slot, if that is of their width.
+ */
 static bool lies_where_told(const struct worker *worker, const struct ampclient_tensor *tensor, const void *place,
                             enum amp_dtype dtype)
 {
     size_t elements = (size_t)tensor->elements;
-    const struct ampclient_shared *values = piece_of(worker, tensor->data, elements * amp_dtype_size(tensor->dtype));
-    const struct ampclient_shared *slot = piece_of(worker, place, elements * amp_dtype_size(dtype));
-    if (!worker->told || !ampclient_shares_memory(worker->model))
+    bool in_copy = false, in_slot = false, fits = false;
+    if (!worker->hears || !ampclient_shares_memory(worker->model))
         return true;
-    return values != NULL && !values->writable && values->dtype == tensor->dtype &&
-           (!worker->in_slot || slot == NULL ||
-            (slot->writable && amp_dtype_size(slot->dtype) == amp_dtype_size(dtype)));
+    for (uint32_t i = 0; i < worker->mappings_count; i++) {
+        const struct ampclient_shared_memory *mapping = &worker->mappings[i];
+        if (mapping->writable) {
+            fits = amp_dtype_size(mapping->dtype) == amp_dtype_size(dtype);
+            in_slot = lies_in(mapping, place, elements * amp_dtype_size(dtype));
+        } else if (lies_in(mapping, tensor->data, elements * amp_dtype_size(tensor->dtype))) {
+            in_copy = mapping->dtype == tensor->dtype;
+        }
+    }
+    return worker->mappings_count == MAPPINGS_MAX && in_copy == (worker->quorum == 0) &&
+           (!worker->in_slot || in_slot == fits);
 }
 
 static int join(struct worker *worker)
 {
     struct ampclient_join_options options = AMPCLIENT_JOIN_OPTIONS_INIT;
     options.shared_arg = worker;
-    options.shared_cb = worker->told ? hear : NULL;
+    options.shared_cb = worker->hears ? hear : NULL;
     options.rank = (int32_t)worker->rank; /* and its name */
     options.world_size = (int32_t)worker->world;
     options.accumulate = worker->accumulate;
@@ -314,7 +318,7 @@ static int show(struct worker *worker)
     (void)printf("sum %016" PRIx64 "\n", sum);
     (void)fflush(stdout);
     rc = ampclient_leave(worker->model);
-    if (worker->pieces_count != 0)
+    if (worker->mappings_count != 0)
         rc = AMP_EINTERNAL; /* it was not told that these go */
     return rc == 0 ? 0 : failed(worker, "leave", rc);
 }
@@ -412,8 +416,8 @@ static bool take(struct worker *worker, char *word)
     } else if (strcmp(word, "place") == 0) {
         worker->in_slot = strcmp(value, "slot") == 0;
     } else if (strcmp(word, "values") == 0) {
-        worker->told = strcmp(value, "told") == 0;
-        worker->own_values = worker->told || strcmp(value, "own") == 0;
+        worker->hears = strcmp(value, "shared") == 0;
+        worker->own_values = worker->hears || strcmp(value, "own") == 0;
     } else if (strcmp(word, "share") == 0) {
         worker->no_share = *value == '0';
     } else if (strcmp(word, "pause") == 0) {

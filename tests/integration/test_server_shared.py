@@ -15,7 +15,7 @@ import time
 
 import ampd_testing
 from ampd_testing import PATIENCE, Code, eventually, metric, refused, run, spec
-from shared_testing import (APPLIED, LATE, OVERFLOW, OWN, ROLLED_BACK, SIZES, SLOT, STREAM, TIMEOUT_S, TOLD, Run,
+from shared_testing import (APPLIED, LATE, OVERFLOW, OWN, ROLLED_BACK, SHARED_CB, SIZES, SLOT, STREAM, TIMEOUT_S, Run,
                             holdings)
 from test_server_shards import Cluster
 
@@ -53,7 +53,7 @@ def by_every_way(context, clusters, key, world, **keys):
     for count, cluster in (("1", one), ("3", three)):
         address = cluster.addresses[0]
         ways += [(f"unix-{count}", address, STREAM, False), (f"slot-{count}", address, SLOT, True),
-                 (f"own-{count}", address, OWN, True), (f"told-{count}", address, TOLD, True)]
+                 (f"own-{count}", address, OWN, True), (f"cb-{count}", address, SHARED_CB, True)]
     for way, address, more, shared in ways:
         got = trained(context, address, f"{key}-{way}", world, shared=shared, **keys, **more)
         assert got == wanted, f"{key}, {way}, {world} workers: {got}, wanted {wanted}"
@@ -165,6 +165,7 @@ def test_a_worker_that_is_late_for_a_quorum_changes_nothing(context):
     for name, address in (("late-1", f"unix:{server.data_dir}/ampd.sock"), ("late-3", cluster.addresses[0])):
         assert late_ones(context, address, name, True, **SLOT) == wanted, name
         assert late_ones(context, address, f"{name}-own", True, **OWN) == wanted, name
+        assert late_ones(context, address, f"{name}-cb", True, **SHARED_CB) == wanted, name
 
 
 def test_an_operator_rolls_back_in_the_middle_of_a_step(context):
@@ -201,7 +202,7 @@ def test_wider_gradients_get_wider_slots_at_the_next_step(context):
     for dtype in ("f16", "bf16"):
         wanted = trained(context, f"127.0.0.1:{server.port}", f"wide-{dtype}", steps=9, dtype=dtype, wide=4)
         for shards, address in ((1, f"unix:{server.data_dir}/ampd.sock"), (3, cluster.addresses[0])):
-            for way, more in (("slot", SLOT), ("own", OWN), ("told", TOLD)):
+            for way, more in (("slot", SLOT), ("own", OWN), ("cb", SHARED_CB)):
                 worker = Run(context, address, f"{dtype}-{way}-{shards}", steps=9, dtype=dtype, wide=4, pause="6:half",
                              **more)
                 worker.wait_until_paused()
@@ -262,7 +263,7 @@ def test_a_killed_worker_takes_no_bytes_and_shares_again(context):
 def test_a_server_that_ends_orderly_shares_again_when_it_is_back(context):
     cluster = Cluster(context, 1)
     wanted = trained(context, cluster.addresses[0], "wanted", 2, **STREAM)
-    for name, way in (("slot", SLOT), ("told", TOLD)):
+    for name, way in (("slot", SLOT), ("cb", SHARED_CB)):
         pair = workers(context, cluster.addresses[0], name, 2, pause="3:half", **way)
         for worker in pair:
             worker.wait_until_paused()

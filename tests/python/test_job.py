@@ -1,6 +1,7 @@
 """A job with numpy alone: parameters, pushes, verdicts, and sentences for what is wrong."""
 from python_testing import PATIENCE, eventually, raises, run  # noqa: F401 (first: it finds the package)
 
+import contextlib
 import logging
 import os
 import signal
@@ -75,62 +76,99 @@ def test_a_job_knows_whether_memory_is_shared_and_the_log_says_why_not():
     log.setLevel(logging.NOTSET)
 
 
-class Told(jobs.Memory):
-    """Memory for parameters that hears, as that of a CUDA device does, of what is shared with a server."""
+class SharedMemory(jobs.Memory):
+    """Memory for parameters that is told, as that of a CUDA device is, of what is shared with a server."""
 
-    in_place = True
-    pieces: dict = {}
+    stays_shared = True
+    mappings: dict = {}
 
     def mapped(self, address, size, width, writable):
-        assert address not in self.pieces
-        self.pieces[address] = (size, width, writable)
+        assert address not in self.mappings
+        self.mappings[address] = (size, width, writable)
 
-    def unmapped(self, address):
-        del self.pieces[address]
+    def unmapped(self):
+        self.mappings.clear()
 
 
-def test_parameters_that_stay_in_shared_memory_are_brought_when_they_are_asked_for():
+@contextlib.contextmanager
+def memory_stays_shared():
+    memory, jobs.Memory = jobs.Memory, SharedMemory
+    try:
+        yield SharedMemory.mappings
+    finally:
+        jobs.Memory = memory
+    assert not SharedMemory.mappings
+
+
+def push_ones(job, step):
+    for name, one in job.parameters.items():
+        step.push(name, numpy.full(one.shape, step.scale, numpy.float32))
+    return step.end()
+
+
+def test_parameters_that_stay_in_shared_memory_are_copied_when_they_are_read():
     first = {"w": numpy.arange(70000, dtype=numpy.float32), "b": numpy.ones(3, numpy.float32)}
     for listen in "unix", "tcp":
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, memory_stays_shared() as mappings:
             address = f"unix:{folder}/socket" if listen == "unix" else "127.0.0.1:0"
-            memory, jobs.Memory = jobs.Memory, Told
-            try:
-                with ampd.testing.server(listen=address) as server, ampd.join(
-                        server.endpoint, "m", first, optimizer=ampd.SGD(lr=1), cast="float32", max_steps=3) as job:
-                    for step in job.steps():
-                        widths = sorted((width, writable) for _, width, writable in Told.pieces.values())
-                        assert widths == ([(4, False), (4, False), (4, True)] if listen == "unix" else []), widths
-                        value = job.parameters["w"]
-                        assert numpy.array_equal(value, first["w"] - step.number + 1), (listen, step.number)
-                        place = value.ctypes.data
-                        assert listen == "tcp" or not any(
-                            at <= place < at + size for at, (size, _, _) in Told.pieces.items())
-                        for name, one in first.items():
-                            step.push(name, numpy.full(one.shape, step.scale, numpy.float32))
-                        step.end()
-                        assert numpy.array_equal(job.parameters["b"], first["b"] - step.number + 1)
-                    held = job.parameters["w"]
-                    job.pull()
-                    assert numpy.array_equal(job.parameters["w"], first["w"] - 3)
-            finally:
-                jobs.Memory = memory
-            assert not Told.pieces and numpy.array_equal(held, first["w"] - 3), listen
+            with ampd.testing.server(listen=address) as server, ampd.join(
+                    server.endpoint, "m", first, optimizer=ampd.SGD(lr=1), cast="float32", max_steps=3) as job:
+                for step in job.steps():
+                    widths = sorted((width, writable) for _, width, writable in mappings.values())
+                    assert widths == ([(4, False), (4, False), (4, True)] if listen == "unix" else []), widths
+                    value = job.parameters["w"]
+                    assert numpy.array_equal(value, first["w"] - step.number + 1), (listen, step.number)
+                    place = value.ctypes.data
+                    assert not any(at <= place < at + size for at, (size, _, _) in mappings.items())
+                    push_ones(job, step)
+                    assert numpy.array_equal(job.parameters["b"], first["b"] - step.number + 1)
+                parameters = job.parameters  # once
+                held = parameters["w"]
+                job.pull()
+                assert numpy.array_equal(parameters["w"], first["w"] - 3)
+            assert numpy.array_equal(held, first["w"] - 3), listen
 
 
 def test_what_stayed_in_shared_memory_is_there_after_the_job():
-    memory, jobs.Memory = jobs.Memory, Told
-    try:
-        with tempfile.TemporaryDirectory() as folder, ampd.testing.server(listen=f"unix:{folder}/socket") as server:
-            with ampd.join(server.endpoint, "m", {"w": numpy.zeros(3, numpy.float32)}, cast="float32",
-                           optimizer=ampd.SGD(lr=1)) as job:
-                held = job.begin() and job.parameters["w"]
-                job._step.push("w", numpy.full(3, job._step.scale, numpy.float32))
-                job._step.end()
-                job.begin()
-            assert held.tolist() == [-1, -1, -1]
-    finally:
-        jobs.Memory = memory
+    with memory_stays_shared(), tempfile.TemporaryDirectory() as folder, \
+            ampd.testing.server(listen=f"unix:{folder}/socket") as server:
+        with ampd.join(server.endpoint, "m", {"w": numpy.zeros(3, numpy.float32)}, cast="float32",
+                       optimizer=ampd.SGD(lr=1)) as job:
+            step = job.begin()
+            held = job.parameters["w"]
+            push_ones(job, step)
+            job.begin()
+        assert held.tolist() == [-1, -1, -1]
+
+
+def test_an_interrupt_while_memory_is_mapped_is_raised_by_the_call_and_nothing_is_left():
+    class Interrupted(SharedMemory):
+        def mapped(self, *mapping):
+            super().mapped(*mapping)
+            raise KeyboardInterrupt("the user has pressed a key")
+
+    with memory_stays_shared(), tempfile.TemporaryDirectory() as folder, \
+            ampd.testing.server(listen=f"unix:{folder}/socket") as server:
+        jobs.Memory = Interrupted
+        with line(server) as job:
+            raises(KeyboardInterrupt, job.begin)
+            push_ones(job, job.begin())
+            assert job.parameters["w"].shape == (2, 3)
+
+
+def test_parameters_that_were_written_over_in_shared_memory_are_not_given():
+    with memory_stays_shared(), tempfile.TemporaryDirectory() as folder, \
+            ampd.testing.server(listen=f"unix:{folder}/socket") as server, \
+            line(server, checkpoint_every=1) as job:
+        for _ in range(3):
+            push_ones(job, job.begin())
+        step = job.begin()
+        eventually(lambda: any(one.step == 2 for one in job.server.checkpoints("line")))
+        job.server.rollback("line", 2)
+        assert step.end().verdict == "rolled_back"
+        raises(ampd.WrongState, lambda: job.parameters["w"], "in the server's memory", "job.pull()")
+        job.pull()
+        assert job.parameters["w"].shape == (2, 3)
 
 
 def test_a_join_that_is_refused_makes_no_model():

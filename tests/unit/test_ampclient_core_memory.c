@@ -361,6 +361,12 @@ static void parameters_that_stay_shared_are_not_copied_to_memory_of_the_user(voi
     (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
     assert_ptr_equal(memory, ampclient_core_parameter(core, 0, &elements));
     assert_int_equal(1, memory[0]); /* the fixture's bytes of version 1 */
+    /* Where the model goes on without this worker, others may write over the copy. */
+    ampclient_core_set_in_memory(core, true, false);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    struct ampclient_output pull = take(AMPCLIENT_OUT_PULL);
+    assert_true(pull.u.pull.in_memory);
+    assert_ptr_equal(memory, pull.u.pull.memory);
 }
 
 int main(void)
