@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """python_cuda.py run ENDPOINT BYTES: for each line on stdin some whole steps of a torch module of fp16 parameters on a
-CUDA device, 16 that have BYTES together, and the seconds of one; "run" is its only mode. Exits with 77 where there is no
-device.
+CUDA device, 16 that have BYTES together, and the seconds of one; "run" is its only mode. Exits with 77 where there is
+no device.
 """
 import sys
 import time
