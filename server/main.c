@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <uv.h>
 
 /*
  * SIGTERM, SIGINT and SIGHUP wait from the first instant until the server watches for them, so that one that comes
@@ -98,10 +99,11 @@ static void end_at_once(void)
     _Exit(AMPD_EXIT_FAILED);
 }
 
+/* Those that this process may run on (taskset, a container's cpuset). */
 static unsigned processors(void)
 {
-    long count = sysconf(_SC_NPROCESSORS_ONLN);
-    return count < 1 ? 1 : count > AMPD_COMPUTE_THREADS_MAX ? AMPD_COMPUTE_THREADS_MAX : (unsigned)count;
+    unsigned count = uv_available_parallelism(); /* at least 1 */
+    return count > AMPD_COMPUTE_THREADS_MAX ? AMPD_COMPUTE_THREADS_MAX : count;
 }
 
 /* What SIGHUP reads again. */

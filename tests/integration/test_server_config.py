@@ -114,4 +114,16 @@ def test_lines_of_the_log_can_be_json(context):
     assert lines[0]["compute_threads"] >= 1
 
 
+def test_a_server_that_may_run_on_some_processors_has_so_many_compute_threads(context):
+    mine = os.sched_getaffinity(0)
+    for processors in mine, {min(mine)}:
+        os.sched_setaffinity(0, processors)
+        try:
+            server = context.server("--log-format", "json")
+        finally:
+            os.sched_setaffinity(0, mine)
+        assert json.loads(server.log().splitlines()[0])["compute_threads"] == len(processors)
+        assert server.terminate() == 0
+
+
 run(globals())
