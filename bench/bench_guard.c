@@ -20,7 +20,6 @@
 #include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #define BATCH     64
@@ -164,11 +163,10 @@ static double read_ms(struct network *network, const struct bound_loops *loops, 
 static const struct bound_loops *fastest(const struct amp_kernels *kernels, struct network *network,
                                          const struct amp_tensor *gradients)
 {
-    unsigned longest = strcmp(kernels->isa, "avx512") == 0 ? 64 : strcmp(kernels->isa, "avx2") == 0 ? 32 : 0;
     const struct bound_loops *best = NULL;
     double least = 0;
     for (size_t i = 0; i < bound_loops_count; i++) {
-        if (bound_loops[i].vector_bytes > longest)
+        if (bound_loops[i].vector_bytes > bound_vector_bytes(kernels->isa))
             continue;
         double times[WARM_UP];
         for (int j = 0; j < WARM_UP; j++)

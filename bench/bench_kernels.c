@@ -321,12 +321,6 @@ static void run_bound_read_step(void *context, size_t first, size_t count)
 
 #define BOUND_LOOPS_MAX 8
 
-/* The longest vectors of the kernels that are measured: a bound for AVX2 does without those that only AVX-512 has. */
-static unsigned bound_vector_bytes(void)
-{
-    return strcmp(kernels->isa, "avx512") == 0 ? 64 : strcmp(kernels->isa, "avx2") == 0 ? 32 : 0;
-}
-
 /* The fastest loops for one pass over the arrays. NULL: there are none for kernels of this instruction set. */
 static const struct bound_loops *fastest_loops(const struct bench_row *row, const struct arrays *shared,
                                                bench_work_fn *pass)
@@ -335,7 +329,7 @@ static const struct bound_loops *fastest_loops(const struct bench_row *row, cons
     struct bench_side sides[BOUND_LOOPS_MAX];
     size_t n = 0;
     for (size_t i = 0; i < bound_loops_count && n < BOUND_LOOPS_MAX; i++) {
-        if (bound_loops[i].vector_bytes > bound_vector_bytes())
+        if (bound_loops[i].vector_bytes > bound_vector_bytes(kernels->isa))
             continue;
         arrays[n] = *shared;
         arrays[n].first = arrays[n].second = &bound_loops[i];
@@ -415,7 +409,7 @@ static const struct bench_side *bound_of_cast(struct bench_side *side, const str
     struct bench_side sides[BOUND_LOOPS_MAX];
     size_t n = 0;
     for (size_t i = 0; i < bound_loops_count && n < BOUND_LOOPS_MAX; i++) {
-        if (bound_loops[i].vector_bytes > bound_vector_bytes())
+        if (bound_loops[i].vector_bytes > bound_vector_bytes(kernels->isa))
             continue;
         casts[n] = *least;
         casts[n].loops = &bound_loops[i];

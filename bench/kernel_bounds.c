@@ -102,3 +102,8 @@ const size_t bound_loops_count = sizeof bound_loops / sizeof *bound_loops;
 const struct bound_loops bound_loops[1];
 const size_t bound_loops_count = 0;
 #endif
+
+unsigned bound_vector_bytes(const char *isa)
+{
+    return strcmp(isa, "avx512") == 0 ? 64 : strcmp(isa, "avx2") == 0 ? 32 : 0;
+}

@@ -37,4 +37,10 @@ struct bound_loops {
 extern const struct bound_loops bound_loops[];
 extern const size_t bound_loops_count;
 
+/*
+ * The longest vectors of the kernels of an instruction set (amp_kernels.isa); 0 where there are no loops for it. A
+ * bound for AVX2 does without those that only AVX-512 has.
+ */
+unsigned bound_vector_bytes(const char *isa);
+
 #endif

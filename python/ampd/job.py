@@ -131,7 +131,7 @@ class Parameters(Mapping):
     With a module on a CUDA device that shares memory with the server, values come there when an array is taken from
     here: one that was taken before has them from then on, too."""
 
-    def __init__(self, arrays: dict, dtype: str, bring=lambda: None):
+    def __init__(self, arrays: dict, dtype: str, bring):
         self._arrays, self._dtype, self._bring = arrays, dtype, bring
 
     def __getitem__(self, name: str) -> numpy.ndarray:
