@@ -74,6 +74,7 @@ struct ampd_event_pull {
     bool has_worker;                   /* a worker that has joined pulls; rank and incarnation are its own */
     uint32_t rank;
     struct ampd_incarnation incarnation;
+    bool in_memory; /* who pulls has the copies mapped: the host sends no block */
 };
 
 struct ampd_event_push {

@@ -128,8 +128,9 @@ struct ampd_push_grant {
 };
 
 /*
- * The header of a pull, and where its blocks lie: memory + (b - first) * stride, CRC32C in crcs[b - first]. When the
- * host has sent all blocks it ends the stream with OK and sends CALL_CLOSED; there is no AMPD_OUT_REPLY then.
+ * The header of a pull, and where its blocks lie: memory + (b - first) * stride, CRC32C in crcs[b - first], or, where
+ * that is NULL, for the host to form. When the host has sent all blocks it ends the stream with OK and sends
+ * CALL_CLOSED; there is no AMPD_OUT_REPLY then.
  */
 struct ampd_pull_grant {
     uint32_t model;

@@ -53,6 +53,7 @@ void sim_call_free(struct sim_call *call)
     flush(&call->down);
     free(call->listed);
     free(call->to_send);
+    free(call->crcs);
     free(call->own);
     memset(call, 0, sizeof(*call));
 }
@@ -78,6 +79,7 @@ struct sim_call *sim_call_new(struct sim *sim, enum sim_call_kind kind, uint32_t
         call->client_call = client_call;
         call->listed = calloc(sim->model.layout->blocks + 1, 1);
         call->to_send = calloc(sim->model.layout->blocks + 1, sizeof(uint64_t));
+        call->crcs = calloc(sim->model.layout->blocks + 1, sizeof(uint32_t));
         amp_list_init(&call->up);
         amp_list_init(&call->down);
         sim_net_begin(sim, call);
@@ -211,10 +213,26 @@ static void do_pull_grant(struct sim *sim, struct sim_call *call, const struct a
     call->pull = *grant;
     struct sim_message *message = sim_message_new(SIM_HEADER);
     message->answer.type = AMPCLIENT_EVENT_PULL_HEADER;
-    message->answer.u.header = (struct ampclient_pull_header){grant->epoch,    grant->step,  grant->version,
-                                                              grant->scale_id, grant->scale, grant->dtype, NULL};
+    message->answer.u.header = (struct ampclient_pull_header){
+        grant->epoch, grant->step, grant->version, grant->scale_id, grant->scale, grant->dtype, NULL};
     send_down(call, message);
     (void)sim;
+}
+
+static size_t block_size(const struct sim *sim, const struct sim_call *call, uint64_t block)
+{
+    return ampd_layout_block_elements(sim->model.layout, block) * amp_dtype_size(call->pull.dtype);
+}
+
+/* From now on nobody writes the block until it is sent, or its call has let go. */
+static void list_to_send(struct sim *sim, struct sim_call *call, uint64_t block)
+{
+    const struct ampd_pull_grant *grant = &call->pull;
+    uint64_t local = block - grant->first;
+    call->to_send[call->to_send_count++] = block;
+    call->crcs[block] = amp_crc32c(0, grant->memory + local * grant->stride, block_size(sim, call, block));
+    if (grant->crcs != NULL && grant->crcs[local] != call->crcs[block])
+        sim_fail(sim, SIM_BITWISE, "a pull would send block %llu with another CRC32C", (unsigned long long)block);
 }
 
 static void do_blocks(struct sim *sim, struct sim_call *call, const struct ampd_blocks *blocks)
@@ -224,7 +242,7 @@ static void do_blocks(struct sim *sim, struct sim_call *call, const struct ampd_
             sim_fail(sim, SIM_COUNTED_ONCE, "block %llu was listed twice, or does not exist", (unsigned long long)b);
         call->listed[b] = blocks->drop ? 2 : 1;
         if (call->kind == SIM_PULL || call->kind == SIM_OBSERVE)
-            call->to_send[call->to_send_count++] = b;
+            list_to_send(sim, call, b);
     }
 }
 
@@ -365,8 +383,8 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
         memset(to, 0x7c, message->size);
         event.u.block.bad_checksum = true;
     } else {
-        event.u.block.counts_count = ampd_receive_block(
-            sim->model.layout, number, load ? AMP_F32 : call->push.dtype, to, &amp_kernels_ref, counts);
+        event.u.block.counts_count = ampd_receive_block(sim->model.layout, number, load ? AMP_F32 : call->push.dtype,
+                                                        to, &amp_kernels_ref, counts);
     }
     if (!load && !event.u.block.bad_checksum)
         sim_asks_block(sim, call, message->block);
@@ -416,10 +434,10 @@ void sim_call_send(struct sim *sim, struct sim_call *call)
     const struct ampd_pull_grant *grant = &call->pull;
     struct sim_message *message = sim_message_new(SIM_BLOCK);
     message->block = block;
-    message->size = ampd_layout_block_elements(sim->model.layout, block) * amp_dtype_size(grant->dtype);
+    message->size = block_size(sim, call, block);
     message->data = malloc(message->size);
     memcpy(message->data, grant->memory + (block - grant->first) * grant->stride, message->size);
-    if (amp_crc32c(0, message->data, message->size) != grant->crcs[block - grant->first])
+    if (amp_crc32c(0, message->data, message->size) != call->crcs[block])
         sim_fail(sim, SIM_BITWISE, "a pull sends a block that is written at the same time");
     message->answer.type = AMPCLIENT_EVENT_PULL_BLOCK;
     message->answer.u.block = block;

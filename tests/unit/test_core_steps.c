@@ -1,5 +1,6 @@
 /* What a step does with gradients: overlap, absent parameters, overflows, weights, and readers of the copies. */
 #include "amp/kernels.h"
+#include "base/crc32c.h"
 #include "server/core/model/passes.h"
 #include "tests/unit/core_fixture.h"
 
@@ -337,6 +338,56 @@ static void a_version_that_the_client_has_is_not_sent(void **state)
     assert_int_equal(1, core_call(&host, 41)->listed[0]);
 }
 
+/* Of what a pull was granted: NULL, or those of the bytes. */
+static bool has_crcs(uint64_t pull)
+{
+    const struct ampd_pull_grant *grant = &core_call(&host, pull)->pull;
+    assert_true(core_call(&host, pull)->granted);
+    for (uint64_t local = 0; grant->crcs != NULL && local < grant->count; local++) {
+        size_t size = ampd_layout_block_elements(grant->layout, grant->first + local) * amp_dtype_size(grant->dtype);
+        assert_int_equal(amp_crc32c(0, grant->memory + local * grant->stride, size), grant->crcs[local]);
+    }
+    return grant->crcs != NULL;
+}
+
+static bool has_crcs_in_memory(uint64_t step)
+{
+    static uint64_t call = 40;
+    struct ampd_event event = {
+        .type = AMPD_EVENT_PULL,
+        .call = ++call,
+        .u.pull = {.model = "model", .by = AMPD_PULL_STEP, .epoch = 1, .number = step, .in_memory = true}};
+    core_event(&host, &event);
+    bool has = has_crcs(call);
+    core_close_call(&host, call);
+    return has;
+}
+
+static bool has_crcs_as_sent(void)
+{
+    uint64_t call = core_pull_latest(&host);
+    bool has = has_crcs(call);
+    core_close_call(&host, call);
+    return has;
+}
+
+static void apply_forms_checksums_where_blocks_were_sent_since_the_one_before(void **state)
+{
+    (void)state;
+    assert_true(has_crcs_in_memory(1)); /* of a load they always are */
+    decide(1);
+    assert_false(has_crcs_in_memory(2));
+    decide(2);
+    assert_false(has_crcs_in_memory(3));
+    assert_false(has_crcs_as_sent()); /* the first one to be sent: the host forms them */
+    decide(3);
+    assert_true(has_crcs_as_sent());
+    decide(4);
+    assert_true(has_crcs_in_memory(5));
+    decide(5);
+    assert_false(has_crcs_as_sent());
+}
+
 static void the_verdict_is_stored_before_anyone_is_told(void **state)
 {
     (void)state;
@@ -437,6 +488,7 @@ int main(void)
         STEP(a_push_for_the_next_step_is_granted_block_by_block_as_they_are_consumed),
         STEP(apply_takes_a_copy_back_from_its_readers_and_waits_until_they_have_let_go),
         STEP(a_version_that_the_client_has_is_not_sent),
+        STEP(apply_forms_checksums_where_blocks_were_sent_since_the_one_before),
         STEP(the_verdict_is_stored_before_anyone_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -128,6 +128,14 @@ static void reset_block(const struct ampd_tensors *tensors, uint64_t block)
         memset(tensors->v + index, 0, bytes);
 }
 
+static void form_crc(const struct ampd_tensors *tensors, unsigned copy, uint64_t block)
+{
+    uint64_t local = block - tensors->first;
+    size_t size = amp_dtype_size(tensors->cast);
+    tensors->crcs[copy][local] = amp_crc32c(0, tensors->copies[copy] + local * tensors->layout->block_elements * size,
+                                            ampd_layout_block_elements(tensors->layout, block) * size);
+}
+
 void ampd_job_run(const struct ampd_job *job, const struct amp_kernels *kernels)
 {
     const struct ampd_tensors *tensors = job->plan->tensors;
@@ -145,11 +153,8 @@ void ampd_job_run(const struct ampd_job *job, const struct amp_kernels *kernels)
     if ((job->work & (AMPD_JOB_APPLY | AMPD_JOB_CAST)) != 0) {
         for (uint32_t i = 0; i < count; i++)
             apply_segment(job, kernels, &segments[i], &tensors->stats[base + i]);
-        uint64_t local = job->block - tensors->first;
-        size_t size = amp_dtype_size(tensors->cast);
-        tensors->crcs[job->plan->copy][local] =
-            amp_crc32c(0, tensors->copies[job->plan->copy] + local * tensors->layout->block_elements * size,
-                       ampd_layout_block_elements(tensors->layout, job->block) * size);
+        if (job->plan->crcs)
+            form_crc(tensors, job->plan->copy, job->block);
     }
 }
 

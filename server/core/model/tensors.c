@@ -219,6 +219,14 @@ struct ampd_plan *ampd_plan_new(struct ampd_tensors *tensors, uint32_t inputs_co
     return plan;
 }
 
+void ampd_plan_copy(struct ampd_plan *plan, unsigned copy, bool crcs)
+{
+    AMP_ASSERT(copy < AMPD_COPIES);
+    plan->copy = copy;
+    plan->crcs = crcs;
+    plan->tensors->has_crcs[copy] = crcs;
+}
+
 void ampd_plan_unref(struct ampd_plan *plan)
 {
     if (plan == NULL)

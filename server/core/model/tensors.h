@@ -28,7 +28,8 @@ struct ampd_tensors {
     uint8_t *copies[AMPD_COPIES];
     const struct ampd_copy_memory *copy_memory; /* where they come from; NULL: as all else */
     size_t copy_bytes;
-    uint32_t *crcs[AMPD_COPIES]; /* [count] CRC32C of each block of the copy */
+    uint32_t *crcs[AMPD_COPIES]; /* [count] CRC32C of each block of the copy, */
+    bool has_crcs[AMPD_COPIES];  /* where the jobs that wrote it have formed them: ampd_plan_copy */
     float *saved;                /* [saved_buffers] of block_elements of each tensor */
     uint32_t saved_buffers;
     uint8_t **slots;               /* [world_size], with room for fp32, whatever is pushed: ampd_tensors_stride */
@@ -85,8 +86,9 @@ struct ampd_plan {
     float coefficient;
     float clip_value; /* 0: off */
     bool squares;
+    unsigned copy; /* index of the copy that is written (not by a vote), */
+    bool crcs;     /* with the CRC32C of each block */
     /* apply alone */
-    unsigned copy; /* index of the copy that is written */
     bool saturate;
     const struct ampd_model_spec *spec;
     struct amp_apply applies[AMPD_GROUPS_MAX];
@@ -98,6 +100,9 @@ struct ampd_plan {
 
 /* A plan with room for `inputs_count` inputs and one reference, or NULL when memory is out. */
 struct ampd_plan *ampd_plan_new(struct ampd_tensors *tensors, uint32_t inputs_count);
+
+/* The jobs of the plan will write this copy, and form its CRCs or not. */
+void ampd_plan_copy(struct ampd_plan *plan, unsigned copy, bool crcs);
 
 /* Drops a reference; the last one frees the plan and its absent lists. NULL is allowed. */
 void ampd_plan_unref(struct ampd_plan *plan);

@@ -125,7 +125,8 @@ void ampd_shard_try_apply(struct ampd_model *model)
         return;
     shard->apply.waits = false;
     if (applied) {
-        shard->apply.plan->copy = (unsigned)(version % AMPD_COPIES);
+        ampd_plan_copy(shard->apply.plan, (unsigned)(version % AMPD_COPIES), shard->apply.streamed);
+        shard->apply.streamed = false;
         ampd_verdict_plan(model, shard->decided.verdict, shard->apply.plan);
         ampd_shard_bulk(model, AMPD_BULK_APPLY, apply_work(shard), shard->apply.plan);
         return;

@@ -622,7 +622,7 @@ static void replay_step(struct ampd_model *model, const struct notes *notes)
     struct ampd_verdict_message *verdict = ampd_need(calloc(1, sizeof *verdict));
     ampd_verdict_of_row(model, row, verdict);
     struct ampd_plan *plan = given_plan(model, notes);
-    plan->copy = (unsigned)(row->version % AMPD_COPIES);
+    ampd_plan_copy(plan, (unsigned)(row->version % AMPD_COPIES), true);
     ampd_verdict_plan(model, verdict, plan);
     free(verdict);
     ampd_shard_bulk(model, AMPD_BULK_REPLAY, AMPD_JOB_APPLY | AMPD_JOB_GIVEN, plan);

@@ -271,7 +271,7 @@ void ampd_load_state(struct ampd_core *core, struct ampd_call *call, const struc
 static void cast_all(struct ampd_model *model, bool is_full)
 {
     struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, 0));
-    plan->copy = (unsigned)(model->shard->version % AMPD_COPIES);
+    ampd_plan_copy(plan, (unsigned)(model->shard->version % AMPD_COPIES), true);
     plan->saturate = model->spec.cast_overflow == AMPD_CAST_SATURATE;
     ampd_shard_bulk(model, AMPD_BULK_LOAD, is_full ? AMPD_JOB_CAST : AMPD_JOB_CAST | AMPD_JOB_RESET, plan);
     ampd_plan_unref(plan);

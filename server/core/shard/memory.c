@@ -271,7 +271,7 @@ void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_rest
     shard->restore.carry = restored->state->carry;
     take_states(model, restored->state);
     struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, 0));
-    plan->copy = (unsigned)(shard->restore.version % AMPD_COPIES);
+    ampd_plan_copy(plan, (unsigned)(shard->restore.version % AMPD_COPIES), true);
     plan->saturate = model->spec.cast_overflow == AMPD_CAST_SATURATE;
     ampd_shard_bulk(model, AMPD_BULK_RESTORE, AMPD_JOB_CAST, plan);
     ampd_plan_unref(plan);

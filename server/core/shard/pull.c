@@ -89,8 +89,10 @@ static void grant(struct ampd_model *model, struct ampd_call *call, uint64_t ver
         .count = tensors->count,
         .memory = tensors->copies[call->copy],
         .stride = (size_t)(tensors->layout->block_elements * amp_dtype_size(tensors->cast)),
-        .crcs = tensors->crcs[call->copy],
+        .crcs = tensors->has_crcs[call->copy] ? tensors->crcs[call->copy] : NULL,
     };
+    if (!call->unchanged && !call->pull.in_memory)
+        model->shard->apply.streamed = true; /* so will the next version be, most likely */
     name_step(model, &output->u.pull);
     ampd_call_set(call, AMPD_CALL_STREAMING);
     if (!call->unchanged)

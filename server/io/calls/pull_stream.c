@@ -11,6 +11,7 @@
 #include "server/io/base/handlers.h"
 
 #include "base/assert.h"
+#include "base/crc32c.h"
 #include "proto/block.h"
 #include "proto/msg_step.h"
 #include "server/io/base/message_buf.h"
@@ -65,15 +66,15 @@ static bool send_block(struct pull *pull, uint64_t index)
 {
     const struct ampd_pull_grant *grant = &pull->grant;
     uint64_t local = index - grant->first;
+    const uint8_t *data = grant->memory + (size_t)local * grant->stride;
     uint8_t head[AMPD_BLOCK_HEAD_MAX];
     struct ampd_block block = {
         .index = (uint32_t)index,
-        .crc32c = grant->crcs[local],
         .size = (uint32_t)(ampd_layout_block_elements(grant->layout, index) * amp_dtype_size(grant->dtype))};
+    block.crc32c = grant->crcs != NULL ? grant->crcs[local] : amp_crc32c(0, data, block.size);
     size_t head_size = ampd_block_head_encode(&block, head);
     io_server_call_pin(&pull->call);
-    int rc = arpc_call_send(pull->call.rpc, head, head_size, grant->memory + (size_t)local * grant->stride, block.size,
-                            block_left, pull);
+    int rc = arpc_call_send(pull->call.rpc, head, head_size, data, block.size, block_left, pull);
     if (rc == 0)
         return true;
     pull->call.pins--; /* not by block_left: the release callback is not owed */
@@ -325,17 +326,17 @@ static void pull_message(struct arpc_call *rpc, const uint8_t *data, size_t size
     pull_of(call)->in_memory = request.in_memory;
     pull_of(call)->wanted_first = request.first_block;
     pull_of(call)->wanted_count = request.block_count;
-    struct ampd_event event = {
-        .type = AMPD_EVENT_PULL,
-        .u.pull = {.model = request.model,
-                   .by = request.has_step      ? AMPD_PULL_STEP
-                         : request.has_version ? AMPD_PULL_VERSION
-                                               : AMPD_PULL_LATEST,
-                   .epoch = request.epoch,
-                   .number = request.has_step ? request.step : request.version,
-                   .has_worker = request.has_rank,
-                   .rank = request.rank,
-                   .incarnation = io_incarnation(request.has_incarnation, &request.incarnation)}};
+    struct ampd_event event = {.type = AMPD_EVENT_PULL,
+                               .u.pull = {.model = request.model,
+                                          .by = request.has_step      ? AMPD_PULL_STEP
+                                                : request.has_version ? AMPD_PULL_VERSION
+                                                                      : AMPD_PULL_LATEST,
+                                          .epoch = request.epoch,
+                                          .number = request.has_step ? request.step : request.version,
+                                          .has_worker = request.has_rank,
+                                          .rank = request.rank,
+                                          .incarnation = io_incarnation(request.has_incarnation, &request.incarnation),
+                                          .in_memory = request.in_memory}};
     if (request.has_have_version) {
         event.u.pull.have_epoch = request.have_version.epoch;
         event.u.pull.have_version = request.have_version.version;
