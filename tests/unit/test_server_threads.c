@@ -5,6 +5,7 @@
 #include "base/assert.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -96,6 +97,41 @@ static void tasks_of_one_group_run_together_and_in_order(void **state)
     assert_int_equal(uv_loop_close(&loop), 0);
     assert_string_equal(notes.ran, "ab(CDE)f(GH)(xy)(IJ)");
     assert_string_equal(notes.done, letters);
+}
+
+static atomic_bool has_begun;
+
+static void run_begun(struct io_task *base)
+{
+    atomic_store(&has_begun, true);
+    run_one(base);
+}
+
+static void a_task_that_is_first_is_begun_before_those_that_wait(void **state)
+{
+    static const char letters[] = "abCdE"; /* large: first */
+    struct notes notes = {.gate = PTHREAD_MUTEX_INITIALIZER};
+    struct task tasks[sizeof letters - 1];
+    struct io_threads *threads;
+    uv_loop_t loop;
+    (void)state;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_PLAIN, &threads), 0);
+    (void)pthread_mutex_lock(&notes.gate);
+    for (size_t i = 0; i < sizeof letters - 1; i++) {
+        tasks[i] = (struct task){
+            .task = {.run_cb = i == 0 ? run_begun : run_one, .done_cb = told, .first = letters[i] < 'a'},
+            .notes = &notes,
+            .letter = letters[i]};
+        io_threads_submit(threads, &tasks[i].task);
+        while (!atomic_load(&has_begun))
+            (void)sched_yield();
+    }
+    (void)pthread_mutex_unlock(&notes.gate);
+    io_threads_close(threads);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_string_equal(notes.ran, "aECbd");
 }
 
 static void a_task_that_no_thread_has_begun_can_be_taken_back(void **state)
@@ -430,6 +466,7 @@ int main(void)
         cmocka_unit_test(what_done_tasks_submit_is_one_group),
         cmocka_unit_test(a_thread_that_looks_for_more_runs_the_same_groups),
         cmocka_unit_test(tasks_one_by_one_reach_a_thread_that_looks_or_sleeps),
+        cmocka_unit_test(a_task_that_is_first_is_begun_before_those_that_wait),
         cmocka_unit_test(a_task_that_no_thread_has_begun_can_be_taken_back),
         cmocka_unit_test(what_a_done_task_submits_can_be_taken_back),
         cmocka_unit_test(the_loop_goes_on_while_a_thread_that_has_woken_it_is_stopped),

@@ -31,7 +31,7 @@ struct io_threads {
     struct amp_list queue, done;
     /* There is something in `queue` or `done`, for who reads it without the lock; it is written with it. */
     atomic_bool has_more, has_done;
-    bool spins; /* the loop does, for `done` */
+    bool spins;        /* the loop does, for `done` */
     uint64_t woken_ns; /* patient: when the loop was last */
     bool stop;
     /* The loop's alone: */
@@ -52,6 +52,12 @@ static void move_all(struct amp_list *from, struct amp_list *to)
 {
     for (struct amp_list *node; (node = amp_list_shift(from)) != NULL;)
         amp_list_push(to, node);
+}
+
+/* With the lock. */
+static void enqueue(struct io_threads *pool, struct io_task *task)
+{
+    amp_list_push(task->first ? pool->queue.next : &pool->queue, &task->node);
 }
 
 /* With the lock. Moves the task at the queue's head, and those that are to run with it, to `tasks`. */
@@ -205,7 +211,8 @@ static void give_back(struct io_threads *pool)
     (void)pthread_mutex_lock(&pool->lock);
     spin_begins(pool);
     if (!amp_list_empty(&pool->held)) {
-        move_all(&pool->held, &pool->queue);
+        for (struct amp_list *node; (node = amp_list_shift(&pool->held)) != NULL;)
+            enqueue(pool, AMP_CONTAINER(node, struct io_task, node));
         atomic_store(&pool->has_more, true);
         (void)(pool->count > 1 ? pthread_cond_broadcast(&pool->more) : pthread_cond_signal(&pool->more));
     }
@@ -311,7 +318,7 @@ void io_threads_submit(struct io_threads *pool, struct io_task *task)
     }
     (void)pthread_mutex_lock(&pool->lock);
     task->queued = true;
-    amp_list_push(&pool->queue, &task->node);
+    enqueue(pool, task);
     atomic_store(&pool->has_more, true);
     if (pool->out == 1) /* else it waits already, or has spun in vain */
         spin_begins(pool);
