@@ -158,7 +158,7 @@ class Pump(Side):
 
 
 class UnixPump(Side):
-    """The same over a unix socket, from an array of the bytes into another: less than any push must do."""
+    """The same over a unix socket, from an array of the bytes into another: less than any push or pull must do."""
 
     def start(self):
         pump, address = self.program("tcp_pump"), "unix:" + os.path.join(self.folder, "socket")
