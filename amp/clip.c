@@ -173,6 +173,11 @@ int amp_grad_clip_by_norm(const struct amp_kernels *kernels, const struct amp_te
 
 /* ---- measuring without writing ---- */
 
+static void raise_to(uint32_t *largest, uint32_t here)
+{
+    *largest = here > *largest ? here : *largest;
+}
+
 /* The sum of squares of the unscaled block; *largest: the largest magnitude as bits, raised. */
 static double measure_block(const struct amp_kernels *kernels, const struct amp_span *block, float inverse,
                             uint32_t *largest)
@@ -180,15 +185,18 @@ static double measure_block(const struct amp_kernels *kernels, const struct amp_
     _Alignas(64) float tile[TILE];
     double lanes[AMP_SQUARE_LANES] = {0};
     size_t size = amp_dtype_size(block->dtype);
-    for (size_t start = 0; start < block->count; start += TILE) {
+    const struct amp_input input = {.data = block->data, .dtype = block->dtype, .weight = 1};
+    size_t whole = kernels->vote_pass != NULL ? block->count - block->count % AMP_VOTE_MULTIPLE : 0;
+    if (whole > 0)
+        raise_to(largest, kernels->vote_pass(&input, 1, inverse, INFINITY, 0, whole, lanes, NULL));
+    for (size_t start = whole; start < block->count; start += TILE) {
         size_t n = block->count - start < TILE ? block->count - start : TILE;
         const void *from = (const char *)block->data + start * size;
         if (block->dtype != AMP_F32) {
             kernels->load[block->dtype](tile, from, n);
             from = tile;
         }
-        uint32_t here = kernels->scale(tile, from, inverse, n);
-        *largest = here > *largest ? here : *largest;
+        raise_to(largest, kernels->scale(tile, from, inverse, n));
         kernels->squares(tile, n, lanes);
     }
     return amp_tree_lanes(lanes);

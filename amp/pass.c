@@ -74,7 +74,7 @@ static bool votes_at_once(const struct amp_kernels *kernels, const struct amp_pa
 {
     enum amp_dtype dtype = in->inputs[0].dtype;
     bool can = kernels->vote_pass != NULL && in->equal_weights && in->inputs_count <= AMP_VOTE_INPUTS &&
-               dtype != AMP_F32 && (uintptr_t)g_out % AMP_VOTE_ALIGNMENT == 0;
+               (dtype != AMP_F32 || g_out == NULL) && (uintptr_t)g_out % AMP_VOTE_ALIGNMENT == 0;
     for (unsigned j = 1; can && j < in->inputs_count; j++)
         can = in->inputs[j].dtype == dtype;
     return can;

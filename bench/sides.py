@@ -19,6 +19,8 @@ import time
 START_S = 120
 ROUND_S = 60
 MIB = 1 << 20
+# What a row may be asked for of a bound that the same run has measured.
+OF_BOUND = 0.95
 # Fixed, so that a list of ratios always gives the same interval.
 BOOTSTRAP_SEED = 1
 BOOTSTRAP_DRAWS = 2000

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* Elements of a turn of the loop: two lines of each input, whose chains of additions overlap. */
+/* Elements of a turn of the loop: two lines of each input (four of f32), whose chains of additions overlap. */
 #define TURN (4 * (size_t)WIDTH)
 _Static_assert(AMP_VOTE_MULTIPLE % TURN == 0, "whole turns");
 
@@ -32,15 +32,15 @@ INLINE void ask_far(const char *p, size_t bytes)
 }
 
 /* Input j's lines, at its element i. */
-INLINE void ask_input(const uint16_t *data, size_t i, unsigned j, bool near, bool far)
+INLINE void ask_input(const char *data, size_t size, size_t i, unsigned j, bool near, bool far)
 {
-    const char *at = (const char *)(data + i);
+    const char *at = data + i * size;
     if (near)
-        ask(at + NEAR, TURN * sizeof *data);
-    else if ((i / TURN + j) % (ASK / (TURN * sizeof *data)) == 0)
+        ask(at + NEAR, TURN * size);
+    else if ((i / TURN + j) % (ASK / (TURN * size)) == 0)
         ask(at + AHEAD, ASK);
     if (far)
-        ask_far(at + FAR, TURN * sizeof *data);
+        ask_far(at + FAR, TURN * size);
 }
 
 INLINE __m512d add_square(__m512d sum, __m256 half)
@@ -52,21 +52,22 @@ INLINE __m512d add_square(__m512d sum, __m256 half)
 INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dtype dtype, bool keep, float factor,
                      float limit, size_t start, size_t n, double *lanes, float *kept)
 {
-    const uint16_t *data[AMP_VOTE_INPUTS] = {NULL};
+    const size_t size = dtype == AMP_F32 ? sizeof(float) : sizeof(uint16_t);
+    const char *data[AMP_VOTE_INPUTS] = {NULL};
     const bool near = ON_AMD || count <= FEW, far = ON_AMD && SMALL_FIRST_LEVEL && count > MANY;
     const bool clamps = limit < INFINITY;
     const __m512 f = _mm512_set1_ps(factor), high = _mm512_set1_ps(limit), low = _mm512_set1_ps(-limit);
     __m512d left = _mm512_loadu_pd(lanes), right = _mm512_loadu_pd(lanes + 8);
     __m512i most = _mm512_setzero_si512();
     for (unsigned j = 0; j < count; j++)
-        data[j] = (const uint16_t *)inputs[j].data + start;
+        data[j] = (const char *)inputs[j].data + start * size;
     for (size_t i = 0; i < n; i += TURN) {
         __m512 sum[4];
-        ask_input(data[0], i, 0, near, far);
-        EACH_OF_4(u) sum[u] = widen(data[0] + i + u * WIDTH, dtype);
+        ask_input(data[0], size, i, 0, near, far);
+        EACH_OF_4(u) sum[u] = widen(data[0] + (i + u * WIDTH) * size, dtype);
         for (unsigned j = 1; j < count; j++) {
-            ask_input(data[j], i, j, near, far);
-            EACH_OF_4(u) sum[u] = _mm512_add_ps(sum[u], widen(data[j] + i + u * WIDTH, dtype));
+            ask_input(data[j], size, i, j, near, far);
+            EACH_OF_4(u) sum[u] = _mm512_add_ps(sum[u], widen(data[j] + (i + u * WIDTH) * size, dtype));
         }
         EACH_OF_4(u)
         {
@@ -92,6 +93,8 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
 uint32_t amp_avx512_vote_pass(const struct amp_input *inputs, unsigned count, float factor, float limit, size_t start,
                               size_t n, double lanes[AMP_SQUARE_LANES], float *kept)
 {
+    if (inputs[0].dtype == AMP_F32)
+        return vote(inputs, count, AMP_F32, false, factor, limit, start, n, lanes, NULL);
     if (inputs[0].dtype == AMP_F16)
         return kept != NULL ? vote(inputs, count, AMP_F16, true, factor, limit, start, n, lanes, kept)
                             : vote(inputs, count, AMP_F16, false, factor, limit, start, n, lanes, kept);
