@@ -31,8 +31,8 @@ struct amp_pass_in;
  * The vote pass in one go, of 1 to AMP_VOTE_INPUTS inputs of one dtype, of equal weights. g is what form makes of them,
  * clamped to [-limit, limit] (limit Inf: not clamped); a NaN has any payload. Its squares are added to the
  * AMP_SQUARE_LANES lanes as amp_squares_fn adds them, and g goes past the caches to `kept`, not yet drained (NULL:
- * nowhere; of inputs of f32 NULL). Returns the largest magnitude of g before the clamp as bits; where it is not finite the lanes have no
- * meaning.
+ * nowhere; of inputs of f32 NULL). Returns the largest magnitude of g before the clamp as bits; where it is not finite
+ * the lanes have no meaning.
  */
 typedef uint32_t amp_vote_pass_fn(const struct amp_input *inputs, unsigned inputs_count, float factor, float limit,
                                   size_t start, size_t n, double *lanes, float *kept);

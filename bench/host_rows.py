@@ -7,8 +7,8 @@ memory for the first time, the slots, the copies and the page tables, and are no
     host_step      milliseconds of a whole step, beside the bound: the bytes that the worker's writing, the server's
                    taking away, the vote and the apply move, at the speed of a copy by two threads in the same run; the
                    goal is a limit
-    host_step_tcp  milliseconds of a whole step, beside the same over TCP; the goal is a limit: half, or the bound by 0.95 where
-                   that is more
+    host_step_tcp  milliseconds of a whole step, beside the same over TCP; the goal is a limit: half, or the bound
+                   by 0.95 where that is more
     host_push      milliseconds from the gradient to the verdict, beside the same over TCP
     host_begin     microseconds of step_begin when the version is there: the parameters are mapped; beside the same over
                    a unix socket without shared memory

@@ -141,8 +141,8 @@ class Nghttpd(Loaded):
 def bulk(direction):
     """
     The rows of one direction, 64 MiB of fp16 each: the model of one parameter, ampd's checks and staging included. Over
-    TCP each of grpc++'s servers has a row of its own, over a unix socket the better one is the peer, and there is a bound:
-    the socket alone, from array to array.
+    TCP each of grpc++'s servers has a row of its own, over a unix socket the better one is the peer, and there is a
+    bound: the socket alone, from array to array.
     """
     size = 64 * MIB
     push = direction == "push"

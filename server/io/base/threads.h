@@ -48,8 +48,9 @@ enum io_threads_kind {
 int io_threads_new(uv_loop_t *loop, unsigned count, enum io_threads_kind kind, struct io_threads **out);
 
 /*
- * Queues a task; tasks are begun in order, but for those that are `first`. On the loop. Never fails: the queue is in the tasks. What a done_cb submits
- * is queued when the last done_cb that is due has been called, so that groups are as large as they can be.
+ * Queues a task; tasks are begun in order, but for those that are `first`. On the loop. Never fails: the queue is in
+ * the tasks. What a done_cb submits is queued when the last done_cb that is due has been called, so that groups are as
+ * large as they can be.
  */
 void io_threads_submit(struct io_threads *threads, struct io_task *task);
 
