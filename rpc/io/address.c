@@ -79,6 +79,17 @@ void arpc_address_write(const struct sockaddr *address, char *text, int size, in
         *port = number;
 }
 
+bool arpc_address_has_directory(const char *path)
+{
+    char directory[ARPC_UNIX_PATH_MAX + 1];
+    struct stat about;
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL)
+        return true;
+    (void)snprintf(directory, sizeof directory, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    return stat(directory, &about) == 0 || errno != ENOENT;
+}
+
 bool arpc_address_remove_stale(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};

@@ -26,6 +26,9 @@ int arpc_address_parse(const char *text, struct arpc_address *address, struct am
  */
 bool arpc_address_remove_stale(const char *path);
 
+/* Whether the directory that a unix socket's file lies in is there. */
+bool arpc_address_has_directory(const char *path);
+
 /* "127.0.0.1:7420" or "[::1]:7420" of a socket address; *port too if not NULL. */
 void arpc_address_write(const struct sockaddr *address, char *text, int size, int *port);
 

@@ -410,7 +410,8 @@ static int bind_unix(struct arpc_listener *listener, const char *path)
     int rc = uv_pipe_bind(&listener->socket.pipe, path);
     if (rc == UV_EADDRINUSE && arpc_address_remove_stale(path))
         rc = uv_pipe_bind(&listener->socket.pipe, path);
-    return rc;
+    /* libuv calls that a missing right, too. */
+    return rc == UV_EACCES && !arpc_address_has_directory(path) ? UV_ENOENT : rc;
 }
 
 static int amp_code_of(int uv_code)
@@ -418,6 +419,8 @@ static int amp_code_of(int uv_code)
     switch (uv_code) {
     case UV_EADDRINUSE:
         return AMP_EEXIST;
+    case UV_ENOENT:
+        return AMP_ENOTFOUND;
     case UV_EACCES:
     case UV_EPERM:
         return AMP_EDENIED;

@@ -408,6 +408,12 @@ def test_a_data_directory_that_cannot_be_used_is_refused(context):
     check_start(context, 3, ["nowhere"], "--data-dir", context.folder() / "nowhere" / "deep", "--listen", "127.0.0.1:0")
 
 
+def test_a_unix_socket_in_a_directory_that_is_not_there_is_refused(context):
+    socket = context.folder() / "nowhere" / "socket"
+    check_start(context, 1, [f"unix:{socket}: no such file or directory; make the directory"], "--data-dir",
+                context.folder(), "--listen", f"unix:{socket}")
+
+
 def test_a_lock_goes_with_its_process(context):
     server = context.server()
     pid = server.process.pid
