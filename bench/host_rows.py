@@ -7,8 +7,7 @@ memory for the first time, the slots, the copies and the page tables, and are no
     host_step      milliseconds of a whole step, beside the bound: the bytes that the worker's writing, the server's
                    taking away, the vote and the apply move, at the speed of a copy by two threads in the same run; the
                    goal is a limit
-    host_step_tcp  milliseconds of a whole step, beside the same over TCP; the goal is a limit: half, or the bound
-                   by 0.95 where that is more
+    host_step_tcp  milliseconds of a whole step, beside the same over TCP; the goal is a limit
     host_push      milliseconds from the gradient to the verdict, beside the same over TCP
     host_begin     microseconds of step_begin when the version is there: the parameters are mapped; beside the same over
                    a unix socket without shared memory
@@ -34,7 +33,7 @@ import statistics
 import sys
 import time
 
-from sides import MIB, OF_BOUND, START_S, Ampd, Side, interval
+from sides import MIB, START_S, Ampd, Side
 
 ELEMENTS = 64 << 20
 # Of each parameter: read and written by the worker (2 + 2), read and written by the server (2 + 2), and what the vote
@@ -140,37 +139,19 @@ def rested(function):
     return function()
 
 
-def measure(*functions):
-    """Values of the functions in turns."""
+def measure(first, second):
+    """Values of two functions in turns."""
     for _ in range(WARM_UPS):
-        for function in functions:
-            function()
-    return list(zip(*([rested(function) for function in functions] for _ in range(PAIRS))))
-
-
-def bounds_of(name, speeds):
-    """Milliseconds of a whole step where copies move so many GB/s."""
-    print("# %s: copies of two threads move %.1f GB/s" % (name, statistics.median(speeds)), file=sys.stderr)
-    return [BYTES_EACH * ELEMENTS / speed / 1e6 for speed in speeds]
+        first(), second()
+    return list(zip(*((rested(first), rested(second)) for _ in range(PAIRS))))
 
 
 def step(programs, name):
     with Host(programs, "run", "shared") as ours, Copy(programs, 1024 * MIB) as copy:
         times, speeds = measure(ours.ms, copy.traffic)
-    bounds = bounds_of(name, speeds)
+    bounds = [BYTES_EACH * ELEMENTS / speed / 1e6 for speed in speeds]
+    print("# %s: copies of two threads move %.1f GB/s" % (name, statistics.median(speeds)), file=sys.stderr)
     row(name, times, bounds, [time / bound for time, bound in zip(times, bounds)], STEP_GOAL)
-
-
-def step_tcp(programs, name):
-    with Host(programs, "run", "shared") as ours, Host(programs, "run", "tcp") as peer, \
-            Copy(programs, 1024 * MIB) as copy:
-        times, others, speeds = measure(ours.ms, peer.ms, copy.traffic)
-    least = [bound / other for bound, other in zip(bounds_of(name, speeds), others)]
-    low, high = interval(least)  # a busy machine, with a wide interval, takes nothing away
-    goal = max(TCP_GOAL, low / OF_BOUND)
-    print("# %s: bound %.2f, 95 %% of it %.2f to %.2f; goal %.2f" % (name, statistics.median(least), low, high, goal),
-          file=sys.stderr)
-    row(name, times, others, [time / other for time, other in zip(times, others)], goal)
 
 
 def beside(mode, other, goal, scale=1.0):
@@ -219,7 +200,7 @@ def memory(workers):
     return run
 
 
-ROWS = (("host_step", step), ("host_step_tcp", step_tcp),
+ROWS = (("host_step", step), ("host_step_tcp", beside("run", "tcp", TCP_GOAL)),
         ("host_push", beside("push", "tcp", None)), ("host_begin", beside("begin", "unix", None, 1e3)),
         ("host_bytes", moved("place", BYTES_GOAL)), ("host_bytes_copied", moved("move", None)),
         ("host_two", several(2)), ("host_four", several(4)), ("host_memory_2", memory(2)), ("host_memory_4", memory(4)))

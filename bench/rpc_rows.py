@@ -141,7 +141,7 @@ class Nghttpd(Loaded):
 def bulk(direction):
     """
     The rows of one direction, 64 MiB of fp16 each: the model of one parameter, ampd's checks and staging included. Over
-    TCP each of grpc++'s servers has a row of its own, over a unix socket the better one is the peer, and there is a
+    TCP each of grpc++'s servers has a row of its own, over a unix socket the better one is the peer, and a push has a
     bound: the socket alone, from array to array.
     """
     size = 64 * MIB
@@ -155,7 +155,7 @@ def bulk(direction):
          ((Grpcpp, size, direction, False, "sync"),), grpcpp, False),
         ("rpc_%s_unix_grpcpp" % direction, (Ampd, size, direction, True),
          tuple((Grpcpp, size, direction, True, api) for api in ("callback", "sync")), 1.5, False,
-         ((UnixPump, size), None)),
+         *((((UnixPump, size), None),) if push else ())),
     )
 
 

@@ -19,8 +19,6 @@ import time
 START_S = 120
 ROUND_S = 60
 MIB = 1 << 20
-# What a row may be asked for of a bound that the same run has measured.
-OF_BOUND = 0.95
 # Fixed, so that a list of ratios always gives the same interval.
 BOOTSTRAP_SEED = 1
 BOOTSTRAP_DRAWS = 2000
@@ -160,7 +158,7 @@ class Pump(Side):
 
 
 class UnixPump(Side):
-    """The same over a unix socket, from an array of the bytes into another: less than any push or pull must do."""
+    """The same over a unix socket, from an array of the bytes into another: less than any push must do."""
 
     def start(self):
         pump, address = self.program("tcp_pump"), "unix:" + os.path.join(self.folder, "socket")

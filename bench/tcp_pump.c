@@ -4,9 +4,8 @@
  *
  *     tcp_pump serve [unix:PATH]          prints "port N" and serves one connection
  *     tcp_pump push|pull PORT BYTES       for each line on stdin moves BYTES and prints the seconds it took
- *     tcp_pump push unix:PATH BYTES       the same over a unix socket, for the bounds of those rows: the bytes come
- *                                         from an array of so many, and are kept in one, as a gradient is until the
- *                                         vote, and parameters are for a step
+ *     tcp_pump push unix:PATH BYTES       the same over a unix socket, for the bound of that row: the bytes come from
+ *                                         an array of so many, and are kept in one, as a gradient is until the vote
  *
  * Both ends use one buffer of 256 KiB, so that the sender's side stays in cache; the receiver adds up all 64-bit words.
  * A request is two words, direction and bytes. The receiver's sum travels back to the other end, which knows what it

@@ -73,7 +73,7 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
                 _mm256_stream_ps(kept + i + u * WIDTH, sum[u]);
             _mm256_store_ps(g + u * WIDTH, sum[u]);
         }
-        __asm__ volatile("" ::: "memory"); /* else the compiler takes them out of the registers */
+        __asm__("" : "+m"(g)); /* else the compiler takes them out of the registers */
         EACH_OF_4(u)
         {
             size_t lane = u % 2 * 2;

@@ -65,18 +65,18 @@
  * seed stays as it was. `sim --without NAME` leaves one out, `--without all` all of them.
  */
 #define SIM_KINDS(X)                                                                                                   \
-    X(SIM_WEIGHTS, "weights")     /* pushes of unlike weights, and some that have another one on one shard */          \
-    X(SIM_SUMS, "sums")           /* gradients whose sum, or mean, is beyond the range */                              \
-    X(SIM_LOADS, "loads")         /* loaders with values of their own, and loads that break off */                     \
-    X(SIM_AWAY, "away")           /* checkpoint files that are not there at a start, and come back */                  \
-    X(SIM_READS, "reads")         /* reads of journals and checkpoints fail for a while */                             \
-    X(SIM_MEMORY, "memory")       /* a shard has no memory for the model before it gets more */                        \
-    X(SIM_STARTS, "starts")       /* all processes die, and start in any order; one dies while an epoch begins */      \
-    X(SIM_SILENCE, "silence")     /* a worker whose lease has ended goes on without Join */                            \
-    X(SIM_ASKS, "asks")           /* GetPushState at any moment, pushes that begin before the apply is over */         \
-    X(SIM_ROWS, "rows")           /* in each seed: rows of epochs and acts are compared on all shards */               \
-    X(SIM_RATES, "rates")         /* pushes name the learning rate, and some another than the others of the step */    \
-    X(SIM_FULL, "full")           /* two of three loaders bring a model that has made SIM_FULL_STEP steps elsewhere */ \
+    X(SIM_WEIGHTS, "weights") /* pushes of unlike weights, and some that have another one on one shard */              \
+    X(SIM_SUMS, "sums")       /* gradients whose sum, or mean, is beyond the range */                                  \
+    X(SIM_LOADS, "loads")     /* loaders with values of their own, and loads that break off */                         \
+    X(SIM_AWAY, "away")       /* checkpoint files that are not there at a start, and come back */                      \
+    X(SIM_READS, "reads")     /* reads of journals and checkpoints fail for a while */                                 \
+    X(SIM_MEMORY, "memory")   /* a shard has no memory for the model before it gets more */                            \
+    X(SIM_STARTS, "starts")   /* all processes die, and start in any order; one dies while an epoch begins */          \
+    X(SIM_SILENCE, "silence") /* a worker whose lease has ended goes on without Join */                                \
+    X(SIM_ASKS, "asks")       /* GetPushState at any moment, pushes that begin before the apply is over */             \
+    X(SIM_ROWS, "rows")       /* in each seed: rows of epochs and acts are compared on all shards */                   \
+    X(SIM_RATES, "rates")     /* pushes name the learning rate, and some another than the others of the step */        \
+    X(SIM_FULL, "full")       /* two of three loaders bring a model that has made SIM_FULL_STEP steps elsewhere */            \
     X(SIM_SET_RATES, "set-rates") /* the operator sets the learning rate, too */
 
 #define SIM_INVARIANT_ENUM(name, text) name,
@@ -103,11 +103,11 @@ struct sim_model {
     struct ampd_model_spec spec; /* with defaults filled in */
     struct ampd_layout *layout;
     uint64_t seed;
-    bool by_actor;              /* processes of a rank have gradients of their own */
-    bool sums;                  /* some gradients are beyond the range once they are summed */
-    bool weights;               /* pushes have weights of their own */
-    bool rates;                 /* pushes name the learning rate of their step */
-    bool full;                  /* some loads are full ones, */
+    bool by_actor; /* processes of a rank have gradients of their own */
+    bool sums;     /* some gradients are beyond the range once they are summed */
+    bool weights;  /* pushes have weights of their own */
+    bool rates;    /* pushes name the learning rate of their step */
+    bool full;     /* some loads are full ones, */
     struct ampd_load_base base; /* after this step */
     struct sim_state states[SIM_STEPS_MAX + 1];
     uint64_t decided; /* states[0..decided] are filled */
@@ -179,8 +179,8 @@ struct sim_call {
     enum sim_call_kind kind;
     uint32_t shard; /* that it goes to */
     uint32_t worker;
-    uint32_t life;          /* of the worker that began it */
-    uint64_t client_call;   /* the client core's number; 0: the program's own */
+    uint32_t life;        /* of the worker that began it */
+    uint64_t client_call; /* the client core's number; 0: the program's own */
     struct sim_asked asked; /* Push, GetPushState */
     struct amp_list up, down;
     bool begun;       /* the server's core knows it */
@@ -200,7 +200,7 @@ struct sim_call {
     struct ampd_pull_grant pull;
     uint64_t sent; /* pull: blocks sent */
     uint64_t *to_send, to_send_count;
-    uint32_t *crcs;       /* per block: its CRC32C when it was listed */
+    uint32_t *crcs; /* per block: its CRC32C when it was listed */
     uint8_t *pull_memory; /* the client's */
     size_t pull_stride;
     struct ampclient_pull_header seen; /* pulls */
@@ -274,8 +274,8 @@ struct sim_store {
     uint32_t act_rows_count;
     uint64_t full_until_ms; /* the disk is full until then */
     uint64_t unreadable_until_ms;
-    bool no_journal; /* it has come with another disk, which has stored no epoch yet */
-    bool lost;       /* it is another disk, and empty: what another shard has is put on it before a process starts */
+    bool no_journal;        /* it has come with another disk, which has stored no epoch yet */
+    bool lost;              /* it is another disk, and empty: what another shard has is put on it before a process starts */
     uint64_t lost_base_step, lost_last_step; /* as they were then: an answer may still be on its way */
 };
 
@@ -299,8 +299,8 @@ struct sim_shard {
     uint64_t session_ms;           /* since when `up` */
     uint64_t lost_peers;           /* bits: sessions that are over, of which its core is not told yet */
     struct sim_store store;
-    struct sim_file draft;             /* the checkpoint file in the making, */
-    uint64_t draft_left;               /* and how many blocks it lacks */
+    struct sim_file draft; /* the checkpoint file in the making, */
+    uint64_t draft_left;   /* and how many blocks it lacks */
     struct sim_got got[SIM_WORLD_MAX]; /* by rank: the newest push of which a block has come to this process */
     uint64_t seen_epoch, seen_step;
     uint64_t seen_applied; /* of seen_epoch: the last step whose masters were compared with REF's */
@@ -340,13 +340,13 @@ struct sim_worker {
     void **gradients; /* [parameters] of the step in hand */
     uint32_t *order;  /* parameters still to be pushed */
     uint32_t order_count;
-    bool state_given;      /* the user state of the step */
-    bool unlike;           /* a push of this process has had another weight, or rate, on one shard */
-    bool wrong;            /* all pushes of this process name another rate than those of other ranks */
-    bool silent;           /* it does not ask whether its lease holds, as long as it has */
+    bool state_given; /* the user state of the step */
+    bool unlike;      /* a push of this process has had another weight, or rate, on one shard */
+    bool wrong;       /* all pushes of this process name another rate than those of other ranks */
+    bool silent;      /* it does not ask whether its lease holds, as long as it has */
     uint64_t silent_as[2]; /* this incarnation, */
-    uint32_t lates;        /* and was told so often in a row that it came late */
-    uint32_t loads;        /* streams of a load that are not answered */
+    uint32_t lates;   /* and was told so often in a row that it came late */
+    uint32_t loads;   /* streams of a load that are not answered */
     bool load_failed;
     uint64_t results;
 };
@@ -416,32 +416,32 @@ struct sim {
     uint64_t delete_after; /* this step */
     struct sim_act acts[SIM_ACTS_MAX];
     uint32_t acts_count;
-    struct ampd_carry newest; /* what is handed on by the last row or act that shard 0 has stored */
-    uint64_t rolled_back;     /* the last epoch that an operator has asked for */
+    struct ampd_carry newest;       /* what is handed on by the last row or act that shard 0 has stored */
+    uint64_t rolled_back;           /* the last epoch that an operator has asked for */
     struct sim_lease leases[SIM_WORLD_MAX];
     struct ampd_incarnation last_given;
     bool lease_over;             /* the event that is being taken comes of an incarnation whose lease has ended */
-    bool recovers;               /* the model, when the last event was over */
+    bool recovers; /* the model, when the last event was over */
     struct amp_list late;        /* messages between shards that come a second time, whenever */
     uint32_t partitions, copies; /* links cut, calls made twice */
     uint32_t power_losses, disk_full, disk_errors, takeovers;
-    uint32_t disks;      /* left: disks that are lost */
-    uint64_t raised;     /* the highest epoch that was given out, where numbers are kept apart from the stores */
+    uint32_t disks;   /* left: disks that are lost */
+    uint64_t raised;  /* the highest epoch that was given out, where numbers are kept apart from the stores */
     uint64_t lost_epoch; /* a journal was lost in it, or in one before: what it was to keep */
-    bool told;           /* a worker has a result: so parts of a checkpoint are known to all shards */
-    uint32_t ends;       /* left: processes that are to end in order */
-    uint64_t in_turn;    /* bits: shards that are to be restarted, one after the other */
-    bool loaded;         /* a loader was told so: checkpoint 0 is durable */
-    bool destroyed;      /* a disk has destroyed a checkpoint: then what was durable may be lost */
+    bool told;        /* a worker has a result: so parts of a checkpoint are known to all shards */
+    uint32_t ends;    /* left: processes that are to end in order */
+    uint64_t in_turn; /* bits: shards that are to be restarted, one after the other */
+    bool loaded;      /* a loader was told so: checkpoint 0 is durable */
+    bool destroyed;   /* a disk has destroyed a checkpoint: then what was durable may be lost */
     struct sim_link links[SIM_WORLD_MAX][SIM_SHARDS_MAX], peers[SIM_SHARDS_MAX];
     struct ampd_step_row *ledger[SIM_EPOCHS_MAX][SIM_STEPS_MAX + 1]; /* every verdict of any epoch, as first stored */
     uint64_t ranges[SIM_EPOCHS_MAX][SIM_STEPS_MAX + 1]; /* values beyond the cast's range before each of them */
     struct ampd_epoch_record epochs[SIM_EPOCHS_MAX];    /* as the first shard has stored them */
-    uint64_t epochs_newest;                             /* number of it: stored by a shard */
+    uint64_t epochs_newest; /* number of it: stored by a shard */
     uint64_t steps_decided, steps_skipped, epochs_seen, applied_max;
-    uint64_t durable_told;          /* highest durable step that a worker was told, in the present lineage */
-    uint64_t kinds;                 /* bits: which the seed has */
-    struct amp_random more;         /* what draws them */
+    uint64_t durable_told; /* highest durable step that a worker was told, in the present lineage */
+    uint64_t kinds;          /* bits: which the seed has */
+    struct amp_random more;  /* what draws them */
     uint32_t unlike, silent, wrong; /* faults left */
     bool rates_differed;            /* a process was `wrong` */
     uint32_t load_breaks, early_pulls, aways, read_faults, read_cuts, starts, asks, moments;
@@ -449,10 +449,9 @@ struct sim {
     uint64_t limited, more_memory_ms; /* bits: shards that have no memory for the model until then */
     uint64_t creating_ms;             /* since when it has been made, and nothing stood against that */
     float *values[SIM_VALUES];        /* of loaders: flat */
-    uint8_t whose[SIM_EPOCHS_MAX]; /* bits: loaders whose values the epoch may begin with, by all that was seen of it */
-    uint64_t pulled[SIM_EPOCHS_MAX][SIM_STEPS_MAX + 1]
-                   [SIM_SHARDS_MAX];                  /* by version: 1 + a hash of its bytes; 0: none */
-    struct ampd_step_row *epoch_rows[SIM_EPOCHS_MAX]; /* as first stored */
+    uint8_t whose[SIM_EPOCHS_MAX];    /* bits: loaders whose values the epoch may begin with, by all that was seen of it */
+    uint64_t pulled[SIM_EPOCHS_MAX][SIM_STEPS_MAX + 1][SIM_SHARDS_MAX]; /* by version: 1 + a hash of its bytes; 0: none */
+    struct ampd_step_row *epoch_rows[SIM_EPOCHS_MAX];                   /* as first stored */
 };
 
 _Noreturn void sim_fail(const struct sim *sim, enum sim_invariant broken, const char *format, ...)
@@ -615,8 +614,8 @@ bool sim_ends_under_way(const struct sim *sim);
 
 /* ---- losses.c ---- */
 bool sim_loses_disks(uint64_t seed);
-bool sim_disk_lose(struct sim *sim, struct sim_shard *shard);   /* perhaps; false: nothing was done */
-void sim_disk_check(struct sim *sim);                           /* whether a lost one could be filled from any other */
+bool sim_disk_lose(struct sim *sim, struct sim_shard *shard);  /* perhaps; false: nothing was done */
+void sim_disk_check(struct sim *sim); /* whether a lost one could be filled from any other */
 bool sim_disk_refill(struct sim *sim, struct sim_shard *shard); /* before it starts; false: it must wait */
 void sim_raise_epoch(struct sim *sim, struct sim_shard *shard, const struct sim_task *task);
 

@@ -460,6 +460,28 @@ static void one_pass_finds_what_the_passes_find(void **state)
     expect_measured_as_apart(&gradient, 1, 2, 1);
 }
 
+static void one_pass_finds_one_bad_element_wherever_it_is(void **state)
+{
+    static float memory[65601];
+    static const size_t counts[] = {64, 130, 65600}, places[] = {0, 63, 127, 128, 65535, 65536, 65599};
+    static const uint16_t bad_16[2] = {0x7c00, 0xff80}; /* Inf of f16, and of bf16 */
+    for (size_t c = 0; c < 3; c++) {
+        for (size_t p = 0; p < sizeof places / sizeof places[0] && places[p] < counts[c]; p++) {
+            for (int dtype = AMP_F32; dtype <= AMP_BF16; dtype++) {
+                struct amp_tensor gradient = {"a", memory + 1, counts[c], (enum amp_dtype)dtype};
+                fill(&gradient, 3);
+                char *at = (char *)gradient.data + places[p] * amp_dtype_size(gradient.dtype);
+                float bad = p % 2 == 0 ? INFINITY : NAN;
+                if (dtype == AMP_F32)
+                    memcpy(at, &bad, sizeof bad);
+                else
+                    memcpy(at, &bad_16[dtype == AMP_BF16], sizeof bad_16[0]);
+                expect_measured_as_apart(&gradient, 1, 1, 1);
+            }
+        }
+    }
+}
+
 static void one_pass_reads_and_does_not_write(void **state)
 {
     float a[] = {3, 4};
@@ -515,6 +537,7 @@ int main(void)
 #endif
         cmocka_unit_test(one_pass_measures_the_same_bits_as_the_passes_one_by_one),
         cmocka_unit_test(one_pass_finds_what_the_passes_find),
+        cmocka_unit_test(one_pass_finds_one_bad_element_wherever_it_is),
         cmocka_unit_test(one_pass_reads_and_does_not_write),
         cmocka_unit_test(one_pass_refuses_what_the_passes_refuse),
     };

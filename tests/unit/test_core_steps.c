@@ -371,12 +371,11 @@ static bool has_crcs_as_sent(void)
     return has;
 }
 
-static void apply_forms_checksums_where_blocks_were_sent_since_the_one_before(void **state)
+static void apply_forms_checksums_where_blocks_of_the_version_before_were_sent(void **state)
 {
     (void)state;
     assert_true(has_crcs_in_memory(1)); /* of a load they always are */
     decide(1);
-    assert_false(has_crcs_in_memory(2));
     decide(2);
     assert_false(has_crcs_in_memory(3));
     assert_false(has_crcs_as_sent()); /* the first one to be sent: the host forms them */
@@ -385,7 +384,19 @@ static void apply_forms_checksums_where_blocks_were_sent_since_the_one_before(vo
     decide(4);
     assert_true(has_crcs_in_memory(5));
     decide(5);
-    assert_false(has_crcs_as_sent());
+    assert_false(has_crcs_in_memory(6));
+}
+
+static void checksums_are_those_of_the_version_for_who_asks_before_its_apply_and_after_it(void **state)
+{
+    (void)state;
+    for (uint64_t step = 1; step <= 6; step++) {
+        uint64_t early = step % 2 == 0 ? core_pull_step(&host, 1, step + 1) : 0;
+        decide(step);
+        assert_true(early != 0 ? has_crcs(early) : has_crcs_as_sent());
+        if (early != 0)
+            core_close_call(&host, early);
+    }
 }
 
 static void the_verdict_is_stored_before_anyone_is_told(void **state)
@@ -488,7 +499,8 @@ int main(void)
         STEP(a_push_for_the_next_step_is_granted_block_by_block_as_they_are_consumed),
         STEP(apply_takes_a_copy_back_from_its_readers_and_waits_until_they_have_let_go),
         STEP(a_version_that_the_client_has_is_not_sent),
-        STEP(apply_forms_checksums_where_blocks_were_sent_since_the_one_before),
+        STEP(apply_forms_checksums_where_blocks_of_the_version_before_were_sent),
+        STEP(checksums_are_those_of_the_version_for_who_asks_before_its_apply_and_after_it),
         STEP(the_verdict_is_stored_before_anyone_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,8 +91,12 @@ static void grant(struct ampd_model *model, struct ampd_call *call, uint64_t ver
         .stride = (size_t)(tensors->layout->block_elements * amp_dtype_size(tensors->cast)),
         .crcs = tensors->has_crcs[call->copy] ? tensors->crcs[call->copy] : NULL,
     };
-    if (!call->unchanged && !call->pull.in_memory)
-        model->shard->apply.streamed = true; /* so will the next version be, most likely */
+    /*
+     * What is granted before its apply has the checksums' place of the version that lay there: they will be this one's,
+     * since the apply forms them for that which is noted here.
+     */
+    if (!call->unchanged && !call->pull.in_memory && version == newest_version(shard))
+        model->shard->apply.streamed = version;
     name_step(model, &output->u.pull);
     ampd_call_set(call, AMPD_CALL_STREAMING);
     if (!call->unchanged)

@@ -51,9 +51,9 @@ void io_jobs_submit(struct ampd_server *server, const struct ampd_job *job)
         io_core_event(server, &event);
         return;
     }
-    /* A vote reads what a thread has put in place a moment ago, unlike the blocks that are still to be taken. */
-    bool is_vote = (job->work & AMPD_JOB_VOTE) != 0;
-    task->task = (struct io_task){.run_cb = job_run, .done_cb = job_done, .first = is_vote};
+    /* A vote while pushes go on reads what a thread has just had in its caches; a block to be taken is in none. */
+    bool is_early = (job->work & (AMPD_JOB_VOTE | AMPD_JOB_ABSENT)) == AMPD_JOB_VOTE;
+    task->task = (struct io_task){.run_cb = job_run, .done_cb = job_done, .first = is_early};
     task->server = server;
     task->job = *job;
     io_threads_submit(server->pools.compute, &task->task);
