@@ -40,7 +40,7 @@ struct ampd_apply {
     uint8_t *published;           /* per block, of the copy that is written now */
     bool copy_valid[AMPD_COPIES];
     uint64_t copy_version[AMPD_COPIES];
-    uint64_t streamed;        /* the newest version of which blocks were to be sent; one after it may be next */
+    uint64_t streamed;        /* the newest version that a stream was granted */
     uint8_t *blocked;         /* per block: it waits for the checkpoint's writer */
     uint64_t blocked_count;   /* of them; all are at or behind */
     uint64_t blocked_next;    /* this one */

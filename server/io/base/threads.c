@@ -31,7 +31,7 @@ struct io_threads {
     struct amp_list queue, done;
     /* There is something in `queue` or `done`, for who reads it without the lock; it is written with it. */
     atomic_bool has_more, has_done;
-    bool spins;        /* the loop does, for `done` */
+    bool spins; /* the loop does, for `done` */
     uint64_t woken_ns; /* patient: when the loop was last */
     bool stop;
     /* The loop's alone: */
