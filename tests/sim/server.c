@@ -213,8 +213,8 @@ static void do_pull_grant(struct sim *sim, struct sim_call *call, const struct a
     call->pull = *grant;
     struct sim_message *message = sim_message_new(SIM_HEADER);
     message->answer.type = AMPCLIENT_EVENT_PULL_HEADER;
-    message->answer.u.header = (struct ampclient_pull_header){
-        grant->epoch, grant->step, grant->version, grant->scale_id, grant->scale, grant->dtype, NULL};
+    message->answer.u.header = (struct ampclient_pull_header){grant->epoch,    grant->step,  grant->version,
+                                                              grant->scale_id, grant->scale, grant->dtype, NULL};
     send_down(call, message);
     (void)sim;
 }
@@ -383,8 +383,8 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
         memset(to, 0x7c, message->size);
         event.u.block.bad_checksum = true;
     } else {
-        event.u.block.counts_count = ampd_receive_block(sim->model.layout, number, load ? AMP_F32 : call->push.dtype,
-                                                        to, &amp_kernels_ref, counts);
+        event.u.block.counts_count = ampd_receive_block(
+            sim->model.layout, number, load ? AMP_F32 : call->push.dtype, to, &amp_kernels_ref, counts);
     }
     if (!load && !event.u.block.bad_checksum)
         sim_asks_block(sim, call, message->block);
