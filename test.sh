@@ -133,19 +133,16 @@ again_alone() { # preset
 # comes last, ten seconds of each target (--long fuzz has more): it gets further when nothing else runs.
 background() {
 	log=$out/log-background.txt
-	local fuzz preset
-	for preset in asan integer; do
-		section "build: $preset"
-		must cmake --preset "$preset"
-		must cmake --build --preset "$preset"
-	done
+	local fuzz
+	section "build: asan"
+	must cmake --preset asan
+	must cmake --build --preset asan
 	section "build: fuzz"
 	tests/fuzz/run.sh 0 >"$out/fuzz.log" 2>&1
 	fuzz=$?
 	local labels='unit|kernels|sim'
 	[ "$fuzz" -eq 0 ] && labels+='|fuzz'
 	suites asan "$(nproc)" -L "$labels" || broken=1
-	suites integer "$(nproc)" -R '^test_(amp|kernel)_' || broken=1
 	if [ "$fuzz" -eq 0 ]; then
 		section fuzz
 		tests/fuzz/run.sh 10 >"$out/fuzz.log" 2>&1
@@ -167,9 +164,9 @@ start_background() {
 section "how fast this machine is"
 slow=$(slowness)
 export AMPD_TEST_PATIENCE=$slow
-# Tests of the release build wait most of their time, and work little: two on each core, and all that is built with clang beside them. On
+# Tests of the release build wait most of their time, and work little: three on each core, and all that is built with clang beside them. On
 # a slow machine they would take each other's leases away.
-at_once=$((2 * $(nproc) + 1))
+at_once=$((3 * $(nproc)))
 [ "$slow" -gt 1 ] && at_once=$(($(nproc) + 1)) &&
 	echo "$slow times slower than an ordinary one: leases and deadlines of tests are so many times longer, and fewer run at once"
 [ "$slow" -eq 1 ] && start_background
