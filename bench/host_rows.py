@@ -33,7 +33,7 @@ import statistics
 import sys
 import time
 
-from sides import MIB, START_S, Ampd, Side
+from sides import MIB, START_S, Ampd, Side, in_turns
 
 ELEMENTS = 64 << 20
 # Of each parameter: read and written by the worker (2 + 2), read and written by the server (2 + 2), and what the vote
@@ -119,9 +119,9 @@ class Copy(Side):
     def start(self):
         return self.spawn(None, self.program("bench_copy"), str(self.size))
 
-    def traffic(self):
-        """GB/s, each byte read and written."""
-        return 2 * self.round()
+    def ms(self):
+        """Of what a step moves, where a copy reads and writes each byte."""
+        return BYTES_EACH * ELEMENTS / (2 * self.round()) / 1e6
 
 
 def row(name, ours, peer, ratios, goal, shown="%.1f", least=False):
@@ -133,31 +133,21 @@ def row(name, ours, peer, ratios, goal, shown="%.1f", least=False):
     print("# %s: %d pairs, ratio %.2f to %.2f" % (name, len(ratios), min(ratios), max(ratios)), file=sys.stderr)
 
 
-def rested(function):
-    """Its value when the apply that the side before has left behind is over."""
-    time.sleep(APPLY_S)
-    return function()
-
-
-def measure(first, second):
-    """Values of two functions in turns."""
-    for _ in range(WARM_UPS):
-        first(), second()
-    return list(zip(*((rested(first), rested(second)) for _ in range(PAIRS))))
+def measure(ours, peer, take=lambda side: side.ms()):
+    """What `take` gives of the two that these make: a list of each. Their rests let the apply of the other one end."""
+    return list(zip(*in_turns((ours, peer), PAIRS, WARM_UPS, take, APPLY_S)[0]))
 
 
 def step(programs, name):
-    with Host(programs, "run", "shared") as ours, Copy(programs, 1024 * MIB) as copy:
-        times, speeds = measure(ours.ms, copy.traffic)
-    bounds = [BYTES_EACH * ELEMENTS / speed / 1e6 for speed in speeds]
-    print("# %s: copies of two threads move %.1f GB/s" % (name, statistics.median(speeds)), file=sys.stderr)
+    times, bounds = measure(lambda: Host(programs, "run", "shared"), lambda: Copy(programs, 1024 * MIB))
+    print("# %s: copies of two threads move %.1f GB/s" % (
+        name, BYTES_EACH * ELEMENTS / statistics.median(bounds) / 1e6), file=sys.stderr)
     row(name, times, bounds, [time / bound for time, bound in zip(times, bounds)], STEP_GOAL)
 
 
 def beside(mode, other, goal, scale=1.0):
     def run(programs, name):
-        with Host(programs, mode, "shared") as ours, Host(programs, mode, other) as peer:
-            times, others = measure(ours.ms, peer.ms)
+        times, others = measure(lambda: Host(programs, mode, "shared"), lambda: Host(programs, mode, other))
         row(name, [time * scale for time in times], [time * scale for time in others],
             [time / peer for time, peer in zip(times, others)], goal)
 
@@ -166,8 +156,8 @@ def beside(mode, other, goal, scale=1.0):
 
 def moved(mode, goal):
     def run(programs, name):
-        with Host(programs, mode, "shared") as ours, Host(programs, mode, "tcp") as peer:
-            rates = [[2 * rate for rate in side] for side in measure(ours.round, peer.round)]
+        rates = measure(lambda: Host(programs, mode, "shared"), lambda: Host(programs, mode, "tcp"),
+                        lambda side: 2 * side.round())
         row(name, *rates, [rate / other for rate, other in zip(*rates)], goal, "%.2f", least=True)
 
     return run
@@ -175,8 +165,7 @@ def moved(mode, goal):
 
 def several(workers):
     def run(programs, name):
-        with Several(programs, workers, "shared") as ours, Several(programs, workers, "tcp") as peer:
-            times, others = measure(ours.ms, peer.ms)
+        times, others = measure(lambda: Several(programs, workers, "shared"), lambda: Several(programs, workers, "tcp"))
         row(name, times, others, [time / peer for time, peer in zip(times, others)], None)
 
     return run

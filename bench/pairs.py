@@ -7,14 +7,14 @@ ours and peer are medians in GB/s (10^9 bytes), ratio is the median of the ratio
 median meets the goal; the confidence interval and the CPU time go to stderr. BIN holds the programs. NAME picks rows by
 a part of their name; rows marked as calibration run only so. The exit code says whether it could be measured, not how
 well. Rows that a program measures by itself (bench_kernels, bench_grad) are run from here too, and print themselves.
-AMPD_PAIRS=60 in the environment takes 60 pairs instead of 15, in the rows that pairs.py itself measures: the confidence
+AMPD_PAIRS=60 in the environment takes 60 pairs instead of 16, in the rows that pairs.py itself measures: the confidence
 interval becomes narrower.
 
 Both sides speak one protocol: a server program on the first core, a client program on the second; for each line that
 the client gets on stdin it moves the bytes once and prints the seconds it took. So two sides are alive at the same time
-and take turns, A B A B, and a change of the machine's speed meets both.
+and take turns, A B A B, and a change of the machine's speed meets both; then they start again in the other order.
 """
-import contextlib
+import functools
 import os
 import statistics
 import subprocess
@@ -30,9 +30,9 @@ import memory_row  # noqa: E402
 import page_rows  # noqa: E402
 import python_rows  # noqa: E402
 import rpc_rows  # noqa: E402
-from sides import MIB, Failed, Kernels, Pump, Skipped, START_S, interval  # noqa: E402
+from sides import MIB, Failed, Kernels, Pump, Skipped, START_S, in_turns, interval  # noqa: E402
 
-PAIRS = int(os.environ.get("AMPD_PAIRS", "15"))
+PAIRS = int(os.environ.get("AMPD_PAIRS", "16"))
 WARM_UPS = 3
 
 
@@ -77,16 +77,10 @@ def bounded_goal(name, goal, ratios):
 
 def measure(programs, name, ours, peers, goal, bound=()):
     """Where there are several peers, the row is that beside the best of them."""
-    with contextlib.ExitStack() as stack:
-        others = [side for side in bound if side is not None]
-        sides = [stack.enter_context(side[0](programs, *side[1:])) for side in (ours, *peers, *others)]
-        for _ in range(WARM_UPS):
-            for side in sides:
-                side.round()
-        cpu = [side.cpu_s() for side in sides]
-        rounds = [[side.round() for side in sides] for _ in range(PAIRS)]
-        cpu = [side.cpu_s() - before for side, before in zip(sides, cpu)]
-        a = sides[0]
+    others = [side for side in bound if side is not None]
+    makers = [functools.partial(side[0], programs, *side[1:]) for side in (ours, *peers, *others)]
+    rounds, cpu, sides = in_turns(makers, PAIRS, WARM_UPS)
+    a = sides[0]
     medians = [statistics.median(values) for values in zip(*rounds)][:1 + len(peers)]
     best = min if a.limits else max
     peer = 1 + medians[1:].index(best(medians[1:]))

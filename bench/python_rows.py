@@ -13,7 +13,7 @@ import sys
 import time
 
 import host_rows
-from sides import MIB, START_S, Ampd, Failed, Skipped
+from sides import MIB, START_S, Ampd, Failed, Skipped, in_turns
 
 PAIRS, WARM_UPS = 20, 3
 LARGE, SMALL = 64 * MIB, 10 * 2048
@@ -68,17 +68,14 @@ def python_with_package(programs, python, script):
 
 
 def cuda(programs, name):
-    with CudaStep(programs, "shared") as ours, CudaStep(programs, "tcp") as peer:
-        times, others = host_rows.measure(ours.ms, peer.ms)
+    times, others = host_rows.measure(lambda: CudaStep(programs, "shared"), lambda: CudaStep(programs, "tcp"))
     host_rows.row(name, times, others, [time / other for time, other in zip(times, others)],
                   host_rows.TCP_GOAL)
 
 
 def small(programs, name):
-    with PythonStep(programs, SMALL, "steps") as ours, CStep(programs, SMALL, "steps") as peer:
-        for _ in range(WARM_UPS):
-            ours.round(), peer.round()
-        rounds = [(ours.round() * 1e3, peer.round() * 1e3) for _ in range(PAIRS)]
+    rounds, _, _ = in_turns((lambda: PythonStep(programs, SMALL, "steps"), lambda: CStep(programs, SMALL, "steps")),
+                            PAIRS, WARM_UPS, lambda side: side.round() * 1e3)
     differences = [python - c for python, c in rounds]
     difference = statistics.median(differences)
     medians = [statistics.median(values) for values in zip(*rounds)]

@@ -17,6 +17,7 @@ import threading
 import time
 
 from ampd_testing import CALL_TIMEOUT_S, eventually, grpc, run, spec
+from auth_testing import TokenFile
 from test_server_full import HALF, ctl, goes_on, header_of, trained
 from test_server_reshard import Told
 from test_server_shards import START_TIMEOUT_S, STEPS, WORLD, Cluster
@@ -139,6 +140,22 @@ def test_all_models_are_backed_up_and_one_of_them_can_be_restored(context):
     ctl(context, there, "checkpoint", "export", "loaded", there.folder / "now")
     assert (there.folder / "now").read_bytes() == (folder / "models/loaded/checkpoint.safetensors").read_bytes()
     assert loaded.layout.block_count > 0 and job.name == "m"
+
+
+def test_a_restore_that_fails_at_the_second_model_says_which_are_there(context):
+    cluster = Cluster(context, 1)
+    folder = cluster.folder / "two"
+    for name in ("first", "second"):
+        cluster.api(0).CreateModel(spec=spec(name))
+    ctl(context, cluster, "backup", folder)
+    tokens = TokenFile(context)
+    token = tokens.client_file(tokens.new("worker", "ann", "--models", "1"))
+    there = context.server("--token-file", tokens.path)
+    done = start(context, f"127.0.0.1:{there.port}", "--token-file", token, "restore", folder)
+    rows, said = done.communicate(timeout=START_TIMEOUT_S)
+    assert done.returncode == 72 and "first" in rows and "second" not in rows, (done.returncode, rows, said)
+    assert "token ann is 1 model" in said, said
+    assert "of the 2 models of the backup 1 are restored and stay, second failed" in said, said
 
 
 def with_hash(text):

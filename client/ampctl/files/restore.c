@@ -229,6 +229,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ampctl_backup_argument(key, arg, state, &x->given);
 }
 
+/* Where one of several models could not be restored: which are there, and how the others follow. */
+static void say_partial(const struct restoring *x)
+{
+    size_t done = json_array_size(x->rows), all = json_array_size(x->chosen);
+    if (done > 0)
+        (void)ampctl_print(stderr,
+                           "ampctl: %s: of the %zu models of the backup %zu are restored and stay, %s failed; when its "
+                           "cause is gone, restore DIR MODEL brings it and each that is not there yet",
+                           x->ctl->verb, all, done, name_of(json_array_get(x->chosen, done)));
+}
+
 static int run_restore(struct ampctl *ctl, int argc, char **argv)
 {
     struct restoring x = {.ctl = ctl};
@@ -239,6 +250,8 @@ static int run_restore(struct ampctl *ctl, int argc, char **argv)
         ctl->timeout_ms = AMPCTL_FILE_TIMEOUT_MS;
     int code = check(&x);
     json_array_foreach(x.chosen, i, entry) if (code == 0) code = restore_model(&x, entry);
+    if (code != 0)
+        say_partial(&x);
     /* What there is to be told of those before one that failed, too. */
     if (json_array_size(x.rows) > 0 && say(&x) != 0)
         code = AMPCTL_EXIT_FAILED;
