@@ -14,6 +14,8 @@ bool amp_size_parse(const char *text, uint64_t *bytes)
         return false;
     const char *unit = *end != 0 ? strchr(units, *end) : NULL;
     unsigned shift = unit != NULL ? 10 * (unsigned)(unit - units + 1) : 0;
+    if (end[unit != NULL] != 0 || value > UINT64_MAX >> shift)
+        return false;
     *bytes = (uint64_t)value << shift;
-    return end[unit != NULL] == 0 && *bytes >> shift == value;
+    return true;
 }

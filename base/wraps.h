@@ -1,6 +1,6 @@
 /*
  * AMP_WRAPS marks a function whose unsigned arithmetic wraps on purpose, so that clang's -fsanitize=integer leaves it
- * alone; a comment at the function says why. Anywhere else in numerics a wrap is a fault (AMPD_INTEGER).
+ * alone; a comment at the function says why. Anywhere else in amp and base a wrap is a fault (AMPD_INTEGER).
  */
 #ifndef AMP_BASE_WRAPS_H
 #define AMP_BASE_WRAPS_H

@@ -1,8 +1,9 @@
 """host_rows.py: workers and their server on one host, by shared memory.
 
 64 M parameters, AdamW, fp16, one worker (bench_pushpull.c); server and workers on all cores, as they are run. Both
-sides of a row take turns. The first WARM_UPS rounds of each side (of a round of `run`, six steps; else one step) touch
-memory for the first time, the slots, the copies and the page tables, and are not counted; all others are.
+sides of a row take turns (sides.py: they start twice). The first WARM_UPS rounds of each after a start (of a round of
+`run`, six steps; else one step) touch memory for the first time, the slots, the copies and the page tables, and are not
+counted; all others are.
 
     host_step      milliseconds of a whole step, beside the bound: the bytes that the worker's writing, the server's
                    taking away, the vote and the apply move, at the speed of a copy by two threads in the same run; the
@@ -120,7 +121,7 @@ class Copy(Side):
         return self.spawn(None, self.program("bench_copy"), str(self.size))
 
     def ms(self):
-        """Of what a step moves, where a copy reads and writes each byte."""
+        """Milliseconds that a copy takes for the bytes that a step moves."""
         return BYTES_EACH * ELEMENTS / (2 * self.round()) / 1e6
 
 

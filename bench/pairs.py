@@ -33,6 +33,7 @@ import rpc_rows  # noqa: E402
 from sides import MIB, Failed, Kernels, Pump, Skipped, START_S, in_turns, interval  # noqa: E402
 
 PAIRS = int(os.environ.get("AMPD_PAIRS", "16"))
+PAIRS += PAIRS % 2  # as many from each order of starts
 WARM_UPS = 3
 
 

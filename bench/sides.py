@@ -2,7 +2,7 @@
 
 For each line that the client gets on stdin it moves its bytes once, or makes its calls, and prints the seconds it took.
 So several sides are alive at the same time and take turns, A B A B, and a change of the machine's speed meets all of
-them.
+them; then they start again in the opposite order.
 """
 import contextlib
 import os
@@ -35,8 +35,9 @@ def interval(values):
 def in_turns(makers, rounds, warm_ups, take=lambda side: side.round(), rest_s=0):
     """
     `take` of each side, in turns: a list of `rounds` lists in the order of `makers`, which make the sides; the CPU
-    seconds of each; and sides. What starts last finds memory that is up to a twentieth slower, so that half of the
-    rounds are of sides that are started, and taken, in the opposite order. Before a round that counts they rest.
+    seconds of each; and sides, which have ended. What starts last finds memory that is up to a twentieth slower: half of
+    the rounds are measured after a start in the opposite order, and in that order. `rest_s`: seconds of rest before a
+    side's round that counts.
     """
     values, cpu = [], [0] * len(makers)
     for half, step in ((rounds - rounds // 2, 1), (rounds // 2, -1)):

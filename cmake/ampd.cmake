@@ -24,16 +24,13 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(ampd_flags INTERFACE -mbranch-protection=standard)
   endif()
   target_link_options(ampd_flags INTERFACE LINKER:-z,relro,-z,now,-z,noexecstack)
-elseif(CMAKE_BUILD_TYPE STREQUAL "Debug")
-  # Adam's loops once, not once for each kind of gradient: with sanitizers clang takes 19 s for them all, and less than 1 s so.
-  target_compile_definitions(ampd_flags INTERFACE AMP_KERNELS_SMALL)
 endif()
 
-# For numerics, beside sanitizers: unsigned arithmetic wraps where AMP_WRAPS says so (base/wraps.h), and nowhere else.
-option(AMPD_INTEGER "look for unsigned arithmetic that wraps, in numerics (clang)" OFF)
-add_library(ampd_numerics_flags INTERFACE)
+# For amp and base, beside sanitizers: unsigned arithmetic wraps where AMP_WRAPS says so (base/wraps.h), and nowhere else.
+option(AMPD_INTEGER "look for unsigned arithmetic that wraps, in amp and base (clang)" OFF)
+add_library(ampd_integer_flags INTERFACE)
 if(AMPD_INTEGER)
-  target_compile_options(ampd_numerics_flags INTERFACE -fsanitize=integer)
+  target_compile_options(ampd_integer_flags INTERFACE -fsanitize=integer)
 endif()
 
 option(AMPD_FUZZ "make the fuzz targets with libFuzzer (clang)" OFF)

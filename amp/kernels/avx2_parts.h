@@ -10,13 +10,6 @@
 
 #include <immintrin.h>
 
-/* Which functions have it changes the order of instructions in Adam's loops, and their speed: measure. */
-#ifndef AMP_KERNELS_SMALL
-#define INLINE static inline __attribute__((always_inline))
-#else
-#define INLINE static inline
-#endif
-
 #define WIDTH   8  /* floats of a vector */
 #define LINE    64 /* bytes of a cache line */
 #define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)

@@ -229,15 +229,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ampctl_backup_argument(key, arg, state, &x->given);
 }
 
-/* Where one of several models could not be restored: which are there, and how the others follow. */
+/* Where one of several models could not be restored: how many are there, and how the others follow. */
 static void say_partial(const struct restoring *x)
 {
     size_t done = json_array_size(x->rows), all = json_array_size(x->chosen);
     if (done > 0)
         (void)ampctl_print(stderr,
-                           "ampctl: %s: of the %zu models of the backup %zu are restored and stay, %s failed; when its "
-                           "cause is gone, restore DIR MODEL brings it and each that is not there yet",
-                           x->ctl->verb, all, done, name_of(json_array_get(x->chosen, done)));
+                           "ampctl: %s: %zu of the %zu models are restored and stay, %s is not; when the cause is gone, "
+                           "restore each that is missing by restore DIR MODEL",
+                           x->ctl->verb, done, all, name_of(json_array_get(x->chosen, done)));
 }
 
 static int run_restore(struct ampctl *ctl, int argc, char **argv)
