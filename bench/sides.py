@@ -35,9 +35,9 @@ def interval(values):
 def in_turns(makers, rounds, warm_ups, take=lambda side: side.round(), rest_s=0):
     """
     `take` of each side, in turns: a list of `rounds` lists in the order of `makers`, which make the sides; the CPU
-    seconds of each; and sides, which have ended. What starts last finds memory that is up to a twentieth slower: half of
-    the rounds are measured after a start in the opposite order, and in that order. `rest_s`: seconds of rest before a
-    side's round that counts.
+    seconds of each; and sides, which have ended. What starts last finds memory that is up to a twentieth slower: half
+    of the rounds are measured after a start in the opposite order, and in that order. `rest_s`: seconds of rest before
+    a side's round that counts.
     """
     values, cpu = [], [0] * len(makers)
     for half, step in ((rounds - rounds // 2, 1), (rounds // 2, -1)):

@@ -1,7 +1,7 @@
 /*
  * What is fastest, and differs in no bit: how functions are inlined, and which core this is. Only for AVX2's and
- * AVX-512's kernels. Tests define the latter themselves, to take the branches of other cores: in tests/kernels/emulated,
- * whose immintrin.h comes in the place of the compiler's, and in tests/kernels/other_core.h.
+ * AVX-512's kernels. Tests define the latter themselves, to take the branches of other cores: in
+ * tests/kernels/emulated, whose immintrin.h comes in the place of the compiler's, and in tests/kernels/other_core.h.
  */
 #ifndef AMP_KERNELS_X86_CORES_H
 #define AMP_KERNELS_X86_CORES_H

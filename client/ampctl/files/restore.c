@@ -235,8 +235,8 @@ static void say_partial(const struct restoring *x)
     size_t done = json_array_size(x->rows), all = json_array_size(x->chosen);
     if (done > 0)
         (void)ampctl_print(stderr,
-                           "ampctl: %s: %zu of the %zu models are restored and stay, %s is not; when the cause is gone, "
-                           "restore each that is missing by restore DIR MODEL",
+                           "ampctl: %s: %zu of the %zu models are restored and stay, %s is not; when the cause is "
+                           "gone, restore each that is missing by restore DIR MODEL",
                            x->ctl->verb, done, all, name_of(json_array_get(x->chosen, done)));
 }
 
