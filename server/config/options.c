@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 
 #define TIME_REMEDY "a time of 1ms to ten years, a number with ms, s, m, h or d"
 
@@ -80,13 +81,13 @@ static bool parse_level(const char *text, enum amp_log_level *level)
     return false;
 }
 
-/* Whether an address ends in a port; the rest is looked at when it is listened on. */
-static bool has_port(const char *address)
+/* Whether an address ends in a port, or is a path that a socket can have; listening looks at the rest. */
+static bool is_address(const char *address)
 {
     const char *colon = strrchr(address, ':');
     size_t digits = colon != NULL ? strspn(colon + 1, "0123456789") : 0;
     if (strncmp(address, "unix:", 5) == 0)
-        return true;
+        return address[5] != 0 && strlen(address + 5) < sizeof((struct sockaddr_un *)NULL)->sun_path;
     return colon != NULL && colon != address && digits > 0 && digits <= 5 && colon[1 + digits] == 0 &&
            strtol(colon + 1, NULL, 10) <= 65535;
 }
@@ -190,7 +191,8 @@ static const char *set_value(enum kind kind, const char *text, void *at)
         return NULL;
     case KIND_ADDRESS:
         *(const char **)at = text;
-        return has_port(text) ? NULL : "give HOST:PORT with a port of 0 to 65535";
+        return is_address(text) ? NULL
+                                : "give HOST:PORT with a port of 0 to 65535, or unix:PATH of at most 107 bytes";
     case KIND_TEXT:
         *(const char **)at = text;
         return text[0] != 0 ? NULL : "give a value, or leave the option out";

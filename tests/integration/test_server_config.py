@@ -89,6 +89,14 @@ def test_a_file_with_five_faults_names_all_of_them_with_their_lines(context):
     assert not (context.work / "none").exists()
 
 
+def test_an_address_that_no_socket_can_have_is_refused_with_the_options(context):
+    for listen in ("unix:", "unix:/" + 107 * "x", ":7420", "localhost:70000"):
+        code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", str(context.work / "none"), "--listen",
+                                                  listen, "--check-config")
+        assert code == 2 and f"--listen {listen[:30]}" in lines[0], lines
+        assert "give HOST:PORT with a port of 0 to 65535, or unix:PATH of at most 107 bytes" in lines[0], lines
+
+
 def test_sighup_takes_a_level_and_names_what_waits_for_the_next_start(context):
     path = conf(context, "log-level: info\nworker-lease: 40s\n")
     server = context.server("--config", str(path))
