@@ -164,9 +164,9 @@ start_background() {
 section "how fast this machine is"
 slow=$(slowness)
 export AMPD_TEST_PATIENCE=$slow
-# Tests of the release build wait most of their time, and work little: four on each core, and all that is built with clang beside them. On
+# Tests of the release build wait most of their time, and work little: three on each core, and all that is built with clang beside them. On
 # a slow machine they would take each other's leases away.
-at_once=$((4 * $(nproc)))
+at_once=$((3 * $(nproc)))
 [ "$slow" -gt 1 ] && at_once=$(($(nproc) + 1)) &&
 	echo "$slow times slower than an ordinary one: leases and deadlines of tests are so many times longer, and fewer run at once"
 [ "$slow" -eq 1 ] && start_background
