@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Where options come from, on a real ampd: file, environment, command line; what ampctl config says, and SIGHUP.
 
-    test_server_config.py BIN_DIR [NAME ...]
+    test_server_options.py BIN_DIR [NAME ...]
 """
 import json
 import os
