@@ -83,7 +83,7 @@ HEADERS = (
     ("matrices", re.compile(r"^(cblas|dnnl|oneapi/dnnl/dnnl)\.h$"),
      re.compile(r"^examples/charlm/product\.c$|^bench/|" + TESTING),
      "cblas and dnnl only in examples/charlm/product.c and bench/"),
-    ("intrinsics", INTRINSICS, re.compile(r"^amp/kernels/(?!ref\b)\w+(\.c|_(parts|late|cores)\.h)$|" + TESTING),
+    ("intrinsics", INTRINSICS, re.compile(r"^amp/kernels/(?!ref\b)\w+(\.c|_(parts|late|tuning)\.h)$|" + TESTING),
      "intrinsics only in amp/kernels/<isa>.c and its parts"),
 )
 

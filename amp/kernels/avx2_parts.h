@@ -6,7 +6,7 @@
 #define AMP_KERNELS_AVX2_PARTS_H
 
 #include "amp/kernels.h"
-#include "amp/kernels/x86_cores.h"
+#include "amp/kernels/x86_tuning.h"
 
 #include <immintrin.h>
 

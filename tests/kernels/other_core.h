@@ -1,5 +1,5 @@
 /*
- * In the place of what amp/kernels/x86_cores.h finds: a core of AMD's with the other first cache level than this one
+ * In the place of what amp/kernels/x86_tuning.h finds: a core of AMD's with the other first cache level than this one
  * has, so that a test takes the branches that the kernels of this processor leave out.
  */
 #ifndef OTHER_CORE_H

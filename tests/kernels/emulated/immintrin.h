@@ -85,7 +85,7 @@ static inline void _mm512_stream_si512(void *dst, __m512i x)
 #define _MM_HINT_T0           3
 #define _MM_HINT_T1           2
 #define _mm_prefetch(p, hint) ((void)(p), emulated_must((hint) == _MM_HINT_T0 || (hint) == _MM_HINT_T1))
-/* For amp/kernels/x86_cores.h: branches that a test on AMD's cores does not take otherwise. */
+/* For amp/kernels/x86_tuning.h: branches that a test on AMD's cores does not take otherwise. */
 #define ON_AMD            false
 #define ON_ZEN5           false
 #define SMALL_FIRST_LEVEL true

@@ -3,8 +3,8 @@
  * AVX-512's kernels. Tests define the latter themselves, to take the branches of other cores: in
  * tests/kernels/emulated, whose immintrin.h comes in the place of the compiler's, and in tests/kernels/other_core.h.
  */
-#ifndef AMP_KERNELS_X86_CORES_H
-#define AMP_KERNELS_X86_CORES_H
+#ifndef AMP_KERNELS_X86_TUNING_H
+#define AMP_KERNELS_X86_TUNING_H
 
 #include <immintrin.h>
 #include <unistd.h>
