@@ -30,7 +30,7 @@ import memory_row  # noqa: E402
 import page_rows  # noqa: E402
 import python_rows  # noqa: E402
 import rpc_rows  # noqa: E402
-from sides import MIB, Failed, Kernels, Pump, Skipped, START_S, in_turns, interval  # noqa: E402
+from sides import MIB, Failed, Kernels, Pump, Skipped, START_S, bounded_goal, in_turns, interval  # noqa: E402
 
 PAIRS = int(os.environ.get("AMPD_PAIRS", "16"))
 PAIRS += PAIRS % 2  # as many from each order of starts
@@ -48,9 +48,6 @@ class Torch(Kernels):
 STEP_ELEMENTS = 128 * MIB
 STEP_BYTES = 30 * STEP_ELEMENTS
 
-# What a row may be asked for of a bound that the same run has measured.
-OF_BOUND = 0.95
-
 # name, (ours, its arguments), (peers, each with its arguments), goal, whether it is only a calibration of the harness;
 # and where the row has a bound, that: a side that has less to do than ours must, and its peer (None: the row's)
 ROWS = (
@@ -67,15 +64,6 @@ ROWS = (
 )
 
 
-def bounded_goal(name, goal, ratios):
-    """What is left of the goal where nothing reaches more; a busy machine, with a wide interval, takes nothing away."""
-    low, high = interval(ratios)
-    left = min(goal, OF_BOUND * high)
-    print("# %s: bound %.2f, 95 %% of it %.2f to %.2f; goal %.2f, at most %.2f of that: %.2f" % (
-        name, statistics.median(ratios), low, high, goal, OF_BOUND, left), file=sys.stderr)
-    return left
-
-
 def measure(programs, name, ours, peers, goal, bound=()):
     """Where there are several peers, the row is that beside the best of them."""
     others = [side for side in bound if side is not None]
@@ -88,7 +76,7 @@ def measure(programs, name, ours, peers, goal, bound=()):
     ratios = [values[0] / values[peer] for values in rounds]
     if bound:
         first, second = 1 + len(peers), peer if bound[1] is None else 2 + len(peers)
-        goal = bounded_goal(name, goal, [values[first] / values[second] for values in rounds])
+        goal = bounded_goal(name, goal, [values[first] / values[second] for values in rounds], a.limits)
     ratio = statistics.median(ratios)
     verdict = "info" if goal is None else "ok" if (ratio <= goal if a.limits else ratio >= goal) else "short"
     shown = "%.0f" if a.limits else "%.2f"

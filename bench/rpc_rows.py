@@ -141,8 +141,8 @@ class Nghttpd(Loaded):
 def bulk(direction):
     """
     The rows of one direction, 64 MiB of fp16 each: the model of one parameter, ampd's checks and staging included. Over
-    TCP each of grpc++'s servers has a row of its own, over a unix socket the better one is the peer, and a push has a
-    bound: the socket alone, from array to array.
+    TCP each of grpc++'s servers has a row of its own, over a unix socket the better one is the peer, and the
+    bound is the socket alone, from array to array.
     """
     size = 64 * MIB
     push = direction == "push"
@@ -155,7 +155,7 @@ def bulk(direction):
          ((Grpcpp, size, direction, False, "sync"),), grpcpp, False),
         ("rpc_%s_unix_grpcpp" % direction, (Ampd, size, direction, True),
          tuple((Grpcpp, size, direction, True, api) for api in ("callback", "sync")), 1.5, False,
-         *((((UnixPump, size), None),) if push else ())),
+         ((UnixPump, size, direction, "arrays"), None)),
     )
 
 

@@ -13,6 +13,7 @@ import shutil
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -58,6 +59,22 @@ def in_turns(makers, rounds, warm_ups, take=lambda side: side.round(), rest_s=0)
                 values.append([taken[i] for i in range(len(sides))])
             cpu = [spent + side.cpu_s() - then for spent, side, then in zip(cpu, sides, before)]
     return values, cpu, sides
+
+
+# What a row may be asked for of a bound that the same run has measured.
+OF_BOUND = 0.95
+
+
+def bounded_goal(name, goal, ratios, limits=False):
+    """
+    What is left of the goal where nothing reaches more (`limits`: less); `ratios` of the bound to the peer. A busy
+    machine, with a wide interval, takes nothing away.
+    """
+    low, high = interval(ratios)
+    left = max(goal, low / OF_BOUND) if limits else min(goal, OF_BOUND * high)
+    print("# %s: bound %.2f, 95 %% of it %.2f to %.2f; goal %.2f, with %.2f of the bound %.2f" % (
+        name, statistics.median(ratios), low, high, goal, OF_BOUND, left), file=sys.stderr)
+    return left
 
 
 class Failed(Exception):
@@ -174,25 +191,28 @@ class Kernels(Side):
 
 
 class Pump(Side):
-    """A raw TCP connection on loopback whose receiver touches every byte (tcp_pump.c)."""
+    """
+    A raw TCP connection on loopback whose receiver touches every byte (tcp_pump.c). With "arrays" from one of the bytes
+    into another: less than any push or pull must do.
+    """
 
-    def __init__(self, programs, size, direction):
+    def __init__(self, programs, size, direction, *arrays):
         super().__init__(programs, size)
-        self.direction = direction
+        self.direction, self.arrays = direction, arrays
 
     def start(self):
         pump = self.program("tcp_pump")
         port = self.line(self.spawn(0, pump, "serve"), START_S).split()[1]
-        return self.spawn(1, pump, self.direction, port, str(self.size))
+        return self.spawn(1, pump, self.direction, port, str(self.size), *self.arrays)
 
 
-class UnixPump(Side):
-    """The same over a unix socket, from an array of the bytes into another: less than any push must do."""
+class UnixPump(Pump):
+    """The same over a unix socket."""
 
     def start(self):
         pump, address = self.program("tcp_pump"), "unix:" + os.path.join(self.folder, "socket")
         self.line(self.spawn(0, pump, "serve", address), START_S)
-        return self.spawn(1, pump, "push", address, str(self.size))
+        return self.spawn(1, pump, self.direction, address, str(self.size), *self.arrays)
 
 
 class Ampd(Side):

@@ -2,15 +2,16 @@
  * The peer of the push and pull rows: how fast plain TCP on loopback moves bytes between two processes when nothing is
  * done with them but what any receiver must do: read each of them once.
  *
- *     tcp_pump serve [unix:PATH]          prints "port N" and serves one connection
- *     tcp_pump push|pull PORT BYTES       for each line on stdin moves BYTES and prints the seconds it took
- *     tcp_pump push unix:PATH BYTES       the same over a unix socket, for the bound of that row: the bytes come from
- *                                         an array of so many, and are kept in one, as a gradient is until the vote
+ *     tcp_pump serve [unix:PATH]                            prints "port N" and serves one connection
+ *     tcp_pump push|pull PORT|unix:PATH BYTES [arrays]      for each line on stdin moves BYTES and prints the seconds
+ *                                                           it took
  *
  * Both ends use one buffer of 256 KiB, so that the sender's side stays in cache; the receiver adds up all 64-bit words.
- * A request is two words, direction and bytes. The receiver's sum travels back to the other end, which knows what it
- * must be: after a push that is the acknowledgement that ends the time, after a pull it is compared in place.
- * Words are in host order: both ends are on one machine.
+ * With `arrays`, for the bounds of rows, the bytes come from an array of so many, and are kept in one, as a gradient is
+ * until the vote, and a worker's parameters are until the next step.
+ * A request is three words: direction, whether by arrays, bytes. The receiver's sum goes back to the other end, which
+ * knows what it must be: after a push that is the acknowledgement that ends the time, after a pull it is compared in
+ * place. Words are in host order: both ends are on one machine.
  */
 #include "base/large.h"
 #include "bench/measure.h"
@@ -45,13 +46,14 @@
 /* A peer silent for this long is gone: no end waits for ever. */
 #define SILENCE_S 30
 
-enum direction { PUSH = 1, PULL = 2, KEEP = 3 };
+enum direction { PUSH = 1, PULL = 2 };
 
 #define UNIX "unix:"
 
 struct request {
     uint64_t direction;
-    uint64_t bytes; /* a multiple of BUFFER_BYTES */
+    uint64_t arrays; /* 1 or 0 */
+    uint64_t bytes;  /* a multiple of BUFFER_BYTES */
 };
 
 static uint64_t buffer[BUFFER_WORDS];
@@ -127,9 +129,12 @@ static uint64_t expected_sum(uint64_t bytes)
     return sum_words(buffer, BUFFER_WORDS) * (bytes / BUFFER_BYTES);
 }
 
-static void send_buffers(int fd, uint64_t bytes)
+/* From the array, or where that is NULL from the buffer, again and again. */
+static void send_bytes(int fd, const uint64_t *array, uint64_t bytes)
 {
-    for (uint64_t left = bytes; left > 0; left -= BUFFER_BYTES)
+    if (array != NULL)
+        send_all(fd, array, bytes);
+    for (uint64_t left = array != NULL ? 0 : bytes; left > 0; left -= BUFFER_BYTES)
         send_all(fd, buffer, BUFFER_BYTES);
 }
 
@@ -153,19 +158,24 @@ static uint64_t receive_buffers(int fd, uint64_t bytes)
 }
 
 /* Into an array that holds all of them; each portion is added up while it is in cache. */
-static uint64_t receive_kept(int fd, uint64_t *kept, uint64_t bytes)
+static uint64_t receive_array(int fd, uint64_t *array, uint64_t bytes)
 {
     uint64_t sum = 0, have = 0, words = 0;
     while (have < bytes) {
         uint64_t most = bytes - have < BUFFER_BYTES ? bytes - have : BUFFER_BYTES;
-        ssize_t got = recv(fd, (char *)kept + have, most, 0);
+        ssize_t got = recv(fd, (char *)array + have, most, 0);
         if (got <= 0)
             die("recv");
         have += (uint64_t)got;
-        sum += sum_words(kept + words, have / sizeof *kept - words);
-        words = have / sizeof *kept;
+        sum += sum_words(array + words, have / sizeof *array - words);
+        words = have / sizeof *array;
     }
     return sum;
+}
+
+static uint64_t receive_bytes(int fd, uint64_t *array, uint64_t bytes)
+{
+    return array != NULL ? receive_array(fd, array, bytes) : receive_buffers(fd, bytes);
 }
 
 static uint64_t *new_array(uint64_t bytes)
@@ -212,22 +222,16 @@ static int listen_loopback(void)
     return fd;
 }
 
-static void answer(int fd, const struct request *request, uint64_t **kept)
+/* *array: NULL until a request wants one. */
+static void answer(int fd, const struct request *request, uint64_t **array)
 {
-    uint64_t sum;
-    switch (request->direction) {
-    case PULL:
-        send_buffers(fd, request->bytes);
+    if (request->arrays != 0 && *array == NULL)
+        *array = new_array(request->bytes);
+    if (request->direction == PULL) {
+        send_bytes(fd, *array, request->bytes);
         return;
-    case KEEP:
-        if (*kept == NULL)
-            *kept = new_array(request->bytes);
-        sum = receive_kept(fd, *kept, request->bytes);
-        break;
-    default:
-        sum = receive_buffers(fd, request->bytes);
-        break;
     }
+    uint64_t sum = receive_bytes(fd, *array, request->bytes);
     send_all(fd, &sum, sizeof sum);
     fill_buffer();
 }
@@ -244,26 +248,23 @@ static void serve(const char *path)
         die("accept");
     configure(fd, path == NULL);
     fill_buffer();
-    uint64_t *kept = NULL; /* until the process ends */
+    uint64_t *array = NULL; /* until the process ends */
     struct request request;
     while (receive_all(fd, &request, sizeof request))
-        answer(fd, &request, &kept);
+        answer(fd, &request, &array);
     (void)close(fd);
     (void)close(listener);
 }
 
-static double move_once(int fd, const struct request *request, const uint64_t *array)
+static double move_once(int fd, const struct request *request, uint64_t *array)
 {
     uint64_t expected = expected_sum(request->bytes), sum = 0;
     double begin = bench_now_s();
     send_all(fd, request, sizeof *request);
     if (request->direction == PULL) {
-        sum = receive_buffers(fd, request->bytes);
+        sum = receive_bytes(fd, array, request->bytes);
     } else {
-        if (array != NULL)
-            send_all(fd, array, request->bytes);
-        else
-            send_buffers(fd, request->bytes);
+        send_bytes(fd, array, request->bytes);
         if (!receive_all(fd, &sum, sizeof sum))
             die("acknowledgement");
     }
@@ -294,17 +295,26 @@ static int connect_loopback(uint16_t port)
     return fd;
 }
 
-static void drive(enum direction direction, int fd, uint64_t bytes)
+static void drive(const struct request *request, int fd)
 {
-    struct request request = {.direction = direction, .bytes = bytes};
-    uint64_t *array = direction == KEEP ? new_array(bytes) : NULL; /* until the process ends */
-    configure(fd, direction != KEEP);
+    uint64_t *array = request->arrays != 0 ? new_array(request->bytes) : NULL; /* until the process ends */
     char line[64];
     while (fgets(line, sizeof line, stdin) != NULL) {
-        (void)printf("%.9f\n", move_once(fd, &request, array));
+        (void)printf("%.9f\n", move_once(fd, request, array));
         (void)fflush(stdout);
     }
     (void)close(fd);
+}
+
+/* False: not in the usage. */
+static bool take_request(int argc, char **argv, struct request *request)
+{
+    bool push = argc >= 4 && strcmp(argv[1], "push") == 0, pull = argc >= 4 && strcmp(argv[1], "pull") == 0;
+    bool arrays = argc == 5 && strcmp(argv[4], "arrays") == 0;
+    if ((!push && !pull) || argc != (arrays ? 5 : 4))
+        return false;
+    *request = (struct request){push ? PUSH : PULL, arrays, strtoull(argv[3], NULL, 10)};
+    return request->bytes > 0 && request->bytes % BUFFER_BYTES == 0;
 }
 
 int main(int argc, char **argv)
@@ -314,20 +324,18 @@ int main(int argc, char **argv)
         serve(path);
         return 0;
     }
-    bool push = argc == 4 && strcmp(argv[1], "push") == 0;
-    bool pull = argc == 4 && strcmp(argv[1], "pull") == 0;
-    unsigned long port = push || pull ? path != NULL && push ? 1 : strtoul(argv[2], NULL, 10) : 0;
-    unsigned long long bytes = push || pull ? strtoull(argv[3], NULL, 10) : 0;
-    if (port == 0 || port > UINT16_MAX || bytes == 0 || bytes % BUFFER_BYTES != 0) {
+    struct request request;
+    bool asks = take_request(argc, argv, &request);
+    unsigned long port = asks && path == NULL ? strtoul(argv[2], NULL, 10) : 1;
+    if (!asks || port == 0 || port > UINT16_MAX) {
         (void)fprintf(stderr,
-                      "usage: tcp_pump serve [unix:PATH] | push PORT|unix:PATH BYTES | pull PORT BYTES\n"
+                      "usage: tcp_pump serve [unix:PATH] | push|pull PORT|unix:PATH BYTES [arrays]\n"
                       "BYTES is a multiple of %u\n",
                       BUFFER_BYTES);
         return 2;
     }
-    if (path != NULL)
-        drive(KEEP, connect_unix(path), bytes);
-    else
-        drive(push ? PUSH : PULL, connect_loopback((uint16_t)port), bytes);
+    int fd = path != NULL ? connect_unix(path) : connect_loopback((uint16_t)port);
+    configure(fd, path == NULL);
+    drive(&request, fd);
     return 0;
 }
