@@ -160,13 +160,14 @@ static void on_value(void *arg, unsigned line, const char *name, const char *val
     char text[192], where[WHERE_MAX];
     if (option == NULL)
         tell_unknown(name, text, sizeof text);
-    else if (ampd_option_is_flag_only(option))
+    else
         (void)snprintf(text, sizeof text, "%.64s is for the command line", name);
-    if (option == NULL || ampd_option_is_flag_only(option))
+    if (option == NULL || !ampd_option_is_for_file(option)) {
         tell_line(reader->config, line, text);
+        return;
+    }
     where_of(reader->config, line, where);
-    if (option != NULL && !ampd_option_is_flag_only(option))
-        set(reader->config, (size_t)(option - ampd_options), where, value, reader->arguments);
+    set(reader->config, (size_t)(option - ampd_options), where, value, reader->arguments);
 }
 
 static void on_fault(void *arg, unsigned line, const char *text)

@@ -148,6 +148,11 @@ bool ampd_option_is_flag_only(const struct argp_option *option)
     return option == &ampd_options[OPTION_CHECK_CONFIG];
 }
 
+bool ampd_option_is_for_file(const struct argp_option *option)
+{
+    return !ampd_option_is_flag_only(option) && option != &ampd_options[OPTION_CONFIG];
+}
+
 bool ampd_option_reloads(const struct argp_option *option)
 {
     static const int reloads[] = {OPTION_LOG_LEVEL, OPTION_CHECKPOINT_DISK_SHARE, OPTION_HISTORY_ROWS,
@@ -191,8 +196,7 @@ static const char *set_value(enum kind kind, const char *text, void *at)
         return NULL;
     case KIND_ADDRESS:
         *(const char **)at = text;
-        return is_address(text) ? NULL
-                                : "give HOST:PORT with a port of 0 to 65535, or unix:PATH of at most 107 bytes";
+        return is_address(text) ? NULL : "give HOST:PORT with a port of 0 to 65535, or unix:PATH of at most 107 bytes";
     case KIND_TEXT:
         *(const char **)at = text;
         return text[0] != 0 ? NULL : "give a value, or leave the option out";

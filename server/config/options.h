@@ -54,6 +54,8 @@ const struct argp_option *ampd_option_find(const char *name);
 
 /* Of options that only the command line has, as there is no later point at which they could have an effect. */
 bool ampd_option_is_flag_only(const struct argp_option *option);
+/* Of those that a file may have: not these, nor the file's own name. */
+bool ampd_option_is_for_file(const struct argp_option *option);
 
 /* Whether a new value takes effect with SIGHUP. */
 bool ampd_option_reloads(const struct argp_option *option);

@@ -42,7 +42,7 @@ static int print_conf(struct amp_buf *out)
              "# before what is here. ampd --config FILE --check-config says all that is wrong with it.\n");
     for (const struct argp_option *option = ampd_options; rc == 0 && option->name != NULL; option++) {
         char line[256];
-        if (ampd_option_is_flag_only(option) || strcmp(option->name, "config") == 0)
+        if (!ampd_option_is_for_file(option))
             continue;
         (void)snprintf(line, sizeof line, "#%s: %s\n", option->name, ampd_option_default(option));
         rc = append(out, "\n");

@@ -141,7 +141,8 @@ def test_acts_of_operators_are_told_with_who_and_why(context):
     set_scale, created = ask(server, "/api/history?model=m")["acts"]
     assert (set_scale["kind"], set_scale["step"], set_scale["scale"], set_scale["reason"]) == \
         ("set", 2, 4096, "<b>too low</b>"), set_scale
-    assert set_scale["actor"].startswith("127.0.0.1") and created["kind"] == "epoch"
+    assert created["kind"] == "epoch"
+    assert all(act["actor"].startswith("127.0.0.1") for act in (set_scale, created)), (set_scale, created)
     worker.api.SetLearningRate(model="m", learning_rate=0.125)
     acts = eventually(lambda: [act for act in ask(server, "/api/history?model=m")["acts"] if act["kind"] == "rate"],
                       "the act is on the page")
@@ -387,6 +388,11 @@ def test_other_machines_get_nothing_without_insecure(context):
         assert get(server, "/metrics", host=address)[0] == 200 and get(server, "/livez", host=address)[0] == 200
         assert get(server, "/")[0] == 200  # this machine
         server.stop()
+
+
+def test_the_disk_is_known_to_the_first_who_asks(context):
+    status = ask(page_server(context), "/api/status")
+    assert status["disk_size"] > status["disk_free"] > 0, status
 
 
 def test_a_disk_that_is_nearly_full_is_told_once(context):

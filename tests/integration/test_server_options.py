@@ -70,15 +70,15 @@ def test_each_value_is_shown_with_the_place_it_comes_from(context):
     assert server.terminate() == 0
 
 
-def test_a_file_with_five_faults_names_all_of_them_with_their_lines(context):
+def test_a_file_with_six_faults_names_all_of_them_with_their_lines(context):
     path = conf(context, "listen: 127.0.0.1:0\nlog-level: loud\nworker-lease: 5x\nworker-leese: 5s\nlisten: a:1\n"
-                         "shards: 900\n")
+                         "shards: 900\nconfig: other.conf\n")
     for more in ((), ("--check-config",)):
         code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", str(context.work / "none"), "--config",
                                                   str(path), *more)
-        assert code == 2 and len(lines) == 6, lines
+        assert code == 2 and len(lines) == 7, lines
         wanted = ((2, "--log-level"), (3, "--worker-lease"), (4, "did you mean worker-lease?"),
-                  (5, "listen is in line 1"), (6, "--shards"))
+                  (5, "listen is in line 1"), (6, "--shards"), (7, "for the command line"))
         for line, (at, word) in zip(lines, wanted):
             assert f"{path}:{at}: " in line and word in line, line
     assert not (context.work / "none").exists()

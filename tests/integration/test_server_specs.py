@@ -184,6 +184,8 @@ def test_step_rules_out_of_range_are_refused(context):
         ("min_workers above world_size", {"min_workers": 2}, "min_workers"),
         ("max_consecutive_overflows 0", {"max_consecutive_overflows": 0}, "max_consecutive_overflows"),
         ("keep_last 0", {"keep_last": 0}, "keep_last"),
+        *((f"{field} beyond the store", {field: number}, field) for number in (2 ** 63 - 1, 2 ** 63, 2 ** 64 - 1)
+          for field in ("checkpoint_every", "keep_every", "max_steps")),
         *((f"an unknown {field}", {field: 99}, field) for field in
           ("sync_mode", "on_loss", "weighting", "cast_dtype", "cast_overflow", "floor_policy", "durability")),
     ])

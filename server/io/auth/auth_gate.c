@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -295,6 +296,8 @@ void ampd_auth_name(const struct ampd_auth *auth, struct arpc_call *call, char *
     const char *names[2];
     const struct ampd_auth_caller caller = caller_of(call, names);
     ampd_auth_caller_name(&auth->policy, &caller, io_clock_utc_us(), name, size);
+    if (name[0] == 0)
+        (void)snprintf(name, size, "%s", arpc_call_peer(call));
 }
 
 struct ampd_auth_quota ampd_auth_quota(const struct ampd_auth *auth, struct arpc_call *call)

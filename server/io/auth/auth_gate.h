@@ -64,7 +64,7 @@ int ampd_auth_admit_again(const struct ampd_auth *auth, struct arpc_call *call, 
 int ampd_auth_admit_http(struct ampd_auth *auth, const struct ampd_auth_caller *caller,
                          const struct arpc_method *method, const char *peer, bool again, struct amp_error *error);
 
-/* Who makes the call, for the history: "token ann", "certificate ...", "user 1000"; "": nobody is asked. */
+/* Who makes the call, for the history: "token ann", "certificate ...", "user 1000"; else the address. */
 void ampd_auth_name(const struct ampd_auth *auth, struct arpc_call *call, char *name, size_t size);
 
 /* What the models of who makes the call may be together. */

@@ -103,6 +103,24 @@ static int check_not_negative(const struct ampd_msg_model_spec *spec, struct amp
     return 0;
 }
 
+#define IS_U64(type) _Generic((type)0, uint64_t : true, default : false)
+
+/* Whole numbers beyond what the store holds, of which AMPD_CHECKPOINT_ON_DEMAND is the core's own. */
+static int check_whole(const struct ampd_msg_model_spec *spec, struct amp_error *error)
+{
+    const struct given_field fields[] = {
+#undef AMPD_SPEC_NUMBER
+#define AMPD_SPEC_NUMBER(part, field, name, kind, ...)                                                                 \
+    {AMPD_SPEC_WORDS(part, field), IS_U64(AMPD_SPEC_TYPE_##kind), (double)spec->AMPD_SPEC_IN_##part field},
+#define AMPD_SPEC_PARTS AMPD_SPEC_ALL
+#include "proto/spec_fields.def"
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].given && fields[i].value >= (double)INT64_MAX)
+            return invalid(error, fields[i].field, "it is out of range; give a number below 2^63");
+    return 0;
+}
+
 /* Zeros that the schema allows and the core cannot hold: it would take them for absent. */
 static int check_later_zeros(const struct ampd_msg_model_spec *spec, struct amp_error *error)
 {
@@ -149,6 +167,8 @@ int io_check_spec(const struct ampd_msg_model_spec *spec, struct amp_error *erro
         rc = check_learning_rate(&spec->optimizer, error);
     if (rc == 0)
         rc = check_groups(spec, error);
+    if (rc == 0)
+        rc = check_whole(spec, error);
     return rc != 0 ? rc : check_later_zeros(spec, error);
 }
 

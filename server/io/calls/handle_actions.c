@@ -20,8 +20,6 @@ static struct ampd_note note_of(struct io_server_call *call, const char *reason,
     struct ampd_server *server = call->server;
     struct ampd_note note = {0};
     ampd_auth_name(server->auth, call->rpc, note.actor, sizeof note.actor);
-    if (note.actor[0] == 0)
-        (void)snprintf(note.actor, sizeof note.actor, "%.100s", arpc_call_peer(call->rpc));
     (void)snprintf(note.words, sizeof note.words, "%s", reason);
     if (request_id[0] != 0)
         (void)snprintf(note.request_id, sizeof note.request_id, "%s", request_id);

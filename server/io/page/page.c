@@ -289,8 +289,7 @@ static void read_done(struct io_task *task)
         ask->ready_cb(ask->arg);
 }
 
-struct io_page_read *io_page_read_new(struct io_page_ask *ask, size_t size, uint32_t model,
-                                      const struct ampd_model_info *info)
+struct io_page_read *io_page_read_new(struct io_page_ask *ask, size_t size)
 {
     struct io_page *page = ask->page;
     struct io_page_read *read = page->reads < IO_PAGE_READS_MAX ? calloc(1, size) : NULL;
@@ -298,15 +297,22 @@ struct io_page_read *io_page_read_new(struct io_page_ask *ask, size_t size, uint
         io_page_answer_refusal(ask, IO_PAGE_BUSY, "BUSY", "too many questions about the history at once: ask again");
         return NULL;
     }
-    *read = (struct io_page_read){.task = {.run_cb = read_run, .done_cb = read_done},
-                                  .page = page,
-                                  .ask = ask,
-                                  .held = ampd_core_hold(page->server->core, model),
-                                  .spec = info->spec,
-                                  .model = model};
+    *read = (struct io_page_read){.task = {.run_cb = read_run, .done_cb = read_done}, .page = page, .ask = ask};
     io_json_init(&read->json, IO_PAGE_TEXT_BYTES_MAX);
     page->reads++;
     page->refs++;
+    return read;
+}
+
+struct io_page_read *io_page_read_of(struct io_page_ask *ask, size_t size, uint32_t model,
+                                     const struct ampd_model_info *info)
+{
+    struct io_page_read *read = io_page_read_new(ask, size);
+    if (read == NULL)
+        return NULL;
+    read->held = ampd_core_hold(ask->page->server->core, model);
+    read->spec = info->spec;
+    read->model = model;
     return read;
 }
 
@@ -317,14 +323,18 @@ void io_page_read_begin(struct io_page_read *read)
     io_threads_submit(read->page->server->pools.readers, &read->task);
 }
 
+bool io_page_disk_is_old(struct io_page *page)
+{
+    uint64_t at_ms = atomic_load(&page->disk_at_ms);
+    return at_ms == 0 || io_clock_now_us() / 1000 - at_ms >= DISK_FRESH_MS;
+}
+
 void io_page_disk_look(struct io_page *page)
 {
     struct statvfs disk;
-    uint64_t now_ms = io_clock_now_us() / 1000;
-    uint64_t at_ms = atomic_load(&page->disk_at_ms);
-    if (at_ms != 0 && now_ms - at_ms < DISK_FRESH_MS)
+    if (!io_page_disk_is_old(page))
         return;
-    atomic_store(&page->disk_at_ms, now_ms);
+    atomic_store(&page->disk_at_ms, io_clock_now_us() / 1000);
     if (statvfs(page->server->options->data_dir, &disk) != 0)
         return;
     atomic_store(&page->disk_free, (uint64_t)disk.f_bavail * disk.f_frsize);

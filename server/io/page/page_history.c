@@ -148,7 +148,7 @@ void io_page_history(struct io_page_ask *ask, const struct io_page_request *requ
                    info.spec->name, from, to, pixels, info.epoch, ask->page->news);
     if (io_page_remembered(ask, key))
         return;
-    struct io_page_read *read = io_page_read_new(ask, sizeof(struct history), model, &info);
+    struct io_page_read *read = io_page_read_of(ask, sizeof(struct history), model, &info);
     if (read == NULL)
         return;
     struct history *history = AMP_CONTAINER(read, struct history, read);

@@ -132,7 +132,9 @@ void io_page_stream_end(struct io_page_ask *ask);
 void io_page_feed_tick(struct io_page *page, uint64_t now_ms);
 void io_page_feed_close(struct io_page *page);
 
-/* The disk of the data directory, if that is not known for a few seconds. On the reader's thread. */
+/* Whether the disk of the data directory is not known, or for some seconds. Any thread. */
+bool io_page_disk_is_old(struct io_page *page);
+/* Looks at it, if so. On the reader's thread. */
 void io_page_disk_look(struct io_page *page);
 
 #endif

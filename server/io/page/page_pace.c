@@ -128,7 +128,7 @@ void io_page_pace(struct io_page_ask *ask, const struct io_page_request *request
     (void)snprintf(key, sizeof key, "pace %s", info.spec->name);
     if (io_page_remembered(ask, key))
         return;
-    struct io_page_read *read = io_page_read_new(ask, sizeof(struct pace), model, &info);
+    struct io_page_read *read = io_page_read_of(ask, sizeof(struct pace), model, &info);
     if (read == NULL)
         return;
     AMP_CONTAINER(read, struct pace, read)->decided = info.decided_step;

@@ -13,7 +13,7 @@ struct io_page_read {
     struct io_task task;
     struct io_page *page;
     struct io_page_ask *ask;
-    struct ampd_model *held; /* `spec` is its */
+    struct ampd_model *held; /* `spec` is its; NULL: no model's */
     const struct ampd_model_spec *spec;
     uint32_t model;
     char key[IO_PAGE_KEY_MAX]; /* under which the answer is remembered; "": it is not */
@@ -29,8 +29,10 @@ struct io_page_read {
  * Memory for a read of `size` bytes, zeroed but for what all have; NULL: too many are under way, or out of memory, and
  * the ask is answered.
  */
-struct io_page_read *io_page_read_new(struct io_page_ask *ask, size_t size, uint32_t model,
-                                      const struct ampd_model_info *info);
+struct io_page_read *io_page_read_new(struct io_page_ask *ask, size_t size);
+/* Of a model. */
+struct io_page_read *io_page_read_of(struct io_page_ask *ask, size_t size, uint32_t model,
+                                     const struct ampd_model_info *info);
 void io_page_read_begin(struct io_page_read *read);
 
 #endif

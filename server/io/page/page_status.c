@@ -11,6 +11,7 @@
 #include "server/io/cluster/cluster.h"
 #include "server/io/cluster/peers.h"
 #include "server/io/page/page_impl.h"
+#include "server/io/page/page_read.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -279,9 +280,28 @@ void io_page_status_write(struct io_page *page, struct io_json *json)
     io_json_shut(json, '}');
 }
 
+static void look(struct io_page_read *read)
+{
+    (void)read; /* at the disk, as every read does */
+}
+
+static void looked(struct io_page_read *read)
+{
+    io_page_status_write(read->page, &read->json);
+}
+
 void io_page_status(struct io_page_ask *ask, const struct io_page_request *request)
 {
     struct io_json json;
-    io_page_status_write(ask->page, &json);
-    io_page_answer_json(ask, IO_PAGE_OK, &json);
+    if (!io_page_disk_is_old(ask->page)) {
+        io_page_status_write(ask->page, &json);
+        io_page_answer_json(ask, IO_PAGE_OK, &json);
+        return;
+    }
+    struct io_page_read *read = io_page_read_new(ask, sizeof *read);
+    if (read == NULL)
+        return;
+    read->run_cb = look;
+    read->finish_cb = looked;
+    io_page_read_begin(read);
 }

@@ -244,7 +244,7 @@ void io_page_step(struct io_page_ask *ask, const struct io_page_request *request
         io_page_answer_refusal(ask, IO_PAGE_BAD, "INVALID_ARGUMENT", "give a step, from 1: &step=N");
         return;
     }
-    struct io_page_read *read = io_page_read_new(ask, sizeof(struct step), model, &info);
+    struct io_page_read *read = io_page_read_of(ask, sizeof(struct step), model, &info);
     if (read == NULL)
         return;
     struct step *step = AMP_CONTAINER(read, struct step, read);
