@@ -149,6 +149,9 @@ struct ampclient_group_spec {
     float clip_max_norm; /* with AMPCLIENT_CLIP_GROUP; 0: the model's */
 };
 
+/* checkpoint_every of a model whose checkpoints are made when asked for, before a drain and at its end alone. */
+#define AMPCLIENT_CHECKPOINT_ON_DEMAND UINT64_MAX
+
 /* A model to be created. Zero means the default given. */
 struct ampclient_spec {
     size_t size;
@@ -181,7 +184,7 @@ struct ampclient_spec {
     float min_scale, max_scale;   /* 1, 2^24 */
 
     uint64_t max_steps;        /* attempted steps, then the model is done; 0: endless */
-    uint64_t checkpoint_every; /* attempted steps: 100 */
+    uint64_t checkpoint_every; /* attempted steps: 100; or AMPCLIENT_CHECKPOINT_ON_DEMAND */
     uint32_t keep_last;        /* checkpoints kept: 3 */
     uint64_t loss_timeout_ms;  /* how long a step waits for a missing worker: 600000 */
 

@@ -73,6 +73,8 @@ static void put_model(const struct ampclient_spec *spec, struct ampd_msg_model_s
 #include "proto/spec_fields.def"
 #undef AMPD_SPEC_NUMBER
 #undef AMPD_SPEC_CHOICE
+    if (spec->checkpoint_every == AMPCLIENT_CHECKPOINT_ON_DEMAND)
+        to->checkpoint_every = 0; /* it is sent, for has_checkpoint_every is set */
     to->has_optimizer = to->has_schedule = to->has_scaler = true;
     to->has_clip = spec->clip_value != 0 || spec->clip_max_norm != 0 || spec->clip_scope != 0;
 }

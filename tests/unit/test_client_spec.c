@@ -110,6 +110,17 @@ static void fields_that_are_given_arrive(void **state)
     ampd_msg_create_model_request_free(&request);
 }
 
+static void checkpoints_on_demand_alone_are_a_zero_that_is_sent(void **state)
+{
+    (void)state;
+    struct ampclient_spec spec = small_spec();
+    spec.checkpoint_every = AMPCLIENT_CHECKPOINT_ON_DEMAND;
+    struct ampd_msg_create_model_request request;
+    encode(&spec, &request);
+    assert_true(request.spec.has_checkpoint_every && request.spec.checkpoint_every == 0);
+    ampd_msg_create_model_request_free(&request);
+}
+
 static void optimizers_groups_and_rules_arrive(void **state)
 {
     (void)state;
@@ -219,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fields_left_at_zero_are_absent),
         cmocka_unit_test(fields_that_are_given_arrive),
+        cmocka_unit_test(checkpoints_on_demand_alone_are_a_zero_that_is_sent),
         cmocka_unit_test(optimizers_groups_and_rules_arrive),
         cmocka_unit_test(what_the_message_has_no_room_for_is_refused_by_name),
     };
