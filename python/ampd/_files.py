@@ -19,6 +19,7 @@ _HEADER_BYTES_MAX = 64 << 20     # as storage/checkpoint.h has it
 _OF_RPC = 64                     # exit codes of ampctl above it are the status of a call that failed
 _CODES = {3: "EINVAL", 4: "EDEADLINE", 5: "ENOTFOUND", 6: "EEXIST", 7: "EDENIED", 8: "EEXHAUSTED", 9: "ESTATE",
           14: "EUNAVAILABLE", 15: "EDATALOSS", 16: "EUNAUTHENTICATED"}
+_FORCE = "give --force"            # the option's name here is another one
 
 
 def _ampctl(client: Client, *arguments: str) -> None:
@@ -32,7 +33,10 @@ def _ampctl(client: Client, *arguments: str) -> None:
                           stderr=subprocess.PIPE, encoding="utf-8", errors="replace", check=False)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["ampctl ended with %d; see the server's log" % done.returncode]
-        raise errors.error_of(_CODES.get(done.returncode - _OF_RPC, "EIO"), said[-1].removeprefix("ampctl: "))
+        sentence = said[-1].removeprefix("ampctl: ")
+        if sentence.endswith(_FORCE):
+            sentence = sentence.removesuffix(_FORCE) + "give overwrite=True"
+        raise errors.error_of(_CODES.get(done.returncode - _OF_RPC, "EIO"), sentence)
 
 
 def export(client: Client, model: str, path: os.PathLike, *, values_only: bool, step: int | None, epoch: int | None,

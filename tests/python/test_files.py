@@ -78,7 +78,7 @@ def test_what_is_wrong_with_a_file_is_told_in_a_sentence():
         with ampd.connect(server.endpoint) as operator:
             operator.checkpoint("m")
             operator.export("m", file)
-            raises(ampd.Error, lambda: operator.export("m", file), "exists")
+            raises(ampd.Error, lambda: operator.export("m", file), "exists", "give overwrite=True")
             operator.export("m", file, overwrite=True)
             raises(ampd.NotFound, lambda: operator.export("nobody", damaged), "nobody")
             raises(ampd.Error, lambda: operator.load("m", file, full=True), "values")
