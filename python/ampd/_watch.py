@@ -58,7 +58,7 @@ class _Stream:
         self.rows: queue.Queue = queue.Queue(QUEUE_ROWS_MAX)
         self.stop = threading.Event()
         start, self.max_steps = about.status, about.spec.max_steps
-        self.begin = max(start.step if from_step is None else from_step, 0)  # where the next stream begins
+        self.begin = start.step if from_step is None else from_step  # where the next stream begins
         # The place of the last row, and which rows there have come: what a stream says again is dropped.
         self.last = (0, 0) if from_step is not None else (start.epoch, start.step)
         self.known: set = set()

@@ -107,12 +107,17 @@ class Server:
 
     def watch(self, model: str, *, from_step: int | None = None) -> Watch:
         """Rows of the history as they are decided from now on; with `from_step` the stored ones from there on first.
-        Ends when the model is done, or by `close`.
+        Ends when the model is done, or by `close`. A `from_step` behind the model's last one is refused.
 
         It has a connection of its own. A server that is lost is waited for (reconnect_timeout, 10 minutes if not
         given), and what was decided meanwhile comes then: no row is left out, but for steps that were rolled back
         meanwhile, or comes twice. After a crash or a rollback steps may come again, in a higher epoch."""
-        return Watch(self.client, model, from_step, self._ask("GetModel", model=model))
+        _messages.request("WatchSteps", from_step=from_step)  # a step that cannot be is refused here, not by the thread
+        about = self._ask("GetModel", model=model)
+        if from_step is not None and 0 < about.spec.max_steps < from_step:
+            raise errors.error_of("ERANGE", "there will be no step %d, as %s ends with step %d; give a from_step up to "
+                                  "that" % (from_step, model, about.spec.max_steps))
+        return Watch(self.client, model, from_step, about)
 
     # ---- the loss scale ----
 

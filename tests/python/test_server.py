@@ -370,6 +370,17 @@ def test_a_watch_has_each_step_of_a_training_and_ends_with_it():
         assert list(operator.watch("line")) == []
 
 
+def test_a_watch_from_a_step_behind_the_last_one_is_refused_as_ampctl_does():
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        with join(server, max_steps=4) as job:
+            for _ in range(2):  # before the end, and after it
+                error = raises(ampd.InvalidArgument, lambda: operator.watch("line", from_step=5), "no step 5", "step 4")
+                assert error.code == "ERANGE"
+                raises(ampd.InvalidArgument, lambda: operator.watch("line", from_step=-1), "from_step is -1")
+                train(job)
+        assert steps_of(operator.watch("line", from_step=4)) == [4] and watch_threads() == []
+
+
 def watched_over_crashes(**options):
     """All rows that a watch has told, and the whole history. The server is killed twice."""
     with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
