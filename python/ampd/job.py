@@ -92,6 +92,7 @@ class Step:
 
     def push(self, name: str, gradient, dtype=None) -> None:
         """As Job.push."""
+        self.job._refuse_ended(self)
         self.job.push(name, gradient, dtype)
 
     def autocast(self):
@@ -102,16 +103,21 @@ class Step:
         """loss.backward() of the scaled loss. Each gradient is pushed as soon as it is there."""
         if self.job.module is None:
             raise errors.WrongState("this job has no torch module; give join one, or push arrays")
+        self.job._refuse_ended(self)
+        if not hasattr(loss, "detach"):
+            raise errors.InvalidArgument("the loss is %s; give a tensor that the module has a part in" % shown(loss))
         self.loss = loss.detach()
         self.losses.append(self.loss)
         self.job.module.backward(loss, self.scale)
 
     def tell_loss(self, loss) -> None:
         """As Job.tell_loss."""
+        self.job._refuse_ended(self)
         self.job.tell_loss(loss)
 
     def tell_metric(self, name: str, value) -> None:
         """As Job.tell_metric."""
+        self.job._refuse_ended(self)
         self.job.tell_metric(name, value)
 
     def end(self) -> Result:
@@ -369,6 +375,12 @@ class Job:
         """The step has been begun, and neither ended nor begun anew."""
         return self._step is step
 
+    def _refuse_ended(self, step: Step) -> None:
+        """Its scale is of the past: what it hands in would go into the step that is in hand now."""
+        if not self.in_hand(step):
+            raise errors.WrongState("step %d is not in hand any more: it has ended, or has been begun again; use the "
+                                    "step that job.begin() has given last" % step.number)
+
     def push(self, name: str, gradient, dtype=None) -> None:
         """Hands in the scaled gradient of a parameter: a numpy array of its shape, float16 or float32, all of a step
         alike; `dtype="bfloat16"` with an array of uint16 that has the bits. Or anything with __dlpack__ on the CPU.
@@ -472,9 +484,7 @@ class Job:
         return bytes(ffi.buffer(data[0], size[0])) if size[0] > 0 else b""
 
     def _end(self, step: Step) -> Result:
-        if self._step is not step:
-            raise errors.WrongState("step %d is not in hand any more; end a step before the next one begins"
-                                    % step.number)
+        self._refuse_ended(step)
         if self.module is not None:
             self.module.finish(self)
         self._tell_loss_of(step)

@@ -253,6 +253,25 @@ def test_what_is_wrong_gets_a_sentence():
         raises(ampd.WrongState, job.begin, "left")
 
 
+def test_a_step_that_has_ended_writes_nothing_into_the_next_one():
+    with ampd.testing.server() as server, line(server, cast="float16") as job:
+        first = job.begin()
+        first.push("b", numpy.full(5, numpy.inf, numpy.float16))
+        result = first.end()
+        assert result.skipped
+        for _ in range(2):
+            step = job.begin()  # the second time it is begun again
+            for act in (lambda: first.push("b", numpy.ones(5, numpy.float16)), lambda: first.tell_loss(1.0),
+                        lambda: first.tell_metric("m", 1.0)):
+                raises(ampd.WrongState, act, "step 1 is not in hand any more")
+            assert first.end() is result
+        again = job.begin()
+        raises(ampd.WrongState, lambda: step.push("b", numpy.ones(5, numpy.float16)), "step 2 is not in hand")
+        raises(ampd.WrongState, step.end, "step 2 is not in hand")
+        assert again.end().applied
+        assert next(job.server.history("line", from_step=2)).loss is None
+
+
 def test_a_server_that_is_not_there_is_told_with_the_remedy():
     error = raises(ampd.Unavailable, lambda: ampd.join("127.0.0.1:1", "m", connect_timeout=0.2), "127.0.0.1:1")
     assert error.code == "EUNAVAILABLE" and "start the server" in error.remedy, error.remedy

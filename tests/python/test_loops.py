@@ -234,6 +234,19 @@ def test_a_second_backward_without_accumulate_is_refused_with_a_sentence():
         raises(ampd.WrongState, lambda: step.backward(loss_of(net, 2)), "accumulate", "parameter 2.")
 
 
+def test_a_loss_that_is_no_tensor_and_one_of_a_step_that_has_ended_are_refused():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "m", net) as job:
+        first = job.begin()
+        raises(ampd.InvalidArgument, lambda: first.backward(3.0), "the loss is 3.0", "tensor")
+        first.backward(loss_of(net, 1))
+        assert first.end().applied
+        second = job.begin()
+        raises(ampd.WrongState, lambda: first.backward(loss_of(net, 2)), "step 1 is not in hand any more")
+        second.backward(loss_of(net, 2))
+        assert second.end().applied
+
+
 def test_a_module_that_goes_to_another_dtype_after_join_trains_on():
     for cast, first, later in (("float32", torch.float32, torch.bfloat16), ("bfloat16", torch.bfloat16, torch.float32),
                                ("float32", torch.bfloat16, torch.float32)):
