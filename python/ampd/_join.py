@@ -77,7 +77,7 @@ def _no_decay(model, no_decay, names: Sequence[str]) -> set[str]:
     if no_decay is None:
         return set()
     if not callable(no_decay):
-        return set(no_decay)
+        return spec.named("no_decay", no_decay, names)
     if _is_module(model):
         from ampd import module
         return {name for name, one in module.trained(model).items() if no_decay(name, one)}

@@ -5,6 +5,7 @@ Every value is checked by the server, which names what it refuses.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
@@ -219,7 +220,8 @@ _POLICIES = {"dynamic": lib.AMPCLIENT_SCALER_DYNAMIC, "megatron": lib.AMPCLIENT_
 @dataclasses.dataclass(frozen=True)
 class Group:
     """Parameters with values of their own: those whose names are in `parameters`, or for which it says true.
-    `lr_factor` is times the learning rate (0 freezes them); `clip_norm` holds with clip_scope="group"."""
+    `lr_factor` is times the learning rate (0 freezes them); `clip_norm` holds with clip_scope="group", and 0 is that of
+    the model. A parameter is in the first group that has it, and each group has to have one."""
 
     parameters: Iterable[str] | Callable[[str], bool]
     name: str = ""
@@ -227,8 +229,10 @@ class Group:
     weight_decay: float | None = None
     clip_norm: float = 0.0
 
-    def _has(self, parameter: str) -> bool:
-        return bool(self.parameters(parameter)) if callable(self.parameters) else parameter in self.parameters
+    def _members(self, what: str, names: Sequence[str]) -> set[str]:
+        if callable(self.parameters):
+            return {name for name in names if self.parameters(name)}
+        return named(what, self.parameters, names)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,22 +244,44 @@ class Parameter:
     group: int = 0
 
 
+def named(what: str, given, names: Sequence[str]) -> set[str]:
+    """The names of parameters that the caller has given, each of which there is."""
+    try:
+        found = {given} if isinstance(given, str) else set(given)
+    except TypeError:
+        raise errors.InvalidArgument("%s has %s; give names of parameters, or a function" % (what, shown(given))
+                                     ) from None
+    for one in found - set(names):
+        near = difflib.get_close_matches(str(one), names, 1, 0)
+        raise errors.InvalidArgument("%s has %s, and the model has no such parameter; the nearest name is %s"
+                                     % (what, shown(one), repr(near[0]) if near else "none"))
+    return found
+
+
 def grouped(shapes: Sequence[tuple[str, tuple[int, ...]]], groups: Sequence[Group],
             no_decay: set[str]) -> tuple[list[Parameter], list[Group]]:
     """Parameters with the index of their group, and the groups: the first that has it; else one of those without."""
-    made = list(groups)
+    made = list(groups) if isinstance(groups, Iterable) else [groups]
+    for group in made:
+        if not isinstance(group, Group):
+            raise errors.InvalidArgument("groups has %s; give ampd.Group(...)" % shown(group))
     if not made and not no_decay:
         return [Parameter(name, shape) for name, shape in shapes], []
     # What no group has, and apart from it what is not to decay.
     plain, still = len(made), len(made) + 1
+    names = [name for name, _ in shapes]
+    members = [group._members("groups[%d]" % i, names) for i, group in enumerate(made)]
     made += [Group((), "default"), Group((), "no_decay", weight_decay=0.0)]
 
     def index(name):
-        found = next((i for i, group in enumerate(groups) if group._has(name)), None)
+        found = next((i for i, one in enumerate(members) if name in one), None)
         return found if found is not None else still if name in no_decay else plain
 
-    chosen = [index(name) for name, _ in shapes]
-    used = sorted(set(chosen))  # a group without a parameter would only be in the way
+    chosen = [index(name) for name in names]
+    for i in set(range(plain)) - set(chosen):
+        raise errors.InvalidArgument("groups[%d] gets no parameter: it is for none, or each is in a group before it; "
+                                     "correct its parameters, or leave it out" % i)
+    used = sorted(set(chosen))
     return ([Parameter(name, shape, used.index(group)) for (name, shape), group in zip(shapes, chosen)],
             [made[group] for group in used])
 

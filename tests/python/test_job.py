@@ -253,6 +253,26 @@ def test_what_is_wrong_gets_a_sentence():
         raises(ampd.WrongState, job.begin, "left")
 
 
+def test_a_name_that_no_parameter_has_is_refused_with_the_nearest_one():
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        def refused(*words, **options):
+            values = {"weight": numpy.zeros(3), "bias": numpy.zeros(1)}
+            raises(ampd.InvalidArgument, lambda: ampd.join(server.endpoint, "line", values, **options), *words)
+
+        refused("no_decay has 'bais'", "'bias'", no_decay=["bias", "bais"])
+        refused("no_decay has 'wieght'", "'weight'", no_decay="wieght")
+        refused("no_decay has 3", no_decay=3)
+        refused("groups[1] has 'wieght'", "'weight'", groups=[ampd.Group(["bias"]), ampd.Group({"wieght"})])
+        refused("groups[0] has 3", groups=[ampd.Group(3)])
+        refused("groups[0] gets no parameter", groups=[ampd.Group(lambda name: name.startswith("layer"))])
+        refused("groups[0] gets no parameter", groups=[ampd.Group([])])
+        refused("groups[1] gets no parameter", groups=[ampd.Group("bias"), ampd.Group(lambda name: name == "bias")])
+        refused("groups has 'bias'", "ampd.Group", groups=["bias"])
+        assert list(operator.models()) == []
+        with line(server, groups=[ampd.Group(iter(["b"]), "one")], no_decay=lambda name, value: value.ndim > 4):
+            assert [one.name for one in operator.specification("line").groups] == ["one", "default"]
+
+
 def test_a_step_that_has_ended_writes_nothing_into_the_next_one():
     with ampd.testing.server() as server, line(server, cast="float16") as job:
         first = job.begin()
