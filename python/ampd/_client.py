@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
+import operator
 import os
 import threading
 import weakref
@@ -13,6 +15,7 @@ from ampd._library import CODES, ffi, lib, text
 log = logging.getLogger("ampd")
 
 DEFAULT_ENDPOINT = "127.0.0.1:7420"
+LIMIT_MAX_S = 1e9  # of a call's time; whoever gives an Inf waits as long
 
 _LEVELS = {lib.AMPCLIENT_LOG_DEBUG: logging.DEBUG, lib.AMPCLIENT_LOG_INFO: logging.INFO,
            lib.AMPCLIENT_LOG_WARN: logging.WARNING, lib.AMPCLIENT_LOG_ERROR: logging.ERROR}
@@ -28,17 +31,45 @@ def struct(name: str, **fields):
     made = ffi.new("struct %s *" % name)
     made.size = ffi.sizeof("struct " + name)
     for field, value in fields.items():
-        setattr(made, field, value)
+        put(made, field, value)
     return made
 
 
-def milliseconds(seconds: float | None) -> int:
-    """0, the library's default, for None."""
-    if seconds is None:
-        return 0
-    if not seconds > 0:
-        raise errors.InvalidArgument("a time limit of %r s is not possible; give seconds above 0" % (seconds,))
-    return max(1, round(min(seconds, 1e9) * 1000))
+def put(made, field: str, value, name: str | None = None, *, above_zero: bool = False) -> None:
+    """Sets a field of a struct of the library, whose name for the caller is `name`. Refused is what does not fit, and
+    what would mean another value there: a 0 where the library has a default in its place (`above_zero`), and a number
+    that is so small that it is 0 in the field's type."""
+    kind = ffi.typeof(made)
+    kind = dict((kind.item if kind.kind == "pointer" else kind).fields)[field].type
+    words = "True or False" if kind.cname == "_Bool" else "a number"
+    try:
+        if kind.kind == "primitive" and words == "a number" and kind.cname not in ("float", "double"):
+            words = "a whole number"
+            if int(ffi.cast(kind, -1)) > 0:
+                words += ", %d to %d" % (above_zero, int(ffi.cast(kind, -1)))
+            value = operator.index(value)
+        setattr(made, field, value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last one is torch's, of a tensor
+        raise errors.InvalidArgument("%s is %s; give %s" % (name or field, shown(value), words)) from None
+    if kind.kind == "primitive" and getattr(made, field) == 0:
+        if value != 0:
+            raise errors.InvalidArgument("%s is %s, which is 0 where it is kept; give a larger number"
+                                         % (name or field, shown(value)))
+        if above_zero:
+            raise errors.InvalidArgument("%s is 0, which this server does not take; give a number above 0"
+                                         % (name or field))
+
+
+def milliseconds(seconds: float, what: str, *, least: int = 1, most_s: float = math.inf) -> int:
+    """Of a time in seconds, whose name for the caller is `what`."""
+    try:
+        made = round(float(min(seconds, most_s) * 1000))
+    except (TypeError, ValueError, OverflowError):  # a NaN and an Inf among them
+        made = -1
+    if made < least:
+        raise errors.InvalidArgument("%s is %s; give seconds, %s or more" % (what, shown(seconds),
+                                                                            "0.001" if least else "0"))
+    return made
 
 
 def raise_code(code: int, sentence: str, reason: str = ""):
@@ -79,20 +110,19 @@ class Client:
         self._interrupt: BaseException | None = None
         self.stopping = False  # set by another thread: the call that waits ends
         names = {"cacert": cacert, "cert": cert, "key": key, "server_name": server_name, "token_file": token_file}
+        limits = {"connect_timeout": connect_timeout, "reconnect_timeout": reconnect_timeout,
+                  "call_timeout": call_timeout, "step_timeout": step_timeout}
         #: For another connection of the same kind.
-        self.options = {**names, "token_over_plaintext": token_over_plaintext, "connect_timeout": connect_timeout,
-                        "reconnect_timeout": reconnect_timeout, "call_timeout": call_timeout,
-                        "step_timeout": step_timeout}
-        strings = {field: ffi.new("char[]", utf8(os.fspath(value), field))
+        self.options = {**names, **limits, "token_over_plaintext": token_over_plaintext}
+        strings = {field: ffi.new("char[]", utf8(os.fspath(value) if isinstance(value, os.PathLike) else value, field))
                    for field, value in names.items() if value is not None}
         self._asks = ffi.callback("bool(void *)", self._asked, error=True, onerror=self._keep_interrupt)
         # Of those that the logger may want; it decides itself what is shown.
         level = lib.AMPCLIENT_LOG_DEBUG if log.isEnabledFor(logging.DEBUG) else lib.AMPCLIENT_LOG_INFO
         options = struct("ampclient_options", token_over_plaintext=token_over_plaintext, log_cb=_log, log_level=level,
-                         connect_timeout_ms=milliseconds(connect_timeout), interrupt_cb=self._asks,
-                         reconnect_timeout_ms=milliseconds(reconnect_timeout),
-                         call_timeout_ms=milliseconds(call_timeout), step_timeout_ms=milliseconds(step_timeout),
-                         **strings)
+                         interrupt_cb=self._asks, **strings,
+                         **{field + "_ms": milliseconds(seconds, field, most_s=LIMIT_MAX_S)
+                            for field, seconds in limits.items() if seconds is not None})
         place, error = ffi.new("struct ampclient **"), ffi.new("struct amp_error *")
         code = lib.ampclient_connect(utf8(endpoint, "endpoint"), options, place, error)
         self._handle = place[0]

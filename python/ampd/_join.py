@@ -1,6 +1,8 @@
 """ampd.join: creates the model or finds it, gives it its first values, and joins it as a worker."""
 from __future__ import annotations
 
+import contextlib
+import operator
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +11,7 @@ import numpy
 
 from ampd import errors, spec
 from ampd import job as jobs
-from ampd._client import Client, endpoint_of, utf8
+from ampd._client import Client, endpoint_of, shown, utf8
 from ampd._library import ffi, lib
 
 
@@ -21,6 +23,15 @@ def _from_environment(name: str, given: int | None) -> int | None:
     except ValueError:
         raise errors.InvalidArgument("the environment variable %s is %r; set it to a number, or unset it"
                                      % (name, os.environ[name])) from None
+
+
+def _count(name: str, given: int | None, least: int) -> int | None:
+    """What is given, or what the environment has for it: a whole number."""
+    found = _from_environment(name.upper(), given)
+    with contextlib.suppress(TypeError):
+        if found is None or operator.index(found) >= least:
+            return found
+    raise errors.InvalidArgument("%s is %s; give a whole number, %d or above" % (name, shown(found), least))
 
 
 def _is_module(model) -> bool:
@@ -88,7 +99,7 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
          schedule: spec.Schedule = spec.Constant(), scaler: spec.Scaler | None = None,
          groups: Sequence[spec.Group] = (), no_decay=None, cast="float16", clip_norm: float = 0.0,
          clip_value: float = 0.0, clip_scope: str = "global", max_steps: int = 0, checkpoint_every: int = 100,
-         keep_last: int = 3, keep_every: int = 0, quorum: int = 0, on_loss: str = "wait", min_workers: int = 0,
+         keep_last: int = 3, keep_every: int = 0, quorum: int = 0, on_loss: str = "wait", min_workers: int = 1,
          loss_timeout: float = 600.0, weighting: str = "equal", durability: str = "checkpoint",
          cast_overflow: str = "report", floor_policy: str = "clamp", max_consecutive_overflows: int = 50,
          rank: int | None = None, world_size: int | None = None, worker_name: str | None = None,
@@ -116,13 +127,14 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
     `connection`: cacert, cert, key, server_name, token_file, token_over_plaintext, connect_timeout, reconnect_timeout,
     call_timeout, step_timeout.
     """
-    rank, world_size = _from_environment("RANK", rank), _from_environment("WORLD_SIZE", world_size)
+    rank, world_size = _count("rank", rank, 0), _count("world_size", world_size, 1)
     if rank is None and worker_name is None and world_size in (None, 1):
         rank = 0
     world_size = world_size if world_size is not None else 1 if model is not None else None
     Client.refuse_options("ampd.join", connection)
     utf8(name, "the name of the model")
     code = None if gradients is None else spec.dtype_of(gradients)
+    options, kept = jobs.join_options(rank, world_size, worker_name, replace, take_back, accumulate)
     client = Client(endpoint_of(endpoint), **connection)
     try:
         if model is not None:
@@ -143,9 +155,8 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
         if _is_module(model):
             from ampd import module
             memory = module.memory_for(model, pin_memory=pin_memory)
-        job = jobs.Job(client, name, rank=rank, world_size=world_size, worker_name=worker_name, replace=replace,
-                       take_back=take_back, accumulate=accumulate, max_steps=max_steps, memory=memory,
-                       gradients=code)
+        job = jobs.Job(client, name, options, max_steps=max_steps, memory=memory, gradients=code)
+        del kept
         if _is_module(model):
             job.module = module.Module(job, model, pin_memory=pin_memory)
         return job

@@ -60,7 +60,7 @@ def _fill(message, fields: dict) -> None:
                 getattr(message, name).extend(value)
             else:
                 setattr(message, name, value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise errors.InvalidArgument("%s is %.80r; give %s" % (name, value, _kind_of(message, name))) from None
 
 

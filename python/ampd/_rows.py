@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 
 from ampd import _messages, spec
+from ampd._client import struct
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -418,12 +419,14 @@ def specification(message) -> ModelSpecification:
                  clip_scope=_value(message.clip, "scope") or "global", loss_timeout=message.loss_timeout_ms / 1000)
 
 
+_SCALER_NUMBERS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "hysteresis", "min_scale",
+                   "max_scale")
+
+
 def scaler_message(scaler) -> dict:
     """A scaler of the specification as ReplayPolicy takes it."""
-    policy = _messages.number("ScalerPolicy", scaler.policy, "the scaler's policy")
-    if isinstance(scaler, spec.DynamicScaler):
-        return {**dataclasses.asdict(scaler), "policy": policy}
-    if isinstance(scaler, spec.StaticScaler):
-        return {"policy": policy, "init_scale": scaler.scale, "min_scale": min(scaler.scale, 1.0),
-                "max_scale": max(scaler.scale, 2.0 ** 24)}
-    return {"policy": policy}
+    spec.refuse_other("scaler", scaler, spec.Scaler)
+    made = struct("ampclient_spec")
+    scaler._put(made)
+    numbers = {field: getattr(made, field) for field in _SCALER_NUMBERS}
+    return {"policy": made.scaler, **{field: value for field, value in numbers.items() if value != 0}}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy
 
 from ampd import errors, spec
-from ampd._client import Client, log, shown, struct, utf8
+from ampd._client import Client, log, put, shown, struct, utf8
 from ampd._library import address_of, ffi, lib, text
 
 _NUMPY = {lib.AMP_F32: numpy.dtype(numpy.float32), lib.AMP_F16: numpy.dtype(numpy.float16),
@@ -194,13 +194,25 @@ class Memory:
 _still_used: list = []
 
 
+def join_options(rank: int | None, world_size: int | None, worker_name: str | None, replace: bool, take_back: bool,
+                 accumulate: int):
+    """(struct ampclient_join_options *, what has to stay alive with it)"""
+    options = struct("ampclient_join_options", rank=-1 if rank is None else rank,
+                     world_size=-1 if world_size is None else world_size, replace=replace, take_back=take_back)
+    put(options, "accumulate", accumulate, above_zero=True)
+    if worker_name is None:
+        return options, None
+    kept = ffi.new("char[]", utf8(worker_name, "worker_name"))
+    options.worker_name = kept
+    return options, kept
+
+
 class Job:
     """A model joined as a worker. Made by ampd.join; a context manager that leaves at its end."""
 
-    def __init__(self, client: Client, name: str, *, rank: int | None, world_size: int | None,
-                 worker_name: str | None, replace: bool, take_back: bool, accumulate: int, max_steps: int = 0,
-                 memory: Memory | None = None, gradients: int | None = None):
-        self.client, self.name, self.accumulate = client, name, accumulate
+    def __init__(self, client: Client, name: str, options, *, max_steps: int = 0, memory: Memory | None = None,
+                 gradients: int | None = None):
+        self.client, self.name, self.accumulate = client, name, options.accumulate
         self.gradients = gradients  # the library's code of the dtype that they are pushed in; None: their own
         #: As given to join. 0: endless, or joined without a model and so not known here.
         self.max_steps = max_steps
@@ -220,16 +232,11 @@ class Job:
         self.memory = memory if memory is not None else Memory()
         self._model = ffi.NULL
         self._restore = ffi.callback("void(void *, uint64_t, const void *, size_t)", self._take_state)
-        options = struct("ampclient_join_options", rank=-1 if rank is None else rank,
-                         world_size=-1 if world_size is None else world_size, replace=replace, take_back=take_back,
-                         accumulate=accumulate, restore_cb=self._restore)
+        options.restore_cb = self._restore
         if self.memory.stays_shared:
             self._shared_cb = ffi.callback("void(void *, const struct ampclient_shared_memory *, bool)",
                                            self._tell_shared, onerror=client._keep_interrupt)
             options.shared_cb = self._shared_cb
-        if worker_name is not None:
-            kept = ffi.new("char[]", utf8(worker_name, "worker_name"))
-            options.worker_name = kept
         place = ffi.new("struct ampclient_model **")
         client.call(lib.ampclient_join, client.handle, utf8(name, "the name of the model"), options, place)
         self._model = place[0]
@@ -438,11 +445,11 @@ class Job:
 
     def set_weight(self, weight: float) -> None:
         """What this worker's gradients count for from now on (weighting="pushed"), for example its samples."""
-        self.client.call(lib.ampclient_set_weight, self.model, weight)
+        self.client.call(lib.ampclient_set_weight, self.model, _number(weight, "the weight"))
 
     def set_learning_rate(self, rate: float) -> None:
         """The learning rate from the step on whose first push has not been made (schedule=ampd.Worker())."""
-        self.client.call(lib.ampclient_set_learning_rate, self.model, rate)
+        self.client.call(lib.ampclient_set_learning_rate, self.model, _number(rate, "the learning rate"))
 
     def tell_loss(self, loss) -> None:
         """Tells the loss of this worker's samples in the step in hand, for the step's row in the history: a number, or

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy
 
 from ampd import _checkpoint, _files, _messages, _rows, errors, spec
-from ampd._client import Client, endpoint_of, log
+from ampd._client import Client, endpoint_of, log, milliseconds
 from ampd._rows import (CheckpointInfo, Contributor, Explanation, GroupSpecification, HistoryRow,  # noqa: F401
                         ModelSpecification, ModelStatus, OverflowRow, ReplayedStep, ServerStatus, Shard, ShardStatus,
                         WorkerStatus)
@@ -205,8 +205,7 @@ class Server:
     def drain(self, grace: float | None = None) -> None:
         """Ends the process at the address: it writes checkpoints, refuses new work, and gives calls under way `grace`
         seconds (10). Returns at once."""
-        grace_ms = None if grace is None else round(grace * 1000)
-        self._ask("Drain", grace_ms=grace_ms)
+        self._ask("Drain", grace_ms=None if grace is None else milliseconds(grace, "grace", least=0))
 
     def close(self) -> None:
         """Ends the connection. Of a job's own server that is left to Job.leave. May be called again."""

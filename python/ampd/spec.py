@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from ampd import errors
-from ampd._client import shown, utf8
+from ampd._client import milliseconds, put, shown, utf8
 from ampd._library import ffi, lib
 
 
@@ -34,7 +34,7 @@ class SGD:
 
 @dataclasses.dataclass(frozen=True)
 class Adam:
-    """torch.optim.Adam: weight decay is added to the gradient."""
+    """torch.optim.Adam: weight decay is added to the gradient. Both `betas` are above 0."""
 
     kind: ClassVar[str] = "adam"
     lr: float = 0.001
@@ -44,7 +44,7 @@ class Adam:
 
     def _put(self, spec) -> None:
         spec.optimizer = lib.AMPCLIENT_ADAM
-        spec.beta1, spec.beta2 = self.betas
+        _put_betas(spec, self.betas)
         _put(spec, self, "lr", "eps")
 
 
@@ -103,7 +103,7 @@ class Lion:
 
     def _put(self, spec) -> None:
         spec.optimizer = lib.AMPCLIENT_LION
-        spec.beta1, spec.beta2 = self.betas
+        _put_betas(spec, self.betas)
         _put(spec, self, "lr")
 
 
@@ -117,8 +117,8 @@ class Constant:
     warmup: int = 0
 
     def _put(self, spec) -> None:
-        spec.schedule = lib.AMPCLIENT_LINEAR_WARMUP if self.warmup else lib.AMPCLIENT_CONSTANT
-        spec.warmup_steps = self.warmup
+        _put(spec, self, warmup="warmup_steps")
+        spec.schedule = lib.AMPCLIENT_LINEAR_WARMUP if spec.warmup_steps else lib.AMPCLIENT_CONSTANT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,8 +131,8 @@ class Step:
     warmup: int = 0
 
     def _put(self, spec) -> None:
-        spec.schedule, spec.warmup_steps = lib.AMPCLIENT_STEP, self.warmup
-        spec.step_every, spec.step_factor = self.step_size, self.gamma
+        spec.schedule = lib.AMPCLIENT_STEP
+        _put(spec, self, step_size="step_every", gamma="step_factor", warmup="warmup_steps")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,8 +145,8 @@ class Cosine:
     min_lr: float = 0.0
 
     def _put(self, spec) -> None:
-        spec.schedule, spec.warmup_steps = lib.AMPCLIENT_COSINE, self.warmup
-        spec.total_steps, spec.lr_min = self.total, self.min_lr
+        spec.schedule = lib.AMPCLIENT_COSINE
+        _put(spec, self, total="total_steps", warmup="warmup_steps", min_lr="lr_min")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,8 +191,8 @@ class StaticScaler:
 
     def _put(self, spec) -> None:
         spec.scaler = lib.AMPCLIENT_SCALER_STATIC
-        spec.init_scale, spec.max_scale = self.scale, max(self.scale, 2.0 ** 24)
-        spec.min_scale = min(self.scale, 1.0)
+        _put(spec, self, scale="init_scale")
+        spec.min_scale, spec.max_scale = min(spec.init_scale, 1.0), max(spec.init_scale, 2.0 ** 24)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -310,23 +310,40 @@ def dtype_of(dtype) -> int:
 
 
 def _choice(what: str, word: str, choices: dict):
-    if word not in choices:
-        raise errors.InvalidArgument("%s is %r; give one of %s" % (what, word, ", ".join(choices)))
+    if not isinstance(word, str) or word not in choices:
+        raise errors.InvalidArgument("%s is %s; give one of %s" % (what, shown(word), ", ".join(choices)))
     return choices[word]
 
 
-def _put(spec, values, *fields: str) -> None:
-    for field in fields:
-        value = getattr(values, field)
-        try:
-            setattr(spec, field, value)
-        except (TypeError, OverflowError):
-            kind = dict(ffi.typeof(spec).item.fields)[field].type.cname
-            raise errors.InvalidArgument("%s is %s; give a %s" % (
-                field, shown(value), "number" if kind in ("float", "double") else "whole number, 0 or above")) from None
+# Those whose 0 means the default to the library: GIVEN in proto/spec_fields.def. The 0 of another one,
+# checkpoint_every, is a value here, and ON_DEMAND there.
+WITH_DEFAULT = frozenset({
+    "lr", "beta1", "beta2", "eps", "alpha", "step_factor", "init_scale", "growth_factor", "backoff_factor",
+    "growth_interval", "hysteresis", "min_scale", "max_scale", "loss_timeout_ms", "min_workers",
+    "max_consecutive_overflows", "keep_last"})
+ON_DEMAND = 2 ** 64 - 1  # AMPCLIENT_CHECKPOINT_ON_DEMAND
 
 
-def _refuse_other(what: str, value, kinds) -> None:
+def _put_one(spec, field: str, value, name: str) -> None:
+    put(spec, field, value, name, above_zero=field in WITH_DEFAULT)
+
+
+def _put(spec, values, *fields: str, **renamed: str) -> None:
+    """Attributes of `values` into the fields of the same names, and of those behind "="."""
+    for name, field in {**dict(zip(fields, fields)), **renamed}.items():
+        _put_one(spec, field, getattr(values, name), name)
+
+
+def _put_betas(spec, betas) -> None:
+    try:
+        first, second = betas
+    except (TypeError, ValueError):
+        raise errors.InvalidArgument("betas is %s; give two numbers" % shown(betas)) from None
+    _put_one(spec, "beta1", first, "betas[0]")
+    _put_one(spec, "beta2", second, "betas[1]")
+
+
+def refuse_other(what: str, value, kinds) -> None:
     if not isinstance(value, kinds):
         raise errors.InvalidArgument("the %s is %s; give one of %s" % (
             what, shown(value), ", ".join("ampd.%s(...)" % kind.__name__ for kind in kinds.__args__)))
@@ -353,7 +370,7 @@ class Model:
     keep_every: int = 0
     quorum: int = 0
     on_loss: str = "wait"
-    min_workers: int = 0
+    min_workers: int = 1
     loss_timeout: float = 600.0
     weighting: str = "equal"
     durability: str = "checkpoint"
@@ -366,23 +383,23 @@ class Model:
         spec = ffi.new("struct ampclient_spec *")
         spec.size = ffi.sizeof("struct ampclient_spec")
         kept = [ffi.new("char[]", utf8(self.name, "the name of the model"))]
-        spec.name, spec.world_size = kept[0], self.world_size
+        spec.name = kept[0]
+        _put(spec, self, "world_size")
         self._put_parameters(spec, kept)
         self._put_groups(spec, kept)
-        _refuse_other("optimizer", self.optimizer, Optimizer)
-        _refuse_other("schedule", self.schedule, Schedule)
-        _refuse_other("scaler", self.scaler, Scaler)
+        refuse_other("optimizer", self.optimizer, Optimizer)
+        refuse_other("schedule", self.schedule, Schedule)
+        refuse_other("scaler", self.scaler, Scaler)
         self.optimizer._put(spec)
-        for field in ("lr", "eps", "alpha"):  # 0 would mean the library's default
-            if getattr(self.optimizer, field, 1) == 0:
-                raise errors.InvalidArgument("%s of the optimizer is 0; give a value above 0" % field)
-        spec.weight_decay_set, spec.weight_decay = True, self.optimizer.weight_decay
+        spec.weight_decay_set = True
+        _put(spec, self.optimizer, "weight_decay")
         self.schedule._put(spec)
         self.scaler._put(spec)
         _put(spec, self, "clip_value", "max_steps", "checkpoint_every", "keep_last", "keep_every", "quorum",
-             "min_workers", "max_consecutive_overflows")
-        spec.clip_max_norm = self.clip_norm
-        spec.loss_timeout_ms = round(self.loss_timeout * 1000)
+             "min_workers", "max_consecutive_overflows", clip_norm="clip_max_norm")
+        if spec.checkpoint_every == 0:
+            spec.checkpoint_every = ON_DEMAND
+        _put_one(spec, "loss_timeout_ms", milliseconds(self.loss_timeout, "loss_timeout"), "loss_timeout")
         spec.sync = lib.AMPCLIENT_QUORUM if self.quorum else lib.AMPCLIENT_SYNC
         spec.cast = dtype_of(self.cast)
         spec.on_loss = _choice("on_loss", self.on_loss, _SYNC)
@@ -413,9 +430,12 @@ class Model:
         kept.append(array)
         for place, group in zip(array, self.groups):
             kept.append(ffi.new("char[]", utf8(group.name, "the name of a group")))
-            place.name, place.clip_max_norm = kept[-1], group.clip_norm
+            place.name = kept[-1]
+            _put(place, group, clip_norm="clip_max_norm")
             if group.lr_factor is not None:
-                place.lr_factor_set, place.lr_factor = True, group.lr_factor
+                place.lr_factor_set = True
+                _put(place, group, "lr_factor")
             if group.weight_decay is not None:
-                place.weight_decay_set, place.weight_decay = True, group.weight_decay
+                place.weight_decay_set = True
+                _put(place, group, "weight_decay")
         spec.groups, spec.groups_count = array, len(self.groups)

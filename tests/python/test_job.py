@@ -1,9 +1,11 @@
 """A job with numpy alone: parameters, pushes, verdicts, and sentences for what is wrong."""
-from python_testing import PATIENCE, eventually, raises, run  # noqa: F401 (first: it finds the package)
+from python_testing import PATIENCE, ROOT, eventually, raises, run  # noqa: F401 (first: it finds the package)
 
 import contextlib
 import logging
+import math
 import os
+import re
 import signal
 import tempfile
 import threading
@@ -12,7 +14,7 @@ import time
 import ampd
 import ampd.testing
 import numpy
-from ampd import job as jobs
+from ampd import job as jobs, spec
 
 
 def line(server, name="line", **options):
@@ -251,6 +253,88 @@ def test_what_is_wrong_gets_a_sentence():
             raises(ampd.WrongState, lambda: early.parameters, "job.begin()", "job.pull()")
         job.leave()
         raises(ampd.WrongState, job.begin, "left")
+
+
+def given_fields():
+    """struct ampclient_spec's names of the numbers for which the library has a default in place of 0."""
+    rows = re.findall(r"AMPD_SPEC_NUMBER\((.*?)\)\n", (ROOT / "proto/spec_fields.def").read_text(), re.S)
+    return {row[2] for row in (re.split(r",\s*", row) for row in rows) if row[4] == "GIVEN"}
+
+
+def test_a_number_that_would_be_the_default_in_its_place_is_refused_by_name():
+    assert spec.WITH_DEFAULT == given_fields() - {"checkpoint_every"}
+    header = (ROOT / "client/ampclient.h").read_text()
+    assert "AMPCLIENT_CHECKPOINT_ON_DEMAND UINT64_MAX" in header and spec.ON_DEMAND == 2 ** 64 - 1
+    zeros = [({"optimizer": ampd.SGD(lr=0)}, "lr is 0"), ({"optimizer": ampd.AdamW(eps=0.0)}, "eps is 0"),
+             ({"optimizer": ampd.Adam(betas=(0, 0.9))}, "betas[0] is 0"),
+             ({"optimizer": ampd.Lion(betas=(0.9, 0))}, "betas[1] is 0"),
+             ({"optimizer": ampd.RMSprop(alpha=0)}, "alpha is 0"), ({"schedule": ampd.Step(3, gamma=0)}, "gamma is 0"),
+             ({"scaler": ampd.StaticScaler(0)}, "scale is 0")]
+    zeros += [({"scaler": ampd.DynamicScaler(**{name: 0})}, f"{name} is 0")
+              for name in ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "min_scale",
+                           "max_scale", "hysteresis")]
+    zeros += [({name: 0}, f"{name} is 0") for name in ("keep_last", "max_consecutive_overflows", "min_workers",
+                                                       "accumulate", "world_size")]
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        for options, words in zeros:
+            raises(ampd.InvalidArgument, lambda: line(server, **options), words, "; give a")
+        for options, words in (({"scaler": ampd.StaticScaler(1e-50)}, "scale is 1e-50"),
+                               ({"clip_value": 1e-50}, "clip_value is 1e-50"),
+                               ({"clip_norm": 1e-50}, "clip_norm is 1e-50"),
+                               ({"groups": [ampd.Group(["w"], clip_norm=1e-50)]}, "clip_norm is 1e-50")):
+            raises(ampd.InvalidArgument, lambda: line(server, **options), words, "is 0 where it is kept")
+        for seconds in (0, 1e-9, -1, math.inf, math.nan, "60"):
+            raises(ampd.InvalidArgument, lambda: line(server, loss_timeout=seconds), "loss_timeout is", "0.001 or more")
+        for seconds in (0, 1e-9, math.nan, "60"):
+            raises(ampd.InvalidArgument, lambda: ampd.connect(server.endpoint, call_timeout=seconds), "call_timeout is")
+        assert list(operator.models()) == []
+
+
+def test_checkpoint_every_0_makes_checkpoints_on_demand_and_at_the_end_alone():
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        with line(server, checkpoint_every=0, max_steps=130) as job:
+            for step in job.steps():
+                step.end()
+                if step.number == 120:
+                    break
+            assert [one.step for one in operator.checkpoints("line")] == [0]
+            for _ in job.steps():
+                pass
+        assert operator.specification("line").checkpoint_every == 0
+        line(server, checkpoint_every=0, max_steps=130).leave()  # the same model
+        assert eventually(lambda: [one.step for one in operator.checkpoints("line")] == [130, 0])
+
+
+def test_whatever_cannot_be_is_an_error_of_ampd_and_makes_no_model():
+    bad = [({"optimizer": kind}, "is") for kind in (
+        ampd.SGD(momentum="x"), ampd.Adam(weight_decay="x"), ampd.Adam(betas=0.9), ampd.Adam(betas=(0.9,)),
+        ampd.Lion(betas=("x", 0.9)), ampd.SGD(lr=10 ** 400))]
+    bad += [({"schedule": one}, "warmup is -1") for one in (ampd.Constant(-1), ampd.Step(3, warmup=-1),
+                                                            ampd.Cosine(9, warmup=-1))]
+    bad += [({"schedule": ampd.Step(1.5)}, "step_size is 1.5"), ({"schedule": ampd.Cosine("x")}, "total is 'x'"),
+            ({"scaler": ampd.StaticScaler("x")}, "scale is 'x'"), ({"accumulate": -1}, "accumulate is -1"),
+            ({"scaler": ampd.DynamicScaler(policy=[])}, "scaler policy is []"), ({"on_loss": []}, "on_loss is []"),
+            ({"accumulate": "x"}, "accumulate is 'x'"), ({"accumulate": 1.5}, "accumulate is 1.5"),
+            ({"world_size": 2 ** 32 + 1}, "world_size"), ({"world_size": -1}, "world_size is -1"),
+            ({"rank": -1}, "rank is -1"), ({"rank": "x"}, "rank is 'x'"), ({"clip_norm": "x"}, "clip_norm is 'x'"),
+            ({"clip_norm": None}, "clip_norm is None"), ({"max_steps": numpy.float32(2.5)}, "max_steps"),
+            ({"replace": "x"}, "replace is 'x'", "True or False"), ({"worker_name": 3}, "worker_name is 3"),
+            ({"token_file": 3}, "token_file is 3")]
+    bad += [({"groups": [ampd.Group(["w"], **{name: "x"})]}, name + " is 'x'")
+            for name in ("clip_norm", "lr_factor", "weight_decay")]
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        for options, *words in bad:
+            raises(ampd.InvalidArgument, lambda: line(server, **options), *words)
+        raises(ampd.InvalidArgument, lambda: ampd.join(server.endpoint, "line", world_size=2 ** 32 + 1), "world_size")
+        assert list(operator.models()) == []
+        with line(server) as job:
+            raises(ampd.InvalidArgument, lambda: job.set_weight("x"), "the weight is 'x'")
+            raises(ampd.InvalidArgument, lambda: job.set_learning_rate("x"), "the learning rate is 'x'")
+        for scaler in ("x", None, ampd.StaticScaler("x"), ampd.StaticScaler(0), ampd.DynamicScaler(growth_interval=-1)):
+            raises(ampd.InvalidArgument, lambda: operator.replay("line", scaler), " is ", "; give")
+        for seconds in (-1, math.inf, "x"):
+            raises(ampd.InvalidArgument, lambda: operator.drain(seconds), "grace is", "0 or more")
+        raises(ampd.InvalidArgument, lambda: operator.set_scale("line", 10 ** 400), "scale is")
 
 
 def test_a_name_that_no_parameter_has_is_refused_with_the_nearest_one():
