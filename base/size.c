@@ -19,3 +19,8 @@ bool amp_size_parse(const char *text, uint64_t *bytes)
     *bytes = (uint64_t)value << shift;
     return true;
 }
+
+bool amp_count_parse(const char *text, uint64_t *count)
+{
+    return text[strspn(text, "0123456789")] == 0 && amp_size_parse(text, count);
+}

@@ -354,6 +354,26 @@ def test_ampctl_makes_tokens_and_sends_them(context):
         command(context.bin_dir, "ampctl", "token", *wrong, code=2)
 
 
+def test_ampctl_writes_no_line_that_ampd_refuses(context):
+    """One such line takes the whole file out of force, with what was revoked in it."""
+    tokens = TokenFile(context)
+    for option, values in (("--expires", ("2027-02-30", "2027-01-31T25:61:61Z", "1960-01-01", "2027-1-31", "")),
+                           ("--models", ("18446744073709551616", "0" * 21 + "1", "-1", "")),
+                           ("--memory", ("99999999999G", "17179869184G", "1T", "0G"))):
+        for value in values:
+            _, said = command(context.bin_dir, "ampctl", "token", "new", "read", "x", option, value, "--append",
+                              tokens.path, code=2)
+            assert f'{option} is "{value}"; give ' in said, said
+    assert tokens.path.read_text() == ""
+    most = tokens.new("read", "n" * 255, "--expires", "9999-12-31T23:59:59Z", "--models", "18446744073709551615",
+                      "--memory", "18014398509481983K")
+    _, said = command(context.bin_dir, "ampctl", "token", "new", "read", "old", "--expires", "2020-02-29", "--append",
+                      tokens.path)
+    assert "--expires 2020-02-29 has passed" in said, said
+    server = context.server("--token-file", tokens.path)
+    api_with(server.channel, most).GetStatus()
+
+
 def test_the_models_of_a_token_s_name_are_within_its_quota(context):
     tokens, server, _ = tokens_and_server(context)
 

@@ -4,13 +4,17 @@
  * The token goes to stdout, alone, so that it can be sent into a file; the line, in which only the token's hash is,
  * goes to stderr, or by --append into the file. Nothing else keeps the token.
  */
+#include "base/size.h"
+#include "base/utc.h"
 #include "client/ampctl/ctl.h"
 #include "client/ampctl/parse.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { KEY_APPEND = 256, KEY_EXPIRES, KEY_MODELS, KEY_MEMORY };
@@ -25,26 +29,27 @@ struct token_input {
     const char *models, *memory;
 };
 
-/* Digits of the largest number, and a unit. */
+/* Digits of the largest number, and a unit: the line has room for no more. */
 #define AMOUNT_MAX 21
 
-/* "3", or with units "512M"; not 0. Whether it is too large ampd finds out. */
-static bool has_form_of_amount(const char *text, const char *units)
+/* What is written is read by ampd with the same functions: a line that it refuses takes the whole file out of force. */
+static void check_options(struct argp_state *state, const struct token_input *input)
 {
-    size_t digits = strspn(text, "0123456789"), unit = strspn(text + digits, units);
-    return digits > 0 && unit <= 1 && text[digits + unit] == 0 && digits + unit <= AMOUNT_MAX &&
-           strspn(text, "0") < digits;
-}
-
-/* "2027-01-31" or "2027-01-31T12:00:00Z"; whether there is such a day ampd finds out. */
-static bool has_form_of_time(const char *text)
-{
-    static const char form[] = "0000-00-00T00:00:00Z";
-    size_t size = strlen(text);
-    for (size_t i = 0; i < size && i < sizeof form; i++)
-        if (form[i] == '0' ? text[i] < '0' || text[i] > '9' : text[i] != form[i])
-            return false;
-    return size == 10 || size == 20;
+    int64_t expires_us = INT64_MAX;
+    uint64_t amount;
+    if (input->expires != NULL && !amp_utc_parse(input->expires, &expires_us))
+        argp_error(state,
+                   "--expires is \"%.40s\"; give 2027-01-31 or 2027-01-31T12:00:00Z (UTC), a day that there is, from "
+                   "1970 on",
+                   input->expires);
+    if (input->models != NULL && (strlen(input->models) > AMOUNT_MAX || !amp_count_parse(input->models, &amount)))
+        argp_error(state, "--models is \"%.40s\"; give a number from 1 to %" PRIu64, input->models, UINT64_MAX);
+    if (input->memory != NULL && (strlen(input->memory) > AMOUNT_MAX || !amp_size_parse(input->memory, &amount)))
+        argp_error(state,
+                   "--memory is \"%.40s\"; give a number of bytes, also with K, M or G, from 1 to %" PRIu64 " bytes",
+                   input->memory, UINT64_MAX);
+    if (expires_us / 1000000 < (int64_t)time(NULL))
+        (void)fprintf(stderr, "ampctl: token: --expires %s has passed: ampd will refuse this token\n", input->expires);
 }
 
 static void check(struct argp_state *state, const struct token_input *input)
@@ -63,12 +68,7 @@ static void check(struct argp_state *state, const struct token_input *input)
     for (const char *at = name; *at != 0; at++)
         if ((unsigned char)*at <= ' ' || *at == 0x7f || *at == '"' || *at == '\\')
             argp_error(state, "a name has no spaces, quotes, backslashes and control characters");
-    if (input->expires != NULL && !has_form_of_time(input->expires))
-        argp_error(state, "--expires is \"%.40s\"; give 2027-01-31 or 2027-01-31T12:00:00Z (UTC)", input->expires);
-    if (input->models != NULL && !has_form_of_amount(input->models, ""))
-        argp_error(state, "--models is \"%.40s\"; give a number, 1 or more", input->models);
-    if (input->memory != NULL && !has_form_of_amount(input->memory, "KMG"))
-        argp_error(state, "--memory is \"%.40s\"; give a number of bytes, also with K, M or G", input->memory);
+    check_options(state, input);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

@@ -2,6 +2,7 @@
 
 #include "base/hex.h"
 #include "base/size.h"
+#include "base/utc.h"
 #include "server/io/base/options.h"
 
 #include <stdio.h>
@@ -73,53 +74,6 @@ static char *rest_of(struct line *line)
     return rest;
 }
 
-/* `count` digits, or -1. */
-static int digits(const char *text, int count)
-{
-    int value = 0;
-    for (int i = 0; i < count; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return -1;
-        value = value * 10 + text[i] - '0';
-    }
-    return value;
-}
-
-/* Days from 1970-01-01 in the Gregorian calendar, or -1: there is no such day. */
-static int64_t days_from(int year, int month, int day)
-{
-    static const int lengths[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-    static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
-    if (year < 1970 || month < 1 || month > 12 || day < 1)
-        return -1;
-    bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-    if (day > lengths[month - 1] + (month == 2 && leap))
-        return -1;
-    int past = year - 1; /* leap days until the end of the year before: 477 before 1970 */
-    int leap_days = past / 4 - past / 100 + past / 400 - 477;
-    return (int64_t)(year - 1970) * 365 + leap_days + before[month - 1] + (month > 2 && leap) + day - 1;
-}
-
-/* "2027-01-31" (its first instant) or "2027-01-31T12:00:00Z". */
-static bool parse_time(const char *text, int64_t *us)
-{
-    size_t size = strlen(text);
-    if ((size != 10 && size != 20) || text[4] != '-' || text[7] != '-')
-        return false;
-    int year = digits(text, 4), month = digits(text + 5, 2), day = digits(text + 8, 2);
-    int64_t days = days_from(year, month, day);
-    int64_t seconds = 0;
-    if (size == 20) {
-        int hour = digits(text + 11, 2), minute = digits(text + 14, 2), second = digits(text + 17, 2);
-        if (text[10] != 'T' || text[13] != ':' || text[16] != ':' || text[19] != 'Z' || hour < 0 || hour > 23 ||
-            minute < 0 || minute > 59 || second < 0 || second > 59)
-            return false;
-        seconds = hour * 3600 + minute * 60 + second;
-    }
-    *us = (days * 86400 + seconds) * 1000000;
-    return days >= 0;
-}
-
 static int take_name(const struct line *line, const char *name, struct ampd_auth_rule *rule)
 {
     size_t size = strlen(name);
@@ -143,9 +97,9 @@ static int parse_token_option(const struct line *line, const char *word, struct 
     if ((time != NULL && rule->expires_us != INT64_MAX) || (models != NULL && rule->quota.models != 0) ||
         (memory != NULL && rule->quota.memory_bytes != 0))
         return bad_line(line, "expires, models and memory may each be there once");
-    if (time != NULL && parse_time(time, &rule->expires_us))
+    if (time != NULL && amp_utc_parse(time, &rule->expires_us))
         return 0;
-    if (models != NULL && strspn(models, "0123456789") == strlen(models) && amp_size_parse(models, &rule->quota.models))
+    if (models != NULL && amp_count_parse(models, &rule->quota.models))
         return 0;
     if (memory != NULL && amp_size_parse(memory, &rule->quota.memory_bytes))
         return 0;
