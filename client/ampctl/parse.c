@@ -4,6 +4,8 @@
 
 #include "base/usage.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,11 +209,12 @@ error_t ampctl_model_and_file(int key, char *arg, struct argp_state *state, char
     }
 }
 
-uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value)
+uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value, uint64_t max)
 {
     char *end;
-    long long number = strtoll(value, &end, 10);
-    if (end == value || *end != 0 || number < 0)
-        argp_error(state, "%s is \"%.40s\"; give a number that is not negative", option, value);
-    return (uint64_t)number;
+    errno = 0;
+    unsigned long long number = strtoull(value, &end, 10);
+    if (value[0] < '0' || value[0] > '9' || *end != 0 || errno != 0 || number > max)
+        argp_error(state, "%s is \"%.40s\"; give a number from 0 to %" PRIu64, option, value, max);
+    return number;
 }

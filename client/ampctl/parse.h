@@ -28,7 +28,9 @@ void ampctl_name(struct argp_state *state, char field[128], const char *value);
 error_t ampctl_one_model(int key, char *arg, struct argp_state *state, char field[128]);
 /* The same for verbs that take one model and one file. */
 error_t ampctl_model_and_file(int key, char *arg, struct argp_state *state, char field[128], const char **file);
-/* An argument that is a number from 0 to 2^63 - 1, or a usage error that names the option. */
-uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value);
+/* The greatest step, epoch and other number that a server keeps. */
+#define AMPCTL_NUMBER_MAX ((uint64_t)INT64_MAX)
+/* An argument that is a number from 0 to `max`, or a usage error that names the option and the greatest number. */
+uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value, uint64_t max);
 
 #endif

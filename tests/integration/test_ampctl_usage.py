@@ -199,6 +199,27 @@ def test_values_that_look_like_options_are_left_alone():
     assert "ambiguous" in ampctl("models", "--token", code=2)
 
 
+def test_a_number_that_is_too_large_is_refused_with_the_greatest_and_none_is_cut():
+    for greatest, uses in ((2**32 - 1, (("overflows", "m", "--rank"), ("replay", "m", "--hysteresis"),
+                                        ("replay", "m", "--growth-interval"), ("create", "m", "f", "--workers"),
+                                        ("evict", "m"))),
+                           (2**63 - 1, (("create", "m", "f", "--max-steps"), ("explain", "m"), ("rollback", "m"),
+                                        ("history", "m", "--from"), ("history", "m", "--to"),
+                                        ("history", "m", "--epoch"), ("history", "m", "--limit"),
+                                        ("replay", "m", "--from"), ("replay", "m", "--to"),
+                                        ("explain", "m", "1", "--epoch"), ("watch", "m", "--from"),
+                                        ("checkpoint", "export", "m", "f", "--step"))),
+                           (3600, (("drain", "--grace"),))):
+        for words in uses:
+            for number in (greatest + 1, 2**64, 2**64 + 1, -1, "1e3"):
+                option = words[-1] if words[-1].startswith("--") else None
+                # behind --, -1 is an argument, not an option
+                given = words if option else (words[0], "--", *words[1:])
+                error = ampctl(*given, str(number), code=2)
+                name = option or ("RANK" if words[0] == "evict" else "STEP")
+                assert f'{name} is "{number}"; give a number from 0 to {greatest}\n' in error, error
+
+
 def test_manual_pages_are_clean():
     """What is left are the empty paragraphs that scdoc itself writes, which no reader sees."""
     if shutil.which("mandoc") is None:

@@ -9,16 +9,15 @@
 
 enum { KEY_GRACE = 256 };
 
+#define GRACE_MAX_S 3600
+
 static error_t parse_drain(int key, char *arg, struct argp_state *state)
 {
     struct ampd_msg_drain_request *request = state->input;
     switch (key) {
     case KEY_GRACE:
         request->has_grace_ms = true;
-        request->grace_ms = ampctl_number(state, "--grace", arg);
-        if (request->grace_ms > 3600)
-            argp_error(state, "--grace is %s; give at most 3600 seconds", arg);
-        request->grace_ms *= 1000;
+        request->grace_ms = ampctl_number(state, "--grace", arg, GRACE_MAX_S) * 1000;
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "drain takes no argument, but got \"%.40s\"", arg);

@@ -278,13 +278,13 @@ static error_t parse_rollback(int key, char *arg, struct argp_state *state)
     switch (key) {
     case KEY_EPOCH:
         operation->has_epoch = true;
-        operation->epoch = ampctl_number(state, "--epoch", arg);
+        operation->epoch = ampctl_number(state, "--epoch", arg, AMPCTL_NUMBER_MAX);
         return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num == 0)
             ampctl_name(state, operation->model, arg);
         else if (state->arg_num == 1)
-            operation->step = ampctl_number(state, "STEP", arg);
+            operation->step = ampctl_number(state, "STEP", arg, AMPCTL_NUMBER_MAX);
         else
             argp_error(state, "a model and a step are enough; \"%.40s\" is too much", arg);
         return 0;
@@ -355,16 +355,12 @@ const struct ampctl_verb ampctl_rollback_verb = {
 static error_t parse_evict(int key, char *arg, struct argp_state *state)
 {
     struct operation *operation = state->input;
-    uint64_t rank;
     switch (key) {
     case ARGP_KEY_ARG:
         if (state->arg_num == 0) {
             ampctl_name(state, operation->model, arg);
         } else if (state->arg_num == 1) {
-            rank = ampctl_number(state, "RANK", arg);
-            if (rank > UINT32_MAX)
-                argp_error(state, "RANK is \"%.40s\"; ampctl status MODEL has the ranks", arg);
-            operation->rank = (uint32_t)rank;
+            operation->rank = (uint32_t)ampctl_number(state, "RANK", arg, UINT32_MAX);
         } else {
             argp_error(state, "a model and a rank are enough; \"%.40s\" is too much", arg);
         }

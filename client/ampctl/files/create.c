@@ -128,16 +128,15 @@ static void take_count(struct argp_state *state, const struct field *field, cons
 {
     char option[64];
     (void)snprintf(option, sizeof option, "--%s", field->name);
-    uint64_t value = ampctl_number(state, option, arg);
+    bool wide = field->kind == KIND_U64;
+    uint64_t value = ampctl_number(state, option, arg, wide ? AMPCTL_NUMBER_MAX : UINT32_MAX);
     if (value == 0 && field->nonzero)
         refuse(state, field, arg, "at least 1");
     uint32_t narrow = (uint32_t)value;
-    if (field->kind == KIND_U64)
+    if (wide)
         memcpy(to, &value, sizeof value);
-    else if (value <= UINT32_MAX)
-        memcpy(to, &narrow, sizeof narrow);
     else
-        refuse(state, field, arg, "at most 4294967295");
+        memcpy(to, &narrow, sizeof narrow);
 }
 
 static bool same_choice(const char *choice, const char *arg)

@@ -338,11 +338,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case KEY_STEP:
         x->key.has_step = true;
-        x->key.step = ampctl_number(state, "--step", arg);
+        x->key.step = ampctl_number(state, "--step", arg, AMPCTL_NUMBER_MAX);
         return 0;
     case KEY_EPOCH:
         x->key.has_epoch = true;
-        x->key.epoch = ampctl_number(state, "--epoch", arg);
+        x->key.epoch = ampctl_number(state, "--epoch", arg, AMPCTL_NUMBER_MAX);
         return 0;
     case KEY_FORCE:
         x->force = true;

@@ -32,7 +32,8 @@ enum {
 struct question {
     char model[128];
     bool has_epoch, has_to, has_rank;
-    uint64_t epoch, from, to, rank;
+    uint64_t epoch, from, to;
+    uint32_t rank;
     bool all, newest_first, skipped, plot;
     uint64_t limit; /* rows; 0: all */
     char parameter[128];
@@ -66,7 +67,7 @@ static error_t parse_filter(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_RANK:
         question->has_rank = true;
-        question->rank = ampctl_number(state, "--rank", arg);
+        question->rank = (uint32_t)ampctl_number(state, "--rank", arg, UINT32_MAX);
         return 0;
     default:
         return ampctl_one_model(key, arg, state, question->model);
@@ -78,15 +79,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct question *question = state->input;
     switch (key) {
     case KEY_FROM:
-        question->from = ampctl_number(state, "--from", arg);
+        question->from = ampctl_number(state, "--from", arg, AMPCTL_NUMBER_MAX);
         return 0;
     case KEY_TO:
         question->has_to = true;
-        question->to = ampctl_number(state, "--to", arg);
+        question->to = ampctl_number(state, "--to", arg, AMPCTL_NUMBER_MAX);
         return 0;
     case KEY_EPOCH:
         question->has_epoch = true;
-        question->epoch = ampctl_number(state, "--epoch", arg);
+        question->epoch = ampctl_number(state, "--epoch", arg, AMPCTL_NUMBER_MAX);
         return 0;
     case KEY_ALL:
         question->all = true;
@@ -95,7 +96,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         question->newest_first = true;
         return 0;
     case KEY_LIMIT:
-        question->limit = ampctl_number(state, "--limit", arg);
+        question->limit = ampctl_number(state, "--limit", arg, AMPCTL_NUMBER_MAX);
         if (question->limit == 0)
             argp_error(state, "--limit is 0; give the number of rows");
         return 0;
@@ -191,7 +192,7 @@ static int overflows_page(struct walk *walk)
                                                       .has_to_step = question->has_to,
                                                       .to_step = question->to,
                                                       .has_rank = question->has_rank,
-                                                      .rank = (uint32_t)question->rank,
+                                                      .rank = question->rank,
                                                       .include_superseded = question->all,
                                                       .newest_first = question->newest_first,
                                                       .page_size = page_size(walk)};

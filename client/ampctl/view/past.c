@@ -41,13 +41,13 @@ static error_t parse_explain(int key, char *arg, struct argp_state *state)
     switch (key) {
     case KEY_EPOCH:
         request->has_epoch = true;
-        request->epoch = ampctl_number(state, "--epoch", arg);
+        request->epoch = ampctl_number(state, "--epoch", arg, AMPCTL_NUMBER_MAX);
         return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num == 0)
             ampctl_name(state, request->model, arg);
         else if (state->arg_num == 1)
-            request->step = ampctl_number(state, "STEP", arg);
+            request->step = ampctl_number(state, "STEP", arg, AMPCTL_NUMBER_MAX);
         else
             argp_error(state, "a model and a step are enough; \"%.40s\" is too much", arg);
         return 0;
@@ -160,11 +160,11 @@ static error_t parse_scaler(int key, char *arg, struct argp_state *state, struct
         return 0;
     case KEY_INTERVAL:
         scaler->has_growth_interval = true;
-        scaler->growth_interval = (uint32_t)ampctl_number(state, "--growth-interval", arg);
+        scaler->growth_interval = (uint32_t)ampctl_number(state, "--growth-interval", arg, UINT32_MAX);
         return 0;
     case KEY_HYSTERESIS:
         scaler->has_hysteresis = true;
-        scaler->hysteresis = (uint32_t)ampctl_number(state, "--hysteresis", arg);
+        scaler->hysteresis = (uint32_t)ampctl_number(state, "--hysteresis", arg, UINT32_MAX);
         return 0;
     case KEY_MIN:
         scaler->has_min_scale = true;
@@ -186,14 +186,14 @@ static error_t parse_replay(int key, char *arg, struct argp_state *state)
     switch (key) {
     case KEY_EPOCH:
         request->has_epoch = true;
-        request->epoch = ampctl_number(state, "--epoch", arg);
+        request->epoch = ampctl_number(state, "--epoch", arg, AMPCTL_NUMBER_MAX);
         return 0;
     case KEY_FROM:
-        request->from_step = ampctl_number(state, "--from", arg);
+        request->from_step = ampctl_number(state, "--from", arg, AMPCTL_NUMBER_MAX);
         return 0;
     case KEY_TO:
         request->has_to_step = true;
-        request->to_step = ampctl_number(state, "--to", arg);
+        request->to_step = ampctl_number(state, "--to", arg, AMPCTL_NUMBER_MAX);
         return 0;
     case KEY_CHANGES:
         replay->only_changes = true;

@@ -39,7 +39,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case KEY_FROM:
         watch->request.has_from_step = true;
-        watch->request.from_step = ampctl_number(state, "--from", arg);
+        watch->request.from_step = ampctl_number(state, "--from", arg, AMPCTL_NUMBER_MAX);
         return 0;
     default:
         return ampctl_one_model(key, arg, state, watch->request.model);
