@@ -95,6 +95,9 @@ struct ampd_checkpoint_part {
     const uint8_t *manifest;
 };
 
+/* The reason of the error for a file that never was a checkpoint. */
+#define AMPD_CHECKPOINT_FOREIGN "CHECKPOINT_FOREIGN"
+
 /*
  * Reads the parts of one checkpoint, however many shards it was cut for, into the targets, which are all parameters of
  * the model; is_part says what of each is wanted here (nothing, for one that another shard owns). Parts that hold

@@ -455,17 +455,22 @@ static int damaged(struct amp_error *error, const char *what)
     return amp_error_set(error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "%s", what);
 }
 
+static int foreign(struct amp_error *error)
+{
+    return amp_error_set(error, AMP_EDATALOSS, AMPD_CHECKPOINT_FOREIGN, "not a checkpoint of ampd");
+}
+
 static int check_format(const char *format, struct amp_error *error)
 {
     uint64_t version;
     size_t prefix = strlen(FORMAT_PREFIX);
     if (format == NULL || strncmp(format, FORMAT_PREFIX, prefix) != 0 || !parse_number(format + prefix, &version))
-        return damaged(error, "not a checkpoint of ampd");
+        return foreign(error);
     if (version > FORMAT_VERSION)
         return amp_error_set(error, AMP_EVERSION, "CHECKPOINT_NEWER",
                              "checkpoint format ampd/%" PRIu64 ", this ampd knows up to ampd/%d", version,
                              FORMAT_VERSION);
-    return version == FORMAT_VERSION ? 0 : damaged(error, "not a checkpoint of ampd");
+    return version == FORMAT_VERSION ? 0 : foreign(error);
 }
 
 int checkpoint_header_check(json_t *object, struct amp_error *error)

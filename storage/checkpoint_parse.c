@@ -230,7 +230,7 @@ int checkpoint_header_read(const char *json, size_t size, uint64_t data_size,
     json_t *object = ampd_json_read(json, size);
     if (object == NULL && ampd_json_no_memory())
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory reading a checkpoint");
-    if (!json_is_object(object) || !json_is_object(json_object_get(object, METADATA))) {
+    if (!json_is_object(object)) {
         json_decref(object);
         return damaged(error, "the header is not JSON of this format");
     }

@@ -215,10 +215,17 @@ def test_a_file_that_does_not_fit_is_refused_with_a_sentence(context):
     flipped[-5000] ^= 1
     lied = whole[:length].replace(b'"version":"5"', b'"version":"6"') + whole[length:]
     assert lied != whole
+
+    def plain(head):
+        text = json.dumps({"line": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, **head}).encode()
+        return struct.pack("<Q", len(text)) + text + bytes(4)
+
     for content, word in ((b"", "shorter than a header"), (whole[:100], "header's length"),
                           (whole[:-1], "not as long as the header says"), (bytes(flipped), "hash of tensor"),
                           (lied, "header's hash does not match"),
-                          ((stays.folder / "values").read_bytes(), "first moment is missing")):
+                          ((stays.folder / "values").read_bytes(), "has values alone, without moments; leave --full"),
+                          (plain({}), "no checkpoint of ampd, and --full loads no other file; leave --full out"),
+                          (plain({"__metadata__": {"format": "pt"}}), "no checkpoint of ampd, and --full")):
         bad.write_bytes(content)
         said = ctl(context, cluster, "checkpoint", "import", "m", bad, "--full", code=1)
         assert word in said and str(bad) in said, (said, word)

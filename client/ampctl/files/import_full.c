@@ -107,6 +107,25 @@ static int check_optimizer(const struct restoring *x)
     return failed(x, text);
 }
 
+/* Of a file that could not be read: whether it is a whole checkpoint but for the moments. */
+static bool has_values_alone(struct restoring *x, const char *folder, const char *name)
+{
+    struct amp_error error = {0};
+    for (uint32_t i = 0; i < x->count; i++)
+        x->targets[i].m = x->targets[i].v = NULL;
+    return x->moments > 0 && ampd_checkpoint_read(folder, name, NULL, x->targets, x->count, &x->state, &error) == 0;
+}
+
+static int say_unread(struct restoring *x, const char *folder, const char *name, const struct amp_error *error)
+{
+    if (strcmp(error->reason, AMPD_CHECKPOINT_FOREIGN) == 0)
+        return failed(x, "it is no checkpoint of ampd, and --full loads no other file; leave --full out to load the "
+                         "values of its tensors");
+    if (has_values_alone(x, folder, name))
+        return failed(x, "it has values alone, without moments; leave --full out to load them");
+    return failed(x, error->text);
+}
+
 static int read_file(struct restoring *x)
 {
     char folder[4096];
@@ -120,7 +139,7 @@ static int read_file(struct restoring *x)
     (void)snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - x->file),
                    slash == NULL ? "." : x->file);
     if (ampd_checkpoint_read(folder, name, NULL, x->targets, x->count, &x->state, &error) != 0)
-        return failed(x, error.text);
+        return say_unread(x, folder, name, &error);
     return check_optimizer(x);
 }
 
