@@ -180,6 +180,19 @@ def the_picture_is_an_svg_file_too(ampctl):
     assert f"digits: loss scale over {STEPS} steps, {skipped} skipped" in texts and f"step {STEPS}" in texts, texts
 
 
+def the_picture_of_the_newest_steps_goes_from_the_oldest_of_them_on(ampctl):
+    words = ("history", "digits", "--newest-first", "--limit", "5")
+    steps = [row["step"] for row in ampctl.json(*words)["rows"]]
+    assert steps == list(range(STEPS, STEPS - 5, -1)), steps
+    lines = ampctl(*words, "--plot").splitlines()
+    assert lines[0].startswith("loss scale over 5 steps, "), lines
+    assert lines[-1].split() == [str(STEPS - 4), str(STEPS), "step"], lines
+    drawn = xml.etree.ElementTree.fromstring(ampctl(*words, "--svg", "-"))
+    texts = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert {str(STEPS - 4), f"step {STEPS}"} <= set(texts), texts
+    assert ampctl("history", "digits", "--newest-first", "--plot") == ampctl("history", "digits", "--plot")
+
+
 def watch_of_a_model_that_is_done_ends(ampctl):
     rows = [json.loads(line) for line in ampctl("-o", "json", "watch", "digits", "--from", "1").splitlines()]
     assert [row["step"] for row in rows if row["kind"] == "step"] == list(range(1, STEPS + 1))
@@ -309,7 +322,8 @@ TESTS = (
     status_and_models_show_the_model_as_it_stands, history_says_where_the_time_of_a_step_went,
     history_has_a_row_for_each_step_in_either_direction,
     filters_narrow_the_rows, overflows_name_parameter_and_worker, the_picture_fits_and_marks_skipped_steps,
-    the_picture_is_an_svg_file_too,
+    the_picture_is_an_svg_file_too, the_picture_of_the_newest_steps_goes_from_the_oldest_of_them_on,
+   
     watch_shows_stored_steps_line_by_line, watch_of_a_model_that_is_done_ends,
     explain_names_worker_parameter_and_reason, replay_of_its_own_policy_differs_nowhere,
     checkpoints_are_listed_and_the_latest_of_a_scale_is_found, csv_has_the_rows_of_json, the_level_of_the_log_is_changed,

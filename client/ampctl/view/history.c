@@ -113,6 +113,7 @@ struct walk {
     const struct question *question;
     struct ampctl_list list;
     struct ampctl_plot *plot; /* instead of rows */
+    struct amp_buf points;    /* newest first: those of the plot, struct point, until all are there */
     uint64_t rows;            /* seen so far */
     char page_token[192];
 };
@@ -139,12 +140,35 @@ static int print_page(struct walk *walk, json_t *rows, bool ok)
     return code;
 }
 
-static void plot_page(struct walk *walk, const struct ampd_msg_list_scale_history_response *page)
+struct point {
+    uint64_t step;
+    double scale;
+    bool skipped;
+};
+
+static int plot_page(struct walk *walk, const struct ampd_msg_list_scale_history_response *page)
 {
-    for (size_t i = 0; i < page->rows.count && wanted(walk); i++) {
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < page->rows.count && wanted(walk); i++) {
         const struct ampd_msg_scale_history_row *row = &page->rows.items[i];
-        if (row->kind == AMPD_MSG_HISTORY_KIND_STEP && !row->superseded)
-            ampctl_plot_add(walk->plot, row->step, (double)row->old_scale, row->verdict != AMPD_MSG_VERDICT_APPLIED);
+        const struct point point = {row->step, (double)row->old_scale, row->verdict != AMPD_MSG_VERDICT_APPLIED};
+        if (row->kind != AMPD_MSG_HISTORY_KIND_STEP || row->superseded)
+            continue;
+        if (walk->question->newest_first)
+            rc = amp_buf_append(&walk->points, &point, sizeof point);
+        else
+            ampctl_plot_add(walk->plot, point.step, point.scale, point.skipped);
+    }
+    return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
+}
+
+/* A picture goes from the oldest step to the newest. */
+static void plot_points(struct walk *walk)
+{
+    for (size_t at = walk->points.size; at > 0; at -= sizeof(struct point)) {
+        struct point point;
+        memcpy(&point, walk->points.data + at - sizeof point, sizeof point);
+        ampctl_plot_add(walk->plot, point.step, point.scale, point.skipped);
     }
 }
 
@@ -170,7 +194,7 @@ static int history_page(struct walk *walk)
     if (code != 0)
         return code;
     if (walk->plot != NULL) {
-        plot_page(walk, &page);
+        code = plot_page(walk, &page);
     } else {
         json_t *rows = json_array();
         bool ok = rows != NULL;
@@ -278,15 +302,19 @@ static int print_history(struct ampctl *ctl, struct question *question)
         if (walk.plot == NULL)
             return AMPCTL_EXIT_FAILED;
         ampctl_plot_init(walk.plot);
-        question->newest_first = false;
+        question->newest_first = question->newest_first && question->limit > 0; /* else it is all, in any order */
     }
+    amp_buf_init(&walk.points, SIZE_MAX);
     int code = walk_pages(&walk, history_page);
+    if (walk.plot != NULL)
+        plot_points(&walk);
     if (code == 0 && question->svg != NULL)
         code = write_svg(ctl, walk.plot, question);
     else if (code == 0 && walk.plot != NULL)
         code = draw(walk.plot);
     else if (code == 0 && ampctl_list_end(&walk.list) != 0)
         code = AMPCTL_EXIT_FAILED;
+    amp_buf_close(&walk.points);
     free(walk.plot);
     return code;
 }
