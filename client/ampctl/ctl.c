@@ -78,7 +78,9 @@ int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, str
     }
     ctl->failure = reply->error;
     ctl->nobody = ampctl_nobody(reply);
-    if (!ctl->quiet)
+    /* A message_cb that has ended the call says why. */
+    bool told = request->message_cb != NULL && reply->code == AMP_ECANCELLED && !reply->from_peer;
+    if (!ctl->quiet && !told)
         ampctl_print_failure(ctl, ctl->endpoints, reply);
     return AMPCTL_EXIT_RPC + amp_err_grpc_status(reply->code);
 }

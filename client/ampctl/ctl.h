@@ -54,7 +54,7 @@ bool ampctl_nobody(const struct ampclient_reply *reply);
 /* Says on stderr why a call has failed, with what to do; `asked`: the address, or several. */
 void ampctl_print_failure(const struct ampctl *ctl, const char *asked, const struct ampclient_reply *reply);
 
-/* The same as ampctl_ask for a request with a message_cb. */
+/* The same as ampctl_ask for a request with a message_cb; one that ends the call says why itself. */
 int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply);
 
 /* One row in the form that was asked for; takes the row, NULL: there was no memory for it. An exit code. */

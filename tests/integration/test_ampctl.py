@@ -193,6 +193,15 @@ def the_picture_of_the_newest_steps_goes_from_the_oldest_of_them_on(ampctl):
     assert ampctl("history", "digits", "--newest-first", "--plot") == ampctl("history", "digits", "--plot")
 
 
+def a_watch_whose_output_cannot_be_written_says_so_and_nothing_else(ampctl):
+    for form in ("table", "json", "csv"):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([BIN / "ampctl", "-e", ampctl.endpoint, "-o", form, "watch", "digits", "--from", "1"],
+                                  stdout=full, stderr=subprocess.PIPE, timeout=TIMEOUT_S, encoding="utf-8", check=False)
+        assert done.returncode == 1, done
+        assert done.stderr == "ampctl: the output could not be written; is the disk full?\n", done.stderr
+
+
 def watch_of_a_model_that_is_done_ends(ampctl):
     rows = [json.loads(line) for line in ampctl("-o", "json", "watch", "digits", "--from", "1").splitlines()]
     assert [row["step"] for row in rows if row["kind"] == "step"] == list(range(1, STEPS + 1))
@@ -323,7 +332,7 @@ TESTS = (
     history_has_a_row_for_each_step_in_either_direction,
     filters_narrow_the_rows, overflows_name_parameter_and_worker, the_picture_fits_and_marks_skipped_steps,
     the_picture_is_an_svg_file_too, the_picture_of_the_newest_steps_goes_from_the_oldest_of_them_on,
-   
+    a_watch_whose_output_cannot_be_written_says_so_and_nothing_else,
     watch_shows_stored_steps_line_by_line, watch_of_a_model_that_is_done_ends,
     explain_names_worker_parameter_and_reason, replay_of_its_own_policy_differs_nowhere,
     checkpoints_are_listed_and_the_latest_of_a_scale_is_found, csv_has_the_rows_of_json, the_level_of_the_log_is_changed,
