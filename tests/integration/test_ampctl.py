@@ -202,6 +202,14 @@ def a_watch_whose_output_cannot_be_written_says_so_and_nothing_else(ampctl):
         assert done.stderr == "ampctl: the output could not be written; is the disk full?\n", done.stderr
 
 
+def a_reason_that_is_not_utf_8_is_refused_by_its_option(ampctl):
+    for verb in (("scale", "reset", "digits"), ("set-lr", "digits", "0.5"), ("rollback", "digits", "1")):
+        for option in ("--reason", "--request-id"):
+            for wrong in (b"caf\xe9", b"\xff", b"\xed\xa0\x80"):
+                ampctl(*verb, option, os.fsdecode(wrong), code=2)
+                assert f"{option} is not UTF-8; " in ampctl.stderr, ampctl.stderr
+
+
 def watch_of_a_model_that_is_done_ends(ampctl):
     rows = [json.loads(line) for line in ampctl("-o", "json", "watch", "digits", "--from", "1").splitlines()]
     assert [row["step"] for row in rows if row["kind"] == "step"] == list(range(1, STEPS + 1))
@@ -333,6 +341,7 @@ TESTS = (
     filters_narrow_the_rows, overflows_name_parameter_and_worker, the_picture_fits_and_marks_skipped_steps,
     the_picture_is_an_svg_file_too, the_picture_of_the_newest_steps_goes_from_the_oldest_of_them_on,
     a_watch_whose_output_cannot_be_written_says_so_and_nothing_else,
+    a_reason_that_is_not_utf_8_is_refused_by_its_option,
     watch_shows_stored_steps_line_by_line, watch_of_a_model_that_is_done_ends,
     explain_names_worker_parameter_and_reason, replay_of_its_own_policy_differs_nowhere,
     checkpoints_are_listed_and_the_latest_of_a_scale_is_found, csv_has_the_rows_of_json, the_level_of_the_log_is_changed,

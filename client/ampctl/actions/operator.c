@@ -2,6 +2,7 @@
  * ampctl scale, set-lr, rollback, evict and delete: what an operator does to a model. Each request has an id, so that
  * it is done once however often it is sent; one whose answer was lost can be sent again with --request-id.
  */
+#include "base/text.h"
 #include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
 #include "client/ampctl/rows.h"
@@ -32,10 +33,20 @@ struct operation {
         "request-id", KEY_REQUEST_ID, "ID", 0, "The id of a request whose answer was lost: it is done once", 0         \
     }
 
+static bool is_utf8(const char *text)
+{
+    size_t left = strlen(text), size = 1;
+    for (; left > 0 && size > 0; text += size, left -= size)
+        size = amp_text_char(text, left);
+    return size > 0;
+}
+
 static void take_text(struct argp_state *state, const char *option, const char *arg, char *text, size_t size)
 {
     if (strlen(arg) >= size)
         argp_error(state, "%s is longer than %zu bytes", option, size - 1);
+    if (!is_utf8(arg))
+        argp_error(state, "%s is not UTF-8; give it as the terminal of a UTF-8 locale writes it", option);
     (void)snprintf(text, size, "%s", arg);
 }
 
