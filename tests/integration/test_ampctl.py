@@ -210,6 +210,12 @@ def a_reason_that_is_not_utf_8_is_refused_by_its_option(ampctl):
                 assert f"{option} is not UTF-8; " in ampctl.stderr, ampctl.stderr
 
 
+def an_option_of_ampd_that_there_is_not_is_wrong_use(ampctl):
+    for form in ("table", "json", "csv"):
+        assert ampctl("-o", form, "config", "nope", code=2) == ""
+        assert ampctl.stderr == 'ampctl: ampd has no option "nope"; ampctl config shows all of them\n', ampctl.stderr
+
+
 def watch_of_a_model_that_is_done_ends(ampctl):
     rows = [json.loads(line) for line in ampctl("-o", "json", "watch", "digits", "--from", "1").splitlines()]
     assert [row["step"] for row in rows if row["kind"] == "step"] == list(range(1, STEPS + 1))
@@ -341,7 +347,7 @@ TESTS = (
     filters_narrow_the_rows, overflows_name_parameter_and_worker, the_picture_fits_and_marks_skipped_steps,
     the_picture_is_an_svg_file_too, the_picture_of_the_newest_steps_goes_from_the_oldest_of_them_on,
     a_watch_whose_output_cannot_be_written_says_so_and_nothing_else,
-    a_reason_that_is_not_utf_8_is_refused_by_its_option,
+    a_reason_that_is_not_utf_8_is_refused_by_its_option, an_option_of_ampd_that_there_is_not_is_wrong_use,
     watch_shows_stored_steps_line_by_line, watch_of_a_model_that_is_done_ends,
     explain_names_worker_parameter_and_reason, replay_of_its_own_policy_differs_nowhere,
     checkpoints_are_listed_and_the_latest_of_a_scale_is_found, csv_has_the_rows_of_json, the_level_of_the_log_is_changed,

@@ -51,16 +51,16 @@ static int print(const struct ampctl *ctl, const struct asked *asked, const stru
             rc = json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:b}", "option", value->name, "value",
                                                        value->value, "where", value->where, "reloads", value->reloads));
     }
-    if (rc == 0 && asked->name != NULL && json_array_size(rows) == 0) {
+    bool unknown = rc == 0 && asked->name != NULL && json_array_size(rows) == 0;
+    if (unknown) {
         (void)ampctl_print(stderr, "ampctl: ampd has no option \"%.64s\"; ampctl config shows all of them",
                            asked->name);
-        rc = -1;
     } else if (rc == 0) {
         struct ampctl_list list = {.out = stdout, .csv = ctl->csv, .columns = columns};
         rc = ctl->json ? ampctl_print_json(stdout, rows) : ampctl_list_page(&list, rows);
     }
     json_decref(rows);
-    return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
+    return unknown ? AMPCTL_EXIT_USAGE : rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
 }
 
 static const struct argp_option config_options[] = {
