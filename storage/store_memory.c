@@ -468,7 +468,8 @@ static bool step_passes(const struct history_row *row, const struct ampd_history
 {
     if (row->row.superseded && !filter->superseded_too)
         return false;
-    return row->key.step >= filter->step_min && row->key.step <= filter->step_max;
+    bool before = filter->acts_before && row->row.kind != AMPD_ROW_STEP;
+    return row->key.step + before >= filter->step_min && row->key.step <= filter->step_max;
 }
 
 static bool row_passes(const struct history_row *row, const struct ampd_history_filter *filter)

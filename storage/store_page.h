@@ -24,6 +24,7 @@ struct ampd_history_filter {
     uint64_t epoch;               /* 0: all epochs */
     struct ampd_history_key from; /* first key of the page, inclusive; descending: the last; 0,0,0: no bound */
     uint64_t step_min, step_max;  /* of the key, inclusive; step_max 0: no bound */
+    bool acts_before;             /* step_min: also rows of other kinds than STEP behind the step before it */
     bool superseded_too;          /* rows that a later epoch took back */
     bool descending;              /* newest first */
     uint32_t verdicts;            /* bit v: rows of kind STEP with verdict v; 0: all rows */

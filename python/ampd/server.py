@@ -73,6 +73,7 @@ class Server:
                 include_superseded: bool = False, newest_first: bool = False) -> Iterator[HistoryRow]:
         """One row for each decided step, oldest first, and between them new epochs and scales that were set by hand.
 
+        `from_step` counts by the `step` of a row; with `to_step` come also the acts behind that step.
         `verdicts`: only these ("applied", "skipped_overflow", "skipped_empty"); `only_changes`: only rows after which
         the scale differs; `epoch`: only this one; `include_superseded`: also what was rolled back later."""
         words = [verdicts] if isinstance(verdicts, str) else verdicts

@@ -86,6 +86,7 @@ int store_sqlite_page_history(struct ampd_store *base, const char *model, const 
     store_bind_u64(&page, filter->verdicts);
     store_bind_u64(&page, filter->only_changes);
     store_bind_u64(&page, limit);
+    store_bind_u64(&page, filter->acts_before);
     while ((rc = store_next_row(store, &page, "reading history", error)) == 1) {
         rc = give_row(store, &page, id, arg, error, row_cb);
         if (rc != 0)

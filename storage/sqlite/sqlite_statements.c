@@ -8,7 +8,7 @@
 #define HISTORY_PAGE(compare_order)                                                                                    \
     "SELECT epoch,step,sequence," STORE_ROW_COLUMNS " FROM steps WHERE model_id=?1"                                    \
     " AND (epoch,step,sequence)>=(?2,?3,?4) AND (epoch,step,sequence)<=(?5,?6,?7)"                                     \
-    " AND step>=?8 AND step<=?9 AND (?10 OR superseded=0)"                                                             \
+    " AND step+(?14 AND kind<>1)>=?8 AND step<=?9 AND (?10 OR superseded=0)"                                           \
     " AND (?11=0 OR (kind=1 AND (?11>>verdict)&1)) AND (NOT ?12 OR scale<>after_scale)"                                \
     " ORDER BY epoch " compare_order ",step " compare_order ",sequence " compare_order " LIMIT ?13"
 

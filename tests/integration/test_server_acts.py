@@ -395,6 +395,49 @@ def test_a_model_whose_workers_have_left_needs_no_force(context):
     refused(lambda: worker.api.GetScale(model=worker.model.name), Code.NOT_FOUND, "MODEL_NOT_FOUND")
 
 
+# ---- lists ----
+
+def test_rows_from_a_step_on_are_all_that_tell_that_step_or_a_later_one(context):
+    server = context.server()
+    worker = context.model("acted", server, checkpoint_every=1).worker()
+    api, name = worker.api, "acted"
+
+    def all_rows(size=1000, **fields):
+        rows, token = [], ""
+        while True:
+            page = api.ListScaleHistory(model=name, page_size=size, page_token=token, **fields)
+            rows, token = rows + list(page.rows), page.next_page_token
+            if token == "":
+                return rows
+
+    def check():
+        for old in (False, True):
+            every = all_rows(include_superseded=old)
+            for first in range(1, max(row.step for row in every) + 1):
+                wanted = [row for row in every if row.step >= first]
+                for size in (1000, 1):
+                    assert all_rows(size, include_superseded=old, from_step=first) == wanted, first
+                    assert all_rows(size, include_superseded=old, from_step=first, newest_first=True) == wanted[::-1], first
+                shown = json.loads(ampctl(context, server, "-o", "json", "history", name, "--from", str(first),
+                                          *["--all"] * old))["rows"]
+                assert [(row["epoch"], row["step"]) for row in shown] == [(row.epoch, row.step) for row in wanted], shown
+            refused(lambda every=every: api.ListScaleHistory(model=name, from_step=max(row.step for row in every) + 1),
+                    Code.OUT_OF_RANGE, "PAGE_PAST_END")
+
+    check()  # the beginning of the first epoch alone
+    for number in range(1, 4):
+        step(worker)
+        api.SetScale(model=name, scale=64.0 * number)
+        api.SetLearningRate(model=name, learning_rate=0.5 / number)
+        check()
+    eventually(lambda: 3 in [one.step for one in api.ListCheckpoints(model=name).checkpoints], "the checkpoints")
+    api.Rollback(model=name, epoch=1, step=2)
+    check()
+    assert not api.ListScaleHistory(model=name, to_step=0).rows
+    behind = [row.kind for row in api.ListScaleHistory(model=name, to_step=1).rows if row.step == 2]
+    assert behind == [SET, RATE], behind  # to_step names a step: what was done behind it is there
+
+
 # ---- ampctl ----
 
 def test_ampctl_does_all_of_it(context):

@@ -170,7 +170,7 @@ def test_a_page_past_the_end_is_out_of_range(context):
     assert not api.ListOverflows(model=name, to_step=2).rows
     assert not api.ListScaleHistory(model=name, to_step=0, from_step=0, verdicts=[APPLIED]).rows
     untrained = context.model()
-    assert not untrained.api.ListScaleHistory(model=untrained.name, from_step=1).rows
+    assert not untrained.api.ListScaleHistory(model=untrained.name, from_step=1, verdicts=[APPLIED]).rows
     assert not untrained.api.ListOverflows(model=untrained.name).rows
 
 

@@ -538,6 +538,45 @@ static void put_rows(struct ampd_store *store)
     }
 }
 
+static int see_key(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
+                   const struct ampd_epoch_record *epoch)
+{
+    char *keys = arg;
+    size_t used = strlen(keys);
+    (void)snprintf(keys + used, 128 - used, "%s%d.%d.%d", used > 0 ? " " : "", (int)key->epoch, (int)key->step,
+                   (int)key->sequence);
+    return 0;
+}
+
+static void acts_before_the_first_step_are_there_where_they_are_asked_for(void **state)
+{
+    const struct fixture *fixture = *state;
+    static const struct {
+        struct ampd_history_filter filter;
+        const char *keys;
+    } rows[] = {{{.step_min = 2, .step_max = 2}, "1.2.0 2.2.0"},
+                {{.step_min = 2, .step_max = 2, .acts_before = true}, "1.1.1 1.2.0 2.2.0"},
+                {{.step_min = 2, .step_max = 2, .acts_before = true, .descending = true}, "2.2.0 1.2.0 1.1.1"},
+                {{.step_min = 1, .step_max = 1, .acts_before = true}, "1.0.0 1.1.0 1.1.1"},
+                {{.step_min = 3, .acts_before = true}, "2.2.0 2.3.0 2.4.0"},
+                {{.step_min = 3, .acts_before = true, .from = {2, 2, 1}}, "2.3.0 2.4.0"},
+                {{.step_min = 5, .acts_before = true}, ""},
+                {{.step_min = UINT64_MAX, .step_max = 1, .acts_before = true}, ""}};
+    for (int sqlite = 0; sqlite < 2; sqlite++) {
+        struct ampd_store *store;
+        int rc =
+            sqlite ? ampd_store_sqlite_open(fixture->directory, &store, NULL) : ampd_store_memory_open(&store, NULL);
+        assert_int_equal(rc, 0);
+        put_rows(store);
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            char keys[128] = "";
+            assert_int_equal(ampd_store_page_history(store, "m", &rows[i].filter, 99, keys, NULL, see_key), 0);
+            assert_string_equal(keys, rows[i].keys);
+        }
+        ampd_store_close(store);
+    }
+}
+
 static void points_are_the_rows_that_stand_and_go_on_from_any_key(void **state)
 {
     const struct fixture *fixture = *state;
@@ -610,6 +649,7 @@ int main(void)
         TEST(slots_that_are_no_records_are_used_again),
         TEST(a_journal_whose_path_is_too_long_is_refused),
         TEST(pages_begin_at_any_part_of_a_key),
+        TEST(acts_before_the_first_step_are_there_where_they_are_asked_for),
         TEST(points_are_the_rows_that_stand_and_go_on_from_any_key),
         TEST(the_owner_of_a_model_is_whom_its_first_epoch_names),
         TEST(a_data_directory_is_found_however_it_is_named),

@@ -39,7 +39,7 @@ int io_page_steps(struct ampd_history_filter *filter, uint64_t from_step, bool h
     filter->step_max = has_to_step ? to_step : UINT64_MAX;
     if (filter->step_max == 0) {
         /* The store takes 0 for "no bound", and no step has the number 0: a range that holds none. */
-        filter->step_min = 2;
+        filter->step_min = UINT64_MAX;
         filter->step_max = 1;
     }
     return 0;

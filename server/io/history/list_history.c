@@ -152,6 +152,7 @@ static int history_filter(struct page *page, const struct ampd_msg_list_scale_hi
     page->filter.superseded_too = request->include_superseded || request->has_epoch;
     page->filter.descending = request->newest_first;
     page->filter.only_changes = request->only_changes;
+    page->filter.acts_before = true; /* they tell the step before which they stand (io_history_row) */
     for (uint32_t i = 0; i < request->verdicts_count; i++) {
         if ((unsigned)request->verdicts[i] - 1 > (unsigned)AMPD_VERDICT_SKIPPED_EMPTY - 1)
             return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
