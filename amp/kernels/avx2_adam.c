@@ -20,8 +20,9 @@
 #include "amp/kernels/x86_adam_parts.h"
 
 /* Half a span ahead, not a whole one (ask_all). */
-#define ASKS_NEAR SMALL_FIRST_LEVEL
-#define ASKS_MORE false
+#define ASKS_NEAR    SMALL_FIRST_LEVEL
+#define ASKS_MORE    false
+#define CASTS_BEHIND false
 
 /* Late elements that are computed in a turn. */
 #define PICKED 4

@@ -53,6 +53,7 @@ struct kind {
     bool coupled; /* weight decay as part of the gradient */
     bool near;    /* constant in each loop: ASKS_NEAR */
     bool more;    /* ASKS_MORE, read once a call: SMALL_FIRST_LEVEL may be a sysconf */
+    bool behind;  /* CASTS_BEHIND, as well: a span is cast once the loop is through the next one */
 };
 
 struct target {

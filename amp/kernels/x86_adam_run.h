@@ -24,24 +24,37 @@ static uint32_t cast_span(const struct target *t, size_t start, size_t n)
     return KERNELS.store[t->cast]((char *)t->copy + start * amp_dtype_size(t->cast), p, n);
 }
 
+/* The copies of the elements from *cast to `end`, where there are any. */
+INLINE void cast_to(const struct target *t, size_t end, size_t *cast, uint32_t *largest)
+{
+    if (t->copy != NULL && end > *cast)
+        *largest = larger(*largest, cast_span(t, *cast, end - *cast));
+    *cast = end;
+}
+
 /* n elements, a multiple of WIDTH. Returns the largest master as bits where there is a cast. */
 INLINE uint32_t run(const struct source *s, struct kind kind, size_t n, const struct target *t)
 {
     struct span old;
     uint32_t largest = 0;
+    size_t cast = 0;
     for (size_t start = 0; start < n; start += SPAN) {
         size_t count = n - start < SPAN ? n - start : SPAN;
         step_span(s, kind, start, count, t, &old);
+        if (kind.behind)
+            cast_to(t, start, &cast, &largest);
         redo_late(s, kind, start, count, t->p + start, &old);
-        largest = larger(largest, t->copy ? cast_span(t, start, count) : 0);
+        if (!kind.behind)
+            cast_to(t, start + count, &cast, &largest);
     }
+    cast_to(t, n, &cast, &largest);
     return largest;
 }
 
 /* A loop for each kind of source, and of how far ahead it asks; those without a clip have the fewest products. */
 #define RUN(...)                                                                                                       \
-    (ASKS_NEAR ? run(s, (struct kind){__VA_ARGS__, .near = true, .more = ASKS_MORE}, n, t)                             \
-               : run(s, (struct kind){__VA_ARGS__, .more = ASKS_MORE}, n, t))
+    (ASKS_NEAR ? run(s, (struct kind){__VA_ARGS__, .near = true, .more = ASKS_MORE, .behind = CASTS_BEHIND}, n, t)     \
+               : run(s, (struct kind){__VA_ARGS__, .more = ASKS_MORE, .behind = CASTS_BEHIND}, n, t))
 
 static uint32_t run_f16(const struct source *s, bool clips, size_t n, const struct target *t)
 {
