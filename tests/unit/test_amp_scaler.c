@@ -395,18 +395,26 @@ static void a_record_that_cannot_be_is_refused_by_field(void **state)
     amp_scaler_init(&config, &good);
     assert_int_equal(0, amp_scaler_state_check(&config, &good, &error));
     assert_int_equal(AMP_EINVAL, amp_scaler_state_check(&none, &good, &error));
-    struct amp_scaler_state bad[8] = {good, good, good, good, good, good, good, good};
-    static const char *const words[] = {"scale is",  "scale is",  "scale_id",  "hysteresis_left",
-                                        "attempted", "attempted", "overflows", "overflows"};
+    enum { BAD = 12 };
+    struct amp_scaler_state bad[BAD];
+    static const char *const words[BAD] = {"scale is",  "scale is",        "scale is",        "scale_id",
+                                           "scale_id",  "hysteresis_left", "hysteresis_left", "attempted",
+                                           "attempted", "overflows",       "overflows",       "overflows"};
+    for (unsigned i = 0; i < BAD; i++)
+        bad[i] = good;
     bad[0].scale = NAN;
     bad[1].scale = 0.5f;
-    bad[2].scale_id = 0;
-    bad[3].hysteresis_left = config.hysteresis + 1;
-    bad[4].applied = 1;
-    bad[5].skipped = 1;
-    bad[6].consecutive_overflows = 1;
-    bad[7].steps_since_overflow = 1;
-    for (unsigned i = 0; i < 8; i++) {
+    bad[2].scale = 2 * config.max_scale;
+    bad[3].scale_id = 0;
+    bad[4].scale_id = UINT64_MAX;
+    bad[5].hysteresis_left = config.hysteresis + 1;
+    bad[6].hysteresis_left = 0;
+    bad[7].applied = 1;
+    bad[8].skipped = 1;
+    bad[9].consecutive_overflows = 1;
+    bad[10].steps_since_overflow = 1;
+    bad[11].total_overflows = 1;
+    for (unsigned i = 0; i < BAD; i++) {
         assert_int_equal(AMP_EINVAL, amp_scaler_state_check(&config, &bad[i], &error));
         assert_non_null(strstr(error.text, words[i]));
     }
