@@ -538,6 +538,16 @@ static void put_rows(struct ampd_store *store)
     }
 }
 
+/* A new store of either kind with these rows. */
+static struct ampd_store *open_rows(const struct fixture *fixture, bool sqlite)
+{
+    struct ampd_store *store;
+    int rc = sqlite ? ampd_store_sqlite_open(fixture->directory, &store, NULL) : ampd_store_memory_open(&store, NULL);
+    assert_int_equal(rc, 0);
+    put_rows(store);
+    return store;
+}
+
 static int see_key(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
                    const struct ampd_epoch_record *epoch)
 {
@@ -563,11 +573,7 @@ static void acts_before_the_first_step_are_there_where_they_are_asked_for(void *
                 {{.step_min = 5, .acts_before = true}, ""},
                 {{.step_min = UINT64_MAX, .step_max = 1, .acts_before = true}, ""}};
     for (int sqlite = 0; sqlite < 2; sqlite++) {
-        struct ampd_store *store;
-        int rc =
-            sqlite ? ampd_store_sqlite_open(fixture->directory, &store, NULL) : ampd_store_memory_open(&store, NULL);
-        assert_int_equal(rc, 0);
-        put_rows(store);
+        struct ampd_store *store = open_rows(fixture, sqlite);
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             char keys[128] = "";
             assert_int_equal(ampd_store_page_history(store, "m", &rows[i].filter, 99, keys, NULL, see_key), 0);
@@ -582,11 +588,7 @@ static void points_are_the_rows_that_stand_and_go_on_from_any_key(void **state)
     const struct fixture *fixture = *state;
     const struct ampd_history_key start = {0};
     for (int sqlite = 0; sqlite < 2; sqlite++) {
-        struct ampd_store *store;
-        int rc =
-            sqlite ? ampd_store_sqlite_open(fixture->directory, &store, NULL) : ampd_store_memory_open(&store, NULL);
-        assert_int_equal(rc, 0);
-        put_rows(store);
+        struct ampd_store *store = open_rows(fixture, sqlite);
         assert_points(store, start, 0, UINT64_MAX, 99, "1.0.0 1.1.0 1.1.1 1.2.0 2.2.0 2.3.0 2.4.0");
         assert_points(store, start, 0, UINT64_MAX, 3, "1.0.0 1.1.0 1.1.1");
         assert_points(store, (struct ampd_history_key){1, 1, 1}, 0, UINT64_MAX, 99, "1.1.1 1.2.0 2.2.0 2.3.0 2.4.0");

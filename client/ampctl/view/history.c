@@ -140,6 +140,9 @@ static int print_page(struct walk *walk, json_t *rows, bool ok)
     return code;
 }
 
+/* Eleven million steps. */
+#define POINTS_BYTES_MAX ((size_t)256 << 20)
+
 struct point {
     uint64_t step;
     double scale;
@@ -159,7 +162,11 @@ static int plot_page(struct walk *walk, const struct ampd_msg_list_scale_history
         else
             ampctl_plot_add(walk->plot, point.step, point.scale, point.skipped);
     }
-    return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
+    if (rc == 0)
+        return 0;
+    (void)ampctl_print(stderr,
+                       "ampctl: history: there is no room for a picture of so many steps; give a lower --limit");
+    return AMPCTL_EXIT_FAILED;
 }
 
 /* A picture goes from the oldest step to the newest. */
@@ -304,7 +311,7 @@ static int print_history(struct ampctl *ctl, struct question *question)
         ampctl_plot_init(walk.plot);
         question->newest_first = question->newest_first && question->limit > 0; /* else it is all, in any order */
     }
-    amp_buf_init(&walk.points, SIZE_MAX);
+    amp_buf_init(&walk.points, POINTS_BYTES_MAX);
     int code = walk_pages(&walk, history_page);
     if (walk.plot != NULL)
         plot_points(&walk);

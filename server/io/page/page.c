@@ -255,7 +255,7 @@ static void read_run(struct io_task *task)
     struct io_page_read *read = AMP_CONTAINER(task, struct io_page_read, task);
     io_page_disk_look(read->page);
     read->more = false;
-    if (read->error.code == 0)
+    if (read->error.code == 0 && read->run_cb != NULL)
         read->run_cb(read);
 }
 

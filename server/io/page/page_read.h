@@ -20,7 +20,7 @@ struct io_page_read {
     bool more;
     struct amp_error error; /* code 0: none */
     struct io_json json;    /* the answer */
-    void (*run_cb)(struct io_page_read *read);
+    void (*run_cb)(struct io_page_read *read);    /* NULL: the store is not read */
     void (*finish_cb)(struct io_page_read *read); /* on the loop, before the answer; may be NULL */
     void (*free_cb)(struct io_page_read *read);   /* what the kind owns; may be NULL */
 };
