@@ -19,10 +19,7 @@
 
 #include "amp/kernels/x86_adam_parts.h"
 
-/* Half a span ahead, not a whole one (ask_all). */
-#define ASKS_NEAR    SMALL_FIRST_LEVEL
-#define ASKS_MORE    false
-#define CASTS_BEHIND false
+#define CASTS_BEHIND(core) false /* avx512_adam.c */
 
 /* Late elements that are computed in a turn. */
 #define PICKED 4
@@ -67,14 +64,14 @@ INLINE __m256 place_g(const struct place *at, const struct source *s, struct kin
 }
 
 /*
- * The lines of all arrays, of several inputs the first alone, that are ahead of index i: by a span, or by half of one
- * for a first cache level of 32 KiB.
+ * The lines of all arrays, of several inputs the first alone, that are ahead of index i: by a span on Zen 5, else by
+ * half of one.
  */
 INLINE void ask_all(const struct place *at, struct kind kind, size_t i)
 {
     if (i % (LINE / sizeof(float)) != 0)
         return;
-    i += kind.near ? SPAN / 2 : SPAN;
+    i += kind.core == ZEN5 ? SPAN : NEAR_AHEAD;
     _mm_prefetch((const char *)(at->p + i), _MM_HINT_T0);
     _mm_prefetch((const char *)(at->m + i), _MM_HINT_T0);
     _mm_prefetch((const char *)(at->v + i), _MM_HINT_T0);
@@ -204,12 +201,14 @@ INLINE void put(any_f32 *x, const uint16_t *at, __m128 y)
 }
 
 /* The masters of the elements in `at`; behind them is room for a turn more. */
-INLINE void redo_few(const struct source *s, struct kind kind, size_t start, any_f32 *p, const struct span *old,
-                     uint16_t *at, size_t count)
+INLINE void redo_few(const struct source *s, struct kind kind, size_t start, const struct target *t,
+                     const struct span *old, uint16_t *at, size_t count)
 {
+    any_f32 *p = t->p + start;
     for (size_t j = 0; j < PICKED - 1; j++)
         at[count + j] = at[count - 1];
     for (size_t i = 0; i < count; i += PICKED) {
+        ask_late(s, kind, t, start, i, PICKED);
         __m256d g = pick_g(s, kind, start, at + i), p0 = pick_pd(p, at + i);
         __m256d p1 = in_double(&s->d, kind, g, p0, pick_pd(old->m, at + i), pick_pd(old->v, at + i));
         put(p, at + i, canonical_4(_mm256_cvtpd_ps(p1)));

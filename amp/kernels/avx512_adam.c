@@ -20,24 +20,20 @@
 #include "amp/kernels/x86_adam_parts.h"
 
 /*
- * Elements ahead that are asked for. Zen 5: AHEAD, to the first cache level. Others (ASKS_NEAR): NEAR_AHEAD to the
- * first and NEAR_AHEAD_L2 to the second; on Zen 4 because what follows a span needs the room in 32 KiB, on Intel's
- * server cores because a step takes 0.95 of the time. MORE (ASKS_MORE, not with 32 KiB): what follows a span asks for
- * nothing, so that the loop first asks for so many elements more, although the next span asks again: 0.94 of the time
- * on Zen 5, 0.97 on Intel's; with 160 and 256 longer than without.
+ * Elements ahead that are asked for. Zen 5: FAR_AHEAD, to the first cache level; what follows a span asks for nothing,
+ * so that the loop first asks for MORE, although the next span asks again: 0.94 of the time, with 160 and 256 longer
+ * than without. Zen 4: NEAR_AHEAD, because what follows a span needs the room in 32 KiB, and AHEAD_L2 to the second
+ * level. On Intel's cores the processor's own prefetch does the latter (1.02 to 1.05 of the time with it).
  *
  * CASTS_BEHIND: a span is cast when the loop is through the next one, before its late elements. A load of sixteen
  * masters waits for the stores of single ones among them, and a load of late bits for those of the loop; in this order
- * both are over by then. On Zen 4 0.96 of the time with one thread, and nothing with two, which wait for the memory;
- * with AVX2 1.01 to 1.08. Where the first level is larger it is not measured.
+ * both are over by then. On Zen 4 0.96 of the time with one thread, and nothing with two, which wait for the memory; on
+ * Intel's 0.97 to 1.02, without LATE_ASKS 0.93 to 0.98; with AVX2 1.01 to 1.08 on Zen 4. Not measured on Zen 5.
  */
-#define ASKS_NEAR     (!ON_ZEN5)
-#define ASKS_MORE     (!SMALL_FIRST_LEVEL)
-#define CASTS_BEHIND  SMALL_FIRST_LEVEL
-#define AHEAD         640
-#define MORE          96
-#define NEAR_AHEAD    256
-#define NEAR_AHEAD_L2 768
+#define FAR_AHEAD          640
+#define MORE               96
+#define AHEAD_L2           768
+#define CASTS_BEHIND(core) ((core) != ZEN5)
 
 /* Late elements that are computed in a turn. */
 #define PICKED 8
@@ -67,22 +63,22 @@ INLINE __m512d in_double(const struct doubles *d, struct kind kind, __m512d g, _
 }
 
 /* The lines ahead of an element of so many bytes. */
-INLINE void ask_ahead(const void *element, size_t size, bool near)
+INLINE void ask_ahead(const void *element, size_t size, enum core core)
 {
     const char *at = element;
-    _mm_prefetch(at + (near ? NEAR_AHEAD : AHEAD) * size, _MM_HINT_T0);
-    if (near)
-        _mm_prefetch(at + NEAR_AHEAD_L2 * size, _MM_HINT_T1);
+    _mm_prefetch(at + (core == ZEN5 ? FAR_AHEAD : NEAR_AHEAD) * size, _MM_HINT_T0);
+    if (core == OTHER_AMD)
+        _mm_prefetch(at + AHEAD_L2 * size, _MM_HINT_T1);
 }
 
 /* The lines of g ahead of index i. */
 INLINE void ask_g(const struct source *s, struct kind kind, size_t i)
 {
     if (kind.dtype == AMP_F32)
-        ask_ahead((const float *)s->data[0] + i, sizeof(float), kind.near);
+        ask_ahead((const float *)s->data[0] + i, sizeof(float), kind.core);
     else if (i % (LINE / sizeof(uint16_t)) == 0)
         for (unsigned j = 0; j < (kind.many ? s->count : 1); j++)
-            ask_ahead((const uint16_t *)s->data[j] + i, sizeof(uint16_t), kind.near);
+            ask_ahead((const uint16_t *)s->data[j] + i, sizeof(uint16_t), kind.core);
 }
 
 /* Where a span is, with its scalars: copies, since the compiler must suppose that a store changes what memory holds. */
@@ -141,9 +137,9 @@ INLINE __m512 end(const struct place *at, struct begun b, size_t i)
 /* Asks for all arrays' lines, ahead of index i. */
 INLINE void ask_all(const struct place *at, const struct source *s, struct kind kind, size_t start, size_t i)
 {
-    ask_ahead(at->p + i, sizeof(float), kind.near);
-    ask_ahead(at->m + i, sizeof(float), kind.near);
-    ask_ahead(at->v + i, sizeof(float), kind.near);
+    ask_ahead(at->p + i, sizeof(float), kind.core);
+    ask_ahead(at->m + i, sizeof(float), kind.core);
+    ask_ahead(at->v + i, sizeof(float), kind.core);
     ask_g(s, kind, start + i);
 }
 
@@ -164,7 +160,7 @@ INLINE void step_span(const struct source *s, struct kind kind, size_t start, si
         b = next;
     }
     nan = _mm512_add_ps(nan, end(&at, b, n - WIDTH));
-    for (size_t i = n; kind.more && i < n + MORE; i += WIDTH)
+    for (size_t i = n; kind.core == ZEN5 && i < n + MORE; i += WIDTH)
         ask_all(&at, s, kind, start, i);
     /* Those of m and v too, since each goes into its master; Inf - Inf is one more look. */
     if (_mm512_cmp_ps_mask(nan, nan, _CMP_UNORD_Q) != 0) {
@@ -205,12 +201,14 @@ INLINE __m512d pick_pd(const any_f32 *x, const uint16_t *at)
 }
 
 /* The masters of the elements in `at`, behind which is room for a turn more. */
-INLINE void redo_few(const struct source *s, struct kind kind, size_t start, any_f32 *p, const struct span *old,
-                     uint16_t *at, size_t count)
+INLINE void redo_few(const struct source *s, struct kind kind, size_t start, const struct target *t,
+                     const struct span *old, uint16_t *at, size_t count)
 {
+    any_f32 *p = t->p + start;
     for (size_t j = 0; j < PICKED - 1; j++)
         at[count + j] = at[count - 1];
     for (size_t i = 0; i < count; i += PICKED) {
+        ask_late(s, kind, t, start, i, PICKED);
         __m512d g = pick_g(s, kind, start, at + i), p0 = pick_pd(p, at + i);
         __m512d p1 = in_double(&s->d, kind, g, p0, pick_pd(old->m, at + i), pick_pd(old->v, at + i));
         __m256 y = _mm512_castps512_ps256(canonical(join_halves(p1, p1)));

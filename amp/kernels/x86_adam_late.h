@@ -42,15 +42,15 @@ AMP_WRAPS static size_t list_late(const struct span *old, size_t n, uint16_t *at
 }
 
 /* The masters of a span's late elements. */
-INLINE void redo_late(const struct source *s, struct kind kind, size_t start, size_t n, float *p,
+INLINE void redo_late(const struct source *s, struct kind kind, size_t start, size_t n, const struct target *t,
                       const struct span *old)
 {
     uint16_t at[SPAN + PICKED_MAX];
     size_t count = list_late(old, n, at);
     if (count > MANY_LATE)
-        redo_many(s, kind, start, n, p, old);
+        redo_many(s, kind, start, n, t->p + start, old);
     else if (count > 0)
-        redo_few(s, kind, start, p, old, at, count);
+        redo_few(s, kind, start, t, old, at, count);
 }
 
 #endif

@@ -41,20 +41,21 @@ INLINE uint32_t run(const struct source *s, struct kind kind, size_t n, const st
     for (size_t start = 0; start < n; start += SPAN) {
         size_t count = n - start < SPAN ? n - start : SPAN;
         step_span(s, kind, start, count, t, &old);
-        if (kind.behind)
+        if (CASTS_BEHIND(kind.core))
             cast_to(t, start, &cast, &largest);
-        redo_late(s, kind, start, count, t->p + start, &old);
-        if (!kind.behind)
+        redo_late(s, kind, start, count, t, &old);
+        if (!CASTS_BEHIND(kind.core))
             cast_to(t, start + count, &cast, &largest);
     }
     cast_to(t, n, &cast, &largest);
     return largest;
 }
 
-/* A loop for each kind of source, and of how far ahead it asks; those without a clip have the fewest products. */
+/* A loop for each kind of source and of core; those without a clip have the fewest products. */
 #define RUN(...)                                                                                                       \
-    (ASKS_NEAR ? run(s, (struct kind){__VA_ARGS__, .near = true, .more = ASKS_MORE, .behind = CASTS_BEHIND}, n, t)     \
-               : run(s, (struct kind){__VA_ARGS__, .more = ASKS_MORE, .behind = CASTS_BEHIND}, n, t))
+    (ON_ZEN5  ? run(s, (struct kind){__VA_ARGS__, .core = ZEN5}, n, t)                                                 \
+     : ON_AMD ? run(s, (struct kind){__VA_ARGS__, .core = OTHER_AMD}, n, t)                                            \
+              : run(s, (struct kind){__VA_ARGS__, .core = INTEL}, n, t))
 
 static uint32_t run_f16(const struct source *s, bool clips, size_t n, const struct target *t)
 {
