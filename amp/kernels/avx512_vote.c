@@ -15,8 +15,9 @@ _Static_assert(AMP_VOTE_MULTIPLE % TURN == 0, "whole turns");
  * How far ahead an input is asked for. On AMD's processors NEAR, to the first cache level; where that is small, of more
  * than MANY inputs also FAR, to the second: on Zen 4 as fast as loops without arithmetic (bench/kernel_bounds.h).
  *
- * On Intel's server cores NEAR for up to FEW inputs. Of more, AHEAD, past what a prefetcher sees that ends with a page,
- * and ASK at once, so that each place in memory gives several lines in a row; not all of them ask in one turn.
+ * On Intel's server cores AHEAD, past what a prefetcher sees that ends with a page: with NEAR one input took 1.10 of the
+ * time on model 85. Of more inputs than FEW, ASK at once, so that each place in memory gives several lines in a row; not
+ * all of them ask in one turn.
  */
 #define NEAR  512  /* bytes */
 #define FAR   3072 /* bytes */
@@ -32,13 +33,13 @@ INLINE void ask_far(const char *p, size_t bytes)
 }
 
 /* Input j's lines, at its element i. */
-INLINE void ask_input(const char *data, size_t size, size_t i, unsigned j, bool near, bool far)
+INLINE void ask_input(const char *data, size_t size, size_t i, unsigned j, size_t ahead, bool each, bool far)
 {
     const char *at = data + i * size;
-    if (near)
-        ask(at + NEAR, TURN * size);
+    if (each)
+        ask(at + ahead, TURN * size);
     else if ((i / TURN + j) % (ASK / (TURN * size)) == 0)
-        ask(at + AHEAD, ASK);
+        ask(at + ahead, ASK);
     if (far)
         ask_far(at + FAR, TURN * size);
 }
@@ -54,7 +55,8 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
 {
     const size_t size = dtype == AMP_F32 ? sizeof(float) : sizeof(uint16_t);
     const char *data[AMP_VOTE_INPUTS] = {NULL};
-    const bool near = ON_AMD || count <= FEW, far = ON_AMD && SMALL_FIRST_LEVEL && count > MANY;
+    const size_t ahead = ON_AMD ? NEAR : AHEAD;
+    const bool each = ON_AMD || count <= FEW, far = ON_AMD && SMALL_FIRST_LEVEL && count > MANY;
     const bool clamps = limit < INFINITY;
     const __m512 f = _mm512_set1_ps(factor), high = _mm512_set1_ps(limit), low = _mm512_set1_ps(-limit);
     __m512d left = _mm512_loadu_pd(lanes), right = _mm512_loadu_pd(lanes + 8);
@@ -63,10 +65,10 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
         data[j] = (const char *)inputs[j].data + start * size;
     for (size_t i = 0; i < n; i += TURN) {
         __m512 sum[4];
-        ask_input(data[0], size, i, 0, near, far);
+        ask_input(data[0], size, i, 0, ahead, each, far);
         EACH_OF_4(u) sum[u] = widen(data[0] + (i + u * WIDTH) * size, dtype);
         for (unsigned j = 1; j < count; j++) {
-            ask_input(data[j], size, i, j, near, far);
+            ask_input(data[j], size, i, j, ahead, each, far);
             EACH_OF_4(u) sum[u] = _mm512_add_ps(sum[u], widen(data[j] + (i + u * WIDTH) * size, dtype));
         }
         EACH_OF_4(u)
