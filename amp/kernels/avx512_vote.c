@@ -15,9 +15,9 @@ _Static_assert(AMP_VOTE_MULTIPLE % TURN == 0, "whole turns");
  * How far ahead an input is asked for. On AMD's processors NEAR, to the first cache level; where that is small, of more
  * than MANY inputs also FAR, to the second: on Zen 4 as fast as loops without arithmetic (bench/kernel_bounds.h).
  *
- * On Intel's server cores AHEAD, past what a prefetcher sees that ends with a page: with NEAR one input took 1.10 of the
- * time on model 85. Of more inputs than FEW, ASK at once, so that each place in memory gives several lines in a row; not
- * all of them ask in one turn.
+ * On Intel's server cores AHEAD, past what a prefetcher sees that ends with a page: with NEAR one input took 1.10 of
+ * the time on model 85. Of more inputs than FEW, ASK at once, so that each place in memory gives several lines in a
+ * row; not all of them ask in one turn.
  */
 #define NEAR  512  /* bytes */
 #define FAR   3072 /* bytes */
