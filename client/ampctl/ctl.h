@@ -37,6 +37,9 @@ struct ampctl {
 /* Of verbs that move the tensors of a model, per shard: a file of many GB over a slow network. */
 #define AMPCTL_FILE_TIMEOUT_MS 3600000
 
+/* Of a clock that nobody sets. */
+uint64_t ampctl_now_ms(void);
+
 /* Connects nowhere yet. 0, or an exit code after a sentence on stderr. */
 int ampctl_open(struct ampctl *ctl);
 void ampctl_close(struct ampctl *ctl);

@@ -199,6 +199,13 @@ def test_values_that_look_like_options_are_left_alone():
     assert "ambiguous" in ampctl("models", "--token", code=2)
 
 
+def test_a_number_that_fp32_has_as_zero_or_infinity_is_refused():
+    for option in ("--init-scale", "--clip-norm"):
+        for number in ("1e-50", "1e39"):
+            error = ampctl("create", "m", "f", option, number, code=2)
+            assert f'{option} is "{number}"; give a number within the range of fp32\n' in error, error
+
+
 def test_a_number_that_is_too_large_is_refused_with_the_greatest_and_none_is_cut():
     for greatest, uses in ((2**32 - 1, (("overflows", "m", "--rank"), ("replay", "m", "--hysteresis"),
                                         ("replay", "m", "--growth-interval"), ("create", "m", "f", "--workers"),

@@ -310,17 +310,21 @@ static int look_for_end(struct writing *x)
 static int follow(struct writing *x)
 {
     const struct timespec pause = {.tv_sec = FOLLOW_MS / 1000, .tv_nsec = FOLLOW_MS % 1000 * 1000000L};
-    uint64_t away_ms = 0;
+    uint64_t away_since_ms = 0; /* 0: it is there */
     int code = 0;
     while (!x->done) {
         (void)nanosleep(&pause, NULL);
-        x->ctl->quiet = away_ms > 0; /* a server that is away is told of once */
-        code = look_for_end(x);      /* first: a step that comes before the end is then written */
+        const uint64_t now_ms = ampctl_now_ms();
+        x->ctl->quiet = away_since_ms > 0; /* a server that is away is told of once */
+        code = look_for_end(x);            /* first: a step that comes before the end is then written */
         if (code == 0)
             code = write_all(x);
         x->ctl->quiet = false;
-        away_ms = code == 0 ? 0 : away_ms + FOLLOW_MS;
-        if (code != 0 && (!is_passing(code) || away_ms >= FOLLOW_PATIENCE_MS))
+        if (code == 0)
+            away_since_ms = 0;
+        else if (away_since_ms == 0)
+            away_since_ms = now_ms;
+        if (code != 0 && (!is_passing(code) || ampctl_now_ms() - away_since_ms >= FOLLOW_PATIENCE_MS))
             return code;
         x->done = x->done && code == 0;
     }

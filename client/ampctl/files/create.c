@@ -116,7 +116,7 @@ static void take_number(struct argp_state *state, const struct field *field, con
         refuse(state, field, arg, "another number: 0 would mean what holds without the option");
     if (field->kind == KIND_F32) {
         float narrow = (float)value;
-        if (!isfinite(narrow))
+        if (!isfinite(narrow) || (narrow == 0 && value != 0))
             refuse(state, field, arg, "a number within the range of fp32");
         memcpy(to, &narrow, sizeof narrow);
     } else {

@@ -32,13 +32,6 @@ struct looking {
     uint64_t interval_ms;
 };
 
-static uint64_t now_ms(void)
-{
-    struct timespec at = {0};
-    (void)clock_gettime(CLOCK_MONOTONIC, &at);
-    return (uint64_t)at.tv_sec * 1000 + (uint64_t)at.tv_nsec / 1000000;
-}
-
 /* One look. An exit code; with a quiet ctl top->failure says why. */
 static int look(struct looking *x)
 {
@@ -49,7 +42,7 @@ static int look(struct looking *x)
         (void)snprintf(x->top.failure, sizeof x->top.failure, "%s", x->ctl->failure.text);
         return code;
     }
-    if (ampctl_top_take(&x->top, &status, now_ms()) != 0) {
+    if (ampctl_top_take(&x->top, &status, ampctl_now_ms()) != 0) {
         code = AMPCTL_EXIT_FAILED;
         (void)snprintf(x->top.failure, sizeof x->top.failure, "there is no memory for what it has said");
     }
@@ -92,19 +85,19 @@ static int key_of(int key)
 /* Until somebody ends it. */
 static void show(struct looking *x)
 {
-    uint64_t next = now_ms() + x->interval_ms;
+    uint64_t next = ampctl_now_ms() + x->interval_ms;
     bool goes_on = true;
     while (goes_on) {
-        uint64_t now = now_ms();
+        uint64_t now = ampctl_now_ms();
         paint(&x->top);
         timeout(next > now ? (int)(next - now) : 0);
         int key = getch(); /* at KEY_RESIZE the next painting has the new size */
         if (key != ERR && key != KEY_RESIZE)
             goes_on = ampctl_top_key(&x->top, key_of(key));
-        if (now_ms() < next)
+        if (ampctl_now_ms() < next)
             continue;
         (void)look(x);
-        next = now_ms() + x->interval_ms;
+        next = ampctl_now_ms() + x->interval_ms;
     }
 }
 
