@@ -353,6 +353,20 @@ def test_two_at_once_do_not_write_to_one_folder(context):
         follower.kill()
 
 
+def test_steps_whose_rows_limits_have_removed_stay_and_the_next_run_goes_on_behind_them(context):
+    server = context.server("--history-rows", "3")
+    test_model = context.model("kept", server, checkpoint_every=2)
+    folder = context.work / "trimmed"
+    worker = test_model.worker()
+    steps(worker, 1.0, 0.5)
+    assert write(context, test_model, folder)["written"] == 2
+    steps(worker, *[0.25] * 8)
+    eventually(lambda: test_model.step_rows()[0].step > 3, "the first rows are removed")
+    assert write(context, test_model, folder)["step"] == 10
+    drawn = sorted(shown(folder)["ampd/scale"])
+    assert drawn[:2] == [1, 2] and drawn[2] > 3 and drawn[2:] == list(range(drawn[2], 11)), drawn
+
+
 def test_a_history_of_several_pages_is_whole(context):
     test_model = context.model()
     folder = context.work / "pages"

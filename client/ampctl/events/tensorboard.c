@@ -237,8 +237,10 @@ static int write_page(struct writing *x, bool *more)
     int code = ask_rows(x, &request, &page);
     if (code != 0)
         return code;
-    size_t first = last > 0 ? 1 : 0;
     const struct ampd_msg_scale_history_row *rows = page.rows.items;
+    /* A row that limits of the history have removed cannot be compared: what follows is written behind it. */
+    bool gone = page.rows.count > 0 && rows[0].step > last;
+    size_t first = last > 0 && !gone ? 1 : 0;
     bool stands = first == 0 || (page.rows.count > 0 && rows[0].step == last && rows[0].epoch == x->folder.epoch);
     for (size_t i = first; stands && code == 0 && i < page.rows.count; i++)
         code = put_row(x, &rows[i]);
