@@ -410,6 +410,8 @@ static void options_that_leave_a_door_open_or_contradict_are_refused(void **stat
         {"0.0.0.0:1", {.token_file = "t"}, "--cert-file"},
         {"0.0.0.0:1", {TLS}, "--token-file"},
         {"0.0.0.0:1", {TLS, .token_file = "t"}, NULL},
+        {"no-such-host.invalid:1", {TLS}, "cannot listen on"},
+        {"no-such-host.invalid:1", {TLS, .token_file = "t"}, NULL}, /* nothing is looked up */
         {"0.0.0.0:1", {TLS, .trusted_ca_file = "a", .client_cert_role = "worker"}, NULL},
         {"0.0.0.0:1", {TLS, .trusted_ca_file = "a", .client_cert_auth = true, .client_cert_role = "worker"}, NULL},
         {"0.0.0.0:1", {TLS, .trusted_ca_file = "a", .token_file = "t"}, NULL},

@@ -55,9 +55,10 @@ int ampd_auth_options_check(const struct ampd_auth_options *options, const char 
     bool tls = options->cert_file != NULL;
     if (beyond && options->insecure && tls && asks_who(options))
         return refuse(error, "--insecure has no use with TLS and tokens or client certificates: leave it out");
-    if (!beyond || options->insecure)
+    if (!beyond || options->insecure || (tls && asks_who(options)))
         return 0;
-    rc = arpc_host_resolves(listen, error); /* what is misspelt is not beyond loopback, but nowhere */
+    /* What is misspelt is not beyond loopback, but nowhere. Asked only here: SIGHUP comes this way, and would wait. */
+    rc = arpc_host_resolves(listen, error);
     if (rc != 0)
         return rc;
     if (!tls)
@@ -65,12 +66,10 @@ int ampd_auth_options_check(const struct ampd_auth_options *options, const char 
                              "--listen %.100s is not a loopback address: add --cert-file, --key-file and --token-file "
                              "(docs/security.md), or --insecure to let in whoever can reach it",
                              listen);
-    if (!asks_who(options))
-        return amp_error_set(error, AMP_EINVAL, "OPTIONS",
-                             "--listen %.100s is not a loopback address: add --token-file, or --trusted-ca-file and "
-                             "--client-cert-auth, or --insecure to let in whoever can reach it",
-                             listen);
-    return 0;
+    return amp_error_set(error, AMP_EINVAL, "OPTIONS",
+                         "--listen %.100s is not a loopback address: add --token-file, or --trusted-ca-file and "
+                         "--client-cert-auth, or --insecure to let in whoever can reach it",
+                         listen);
 }
 
 bool ampd_auth_peer_cert(const struct ampd_auth_options *options, const char **cert_file, const char **key_file)
