@@ -81,6 +81,7 @@ class Optimizer(torch.optim.Optimizer):
             raise errors.WrongState(_DONE % self.job.name)
         if self.unscaled:
             self._scale_again()
+            self.unscaled = False
         if self._gives_rate:
             self.job.set_learning_rate(self._rate())
         self.job.module.push_all()
@@ -88,12 +89,18 @@ class Optimizer(torch.optim.Optimizer):
         self._begin()
         return loss
 
+    def zero_grad(self, *args, **kwargs) -> None:
+        """As torch's; of a batch that is dropped behind unscale_() nothing stays."""
+        super().zero_grad(*args, **kwargs)
+        self.unscaled = False
+
     def _rate(self) -> float:
-        rates = {group["lr"] / group["lr_factor"] for group in self.param_groups if group["lr_factor"] > 0}
-        if len(rates) != 1:
+        rates = [group["lr"] / group["lr_factor"] for group in self.param_groups if group["lr_factor"] > 0]
+        # Not exactly one: 0.1 * 3 / 3 is not 0.1, and a scheduler rounds the rate of each group.
+        if not rates or not all(math.isclose(rate, rates[0], rel_tol=1e-9) for rate in rates):
             raise errors.InvalidArgument("the groups have the base rates %s; a step has one, times each lr_factor"
-                                         % ", ".join("%g" % rate for rate in sorted(rates)))
-        return rates.pop()
+                                         % ", ".join("%r" % rate for rate in sorted(set(rates))))
+        return rates[0]
 
     def _scale_again(self) -> None:
         for parameter in self.job.module._parameters.values():
@@ -116,7 +123,6 @@ class GradScaler:
     def __init__(self, job):
         _refuse_other("ampd.GradScaler", job)
         self.job = job
-        self._optimizer: Optimizer | None = None
 
     def _step(self):
         step = self.job._step
@@ -155,11 +161,11 @@ class GradScaler:
         optimizer.unscaled = True
 
     def step(self, optimizer: Optimizer, *args, **kwargs) -> bool:
-        """Pushes, and waits for the verdict. True: the step was applied; False: it was skipped on every worker."""
+        """Pushes, and waits for the verdict. True: the step was applied; False: it was not, and
+        optimizer.result.verdict says whether it was skipped on every worker, or late or rolled back for this one."""
         if not isinstance(optimizer, Optimizer):
             raise errors.InvalidArgument("the optimizer is %s; give ampd.Optimizer(job)" % shown(optimizer))
         optimizer.step(*args, **kwargs)
-        self._optimizer = optimizer
         return optimizer.result.applied
 
     def update(self, new_scale=None) -> None:

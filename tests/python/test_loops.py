@@ -505,6 +505,39 @@ def test_gradients_in_float16_and_scales_that_are_no_power_of_two_are_not_unscal
             raises(ampd.WrongState, lambda: scaler.unscale_(optimizer), "power of two", "clip_norm")
 
 
+def test_a_batch_that_is_dropped_behind_unscale_leaves_nothing():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        scaler.scale(loss_of(net, 1)).backward()
+        scaler.unscale_(optimizer)
+        optimizer.zero_grad()
+        scaler.scale(loss_of(net, 1)).backward()
+        scaler.unscale_(optimizer)
+        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1e9).item()
+        assert scaler.step(optimizer) and abs(optimizer.result.norm - norm) < 1e-5 * norm
+        optimizer.zero_grad()
+        scaler.scale(loss_of(net, 1)).backward()
+        scaler.unscale_(optimizer)
+        optimizer.zero_grad()
+        scaler.scale(loss_of(net, 1)).backward()
+        assert scaler.step(optimizer) and optimizer.result.norm < 2 * norm  # not times the scale once more
+
+
+def test_base_rates_of_groups_may_differ_by_rounding_but_no_more():
+    net = new_net()
+    groups = [ampd.Group(["2.bias"], lr_factor=3)]
+    with ampd.testing.server() as server, joined(server, "net", net, optimizer=ampd.SGD(lr=0.1), groups=groups,
+                                                 schedule=ampd.Worker()) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        assert 0.1 * 3 / 3 != 0.1
+        scaler.scale(loss_of(net, 1)).backward()
+        assert scaler.step(optimizer)
+        optimizer.param_groups[0]["lr"] *= 1.01
+        scaler.scale(loss_of(net, 1)).backward()
+        raises(ampd.InvalidArgument, lambda: scaler.step(optimizer), "base rates")
+
+
 def test_a_skipped_step_returns_false_and_leaves_the_values():
     net = new_net()
     with ampd.testing.server() as server, joined(server, "net", net, cast="float16") as job:
