@@ -31,7 +31,7 @@
 #define ON_ZEN5 (ON_AMD && !SMALL_FIRST_LEVEL)
 #endif
 
-/* The cores for which Adam has loops of their own. */
+/* The cores for which Adam has loops of their own; INTEL is whatever is not of AMD. */
 enum core { ZEN5, OTHER_AMD, INTEL };
 
 #endif
