@@ -5,22 +5,31 @@
 
 #include <stddef.h>
 
-#define HISTORY_PAGE(compare_order)                                                                                    \
-    "SELECT epoch,step,sequence," STORE_ROW_COLUMNS " FROM steps WHERE model_id=?1"                                    \
-    " AND (epoch,step,sequence)>=(?2,?3,?4) AND (epoch,step,sequence)<=(?5,?6,?7)"                                     \
-    " AND step+(?14 AND kind<>1)>=?8 AND step<=?9 AND (?10 OR superseded=0)"                                           \
-    " AND (?11=0 OR (kind=1 AND (?11>>verdict)&1)) AND (NOT ?12 OR scale<>after_scale)"                                \
-    " ORDER BY epoch " compare_order ",step " compare_order ",sequence " compare_order " LIMIT ?13"
+/* The epochs ?2 to ?3 that have rows, by one look into the index for each. */
+#define EPOCHS_OF_ROWS(next, beyond, from, to)                                                                         \
+    "WITH RECURSIVE list(e) AS (SELECT " next "(epoch) FROM steps WHERE model_id=?1 AND epoch" beyond "=" from         \
+    " UNION ALL SELECT (SELECT " next "(epoch) FROM steps WHERE model_id=?1 AND epoch" beyond "e) FROM list"           \
+    " WHERE " to beyond "e) SELECT e FROM list WHERE e BETWEEN ?2 AND ?3"
+
+/* Steps of one epoch, from a key to a key and within a range: sqlite_history.c goes from epoch to epoch. */
+#define OF_EPOCH(t, sequence)                                                                                          \
+    t "model_id=?1 AND " t "epoch=?2 AND " t "step<=min(?5,?8) AND NOT(" t "step=?3 AND " t sequence "<?4)"            \
+      " AND NOT(" t "step=?5 AND " t sequence ">?6)"
+
+#define HISTORY_PAGE(order)                                                                                            \
+    "SELECT epoch,step,sequence," STORE_ROW_COLUMNS " FROM steps WHERE " OF_EPOCH(                                     \
+        "", "sequence") " AND step>=max(?3,?7-?13) AND step+(?13 AND kind<>1)>=?7 AND (?9 OR superseded=0)"            \
+                        " AND (?11=0 OR (kind=1 AND (?11>>verdict)&1)) AND (NOT ?12 OR scale<>after_scale)"            \
+                        " ORDER BY step " order ",sequence " order " LIMIT ?10"
 
 /* Only the row of a step (sequence 0) has overflow rows. */
-#define OVERFLOWS_PAGE(compare_order)                                                                                  \
+#define OVERFLOWS_PAGE(order)                                                                                          \
     "SELECT o.epoch,o.step,o.position,parameter,rank,inf_count,nan_count,first_index,largest,at_us,superseded"         \
-    " FROM overflows o JOIN steps s ON s.model_id=o.model_id AND s.epoch=o.epoch AND s.step=o.step"                    \
-    " AND s.sequence=0 WHERE o.model_id=?1"                                                                            \
-    " AND (o.epoch,o.step,o.position)>=(?2,?3,?4) AND (o.epoch,o.step,o.position)<=(?5,?6,?7)"                         \
-    " AND o.step>=?8 AND o.step<=?9 AND (?10 OR s.superseded=0)"                                                       \
-    " AND parameter>=?11 AND parameter<=?12 AND rank>=?13 AND rank<=?14"                                               \
-    " ORDER BY o.epoch " compare_order ",o.step " compare_order ",o.position " compare_order " LIMIT ?15"
+    " FROM overflows o CROSS JOIN steps s ON s.model_id=o.model_id AND s.epoch=o.epoch AND s.step=o.step"              \
+    " AND s.sequence=0 WHERE " OF_EPOCH(                                                                               \
+        "o.", "position") " AND o.step>=max(?3,?7) AND (?9 OR s.superseded=0)"                                         \
+                          " AND parameter>=?11 AND parameter<=?12 AND rank>=?13 AND rank<=?14"                         \
+                          " ORDER BY o.step " order ",o.position " order " LIMIT ?10"
 
 static const char *const statement_texts[STMT_COUNT] = {
 #define STORE_STATEMENT(name, ...) [STMT_##name] = __VA_ARGS__,

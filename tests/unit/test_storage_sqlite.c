@@ -1,5 +1,6 @@
 /* What only the store on disk has: the directory's lock and version, migrations, failing disks, fsyncs that count. */
 #include "storage/datadir.h"
+#include "storage/sqlite/sqlite_statements.h"
 #include "storage/store.h"
 #include "tests/unit/storage_faults.h"
 #include "tests/unit/storage_fixture.h"
@@ -515,6 +516,46 @@ static void metrics_that_are_damaged_are_reported_and_not_believed(void **state)
     }
 }
 
+/* Appends what SQLite's planner makes of a statement. */
+static void add_plan(sqlite3 *db, enum store_statement statement, char *plan, size_t size)
+{
+    char sql[4096];
+    sqlite3_stmt *rows = NULL;
+    assert_true(snprintf(sql, sizeof sql, "EXPLAIN QUERY PLAN %s", store_sql(statement)) < (int)sizeof sql);
+    if (sqlite3_prepare_v2(db, sql, -1, &rows, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+    while (sqlite3_step(rows) == SQLITE_ROW)
+        (void)snprintf(plan + strlen(plan), size - strlen(plan), "%s\n", (const char *)sqlite3_column_text(rows, 3));
+    (void)sqlite3_finalize(rows);
+}
+
+static void a_page_of_history_looks_at_no_step_before_or_behind_it(void **state)
+{
+    struct fixture *fixture = *state;
+    static const enum store_statement pages[] = {STMT_HISTORY_UP, STMT_HISTORY_DOWN, STMT_POINTS, STMT_OVERFLOWS_UP,
+                                                 STMT_OVERFLOWS_DOWN};
+    static const enum store_statement epochs[] = {STMT_EPOCHS_UP, STMT_EPOCHS_DOWN};
+    char path[600], plan[4096];
+    sqlite3 *db = NULL;
+    ampd_store_close(open_with_model(fixture));
+    (void)snprintf(path, sizeof path, "%s/ampd.db", fixture->directory);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
+        plan[0] = 0;
+        add_plan(db, pages[i], plan, sizeof plan);
+        if (strstr(plan, "PRIMARY KEY (model_id=? AND epoch=? AND step>? AND step<?)") == NULL ||
+            strstr(plan, "TEMP") != NULL)
+            fail_msg("%s\n%s", store_sql(pages[i]), plan);
+    }
+    for (size_t i = 0; i < sizeof epochs / sizeof *epochs; i++) {
+        plan[0] = 0;
+        add_plan(db, epochs[i], plan, sizeof plan);
+        if (strstr(plan, "SCAN steps") != NULL || strstr(plan, "PRIMARY KEY (model_id=? AND epoch") == NULL)
+            fail_msg("%s\n%s", store_sql(epochs[i]), plan);
+    }
+    (void)sqlite3_close(db);
+}
+
 static void a_damaged_row_is_reported_and_not_believed(void **state)
 {
     struct fixture *fixture = *state;
@@ -556,6 +597,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_full_disk_stores_nothing_and_can_be_tried_again, setup, teardown),
         cmocka_unit_test_setup_teardown(without_descriptors_a_reader_is_opened_later, setup, teardown),
         cmocka_unit_test_setup_teardown(a_killed_process_leaves_every_stored_step, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_page_of_history_looks_at_no_step_before_or_behind_it, setup, teardown),
         cmocka_unit_test_setup_teardown(a_damaged_row_is_reported_and_not_believed, setup, teardown),
     };
     return cmocka_run_group_tests_name("storage_sqlite", tests, NULL, NULL);
