@@ -103,8 +103,8 @@ static bool parse_choice(const char *text, const char *yes, const char *no, bool
 
 enum kind {
     KIND_TEXT,
-    KIND_OPTIONAL,
     KIND_ADDRESS,
+    KIND_MAYBE_ADDRESS,
     KIND_TRUE,
     KIND_SHARING,
     KIND_TIME,
@@ -191,9 +191,13 @@ static bool parse_count(const char *text, unsigned least, unsigned most, uint32_
 static const char *set_value(enum kind kind, const char *text, void *at)
 {
     switch (kind) {
-    case KIND_OPTIONAL: /* empty is "none" */
+    case KIND_MAYBE_ADDRESS: /* empty is none, too */
         *(const char **)at = text;
-        return NULL;
+        if (text[0] == 0 || strcmp(text, IO_HTTP_NONE) == 0)
+            return NULL;
+        return is_address(text) && strncmp(text, "unix:", 5) != 0
+                   ? NULL
+                   : "give HOST:PORT with a port of 0 to 65535, or " IO_HTTP_NONE;
     case KIND_ADDRESS:
         *(const char **)at = text;
         return is_address(text) ? NULL : "give HOST:PORT with a port of 0 to 65535, or unix:PATH of at most 107 bytes";

@@ -54,8 +54,18 @@ static void check_etcd(struct ampd_arguments *arguments)
         server->shard = IO_CLUSTER_ANY;
 }
 
+/* The first of --peers to which nobody could connect. */
+static bool find_bad_peer(const char *peers, char address[IO_CLUSTER_ADDRESS_MAX])
+{
+    for (uint32_t i = 0; io_cluster_list_address(peers, i, address); i++)
+        if (!io_cluster_address_ok(address))
+            return true;
+    return false;
+}
+
 static void check_cluster(struct ampd_arguments *arguments)
 {
+    char bad[IO_CLUSTER_ADDRESS_MAX];
     struct ampd_server_options *server = &arguments->server;
     struct amp_error error = {0};
     size_t size = sizeof arguments->wrong;
@@ -83,6 +93,9 @@ static void check_cluster(struct ampd_arguments *arguments)
     else if (server->peers != NULL && count < 2)
         (void)snprintf(arguments->wrong, size, "--peers %.100s: give 2 to %d addresses with commas between them",
                        server->peers, IO_CLUSTER_SHARDS_MAX);
+    else if (server->peers != NULL && find_bad_peer(server->peers, bad))
+        (void)snprintf(arguments->wrong, size,
+                       "--peers: %.200s: give HOST:PORT, as the others can connect to it, or unix:/PATH", bad);
     else if (server->peers != NULL && (!arguments->has_shard || server->shard >= count))
         (void)snprintf(arguments->wrong, size, "--shard: give which of the %u --peers this is, 0 to %u", count,
                        count - 1);

@@ -356,6 +356,22 @@ def test_a_watch_goes_on_over_a_rollback(context):
     watch.cancel()
 
 
+def test_a_watch_of_new_rows_has_the_acts_behind_the_newest_step_and_not_those_before_it_began(context):
+    worker = context.model(checkpoint_every=1).worker()
+    step(worker)
+    name = worker.model.name
+    worker.api.SetScale(model=name, scale=4.0)
+    watch = worker.api.start("WatchSteps", model=name)
+    worker.api.GetScale(model=name)  # once it is answered, the watch has begun; where, its first read may still look for
+    for scale in (8.0, 16.0):
+        worker.api.SetScale(model=name, scale=scale)
+    seen = [watch.next().row]
+    while seen[-1].record.scale != 16.0:
+        seen.append(watch.next().row)
+    assert all(row.kind == SET and row.step == 2 and row.record.scale != 4.0 for row in seen), seen
+    watch.cancel()
+
+
 # ---- DeleteModel ----
 
 def test_a_deleted_model_is_gone_with_its_files_and_its_name_is_free(context):

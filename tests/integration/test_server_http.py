@@ -317,8 +317,8 @@ def test_a_port_that_is_used_ends_the_start_only_if_it_was_asked_for(context):
                                      "--metrics-listen", address)
         assert code == 1 and address in lines[-1] and "--metrics-listen" in lines[-1], (code, lines)
     for text in ("here", "127.0.0.1", "127.0.0.1:70000", "unix:/x"):
-        code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), "--listen", "127.0.0.1:0",
-                                     "--metrics-listen", text)
+        code, lines = start_and_fail(context.bin_dir, "--check-config", "--data-dir", context.folder(), "--listen",
+                                     "127.0.0.1:0", "--metrics-listen", text)
         assert code == 2 and "--metrics-listen" in lines[-1], (text, code, lines)
     for text in ("none", ""):
         server = context.server("--metrics-listen", text)

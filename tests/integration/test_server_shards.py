@@ -540,6 +540,8 @@ def test_options_of_a_cluster_are_checked(context):
     for arguments, word in (
             (["--shard", "0"], "--peers"), (["--peers", "a:1"], "--peers"), (["--peers", "a:1,,b:2", "--shard", "0"], "--peers"),
             (["--peers", "a:1,b:2"], "--shard"), (["--peers", "a:1,b:2", "--shard", "2"], "--shard"),
+            (["--peers", "a:1,b", "--shard", "0"], "--peers: b: give HOST:PORT"),
+            (["--peers", "a:1,b:70000", "--shard", "0"], "--peers: b:70000: give HOST:PORT"),
             (["--peers", "a:1,b:2", "--shard", "x"], "--shard"), (["--fence-above", "3"], "--peers"),
             (["--peers", "a:1,b:2", "--shard", "0", "--fence-above", "x"], "--fence-above"),
             (["--peers", "a:1,b:2", "--shard", "0", "--token-file", "/nowhere"], "--peers")):

@@ -36,6 +36,7 @@ struct watch {
     struct io_task task;
     const struct ampd_model_spec *spec;
     struct ampd_history_filter filter; /* from: the next row */
+    bool begins;                       /* behind what is stored of from's step: the first read looks where that is */
     bool reading;
     bool more;              /* rows may have come since the read began */
     struct watch_row *rows; /* [READ_ROWS] */
@@ -63,9 +64,33 @@ static int take_row(void *arg, const struct ampd_history_key *key, const struct 
     return 0;
 }
 
+static int take_last(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
+                     const struct ampd_epoch_record *epoch)
+{
+    struct ampd_history_key *from = arg;
+    if (key->epoch == from->epoch && key->step == from->step)
+        from->sequence = key->sequence + 1;
+    return 0;
+}
+
+/* Rows of the newest step that are stored have been there before: an operator's act comes behind them. */
+static int find_beginning(struct watch *watch)
+{
+    struct ampd_history_key *from = &watch->filter.from;
+    const struct ampd_history_filter last = {
+        .from = {from->epoch, from->step, UINT32_MAX}, .superseded_too = true, .descending = true};
+    watch->begins = false;
+    return ampd_store_page_history(watch->call.server->data.reader, watch->spec->name, &last, 1, from, &watch->error,
+                                   take_last);
+}
+
 static void watch_run(struct io_task *task)
 {
     struct watch *watch = AMP_CONTAINER(task, struct watch, task);
+    if (watch->begins)
+        watch->code = find_beginning(watch);
+    if (watch->code != 0)
+        return;
     watch->rows = calloc(READ_ROWS, sizeof *watch->rows);
     if (watch->rows == NULL) {
         watch->code = amp_error_set(&watch->error, AMP_ENOMEM, NULL, "out of memory for this watch");
@@ -205,7 +230,8 @@ static void begin(struct watch *watch, const struct ampd_msg_watch_steps_request
     if (request->has_from_step)
         watch->filter.step_min = request->from_step;
     else
-        watch->filter.from = (struct ampd_history_key){info.epoch, info.decided_step, UINT32_MAX};
+        watch->filter.from = (struct ampd_history_key){info.epoch, info.decided_step, 1};
+    watch->begins = !request->has_from_step;
     io_watchers_add(watch->call.server, &watch->watcher, model);
     read_on(watch);
 }
