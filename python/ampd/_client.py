@@ -16,6 +16,7 @@ log = logging.getLogger("ampd")
 
 DEFAULT_ENDPOINT = "127.0.0.1:7420"
 LIMIT_MAX_S = 1e9  # of a call's time; whoever gives an Inf waits as long
+CLOSE_WAIT_S = 10  # for a call of another thread to end, which is asked to; the library asks every 0.1 s
 
 _LEVELS = {lib.AMPCLIENT_LOG_DEBUG: logging.DEBUG, lib.AMPCLIENT_LOG_INFO: logging.INFO,
            lib.AMPCLIENT_LOG_WARN: logging.WARNING, lib.AMPCLIENT_LOG_ERROR: logging.ERROR}
@@ -87,7 +88,10 @@ def utf8(name: str, what: str) -> bytes:
         raise errors.InvalidArgument("%s is %s; give a string" % (what, shown(name)))
     if "\0" in name:
         raise errors.InvalidArgument("%s is %r, which has a zero in it; leave it out" % (what, name))
-    return name.encode()
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        raise errors.InvalidArgument("%s is %r, which is no text in UTF-8; give another" % (what, name)) from None
 
 
 def endpoint_of(given: str | None) -> str:
@@ -107,6 +111,7 @@ class Client:
         self._process = os.getpid()
         self.endpoint = endpoint
         self._turn = threading.RLock()
+        self._calling = False  # by who has the turn
         self._interrupt: BaseException | None = None
         self.stopping = False  # set by another thread: the call that waits ends
         names = {"cacert": cacert, "cert": cert, "key": key, "server_name": server_name, "token_file": token_file}
@@ -162,7 +167,11 @@ class Client:
         """Calls a function that takes the client or one of its models, and raises what it says. Returns 0 or 1."""
         with self._turn:
             handle = self.handle
-            code = function(*args)
+            self._calling = True
+            try:
+                code = function(*args)
+            finally:
+                self._calling = False
             self._raise_interrupt()
             if code < 0:
                 raise_code(code, text(lib.ampclient_error_text(handle)), text(lib.ampclient_error_reason(handle)))
@@ -186,12 +195,26 @@ class Client:
         self.call(lib.ampclient_call_stream, self.handle, method.encode(), request, len(request), message, ffi.NULL)
 
     def close(self) -> None:
-        """Ends the connection. Leases of its workers are left to run out. May be called again."""
-        handle, self._handle = self._handle, ffi.NULL
-        _open.discard(self)
-        # In a forked child the library's thread does not exist: what the child has is a copy that nobody may use.
-        if handle != ffi.NULL and os.getpid() == self._process:
-            lib.ampclient_close(handle)
+        """Ends the connection, and a call of another thread that waits in it. Leases of its workers are left to run
+        out. May be called again. In a signal handler it ends the call that was interrupted, and that is all."""
+        if self._handle == ffi.NULL:
+            return
+        if os.getpid() != self._process:
+            # In a forked child the library's thread does not exist: it has a copy that nobody may use.
+            self._handle = ffi.NULL
+            return
+        self.stopping = True
+        if not self._turn.acquire(timeout=CLOSE_WAIT_S):
+            log.warning("a call to %s does not end; its connection stays open", self.endpoint)
+            return
+        try:
+            if not self._calling:
+                handle, self._handle = self._handle, ffi.NULL
+                _open.discard(self)
+                if handle != ffi.NULL:
+                    lib.ampclient_close(handle)
+        finally:
+            self._turn.release()
 
     def __del__(self):
         self.close()

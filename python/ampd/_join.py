@@ -14,6 +14,8 @@ from ampd import job as jobs
 from ampd._client import Client, endpoint_of, shown, utf8
 from ampd._library import ffi, lib
 
+_NAME_BYTES_MAX = 127  # of a worker
+
 
 def _from_environment(name: str, given: int | None) -> int | None:
     if given is not None or not os.environ.get(name):
@@ -45,7 +47,7 @@ def _values_of(model) -> tuple[list[tuple[str, tuple[int, ...]]], Callable[[], l
         from ampd import module
         return module.shapes(model), lambda: module.initial_values(model)
     if isinstance(model, Mapping):
-        arrays = {name: numpy.asarray(value) for name, value in model.items()}
+        arrays = {name: jobs.array_of("the value of %s" % name, value) for name, value in model.items()}
         for name, array in arrays.items():
             if array.dtype.kind not in "fiu" or array.size == 0:
                 raise errors.InvalidArgument("the value of %s is an array of %s with %d elements; give numbers"
@@ -62,8 +64,14 @@ def _create(client: Client, model: spec.Model) -> None:
     del kept
 
 
-def _check(client: Client, name: str, rank: int | None, world_size: int | None, restore) -> None:
+def _check(client: Client, name: str, rank: int | None, world_size: int | None, worker_name: str | None,
+           restore) -> None:
     """What would be refused when the model has been made already, and so would leave one that nobody wants."""
+    if rank is None and worker_name is None:
+        raise errors.InvalidArgument("this worker has no name: give rank or worker_name, or set RANK in the "
+                                     "environment")
+    if worker_name is not None and len(utf8(worker_name, "worker_name")) > _NAME_BYTES_MAX:
+        raise errors.InvalidArgument("worker_name is longer than %d bytes; give a shorter one" % _NAME_BYTES_MAX)
     if rank is not None and world_size is not None and not 0 <= rank < world_size:
         raise errors.InvalidArgument("rank is %d and world_size %d; ranks of %s are 0 to %d"
                                      % (rank, world_size, name, world_size - 1))
@@ -92,7 +100,7 @@ def _no_decay(model, no_decay, names: Sequence[str]) -> set[str]:
     if _is_module(model):
         from ampd import module
         return {name for name, one in module.trained(model).items() if no_decay(name, one)}
-    return {name for name in names if no_decay(name, numpy.asarray(model[name]))}
+    return {name for name in names if no_decay(name, jobs.array_of("the value of %s" % name, model[name]))}
 
 
 def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimizer | None = None,
@@ -116,8 +124,9 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
     worker alone.
 
     `cast` is the dtype of what is pulled. The scaler is by default a DynamicScaler for float16, and none for others.
-    `no_decay` is a set of names or a function (name, parameter) -> bool: those have no weight decay. `quorum`: a step
-    ends with the gradients of so many workers. `accumulate`: pushes of each parameter a step, which are added up.
+    `no_decay` is a set of names or a function (name, parameter) -> bool: those have no weight decay, if they are not in
+    a Group that has one of its own. `quorum`: a step ends with the gradients of so many workers. `accumulate`:
+    pushes of each parameter a step, which are added up.
     `gradients`: the dtype in which gradients are pushed, each converted by one copy where it has another; by default
     they go as they are.
     `restore`: a file of Server.export (or `ampctl checkpoint export`): a model that has no values yet gets all of it in
@@ -141,7 +150,7 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
             shapes, values = _values_of(model)
             excluded = _no_decay(model, no_decay, [one for one, _ in shapes])
             parameters, made = spec.grouped(shapes, groups, excluded)
-            _check(client, name, rank, world_size, restore)
+            _check(client, name, rank, world_size, worker_name, restore)
             if scaler is None:
                 scaler = spec.DynamicScaler() if spec.dtype_name(cast) == "float16" else spec.NoScaler()
             _create(client, spec.Model(

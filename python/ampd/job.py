@@ -426,12 +426,13 @@ class Job:
             from ampd import dlpack
             gradient, found = dlpack.array_of(gradient)
             dtype = dtype if dtype is not None else found
-        array = numpy.asarray(gradient)
+        array = array_of("the gradient of %s" % name, gradient)
         if array.shape != wanted:
             raise errors.InvalidArgument("the gradient of %s has shape %s, and the parameter %s; give the same shape"
                                          % (name, array.shape, wanted))
         code = _DTYPES.get(array.dtype) if dtype is None else spec.dtype_of(dtype)
-        if code is None or array.dtype != _NUMPY[code]:
+        is_wide = dtype is None and array.dtype == numpy.float64 and self.gradients is not None  # is converted anyway
+        if not is_wide and (code is None or array.dtype != _NUMPY[code]):
             raise errors.InvalidArgument(
                 "the gradient of %s is an array of %s; give float16, float32, or bfloat16 as uint16 with "
                 "dtype=\"bfloat16\"" % (name, array.dtype))
@@ -445,7 +446,11 @@ class Job:
 
     def set_weight(self, weight: float) -> None:
         """What this worker's gradients count for from now on (weighting="pushed"), for example its samples."""
-        self.client.call(lib.ampclient_set_weight, self.model, _number(weight, "the weight"))
+        number = _number(weight, "the weight")
+        if number != 0 and ffi.new("float *", number)[0] == 0:
+            raise errors.InvalidArgument("the weight is %s, which is 0 where it is kept; give a larger number"
+                                         % shown(weight))
+        self.client.call(lib.ampclient_set_weight, self.model, number)
 
     def set_learning_rate(self, rate: float) -> None:
         """The learning rate from the step on whose first push has not been made (schedule=ampd.Worker())."""
@@ -595,26 +600,40 @@ def _number(value, what: str) -> float:
         raise errors.InvalidArgument("%s is %s; give one number" % (what, shown(value))) from None
 
 
+def array_of(what: str, value) -> numpy.ndarray:
+    """What numpy makes of a value, whose name for the caller is `what`: of a tensor of torch its values in float32,
+    since numpy takes none that requires a gradient, is a bfloat16 or lies on a device."""
+    try:
+        return numpy.asarray(value.detach().float().cpu() if hasattr(value, "detach") else value)
+    except (TypeError, ValueError, RuntimeError) as error:  # the last one is torch's
+        raise errors.InvalidArgument("%s is a %s that numpy makes no array of: %s"
+                                     % (what, type(value).__name__, str(error).partition("\n")[0])) from None
+
+
 def as_float32(array: numpy.ndarray, cast: str) -> numpy.ndarray:
     """A copy in float32 of an array in the dtype of the cast: bfloat16 is uint16 here."""
     if cast != "bfloat16":
         return array.astype(numpy.float32)
-    return (array.astype(numpy.uint32) << 16).view(numpy.float32)
+    # numpy makes plain numbers of what has no dimensions, but not by `out`.
+    bits = array.astype(numpy.uint32)
+    return numpy.left_shift(bits, numpy.uint32(16), out=bits).view(numpy.float32)
 
 
 def to_bfloat16(array) -> numpy.ndarray:
     """The bits of an array as bfloat16, rounded to nearest even, for push(..., dtype="bfloat16")."""
-    bits = numpy.ascontiguousarray(array, numpy.float32).view(numpy.uint32)
-    rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
-    return numpy.where(numpy.isnan(array), numpy.uint16(0x7FC0), rounded)
+    values = array_of("the array", array)
+    bits = numpy.ascontiguousarray(values, numpy.float32).view(numpy.uint32)
+    rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16).reshape(values.shape)
+    return numpy.where(numpy.isnan(values), numpy.uint16(0x7FC0), rounded)
 
 
-def converted(array: numpy.ndarray, code: int, wanted: int) -> numpy.ndarray:
-    """A contiguous copy in another dtype, by the library's codes. What is too large for it becomes an Inf."""
-    values = as_float32(array, _DTYPE_NAMES[code])
-    if wanted == lib.AMP_BF16:
-        return numpy.ascontiguousarray(to_bfloat16(values))
+def converted(array: numpy.ndarray, code: int | None, wanted: int) -> numpy.ndarray:
+    """A contiguous copy in another dtype, by the library's codes; None: as numpy has it. What is too large for it
+    becomes an Inf."""
     with numpy.errstate(over="ignore"):
+        values = as_float32(array, _DTYPE_NAMES.get(code, ""))
+        if wanted == lib.AMP_BF16:
+            return numpy.ascontiguousarray(to_bfloat16(values))
         return numpy.ascontiguousarray(values, _NUMPY[wanted])
 
 

@@ -33,6 +33,10 @@ def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     found = {name: one for name, one in module.named_parameters() if one.requires_grad}
     if not found:
         raise errors.InvalidArgument("the module has no parameter that requires a gradient; nothing is to be trained")
+    for name, one in found.items():
+        if one.is_meta:
+            raise errors.InvalidArgument("parameter %s is on the meta device and has no values; make the module on "
+                                         "another, or call its to_empty() and give them" % name)
     return found
 
 
@@ -192,13 +196,15 @@ class Module:
         gradient = parameter.grad
         if gradient.is_sparse:
             raise errors.InvalidArgument("the gradient of %s is sparse; make the module without sparse=True" % name)
-        if gradient.dtype not in _CODES:
-            raise errors.InvalidArgument("the gradient of %s is %s; use float16, bfloat16 or float32"
-                                         % (name, gradient.dtype))
         dtype = gradient.dtype if self.job.gradients is None else _DTYPES[self.job.gradients]
-        if gradient.dtype != dtype or not gradient.is_contiguous():
+        if dtype not in _CODES:
+            raise errors.InvalidArgument("the gradient of %s is %s; use float16, bfloat16 or float32, or give "
+                                         "ampd.join gradients=, which converts" % (name, dtype))
+        # Of devices that have no pinned copies here, the gradient is waited for.
+        device = gradient.device if on_device(gradient) else torch.device("cpu")
+        if gradient.dtype != dtype or gradient.device != device or not gradient.is_contiguous():
             self.job.copies += 1
-            gradient = torch.empty(gradient.shape, dtype=dtype, device=gradient.device).copy_(gradient.detach())
+            gradient = torch.empty(gradient.shape, dtype=dtype, device=device).copy_(gradient.detach())
         if self.job.accumulate > 1:
             parameter.grad = None  # the library adds up
         if on_device(gradient):

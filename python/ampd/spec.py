@@ -221,7 +221,8 @@ _POLICIES = {"dynamic": lib.AMPCLIENT_SCALER_DYNAMIC, "megatron": lib.AMPCLIENT_
 class Group:
     """Parameters with values of their own: those whose names are in `parameters`, or for which it says true.
     `lr_factor` is times the learning rate (0 freezes them); `clip_norm` holds with clip_scope="group", and 0 is that of
-    the model. A parameter is in the first group that has it, and each group has to have one."""
+    the model. A parameter is in the first group that has it, and each group has to have one. Without a `weight_decay`
+    of its own it is two groups where `no_decay` has a part of it."""
 
     parameters: Iterable[str] | Callable[[str], bool]
     name: str = ""
@@ -267,23 +268,32 @@ def grouped(shapes: Sequence[tuple[str, tuple[int, ...]]], groups: Sequence[Grou
             raise errors.InvalidArgument("groups has %s; give ampd.Group(...)" % shown(group))
     if not made and not no_decay:
         return [Parameter(name, shape) for name, shape in shapes], []
-    # What no group has, and apart from it what is not to decay.
-    plain, still = len(made), len(made) + 1
     names = [name for name, _ in shapes]
     members = [group._members("groups[%d]" % i, names) for i, group in enumerate(made)]
-    made += [Group((), "default"), Group((), "no_decay", weight_decay=0.0)]
+    made.append(Group((), "default"))  # what no other has
 
-    def index(name):
-        found = next((i for i, one in enumerate(members) if name in one), None)
-        return found if found is not None else still if name in no_decay else plain
+    def choose(name):
+        """(which group, whether in the part of it that does not decay)"""
+        found = next((i for i, one in enumerate(members) if name in one), len(members))
+        return found, name in no_decay and made[found].weight_decay is None
 
-    chosen = [index(name) for name in names]
-    for i in set(range(plain)) - set(chosen):
+    chosen = [choose(name) for name in names]
+    for i in set(range(len(members))) - {group for group, _ in chosen}:
         raise errors.InvalidArgument("groups[%d] gets no parameter: it is for none, or each is in a group before it; "
                                      "correct its parameters, or leave it out" % i)
     used = sorted(set(chosen))
+
+    def part(group, still):
+        whole = made[group]
+        if not still:
+            return whole
+        name = whole.name if group < len(members) else ""
+        if name and (group, False) in used:
+            name += "_no_decay"
+        return dataclasses.replace(whole, name=name or "no_decay", weight_decay=0.0)
+
     return ([Parameter(name, shape, used.index(group)) for (name, shape), group in zip(shapes, chosen)],
-            [made[group] for group in used])
+            [part(*one) for one in used])
 
 
 # ---- as the library has it ----

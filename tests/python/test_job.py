@@ -209,7 +209,7 @@ def test_gradients_are_converted_by_one_copy_each_into_the_dtype_that_is_asked_f
                                           ("single", numpy.float32, near, None)):
             with line(server, name, gradients=dtype) as job:
                 step = job.begin()
-                step.push("w", numpy.full((3, 2), near, numpy.float32).T)
+                step.push("w", numpy.full((3, 2), near, numpy.float64 if name == "half" else numpy.float32).T)
                 step.push("b", ampd.to_bfloat16(numpy.ones(5)), dtype="bfloat16")
                 assert step.end().applied and job.copies == (1 if dtype == "bfloat16" else 2), (dtype, job.copies)
                 step = job.begin()
@@ -319,16 +319,22 @@ def test_whatever_cannot_be_is_an_error_of_ampd_and_makes_no_model():
             ({"rank": -1}, "rank is -1"), ({"rank": "x"}, "rank is 'x'"), ({"clip_norm": "x"}, "clip_norm is 'x'"),
             ({"clip_norm": None}, "clip_norm is None"), ({"max_steps": numpy.float32(2.5)}, "max_steps"),
             ({"replace": "x"}, "replace is 'x'", "True or False"), ({"worker_name": 3}, "worker_name is 3"),
-            ({"token_file": 3}, "token_file is 3")]
+            ({"token_file": 3}, "token_file is 3"), ({"worker_name": "x" * 128}, "worker_name is longer than 127"),
+            ({"worker_name": "\ud800"}, "worker_name is ", "UTF-8"), ({"world_size": 2}, "this worker has no name")]
     bad += [({"groups": [ampd.Group(["w"], **{name: "x"})]}, name + " is 'x'")
             for name in ("clip_norm", "lr_factor", "weight_decay")]
     with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
         for options, *words in bad:
             raises(ampd.InvalidArgument, lambda: line(server, **options), *words)
         raises(ampd.InvalidArgument, lambda: ampd.join(server.endpoint, "line", world_size=2 ** 32 + 1), "world_size")
+        ragged = {"w": [[1.0], [2.0, 3.0]]}
+        raises(ampd.InvalidArgument, lambda: ampd.join(server.endpoint, "line", ragged), "the value of w is a list")
         assert list(operator.models()) == []
         with line(server) as job:
             raises(ampd.InvalidArgument, lambda: job.set_weight("x"), "the weight is 'x'")
+            raises(ampd.InvalidArgument, lambda: job.set_weight(1e-50), "the weight is 1e-50, which is 0")
+            job.begin()
+            raises(ampd.InvalidArgument, lambda: job.push("b", [[1.0], [2.0, 3.0]]), "the gradient of b is a list")
             raises(ampd.InvalidArgument, lambda: job.set_learning_rate("x"), "the learning rate is 'x'")
         for scaler in ("x", None, ampd.StaticScaler("x"), ampd.StaticScaler(0), ampd.DynamicScaler(growth_interval=-1)):
             raises(ampd.InvalidArgument, lambda: operator.replay("line", scaler), " is ", "; give")
@@ -355,6 +361,50 @@ def test_a_name_that_no_parameter_has_is_refused_with_the_nearest_one():
         assert list(operator.models()) == []
         with line(server, groups=[ampd.Group(iter(["b"]), "one")], no_decay=lambda name, value: value.ndim > 4):
             assert [one.name for one in operator.specification("line").groups] == ["one", "default"]
+
+
+def test_a_parameter_of_a_group_without_a_decay_of_its_own_has_none_where_no_decay_says_so():
+    values = {name: numpy.zeros(3 if name.endswith("b") else (3, 3)) for name in "in.w in.b out.w out.b b".split()}
+    groups = [ampd.Group(lambda name: name.startswith("in"), "in", lr_factor=0.5),
+              ampd.Group(["out.w", "out.b"], "out", weight_decay=0.25), ampd.Group(["b"], "bias")]
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        with ampd.join(server.endpoint, "net", values, optimizer=ampd.AdamW(weight_decay=0.125), groups=groups,
+                       no_decay=lambda name, value: value.ndim == 1):
+            made = [(one.name, one.lr_factor, one.weight_decay) for one in operator.specification("net").groups]
+    assert made == [("in", 0.5, 0.125), ("in_no_decay", 0.5, 0.0), ("out", 1.0, 0.25), ("bias", 1.0, 0.0)], made
+
+
+def test_a_parameter_without_dimensions_is_trained_in_every_dtype():
+    for cast in ("float32", "float16", "bfloat16"):
+        with ampd.testing.server() as server, ampd.join(
+                server.endpoint, "dot", {"t": numpy.float32(1.0)}, optimizer=ampd.SGD(lr=0.5), cast=cast,
+                scaler=ampd.NoScaler(), gradients=cast, max_steps=1) as job:
+            step = job.begin()
+            step.push("t", numpy.ones((), numpy.float32))
+            assert step.end().applied
+            state = job.state_dict(masters=False)
+        assert state["t"].shape == () and state["t"] == 0.5, (cast, state)
+
+
+def test_a_connection_is_closed_beside_a_call_that_waits_in_another_thread():
+    with ampd.testing.server() as server:
+        first = line(server, world_size=2, rank=0)
+        raised = []
+
+        def wait():
+            try:
+                first.begin().end()  # the other worker never comes
+            except ampd.Error as error:
+                raised.append(error)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert eventually(lambda: first.client._calling)
+        began = time.monotonic()
+        first.client.close()
+        waiting.join()
+        assert time.monotonic() - began < 5 * PATIENCE and len(raised) == 1, raised
+        raises(ampd.WrongState, first.pull, "is closed")
 
 
 def test_a_step_that_has_ended_writes_nothing_into_the_next_one():

@@ -328,6 +328,29 @@ def test_a_module_that_is_not_the_models_gets_a_sentence():
             raises(ampd.WrongState, lambda: step.backward(torch.zeros(())), "no torch module")
 
 
+def test_values_may_be_tensors_of_any_kind_but_without_values():
+    net = new_net(torch.bfloat16)
+    with ampd.testing.server() as server:
+        with joined(server, "dict", dict(net.named_parameters())) as job:
+            job.begin()
+            assert all((torch.from_numpy(job.parameters[name]) == one).all() for name, one in net.named_parameters())
+        net[2].to_empty(device="meta")
+        raises(ampd.InvalidArgument, lambda: joined(server, "meta", net), "parameter 2.weight is on the meta device")
+        raises(ampd.InvalidArgument, lambda: joined(server, "meta", {"w": net[2].weight}), "the value of w", "meta")
+
+
+def test_gradients_in_float64_are_converted_where_a_dtype_is_asked_for():
+    net = new_net(torch.float64)
+    with ampd.testing.server() as server:
+        with joined(server, "single", net, gradients=torch.float32, max_steps=1) as job:
+            for step in job.steps():
+                step.backward(loss_of(net, 1).double())
+                assert step.end().applied and job.copies == 4
+        with joined(server, "plain", net) as job:
+            step = job.begin()
+            raises(ampd.InvalidArgument, lambda: step.backward(loss_of(net, 1).double()), "float64", "gradients=")
+
+
 def test_a_job_and_its_module_are_freed():
     with ampd.testing.server() as server:
         net = new_net()
@@ -577,7 +600,7 @@ def test_what_torch_asks_of_an_optimizer_and_a_scaler_is_answered():
         optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
         rows = [(group["name"], group["lr"], group["weight_decay"], len(group["params"]))
                 for group in optimizer.param_groups]
-        assert sorted(rows) == [("default", 0.01, 0.1, 2), ("last", 0.005, 0.1, 1), ("no_decay", 0.01, 0.0, 1)], rows
+        assert sorted(rows) == [("default", 0.01, 0.1, 2), ("last", 0.005, 0.0, 1), ("no_decay", 0.01, 0.0, 1)], rows
         assert optimizer.step(lambda: scaler.scale(loss_of(net, 1)).backward() or 1.5) == 1.5
         assert optimizer.result.applied and optimizer.state_dict() == {"step": 2, "model": "net"}
         assert set(scaler.state_dict()) == {"scale", "growth_factor", "backoff_factor", "growth_interval",
