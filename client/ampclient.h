@@ -91,8 +91,8 @@ struct ampclient_options {
     size_t size;
     uint64_t connect_timeout_ms;   /* first connection; default 10000 */
     uint64_t reconnect_timeout_ms; /* how long a lost server is waited for; default 600000 */
-    uint64_t call_timeout_ms;      /* create, load, pull and other calls that do not wait for workers; default 60000 */
-    uint64_t step_timeout_ms;      /* step_begin and step_end, which wait for the other workers; default 900000 */
+    uint64_t call_timeout_ms;      /* create, load and other calls that do not wait for workers; default 60000 */
+    uint64_t step_timeout_ms;      /* step_begin and step_end, which wait for other workers, and pull; default 900000 */
 
     /*
      * TLS and who this client is; files are PEM, and are read again when they change. NULL: what the environment
@@ -559,10 +559,10 @@ AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampcl
 /*
  * Calls a method that has no function here: history, checkpoints, the scale (proto/ampd/v1). `method` is its path,
  * "/ampd.v1.ScaleService/GetScale"; `request` a message in protobuf's encoding, borrowed during the call. It is tried
- * again while the server cannot be reached, as all calls are: give SetScale, ResetScale and Rollback a request_id, so
- * that they are done once. On success *response is a view of the answer's bytes, valid until the next ampclient_call or
- * ampclient_close, and not NULL unless *response_size is 0. AMP_EINVAL (a method without "/", NULL, more than 1 MiB),
- * AMP_EUNIMPLEMENTED (no such method), and what the method answers. Thread rule: that of all calls.
+ * again while the server cannot be reached, as all calls are: give what has a request_id one (SetScale, Rollback and
+ * others), so that it is done once. On success *response is a view of the answer's bytes, valid until the next
+ * ampclient_call or ampclient_close, and not NULL unless *response_size is 0. AMP_EINVAL (a method without "/", NULL,
+ * more than 1 MiB), AMP_EUNIMPLEMENTED (no such method), and what the method answers. Thread rule: that of all calls.
  */
 AMPCLIENT_API int ampclient_call(struct ampclient *client, const char *method, const void *request, size_t size,
                                  const void **response, size_t *response_size);

@@ -181,6 +181,9 @@ int ampclient_core_push_check(const struct ampclient_core *core, uint32_t parame
         return amp_error_set(error, core->taken.code, core->taken.reason, "%s", core->taken.text);
     if (core->state != AMPCLIENT_STATE_COMPUTING)
         return amp_error_set(error, AMP_ESTATE, NULL, "no step is begun: call ampclient_step_begin first");
+    if (core->push.closed)
+        return amp_error_set(error, AMP_ESTATE, NULL,
+                             "the step's end was told to the server: call ampclient_step_end again for its verdict");
     if (parameter >= core->flat.parameters)
         return amp_error_set(error, AMP_ERANGE, NULL, "parameter %u: the model has %u, counted from 0", parameter,
                              core->flat.parameters);

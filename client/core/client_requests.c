@@ -63,6 +63,14 @@ static void request_step_begin(struct ampclient_core *core)
         ampclient_core_finish(core, 1, NULL, AMPCLIENT_STATE_DONE);
         return;
     case AMPCLIENT_STATE_COMPUTING:
+        /*
+         * What was pushed is not to be of the step that is begun again: the server would go on with it. Another
+         * incarnation begins with nothing. (With units a step's gradients are always the same, and may be mixed.)
+         */
+        if (!core->config.units && core->push.dtype != AMP_DTYPE_NONE && !ampclient_core_push_answered(core))
+            core->need_join = true;
+        ampclient_core_push_cancel(core);
+        break;
     case AMPCLIENT_STATE_ROLLED_BACK:
         ampclient_core_push_cancel(core);
         break;

@@ -176,10 +176,13 @@ static bool take_descriptors(struct msghdr *message, int fds[FDS])
     return count == FDS;
 }
 
-/* The socket is, or the folder it lies in, and it is not for this process: that seldom changes. */
+/*
+ * The socket is, or the folder it lies in, and it is not for this process: that seldom changes. Or others hold it so
+ * that no answer comes in time (EAGAIN): to wait for that again soon would cost more than shared memory gives.
+ */
 static bool is_out_of_reach(int why)
 {
-    return why == EACCES || why == EPERM || why == ENOENT;
+    return why == EACCES || why == EPERM || why == ENOENT || why == EAGAIN;
 }
 
 /* The socket, connected; -1: errno says why not. */

@@ -55,7 +55,7 @@ int ampclient_give_struct(void *to, const void *from, size_t from_size, const ch
 void ampclient_begin(struct ampclient *client)
 {
     client->error = (struct amp_error){0};
-    client->link->interrupted = false;
+    ampclient_link_begin(client->link);
 }
 
 static uint64_t timeout_or(uint64_t given, uint64_t otherwise)

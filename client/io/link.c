@@ -14,9 +14,25 @@ uint64_t ampclient_now_ms(void)
 
 /* ---- waiting ---- */
 
+void ampclient_link_begin(struct ampclient_link *link)
+{
+    (void)pthread_mutex_lock(&link->mutex);
+    link->asker = pthread_self();
+    link->interrupted = false;
+    (void)pthread_mutex_unlock(&link->mutex);
+}
+
+bool ampclient_link_interrupted(struct ampclient_link *link)
+{
+    (void)pthread_mutex_lock(&link->mutex);
+    bool interrupted = link->interrupted;
+    (void)pthread_mutex_unlock(&link->mutex);
+    return interrupted;
+}
+
 bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms)
 {
-    bool asks = link->interrupt_cb != NULL && !link->interrupted;
+    bool asks = link->interrupt_cb != NULL && !link->interrupted && pthread_equal(link->asker, pthread_self()) != 0;
     uint64_t until = ampclient_now_ms() + AMPCLIENT_INTERRUPT_MS;
     if (!asks || until > deadline_ms)
         until = deadline_ms;
@@ -26,8 +42,11 @@ bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms)
     if (asks && now - link->interrupt_asked_ms >= AMPCLIENT_INTERRUPT_MS) {
         link->interrupt_asked_ms = now;
         (void)pthread_mutex_unlock(&link->mutex);
-        link->interrupted = link->interrupt_cb(link->interrupt_arg);
+        bool interrupted = link->interrupt_cb(link->interrupt_arg);
         (void)pthread_mutex_lock(&link->mutex);
+        link->interrupted = interrupted;
+        if (interrupted) /* those who help */
+            (void)pthread_cond_broadcast(&link->wake);
     }
     return now < deadline_ms;
 }
@@ -60,7 +79,9 @@ int ampclient_link_run(struct ampclient_link *link, struct ampclient_job *job, u
 {
     uint64_t deadline = ampclient_now_ms() + timeout_ms + AMPCLIENT_WAIT_SLACK_MS;
     int rc = 0;
+    bool told = job->cancel_cb == NULL;
     job->finished = false;
+    amp_list_init(&job->cancelled);
     (void)pthread_mutex_lock(&link->mutex);
     if (link->broken) {
         rc = ampclient_link_break(link, error);
@@ -69,13 +90,13 @@ int ampclient_link_run(struct ampclient_link *link, struct ampclient_job *job, u
         ampclient_link_kick(link);
     }
     while (rc == 0 && !job->finished) {
-        bool was = link->interrupted;
-        if (!ampclient_link_wait(link, deadline) && !job->finished)
-            rc = ampclient_link_break(link, error);
-        if (link->interrupted && !was && !job->finished && job->cancel_cb != NULL) {
-            link->cancelled = job;
+        if (link->interrupted && !told) {
+            told = true;
+            amp_list_push(&link->cancelled, &job->cancelled);
             ampclient_link_kick(link);
         }
+        if (!ampclient_link_wait(link, deadline) && !job->finished)
+            rc = ampclient_link_break(link, error);
     }
     (void)pthread_mutex_unlock(&link->mutex);
     return rc;
@@ -85,8 +106,7 @@ void ampclient_link_finish(struct ampclient_link *link, struct ampclient_job *jo
 {
     (void)pthread_mutex_lock(&link->mutex);
     job->finished = true;
-    if (link->cancelled == job)
-        link->cancelled = NULL;
+    amp_list_remove(&job->cancelled);
     (void)pthread_cond_broadcast(&link->wake);
     (void)pthread_mutex_unlock(&link->mutex);
 }
@@ -146,21 +166,25 @@ static void begin_stop(struct ampclient_link *link)
 static struct ampclient_job *next_job(struct ampclient_link *link, bool *stopping)
 {
     (void)pthread_mutex_lock(&link->mutex);
-    struct amp_list *node = amp_list_shift(&link->jobs);
+    /* What a job of a broken link points to may be gone with its caller. */
+    struct amp_list *node = link->broken ? NULL : amp_list_shift(&link->jobs);
     *stopping = link->stopping;
     (void)pthread_mutex_unlock(&link->mutex);
     return node != NULL ? AMP_CONTAINER(node, struct ampclient_job, node) : NULL;
 }
 
-/* It finishes on this thread alone, so it cannot go away meanwhile. */
-static void cancel_job(struct ampclient_link *link)
+/* Each finishes on this thread alone, so it cannot go away meanwhile. */
+static void cancel_jobs(struct ampclient_link *link)
 {
-    (void)pthread_mutex_lock(&link->mutex);
-    struct ampclient_job *job = link->cancelled;
-    link->cancelled = NULL;
-    (void)pthread_mutex_unlock(&link->mutex);
-    if (job != NULL)
+    for (;;) {
+        (void)pthread_mutex_lock(&link->mutex);
+        struct amp_list *node = link->broken ? NULL : amp_list_shift(&link->cancelled);
+        (void)pthread_mutex_unlock(&link->mutex);
+        if (node == NULL)
+            return;
+        struct ampclient_job *job = AMP_CONTAINER(node, struct ampclient_job, cancelled);
         job->cancel_cb(job);
+    }
 }
 
 static void on_async(uv_async_t *async)
@@ -171,7 +195,7 @@ static void on_async(uv_async_t *async)
     bool stopping;
     for (struct ampclient_job *job; (job = next_job(link, &stopping)) != NULL;)
         job->run_cb(job);
-    cancel_job(link);
+    cancel_jobs(link);
     if (stopping)
         begin_stop(link);
     else if (link->kick_cb != NULL)
@@ -204,7 +228,8 @@ static void open_shards(struct ampclient_job *base)
     struct ampclient_channels *channels = &job->link->channels;
     for (uint32_t k = 0; job->code == 0 && k < job->count && !channels->closing; k++) {
         job->code = ampclient_channels_open_shard(channels, k, job->endpoints[k], &job->error);
-        channels->shards_count += job->code == 0 ? 1 : 0;
+        if (job->code == 0 && k == channels->shards_count) /* else a call before this one has opened it, and failed */
+            channels->shards_count++;
     }
     ampclient_link_finish(job->link, base);
 }
@@ -280,6 +305,8 @@ int ampclient_link_open(const char *endpoints, const struct ampclient_link_optio
     if (link == NULL)
         return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for a client.");
     amp_list_init(&link->jobs);
+    amp_list_init(&link->cancelled);
+    link->asker = pthread_self();
     int rc = init_waiting(link);
     if (rc != 0)
         goto fail_memory;
@@ -328,6 +355,7 @@ bool ampclient_link_close(struct ampclient_link *link)
 {
     uint64_t deadline = ampclient_now_ms() + AMPCLIENT_CLOSE_MS;
     (void)pthread_mutex_lock(&link->mutex);
+    link->interrupt_cb = NULL; /* it does not ask */
     link->stopping = true;
     ampclient_link_kick(link);
     while (!link->ended && ampclient_link_wait(link, deadline))

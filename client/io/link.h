@@ -39,7 +39,7 @@
 
 /* A piece of work for the loop's thread. From malloc, so that it can be left alone when the link breaks. */
 struct ampclient_job {
-    struct amp_list node;
+    struct amp_list node, cancelled;
     void (*run_cb)(struct ampclient_job *job); /* on the loop's thread, without the mutex */
     /* On the loop's thread, without the mutex: the waiting thread was interrupted; NULL: it waits all the same. */
     void (*cancel_cb)(struct ampclient_job *job);
@@ -53,11 +53,11 @@ struct ampclient_link {
     uv_loop_t loop;
     uv_async_t async;
     struct amp_list jobs;
-    struct ampclient_job *cancelled; /* the waiting thread was interrupted in it; NULL: none */
-    bool stopping;                   /* ampclient_link_close was called */
-    bool ended;                      /* the loop's thread is at its end */
+    struct amp_list cancelled; /* jobs whose waiting threads were interrupted */
+    bool stopping;             /* ampclient_link_close was called */
+    bool ended;                /* the loop's thread is at its end */
     bool broken;
-    bool local; /* the user's endpoints are unix sockets */
+    bool local;                 /* the user's endpoints are unix sockets */
     void (*kick_cb)(void *arg); /* on the loop's thread, without the mutex: after each wake-up of the loop */
     void (*stop_cb)(void *arg); /* on the loop's thread: the link is about to close its channel */
     void *arg;
@@ -70,7 +70,8 @@ struct ampclient_link {
     /* the user's thread */
     bool (*interrupt_cb)(void *arg); /* NULL: nothing interrupts a wait */
     void *interrupt_arg;
-    bool interrupted;            /* the call in hand was; set anew by ampclient_begin */
+    pthread_t asker;             /* whose wait it interrupts: of the call in hand, not of threads that help it */
+    bool interrupted;            /* the call in hand was; set anew by ampclient_begin. With the mutex */
     uint64_t interrupt_asked_ms; /* the last time that interrupt_cb was called */
 };
 
@@ -119,6 +120,10 @@ void ampclient_link_kick(struct ampclient_link *link);
 bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms);
 /* With the mutex: the loop stands still. Returns AMP_EINTERNAL with the text. */
 int ampclient_link_break(struct ampclient_link *link, struct amp_error *error);
+/* A call of the user's begins, on this thread: no interrupt is known of it. */
+void ampclient_link_begin(struct ampclient_link *link);
+/* Whether the call in hand was interrupted. Any thread, without the mutex. */
+bool ampclient_link_interrupted(struct ampclient_link *link);
 /* User's thread: sleeps so long, at the longest until the link breaks or the wait is interrupted. */
 void ampclient_link_pause(struct ampclient_link *link, uint64_t ms);
 

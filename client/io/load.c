@@ -160,6 +160,9 @@ static int open_full(struct ampclient *client, const struct ampd_msg_get_model_r
     load->states = full->user_states == NULL ? 0 : full->user_states_count;
     if (load->states > model->spec.world_size)
         load->states = model->spec.world_size;
+    if (load->states > 0 && full->user_states_sizes == NULL)
+        return amp_error_set(&client->error, AMP_EINVAL, NULL,
+                             "user_states_sizes is NULL; give the size of each of user_states.");
     for (uint32_t rank = 0; rank < load->states; rank++)
         if (full->user_states_sizes[rank] > AMPD_MSG_USER_STATE_MAX ||
             (full->user_states_sizes[rank] > 0 && full->user_states[rank] == NULL))
@@ -264,9 +267,10 @@ static int open_part(struct ampclient *client, const char *model_name, const str
 static void close_part(struct part *part)
 {
     ampclient_reply_close(&part->reply);
+    if (part->client->link->broken)
+        return;
     amp_buf_close(&part->header);
-    if (!part->client->link->broken)
-        free(part->load.scratch);
+    free(part->load.scratch);
 }
 
 /* The first that failed; else what shard 0 says. */
@@ -308,7 +312,8 @@ static int run_load(struct ampclient *client, const char *model_name, const stru
     }
     for (uint32_t k = 0; k < made; k++)
         close_part(&parts[k]);
-    free(parts);
+    if (!client->link->broken)
+        free(parts);
     return rc;
 }
 

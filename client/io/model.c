@@ -317,15 +317,15 @@ int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_ev
         if (ampclient_core_has_output(model->core))
             ampclient_link_kick(link);
     }
-    while (rc == 0 && !model->done_told) {
-        bool was = link->interrupted;
-        if (!ampclient_link_wait(link, deadline) && !model->done_told)
-            rc = ampclient_link_break(link, &client->error);
-        if (link->interrupted && !was && !model->done_told) {
+    for (bool told = false; rc == 0 && !model->done_told;) {
+        if (link->interrupted && !told) { /* maybe before this: while memory was attached */
             const struct ampclient_event interrupt = {.type = AMPCLIENT_EVENT_INTERRUPT};
+            told = true;
             ampclient_core_step(model->core, ampclient_now_ms(), &interrupt);
             ampclient_link_kick(link);
         }
+        if (!ampclient_link_wait(link, deadline) && !model->done_told)
+            rc = ampclient_link_break(link, &client->error);
     }
     if (rc == 0) {
         *done = model->done;

@@ -201,6 +201,15 @@ static int prepare_model(struct ampclient_model *model, const struct ampd_msg_jo
     return response->spec.parameters.count == model->parameters_count ? 0 : AMP_EINVAL;
 }
 
+/* Elements of a parameter as Join tells it; 0: it is another one than before. */
+static uint64_t told_elements(const struct ampclient_model_parameter *known, const struct ampd_msg_parameter_spec *told)
+{
+    bool same = strcmp(known->name, told->name) == 0 && known->dimensions == told->shape_count;
+    for (uint32_t d = 0; same && d < known->dimensions; d++)
+        same = known->shape[d] == told->shape[d];
+    return same ? known->elements : 0;
+}
+
 /* With the mutex: the user's thread reads the same fields. */
 static int take_join(struct ampclient_model *model, const struct ampd_msg_join_response *response, uint64_t *elements)
 {
@@ -208,7 +217,7 @@ static int take_join(struct ampclient_model *model, const struct ampd_msg_join_r
     (void)pthread_mutex_lock(&link->mutex);
     int rc = prepare_model(model, response);
     for (uint32_t i = 0; rc == 0 && i < model->parameters_count; i++)
-        elements[i] = model->parameters[i].elements;
+        elements[i] = told_elements(&model->parameters[i], &response->spec.parameters.items[i]);
     model->boot_of.fence = response->incarnation.fence;
     model->boot_of.counter = response->incarnation.counter;
     model->boot_id = response->incarnation.boot_id;

@@ -54,9 +54,20 @@ static void stop(struct ampclient_exchange *exchange, int code, const char *text
     arpc_call_cancel(exchange->call, ARPC_STATUS_CANCELLED, text);
 }
 
+/* Whether nobody waits for it any more: what the request points to may be gone. */
+static bool is_left(const struct ampclient_exchange *exchange)
+{
+    (void)pthread_mutex_lock(&exchange->link->mutex);
+    bool broken = exchange->link->broken;
+    (void)pthread_mutex_unlock(&exchange->link->mutex);
+    return broken;
+}
+
 static void on_message(struct arpc_call *call, const uint8_t *data, size_t size)
 {
     struct ampclient_exchange *exchange = arpc_call_user(call);
+    if (is_left(exchange))
+        return;
     if (exchange->request->message_cb != NULL) {
         if (exchange->request->message_cb(exchange->request->arg, data, size) != 0)
             stop(exchange, AMP_ECANCELLED, "The call was ended by this side.");
@@ -67,7 +78,7 @@ static void on_message(struct arpc_call *call, const uint8_t *data, size_t size)
 
 static void feed(struct ampclient_exchange *exchange)
 {
-    if (exchange->request->feed_cb == NULL)
+    if (is_left(exchange) || exchange->request->feed_cb == NULL)
         return;
     int rc = exchange->request->feed_cb(exchange->request->arg, exchange->call);
     if (rc == 1)
@@ -140,7 +151,7 @@ int ampclient_rpc(struct ampclient_link *link, const struct ampclient_request *r
 {
     *reply = (struct ampclient_reply){0};
     amp_buf_init(&reply->body, AMPCLIENT_REPLY_MAX);
-    if (link->interrupted) /* in the pause between two tries */
+    if (ampclient_link_interrupted(link)) /* in the pause between two tries */
         return reply->code = amp_error_set(&reply->error, AMP_ECANCELLED, NULL, "The call was interrupted.");
     struct ampclient_exchange *exchange = calloc(1, sizeof *exchange);
     if (exchange == NULL)

@@ -147,7 +147,7 @@ class Client:
 
     def _asked(self, arg) -> bool:
         # Python looks for signals when a function begins: Ctrl-C is raised here, and kept for when the call returns.
-        return self.stopping
+        return self.stopping or self._interrupt is not None
 
     def _keep_interrupt(self, kind, value, traceback):
         self._interrupt = value

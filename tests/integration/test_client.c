@@ -193,6 +193,11 @@ static void wrong_arguments_get_a_code_and_a_sentence(void **state)
     full.values = (const float *const *)fixture->values;
     full.m = full.values;
     expect_error(fixture, ampclient_load_full(fixture->client, MODEL, &full, NULL), AMP_EINVAL, "keeps 0 moments");
+    const uint8_t *const user_states[] = {NULL};
+    full.m = NULL;
+    full.user_states = (const void *)user_states;
+    full.user_states_count = 1;
+    expect_error(fixture, ampclient_load_full(fixture->client, MODEL, &full, NULL), AMP_EINVAL, "user_states_sizes");
     expect_error(fixture, ampclient_parameter(fixture->model, PARAMETERS, &tensor), AMP_ERANGE, "5");
     expect_error(fixture, ampclient_parameter(fixture->model, 0, &tensor), AMP_ESTATE, "pulled");
     expect_error(fixture, ampclient_push(fixture->model, 0, fixture->gradients[0], AMP_F32), AMP_ESTATE, "step");

@@ -1,6 +1,8 @@
 /* libampclient when servers start late, break off, lie about checksums, or do not answer. */
 #include "tests/integration/client_fixture.h"
 
+#include <time.h>
+
 static void connect_without_a_server_fails_with_a_sentence(void **state)
 {
     (void)state;
@@ -325,6 +327,22 @@ static void a_wait_that_is_interrupted_ends_and_the_step_goes_on(void **state)
     fixture_ok(fixture, ampclient_status(fixture->client, MODEL, &status));
 }
 
+static void closing_asks_nobody_whether_to_end(void **state)
+{
+    const struct fixture *fixture = *state;
+    struct impatient user = {.patient = false};
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    struct ampclient *client;
+    options.interrupt_cb = interrupt_soon;
+    options.interrupt_arg = &user;
+    const struct timespec pause = {.tv_nsec = 100000000}; /* longer than between two times that it is asked */
+    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &options, &client, NULL), 0);
+    (void)nanosleep(&pause, NULL);
+    unsigned before = user.asked;
+    ampclient_close(client);
+    assert_int_equal(before, user.asked);
+}
+
 static void a_verdict_that_never_comes_is_a_deadline(void **state)
 {
     struct fixture *fixture = *state;
@@ -405,6 +423,7 @@ int main(void)
         JOINED(an_answer_before_the_body_was_read_ends_the_step),
         JOINED(a_verdict_that_never_comes_is_a_deadline),
         JOINED(a_wait_that_is_interrupted_ends_and_the_step_goes_on),
+        JOINED(closing_asks_nobody_whether_to_end),
         JOINED(a_client_closes_in_the_middle_of_a_step),
         JOINED(a_client_closes_while_the_server_is_gone),
         JOINED(leaving_in_the_middle_of_a_step_frees_the_model),

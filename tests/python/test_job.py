@@ -363,6 +363,22 @@ def test_a_name_that_no_parameter_has_is_refused_with_the_nearest_one():
             assert [one.name for one in operator.specification("line").groups] == ["one", "default"]
 
 
+def test_a_step_that_is_begun_again_has_nothing_of_what_was_pushed_before():
+    for listen in ("127.0.0.1:0", "unix:{}/socket"):
+        with tempfile.TemporaryDirectory() as folder, ampd.testing.server(listen=listen.format(folder)) as server, \
+                line(server, cast="float16") as job:
+            job.begin().push("w", numpy.full((2, 3), numpy.inf, numpy.float16))
+            job.push("b", numpy.ones(5, numpy.float16))
+            assert eventually(lambda: job.status().workers[0].blocks_present == 1)  # both are in one
+            step = job.begin()
+            assert step.number == 1
+            step.push("b", numpy.full(5, step.scale / 64, numpy.float16))
+            result = step.end()
+            assert result.applied, result
+            job.begin()
+            assert (job.parameters["w"] == 0).all() and (job.parameters["b"] == numpy.float16(1 - 0.5 / 64)).all()
+
+
 def test_a_parameter_of_a_group_without_a_decay_of_its_own_has_none_where_no_decay_says_so():
     values = {name: numpy.zeros(3 if name.endswith("b") else (3, 3)) for name in "in.w in.b out.w out.b b".split()}
     groups = [ampd.Group(lambda name: name.startswith("in"), "in", lr_factor=0.5),

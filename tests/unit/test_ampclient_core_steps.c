@@ -373,6 +373,51 @@ static void an_interrupted_request_leaves_all_as_its_deadline_does(void **state)
     assert_int_equal(AMPCLIENT_STATE_COMPUTING, ampclient_core_state(core));
 }
 
+static void after_the_end_of_a_step_was_asked_for_nothing_more_is_pushed(void **state)
+{
+    (void)state;
+    struct amp_error error = {0};
+    begin(1, 1);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    request(AMPCLIENT_EVENT_INTERRUPT);
+    fail_call(take(AMPCLIENT_OUT_CANCEL).call, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_END, AMP_ECANCELLED);
+    assert_int_equal(AMP_ESTATE, ampclient_core_push(core, now_ms, 0, first, AMP_F16, &error));
+    assert_non_null(strstr(error.text, "step_end again"));
+}
+
+static void a_step_that_is_begun_again_has_nothing_of_what_was_pushed(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(1, second);
+    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
+    fail_call(call, AMP_ECANCELLED, "", 0, 0);
+    assert_int_equal(0, have(AMPCLIENT_OUT_PULL));
+    answer_join(1, 1, 2); /* the server has no block of this incarnation */
+    answer_pull(1, 1, 0);
+    assert_int_equal(1, done(AMPCLIENT_EVENT_STEP_BEGIN, 0).step.step);
+    count = 0;
+    push(0, first);
+    request(AMPCLIENT_EVENT_STEP_END);
+    (void)take(AMPCLIENT_OUT_PUSH_END);
+    assert_int_equal(1, absent_count);
+    assert_int_equal(1, absent[0]);
+}
+
+static void a_step_that_is_begun_again_before_anything_was_pushed_needs_no_join(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    assert_int_equal(0, have(AMPCLIENT_OUT_JOIN));
+    answer_pull(1, 1, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+}
+
 static void user_state_given_after_the_header_begins_the_stream_anew(void **state)
 {
     (void)state;
@@ -661,6 +706,9 @@ int main(void)
         TEST(a_model_that_fails_at_its_floor_is_told_as_unstable),
         TEST(the_request_is_answered_only_when_no_stream_reads_gradients),
         TEST(an_interrupted_request_leaves_all_as_its_deadline_does),
+        TEST(after_the_end_of_a_step_was_asked_for_nothing_more_is_pushed),
+        TEST(a_step_that_is_begun_again_has_nothing_of_what_was_pushed),
+        TEST(a_step_that_is_begun_again_before_anything_was_pushed_needs_no_join),
         TEST(user_state_given_after_the_header_begins_the_stream_anew),
         TEST(loss_and_metrics_go_with_the_trailer_and_are_forgotten_with_the_step),
         TEST(a_push_that_begins_again_tells_the_same_loss),
