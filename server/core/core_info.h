@@ -52,7 +52,8 @@ struct ampd_model_info {
     uint64_t step_scale_id;           /* that the gradients of the open step carry */
     const struct ampd_step_row *last; /* row of decided_step in this process, or NULL */
     struct ampd_model_waits waits;
-    uint32_t checkpoints_count;
+    uint32_t checkpoints_count;                       /* that this shard has its part of */
+    uint32_t checkpoints_whole;                       /* the first of them: as far as shard 0 knows, all have theirs */
     const struct ampd_checkpoint_record *checkpoints; /* ascending */
     uint64_t range_total;                             /* values beyond the cast's range in the last apply */
     uint64_t memory_bytes;

@@ -14,6 +14,14 @@ static uint32_t checkpoints_of(unsigned shard)
     return info.checkpoints_count;
 }
 
+/* That of them users are told. */
+static uint32_t checkpoints_told(unsigned shard)
+{
+    struct ampd_model_info info;
+    ampd_core_model(pair_core[shard], 0, &info);
+    return info.checkpoints_whole;
+}
+
 static void a_checkpoint_exists_when_both_hold_their_part(void **state)
 {
     (void)state;
@@ -28,8 +36,10 @@ static void a_checkpoint_exists_when_both_hold_their_part(void **state)
         pair_settle();
     }
     assert_int_equal(2, checkpoints_of(0));
+    assert_int_equal(1, checkpoints_told(0));
     pair_hold_messages = false;
     pair_settle();
+    assert_int_equal(2, checkpoints_told(0));
     assert_int_equal(2, first->reply.u.checkpoint.step);
     assert_int_equal(2, pair_call(0, &event)->reply.u.checkpoint.step); /* it exists */
 }

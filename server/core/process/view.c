@@ -63,6 +63,22 @@ static bool is_recovering(const struct ampd_model *model)
     return state != AMPD_COORD_CREATING && (lost || state <= AMPD_COORD_STORING);
 }
 
+/*
+ * Shard 0 may have its part of a checkpoint that others are still writing. While it does not know what they have it
+ * tells of all.
+ */
+static uint32_t count_whole(const struct ampd_model *model)
+{
+    const struct ampd_coord_checkpoints *known = &model->coord->checkpoint;
+    const struct ampd_catalogue *catalogue = &model->shard->catalogue;
+    uint32_t count = catalogue->count;
+    if (model->core->config.shard != 0 || model->core->config.shards == 1 || is_recovering(model))
+        return count;
+    while (count > 0 && (!known->exists || catalogue->records[count - 1].step > known->durable_step))
+        count--;
+    return count;
+}
+
 static const char *trouble_of(const struct ampd_model *model)
 {
     if (model->coord->trouble[0] != 0)
@@ -110,6 +126,7 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .waits.awaited_late_ms = decides ? ampd_health_late_ms(model) : 0,
         .waits.missing_rank = decides ? coord->missing_rank : shard->told.missing_rank,
         .checkpoints_count = shard->catalogue.count,
+        .checkpoints_whole = count_whole(model),
         .checkpoints = shard->catalogue.records,
         .range_total = shard->apply.warnings.range_total,
         .memory_bytes = model->tensors.bytes,

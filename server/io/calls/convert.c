@@ -215,7 +215,7 @@ void io_name_workers(const struct ampd_server *server, uint32_t model, const str
 const struct ampd_checkpoint_record *io_find_checkpoint(const struct ampd_model_info *info, uint64_t epoch,
                                                         uint64_t step)
 {
-    for (uint32_t i = info->checkpoints_count; i-- > 0;)
+    for (uint32_t i = info->checkpoints_whole; i-- > 0;)
         if (info->checkpoints[i].epoch <= epoch && info->checkpoints[i].step == step)
             return &info->checkpoints[i];
     return NULL;

@@ -29,7 +29,7 @@ static void fill_page(const struct ampd_model_info *info, const struct ampd_msg_
                       const struct ampd_history_key *from, uint32_t size,
                       struct ampd_msg_list_checkpoints_response *response)
 {
-    for (uint32_t i = info->checkpoints_count; i-- > 0;) {
+    for (uint32_t i = info->checkpoints_whole; i-- > 0;) {
         const struct ampd_checkpoint_record *record = &info->checkpoints[i];
         if ((from->epoch != 0 && is_later(record, from)) || !is_wanted(request, record))
             continue;

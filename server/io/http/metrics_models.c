@@ -49,11 +49,11 @@ VALUE(awaited, view->awaited)
 VALUE(world, view->info.spec->world_size)
 VALUE(out_of_range, view->info.range_total)
 VALUE(memory, view->info.memory_bytes)
-VALUE(checkpoints, view->info.checkpoints_count)
+VALUE(checkpoints, view->info.checkpoints_whole)
 
 static const struct ampd_checkpoint_record *newest(const struct view *view)
 {
-    uint32_t count = view->info.checkpoints_count;
+    uint32_t count = view->info.checkpoints_whole;
     return count > 0 ? &view->info.checkpoints[count - 1] : NULL;
 }
 

@@ -40,7 +40,7 @@ static void write_worker(const struct ampd_server *server, uint32_t index, uint3
 
 static void write_checkpoints(const struct ampd_model_info *info, struct io_json *json)
 {
-    uint32_t count = info->checkpoints_count;
+    uint32_t count = info->checkpoints_whole;
     io_json_open(json, "checkpoints", '[');
     for (uint32_t i = 0; i < count && i < CHECKPOINTS_SHOWN; i++) {
         struct ampd_msg_checkpoint_info checkpoint;

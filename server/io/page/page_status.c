@@ -209,7 +209,7 @@ static void write_model(const struct ampd_server *server, uint32_t index, const 
     static const char *const states[] = {"", "created", "loading", "waiting", "running", "stalled", "done"};
     struct ampd_msg_model_status status;
     (void)io_model_status(server, index, false, &status); /* without workers it takes no memory */
-    uint32_t count = info->checkpoints_count;
+    uint32_t count = info->checkpoints_whole;
     io_json_open(json, NULL, '{');
     io_json_text(json, "name", status.name);
     io_json_text(json, "state", status.recovering ? "recovering" : states[info->state]);
