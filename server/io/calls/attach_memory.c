@@ -28,7 +28,7 @@
 
 struct attachment {
     struct io_server_call call;
-    struct amp_list node; /* in attachments->list */
+    struct amp_list node; /* in attachments->list, newest first */
     bool listed;
     char model[AMPD_NAME_MAX];
     uint32_t rank;
@@ -166,7 +166,7 @@ static int make_room(const struct ampd_server *server, const char *model, uint32
         all++;
         if (own->call.rpc == NULL || own->call.finished)
             continue;
-        oldest = oldest != NULL ? oldest : own;
+        oldest = own;
         live++;
     }
     if (all >= 2 * ATTACHMENTS_PER_RANK)
@@ -285,7 +285,8 @@ static void attach(struct attachment *own, const struct ampd_msg_attach_memory_r
         return;
     }
     own->listed = true;
-    amp_list_push(&own->call.server->attachments->list, &own->node);
+    /* The newest comes first: it is the one that a worker writes to, should the end of another not be noticed yet. */
+    amp_list_push(own->call.server->attachments->list.next, &own->node);
     io_server_call_ref(&own->call);
     io_shared_fill_start(&own->fill);
 }

@@ -7,6 +7,7 @@
 #include "server/io/base/server.h"
 #include "server/io/host/shared_fill.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -65,11 +66,8 @@ static void *new_copy(void *arg, size_t size)
         return NULL;
     }
     amp_list_push(&shared->copies, &copy->node);
-    copy->fill = (struct io_shared_fill){.server = shared->server,
-                                         .fd = copy->fd,
-                                         .memory = copy->memory,
-                                         .size = copy->size,
-                                         .done_cb = filled};
+    copy->fill = (struct io_shared_fill){
+        .server = shared->server, .fd = copy->fd, .memory = copy->memory, .size = copy->size, .done_cb = filled};
     if (copy->fd >= 0)
         io_shared_fill_start(&copy->fill);
     return copy->memory;
@@ -97,6 +95,17 @@ static void free_copy(void *arg, void *memory, size_t size)
         destroy(copy);
 }
 
+/* With vm.overcommit_memory=2 a memfd has pages only once they are written, and one that is missing then is SIGBUS. */
+static bool is_promised_nothing(void)
+{
+    char mode = 0;
+    int fd = open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
+    bool strict = fd >= 0 && read(fd, &mode, 1) == 1 && mode == '2';
+    if (fd >= 0)
+        (void)close(fd);
+    return strict;
+}
+
 const struct ampd_copy_memory *io_shared_copies_open(struct ampd_server *server)
 {
     struct amp_error error = {0};
@@ -104,6 +113,12 @@ const struct ampd_copy_memory *io_shared_copies_open(struct ampd_server *server)
     void *memory;
     if (server->options->no_shared_memory)
         return NULL;
+    if (is_promised_nothing()) {
+        amp_log(server->log, AMP_LOG_WARN, "server",
+                "msg=\"no shared memory with workers of this host\" err=\"vm.overcommit_memory is 2, so that its pages "
+                "may be missing when they are written; with 0 or 1 there is\"");
+        return NULL;
+    }
     if (amp_shared_new("ampd-probe", 1, true, &fd, &memory, &error) != 0) {
         amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"no shared memory with workers of this host\" err=\"%s\"",
                 error.text);
