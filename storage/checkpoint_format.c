@@ -5,8 +5,9 @@
  * spaces.
  *
  * Our metadata: "format" "ampd/1"; numbers of the state as decimal text, the scale also as the bits of its fp32;
- * "optimizer", whose moments the file has; "hash:<tensor>" as 32 hex digits; "hash": XXH3-128 of the whole object
- * without this one entry, dumped compact and sorted. Keys are sorted, so that equal states give equal bytes.
+ * "optimizer", whose moments the file has, and of rmsprop "centered", 0 or 1; "hash:<tensor>" as 32 hex digits;
+ * "hash": XXH3-128 of the whole object without this one entry, dumped compact and sorted. Keys are sorted, so that
+ * equal states give equal bytes.
  */
 #include "storage/checkpoint_format.h"
 #include "storage/store.h"
@@ -91,6 +92,14 @@ static enum amp_optimizer read_optimizer(const json_t *metadata)
     return AMP_OPT_UNSET;
 }
 
+static enum ampd_centered read_centered(const json_t *metadata)
+{
+    uint64_t centered;
+    if (!parse_number(json_string_value(json_object_get(metadata, "centered")), &centered))
+        return AMPD_CENTERED_UNKNOWN;
+    return centered != 0 ? AMPD_CENTERED : AMPD_CENTERED_NOT;
+}
+
 /*
  * The base learning rate that an operator has set, as its bits. It is there where one is set alone, so that all other
  * checkpoints are the bytes that they were before it could be.
@@ -125,6 +134,7 @@ bool checkpoint_numbers_read(const json_t *metadata, struct ampd_checkpoint_stat
                numbers[i].is_64 ? sizeof value : sizeof narrow);
     }
     state->optimizer = read_optimizer(metadata);
+    state->centered = read_centered(metadata);
     return read_learning_rate(metadata, &state->carry.lr) && isfinite(state->carry.scaler.scale) &&
            state->carry.scaler.scale > 0 && state->world_size <= AMPD_WORLD_MAX;
 }
@@ -155,6 +165,8 @@ static int numbers_write(json_t *metadata, const struct ampd_checkpoint_state *s
     }
     if (state->optimizer != AMP_OPT_UNSET)
         failed |= set_string(metadata, "optimizer", amp_optim_name(state->optimizer));
+    if (state->centered != AMPD_CENTERED_UNKNOWN)
+        failed |= set_string(metadata, "centered", state->centered == AMPD_CENTERED ? "1" : "0");
     return failed;
 }
 

@@ -99,18 +99,6 @@ static int take_lock(struct ampd_datadir *dir, struct amp_error *error)
     return rc;
 }
 
-int ampd_datadir_make(const char *path, const char *what, struct amp_error *error)
-{
-    char text[64];
-    (void)snprintf(text, sizeof text, "cannot create %s", what);
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return system_error(error, text, path);
-    struct stat about;
-    if (stat(path, &about) == 0 && !S_ISDIR(about.st_mode))
-        return amp_error_set(error, AMP_EINVAL, "DATA_DIR", "%s %s is no directory; give another path", what, path);
-    return 0;
-}
-
 int ampd_datadir_try(const char *path, const char *what, struct amp_error *error)
 {
     char name[AMPD_DATADIR_PATH_MAX + 32], text[96];
@@ -170,14 +158,16 @@ int ampd_datadir_sync(const char *path, struct amp_error *error)
 }
 
 /*
- * Makes the data directory's own name durable, also if it was there: it may be from a run that ended before this. A
- * parent that may not be read cannot be synced; then whoever made the directory has to have done it.
+ * Makes a directory's own name durable, also if it was there: it may be from a run that ended before this. A parent
+ * that may not be read cannot be synced; then whoever made the directory has to have done it.
  */
-static int sync_parent(const struct ampd_datadir *dir, struct amp_error *error)
+static int sync_parent(const char *path, struct amp_error *error)
 {
     char parent[AMPD_DATADIR_PATH_MAX];
-    size_t size = strlen(dir->path);
-    memcpy(parent, dir->path, size + 1);
+    size_t size = strlen(path);
+    if (size >= sizeof parent)
+        return amp_error_set(error, AMP_EINVAL, "DATA_DIR", "directory %.200s: the path is too long", path);
+    memcpy(parent, path, size + 1);
     while (size > 1 && parent[size - 1] == '/')
         parent[--size] = 0;
     char *slash = strrchr(parent, '/');
@@ -186,6 +176,18 @@ static int sync_parent(const struct ampd_datadir *dir, struct amp_error *error)
     else
         slash[slash == parent ? 1 : 0] = 0;
     return access(parent, R_OK) == 0 ? ampd_datadir_sync(parent, error) : 0;
+}
+
+int ampd_datadir_make(const char *path, const char *what, struct amp_error *error)
+{
+    char text[64];
+    (void)snprintf(text, sizeof text, "cannot create %s", what);
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return system_error(error, text, path);
+    struct stat about;
+    if (stat(path, &about) == 0 && !S_ISDIR(about.st_mode))
+        return amp_error_set(error, AMP_EINVAL, "DATA_DIR", "%s %s is no directory; give another path", what, path);
+    return sync_parent(path, error);
 }
 
 /* Writes VERSION into a new directory, so that a later and different layout can be told from this one. */
@@ -234,8 +236,6 @@ int ampd_datadir_open(struct ampd_datadir *dir, const char *path, struct amp_err
     if (rc != 0)
         return rc;
     rc = check_version(dir, error);
-    if (rc == 0)
-        rc = sync_parent(dir, error);
     if (rc != 0)
         ampd_datadir_close(dir);
     return rc;

@@ -40,10 +40,14 @@ struct ampd_checkpoint_record {
  * What a checkpoint file carries beside tensors. Equal states give equal files: no epoch, time, path,
  * incarnation, try or count of restarts.
  */
+/* Whether RMSprop has the mean gradient for a second moment; UNKNOWN: written by an older ampd, or not RMSprop's. */
+enum ampd_centered { AMPD_CENTERED_UNKNOWN, AMPD_CENTERED_NOT, AMPD_CENTERED };
+
 struct ampd_checkpoint_state {
     uint64_t step, version;
     struct ampd_carry carry;
     enum amp_optimizer optimizer; /* whose moments the tensors are; UNSET: not known (written by an older ampd) */
+    enum ampd_centered centered;  /* of RMSprop: which second moment it has */
     uint32_t world_size;
     struct { /* one per rank; owned */
         uint8_t *data;

@@ -21,11 +21,11 @@
 #include "storage/records.h"
 
 /*
- * Records kept at most. A coordinator cuts at least every AMPD_VOTE_JOURNAL_STEPS steps, and the cut after that waits
- * for the file of the one before: so at most twice as many steps, one vote and one older try of it are wanted at a
- * time.
+ * Records kept at most. A coordinator cuts at least every AMPD_VOTE_JOURNAL_STEPS steps; the file of one cut may be
+ * under way, that of the next wait for it, and steps that are skipped go on up to the cut behind both. So at most three
+ * times as many steps, one vote and one older try of it are wanted at a time.
  */
-#define AMPD_VOTE_JOURNAL_SLOTS_MAX (2 * AMPD_VOTE_JOURNAL_STEPS + 8)
+#define AMPD_VOTE_JOURNAL_SLOTS_MAX (3 * AMPD_VOTE_JOURNAL_STEPS + 8)
 
 /* Largest notes: 256 user states of 64 KiB, the vote's rows and sums, and room to spare. */
 #define AMPD_VOTE_JOURNAL_NOTES_MAX ((uint64_t)64 << 20)

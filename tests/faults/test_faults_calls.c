@@ -452,6 +452,10 @@ static void what_a_directory_fails_by_says_whether_the_path_is_wrong(void **stat
         assert_int_equal(faults_disarm(), 1);
         assert_non_null(strstr(error.text, "cannot create directory of snapshots"));
         assert_false(is_there(fixture, "file"));
+        faults_arm(FAULTS_SYNC, 1, false, rows[i].cause); /* its name is made durable */
+        assert_int_equal(ampd_datadir_make(fixture->path, "directory of snapshots", &error), rows[i].rc);
+        assert_int_equal(faults_disarm(), 1);
+        assert_int_equal(rmdir(fixture->path), 0);
         faults_arm(FAULTS_SYNC, 1, false, rows[i].cause);
         assert_int_equal(ampd_datadir_sync(fixture->directory, &error), rows[i].rc);
         assert_int_equal(faults_disarm(), 1);

@@ -233,7 +233,9 @@ def test_a_file_that_does_not_fit_is_refused_with_a_sentence(context):
     assert "none" in said, said
     said = ctl(context, cluster, "checkpoint", "import", "m", stays.folder, "--full", code=1)
     assert "not a file" in said, said
-    ctl(context, cluster, "checkpoint", "import", "m", path, "--full")
+    link = stays.folder / "link"
+    link.symlink_to(path)
+    ctl(context, cluster, "checkpoint", "import", "m", link, "--full")
     said = ctl(context, cluster, "checkpoint", "import", "m", path, "--full", code=1)
     assert "has values already" in said, said
 
@@ -265,6 +267,23 @@ def test_a_model_with_another_specification_is_refused_with_a_sentence(context):
     assert cluster.api(0).GetModel(model="scale").status.epoch == 1
 
 
+def test_moments_of_centered_rmsprop_are_told_from_those_of_another(context):
+    stays, _ = trained(context, 1)
+    values, whole = stays.folder / "values", stays.folder / "rmsprop"
+    ctl(context, stays, "checkpoint", "export", "m", values, "--values-only")
+    for name, fields in (("centered", {"centered": True}), ("momentum", {"momentum": 0.9}),
+                         ("again", {"centered": True})):
+        optimizer = model.OptimizerSpec(kind=model.OPTIMIZER_KIND_RMSPROP, **fields)
+        stays.api(0).CreateModel(spec=spec(name, PARAMETERS, world_size=WORLD, cast_dtype=common.DTYPE_F32,
+                                           optimizer=optimizer))
+    ctl(context, stays, "checkpoint", "import", "centered", values)
+    eventually(lambda: stays.api(0).ListCheckpoints(model="centered").checkpoints, "its values are in a checkpoint")
+    ctl(context, stays, "checkpoint", "export", "centered", whole)
+    said = ctl(context, stays, "checkpoint", "import", "momentum", whole, "--full", code=1)
+    assert "those of rmsprop that is centered, and the model's is not" in said, said
+    ctl(context, stays, "checkpoint", "import", "again", whole, "--full")
+
+
 def test_a_full_load_that_makes_no_sense_is_refused_and_leaves_the_model_to_the_next_one(context):
     cluster = Cluster(context, 1)
     job = Told(cluster, load=False)
@@ -285,8 +304,8 @@ def test_a_full_load_that_makes_no_sense_is_refused_and_leaves_the_model_to_the_
     refused(lambda: load(record=None), invalid, "INVALID_FIELD", "state.record")
     refused(lambda: load(step=4), invalid, "INVALID_FIELD", "3 steps, 2 of them applied")
     refused(lambda: load(planes=(blocks, zeros)), Code.FAILED_PRECONDITION, "INCOMPLETE_LOAD", "in the moments")
-    infinite = [struct.pack("<f", math.inf) + zeros[0][4:], *zeros[1:]]
-    refused(lambda: load(planes=(blocks, zeros, infinite)), invalid, "INVALID_TENSOR", "moments is Inf")
+    no_number = [struct.pack("<f", math.nan) + zeros[0][4:], *zeros[1:]]
+    refused(lambda: load(planes=(blocks, zeros, no_number)), invalid, "INVALID_TENSOR", "moments have NaN")
     refused(lambda: load(states=[(WORLD, b"x")]), invalid, "INVALID_TENSOR", "user state of rank 2")
     refused(lambda: load(states=[(0, bytes(65537))]), invalid, "INVALID_TENSOR", "65537 bytes")
     refused(lambda: load(planes=(blocks, zeros, [*zeros[:-1], b"four"])), invalid, "INVALID_TENSOR", "4 bytes")

@@ -201,6 +201,20 @@ static void a_checkpoint_names_a_learning_rate_only_where_one_was_set(void **sta
     }
 }
 
+static void a_file_says_whether_its_moments_are_of_centered_rmsprop(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_checkpoint_state read;
+    const enum ampd_centered all[] = {AMPD_CENTERED_UNKNOWN, AMPD_CENTERED_NOT, AMPD_CENTERED};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        fixture->state.centered = all[i];
+        assert_int_equal(write_checkpoint(fixture, NULL), 0);
+        assert_int_equal(read_checkpoint(fixture, &read, NULL), 0);
+        assert_int_equal(read.centered, all[i]);
+        ampd_checkpoint_state_clear(&read);
+    }
+}
+
 /* As an ampd from before that wrote it. */
 static void a_file_that_names_no_optimizer_is_read(void **state)
 {
@@ -725,6 +739,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_state_comes_back_bit_for_bit, setup, teardown),
         cmocka_unit_test_setup_teardown(a_checkpoint_names_a_learning_rate_only_where_one_was_set, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_file_says_whether_its_moments_are_of_centered_rmsprop, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_that_names_no_optimizer_is_read, setup, teardown),
         cmocka_unit_test_setup_teardown(equal_states_give_equal_files, setup, teardown),
         cmocka_unit_test_setup_teardown(any_change_of_the_state_changes_the_manifest_or_the_file, setup, teardown),

@@ -144,7 +144,9 @@ static int finish(const struct backing_up *x)
     if (code == 0 && take_name(x) != 0)
         code = ampctl_backup_failed(x->ctl, x->given.folder, strerror(errno));
     (void)snprintf(path, sizeof path, "%s", x->given.folder);
-    return code == 0 ? sync_folder(x, dirname(path)) : code;
+    const char *parent = dirname(path);
+    /* One that may be written to but not read, as a drop folder, cannot be synced. */
+    return code == 0 && access(parent, R_OK) == 0 ? sync_folder(x, parent) : code;
 }
 
 /* ---- one model ---- */

@@ -203,6 +203,7 @@ static void drop_the_rest(struct ampd_checkpoint_state *state)
     for (uint32_t rank = 0; rank < state->world_size; rank++)
         state->user_states[rank].size = 0;
     state->optimizer = AMP_OPT_UNSET;
+    state->centered = AMPD_CENTERED_UNKNOWN;
 }
 
 static void remember(struct exporting *x, const struct ampd_checkpoint_state *state)
@@ -308,6 +309,8 @@ static int move_file(const struct exporting *x)
                    : slash == x->file ? 1
                                       : (int)(slash - x->file),
                    slash == NULL ? "." : x->file);
+    if (access(parent, R_OK) != 0)
+        return 0; /* it may be written to but not read, as a drop folder: who made it so has its names synced */
     int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = fd < 0 || fsync(fd) != 0 ? failed(x, "cannot sync", parent) : 0;
     if (fd >= 0)

@@ -99,6 +99,13 @@ static int make_room(struct restoring *x)
 static int check_optimizer(const struct restoring *x)
 {
     enum amp_optimizer had = x->state.optimizer, has = (enum amp_optimizer)x->about.spec.optimizer.kind;
+    enum ampd_centered centered = x->about.spec.optimizer.centered ? AMPD_CENTERED : AMPD_CENTERED_NOT;
+    if (had == has && x->state.centered != AMPD_CENTERED_UNKNOWN && x->state.centered != centered)
+        return failed(x, centered == AMPD_CENTERED
+                             ? "its moments are those of rmsprop that is not centered, and the model's is; create it "
+                               "without centered"
+                             : "its moments are those of rmsprop that is centered, and the model's is not; create it "
+                               "centered");
     if (had == AMP_OPT_UNSET || had == has)
         return 0;
     char text[256];
@@ -128,16 +135,16 @@ static int say_unread(struct restoring *x, const char *folder, const char *name,
 
 static int read_file(struct restoring *x)
 {
-    char folder[4096];
+    char path[PATH_MAX];
     struct stat status;
     struct amp_error error = {0};
-    const char *slash = strrchr(x->file, '/'), *name = slash == NULL ? x->file : slash + 1;
-    if (stat(x->file, &status) == 0 && !S_ISREG(status.st_mode)) /* a FIFO is not waited for */
+    if (realpath(x->file, path) == NULL) /* ampd itself follows no link to a checkpoint */
+        return failed(x, strerror(errno));
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) /* a FIFO is not waited for */
         return failed(x, "it is not a file");
-    if (slash != NULL && (size_t)(slash - x->file) >= sizeof folder)
-        return failed(x, "its path is too long");
-    (void)snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - x->file),
-                   slash == NULL ? "." : x->file);
+    char *name = strrchr(path, '/');
+    *name++ = 0;
+    const char *folder = path[0] == 0 ? "/" : path;
     if (ampd_checkpoint_read(folder, name, NULL, x->targets, x->count, &x->state, &error) != 0)
         return say_unread(x, folder, name, &error);
     return check_optimizer(x);

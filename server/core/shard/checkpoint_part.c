@@ -384,6 +384,8 @@ void ampd_part_request(struct ampd_model *model)
     state->version = shard->decided.verdict == NULL ? shard->version : shard->decided.verdict->row.version;
     state->carry = shard->carry;
     state->optimizer = (enum amp_optimizer)model->spec.optimizer;
+    if (model->spec.optimizer == AMPD_OPTIMIZER_RMSPROP)
+        state->centered = model->spec.centered ? AMPD_CENTERED : AMPD_CENTERED_NOT;
     state->world_size = model->spec.world_size;
     state->user_states = ampd_need(calloc(model->spec.world_size, sizeof *state->user_states));
     for (uint32_t r = 0; r < model->spec.world_size; r++) {

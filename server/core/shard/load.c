@@ -242,11 +242,13 @@ void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struc
     }
     for (uint32_t i = 0; i < block->counts_count; i++) {
         const struct ampd_segment_count *count = &block->counts[i];
-        if (count->inf_count + count->nan_count == 0)
+        /* A moment may have become an Inf, as Adagrad's sum of large gradients does (docs/numerics.md). */
+        if (count->nan_count + (block->plane == 0 ? count->inf_count : 0) == 0)
             continue;
-        ampd_call_end(call, AMP_EINVAL, "INVALID_TENSOR", "%s: element %llu of its %s is Inf or NaN; give finite ones",
-                      model->spec.parameters[count->parameter].name, (unsigned long long)count->first_index,
-                      block->plane == 0 ? "values" : "moments");
+        ampd_call_end(call, AMP_EINVAL, "INVALID_TENSOR",
+                      block->plane == 0 ? "%s: element %llu of its values is Inf or NaN; give finite ones"
+                                        : "%s: from element %llu on its moments have NaN; give numbers",
+                      model->spec.parameters[count->parameter].name, (unsigned long long)count->first_index);
         return;
     }
     if ((shard->load.have[local] >> block->plane & 1) == 0) {
