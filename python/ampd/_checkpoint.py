@@ -20,6 +20,11 @@ _BLOCK_BYTES = 262144            # of ReadCheckpoint
 _HEADER_BYTES_MAX = 64 << 20     # as storage/checkpoint.h has it
 _PART = re.compile(r"([^#@]+)(?:@(\d+):(\d+))?\Z")
 
+try:  # what a disk has changed is found where this is installed
+    from xxhash import xxh3_128 as _hash
+except ImportError:
+    _hash = None
+
 try:  # it is checked where it is cheap; TCP and TLS have checksums of their own
     from google_crc32c import value as _crc32c
 except ImportError:
@@ -37,7 +42,7 @@ class _Part:
         self.size: int | None = None
         self.taken = 0                  # bytes
         self.head: bytearray | None = bytearray()  # until the header is whole
-        self.wanted: list[tuple[int, int, memoryview]] = []  # (begin, end, where to), rising
+        self.wanted: list[tuple[int, int, memoryview, str, str]] = []  # (begin, end, where to, name, hash), rising
         self.masters: list[tuple[str, int, int]] = []  # (name, first element, end)
 
     def _damaged(self, what: str) -> errors.DataLoss:
@@ -79,13 +84,13 @@ class _Part:
             tensors = json.loads(head[8:8 + size])
             for name, one in tensors.items():
                 if name != "__metadata__" and "#" not in name:
-                    self._place(name, one, 8 + size)
+                    self._place(name, one, 8 + size, tensors["__metadata__"]["hash:" + name])
         except (ValueError, KeyError, TypeError, AttributeError):
             raise self._damaged("its header is not that of a checkpoint") from None
         self.wanted.sort(key=lambda one: one[0])
         self._copy(0, head)
 
-    def _place(self, name: str, tensor: dict, base: int) -> None:
+    def _place(self, name: str, tensor: dict, base: int, told: str) -> None:
         found = _PART.match(name)
         array = self.arrays.get(found[1]) if found else None
         if array is None:
@@ -97,17 +102,19 @@ class _Part:
         if not fits or stop - begin != 4 * (end - first) or not 0 <= begin <= stop <= self.size - base:
             raise self._damaged("%.80r has not the shape of the parameter" % name)
         view = memoryview(array.reshape(-1)[first:end].view(numpy.uint8))
-        self.wanted.append((base + begin, base + stop, view))
+        self.wanted.append((base + begin, base + stop, view, name, told))
         self.masters.append((found[1], first, end))
 
     def _copy(self, begin: int, block: bytes) -> None:
         end = begin + len(block)
         while self.wanted and self.wanted[0][0] < end:
-            first, stop, view = self.wanted[0]
+            first, stop, view, name, told = self.wanted[0]
             low, high = max(first, begin), min(stop, end)
             view[low - first:high - first] = block[low - begin:high - begin]
             if stop > end:
                 return
+            if _hash is not None and _hash(view).hexdigest() != told:
+                raise self._damaged("%.80r is not what was written" % name)
             self.wanted.pop(0)
 
     def check_end(self) -> None:

@@ -1,5 +1,5 @@
 """A server as its operator sees it from Python: status, history, watches, checkpoints, and the loss scale."""
-from python_testing import PATIENCE, eventually, folder, needs, raises, run  # noqa: F401 (first: it finds the package)
+from python_testing import PATIENCE, Skip, eventually, folder, needs, raises, run  # noqa: F401 (it finds the package)
 
 import dataclasses
 import datetime
@@ -303,6 +303,25 @@ def test_masters_of_one_and_of_three_shards_are_what_ampctl_exports():
             assert_equal(masters, exported(server.endpoint, "line"))
             first = operator.masters("line", 0)
             assert (first["long"] == numpy.arange(100000)).all() and first["one"] == 0
+
+
+def test_masters_that_the_disk_has_changed_are_not_given():
+    try:
+        import xxhash  # noqa: F401
+    except ImportError:
+        raise Skip("hashes of checkpoints are not looked at (package python3-xxhash)") from None
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        with join(server) as job:
+            train(job)
+        step = next(operator.checkpoints("line")).step
+        files = sorted(server.data_dir.rglob("shard-0-of-1.safetensors"))
+        for path in files:
+            data = bytearray(path.read_bytes())
+            size = int.from_bytes(data[:8], "little")
+            first = json.loads(data[8:8 + size])["b"]["data_offsets"][0]
+            data[8 + size + first] ^= 1
+            path.write_bytes(data)
+        raises(ampd.DataLoss, lambda: operator.masters("line", step), "'b' is not what was written")
 
 
 def test_masters_are_made_while_others_train():
