@@ -1,6 +1,7 @@
 #include "client/core/client_requests.h"
 
 #include "client/core/machine.h"
+#include "client/core/membership.h"
 #include "client/core/outbox.h"
 
 #include <stdlib.h>
@@ -53,6 +54,19 @@ static void request_join(struct ampclient_core *core)
     core->need_join = true;
 }
 
+/*
+ * What was pushed is not to be of the step that is begun again: the server would go on with it. Another incarnation
+ * begins with nothing, if no other process has the rank by now. (With units a step's gradients are always the same, and
+ * may be mixed.)
+ */
+static void drop_pushed(struct ampclient_core *core)
+{
+    if (core->config.units || core->push.dtype == AMP_DTYPE_NONE || ampclient_core_push_answered(core))
+        return;
+    (void)amp_error_set(&core->last_error, AMP_EABORTED, "", "a step is begun again without what was pushed");
+    ampclient_core_lose(core, true, core->last_error.text);
+}
+
 static void request_step_begin(struct ampclient_core *core)
 {
     begin_request(core, AMPCLIENT_EVENT_STEP_BEGIN, core->config.step_timeout_ms);
@@ -63,18 +77,15 @@ static void request_step_begin(struct ampclient_core *core)
         ampclient_core_finish(core, 1, NULL, AMPCLIENT_STATE_DONE);
         return;
     case AMPCLIENT_STATE_COMPUTING:
-        /*
-         * What was pushed is not to be of the step that is begun again: the server would go on with it. Another
-         * incarnation begins with nothing. (With units a step's gradients are always the same, and may be mixed.)
-         */
-        if (!core->config.units && core->push.dtype != AMP_DTYPE_NONE && !ampclient_core_push_answered(core))
-            core->need_join = true;
+        drop_pushed(core);
         ampclient_core_push_cancel(core);
         break;
     case AMPCLIENT_STATE_ROLLED_BACK:
         ampclient_core_push_cancel(core);
         break;
     case AMPCLIENT_STATE_READY:
+        if (core->push.error.code != 0) /* the step was not decided */
+            drop_pushed(core);
         break;
     default:
         refuse(core, "the model is not joined");

@@ -23,7 +23,9 @@
 #define ATTACH_AGAIN_MAX_MS 10000
 /* After one whose descriptors lie where this process may not go: each makes the server fill a slot. */
 #define ATTACH_DENIED_MS 300000
-#define FDS              3
+/* Where an attempt has taken all of its time: it costs a tenth of what the worker has at most. */
+#define ATTACH_SLOW_MS 60000
+#define FDS            3
 
 /* What the user's thread waits for. From malloc, so that it can be left alone when the link breaks. */
 struct attach_job {
@@ -176,13 +178,12 @@ static bool take_descriptors(struct msghdr *message, int fds[FDS])
     return count == FDS;
 }
 
-/*
- * The socket is, or the folder it lies in, and it is not for this process: that seldom changes. Or others hold it so
- * that no answer comes in time (EAGAIN): to wait for that again soon would cost more than shared memory gives.
- */
-static bool is_out_of_reach(int why)
+/* EDENIED: the socket is, or the folder it lies in, and it is not for this process: that seldom changes. */
+static int code_of(int why)
 {
-    return why == EACCES || why == EPERM || why == ENOENT || why == EAGAIN;
+    if (why == EACCES || why == EPERM || why == ENOENT)
+        return AMP_EDENIED;
+    return why == EAGAIN ? AMP_EDEADLINE : AMP_EUNAVAILABLE;
 }
 
 /* The socket, connected; -1: errno says why not. */
@@ -229,7 +230,10 @@ static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[F
         (void)close(fd);
     if (came)
         return 0;
-    return amp_error_set(error, is_out_of_reach(why) ? AMP_EDENIED : AMP_EUNAVAILABLE, NULL,
+    int rc = code_of(why);
+    if (rc == AMP_EDEADLINE)
+        return amp_error_set(error, rc, NULL, "%s did not give the descriptors in time", answer->socket);
+    return amp_error_set(error, rc, NULL,
                          "the descriptors cannot be fetched from %s (%s); let this process see that socket",
                          answer->socket, why != 0 ? strerror(why) : "the server gives none");
 }
@@ -396,6 +400,8 @@ static void note_attempt(struct ampclient_model *model, int rc)
     uint64_t next = model->attach_pause_ms == 0 ? ATTACH_AGAIN_MS : 2 * model->attach_pause_ms;
     if (rc == AMP_EDENIED)
         next = ATTACH_DENIED_MS;
+    else if (rc == AMP_EDEADLINE)
+        next = ATTACH_SLOW_MS;
     else if (next > ATTACH_AGAIN_MAX_MS)
         next = ATTACH_AGAIN_MAX_MS;
     model->attach_pause_ms = passes(rc) ? next : 0;

@@ -178,7 +178,9 @@ static void cancel_jobs(struct ampclient_link *link)
 {
     for (;;) {
         (void)pthread_mutex_lock(&link->mutex);
-        struct amp_list *node = link->broken ? NULL : amp_list_shift(&link->cancelled);
+        /* One that has not run yet runs first: the loop was told of it. */
+        bool waits = link->broken || !amp_list_empty(&link->jobs);
+        struct amp_list *node = waits ? NULL : amp_list_shift(&link->cancelled);
         (void)pthread_mutex_unlock(&link->mutex);
         if (node == NULL)
             return;

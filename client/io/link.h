@@ -1,10 +1,11 @@
 /*
  * The client's thread, loop and connections. Users' threads hand work to it and wait.
  *
- * Threads. There are two: the user's (one at a time) and the loop's, on which everything of rpc/ runs.
+ * Threads. There are the user's (one at a time; a load on several shards has helpers) and the loop's, on which
+ * everything of rpc/ runs.
  *
- *   link->mutex guards   link->jobs, link->cancelled, job->finished, link->stopping, link->ended, link->broken; of each
- *                        model: the core, and what model.h says
+ *   link->mutex guards   link->jobs, link->cancelled, job->finished, link->stopping, link->ended, link->broken,
+ *                        link->asker, link->interrupted; of each model: the core, and what model.h says
  *   the loop's thread    owns all else: the channel, calls, timers, the list of models
  *
  * The mutex is taken by: the user's thread, to hand over and to wait; the loop's thread, around each use of a core and

@@ -396,8 +396,9 @@ static void a_step_that_is_begun_again_has_nothing_of_what_was_pushed(void **sta
     request(AMPCLIENT_EVENT_STEP_BEGIN);
     assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
     fail_call(call, AMP_ECANCELLED, "", 0, 0);
-    assert_int_equal(0, have(AMPCLIENT_OUT_PULL));
-    answer_join(1, 1, 2); /* the server has no block of this incarnation */
+    assert_int_equal(0, have(AMPCLIENT_OUT_PULL) + have(AMPCLIENT_OUT_JOIN));
+    answer_keep_alive(1, true, NULL); /* nobody else has the rank */
+    answer_join(1, 1, 2);             /* the server has no block of this incarnation */
     answer_pull(1, 1, 0);
     assert_int_equal(1, done(AMPCLIENT_EVENT_STEP_BEGIN, 0).step.step);
     count = 0;
@@ -406,6 +407,37 @@ static void a_step_that_is_begun_again_has_nothing_of_what_was_pushed(void **sta
     (void)take(AMPCLIENT_OUT_PUSH_END);
     assert_int_equal(1, absent_count);
     assert_int_equal(1, absent[0]);
+}
+
+static void a_step_that_is_begun_again_takes_no_rank_back(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    fail_call(take(AMPCLIENT_OUT_CANCEL).call, AMP_ECANCELLED, "", 0, 0);
+    answer_keep_alive(1, false, "another process has the rank");
+    assert_string_equal("RANK_TAKEN", done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_EABORTED).error.reason);
+    assert_int_equal(0, have(AMPCLIENT_OUT_JOIN));
+}
+
+static void a_step_whose_end_failed_has_nothing_of_what_was_pushed(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    for (unsigned i = 0; i < AMPCLIENT_BLOCK_RESENDS_MAX; i++) {
+        fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EDATALOSS, "BLOCK_CHECKSUM", 1, 1);
+        end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
+    }
+    fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EDATALOSS, "BLOCK_CHECKSUM", 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_END, AMP_EDATALOSS);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    answer_keep_alive(1, true, NULL);
+    answer_join(1, 1, 2);
+    answer_pull(1, 1, 0);
+    assert_int_equal(1, done(AMPCLIENT_EVENT_STEP_BEGIN, 0).step.step);
 }
 
 static void a_step_that_is_begun_again_before_anything_was_pushed_needs_no_join(void **state)
@@ -708,6 +740,8 @@ int main(void)
         TEST(an_interrupted_request_leaves_all_as_its_deadline_does),
         TEST(after_the_end_of_a_step_was_asked_for_nothing_more_is_pushed),
         TEST(a_step_that_is_begun_again_has_nothing_of_what_was_pushed),
+        TEST(a_step_that_is_begun_again_takes_no_rank_back),
+        TEST(a_step_whose_end_failed_has_nothing_of_what_was_pushed),
         TEST(a_step_that_is_begun_again_before_anything_was_pushed_needs_no_join),
         TEST(user_state_given_after_the_header_begins_the_stream_anew),
         TEST(loss_and_metrics_go_with_the_trailer_and_are_forgotten_with_the_step),
