@@ -36,13 +36,13 @@ struct ampd_checkpoint_record {
     uint8_t parts[AMPD_PARTS_MAX][16];
 };
 
+/* Whether RMSprop has the mean gradient for a second moment; UNKNOWN: written by an older ampd, or not RMSprop's. */
+enum ampd_centered { AMPD_CENTERED_UNKNOWN, AMPD_CENTERED_NOT, AMPD_CENTERED };
+
 /*
  * What a checkpoint file carries beside tensors. Equal states give equal files: no epoch, time, path,
  * incarnation, try or count of restarts.
  */
-/* Whether RMSprop has the mean gradient for a second moment; UNKNOWN: written by an older ampd, or not RMSprop's. */
-enum ampd_centered { AMPD_CENTERED_UNKNOWN, AMPD_CENTERED_NOT, AMPD_CENTERED };
-
 struct ampd_checkpoint_state {
     uint64_t step, version;
     struct ampd_carry carry;

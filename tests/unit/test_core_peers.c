@@ -329,6 +329,31 @@ static void fences_that_are_lower_or_of_another_boot_are_refused_once(void **sta
     pair_hold_messages = false;
 }
 
+/* A stranger with the role of a shard may name ever higher ones. */
+static void of_fences_that_rise_one_is_stored_at_a_time(void **state)
+{
+    (void)state;
+    const uint64_t before = pair_core[0]->peers[1].fence.counter;
+    uint64_t first = 0;
+    pair_hold_kind = AMPD_PERSIST_FENCE;
+    for (uint64_t above = 1; above <= 3; above++) {
+        struct ampd_message *message = pair_message(AMPD_MESSAGE_HELLO, 1, 0);
+        message->from_fence.counter = before + above;
+        message->to_fence = (struct ampd_fence){0};
+        pair_send_take(message);
+        first = first == 0 ? pair_held_token : first;
+        assert_int_equal(first, pair_held_token);
+        assert_int_equal(before + 1, pair_core[0]->peers[1].storing.counter);
+    }
+    struct ampd_event stored = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {first}};
+    pair_step(0, &stored); /* what is held has the highest, which is stored next */
+    pair_settle();
+    assert_int_equal(before + 1, pair_core[0]->peers[1].fence.counter);
+    assert_int_equal(before + 3, pair_core[0]->peers[1].storing.counter);
+    assert_int_not_equal(first, pair_held_token);
+    pair_hold_kind = 0;
+}
+
 static void a_process_whose_place_is_taken_says_no_more(void **state)
 {
     (void)state;
@@ -749,6 +774,7 @@ int main(void)
         TEST_OF(orders_of_another_epoch_step_or_round_have_no_effect),
         TEST_OF(messages_to_nobody_and_about_nothing_have_no_effect),
         TEST_OF(fences_that_are_lower_or_of_another_boot_are_refused_once),
+        TEST_OF(of_fences_that_rise_one_is_stored_at_a_time),
         TEST_OF(a_process_whose_place_is_taken_says_no_more),
         TEST_OF(unlike_weights_on_two_shards_are_told_to_the_worker_on_both),
         TEST_OF(unlike_rates_on_two_shards_are_told_to_the_worker_on_both),

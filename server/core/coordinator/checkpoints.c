@@ -17,6 +17,7 @@
 #include "server/core/base/model.h"
 #include "server/core/base/process.h"
 #include "server/core/coordinator/coord.h"
+#include "server/core/coordinator/rollback.h"
 #include "server/core/coordinator/sync.h"
 #include "server/core/wire/bus.h"
 
@@ -201,6 +202,7 @@ static void checkpoint_exists(struct ampd_model *model, uint64_t step)
         ampd_coord_set(model, done ? AMPD_COORD_DONE : AMPD_COORD_WAITING);
         ampd_coord_tell_state(model);
         ampd_coord_ranks(model);
+        ampd_rollback_try(model); /* all may hold already what it goes back to */
     } else if (coord->state == AMPD_COORD_FINISHING && step == coord->decided) {
         ampd_coord_set(model, AMPD_COORD_DONE);
         ampd_coord_tell_state(model);

@@ -706,6 +706,7 @@ void ampd_coord_resume(struct ampd_model *model)
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
         ampd_coord_resend(model, k);
     ampd_coord_ranks(model);
+    ampd_rollback_try(model); /* what it waited for may have come meanwhile */
 }
 
 static void resend_step(struct ampd_model *model, uint32_t shard)

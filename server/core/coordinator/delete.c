@@ -44,6 +44,7 @@ void ampd_delete_marked(struct ampd_model *model)
 {
     AMP_ASSERT(model->core->config.shard == 0);
     model->coord->delete_round = ++model->core->sync.round;
+    model->coord->deleted = 0; /* who has answered before may be another process now, which was filled with the model */
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 1;)
         ampd_delete_send(model, k);
     ampd_local_delete(model);

@@ -85,10 +85,11 @@ bool ampd_sync_hello(struct ampd_core *core, const struct ampd_message *message)
     if (!core->started)
         return false;
     /*
-     * One that is running begins anew: the shard may have answered as another process, which held more, or answers of
-     * it that came while its fence was being stored were dropped. The end of such an answer must not count.
+     * One that is running begins anew, unless this process's answer counts already: the shard may have answered as
+     * another process, which held more, or answers of it that came while its fence was being stored were dropped. The
+     * end of such an answer must not count.
      */
-    bool starts = !again || sync->running;
+    bool starts = !again || (sync->running && (sync->done & AMPD_BIT(k)) == 0);
     if (starts)
         ampd_sync_start(core);
     return !starts;

@@ -80,7 +80,8 @@ void ampd_leave_asked(struct ampd_core *core, const struct ampd_message *message
                      message->from);
     peer->leaving = message->from_fence.counter;
     last_cuts(core);
-    wait_alone(core);
+    if (core->leave.alone_ms == 0) /* it says so again and again */
+        wait_alone(core);
     tell(core, message->from, core->leave.given_up || all_cut(core));
 }
 

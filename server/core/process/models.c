@@ -21,7 +21,7 @@
 /*
  * What a model may come to take, counted before any of it is asked for: tensors and slots, what is known of their
  * blocks and segments, user states (a slot's, held pushes', those of the last step, of the base and of two cuts), and
- * with durability STEP the rows of two checkpoints' distance.
+ * with durability STEP the rows of three checkpoints' distance.
  */
 static uint64_t most_bytes(const struct ampd_core *core, const struct ampd_layout *layout,
                            const struct ampd_model_spec *spec, uint64_t count)
@@ -29,7 +29,7 @@ static uint64_t most_bytes(const struct ampd_core *core, const struct ampd_layou
     uint64_t states = AMPD_HELD_PUSHES + 5;
     uint64_t per_rank = sizeof(struct ampd_slot) + sizeof(struct ampd_worker) + count + states * AMPD_USER_STATE_MAX +
                         spec->parameters_count * sizeof(struct ampd_segment_count);
-    uint64_t rows = spec->durability == AMPD_DURABILITY_STEP ? (uint64_t)2 * AMPD_VOTE_JOURNAL_STEPS : 0;
+    uint64_t rows = spec->durability == AMPD_DURABILITY_STEP ? (uint64_t)3 * AMPD_VOTE_JOURNAL_STEPS : 0;
     return rows * sizeof(struct ampd_step_row) +
            ampd_tensors_bytes(layout, spec, count, core->config.checkpoint_memory) +
            layout->segments_count * sizeof(struct ampd_segment) + count * AMPD_BLOCK_BYTES +

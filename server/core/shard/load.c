@@ -242,7 +242,7 @@ void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struc
     }
     for (uint32_t i = 0; i < block->counts_count; i++) {
         const struct ampd_segment_count *count = &block->counts[i];
-        /* A moment may have become an Inf, as Adagrad's sum of large gradients does (docs/numerics.md). */
+        /* A moment may have become an Inf (docs/numerics.md): a server goes on with it, and so may another one. */
         if (count->nan_count + (block->plane == 0 ? count->inf_count : 0) == 0)
             continue;
         ampd_call_end(call, AMP_EINVAL, "INVALID_TENSOR",

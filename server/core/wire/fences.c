@@ -126,16 +126,12 @@ bool ampd_fences_admit(struct ampd_core *core, const struct ampd_message *messag
                                                    same_boot(&message->to_fence, &core->config.fence));
     if (!mine)
         return false;
-    if (given->counter > known->counter) {
-        hold(peer, message);
+    if (peer->storing.counter == 0 && given->counter == known->counter)
+        return true;
+    hold(peer, message);
+    if (peer->storing.counter == 0) /* one at a time: a higher one is stored when what is held is admitted */
         store(core, message->from, given);
-        return false;
-    }
-    if (peer->storing.counter != 0) {
-        hold(peer, message);
-        return false;
-    }
-    return true;
+    return false;
 }
 
 struct ampd_message *ampd_fences_stored(struct ampd_core *core, const struct ampd_pending *pending)
@@ -143,8 +139,7 @@ struct ampd_message *ampd_fences_stored(struct ampd_core *core, const struct amp
     struct ampd_peer *peer = &core->peers[pending->shard];
     AMP_ASSERT(pending->shard != core->config.shard);
     peer->fence = pending->fence;
-    if (peer->storing.counter != pending->fence.counter)
-        return NULL; /* a higher one came meanwhile */
+    AMP_ASSERT(peer->storing.counter == pending->fence.counter);
     peer->storing = (struct ampd_fence){0};
     if (pending->shard == 0) { /* another coordinator counts its rounds, and what it tells, anew */
         core->sync.seen = 0;
