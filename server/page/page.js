@@ -152,7 +152,7 @@ async function request(path, options = {}) {
   if (answer.ok) return answer;
   let text = answer.statusText;
   try { text = (await answer.json()).error || text; } catch { /* no JSON: another program answers at this port */ }
-  if (answer.status === 401) throw new NeedsToken(text);
+  if (answer.status === 401 || answer.status === 403) throw new NeedsToken(text);
   throw Object.assign(new Error(text), { status: answer.status });
 }
 
@@ -193,7 +193,7 @@ class Listener {
         if (error instanceof NeedsToken) { askToken(error.message); return; }
         if (error.status === 404 && this.model !== null) { this.model = null; continue; } // it was deleted
         if (error.status === 503 && await this.poll()) waitMs = POLL_MS;
-        else tellLink("lost", "no connection" + since() + ", trying again");
+        else tellLink("lost", (error.status ? error.message : "no connection" + since()) + ", trying again");
       }
       await new Promise((resume) => setTimeout(resume, waitMs));
       waitMs = Math.min(10000, waitMs * 1.7);
@@ -742,7 +742,7 @@ function askToken(text) {
     h("label", { for: "token" }, "Token"), input, h("div", {}, h("button", { class: "main" }, "Look")));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    sessionStorage.setItem(TOKEN, input.value.trim());
+    sessionStorage.setItem(TOKEN, input.value.replace(/[^\x21-\x7e]/g, "")); // also what is pasted with it and cannot be seen
     go();
   });
   show("troubles");

@@ -62,7 +62,7 @@ class Attachment:
         try:
             self.answer = self.call.next()
         except grpc.RpcError as error:
-            assert Refusal(error).code == Code.RESOURCE_EXHAUSTED, Refusal(error)
+            assert Refusal(error).code == Code.RESOURCE_EXHAUSTED, str(error)
             return False
         return True
 

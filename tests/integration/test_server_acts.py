@@ -11,6 +11,7 @@ import math
 import os
 import pty
 import subprocess
+import threading
 
 from ampd_testing import PATIENCE, Code, common, eventually, model, refused, run, scales, together
 
@@ -363,12 +364,20 @@ def test_a_watch_of_new_rows_has_the_acts_behind_the_newest_step_and_not_those_b
     worker.api.SetScale(model=name, scale=4.0)
     watch = worker.api.start("WatchSteps", model=name)
     worker.api.GetScale(model=name)  # once it is answered, the watch has begun; where, its first read may still look for
-    for scale in (8.0, 16.0):
-        worker.api.SetScale(model=name, scale=scale)
-    seen = [watch.next().row]
-    while seen[-1].record.scale != 16.0:
-        seen.append(watch.next().row)
-    assert all(row.kind == SET and row.step == 2 and row.record.scale != 4.0 for row in seen), seen
+    seen = threading.Event()
+
+    def act():
+        scale = 8.0
+        while not seen.is_set():
+            worker.api.SetScale(model=name, scale=scale)
+            scale += 1.0
+
+    acting = threading.Thread(target=act)
+    acting.start()
+    row = watch.next().row
+    seen.set()
+    acting.join()
+    assert row.kind == SET and row.step == 2 and row.record.scale >= 8.0, row
     watch.cancel()
 
 

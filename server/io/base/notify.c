@@ -47,7 +47,7 @@ void io_notify_reloading(void)
     char text[80];
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
-    (void)snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%" PRId64 "\nSTATUS=reading files anew\n",
+    (void)snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%" PRId64 "\n",
                    (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000);
     tell(text);
 }

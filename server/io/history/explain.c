@@ -164,9 +164,10 @@ static void explain_done(struct io_task *task)
 {
     struct explain *explain = AMP_CONTAINER(task, struct explain, task);
     struct amp_buf buf = io_message_buf();
+    io_server_call_was_read(&explain->call);
     if (explain->code != 0)
         io_server_call_fail(&explain->call, &explain->error);
-    else
+    else if (explain->call.rpc != NULL) /* else there may be no row: nobody waited for it any more */
         io_server_call_reply_buf(&explain->call, &buf, encode(explain, &buf));
     io_server_call_unref(&explain->call);
 }
@@ -186,8 +187,7 @@ static void begin(struct explain *explain, const struct ampd_msg_explain_step_re
     explain->epoch = request->has_epoch ? request->epoch : 0;
     explain->step = request->step;
     explain->task = (struct io_task){.run_cb = explain_run, .done_cb = explain_done};
-    io_server_call_ref(&explain->call);
-    io_threads_submit(explain->call.server->pools.readers, &explain->task);
+    io_server_call_read(&explain->call, &explain->task);
 }
 
 static void explain_message(struct arpc_call *rpc, const uint8_t *data, size_t size)

@@ -62,6 +62,11 @@ static void replay_run(struct io_task *task)
     struct ampd_store *reader = replay->call.server->data.reader;
     const struct ampd_history_filter *filter = &replay->filter;
     uint64_t first = filter->from.epoch != 0 ? filter->from.step : filter->step_min;
+    replay->response.rows.items = calloc(replay->size, sizeof *replay->response.rows.items);
+    if (replay->response.rows.items == NULL) {
+        replay->code = amp_error_set(&replay->error, AMP_ENOMEM, NULL, "out of memory for this page");
+        return;
+    }
     /* Another policy's run begins where the model's began, or at a step that was asked for. */
     replay->code = io_history_check_gone(reader, replay->spec->name, filter->epoch, "from_step", first, &replay->error);
     if (replay->code != 0)
@@ -78,6 +83,7 @@ static void replay_done(struct io_task *task)
 {
     struct replay *replay = AMP_CONTAINER(task, struct replay, task);
     struct amp_buf buf = io_message_buf();
+    io_server_call_was_read(&replay->call);
     if (replay->code != 0)
         io_server_call_fail(&replay->call, &replay->error);
     else
@@ -139,14 +145,8 @@ static void replay_message(struct arpc_call *rpc, const uint8_t *data, size_t si
         return;
     }
     replay->spec = info.spec;
-    replay->response.rows.items = calloc(replay->size, sizeof *replay->response.rows.items);
-    if (replay->response.rows.items == NULL) {
-        io_server_call_refuse(call, AMP_ENOMEM, NULL, "out of memory for this page");
-        return;
-    }
     replay->task = (struct io_task){.run_cb = replay_run, .done_cb = replay_done};
-    io_server_call_ref(call);
-    io_threads_submit(call->server->pools.readers, &replay->task);
+    io_server_call_read(call, &replay->task);
 }
 
 const struct arpc_handler ampd_handle_replay_policy = {.message = replay_message, .closed = io_server_call_closed};

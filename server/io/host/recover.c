@@ -44,7 +44,7 @@ static int not_taken_up(const struct ampd_server *server, const char *model, str
 
 static int find_model(struct ampd_server *server, struct ampd_model_record *record, struct amp_error *error)
 {
-    int rc = io_take_up(server, record, error);
+    int rc = record->deleting ? 0 : io_take_up(server, record, error); /* its files may be gone already */
     if (rc == 0)
         rc = sweep(server, record, error);
     const struct ampd_checkpoint_path place = io_model_files_journal(server, record->spec.name);

@@ -76,6 +76,7 @@ static void hurry(struct ampd_server *server)
     if (server->drain->grace_ms <= GRACE_MS)
         return;
     server->drain->grace_ms = GRACE_MS;
+    (void)uv_timer_start(&server->drain->timer, on_drain_timeout, (uint64_t)(DRAIN_MS + GRACE_MS), 0); /* as above */
     if (server->life.core_drained)
         io_drain_close(server);
 }
