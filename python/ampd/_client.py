@@ -16,7 +16,7 @@ log = logging.getLogger("ampd")
 
 DEFAULT_ENDPOINT = "127.0.0.1:7420"
 LIMIT_MAX_S = 1e9  # of a call's time; whoever gives an Inf waits as long
-CLOSE_WAIT_S = 10  # for a call of another thread to end, which is asked to; the library asks every 0.1 s
+CLOSE_WAIT_S = 10  # for a call of another thread to end, which is asked to; the library asks every 50 ms
 
 _LEVELS = {lib.AMPCLIENT_LOG_DEBUG: logging.DEBUG, lib.AMPCLIENT_LOG_INFO: logging.INFO,
            lib.AMPCLIENT_LOG_WARN: logging.WARNING, lib.AMPCLIENT_LOG_ERROR: logging.ERROR}
@@ -111,7 +111,7 @@ class Client:
         self._process = os.getpid()
         self.endpoint = endpoint
         self._turn = threading.RLock()
-        self._calling = False  # by who has the turn
+        self._calling = 0  # calls of who has the turn: what they use stays
         self._interrupt: BaseException | None = None
         self.stopping = False  # set by another thread: the call that waits ends
         names = {"cacert": cacert, "cert": cert, "key": key, "server_name": server_name, "token_file": token_file}
@@ -166,24 +166,28 @@ class Client:
     def call(self, function, *args) -> int:
         """Calls a function that takes the client or one of its models, and raises what it says. Returns 0 or 1."""
         with self._turn:
-            handle = self.handle
-            self._calling = True
+            self._calling += 1
             try:
+                handle = self.handle
                 code = function(*args)
+                self._raise_interrupt()
+                if code < 0:
+                    raise_code(code, text(lib.ampclient_error_text(handle)), text(lib.ampclient_error_reason(handle)))
+                return code
             finally:
-                self._calling = False
-            self._raise_interrupt()
-            if code < 0:
-                raise_code(code, text(lib.ampclient_error_text(handle)), text(lib.ampclient_error_reason(handle)))
-            return code
+                self._calling -= 1
 
     def ask(self, method: str, request: bytes) -> bytes:
         """A method of the server that answers once."""
         place, size = ffi.new("void **"), ffi.new("size_t *")
         with self._turn:
-            self.call(lib.ampclient_call, self.handle, method.encode(), request, len(request),
-                      ffi.cast("const void **", place), size)
-            return bytes(ffi.buffer(place[0], size[0])) if size[0] > 0 else b""
+            self._calling += 1
+            try:
+                self.call(lib.ampclient_call, self.handle, method.encode(), request, len(request),
+                          ffi.cast("const void **", place), size)
+                return bytes(ffi.buffer(place[0], size[0])) if size[0] > 0 else b""
+            finally:
+                self._calling -= 1
 
     def stream(self, method: str, request: bytes, take) -> None:
         """A method that answers with a stream: `take(bytes)` is called on the library's thread with each message."""

@@ -149,7 +149,8 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
         if model is not None:
             shapes, values = _values_of(model)
             excluded = _no_decay(model, no_decay, [one for one, _ in shapes])
-            parameters, made = spec.grouped(shapes, groups, excluded)
+            parameters, made = spec.grouped(shapes, groups, excluded,
+                                            getattr(optimizer or spec.AdamW(), "weight_decay", 0) != 0)
             _check(client, name, rank, world_size, worker_name, restore)
             if scaler is None:
                 scaler = spec.DynamicScaler() if spec.dtype_name(cast) == "float16" else spec.NoScaler()

@@ -604,7 +604,10 @@ def array_of(what: str, value) -> numpy.ndarray:
     """What numpy makes of a value, whose name for the caller is `what`: of a tensor of torch its values in float32,
     since numpy takes none that requires a gradient, is a bfloat16 or lies on a device."""
     try:
-        return numpy.asarray(value.detach().float().cpu() if hasattr(value, "detach") else value)
+        if hasattr(value, "detach"):
+            value = value.detach().cpu()
+            value = value if value.is_complex() else value.float()
+        return numpy.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:  # the last one is torch's
         raise errors.InvalidArgument("%s is a %s that numpy makes no array of: %s"
                                      % (what, type(value).__name__, str(error).partition("\n")[0])) from None

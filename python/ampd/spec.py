@@ -217,6 +217,9 @@ _POLICIES = {"dynamic": lib.AMPCLIENT_SCALER_DYNAMIC, "megatron": lib.AMPCLIENT_
 
 # ---- parameters ----
 
+_GROUPS_MAX = 16
+
+
 @dataclasses.dataclass(frozen=True)
 class Group:
     """Parameters with values of their own: those whose names are in `parameters`, or for which it says true.
@@ -260,8 +263,9 @@ def named(what: str, given, names: Sequence[str]) -> set[str]:
 
 
 def grouped(shapes: Sequence[tuple[str, tuple[int, ...]]], groups: Sequence[Group],
-            no_decay: set[str]) -> tuple[list[Parameter], list[Group]]:
-    """Parameters with the index of their group, and the groups: the first that has it; else one of those without."""
+            no_decay: set[str], decays: bool) -> tuple[list[Parameter], list[Group]]:
+    """Parameters with the index of their group, and the groups: the first that has it; else one of those without. What
+    does not decay is a group of its own, in those that are given only if the optimizer `decays`."""
     made = list(groups) if isinstance(groups, Iterable) else [groups]
     for group in made:
         if not isinstance(group, Group):
@@ -275,13 +279,18 @@ def grouped(shapes: Sequence[tuple[str, tuple[int, ...]]], groups: Sequence[Grou
     def choose(name):
         """(which group, whether in the part of it that does not decay)"""
         found = next((i for i, one in enumerate(members) if name in one), len(members))
-        return found, name in no_decay and made[found].weight_decay is None
+        splits = made[found].weight_decay is None and (decays or found == len(members))
+        return found, name in no_decay and splits
 
     chosen = [choose(name) for name in names]
     for i in set(range(len(members))) - {group for group, _ in chosen}:
         raise errors.InvalidArgument("groups[%d] gets no parameter: it is for none, or each is in a group before it; "
                                      "correct its parameters, or leave it out" % i)
     used = sorted(set(chosen))
+    if len(used) > _GROUPS_MAX:
+        raise errors.InvalidArgument("there are %d groups with those that no_decay divides, and at most %d are "
+                                     "possible; give some of them a weight_decay, or fewer groups"
+                                     % (len(used), _GROUPS_MAX))
 
     def part(group, still):
         whole = made[group]

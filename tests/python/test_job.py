@@ -388,6 +388,17 @@ def test_a_parameter_of_a_group_without_a_decay_of_its_own_has_none_where_no_dec
                        no_decay=lambda name, value: value.ndim == 1):
             made = [(one.name, one.lr_factor, one.weight_decay) for one in operator.specification("net").groups]
     assert made == [("in", 0.5, 0.125), ("in_no_decay", 0.5, 0.0), ("out", 1.0, 0.25), ("bias", 1.0, 0.0)], made
+    many = [ampd.Group(lambda name, i=i: name.startswith("%d." % i), lr_factor=1 + i) for i in range(9)]
+    values = {"%d.%s" % (i, name): numpy.zeros((2,) * n) for i in range(9) for n, name in ((1, "b"), (2, "w"))}
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        def net(optimizer):
+            return ampd.join(server.endpoint, "many", values, optimizer=optimizer, groups=many,
+                             no_decay=lambda name, value: value.ndim == 1)
+
+        raises(ampd.InvalidArgument, lambda: net(ampd.AdamW()), "18 groups", "at most 16")
+        assert list(operator.models()) == []
+        with net(ampd.SGD()):  # which has no decay to be without
+            assert len(operator.specification("many").groups) == 9
 
 
 def test_a_parameter_without_dimensions_is_trained_in_every_dtype():
