@@ -485,7 +485,8 @@ AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *versio
  * Waits for the next step, pulls its parameters. 0, 1 when the model is done, or an error: AMP_EUNSTABLE when the loss
  * scale is at its floor and the model is to fail there (the text names the parameters), AMP_ESTATE when it is to wait
  * for an operator, AMP_EABORTED when another process has taken the rank (take_back of the join options; so do push and
- * step_end). A step that was begun and not ended is begun again.
+ * step_end). A step that was begun and not ended, or whose step_end has failed, is begun again, without what was
+ * pushed.
  */
 AMPCLIENT_API int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *step);
 
@@ -493,7 +494,7 @@ AMPCLIENT_API int ampclient_step_begin(struct ampclient_model *model, struct amp
  * Hands in the scaled gradient of one parameter: all its elements, of any of AMP_F16, AMP_BF16, AMP_F32 (the
  * same for all parameters of a step). The gradient is borrowed until step_end. Sending begins at once, in the
  * background. After a rollback it does nothing and returns 0. AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no step
- * begun, or pushed before).
+ * begun, pushed before, or step_end was called).
  */
 AMPCLIENT_API int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void *gradient,
                                  enum amp_dtype dtype);
