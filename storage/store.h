@@ -28,7 +28,7 @@
 #include "storage/store_trim.h"
 
 /* The schema of ampd.db (sqlite_schema.c). An older program does not open what one with a higher number has opened. */
-#define AMPD_STORE_SCHEMA 7
+#define AMPD_STORE_SCHEMA 8
 
 /* ---- life ---- */
 

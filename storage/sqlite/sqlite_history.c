@@ -140,6 +140,14 @@ static int give_row(struct page *base, const struct store_cursor *cursor)
     return rc != 0 ? rc : page->row_cb(page->arg, &key, &row, is_epoch ? &epoch : NULL);
 }
 
+static enum store_statement statement_of(const struct ampd_history_filter *filter)
+{
+    bool applied = filter->verdicts == 0 || (filter->verdicts >> AMPD_VERDICT_APPLIED & 1) != 0;
+    if (applied && !filter->only_changes)
+        return filter->descending ? STMT_HISTORY_DOWN : STMT_HISTORY_UP;
+    return filter->descending ? STMT_NOTABLE_DOWN : STMT_NOTABLE_UP;
+}
+
 int store_sqlite_page_history(struct ampd_store *base, const char *model, const struct ampd_history_filter *filter,
                               const struct ampd_history_key *lo, const struct ampd_history_key *hi, uint32_t limit,
                               void *arg, struct amp_error *error, ampd_history_cb *row_cb)
@@ -147,7 +155,7 @@ int store_sqlite_page_history(struct ampd_store *base, const char *model, const 
     struct history_page page = {.base = {.store = store_of(base),
                                          .model = model,
                                          .what = "reading history",
-                                         .statement = filter->descending ? STMT_HISTORY_DOWN : STMT_HISTORY_UP,
+                                         .statement = statement_of(filter),
                                          .descending = filter->descending,
                                          .superseded_too = filter->superseded_too,
                                          .lo = lo,

@@ -75,6 +75,8 @@ static const char *const migrations[] = {
     "ALTER TABLE steps ADD COLUMN vote_us INTEGER NOT NULL DEFAULT 0;",
     /* 6 -> 7: the base learning rate that an operator has set, after the row; 0: the specification's. */
     "ALTER TABLE steps ADD COLUMN after_lr REAL NOT NULL DEFAULT 0;",
+    /* 7 -> 8: the few rows that say more than that a step was applied. */
+    "CREATE INDEX notable ON steps(model_id,epoch,step,sequence) WHERE kind<>1 OR verdict<>1 OR scale<>after_scale;",
 };
 
 #define MIGRATIONS_COUNT ((int)(sizeof migrations / sizeof *migrations))

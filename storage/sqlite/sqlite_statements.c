@@ -16,20 +16,26 @@
     t "model_id=?1 AND " t "epoch=?2 AND " t "step<=min(?5,?8) AND NOT(" t "step=?3 AND " t sequence "<?4)"            \
       " AND NOT(" t "step=?5 AND " t sequence ">?6)"
 
-#define HISTORY_PAGE(order)                                                                                            \
-    "SELECT epoch,step,sequence," STORE_ROW_COLUMNS " FROM steps WHERE " OF_EPOCH(                                     \
-        "", "sequence") " AND step>=max(?3,?7-?13) AND step+(?13 AND kind<>1)>=?7 AND (?9 OR superseded=0)"            \
-                        " AND (?11=0 OR (kind=1 AND (?11>>verdict)&1)) AND (NOT ?12 OR scale<>after_scale)"            \
-                        " ORDER BY step " order ",sequence " order " LIMIT ?10"
+#define STEPS_OF_EPOCH     OF_EPOCH("", "sequence")
+#define OVERFLOWS_OF_EPOCH OF_EPOCH("o.", "position")
+
+/* Which of them: all, or those that say more than that a step was applied. */
+#define ALL     "WHERE "
+#define NOTABLE "INDEXED BY notable WHERE (kind<>1 OR verdict<>1 OR scale<>after_scale) AND "
+
+#define HISTORY_PAGE(which, order)                                                                                     \
+    "SELECT epoch,step,sequence," STORE_ROW_COLUMNS " FROM steps " which STEPS_OF_EPOCH                                \
+    " AND step>=max(?3,?7-?13) AND step+(?13 AND kind<>1)>=?7 AND (?9 OR superseded=0)"                                \
+    " AND (?11=0 OR (kind=1 AND (?11>>verdict)&1)) AND (NOT ?12 OR scale<>after_scale)"                                \
+    " ORDER BY step " order ",sequence " order " LIMIT ?10"
 
 /* Only the row of a step (sequence 0) has overflow rows. */
 #define OVERFLOWS_PAGE(order)                                                                                          \
     "SELECT o.epoch,o.step,o.position,parameter,rank,inf_count,nan_count,first_index,largest,at_us,superseded"         \
     " FROM overflows o CROSS JOIN steps s ON s.model_id=o.model_id AND s.epoch=o.epoch AND s.step=o.step"              \
-    " AND s.sequence=0 WHERE " OF_EPOCH(                                                                               \
-        "o.", "position") " AND o.step>=max(?3,?7) AND (?9 OR s.superseded=0)"                                         \
-                          " AND parameter>=?11 AND parameter<=?12 AND rank>=?13 AND rank<=?14"                         \
-                          " ORDER BY o.step " order ",o.position " order " LIMIT ?10"
+    " AND s.sequence=0 WHERE " OVERFLOWS_OF_EPOCH " AND o.step>=max(?3,?7) AND (?9 OR s.superseded=0)"                 \
+    " AND parameter>=?11 AND parameter<=?12 AND rank>=?13 AND rank<=?14"                                               \
+    " ORDER BY o.step " order ",o.position " order " LIMIT ?10"
 
 static const char *const statement_texts[STMT_COUNT] = {
 #define STORE_STATEMENT(name, ...) [STMT_##name] = __VA_ARGS__,
