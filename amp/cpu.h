@@ -23,6 +23,7 @@ const char *amp_cpu_isa(size_t i);
  * 0 if this thread rounds to nearest and keeps denormals (neither flush-to-zero nor denormals-are-zero), else
  * AMP_ESTATE with a text. Threads inherit the mode at their creation; a library loaded with -ffast-math may change it.
  * The functions of amp/grad.h, amp/clip.h, the scalers and amp/fsdp.h need no such test: they set the mode for a call.
+ * (But a scale times a factor that is no power of two is rounded as the thread rounds.)
  */
 int amp_fp_env_check(struct amp_error *error);
 

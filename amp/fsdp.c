@@ -330,7 +330,7 @@ int amp_fsdp_find_overflow(struct amp_fsdp_manager *manager, const struct amp_te
         return rc;
     bool found = false;
     rc = amp_tensors_check(gradients, n, error);
-    if (rc == 0 && scales(manager)) {
+    if (rc == 0 && (scales(manager) || has_server(manager))) {
         rc = amp_grads_overflow(manager->fsdp->kernels, gradients, n, &found, error);
         if (rc == 0 && !has_server(manager))
             manager->own_scale_used = true;

@@ -49,7 +49,8 @@ int amp_grads_unscale(const struct amp_kernels *kernels, const struct amp_tensor
         return rc;
     if (scale == 1) {
         rc = amp_grads_copy(kernels, gradients, n, out, error);
-        return rc == 0 && overflow != NULL ? amp_grads_overflow(kernels, out, n, overflow, error) : rc;
+        /* Of what was copied: where a gradient is missing, nobody knows what stands in its place. */
+        return rc == 0 && overflow != NULL ? amp_grads_overflow(kernels, gradients, n, overflow, error) : rc;
     }
     rc = amp_fp_env_set(&env, error);
     if (rc != 0)

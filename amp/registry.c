@@ -155,10 +155,10 @@ struct amp_registry_row {
     struct choice {
         bool has_policy; /* false: the lists' holds */
         enum amp_op_policy policy;
-        enum amp_dtype forward;     /* what the function takes its operands in; NONE: by policy */
-        enum amp_dtype backward;    /* the same for its backward; NONE: as forward */
-    } in[3];                        /* by enum amp_autocast_mode */
-    char remedy[AMP_OP_REMEDY_MAX]; /* for a banned op; "" says to leave the region */
+        enum amp_dtype forward;         /* what the function takes its operands in; NONE: by policy */
+        enum amp_dtype backward;        /* the same for its backward; NONE: as forward */
+        char remedy[AMP_OP_REMEDY_MAX]; /* for a banned op; "" says to leave the region */
+    } in[3];                            /* by enum amp_autocast_mode */
 };
 
 /* Slots of a registry with its first rule. */
@@ -264,9 +264,9 @@ static int set_both(struct amp_registry *registry, const char *op, enum amp_op_p
     struct amp_registry_row *row = row_of(registry, op, &code, error);
     if (row == NULL)
         return code;
-    row->in[AMP_AUTOCAST_FP16] = (struct choice){.has_policy = true, .policy = policy};
-    row->in[AMP_AUTOCAST_BF16] = row->in[AMP_AUTOCAST_FP16];
-    strcpy(row->remedy, remedy);
+    struct choice made = {.has_policy = true, .policy = policy};
+    strcpy(made.remedy, remedy); /* it may be the row's own */
+    row->in[AMP_AUTOCAST_FP16] = row->in[AMP_AUTOCAST_BF16] = made;
     return 0;
 }
 
@@ -326,15 +326,16 @@ struct amp_op_rule amp_registry_rule_of(const struct amp_registry *registry, enu
     struct amp_op_rule rule = {AMP_OP_UNLISTED, AMP_DTYPE_NONE, AMP_DTYPE_NONE, NULL};
     if (op == NULL || !has_policies(mode))
         return rule;
-    struct choice own = {0};
+    bool has_policy = false;
     if (registry != NULL && registry->count > 0) {
         const struct amp_registry_row *row = *find(registry, op, strlen(op));
         if (row != NULL) {
-            own = row->in[mode];
-            rule = (struct amp_op_rule){own.policy, own.forward, own.backward, row->remedy};
+            const struct choice *own = &row->in[mode];
+            has_policy = own->has_policy;
+            rule = (struct amp_op_rule){own->policy, own->forward, own->backward, own->remedy};
         }
     }
-    if (!own.has_policy) {
+    if (!has_policy) {
         rule.policy = amp_op_lists_policy(lists != AMP_OP_LISTS_OF_MODE ? lists : amp_op_lists_of(mode), op);
         /* PyTorch bans this one op, and names the one to use. */
         rule.remedy = rule.policy == AMP_OP_BANNED ? "use binary_cross_entropy_with_logits" : NULL;

@@ -344,6 +344,21 @@ static void where_both_would_scale_an_error_says_so(void **state)
     assert_true(amp_fsdp_loss_scale(&manager) == 65536);
 }
 
+static void with_a_server_overflows_are_told_whatever_the_config_says(void **state)
+{
+    struct amp_fsdp_config config = amp_fsdp_config_default();
+    config.use_loss_scaling = false;
+    struct amp_fsdp_manager manager = made(config);
+    float bad = NAN;
+    struct amp_tensor tensor = {"g", &bad, 1, AMP_F32};
+    bool overflow = true;
+    assert_int_equal(amp_fsdp_check_overflow(&manager, &tensor, 1, &overflow, &error), 0);
+    assert_false(overflow);
+    assert_int_equal(amp_fsdp_set_server_scale(&manager, 65536, &error), 0);
+    assert_int_equal(amp_fsdp_check_overflow(&manager, &tensor, 1, &overflow, &error), 0);
+    assert_true(overflow);
+}
+
 static void a_servers_scale_that_is_none_is_refused(void **state)
 {
     static const float bad[] = {0, -1, NAN, INFINITY, 0x1p-140f};
@@ -550,6 +565,7 @@ int main(void)
         cmocka_unit_test(reset_gives_the_initial_scale_back),
         cmocka_unit_test(with_a_server_the_scale_and_the_verdict_are_the_servers),
         cmocka_unit_test(where_both_would_scale_an_error_says_so),
+        cmocka_unit_test(with_a_server_overflows_are_told_whatever_the_config_says),
         cmocka_unit_test(a_servers_scale_that_is_none_is_refused),
         cmocka_unit_test(a_disabled_config_casts_scales_and_checks_nothing),
         cmocka_unit_test(a_step_goes_from_gather_to_scatter),

@@ -111,6 +111,20 @@ static void unscale_of_a_dictionary_unscales_each_and_passes_over_missing_ones(v
     assert_true(a[0] == 2 && b[0] == half(8));
 }
 
+static void what_stands_in_the_place_of_a_missing_gradient_is_no_overflow(void **state)
+{
+    float a[] = {2, 4}, a_out[2];
+    float old[] = {INFINITY, NAN};
+    struct amp_tensor in[] = {F32("a", a), {"none", NULL, 2, AMP_F32}};
+    struct amp_tensor out[] = {F32("a", a_out), F32("none", old)};
+    for (float scale = 1; scale <= 2; scale++) {
+        bool overflow = true;
+        assert_int_equal(amp_grads_unscale(kernels, in, 2, scale, out, &overflow, &error), 0);
+        assert_false(overflow);
+        assert_true(a_out[1] == 4 / scale && old[0] > FLT_MAX);
+    }
+}
+
 static void unscale_of_an_empty_dictionary_is_nothing(void **state)
 {
     bool overflow = true;
@@ -511,6 +525,7 @@ int main(void)
         cmocka_unit_test(unscale_by_one_leaves_every_bit),
         cmocka_unit_test(unscale_of_a_dictionary_unscales_each_and_passes_over_missing_ones),
         cmocka_unit_test(unscale_of_an_empty_dictionary_is_nothing),
+        cmocka_unit_test(what_stands_in_the_place_of_a_missing_gradient_is_no_overflow),
         cmocka_unit_test(unscale_in_place_modifies_the_tensor_itself),
         cmocka_unit_test(unscale_to_fp32_keeps_what_fp16_would_lose),
         cmocka_unit_test(unscale_tells_of_results_that_leave_the_range_of_their_dtype),

@@ -77,6 +77,15 @@ static void a_banned_op_of_ones_own_is_refused_with_its_remedy(void **state)
     assert_string_equal(error.text, "bad is unsafe under autocast: use better, or leave the region for it");
     assert_int_equal(amp_autocast_promote("worse", &dtype, 1, &dtype, &error), AMP_EINVAL);
     assert_string_equal(error.text, "worse is unsafe under autocast: leave the region for it");
+    /* A rule that comes in its place has no remedy; in the other mode it stays. */
+    assert_int_equal(amp_registry_set(&registry, AMP_AUTOCAST_BF16, "bad", AMP_OP_BANNED, NULL), 0);
+    assert_int_equal(amp_autocast_promote("bad", &dtype, 1, &dtype, &error), AMP_EINVAL);
+    assert_string_equal(error.text, "bad is unsafe under autocast: leave the region for it");
+    const char *own = amp_registry_rule_of(&registry, AMP_AUTOCAST_FP16, AMP_OP_LISTS_OF_MODE, "bad").remedy;
+    assert_string_equal(own, "use better");
+    assert_int_equal(amp_registry_ban(&registry, "bad", own, NULL), 0);
+    assert_int_equal(amp_autocast_promote("bad", &dtype, 1, &dtype, &error), AMP_EINVAL);
+    assert_string_equal(error.text, "bad is unsafe under autocast: use better, or leave the region for it");
     amp_autocast_exit();
     amp_registry_close(&registry);
 }
