@@ -35,6 +35,17 @@ static unsigned unprintable(const char *at, size_t length)
     return byte[0] == 0xc2 && byte[1] < 0xa0 ? byte[1] : 0; /* U+0080 to U+009F: a terminal may take U+009B for ESC [ */
 }
 
+void amp_text_mend(char *text)
+{
+    for (size_t left = strlen(text), length; left > 0; text += length, left -= length) {
+        length = amp_text_char(text, left);
+        if (length == 0) {
+            *text = '?';
+            length = 1;
+        }
+    }
+}
+
 bool amp_text_is_name(const char *text, size_t max, const char *without)
 {
     size_t used = 0;

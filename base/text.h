@@ -16,6 +16,9 @@
  */
 size_t amp_text_char(const char *at, size_t left);
 
+/* Writes '?' over each byte that is of no UTF-8 character, as a text has that was cut in the middle of one. */
+void amp_text_mend(char *text);
+
 /*
  * Whether `text` can be a name: 1 to `max` bytes of UTF-8, without control characters (U+0000 to U+001F, U+007F to
  * U+009F) and those of `without`.

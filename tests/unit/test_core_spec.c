@@ -56,7 +56,9 @@ static void names_and_shapes_out_of_range_are_refused(void **state)
     assert_refused(AMP_EINVAL, "parameters[1].name");
     parameters[1].name[0] = '#';
     assert_refused(AMP_EINVAL, "parameters[1].name");
-    parameters[1].name[0] = 'a';
+    (void)snprintf(parameters[1].name, sizeof(parameters[1].name), "__metadata__");
+    assert_refused(AMP_EINVAL, "parameters[1].name: __metadata__");
+    (void)snprintf(parameters[1].name, sizeof(parameters[1].name), "a");
     assert_refused(AMP_EINVAL, "two are named a");
     parameters[0].shape[0] = 0;
     assert_refused(AMP_EINVAL, "parameters[0].shape");

@@ -101,6 +101,8 @@ void ampd_call_set(struct ampd_call *call, enum ampd_call_state state)
 {
     AMP_ASSERT(ampd_machine_allows(&ampd_machine_call, call->state, state));
     call->state = state;
+    if (state == AMPD_CALL_ENDED) /* it waits from now on; before it was the caller's turn */
+        call->begun_ms = call->model->core->now_ms;
 }
 
 struct ampd_reply *ampd_call_reply(struct ampd_core *core, uint64_t id, enum ampd_reply_kind kind)

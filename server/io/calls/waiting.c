@@ -1,6 +1,7 @@
 /* What a model waits for, in one sentence. */
 #include "server/io/calls/waiting.h"
 
+#include "base/text.h"
 #include "server/io/base/server.h"
 #include "server/io/cluster/peers.h"
 
@@ -202,4 +203,5 @@ void io_waiting_text(const struct ampd_server *server, uint32_t model, const str
     uint64_t waited_ms = text[0] != 0 ? io_waiting_ms(server, model, info) : 0;
     if (waited_ms != 0)
         append(text, size, ", for %llu s", (unsigned long long)waited_ms / 1000);
+    amp_text_mend(text); /* names are cut */
 }

@@ -9,12 +9,13 @@
 
 /*
  * Largest request: of names and numbers, of which the longest has 800 bytes, with room for the fields of a later
- * version; with a block, or a header with its user state, and that beside it; with a specification, or of another
- * shard.
+ * version; with a block, or a header with its user state, and that beside it; with a specification; of another shard.
  */
 #define LIMIT_SMALL 4096
 #define LIMIT_BLOCK (AMPD_BLOCK_DATA_MAX + LIMIT_SMALL)
 #define LIMIT_LARGE AMPD_MSG_SIZE_MAX
+/* A specification comes back with its defaults, in Join with a user state and the shards, too. */
+#define LIMIT_SPEC (AMPD_MSG_SIZE_MAX - AMPD_MSG_USER_STATE_MAX - 64 * 1024)
 
 static const struct arpc_method methods[] = {
 #define AMPD_METHOD(service_, name_, c_name_, request_, response_, kind_, idempotent_, roles_, limit_)                 \
