@@ -18,8 +18,9 @@ class RatesWorker:
     def __init__(self, context, cluster, name):
         program = context.bin_dir.parent / "tests" / "integration" / "rates_worker"
         command = [*DIE_WITH_PARENT, program, cluster.addresses[0], "m", name]
-        self.process = subprocess.Popen(command, text=True, bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT)
+        with open(cluster.folder / f"worker-{name}.log", "wb") as log:  # it joins again where its step was refused
+            self.process = subprocess.Popen(command, text=True, bufsize=1, stdin=subprocess.PIPE,
+                                            stdout=subprocess.PIPE, stderr=log)
 
     def step(self, rate):
         self.process.stdin.write(f"{rate}\n")
