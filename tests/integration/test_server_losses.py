@@ -153,6 +153,7 @@ def test_a_data_directory_of_before_is_taken_up(context):
     step([worker], [told(3.0)])
     server.terminate()
     with sqlite3.connect(server.data_dir / "ampd.db") as database:
+        database.execute("DROP INDEX notable")
         for column in ("loss", "loss_workers", "metrics", "apply_us", "pull_us", "wait_us", "push_us", "vote_us",
                        "after_lr"):
             database.execute(f"ALTER TABLE steps DROP COLUMN {column}")
