@@ -2,6 +2,7 @@
  * ampctl checkpoint import --full: a model goes on from a file of `ampctl checkpoint export` as if it had never moved.
  * The file is verified whole, as a server verifies its own checkpoints, before anything of it is sent.
  */
+#define _DEFAULT_SOURCE /* realpath */
 #include "amp/optim.h"
 #include "client/ampctl/ask.h"
 #include "client/ampctl/files/import.h"
