@@ -82,6 +82,23 @@ static int page_run(struct page *page)
     return rc;
 }
 
+/* A page of what passes a filter: the rest is its kind's. */
+static struct page filtered(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
+                            const struct ampd_history_key *lo, const struct ampd_history_key *hi, uint32_t limit,
+                            struct amp_error *error)
+{
+    return (struct page){.store = store_of(store),
+                         .model = model,
+                         .descending = filter->descending,
+                         .superseded_too = filter->superseded_too,
+                         .lo = lo,
+                         .hi = hi,
+                         .step_min = filter->step_min,
+                         .step_max = filter->step_max,
+                         .limit = limit,
+                         .error = error};
+}
+
 /* ---- rows ---- */
 
 /* The record of an epoch whose first row was read. */
@@ -152,23 +169,11 @@ int store_sqlite_page_history(struct ampd_store *base, const char *model, const 
                               const struct ampd_history_key *lo, const struct ampd_history_key *hi, uint32_t limit,
                               void *arg, struct amp_error *error, ampd_history_cb *row_cb)
 {
-    struct history_page page = {.base = {.store = store_of(base),
-                                         .model = model,
-                                         .what = "reading history",
-                                         .statement = statement_of(filter),
-                                         .descending = filter->descending,
-                                         .superseded_too = filter->superseded_too,
-                                         .lo = lo,
-                                         .hi = hi,
-                                         .step_min = filter->step_min,
-                                         .step_max = filter->step_max,
-                                         .limit = limit,
-                                         .error = error,
-                                         .bind_cb = bind_history,
-                                         .row_cb = give_row},
-                                .filter = filter,
-                                .arg = arg,
-                                .row_cb = row_cb};
+    struct history_page page = {filtered(base, model, filter, lo, hi, limit, error), filter, arg, row_cb};
+    page.base.what = "reading history";
+    page.base.statement = statement_of(filter);
+    page.base.bind_cb = bind_history;
+    page.base.row_cb = give_row;
     return page_run(&page.base);
 }
 
@@ -263,22 +268,10 @@ int store_sqlite_page_overflows(struct ampd_store *base, const char *model, cons
                                 const struct ampd_history_key *hi, uint32_t limit, void *arg, struct amp_error *error,
                                 ampd_overflows_cb *row_cb)
 {
-    struct overflows_page page = {.base = {.store = store_of(base),
-                                           .model = model,
-                                           .what = "reading overflows",
-                                           .statement = filter->descending ? STMT_OVERFLOWS_DOWN : STMT_OVERFLOWS_UP,
-                                           .descending = filter->descending,
-                                           .superseded_too = filter->superseded_too,
-                                           .lo = lo,
-                                           .hi = hi,
-                                           .step_min = filter->step_min,
-                                           .step_max = filter->step_max,
-                                           .limit = limit,
-                                           .error = error,
-                                           .bind_cb = bind_overflows,
-                                           .row_cb = give_overflow},
-                                  .which = which,
-                                  .arg = arg,
-                                  .row_cb = row_cb};
+    struct overflows_page page = {filtered(base, model, filter, lo, hi, limit, error), which, arg, row_cb};
+    page.base.what = "reading overflows";
+    page.base.statement = filter->descending ? STMT_OVERFLOWS_DOWN : STMT_OVERFLOWS_UP;
+    page.base.bind_cb = bind_overflows;
+    page.base.row_cb = give_overflow;
     return page_run(&page.base);
 }
