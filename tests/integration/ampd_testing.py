@@ -451,15 +451,6 @@ def found(folder, pattern):
     return [folder / path for path in sorted(glob.glob(pattern, root_dir=folder, recursive=True))]
 
 
-def fill_disk(disk):
-    """Until nothing more can be written. The file, to be removed when there is to be room again."""
-    ballast = disk / "ballast"
-    with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
-        while file.write(b"x" * 1024):
-            pass
-    return ballast
-
-
 def held(call):
     """The call is not answered meanwhile."""
     done = threading.Event()

@@ -10,7 +10,8 @@ import shutil
 import signal
 import subprocess
 
-from ampd_testing import CALL_TIMEOUT_S, eventually, fill_disk, run
+from ampd_testing import CALL_TIMEOUT_S, eventually, run
+from small_disk import fill_disk, small_disk
 from auth_testing import Authority, TlsServer, TokenFile
 from etcd_testing import PROGRAM as ETCD
 from etcd_testing import Cluster as EtcdCluster
@@ -187,13 +188,9 @@ def test_an_etcd_that_is_away_is_told(context):
 
 
 def test_a_full_disk_is_told(context):
-    disk = context.folder()
-    disk.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_KIB}k", "none", disk],
-                                           capture_output=True, check=False).returncode != 0:
-        print("SKIPPED: a full disk: nothing can be mounted here")
-        return
-    try:
+    with small_disk(context.folder(), SMALL_DISK_KIB) as disk:
+        if disk is None:
+            return
         server = context.server(data_dir=disk / "data")
         model = context.model("net", server)
         ballast = fill_disk(disk)
@@ -204,9 +201,7 @@ def test_a_full_disk_is_told(context):
         ballast.unlink()
         call.result()
         eventually(lambda: doctor_is_well(context, server), "the trouble is over")
-    finally:
         context.end_test()
-        subprocess.run(["umount", "-l", disk], check=False)
 
 
 def doctor_is_well(context, server):

@@ -5,14 +5,11 @@ the end, Drain, SetLogLevel, watches that end, ranks that are missing, a full di
     test_server_history.py BIN_DIR [NAME ...]
 """
 import math
-import os
-import pathlib
 import signal
-import subprocess
-import tempfile
 import threading
 
-from ampd_testing import (Api, Code, admin, common, eventually, fill_disk, model, one, refused, run, spec, together)
+from ampd_testing import (Api, Code, admin, common, eventually, model, one, refused, run, spec, together)
+from small_disk import fill_disk, small_disk
 
 APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
 INF, NAN = math.inf, math.nan
@@ -297,16 +294,21 @@ def test_a_model_that_waits_names_the_ranks_that_are_missing(context):
 
 
 def test_a_full_disk_is_told_by_the_status_until_there_is_space(context):
-    with tempfile.TemporaryDirectory(prefix="ampd-small-") as disk:
-        mounted = os.geteuid() == 0 and subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_KIB}k", "none", disk], capture_output=True).returncode == 0
-        if not mounted:
-            print("a disk of a few pages cannot be made here: this test has nothing to look at")
+    with small_disk(context.folder(), SMALL_DISK_KIB) as disk:
+        if disk is None:
             return
-        try:
-            check_full_disk(context, pathlib.Path(disk))
-        finally:
-            subprocess.run(["umount", "-l", disk], check=True)
+        server = context.server(data_dir=disk / "data")
+        api = Api(server.channel)
+        assert api.GetStatus().trouble == ""
+        ballast = fill_disk(disk)
+        call = api.start("CreateModel", spec=spec("late"))
+        eventually(lambda: api.GetStatus().trouble, "the full disk is told")
+        trouble = api.GetStatus().trouble
+        assert "full" in trouble or "space" in trouble, trouble
+        ballast.unlink()
+        assert call.result().created
+        eventually(lambda: api.GetStatus().trouble == "", "the trouble has ended")
+        assert server.terminate() == 0
 
 
 def log_lines(server, *words):
@@ -351,21 +353,6 @@ def test_a_disk_that_the_next_checkpoint_would_fill_is_told_before_it_is_full(co
     server.process.send_signal(signal.SIGHUP)
     eventually(lambda: worker.api.GetStatus().trouble == "", "the share that SIGHUP has brought counts")
     assert log_lines(server, "the disk has room again") and server.terminate() == 0
-
-
-def check_full_disk(context, disk):
-    server = context.server(data_dir=disk / "data")
-    api = Api(server.channel)
-    assert api.GetStatus().trouble == ""
-    ballast = fill_disk(disk)
-    call = api.start("CreateModel", spec=spec("late"))
-    eventually(lambda: api.GetStatus().trouble, "the full disk is told")
-    trouble = api.GetStatus().trouble
-    assert "full" in trouble or "space" in trouble, trouble
-    ballast.unlink()
-    assert call.result().created
-    eventually(lambda: api.GetStatus().trouble == "", "the trouble has ended")
-    assert server.terminate() == 0
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ import time
 import grpc
 
 from ampd_testing import (Api, CALL_TIMEOUT_S, Code, DIE_WITH_PARENT, HEALTH_SERVING, OpenStream, block_message,
-                          check_rich, common, crc32c, eventually, pack, params, Refusal, refused, run, spec,
+                          check_rich, common, crc32c, eventually, load_messages, pack, params, Refusal, refused, run, spec,
                           start_and_fail)
+from small_disk import small_disk
 
 # 48 blocks of fp16, 6 MiB: more than the connection takes while nobody reads.
 LARGE = [("w", [48 * 65536])]
@@ -271,6 +272,32 @@ def test_models_can_be_deleted_while_their_checkpoints_are_written(context):
         test_model.api.DeleteModel(model=test_model.name, force=True)
     eventually(lambda: not list((server.data_dir / "models").iterdir()), "no file is left")
     assert server.terminate() == 0
+
+
+def test_a_checkpoint_that_finds_no_room_keeps_no_other_model_from_the_disk(context):
+    mib = 1 << 20
+    with small_disk(context.folder(), 8 * 1024) as disk:
+        if disk is None:
+            return
+        server = context.server(data_dir=disk / "data")
+        context.model("middle", server, parameters=[("w", [mib])], load=False).load({"w": [0.0] * mib})  # 4 MiB
+        large = context.model("large", server, parameters=[("w", [mib * 5 // 4])], load=False)
+        load = large.api.start("Load", list(load_messages(large.layout, "large", {"w": [0.0] * (mib * 5 // 4)})))
+        eventually(lambda: large.api.GetStatus().trouble, "the full disk is told")
+        small = context.model("small", server)
+        worker = small.worker()
+        for _ in range(2):
+            worker.train({"w": [1.0] * 4})
+        small.api.Checkpoint(model="small")
+        assert small.api.Rollback(model="small", epoch=1, step=0).step == 1
+        header, tensors = small.latest()
+        assert (header.version, list(tensors["w"])) == (0, small.initial["w"]), (header, tensors)
+        assert not load.done() and "full" in large.api.GetStatus().trouble
+        large.api.DeleteModel(model="middle")
+        load.result()
+        assert large.api.GetStatus().trouble == ""
+        assert sorted(path.name for path in (server.data_dir / "models").iterdir()) == ["large", "small"]
+        assert server.terminate() == 0
 
 
 def test_a_slow_watcher_gets_every_row_once_and_in_order(context):

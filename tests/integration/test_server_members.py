@@ -6,10 +6,10 @@
 import csv
 import io
 import json
-import os
 import subprocess
 
-from ampd_testing import Code, eventually, fill_disk, refused, run, spec
+from ampd_testing import Code, eventually, refused, run, spec
+from small_disk import fill_disk, small_disk
 from test_server_leave import leave
 from test_server_peers import Secure, ends, tokens_of
 from test_server_shards import START_TIMEOUT_S, WORLD, Cluster, Job
@@ -104,32 +104,32 @@ def test_ampctl_cluster_prints_tables_json_and_csv(context):
     assert "shard 0, at " + cluster.addresses[0] in ampctl(context, cluster, 1, "status").stderr
 
 
+def fill_and_look(context, cluster, disk):
+    ballast = fill_disk(disk)
+    call = cluster.api(0).start("CreateModel", spec=spec("late"))
+
+    def rows():
+        return list(csv.DictReader(io.StringIO(ampctl(context, cluster, 0, "cluster", "-o", "csv").stdout)))
+    eventually(lambda: rows()[1]["trouble"], "shard 0 tells of it")
+    assert "full" in rows()[1]["trouble"] and rows()[0]["trouble"] == "" and rows()[1]["state"] == "up", rows()
+    for verb, stream in (("cluster", "stderr"), ("status", "stdout")):
+        assert "trouble: shard 1: " in getattr(ampctl(context, cluster, 0, verb), stream)
+    ballast.unlink()
+    assert call.result().created
+    eventually(lambda: not rows()[1]["trouble"], "it is over")
+    assert cluster.end() == [0, 0]
+
+
 def test_ampctl_cluster_shows_at_shard_0_the_full_disk_of_another(context):
     folder = context.folder()
-    disk = folder / "data-1"
-    disk.mkdir(parents=True)
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_KIB}k", "none", disk],
-                                           capture_output=True, check=False).returncode != 0:
-        print("a disk of a few pages cannot be made here: this test has nothing to look at")
-        return
-    cluster = Cluster(context, 2, folder=folder)
-    try:
-        ballast = fill_disk(disk)
-        call = cluster.api(0).start("CreateModel", spec=spec("late"))
-
-        def rows():
-            return list(csv.DictReader(io.StringIO(ampctl(context, cluster, 0, "cluster", "-o", "csv").stdout)))
-        eventually(lambda: rows()[1]["trouble"], "shard 0 tells of it")
-        assert "full" in rows()[1]["trouble"] and rows()[0]["trouble"] == "" and rows()[1]["state"] == "up", rows()
-        for verb, stream in (("cluster", "stderr"), ("status", "stdout")):
-            assert "trouble: shard 1: " in getattr(ampctl(context, cluster, 0, verb), stream)
-        ballast.unlink()
-        assert call.result().created
-        eventually(lambda: not rows()[1]["trouble"], "it is over")
-        assert cluster.end() == [0, 0]
-    finally:
-        cluster.stop()
-        subprocess.run(["umount", "-l", disk], check=True)
+    with small_disk(folder / "data-1", SMALL_DISK_KIB) as disk:
+        if disk is None:
+            return
+        cluster = Cluster(context, 2, folder=folder)
+        try:
+            fill_and_look(context, cluster, disk)
+        finally:
+            cluster.stop()
 
 
 def test_what_only_shard_0_does_is_refused_with_its_address(context):

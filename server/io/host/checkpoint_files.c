@@ -2,8 +2,12 @@
  * Checkpoint files, on a thread of their own: training does not wait for them. The core gives the blocks of a part one
  * after the other and says when each may be read; a part's tasks run in the order in which they were given.
  *
- * The tasks of a part: open, blocks (any number), and last either seal or abandon. Its `left` blocks tell when to seal;
- * a cancel abandons it, if it is not being sealed already.
+ * The tasks of a part: open, blocks (any number), and a last one that seals it when none of its blocks is `left`, or
+ * abandons it after a cancel, if it is not sealed already.
+ *
+ * A task that finds no room on the disk goes back behind all others of the thread, and tries again later: another
+ * model's part, or a file that is to go, may be what makes room. Those of its own part behind it are held until it is
+ * through.
  */
 #include "server/io/host/checkpoint_files.h"
 
@@ -24,31 +28,47 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Time between two tries on a full disk, in slices of which a cancel is noticed. */
-#define RETRY_MS       500
+/* Time between two tries on a full disk, and how long the thread rests before it takes the next task meanwhile. */
+#define RETRY_US       UINT64_C(500000)
 #define RETRY_SLICE_MS 20
+
+/* One task of a part. */
+struct cut_task {
+    struct io_task task;
+    struct cut *cut;
+    /* AMP_EEXHAUSTED and AMP_ENOMEM: to be tried again. */
+    int (*try_cb)(struct cut_task *task, struct amp_error *error);
+    enum {
+        TRIED, /* it has done its work, or the part is over */
+        AGAIN, /* it has found no room */
+        HELD,  /* one before it has */
+    } result;
+    struct ampd_part_blocks blocks; /* of blocks, and where in them it goes on */
+    uint64_t block;
+    uint32_t segment;
+};
 
 /* A part in the making. */
 struct cut {
-    struct amp_list in_cuts;   /* of the server, so that blocks and a cancel find it */
-    struct io_task open, last; /* last: seal or abandon */
+    struct amp_list in_cuts;    /* of the server, so that blocks and a cancel find it */
+    struct cut_task open, last; /* the last one seals or abandons */
+    struct amp_list held;       /* tasks behind one that is to try again */
+    bool waits;                 /* for that one: what comes is held */
     struct ampd_server *server;
     struct ampd_part_order order;
     struct ampd_checkpoint_tensor *tensors; /* what of each parameter is in it; owned */
     struct ampd_checkpoint_writer *writer;  /* NULL: not open, or over */
     uint64_t left;                          /* blocks that are not written */
-    bool ending;                            /* seal or abandon is on its way */
+    bool ending;                            /* the last task is on its way */
     atomic_bool cancel;
-    bool told; /* the log has its trouble */
+    /* The thread's: */
+    bool told;                      /* the log has its trouble */
+    const struct cut_task *no_room; /* the task that has found none ... */
+    uint64_t retry_us;              /* ... and when it may try again */
     uint64_t begun_us;
-    atomic_int code; /* the thread's: a later task may set it while the loop looks at it for an earlier one */
+    bool sealed;
+    atomic_int code; /* a later task may set it while the loop looks at it for an earlier one */
     struct ampd_checkpoint_record record;
-};
-
-struct blocks_task {
-    struct io_task task;
-    struct cut *cut;
-    struct ampd_part_blocks blocks;
 };
 
 struct restore_task {
@@ -103,21 +123,36 @@ struct ampd_checkpoint_target *io_checkpoint_files_targets(const struct ampd_res
 
 /* ---- writing ---- */
 
-/* Waits before another try on a full disk. False: the part is cancelled, or the server ends. */
-static bool wait_unless_cancelled(const struct cut *cut)
+/* Whether a task of the part has anything to do. */
+static bool is_over(const struct cut *cut)
 {
-    struct timespec slice = {.tv_nsec = RETRY_SLICE_MS * 1000000L};
-    for (int waited = 0; waited < RETRY_MS; waited += RETRY_SLICE_MS) {
-        if (atomic_load(&cut->cancel) || atomic_load(&cut->server->pools.stop_waiting))
-            return false;
-        (void)nanosleep(&slice, NULL); /* an early end is as good */
-    }
-    return true;
+    return atomic_load(&cut->code) != 0 || atomic_load(&cut->cancel);
 }
 
-/* After a failure: whether to try again. Any but a full disk or memory ends the process. */
-static bool try_again(struct cut *cut, int code, const struct amp_error *error)
+/* Whether it is this task's turn, now. It rests a little before it says no to the one that is to try again. */
+static bool may_try(struct cut_task *task)
 {
+    struct cut *cut = task->cut;
+    task->result = TRIED;
+    if (cut->no_room != NULL && atomic_load(&cut->server->pools.stop_waiting))
+        atomic_store(&cut->code, AMP_ECANCELLED);
+    if (is_over(cut))
+        return false;
+    if (cut->no_room == task && io_clock_now_us() < cut->retry_us) {
+        struct timespec slice = {.tv_nsec = RETRY_SLICE_MS * 1000000L};
+        (void)nanosleep(&slice, NULL); /* an early end is as good */
+        task->result = AGAIN;
+        return false;
+    }
+    if (cut->no_room != NULL && cut->no_room != task)
+        task->result = HELD;
+    return task->result == TRIED;
+}
+
+/* Any failure but a full disk or memory ends the process. */
+static void found_no_room(struct cut_task *task, int code, const struct amp_error *error)
+{
+    struct cut *cut = task->cut;
     const struct ampd_server *server = cut->server;
     if (code != AMP_EEXHAUSTED && code != AMP_ENOMEM)
         io_fatal(server->log, "a checkpoint cannot be written", error);
@@ -126,106 +161,102 @@ static bool try_again(struct cut *cut, int code, const struct amp_error *error)
                 cut->order.spec->name, error->text);
     io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_CHECKPOINT, error->text);
     cut->told = true;
-    if (wait_unless_cancelled(cut))
-        return true;
-    atomic_store(&cut->code, AMP_ECANCELLED);
-    return false;
+    cut->no_room = task;
+    cut->retry_us = io_clock_now_us() + RETRY_US;
+    task->result = AGAIN;
 }
 
-/* Whether a task of the part has anything to do. */
-static bool is_over(const struct cut *cut)
+static void cut_task_run(struct io_task *base)
 {
-    return atomic_load(&cut->code) != 0 || atomic_load(&cut->cancel);
+    struct cut_task *task = AMP_CONTAINER(base, struct cut_task, task);
+    struct amp_error error = {0};
+    if (may_try(task)) {
+        task->cut->no_room = NULL;
+        int rc = task->try_cb(task, &error);
+        if (rc != 0)
+            found_no_room(task, rc, &error);
+    }
+    AMP_FAILPOINT("checkpoint.done");
 }
 
-static void clear_alert(const struct cut *cut)
+static int open_try(struct cut_task *task, struct amp_error *error)
 {
+    struct cut *cut = task->cut;
+    const struct ampd_part_order *order = &cut->order;
+    const struct ampd_checkpoint_path place = io_model_files_place(cut->server, order->spec->name);
+    AMP_FAILPOINT("checkpoint.begin");
+    cut->begun_us = io_clock_now_us();
+    return ampd_checkpoint_begin(&place, cut->tensors, order->spec->parameters_count, order->state, &cut->writer,
+                                 error);
+}
+
+/* One of the segments of a block. */
+static int put_segment(const struct cut *cut, const struct cut_task *task, const struct ampd_segment *segment,
+                       struct amp_error *error)
+{
+    const struct ampd_tensor_view *tensors = &task->blocks.tensors;
+    uint64_t index = task->block * cut->order.layout->block_elements + segment->offset;
+    return ampd_checkpoint_put(cut->writer, segment->parameter, segment->first, segment->count,
+                               at(tensors->masters, index), at(tensors->m, index), at(tensors->v, index), error);
+}
+
+static int blocks_try(struct cut_task *task, struct amp_error *error)
+{
+    const struct cut *cut = task->cut;
+    AMP_FAILPOINT("checkpoint.half");
+    for (; task->block < task->blocks.count; task->block++, task->segment = 0) {
+        uint32_t count;
+        const struct ampd_segment *segments =
+            ampd_layout_block(cut->order.layout, task->blocks.first + task->block, &count);
+        for (; task->segment < count && !is_over(cut); task->segment++) {
+            int rc = put_segment(cut, task, &segments[task->segment], error);
+            if (rc != 0)
+                return rc;
+        }
+    }
+    return 0;
+}
+
+static int seal_try(struct cut_task *task, struct amp_error *error)
+{
+    struct cut *cut = task->cut;
+    int rc = ampd_checkpoint_end(cut->writer, &cut->record, error);
+    cut->sealed = rc == 0;
+    cut->writer = rc == 0 ? NULL : cut->writer;
+    return rc;
+}
+
+/* Seals, or where the part is over, abandons it. */
+static void last_run(struct io_task *base)
+{
+    struct cut *cut = AMP_CONTAINER(base, struct cut, last.task);
+    cut_task_run(base);
+    if (cut->last.result == AGAIN)
+        return;
+    if (!cut->sealed)
+        atomic_store(&cut->code, AMP_ECANCELLED);
+    ampd_checkpoint_abandon(cut->writer);
     if (cut->told)
         io_storage_alert_set(cut->server->storage_alert, IO_STORAGE_ALERT_CHECKPOINT, "");
 }
 
-static void open_run(struct io_task *base)
+static void free_cut(struct cut *cut)
 {
-    struct cut *cut = AMP_CONTAINER(base, struct cut, open);
-    const struct ampd_part_order *order = &cut->order;
-    const struct ampd_checkpoint_path place = io_model_files_place(cut->server, order->spec->name);
-    struct amp_error error = {0};
-    AMP_FAILPOINT("checkpoint.begin");
-    cut->begun_us = io_clock_now_us();
-    while (!is_over(cut)) {
-        int rc = ampd_checkpoint_begin(&place, cut->tensors, order->spec->parameters_count, order->state, &cut->writer,
-                                       &error);
-        if (rc == 0 || !try_again(cut, rc, &error))
-            break;
-    }
-    AMP_FAILPOINT("checkpoint.done");
+    for (struct amp_list *node; (node = amp_list_shift(&cut->held)) != NULL;)
+        free(AMP_CONTAINER(node, struct cut_task, task.node));
+    free(cut->tensors);
+    free(cut);
 }
 
-/* The segments of one block of a batch. */
-static int put_block(struct cut *cut, const struct ampd_part_blocks *blocks, uint64_t block, uint32_t segment,
-                     struct amp_error *error)
+static void last_done(struct io_task *base)
 {
-    const struct ampd_layout *layout = cut->order.layout;
-    uint32_t count;
-    const struct ampd_segment *at_segment = ampd_layout_block(layout, block, &count) + segment;
-    uint64_t index = (block - blocks->first) * layout->block_elements + at_segment->offset;
-    return ampd_checkpoint_put(cut->writer, at_segment->parameter, at_segment->first, at_segment->count,
-                               at(blocks->tensors.masters, index), at(blocks->tensors.m, index),
-                               at(blocks->tensors.v, index), error);
-}
-
-static void blocks_run(struct io_task *base)
-{
-    struct blocks_task *task = AMP_CONTAINER(base, struct blocks_task, task);
-    struct cut *cut = task->cut;
-    struct amp_error error = {0};
-    AMP_FAILPOINT("checkpoint.half");
-    for (uint64_t i = 0; i < task->blocks.count; i++) {
-        uint32_t count;
-        (void)ampd_layout_block(cut->order.layout, task->blocks.first + i, &count);
-        for (uint32_t s = 0; s < count && !is_over(cut);) {
-            int rc = put_block(cut, &task->blocks, task->blocks.first + i, s, &error);
-            if (rc == 0)
-                s++;
-            else if (!try_again(cut, rc, &error))
-                break; /* it is over */
-        }
-    }
-    AMP_FAILPOINT("checkpoint.done");
-}
-
-static void seal_run(struct io_task *base)
-{
-    struct cut *cut = AMP_CONTAINER(base, struct cut, last);
-    struct amp_error error = {0};
-    while (!is_over(cut)) {
-        int rc = ampd_checkpoint_end(cut->writer, &cut->record, &error);
-        if (rc == 0) {
-            cut->writer = NULL;
-            break;
-        }
-        if (!try_again(cut, rc, &error))
-            break;
-    }
-    if (cut->writer != NULL && atomic_load(&cut->code) == 0)
-        atomic_store(&cut->code, AMP_ECANCELLED);
-    ampd_checkpoint_abandon(cut->writer);
-    AMP_FAILPOINT("checkpoint.done");
-    clear_alert(cut);
-}
-
-static void abandon_run(struct io_task *base)
-{
-    struct cut *cut = AMP_CONTAINER(base, struct cut, last);
-    atomic_store(&cut->code, AMP_ECANCELLED);
-    ampd_checkpoint_abandon(cut->writer);
-    clear_alert(cut);
-}
-
-static void cut_done(struct io_task *base)
-{
-    struct cut *cut = AMP_CONTAINER(base, struct cut, last);
+    struct cut *cut = AMP_CONTAINER(base, struct cut, last.task);
     struct ampd_server *server = cut->server;
+    if (cut->last.result == AGAIN) {
+        if (server->life.state != SERVER_CLOSING)
+            io_threads_submit(server->pools.files, &cut->last.task);
+        return;
+    }
     int code = atomic_load(&cut->code);
     if (code == 0) {
         io_timing_add(&server->counts.checkpoint, cut->begun_us);
@@ -241,45 +272,55 @@ static void cut_done(struct io_task *base)
     AMP_FAILPOINT("checkpoint.written");
     io_core_event(server, &event);
     AMP_FAILPOINT("checkpoint.done");
-    free(cut->tensors);
-    free(cut);
+    free_cut(cut);
 }
 
-/* The last task of a part. */
-static void finish(struct cut *cut, void (*run_cb)(struct io_task *))
+/* The last task of a part, once. (A server that closes takes no more tasks: io_checkpoint_files_drop ends the part.) */
+static void finish(struct cut *cut)
 {
     if (cut->ending || cut->server->life.state == SERVER_CLOSING)
-        return; /* (a server that closes takes no more tasks: io_checkpoint_files_drop ends the part) */
+        return;
     cut->ending = true;
-    cut->last = (struct io_task){.run_cb = run_cb, .done_cb = cut_done};
-    io_threads_submit(cut->server->pools.files, &cut->last);
+    io_threads_submit(cut->server->pools.files, &cut->last.task);
 }
 
-static void open_done(struct io_task *base)
+/* The task that waited for room is through, so those behind it go on, in their order. */
+static void release_held(struct cut *cut)
 {
-    struct cut *cut = AMP_CONTAINER(base, struct cut, open);
-    if (is_over(cut))
-        finish(cut, abandon_run);
-    else if (cut->left == 0)
-        finish(cut, seal_run);
+    cut->waits = false;
+    for (struct amp_list *node; !is_over(cut) && (node = amp_list_shift(&cut->held)) != NULL;)
+        io_threads_submit(cut->server->pools.files, AMP_CONTAINER(node, struct io_task, node));
 }
 
-static void blocks_done(struct io_task *base)
+static void cut_task_done(struct io_task *base)
 {
-    struct blocks_task *task = AMP_CONTAINER(base, struct blocks_task, task);
+    struct cut_task *task = AMP_CONTAINER(base, struct cut_task, task);
     struct cut *cut = task->cut;
+    struct ampd_server *server = cut->server;
+    bool over = is_over(cut), closing = server->life.state == SERVER_CLOSING;
+    if (task->result != TRIED && !over && !closing) {
+        cut->waits = true;
+        if (task->result == AGAIN)
+            io_threads_submit(server->pools.files, &task->task);
+        else
+            amp_list_push(&cut->held, &task->task.node);
+        return;
+    }
+    if (cut->waits && !closing)
+        release_held(cut);
     struct ampd_event event = {
         .type = AMPD_EVENT_PART_BLOCKS,
         .u.part_blocks = {.token = cut->order.token, .first = task->blocks.first, .count = task->blocks.count}};
-    bool over = is_over(cut);
-    AMP_ASSERT(task->blocks.count <= cut->left); /* no block of a part comes twice */
-    cut->left -= task->blocks.count;
-    struct ampd_server *server = cut->server;
-    if (!over && cut->left == 0)
-        finish(cut, seal_run);
-    if (!over)
+    if (!over && task->result == TRIED) {
+        AMP_ASSERT(task->blocks.count <= cut->left); /* no block of a part comes twice */
+        cut->left -= task->blocks.count;
+    }
+    if (over || cut->left == 0)
+        finish(cut);
+    if (!over && event.u.part_blocks.count > 0)
         io_core_event(server, &event);
-    free(task);
+    if (task != &cut->open)
+        free(task);
 }
 
 /* What the file will hold: the memory behind it comes later, so that any address stands for "there is one". */
@@ -321,29 +362,36 @@ void io_checkpoint_files_cut(struct ampd_server *server, const struct ampd_part_
 {
     struct cut *cut = calloc(1, sizeof *cut);
     AMP_ASSERT(find_cut(server, order->token) == NULL); /* blocks and a cancel are told apart by it */
-    AMP_NEED(cut != NULL); /* little memory that a promise depends on */
+    AMP_NEED(cut != NULL);                              /* little memory that a promise depends on */
     cut->tensors = tensors_of(order);
     AMP_NEED(cut->tensors != NULL);
-    cut->open = (struct io_task){.run_cb = open_run, .done_cb = open_done};
+    cut->open =
+        (struct cut_task){.task = {.run_cb = cut_task_run, .done_cb = cut_task_done}, .cut = cut, .try_cb = open_try};
+    cut->last = (struct cut_task){.task = {.run_cb = last_run, .done_cb = last_done}, .cut = cut, .try_cb = seal_try};
+    amp_list_init(&cut->held);
     cut->server = server;
     cut->order = *order;
     cut->left = order->count;
     atomic_init(&cut->cancel, false);
     atomic_init(&cut->code, 0);
     amp_list_push(&server->checkpoint_files->cuts, &cut->in_cuts);
-    io_threads_submit(server->pools.files, &cut->open);
+    io_threads_submit(server->pools.files, &cut->open.task);
 }
 
 void io_checkpoint_files_cut_blocks(struct ampd_server *server, const struct ampd_part_blocks *blocks)
 {
     struct cut *cut = find_cut(server, blocks->token);
-    struct blocks_task *task = calloc(1, sizeof *task);
+    struct cut_task *task = calloc(1, sizeof *task);
     AMP_ASSERT(cut != NULL && !cut->ending); /* the core sends none behind the last one, or behind a cancel */
-    AMP_NEED(task != NULL); /* as above */
-    task->task = (struct io_task){.run_cb = blocks_run, .done_cb = blocks_done};
-    task->cut = cut;
-    task->blocks = *blocks;
-    io_threads_submit(server->pools.files, &task->task);
+    AMP_NEED(task != NULL);                  /* as above */
+    *task = (struct cut_task){.task = {.run_cb = cut_task_run, .done_cb = cut_task_done},
+                              .cut = cut,
+                              .try_cb = blocks_try,
+                              .blocks = *blocks};
+    if (cut->waits)
+        amp_list_push(&cut->held, &task->task.node);
+    else
+        io_threads_submit(server->pools.files, &task->task);
 }
 
 void io_checkpoint_files_cut_cancel(struct ampd_server *server, uint64_t token)
@@ -352,7 +400,8 @@ void io_checkpoint_files_cut_cancel(struct ampd_server *server, uint64_t token)
     if (cut == NULL)
         return;
     atomic_store(&cut->cancel, true);
-    finish(cut, abandon_run);
+    if (!cut->waits) /* else the task that is to try again comes back first */
+        finish(cut);
 }
 
 void io_checkpoint_files_drop(struct ampd_server *server)
@@ -360,8 +409,7 @@ void io_checkpoint_files_drop(struct ampd_server *server)
     for (struct amp_list *node; (node = amp_list_shift(&server->checkpoint_files->cuts)) != NULL;) {
         struct cut *cut = AMP_CONTAINER(node, struct cut, in_cuts);
         ampd_checkpoint_abandon(cut->writer);
-        free(cut->tensors);
-        free(cut);
+        free_cut(cut);
     }
 }
 

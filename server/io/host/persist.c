@@ -77,7 +77,7 @@ static int store_epoch(struct persist_task *task, struct amp_error *error)
     return ampd_vote_journal_make(&place, error);
 }
 
-/* Its file goes afterwards, see remove_file. */
+/* Its file goes afterwards, see remove_files. */
 static int drop_checkpoint(const struct persist_task *task, struct amp_error *error)
 {
     const struct ampd_checkpoint_record *checkpoint = &task->checkpoint;
@@ -89,42 +89,10 @@ static int drop_checkpoint(const struct persist_task *task, struct amp_error *er
     return 0;
 }
 
-static void remove_run(struct io_task *base)
-{
-    struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
-    const struct ampd_server *server = task->server;
-    struct amp_error error = {0};
-    int rc = ampd_checkpoint_remove(server->data.checkpoint_dir, task->checkpoint.file, &error);
-    if (rc == AMP_EIO)
-        io_fatal(server->log, "a checkpoint cannot be removed", &error);
-    if (rc != 0)
-        amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
-                "msg=\"not removed; the next start does\" model=%s err=\"%s\"", task->model, error.text);
-}
-
-static void remove_done(struct io_task *base)
-{
-    free(AMP_CONTAINER(base, struct persist_task, task));
-}
-
-/*
- * Takes the file of a checkpoint away that the catalogue has forgotten: on the files' thread, for a large file takes
- * long, and no verdict may wait behind it. The tasks of that thread run in order, so that a later file of the same name
- * is safe. A server that closes leaves it to the sweep of the next start.
- */
-static void remove_file(struct persist_task *task)
-{
-    if (task->server->life.state == SERVER_CLOSING) {
-        free(task);
-        return;
-    }
-    task->task = (struct io_task){.run_cb = remove_run, .done_cb = remove_done};
-    io_threads_submit(task->server->pools.files, &task->task);
-}
-
 /*
  * First out of the store, so that nobody finds it again; what a crash leaves of its files goes with the next start: by
- * the store, or where shards share a directory by a mark in it. A disk without room for the mark is made room on.
+ * the store, or where shards share a directory by a mark in it. A disk without room for the mark is made room on. Its
+ * checkpoints go afterwards, see remove_files.
  */
 static int delete_model(const struct persist_task *task, struct amp_error *error)
 {
@@ -135,10 +103,7 @@ static int delete_model(const struct persist_task *task, struct amp_error *error
     if (rc != 0 && rc != AMP_ENOTFOUND)
         return rc;
     AMP_FAILPOINT("delete.unstored");
-    rc = ampd_vote_journal_remove(task->server->data.dir.path, task->model, error);
-    if (rc != 0)
-        return rc;
-    return ampd_checkpoint_remove_model(&place, error);
+    return ampd_vote_journal_remove(task->server->data.dir.path, task->model, error);
 }
 
 static int store_once(struct persist_task *task, struct amp_error *error)
@@ -178,6 +143,12 @@ static void wait_a_little(void)
     (void)nanosleep(&pause, NULL); /* an early end is as good */
 }
 
+/* Whether what has failed may yet work. */
+static bool may_retry(const struct ampd_server *server, int rc)
+{
+    return (rc == AMP_EEXHAUSTED || rc == AMP_ENOMEM) && !atomic_load(&server->pools.stop_waiting);
+}
+
 /* The place before a record of each kind. */
 static const char *const places[] = {
     [AMPD_PERSIST_MODEL] = "persist.model",          [AMPD_PERSIST_EPOCH] = "persist.epoch",
@@ -200,7 +171,7 @@ static void persist_run(struct io_task *base)
             io_timing_add(&server->counts.commit, begun_us);
             break;
         }
-        if ((rc != AMP_EEXHAUSTED && rc != AMP_ENOMEM) || atomic_load(&server->pools.stop_waiting))
+        if (!may_retry(server, rc))
             io_fatal(server->log, "the store failed", &error);
         if (!told)
             amp_log(server->log, AMP_LOG_ERROR, "store", "msg=\"cannot store, trying again\" model=%s err=\"%s\"",
@@ -251,16 +222,11 @@ static void verdicts_run(struct amp_list *tasks)
     }
 }
 
-static void persist_done(struct io_task *base)
+/* Tells the core, which is what a task is for. */
+static void tell(struct persist_task *task)
 {
-    struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
     struct ampd_server *server = task->server;
     struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted.token = task->token};
-    if (task->drop) {
-        AMP_FAILPOINT("persist.done");
-        remove_file(task);
-        return;
-    }
     bool deleted = task->kind == AMPD_PERSIST_DELETE;
     if (deleted)
         io_purge_model_deleted(server, task->model);
@@ -279,6 +245,67 @@ static void persist_done(struct io_task *base)
     }
     if (model >= 0)
         io_watchers_row(server, (uint32_t)model);
+}
+
+static int remove_once(const struct persist_task *task, struct amp_error *error)
+{
+    if (task->drop)
+        return ampd_checkpoint_remove(task->server->data.checkpoint_dir, task->checkpoint.file, error);
+    const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
+    return ampd_checkpoint_remove_model(&place, error);
+}
+
+/* A deletion has ended when all of them are gone; a single one that stays goes with the next start. */
+static void remove_run(struct io_task *base)
+{
+    const struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
+    const struct ampd_server *server = task->server;
+    struct amp_error error = {0};
+    int rc = remove_once(task, &error);
+    while (!task->drop && may_retry(server, rc)) {
+        wait_a_little();
+        rc = remove_once(task, &error);
+    }
+    if (rc == AMP_EIO || (rc != 0 && !task->drop))
+        io_fatal(server->log, "a checkpoint cannot be removed", &error);
+    if (rc != 0)
+        amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
+                "msg=\"not removed; the next start does\" model=%s err=\"%s\"", task->model, error.text);
+}
+
+static void remove_done(struct io_task *base)
+{
+    struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
+    if (task->drop)
+        free(task);
+    else
+        tell(task);
+}
+
+/*
+ * Takes the files of a checkpoint away that the catalogue has forgotten, or all of a model: on the files' thread, for a
+ * large file takes long, and no verdict may wait behind it. That thread comes to a part that is made later only behind
+ * it, so that a later file of the same name is safe. A server that closes leaves it to the sweep of the next start.
+ */
+static void remove_files(struct persist_task *task)
+{
+    if (task->server->life.state == SERVER_CLOSING) {
+        free(task);
+        return;
+    }
+    task->task = (struct io_task){.run_cb = remove_run, .done_cb = remove_done};
+    io_threads_submit(task->server->pools.files, &task->task);
+}
+
+static void persist_done(struct io_task *base)
+{
+    struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
+    if (task->drop)
+        AMP_FAILPOINT("persist.done");
+    if (task->drop || task->kind == AMPD_PERSIST_DELETE)
+        remove_files(task);
+    else
+        tell(task);
 }
 
 /* Copies what the core lent; out of memory here would leave a promise open, and ends the process. */
