@@ -38,6 +38,41 @@ static AMP_IN_FP_ENV bool unscale(const struct amp_kernels *kernels, const struc
     return found;
 }
 
+/* What a search looks for. */
+struct wanted {
+    bool inf;
+    bool nan;
+};
+static const struct wanted inf_or_nan = {true, true};
+
+static bool search(const struct amp_kernels *kernels, const struct amp_tensor *tensor, struct wanted wanted)
+{
+    if (tensor->data == NULL)
+        return false;
+    size_t size = amp_dtype_size(tensor->dtype);
+    for (size_t done = 0; done < tensor->count; done += SEARCH_TILE) {
+        size_t n = tensor->count - done < SEARCH_TILE ? tensor->count - done : SEARCH_TILE;
+        struct amp_check check = AMP_CHECK_INIT;
+        kernels->check[tensor->dtype]((const char *)tensor->data + done * size, n, done, &check);
+        if ((wanted.inf && check.inf_count > 0) || (wanted.nan && check.nan_count > 0))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Of what was copied, and has become an Inf in a narrower dtype: where a gradient is missing, nobody knows what stands
+ * in its place.
+ */
+static bool copied_overflow(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
+                            const struct amp_tensor *out)
+{
+    bool found = false;
+    for (size_t i = 0; !found && i < n; i++)
+        found = gradients[i].data != NULL && search(kernels, &out[i], inf_or_nan);
+    return found;
+}
+
 int amp_grads_unscale(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, float scale,
                       const struct amp_tensor *out, bool *overflow, struct amp_error *error)
 {
@@ -49,8 +84,9 @@ int amp_grads_unscale(const struct amp_kernels *kernels, const struct amp_tensor
         return rc;
     if (scale == 1) {
         rc = amp_grads_copy(kernels, gradients, n, out, error);
-        /* Of what was copied: where a gradient is missing, nobody knows what stands in its place. */
-        return rc == 0 && overflow != NULL ? amp_grads_overflow(kernels, gradients, n, overflow, error) : rc;
+        if (rc == 0 && overflow != NULL)
+            *overflow = copied_overflow(kernels, gradients, n, out);
+        return rc;
     }
     rc = amp_fp_env_set(&env, error);
     if (rc != 0)
@@ -96,28 +132,6 @@ int amp_loss_scale(const struct amp_kernels *kernels, const struct amp_tensor *l
     (void)amp_tensor_multiply(kernels, loss, scale, out);
     amp_fp_env_restore(&env);
     return 0;
-}
-
-/* What a search looks for. */
-struct wanted {
-    bool inf;
-    bool nan;
-};
-static const struct wanted inf_or_nan = {true, true};
-
-static bool search(const struct amp_kernels *kernels, const struct amp_tensor *tensor, struct wanted wanted)
-{
-    if (tensor->data == NULL)
-        return false;
-    size_t size = amp_dtype_size(tensor->dtype);
-    for (size_t done = 0; done < tensor->count; done += SEARCH_TILE) {
-        size_t n = tensor->count - done < SEARCH_TILE ? tensor->count - done : SEARCH_TILE;
-        struct amp_check check = AMP_CHECK_INIT;
-        kernels->check[tensor->dtype]((const char *)tensor->data + done * size, n, done, &check);
-        if ((wanted.inf && check.inf_count > 0) || (wanted.nan && check.nan_count > 0))
-            return true;
-    }
-    return false;
 }
 
 /* `name` is what the caller's function calls `found`. */

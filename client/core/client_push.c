@@ -10,6 +10,7 @@
  */
 #include "client/core/client_push.h"
 
+#include "amp/fp_env.h"
 #include "amp/kernels.h"
 #include "client/core/client_requests.h"
 #include "client/core/client_retry.h"
@@ -245,14 +246,22 @@ static void fill_edges(struct ampclient_core *core, uint32_t parameter)
     }
 }
 
-static void add_up(struct ampclient_core *core, uint32_t parameter, const void *gradient, enum amp_dtype dtype)
+/* The same bits whatever the caller's thread does with denormals and roundings. */
+static int add_up(struct ampclient_core *core, uint32_t parameter, const void *gradient, enum amp_dtype dtype,
+                  struct amp_error *error)
 {
     float *sum = core->push.sums + core->flat.starts[parameter];
     uint64_t elements = core->flat.sizes[parameter];
+    struct amp_fp_env env;
+    int rc = amp_fp_env_set(&env, error);
+    if (rc != 0)
+        return rc;
     if (core->push.given[parameter] == 0)
         amp_kernels_ref.sum_set[dtype](sum, gradient, 1, elements);
     else
         amp_kernels_ref.sum_add[dtype](sum, gradient, 1, elements);
+    amp_fp_env_restore(&env);
+    return 0;
 }
 
 static void parameter_whole(struct ampclient_core *core, uint32_t parameter)
@@ -275,7 +284,9 @@ int ampclient_core_push(struct ampclient_core *core, uint64_t now_ms, uint32_t p
         return rc;
     struct ampclient_push *push = &core->push;
     if (core->config.accumulate > 1) {
-        add_up(core, parameter, gradient, dtype);
+        rc = add_up(core, parameter, gradient, dtype, error);
+        if (rc != 0)
+            return rc;
         push->dtype = AMP_F32;
     } else {
         push->gradients[parameter] = gradient;

@@ -120,6 +120,8 @@ def test_optimizer_values_out_of_range_are_refused(context):
         *((f"learning_rate {v}", sgd(learning_rate=v), "learning_rate") for v in (NAN, INF, -INF, -1.0, 5e-324, 1e-46)),
         *((f"beta1 {v}", adamw(beta1=v), "beta1") for v in (NAN, -0.1, 1.0, 2.0)),
         *((f"beta2 {v}", adamw(beta2=v), "beta2") for v in (NAN, -0.1, 1.0, INF)),
+        *((f"{name} {v} of SGD, which has none", sgd(**{name: v}), name)
+          for name in ("beta1", "beta2", "alpha") for v in (NAN, INF)),
         *((f"epsilon {v}", adamw(epsilon=v), "eps") for v in (NAN, -1e-8, 0.0, 1.5, 2.0 ** -101)),
         *((f"weight_decay {v}", adamw(weight_decay=v), "weight_decay") for v in (NAN, INF, -0.1)),
         *((f"weight_decay {v} of SGD", sgd(weight_decay=v), "weight_decay") for v in (NAN, INF, -0.1)),
@@ -145,7 +147,7 @@ def test_schedule_and_clip_values_out_of_range_are_refused(context):
     check_table(context, [
         ("an unknown kind", schedule(99), "kind"),
         ("STEP without step_size", schedule(step), "step_size"),
-        *((f"gamma {v}", schedule(step, step_size=1, gamma=v), "gamma") for v in (NAN, INF, 0.0, -1.0)),
+        *((f"gamma {v}", schedule(step, step_size=1, gamma=v), "gamma") for v in (NAN, INF, 1e300, 0.0, -1.0)),
         ("COSINE without total_steps", schedule(cosine), "total_steps"),
         ("COSINE with total_steps in the warm-up", schedule(cosine, warmup_steps=10, total_steps=10), "total_steps"),
         ("a warm-up of schedule WORKER", schedule(model.SCHEDULE_KIND_WORKER, warmup_steps=3), "warmup_steps"),

@@ -125,6 +125,19 @@ static void what_stands_in_the_place_of_a_missing_gradient_is_no_overflow(void *
     }
 }
 
+static void unscale_by_one_tells_what_a_narrower_dtype_does_not_hold(void **state)
+{
+    float a[] = {1, 65520};
+    uint16_t narrow[2];
+    struct amp_tensor in = F32("a", a), out = {"a", narrow, 2, AMP_F16};
+    bool overflow = false;
+    assert_int_equal(amp_grads_unscale(kernels, &in, 1, 1, &out, &overflow, &error), 0);
+    assert_true(overflow);
+    a[1] = 65519;
+    assert_int_equal(amp_grads_unscale(kernels, &in, 1, 1, &out, &overflow, &error), 0);
+    assert_false(overflow);
+}
+
 static void unscale_of_an_empty_dictionary_is_nothing(void **state)
 {
     bool overflow = true;
@@ -526,6 +539,7 @@ int main(void)
         cmocka_unit_test(unscale_of_a_dictionary_unscales_each_and_passes_over_missing_ones),
         cmocka_unit_test(unscale_of_an_empty_dictionary_is_nothing),
         cmocka_unit_test(what_stands_in_the_place_of_a_missing_gradient_is_no_overflow),
+        cmocka_unit_test(unscale_by_one_tells_what_a_narrower_dtype_does_not_hold),
         cmocka_unit_test(unscale_in_place_modifies_the_tensor_itself),
         cmocka_unit_test(unscale_to_fp32_keeps_what_fp16_would_lose),
         cmocka_unit_test(unscale_tells_of_results_that_leave_the_range_of_their_dtype),

@@ -1,6 +1,7 @@
 /* The scalars of a step: coefficient, clip coefficient, powers, schedules, and what a specification may ask for. */
 #include "amp/optim.h"
 
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -67,6 +68,8 @@ static void step_schedule_multiplies_by_gamma(void **state)
     assert_true(amp_schedule_lr(&s, 1, 9) == 1);
     assert_true(amp_schedule_lr(&s, 1, 10) == 0.5);
     assert_true(amp_schedule_lr(&s, 1, 35) == 0.125);
+    s.gamma = 2; /* never an Inf: times a factor of 0 it would be a NaN */
+    assert_true(amp_schedule_lr(&s, 1, UINT64_MAX) == (double)FLT_MAX);
 }
 
 static void cosine_schedule_goes_from_base_to_minimum(void **state)

@@ -80,6 +80,24 @@ static void names_and_shapes_out_of_range_are_refused(void **state)
     assert_refused(AMP_EINVAL, "parameters[1].name");
 }
 
+static void numbers_that_the_optimizer_does_not_use_are_finite_too(void **state)
+{
+    (void)state;
+    static const double none[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, 1e300};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        spec.optimizer = AMPD_OPTIMIZER_SGD;
+        spec.beta1 = none[i];
+        assert_refused(AMP_EINVAL, "optimizer.beta1");
+        spec.optimizer = AMPD_OPTIMIZER_SGD;
+        spec.alpha = none[i];
+        assert_refused(AMP_EINVAL, "optimizer.alpha");
+        spec.step_factor = none[i];
+        assert_refused(AMP_EINVAL, "schedule.gamma");
+        spec.groups[0].lr_scale = none[i];
+        assert_refused(AMP_EINVAL, "groups.learning_rate_factor");
+    }
+}
+
 static void numbers_of_groups_and_clipping_are_checked_each(void **state)
 {
     (void)state;
@@ -297,6 +315,7 @@ int main(void)
         cmocka_unit_test_setup(a_specification_with_defaults_is_accepted, setup),
         cmocka_unit_test_setup(names_and_shapes_out_of_range_are_refused, setup),
         cmocka_unit_test_setup(numbers_out_of_range_are_refused, setup),
+        cmocka_unit_test_setup(numbers_that_the_optimizer_does_not_use_are_finite_too, setup),
         cmocka_unit_test_setup(numbers_of_groups_and_clipping_are_checked_each, setup),
         cmocka_unit_test_setup(values_that_are_reserved_are_named, setup),
         cmocka_unit_test_setup(a_schedule_by_steps_has_its_factor, setup),

@@ -149,10 +149,10 @@ static int check_parameters(const struct ampd_model_spec *spec, struct amp_error
     if (spec->groups_count > AMPD_GROUPS_MAX)
         return invalid(error, "groups", "give at most 16");
     for (uint32_t g = 0; g < spec->groups_count; g++) {
-        if (!isfinite(spec->groups[g].lr_scale) || spec->groups[g].lr_scale < 0)
+        if (!isfinite((float)spec->groups[g].lr_scale) || spec->groups[g].lr_scale < 0)
             return invalid(error, "groups.learning_rate_factor", "give a finite number, 0 or more");
         if (spec->groups[g].weight_decay_set &&
-            (!isfinite(spec->groups[g].weight_decay) || spec->groups[g].weight_decay < 0))
+            (!isfinite((float)spec->groups[g].weight_decay) || spec->groups[g].weight_decay < 0))
             return invalid(error, "groups.weight_decay", "give a finite number, 0 or more");
     }
     uint64_t elements = 0;
@@ -238,9 +238,32 @@ static int check_weights(const struct ampd_model_spec *spec, struct amp_error *e
     return 0;
 }
 
+/* All of them, also what the chosen optimizer does not look at: the store and other shards get it as it is. */
+static int check_finite(const struct ampd_model_spec *spec, struct amp_error *error)
+{
+    const struct {
+        const char *name;
+        double value;
+    } fields[] = {
+#define AMPD_SPEC_NUMBER(part, field, name, ...)                                                                       \
+    {AMPD_SPEC_WORDS(part, field), (double)spec->AMPD_SPEC_MEMBER_##part(field, name)},
+#define AMPD_SPEC_CHOICE(...)
+#define AMPD_SPEC_PARTS AMPD_SPEC_ALL
+#include "proto/spec_fields.def"
+    };
+#undef AMPD_SPEC_NUMBER
+#undef AMPD_SPEC_CHOICE
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        if (!isfinite((float)fields[i].value))
+            return invalid(error, fields[i].name, "give a finite number, within the range of fp32");
+    return 0;
+}
+
 int ampd_spec_check(const struct ampd_model_spec *spec, struct amp_error *error)
 {
     int rc = check_parameters(spec, error);
+    if (rc == 0)
+        rc = check_finite(spec, error);
     if (rc == 0)
         rc = check_optimizer(spec, error);
     if (rc == 0)
@@ -259,7 +282,7 @@ int ampd_spec_check(const struct ampd_model_spec *spec, struct amp_error *error)
 
 bool ampd_spec_takes_lr(double lr)
 {
-    return lr >= 0 && lr <= (double)FLT_MAX; /* as those of a specification: times the factor of a group it is finite */
+    return lr >= 0 && lr <= (double)FLT_MAX; /* as those of a specification */
 }
 
 /* ---- what amp takes ---- */

@@ -5,6 +5,9 @@
 #include "server/core/model/passes.h"
 #include "server/core/model/spec.h"
 
+#include <float.h>
+#include <math.h>
+
 bool ampd_floor_stops(const struct ampd_model_spec *spec, const struct amp_scaler_state *scaler)
 {
     return spec->floor_policy != AMPD_FLOOR_CLAMP && scaler->consecutive_overflows >= spec->max_consecutive_overflows &&
@@ -17,7 +20,7 @@ void ampd_verdict_rates(const struct ampd_model *model, struct ampd_verdict_mess
     const struct ampd_model_spec *spec = &model->spec;
     const struct ampd_step_row *row = &verdict->row;
     for (uint32_t g = 0; g < spec->groups_count; g++)
-        verdict->group_lr[g] = row->lr * spec->groups[g].lr_scale;
+        verdict->group_lr[g] = fmin(row->lr * spec->groups[g].lr_scale, (double)FLT_MAX);
     struct amp_optim_config config = ampd_spec_optim(spec);
     struct amp_apply apply;
     amp_optim_scalars(&config, row->version, row->lr, row->clip, &apply);

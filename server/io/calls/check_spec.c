@@ -81,7 +81,7 @@ static int check_zeros(const struct ampd_msg_model_spec *spec, struct amp_error 
                                  "%s: %g is out of range; give a number above 0, or leave it out for the default",
                                  fields[i].field, fields[i].value);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (fields[i].given && !isfinite(fields[i].value))
+        if (fields[i].given && !isfinite((float)fields[i].value))
             return invalid(error, fields[i].field, "give a finite number");
     return 0;
 }
