@@ -15,10 +15,10 @@ examples/digits/run.sh --check "$@" || exit # wrong options are told now, not af
 echo "== packages"
 scripts/packages.sh run build
 echo "== build (build/release; some minutes the first time)"
-cmake --preset release >build-quickstart.log 2>&1 || { cat build-quickstart.log && exit 1; }
-cmake --build --preset release --target ampd ampctl digits >>build-quickstart.log 2>&1 ||
-	{ tail -n 40 build-quickstart.log && exit 1; }
-mv build-quickstart.log build/quickstart-build.log
+mkdir -p build
+log=build/quickstart-build.log
+cmake --preset release >"$log" 2>&1 || { cat "$log" && exit 1; }
+cmake --build --preset release --target ampd ampctl digits >>"$log" 2>&1 || { tail -n 40 "$log" && exit 1; }
 
 dir=build/quickstart
 rm -rf "$dir"

@@ -67,10 +67,15 @@ policy=/usr/sbin/policy-rc.d
 has_service() {
     [[ " ${missing[*]} " == *" etcd-server "* || " ${missing[*]} " == *" prometheus "* ]]
 }
+own_services=()
+for unit in etcd prometheus prometheus-node-exporter; do
+    if command -v systemctl >/dev/null && ! systemctl --quiet is-enabled "$unit" 2>/dev/null; then
+        own_services+=("$unit")
+    fi
+done
 allow_services() {
     as_root rm -f "$policy"
-    command -v systemctl >/dev/null || return 0
-    as_root systemctl disable --quiet etcd prometheus prometheus-node-exporter 2>/dev/null || true
+    [[ ${#own_services[@]} -eq 0 ]] || as_root systemctl disable --quiet "${own_services[@]}" 2>/dev/null || true
 }
 if has_service && [[ ! -e $policy ]]; then
     trap allow_services EXIT

@@ -13,6 +13,7 @@ import subprocess
 import time
 
 from ampd_testing import Api, CALL_TIMEOUT_S, HEALTH_SERVING, ROOT, run
+from etcd_testing import Cluster
 
 UNIT = ROOT / "deploy" / "systemd" / "ampd.service"
 INSTANCE = UNIT.with_name("ampd@.service")
@@ -82,6 +83,18 @@ def test_a_shard_that_waits_for_others_is_not_ready(context):
             finally:
                 process.kill()
                 process.wait()
+
+
+def test_a_process_that_stands_by_is_ready_and_reads_its_files_anew(context):
+    cluster = Cluster(context, 1)
+    with Manager(cluster.folder / "notify") as manager:
+        standby = cluster.add()
+        ready = manager.next("READY")
+        assert "this process stands by" in ready["STATUS"], ready
+        assert standby.api().health() != HEALTH_SERVING
+        standby.process.send_signal(signal.SIGHUP)
+        assert manager.next("RELOADING")["RELOADING"] == "1"
+        assert manager.next("READY")["READY"] == "1"
 
 
 def test_a_manager_that_is_not_there_or_does_not_read_changes_nothing(context):

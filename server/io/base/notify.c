@@ -36,9 +36,12 @@ static void tell(const char *text)
     (void)close(fd); /* it has left, or never will */
 }
 
-void io_notify_ready(void)
+void io_notify_ready(const char *status)
 {
-    tell("READY=1\nSTATUS=serving\n");
+    char lines[256] = "READY=1\n";
+    if (status != NULL)
+        (void)snprintf(lines, sizeof lines, "READY=1\nSTATUS=%s\n", status);
+    tell(lines);
 }
 
 /* systemd wants the time, to tell this reload from an earlier one. */

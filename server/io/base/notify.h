@@ -5,8 +5,11 @@
 #ifndef AMPD_IO_NOTIFY_H
 #define AMPD_IO_NOTIFY_H
 
-/* Calls are served. */
-void io_notify_ready(void);
+/*
+ * The start, or a reload, is over: calls are served, or the process stands by. `status` as in io_notify_status; NULL:
+ * as it is.
+ */
+void io_notify_ready(const char *status);
 
 /* Files are being read anew; io_notify_ready ends it. */
 void io_notify_reloading(void);

@@ -311,7 +311,10 @@ static void on_waiting(void *arg, const struct amp_error *why)
     (void)snprintf(server->membership->lacks, sizeof server->membership->lacks, "%s",
                    why->code == AMP_EDATALOSS ? why->text : "");
     amp_log(server->log, why->code == AMP_ESTATE ? AMP_LOG_INFO : AMP_LOG_WARN, "cluster", "msg=\"%s\"", why->text);
-    io_notify_status(why->text);
+    if (io_membership_stands_by(server)) /* which may be for years */
+        io_notify_ready(why->text);
+    else
+        io_notify_status(why->text);
 }
 
 const char *io_membership_missing(const struct ampd_server *server)

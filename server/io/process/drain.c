@@ -110,8 +110,9 @@ static void on_hup(uv_signal_t *handle, int number)
     io_admit_watch_tokens(server);
     io_peers_reload(server);
     io_membership_reload(server);
-    if (server->life.serving && server->life.state == SERVER_RUNNING)
-        io_notify_ready();
+    bool serves = server->life.state == SERVER_RUNNING && server->life.serving;
+    if (serves || (server->life.state == SERVER_STARTING && io_membership_stands_by(server)))
+        io_notify_ready(NULL);
 }
 
 static int watch_signals(struct io_drain *drain)

@@ -34,7 +34,7 @@ void io_server_health_update(struct ampd_server *server)
     }
     server->life.serving = true;
     io_server_health_set(server, true);
-    io_notify_ready();
+    io_notify_ready("serving");
     io_purge_sweep(server);
     io_membership_no_models(server);
     amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"serving\" models=%u", ampd_core_models_count(server->core));
