@@ -112,6 +112,7 @@ class Client:
         self.endpoint = endpoint
         self._turn = threading.RLock()
         self._calling = 0  # calls of who has the turn: what they use stays
+        self._within = False  # the library, by this or another thread
         self._interrupt: BaseException | None = None
         self.stopping = False  # set by another thread: the call that waits ends
         names = {"cacert": cacert, "cert": cert, "key": key, "server_name": server_name, "token_file": token_file}
@@ -166,16 +167,27 @@ class Client:
     def call(self, function, *args) -> int:
         """Calls a function that takes the client or one of its models, and raises what it says. Returns 0 or 1."""
         with self._turn:
+            self.refuse_within_call()
             self._calling += 1
             try:
                 handle = self.handle
-                code = function(*args)
+                self._within = True
+                try:
+                    code = function(*args)
+                finally:
+                    self._within = False
                 self._raise_interrupt()
                 if code < 0:
                     raise_code(code, text(lib.ampclient_error_text(handle)), text(lib.ampclient_error_reason(handle)))
                 return code
             finally:
                 self._calling -= 1
+
+    def refuse_within_call(self) -> None:
+        """A signal handler of the thread that waits in a call comes here in spite of its turn."""
+        if self._within:
+            raise errors.WrongState("a call to %s waits; in a signal handler raise SystemExit or KeyboardInterrupt, which "
+                                    "ends it, and go on behind it" % self.endpoint)
 
     def ask(self, method: str, request: bytes) -> bytes:
         """A method of the server that answers once."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
+import weakref
 
 import torch
 
@@ -44,8 +45,11 @@ class Optimizer(torch.optim.Optimizer):
         job.how_to_push = "call scaler.scale(loss).backward() before the optimizer's step"
         self.result = None
         self.unscaled = False
+        self.current = None
+        self._left = False  # the step was handed in, and the next one has not begun: a call of step() was cut off
         super().__init__(self._groups(), {"lr": 0.0})
         self._begin()
+        job.optimizer = weakref.ref(self)
 
     def _groups(self) -> list[dict]:
         by_group: dict[int, dict] = {}
@@ -61,9 +65,20 @@ class Optimizer(torch.optim.Optimizer):
 
     def _begin(self) -> None:
         self.current = self.job.begin()
-        self.unscaled = False
+        self.unscaled = self._left = False
         if self.current is None:
             self.job.pull()  # what the last step made, for an evaluation
+
+    def begin_if_left(self) -> None:
+        """Where a step() was cut off by a Timeout or Ctrl-C, and is not called again, its step is begun anew."""
+        if self._left or (self.current is not None and self.current.broken):
+            self._begin()
+
+    def add_param_group(self, param_group) -> None:
+        if self.current is not None:
+            raise errors.WrongState("the groups are the model's, which the server has; give ampd.join groups= and all "
+                                    "parameters")
+        super().add_param_group(param_group)
 
     @property
     def done(self) -> bool:
@@ -72,25 +87,35 @@ class Optimizer(torch.optim.Optimizer):
 
     def step(self, closure=None):
         """Pushes .grad of all parameters, waits for the verdict and pulls. Returns the closure's loss, as torch does;
-        `result` has the verdict."""
+        `result` has the verdict. After a Timeout or Ctrl-C it can be called again, for the same step."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         if self.current is None:
             raise errors.WrongState(_DONE % self.job.name)
+        if not self._left:
+            self._hand_in()
+        self._left = True
+        self.result = self.current.end()
+        self._begin()
+        return loss
+
+    def _hand_in(self) -> None:
         if self.unscaled:
             self._scale_again()
             self.unscaled = False
         if self._gives_rate:
             self.job.set_learning_rate(self._rate())
-        self.job.module.push_all()
-        self.result = self.current.end()
-        self._begin()
-        return loss
+        try:
+            self.job.module.push_all()
+        except BaseException:
+            self.current.broken = True
+            raise
 
     def zero_grad(self, *args, **kwargs) -> None:
         """As torch's; of a batch that is dropped behind unscale_() nothing stays."""
+        self.begin_if_left()
         super().zero_grad(*args, **kwargs)
         self.unscaled = False
 
@@ -117,6 +142,11 @@ class Optimizer(torch.optim.Optimizer):
                       "--full brings one in", stacklevel=2)
 
 
+def _refuse_torch(optimizer) -> None:
+    if not isinstance(optimizer, Optimizer):
+        raise errors.InvalidArgument("the optimizer is %s; give ampd.Optimizer(job)" % shown(optimizer))
+
+
 class GradScaler:
     """torch.cuda.amp.GradScaler's names and meanings; the scale is the server's, one for all workers."""
 
@@ -135,6 +165,9 @@ class GradScaler:
     def scale(self, outputs):
         """outputs (a tensor, or an iterable of them) times the scale of the step in hand. The sum of all that are one
         number is told as the loss of the step when it ends, unless job.tell_loss has told another one."""
+        optimizer = self.job.optimizer()
+        if optimizer is not None:
+            optimizer.begin_if_left()
         step = self._step()
         if isinstance(outputs, torch.Tensor):
             if outputs.numel() == 1:
@@ -146,6 +179,7 @@ class GradScaler:
     def unscale_(self, optimizer: Optimizer) -> None:
         """Divides .grad by the scale, for a look at the gradients or a clip of one's own; step() multiplies it back.
         Only for scales that are powers of two, so that both are exact, and as in torch not for gradients in float16."""
+        _refuse_torch(optimizer)
         if optimizer.unscaled:
             raise errors.WrongState("unscale_() has already been called for this step")
         scale = self._step().scale
@@ -163,8 +197,7 @@ class GradScaler:
     def step(self, optimizer: Optimizer, *args, **kwargs) -> bool:
         """Pushes, and waits for the verdict. True: the step was applied; False: it was not, and
         optimizer.result.verdict says whether it was skipped on every worker, or late or rolled back for this one."""
-        if not isinstance(optimizer, Optimizer):
-            raise errors.InvalidArgument("the optimizer is %s; give ampd.Optimizer(job)" % shown(optimizer))
+        _refuse_torch(optimizer)
         optimizer.step(*args, **kwargs)
         return optimizer.result.applied
 

@@ -89,7 +89,7 @@ class Tensor:
     """A parameter as it was last pulled, for from_dlpack of any library: a view, which the next pull changes.
 
     It may outlive the job. DLPack before 1.0 cannot say that it is read-only; what is written there is gone with the
-    next pull, and no other worker sees it."""
+    next version, and no other worker sees it."""
 
     def __init__(self, array: numpy.ndarray, dtype: str):
         self._array = array  # writable, since numpy gives no capsule of others

@@ -56,7 +56,7 @@ class Result:
     overflows: tuple[Overflow, ...]
     overflow_count: int
     durable_step: int
-    _job: "Job" = dataclasses.field(repr=False, compare=False)
+    _job = None  # whose it is: no field, for it is in no copy
 
     @property
     def applied(self) -> bool:
@@ -70,7 +70,13 @@ class Result:
         """In words: whose gradient, which parameter, what the scale does, what to do. Asks the server."""
         if self.verdict in _OWN_WORDS:
             return _OWN_WORDS[self.verdict]
+        if self._job is None:
+            raise errors.WrongState("this result is a copy without its job; ask ampd.connect(endpoint).explain(model, %d)"
+                                    % self.step)
         return self._job.server.explain(self._job.name, self.step, epoch=self.epoch).text
+
+    def __getstate__(self) -> dict:
+        return dataclasses.asdict(self) | {"overflows": self.overflows}
 
 
 class Step:
@@ -89,6 +95,7 @@ class Step:
         self.loss = None
         self.losses: list = []  # all of them, and what GradScaler.scale was given
         self.result: Result | None = None
+        self.broken = False  # a part of its gradients was pushed, and then something failed
 
     def push(self, name: str, gradient, dtype=None) -> None:
         """As Job.push."""
@@ -108,7 +115,11 @@ class Step:
             raise errors.InvalidArgument("the loss is %s; give a tensor that the module has a part in" % shown(loss))
         self.loss = loss.detach()
         self.losses.append(self.loss)
-        self.job.module.backward(loss, self.scale)
+        try:
+            self.job.module.backward(loss, self.scale)
+        except BaseException:
+            self.broken = True
+            raise
 
     def tell_loss(self, loss) -> None:
         """As Job.tell_loss."""
@@ -122,6 +133,9 @@ class Step:
 
     def end(self) -> Result:
         """Hands in what was pushed, waits for the verdict. Parameters that were not pushed are absent."""
+        if self.broken:
+            raise errors.WrongState("the backward of step %d failed, and a part of its gradients may have been pushed; "
+                                    "begin it again: job.begin()" % self.number)
         if self.result is None:
             self.result = self.job._end(self)
         return self.result
@@ -184,7 +198,8 @@ class Memory:
     slot_width = 0
 
     def open(self, size: int) -> None:
-        self.buffer = mmap.mmap(-1, size + ALIGN)  # begins at a page
+        # It begins at a page. A forked child has a copy of its own, and huge pages are for private memory.
+        self.buffer = mmap.mmap(-1, size + ALIGN, flags=mmap.MAP_PRIVATE)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # it is advice
                 self.buffer.madvise(mmap.MADV_HUGEPAGE)
@@ -217,6 +232,7 @@ class Job:
         #: As given to join. 0: endless, or joined without a model and so not known here.
         self.max_steps = max_steps
         self.module = None      # ampd.module.Module
+        self.optimizer = lambda: None  # of ampd.Optimizer, if one was made: a weak reference
         self.copies = 0         # of gradients or parameters, made by this package
         self._step: Step | None = None
         self._restored: list[bytes] = []
@@ -350,7 +366,7 @@ class Job:
     def begin(self) -> Step | None:
         """Waits for the next step and pulls its parameters. None: the model is done. A step that was begun and not
         ended is begun again."""
-        if self._step is not None:
+        if self._step is not None and not self._step.broken:
             self._warn_once("unended", "%s: step %d was begun and not ended; it is begun again, without what was "
                             "pushed: call step.end()", self.name, self._step.number)
         self._restored.clear()
@@ -372,10 +388,10 @@ class Job:
 
     def steps(self) -> Iterator[Step]:
         """All steps until the model is done, from where the model is: after a crash it goes on there. A step that
-        the loop's body has not ended is ended by the loop."""
+        the loop's body has not ended is ended by the loop; one whose backward has failed is begun again."""
         while (step := self.begin()) is not None:
             yield step
-            if step.result is None and self.in_hand(step):
+            if step.result is None and not step.broken and self.in_hand(step):
                 step.end()
 
     def in_hand(self, step: Step) -> bool:
@@ -406,7 +422,10 @@ class Job:
             self.client.call(lib.ampclient_push, model, index, ffi.cast("const void *", address), code)
         except errors.Error as error:
             number, name = "parameter %d" % index, "parameter %s" % list(self._index)[index]
-            error.args = (str(error).replace(number + ":", name + ":").replace(number + " ", name + " "),)
+            sentence = str(error).replace(number + ":", name + ":").replace(number + " ", name + " ")
+            if sentence.endswith("use one dtype"):
+                sentence += ", or give ampd.join gradients=, which converts"
+            error.args = (sentence,)
             raise
         self._pushes += 1
 
@@ -527,8 +546,10 @@ class Job:
             Overflow(text(one.parameter), one.rank if one.rank >= 0 else None, text(one.worker), one.inf_count,
                      one.nan_count, one.first_index, one.largest_finite)
             for one in (said.overflows[i] for i in range(said.overflows_count)))
-        return Result(said.step, said.epoch, _VERDICTS[said.verdict], said.applied, said.version, said.norm, said.clip,
-                      said.scale, said.new_scale, overflows, said.overflow_parameters, said.durable_step, self)
+        result = Result(said.step, said.epoch, _VERDICTS[said.verdict], said.applied, said.version, said.norm,
+                        said.clip, said.scale, said.new_scale, overflows, said.overflow_parameters, said.durable_step)
+        object.__setattr__(result, "_job", self)
+        return result
 
     # ---- the rest ----
 
@@ -558,8 +579,10 @@ class Job:
 
     def leave(self) -> None:
         """Gives the rank back and closes the connection. Views of parameters remain valid, with what was pulled last.
-        May be called again."""
-        model, self._model = self._model, ffi.NULL
+        May be called again. Not in a signal handler while a call waits."""
+        with self.client._turn:
+            self.client.refuse_within_call()
+            model, self._model = self._model, ffi.NULL
         if model == ffi.NULL:
             return
         try:

@@ -116,7 +116,8 @@ class Launch:
         self.options, self.output, self.server = options, output, server
         self._asked: collections.deque[int] = collections.deque()  # signals that this process got
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda number, frame: self._asked.append(number))
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's job in the background
+                signal.signal(number, lambda number, frame: self._asked.append(number))
         self.workers = [Worker(rank, options.command, environment, output) for rank in range(options.workers)]
 
     def run(self) -> int:

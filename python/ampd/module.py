@@ -10,7 +10,9 @@ not contiguous, or has another dtype than ampd.join's `gradients`, is copied fir
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
+import weakref
 
 import torch
 
@@ -34,6 +36,9 @@ def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     if not found:
         raise errors.InvalidArgument("the module has no parameter that requires a gradient; nothing is to be trained")
     for name, one in found.items():
+        if one.is_complex():
+            raise errors.InvalidArgument("parameter %s is complex, and ampd trains real numbers; keep its real and "
+                                         "imaginary part as two parameters" % name)
         if one.is_meta:
             raise errors.InvalidArgument("parameter %s is on the meta device and has no values; make the module on "
                                          "another, or call its to_empty() and give them" % name)
@@ -66,6 +71,7 @@ class Module:
         job.how_to_push = "call step.backward(loss) before step.end(); loss.backward() alone pushes nothing"
         self._parameters = trained(module)
         self._views: dict[str, torch.Tensor] | None = None  # of the memory that is pulled into
+        self._addresses: dict[str, int] = {}  # theirs: torch may move what is in a view elsewhere
         self._indices: dict[str, int] = {}
         self._autocast_dtype = None
         self._pin_memory = pin_memory    # that gradients of a device are copied into
@@ -98,12 +104,15 @@ class Module:
             if tuple(parameter.shape) != array.shape:
                 raise errors.InvalidArgument("parameter %s has shape %s in the module, and %s on the server"
                                              % (name, tuple(parameter.shape), array.shape))
-            offset = array.ctypes.data - _address(self.job.memory.buffer)
-            view = torch.frombuffer(self.job.memory.buffer, dtype=dtype, count=array.size,
-                                    offset=offset).view(array.shape)
+            self._addresses[name] = array.ctypes.data
             self._autocast_dtype = dtype
-            views[name] = view
+            views[name] = self._view(name, dtype, array.shape)
         self._views = views
+
+    def _view(self, name: str, dtype, shape) -> torch.Tensor:
+        buffer = self.job.memory.buffer
+        return torch.frombuffer(buffer, dtype=dtype, count=elements(shape),
+                                offset=self._addresses[name] - _address(buffer)).view(shape)
 
     def _views_where_pulled(self) -> dict[str, torch.Tensor]:
         """Views of where the library has the parameters: maybe in a copy of the server's, which is to be read alone."""
@@ -121,18 +130,26 @@ class Module:
 
     def pulled(self, job) -> None:
         """The memory has another version."""
+        # What torch.inference_mode makes cannot be trained with.
+        with torch.inference_mode(False), torch.no_grad():
+            self._take_pulled(job)
+
+    def _take_pulled(self, job) -> None:
         if self._views is None:
             self._make_views()
         stays_shared = job.memory.stays_shared
         views = self._views_where_pulled() if stays_shared else self._views
         try:
-            with torch.no_grad():
-                for name, parameter in self._parameters.items():
-                    view = views[name]
-                    if stays_shared or parameter.dtype != view.dtype or parameter.device.type != "cpu":
-                        parameter.data.copy_(view, non_blocking=True)
-                    elif parameter.data_ptr() != view.data_ptr():  # the first time, or moved since then
-                        parameter.data = view
+            for name, parameter in self._parameters.items():
+                view = views[name]
+                if stays_shared or parameter.dtype != view.dtype or parameter.device.type != "cpu":
+                    parameter.data.copy_(view, non_blocking=True)
+                    continue
+                # share_memory() and queues between processes move the view, too.
+                if view.data_ptr() != self._addresses[name]:
+                    view = views[name] = self._view(name, view.dtype, view.shape)
+                if parameter.data_ptr() != view.data_ptr():  # the first time, or moved since then
+                    parameter.data = view
         finally:
             self._copied = [torch.cuda.current_stream(device).record_event()
                             for device in {one.device for one in self._parameters.values() if on_device(one)}]
@@ -146,8 +163,13 @@ class Module:
     def state_dict(self, arrays: dict) -> dict:
         """The module's own state with these values for its parameters, under each of their names."""
         names = {id(one): name for name, one in self._parameters.items()}
-        return {name: torch.from_numpy(arrays[names[id(value)]]) if id(value) in names else value.detach().cpu().clone()
-                for name, value in self.module.state_dict(keep_vars=True).items()}
+
+        def own(value):
+            if not isinstance(value, torch.Tensor):  # a module's extra state
+                return copy.deepcopy(value)
+            return torch.from_numpy(arrays[names[id(value)]]) if id(value) in names else value.detach().cpu().clone()
+
+        return {name: own(value) for name, value in self.module.state_dict(keep_vars=True).items()}
 
     # ---- gradients ----
 
@@ -159,9 +181,12 @@ class Module:
                 self._kinds[name], self._hooks[name] = kind, self._hook(name, parameter)
 
     def _hook(self, name: str, parameter):
+        this = weakref.ref(self)  # the hook may live as long as the parameter
+
         def accumulated(*_):
-            if self._pushing:
-                self._push(name, parameter)
+            module = this()
+            if module is not None and module._pushing:
+                module._push(name, module._parameters[name])
 
         if _POST_ACCUMULATE:
             return parameter.register_post_accumulate_grad_hook(accumulated)
@@ -194,6 +219,8 @@ class Module:
 
     def _push(self, name: str, parameter) -> None:
         gradient = parameter.grad
+        if gradient is None:  # torch 1.13 calls hooks where a Function gives none
+            return
         if gradient.is_sparse:
             raise errors.InvalidArgument("the gradient of %s is sparse; make the module without sparse=True" % name)
         dtype = gradient.dtype if self.job.gradients is None else _DTYPES[self.job.gradients]
@@ -225,7 +252,7 @@ class Module:
         else:
             place = self._pinned.get(index)
             if place is None or place.dtype != gradient.dtype:
-                place = self._pinned[index] = torch.empty(gradient.shape, dtype=gradient.dtype,
+                place = self._pinned[index] = torch.empty(gradient.shape, dtype=gradient.dtype, device="cpu",
                                                           pin_memory=self._pin_memory)
             elif self.job.accumulate > 1:
                 self._send_staged(wait=True)  # what was staged there before is to be added first

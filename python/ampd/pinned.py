@@ -26,7 +26,7 @@ class PinnedMemory(Memory):
 
     def open(self, size: int) -> None:
         with torch.cuda.device(self.device):
-            self.tensor = torch.empty(size + ALIGN, dtype=torch.uint8, pin_memory=True)
+            self.tensor = torch.empty(size + ALIGN, dtype=torch.uint8, device="cpu", pin_memory=True)
         self.buffer = self.tensor.numpy()
         if self.buffer.ctypes.data % ALIGN != 0:  # pinned memory begins at a page
             raise errors.Internal("pinned memory is not aligned; use pin_memory=False")

@@ -42,7 +42,8 @@ def die_with_parent() -> None:
 
 
 class Server:
-    """One process of ampd. `endpoint` is for ampd.join and ampd.connect. `data_dir` is by default in `folder`."""
+    """One process of ampd. `endpoint` is for ampd.join and ampd.connect. `data_dir` is by default in `folder`. It is
+    killed when the thread that has started it ends, as its process does."""
 
     def __init__(self, folder: os.PathLike, options: Sequence[str] = (), listen: str = "127.0.0.1:0",
                  data_dir: os.PathLike | None = None):

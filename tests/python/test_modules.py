@@ -1,0 +1,252 @@
+"""What programs do with a torch module beside training it, and what interrupts a step."""
+from python_testing import eventually, needs, raises, run  # (first: it finds the package)
+
+needs("torch", "google.protobuf")
+
+import dataclasses
+import os
+import pickle
+import signal
+import threading
+
+import ampd
+import ampd.testing
+import torch
+
+
+def new_net():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+
+
+def loss_of(net):
+    return net(torch.ones(3, 4)).square().mean()
+
+
+def joined(server, net, **options):
+    options = {"optimizer": ampd.SGD(0.1), "cast": "float32", "max_steps": 100, **options}
+    return ampd.join(server.endpoint, "net", net, **options)
+
+
+def train(job, net, steps=1):
+    for _ in range(steps):
+        step = job.begin()
+        step.backward(loss_of(net))
+        assert step.end().applied
+    job.pull()
+
+
+def is_as_pulled(job, net):
+    return all((torch.from_numpy(job.parameters[name].copy()) == one).all() for name, one in net.named_parameters())
+
+
+# ---- modules ----
+
+def test_a_module_that_went_to_shared_memory_is_pulled_into_all_the_same():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        train(job, net)
+        net.share_memory()
+        before = net[0].weight.detach().clone()
+        train(job, net)
+        assert not torch.equal(before, net[0].weight) and is_as_pulled(job, net)
+
+
+def test_what_a_forked_child_writes_stays_its_own():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        train(job, net)
+        before = net[0].weight.detach().clone()
+        child = os.fork()
+        if child == 0:
+            with torch.no_grad():
+                net[0].weight.fill_(9)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert torch.equal(before, net[0].weight)
+        train(job, net)
+        assert is_as_pulled(job, net)
+
+
+def test_a_first_pull_in_inference_mode_leaves_a_module_that_can_be_trained():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        with torch.inference_mode():
+            job.pull()
+            loss_of(net)
+        train(job, net)
+
+
+def test_complex_parameters_are_refused():
+    net = torch.nn.Linear(2, 2, dtype=torch.complex64)
+    with ampd.testing.server() as server:
+        raises(ampd.InvalidArgument, lambda: joined(server, net), "parameter weight is complex", "two parameters")
+
+
+def test_a_function_that_gives_no_gradient_leaves_its_parameter_as_it_is():
+    class Nothing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient, None
+
+    net = new_net()
+    before = net[2].bias.detach().clone()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        step = job.begin()
+        step.backward(Nothing.apply(net[0](torch.ones(3, 4)), net[2].bias).square().mean())
+        assert step.end().applied
+        job.pull()
+        assert torch.equal(before, net[2].bias)
+
+
+def test_extra_state_of_a_module_is_in_its_state_dict():
+    class Counting(torch.nn.Linear):
+        def get_extra_state(self):
+            return {"seen": [1, 2]}
+
+        def set_extra_state(self, state):
+            self.seen = state["seen"]
+
+    net = Counting(2, 2)
+    with ampd.testing.server() as server, joined(server, net) as job:
+        state = job.state_dict(masters=False)
+        net.load_state_dict(state)
+        assert net.seen == [1, 2]
+
+
+def test_gradients_of_two_dtypes_are_refused_with_the_option_that_converts():
+    net = new_net()
+    net[2].half()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        step = job.begin()
+        loss = net[0].weight.sum() + net[2].weight.float().sum()
+        raises(ampd.InvalidArgument, lambda: step.backward(loss), "use one dtype", "gradients=")
+
+
+# ---- steps ----
+
+class Failing(torch.autograd.Function):
+    """Fails in backward, behind those that come later in the module."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("out of memory")
+
+
+def test_a_step_whose_backward_fails_is_never_half_applied():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net, max_steps=2) as job:
+        step = job.begin()
+        before = net[2].weight.detach().clone()
+        try:
+            step.backward(net[2](net[1](Failing.apply(net[0](torch.ones(3, 4))))).square().mean())
+            raise AssertionError("it did not fail")
+        except RuntimeError as error:
+            assert "out of memory" in str(error)
+        raises(ampd.WrongState, step.end, "backward of step 1 failed", "job.begin()")
+        numbers = []
+        for step in job.steps():
+            numbers.append(step.number)
+            if len(numbers) == 1:
+                try:
+                    step.backward(net[2](net[1](Failing.apply(net[0](torch.ones(3, 4))))).square().mean())
+                except RuntimeError:
+                    assert torch.equal(before, net[2].weight)
+                    continue
+            step.backward(loss_of(net))
+        assert numbers == [1, 1, 2], numbers
+
+
+def test_a_signal_handler_cannot_leave_under_a_call_that_waits():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net, world_size=2, rank=0) as job:
+        caught = []
+
+        def leave(number, frame):
+            try:
+                job.leave()
+            except ampd.WrongState as error:
+                caught.append(str(error))
+                raise
+
+        before = signal.signal(signal.SIGUSR1, leave)
+        try:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            raises(ampd.WrongState, job.begin, "waits; in a signal handler raise SystemExit")
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert len(caught) == 1 and job.rank == 0
+        job.status()  # nothing is broken
+
+
+def test_a_result_can_be_copied_and_pickled():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        step = job.begin()
+        step.backward(loss_of(net))
+        result = step.end()
+        assert dataclasses.asdict(result)["step"] == 1
+        copied = pickle.loads(pickle.dumps(result))
+        assert copied == result and copied.applied
+        raises(ampd.WrongState, copied.explain, "copy", "explain")
+        assert result.explain()
+
+
+# ---- the optimizer of torch's way ----
+
+def test_an_optimizer_goes_on_after_a_step_that_was_interrupted():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net, world_size=2, rank=0) as job:
+        other = joined(server, new_net(), world_size=2, rank=1)
+        ready = threading.Semaphore(0)  # once for each step
+
+        def second():
+            for step in other.steps():
+                ready.acquire()
+                step.backward(loss_of(other.module.module))
+                if step.end().step == 3:
+                    return
+
+        thread = threading.Thread(target=second)
+        thread.start()
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        for again in ("step", "all"):  # what is called after Ctrl-C
+            optimizer.zero_grad()
+            scaler.scale(loss_of(net)).backward()
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                scaler.step(optimizer)
+                raise AssertionError("nothing was interrupted")
+            except KeyboardInterrupt:
+                ready.release()
+            if again == "all":
+                optimizer.zero_grad()
+                scaler.scale(loss_of(net)).backward()
+            assert scaler.step(optimizer), optimizer.result
+        ready.release()
+        optimizer.zero_grad()
+        scaler.scale(loss_of(net)).backward()
+        assert scaler.step(optimizer) and optimizer.result.step == 3
+        assert eventually(lambda: not thread.is_alive())
+        other.leave()
+
+
+def test_an_optimizers_groups_are_the_models_and_a_scaler_wants_ampds_optimizer():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        more = {"params": [torch.nn.Parameter(torch.ones(2))]}
+        raises(ampd.WrongState, lambda: optimizer.add_param_group(more), "groups=")
+        other = torch.optim.SGD(net.parameters(), 0.1)
+        raises(ampd.InvalidArgument, lambda: scaler.unscale_(other), "ampd.Optimizer(job)")
+
+
+run(globals())
