@@ -202,39 +202,46 @@ def test_a_result_can_be_copied_and_pickled():
 
 # ---- the optimizer of torch's way ----
 
+def interrupted_in_its_end(optimizer, scaler):
+    """scaler.step with a Ctrl-C while it waits for the verdict."""
+    end = optimizer.current.end
+
+    def end_with_ctrl_c():
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return end()
+
+    optimizer.current.end = end_with_ctrl_c
+    try:
+        scaler.step(optimizer)
+        raise AssertionError("nothing was interrupted")
+    except KeyboardInterrupt:
+        optimizer.current.end = end
+
+
 def test_an_optimizer_goes_on_after_a_step_that_was_interrupted():
     net = new_net()
-    with ampd.testing.server() as server, joined(server, net, world_size=2, rank=0) as job:
-        other = joined(server, new_net(), world_size=2, rank=1)
-        ready = threading.Semaphore(0)  # once for each step
+    with ampd.testing.server() as server, joined(server, net, world_size=2, rank=0, max_steps=3) as job:
+        other, turn = joined(server, new_net(), world_size=2, rank=1, max_steps=3), threading.Semaphore(0)
 
-        def second():
+        def steps_of_the_other():
             for step in other.steps():
-                ready.acquire()
+                turn.acquire()
                 step.backward(loss_of(other.module.module))
-                if step.end().step == 3:
-                    return
 
-        thread = threading.Thread(target=second)
+        thread = threading.Thread(target=steps_of_the_other, daemon=True)
         thread.start()
         optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
-        for again in ("step", "all"):  # what is called after Ctrl-C
+        for again in ("step", "all", "never"):  # what is called after Ctrl-C
             optimizer.zero_grad()
             scaler.scale(loss_of(net)).backward()
-            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-            try:
-                scaler.step(optimizer)
-                raise AssertionError("nothing was interrupted")
-            except KeyboardInterrupt:
-                ready.release()
+            if again != "never":
+                interrupted_in_its_end(optimizer, scaler)
             if again == "all":
                 optimizer.zero_grad()
                 scaler.scale(loss_of(net)).backward()
+            turn.release()
             assert scaler.step(optimizer), optimizer.result
-        ready.release()
-        optimizer.zero_grad()
-        scaler.scale(loss_of(net)).backward()
-        assert scaler.step(optimizer) and optimizer.result.step == 3
+        assert optimizer.result.step == 3 and optimizer.done
         assert eventually(lambda: not thread.is_alive())
         other.leave()
 
