@@ -287,7 +287,7 @@ double amp_schedule_lr(const struct amp_schedule *s, double base_lr, uint64_t ap
         return base_lr * (double)(applied + 1) / (double)s->warmup_steps;
     uint64_t k = applied - s->warmup_steps;
     if (s->kind == AMP_SCHEDULE_STEP)
-        return fmin(base_lr * amp_power(s->gamma, k / s->step_size), (double)FLT_MAX);
+        return fmin(base_lr * fmin(amp_power(s->gamma, k / s->step_size), (double)FLT_MAX), (double)FLT_MAX);
     if (s->kind != AMP_SCHEDULE_COSINE)
         return base_lr;
     uint64_t span = s->total_steps - s->warmup_steps;

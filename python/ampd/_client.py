@@ -186,8 +186,8 @@ class Client:
     def refuse_within_call(self) -> None:
         """A signal handler of the thread that waits in a call comes here in spite of its turn."""
         if self._within:
-            raise errors.WrongState("a call to %s waits; in a signal handler raise SystemExit or KeyboardInterrupt, which "
-                                    "ends it, and go on behind it" % self.endpoint)
+            raise errors.WrongState("a call to %s waits; in a signal handler raise SystemExit or KeyboardInterrupt, "
+                                    "which ends it, and go on behind it" % self.endpoint)
 
     def ask(self, method: str, request: bytes) -> bytes:
         """A method of the server that answers once."""

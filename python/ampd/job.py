@@ -71,8 +71,8 @@ class Result:
         if self.verdict in _OWN_WORDS:
             return _OWN_WORDS[self.verdict]
         if self._job is None:
-            raise errors.WrongState("this result is a copy without its job; ask ampd.connect(endpoint).explain(model, %d)"
-                                    % self.step)
+            raise errors.WrongState("this result is a copy without its job; ask ampd.connect(endpoint).explain(model, "
+                                    "%d)" % self.step)
         return self._job.server.explain(self._job.name, self.step, epoch=self.epoch).text
 
     def __getstate__(self) -> dict:

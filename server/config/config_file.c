@@ -79,12 +79,22 @@ static void take_name(struct reading *reading, const yaml_event_t *event)
     reading->unwanted = !is_new(reading);
 }
 
+/* What YAML has for "nothing" would be a path or a name here. */
+static bool is_null(const yaml_event_t *event)
+{
+    static const char *const nulls[] = {"~", "null", "Null", "NULL"};
+    for (size_t i = 0; i < sizeof nulls / sizeof *nulls; i++)
+        if (event->data.scalar.plain_implicit != 0 && strcmp((const char *)event->data.scalar.value, nulls[i]) == 0)
+            return true;
+    return false;
+}
+
 static void take_value(struct reading *reading, const yaml_event_t *event)
 {
     size_t size = event->data.scalar.length;
     const char *text = (const char *)event->data.scalar.value;
     char wrong[FAULT_MAX];
-    bool bad = memchr(text, 0, size) != NULL;
+    bool bad = memchr(text, 0, size) != NULL || is_null(event);
     if (reading->place == PLACE_LIST) {
         bad = bad || (reading->list.size > 0 && amp_buf_append(&reading->list, ",", 1) != 0) ||
               amp_buf_append(&reading->list, text, size) != 0;
@@ -96,7 +106,8 @@ static void take_value(struct reading *reading, const yaml_event_t *event)
     }
     if (!bad)
         return;
-    (void)snprintf(wrong, sizeof wrong, "%s: its value cannot be read; write it as plain text", reading->name);
+    (void)snprintf(wrong, sizeof wrong, "%s: its value cannot be read; write it as plain text, or leave the option out",
+                   reading->name);
     fault(reading, line_of(&event->start_mark), wrong);
 }
 

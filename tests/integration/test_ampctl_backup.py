@@ -257,6 +257,11 @@ def test_a_folder_that_is_there_is_left_as_it_is(context):
     (other / "letters").write_text("dear")
     said = ctl(context, cluster, "backup", cluster.folder / "mine", code=1)
     assert "it holds what is of no backup" in said and (other / "letters").read_text() == "dear", said
+    (other / "letters").unlink()
+    (other / "models" / "private").mkdir(parents=True)
+    (other / "models" / "private" / "thesis").write_text("years")
+    said = ctl(context, cluster, "backup", cluster.folder / "mine", code=1)
+    assert "it holds what is of no backup" in said and (other / "models" / "private" / "thesis").exists(), said
     said = ctl(context, cluster, "backup", cluster.folder / "none", "other", code=64 + 5)
     assert "other" in said and not (cluster.folder / "none.partial").exists(), said
     bare = Cluster(context, 1)

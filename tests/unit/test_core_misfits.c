@@ -65,7 +65,16 @@ static void votes_of_other_parameters_blocks_or_orders_count_nowhere(void **stat
     misfit(vote_with((struct ampd_subtree){0, 0, 0, 1}, right));        /* a block of shard 0 */
     misfit(vote_with((struct ampd_subtree){p, 63, last, 1}, right));    /* more blocks than there are */
     misfit(vote_with((struct ampd_subtree){p, 0, UINT64_MAX, 1}, right));
-    struct ampd_message *message = vote_of_1();
+    struct ampd_subtree no_number = right;
+    no_number.squares = (double)NAN; /* which the store would take for nothing */
+    struct ampd_message *message = vote_with(no_number, right);
+    message->u.vote.subtrees_count = 1;
+    misfit(message);
+    message = vote_of_1();
+    message->u.vote.rows_count = 1;
+    message->u.vote.rows[0].largest = NAN;
+    misfit(message);
+    message = vote_of_1();
     message->u.vote.rows_count = 1;
     message->u.vote.rows[0].parameter = none;
     misfit(message);

@@ -175,6 +175,7 @@ static void what_is_not_a_rule_is_refused_by_its_line(void **state)
     refused("hunter2hunter2hunter2", "begins with token, cert or uid");
     refused("# fine\ntoken admin x " HASH_ABC, "line 2");
     refused("token", "the role");
+    refused("token read J\xfcrgen " HASH_ABC, "no UTF-8 text");
     refused("token read", "name is missing");
     refused("token read x", "SHA-256");
     refused("token read x hunter2hunter2", "SHA-256"); /* the token itself instead of its hash */

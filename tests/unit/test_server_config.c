@@ -65,6 +65,8 @@ static void every_fault_is_told_and_the_rest_is_read(void **state)
     assert_string_equal("1! a list in;2 b=1;", read_text("a: [x, [y, {z: 1}]]\nb: 1\n"));
     assert_string_equal("1! a list wi;", read_text("- a\n- b\n"));
     assert_string_equal("1! this is n;", read_text("listen\n"));
+    assert_string_equal("1! data-dir:;2! token-fil;3 name=~;",
+                        read_text("data-dir: ~\ntoken-file: null\nname: \"~\"\n"));
     assert_string_equal("1 a=1;2! this is n;3 b=1;", read_text("a: 1\n\"\": 2\nb: 1\n"));
     assert_string_equal("1 a=1;2! an alias ;3 b=1;", read_text("a: &x 1\nc: *x\nb: 1\n"));
     assert_string_equal("1 a=1;2! a second ;", read_text("a: 1\n---\nb: 1\n"));

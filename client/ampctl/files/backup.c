@@ -12,7 +12,6 @@
 #include "client/ampctl/view/history.h"
 #include "client/io/methods.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -58,18 +57,29 @@ static int remove_one(const char *path, const struct stat *status, int type, str
     return at->level == 0 ? 0 : type == FTW_DP ? rmdir(path) : unlink(path);
 }
 
-/* Whether all that lies in DIR.partial is of a backup, so that nothing of somebody else's is removed. */
-static bool is_ours(const char *partial)
+/* Also what was being written: a file or a folder NAME.XXXXXX. */
+static bool is_file_of_a_model(const char *name)
 {
-    bool ours = true;
-    const struct dirent *entry;
-    DIR *folder = opendir(partial);
-    while (folder != NULL && ours && (entry = readdir(folder)) != NULL)
-        ours = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-               strcmp(entry->d_name, "models") == 0 || strcmp(entry->d_name, "manifest.json") == 0;
-    if (folder != NULL)
-        (void)closedir(folder);
-    return folder != NULL && ours;
+    static const char *const names[] = {AMPCTL_BACKUP_SPECIFICATION, AMPCTL_BACKUP_CHECKPOINT, AMPCTL_BACKUP_HISTORY,
+                                        AMPCTL_BACKUP_OVERFLOWS};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(name, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Ends the walk with 1 at what is of no backup: "manifest.json" and "models/MODEL/FILE" are. */
+static int find_foreign(const char *path, const struct stat *status, int type, struct FTW *at)
+{
+    static const char manifest[] = "manifest.json";
+    const char *name = path + at->base;
+    (void)status;
+    bool known = at->level == 0 || (type == FTW_D && at->level == 2) ||
+                 (type == FTW_D && at->level == 1 && strcmp(name, "models") == 0) ||
+                 (type == FTW_F && at->level == 1 && strncmp(name, manifest, sizeof manifest - 1) == 0) ||
+                 ((type == FTW_F || type == FTW_D) && at->level == 3 && is_file_of_a_model(name)) ||
+                 at->level > 3; /* below such a folder, where an export puts its parts together */
+    return known ? 0 : 1;
 }
 
 /* Makes DIR.partial, or empties the one that an earlier backup has left. */
@@ -89,11 +99,13 @@ static int make_partial(struct backing_up *x)
     /* The other backup may have given it its name meanwhile. */
     if (taken || fstat(x->lock, &here) != 0 || lstat(x->partial, &there) != 0 || here.st_ino != there.st_ino)
         return ampctl_backup_failed(x->ctl, x->partial, "another backup is written there; wait for it");
-    if (!is_ours(x->partial))
+    if (here.st_uid != geteuid())
+        return ampctl_backup_failed(x->ctl, x->partial, "it is another user's; name another folder");
+    if (nftw(x->partial, find_foreign, WALK_DESCRIPTORS, FTW_PHYS | FTW_MOUNT) != 0)
         return ampctl_backup_failed(x->ctl, x->partial, "it holds what is of no backup; take that away");
     ampctl_backup_path(models, x->partial, "", "");
     if (nftw(x->partial, remove_one, WALK_DESCRIPTORS, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) != 0 ||
-        mkdir(models, 0700) != 0)
+        mkdir(models, 0700) != 0 || fchmod(x->lock, 0700) != 0)
         return ampctl_backup_failed(x->ctl, x->partial, strerror(errno));
     return 0;
 }

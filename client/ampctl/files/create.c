@@ -314,7 +314,9 @@ static int run_create(struct ampctl *ctl, int argc, char **argv)
         code = create_from(ctl, &x, &file, &existed);
     if (code == 0 && !x.empty) { /* also one that was there: an earlier run may have been cut off */
         code = ampctl_load_values(ctl, x.model, &file, &loaded, &already);
-        if (code != 0)
+        if (code != 0 && existed)
+            (void)ampctl_print(stderr, "ampctl: create: %s was there before, and keeps what it has", x.model);
+        else if (code != 0)
             (void)ampctl_print(
                 stderr,
                 "ampctl: create: %s exists and has no values; create it again with a file that has them, or "

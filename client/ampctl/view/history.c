@@ -155,7 +155,7 @@ static int plot_page(struct walk *walk, const struct ampd_msg_list_scale_history
     for (size_t i = 0; rc == 0 && i < page->rows.count && wanted(walk); i++) {
         const struct ampd_msg_scale_history_row *row = &page->rows.items[i];
         const struct point point = {row->step, (double)row->old_scale, row->verdict != AMPD_MSG_VERDICT_APPLIED};
-        if (row->kind != AMPD_MSG_HISTORY_KIND_STEP || row->superseded)
+        if (row->kind != AMPD_MSG_HISTORY_KIND_STEP || (row->superseded && !walk->question->has_epoch))
             continue;
         if (walk->question->newest_first)
             rc = amp_buf_append(&walk->points, &point, sizeof point);

@@ -215,14 +215,18 @@ static int check_step_rules(const struct ampd_model_spec *spec, struct amp_error
         return invalid(error, "quorum", "give 1 to world_size");
     if (spec->on_loss != AMPD_ON_LOSS_WAIT && spec->on_loss != AMPD_ON_LOSS_SHRINK)
         return reserved(error, "on_loss", "use WAIT or SHRINK");
-    if (spec->loss_timeout_ms > LOSS_TIMEOUT_MAX_MS)
+    if (spec->loss_timeout_ms == 0 || spec->loss_timeout_ms > LOSS_TIMEOUT_MAX_MS)
         return invalid(error, "loss_timeout_ms", "give 1 to 2^40 milliseconds");
-    if (spec->min_workers > spec->world_size)
+    if (spec->min_workers == 0 || spec->min_workers > spec->world_size)
         return invalid(error, "min_workers", "give 1 to world_size");
     if (spec->weighting != AMPD_WEIGHTING_EQUAL && spec->weighting != AMPD_WEIGHTING_PUSHED)
         return reserved(error, "weighting", "use EQUAL or PUSHED");
     if (spec->floor_policy < AMPD_FLOOR_CLAMP || spec->floor_policy > AMPD_FLOOR_FAIL)
         return reserved(error, "floor_policy", "use CLAMP, FREEZE or FAIL");
+    if (spec->max_consecutive_overflows == 0)
+        return invalid(error, "max_consecutive_overflows", "give 1 or more");
+    if (spec->checkpoint_every == 0 || spec->keep_last == 0)
+        return invalid(error, spec->keep_last == 0 ? "keep_last" : "checkpoint_every", "give 1 or more");
     return 0;
 }
 

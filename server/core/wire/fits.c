@@ -14,11 +14,14 @@
 #include "server/core/wire/findings.h"
 #include "server/core/wire/messages.h"
 
+#include <math.h>
+
 static bool rows_fit(const struct ampd_model *model, const struct ampd_overflow_row *rows, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         bool of_all = rows[i].rank == AMPD_RANK_SUM || rows[i].rank == AMPD_RANK_RANGE;
-        if (rows[i].parameter >= model->spec.parameters_count || (!of_all && rows[i].rank >= model->spec.world_size))
+        if (rows[i].parameter >= model->spec.parameters_count || (!of_all && rows[i].rank >= model->spec.world_size) ||
+            !(rows[i].largest >= 0 && isfinite(rows[i].largest)))
             return false;
     }
     return true;
@@ -89,7 +92,7 @@ static bool vote_fits(const struct ampd_model *model, const struct ampd_vote *vo
     for (uint64_t i = 0; i < vote->subtrees_count; i++) {
         const struct ampd_subtree *tree = &vote->subtrees[i], *before = i > 0 ? tree - 1 : NULL;
         uint64_t size = (uint64_t)1 << tree->level, p = tree->parameter;
-        if (p >= model->spec.parameters_count || (before != NULL && before->parameter > p))
+        if (p >= model->spec.parameters_count || (before != NULL && before->parameter > p) || !(tree->squares >= 0))
             return false;
         uint64_t begin = layout->starts[p] / layout->block_elements;
         uint64_t end = (layout->starts[p] + layout->sizes[p] - 1) / layout->block_elements + 1;

@@ -1,5 +1,6 @@
 #include "server/io/auth/auth.h"
 
+#include "base/text.h"
 #include "server/io/auth/auth_rules.h"
 #include "server/io/base/options.h"
 
@@ -194,6 +195,7 @@ void ampd_auth_caller_name(const struct ampd_auth_policy *policy, const struct a
             if (*at != '"')
                 name[used++] = *at;
         name[used] = 0;
+        amp_text_mend(name); /* it may be cut within a character, and goes into the history */
     }
 }
 

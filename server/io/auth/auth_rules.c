@@ -2,6 +2,7 @@
 
 #include "base/hex.h"
 #include "base/size.h"
+#include "base/text.h"
 #include "base/utc.h"
 #include "server/io/base/options.h"
 
@@ -79,6 +80,8 @@ static int take_name(const struct line *line, const char *name, struct ampd_auth
     size_t size = strlen(name);
     if (size == 0 || size >= sizeof rule->name)
         return bad_line(line, "the name is missing or longer than 255 bytes");
+    if (!amp_text_is_name(name, sizeof rule->name - 1, ""))
+        return bad_line(line, "the name is no UTF-8 text without control characters");
     memcpy(rule->name, name, size + 1);
     return 0;
 }

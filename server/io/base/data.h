@@ -16,6 +16,7 @@ struct io_data {
     const char *checkpoint_dir; /* where checkpoint files lie; shards may share it */
     struct ampd_store *store;   /* of the writer, and before the core is there of who holds it */
     struct ampd_store *reader;  /* pages of history */
+    unsigned deletions;         /* of models, under way (purge.h) */
 };
 
 /* Nothing is open yet. */

@@ -1,6 +1,7 @@
 /* One visitor for each struct does both: it writes a struct's fields, or reads them. */
 #include "server/io/base/peer_bytes.h"
 
+#include "base/text.h"
 #include "storage/store.h"
 
 #include <stdlib.h>
@@ -76,6 +77,8 @@ static void text(struct visit *v, char *value, uint32_t room)
     bits(v, value, size);
     if (v->code == 0 && strnlen(value, size) != size)
         v->code = AMP_EINVAL; /* a zero byte within */
+    if (v->out == NULL)
+        amp_text_mend(value); /* what is stored, and told to clients, is text */
 }
 #define TEXT(v, field) text((v), (field), sizeof field)
 

@@ -46,12 +46,13 @@ struct io_write_journal;
 /* From STARTING to DRAINING to CLOSING, never back. */
 enum server_state { SERVER_STARTING, SERVER_RUNNING, SERVER_DRAINING, SERVER_CLOSING };
 
-/* How far the process is. The folder process alone writes it: start.c, server_health.c, drain.c. */
+/* How far the process is: start.c, server_health.c, drain.c, of a process that stands by membership.c. */
 struct io_life {
     enum server_state state;
     uint64_t started_ms; /* of the loop's clock */
     bool found;          /* the core has heard of all that was stored */
     bool serving;        /* as health says */
+    bool told_ready;     /* the service manager has heard it */
     bool signalled;      /* SIGTERM or SIGINT has come */
     bool core_drained;
 };

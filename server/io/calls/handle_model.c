@@ -69,7 +69,10 @@ static void create_now(struct create *create)
     struct ampd_event event = {
         .type = AMPD_EVENT_CREATE_MODEL,
         .u.create = {.spec = &create->spec, .owner = owner, .quota = {quota.models, quota.memory_bytes}}};
+    io_server_call_ref(&create->call);
     io_server_call_event(&create->call, &event);
+    ampd_model_spec_clear(&create->spec); /* the core has its own, and the call may wait for long */
+    io_server_call_unref(&create->call);
 }
 
 /*

@@ -306,12 +306,14 @@ static void on_taken(void *arg, uint32_t shard, const struct ampd_fence *fence)
 
 static void on_waiting(void *arg, const struct amp_error *why)
 {
-    const struct ampd_server *server = arg;
+    struct ampd_server *server = arg;
     server->membership->waits = true;
     (void)snprintf(server->membership->lacks, sizeof server->membership->lacks, "%s",
                    why->code == AMP_EDATALOSS ? why->text : "");
     amp_log(server->log, why->code == AMP_ESTATE ? AMP_LOG_INFO : AMP_LOG_WARN, "cluster", "msg=\"%s\"", why->text);
-    if (io_membership_stands_by(server)) /* which may be for years */
+    bool ready = why->code == AMP_ESTATE && io_membership_stands_by(server); /* which may be for years */
+    server->life.told_ready |= ready;
+    if (ready)
         io_notify_ready(why->text);
     else
         io_notify_status(why->text);

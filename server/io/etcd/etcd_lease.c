@@ -355,7 +355,11 @@ void io_etcd_lease_start(struct io_etcd_lease *lease)
     if (lease->state != LEASE_NONE || lease->closing)
         return;
     lease->state = LEASE_GRANTING;
-    if (!lease->asking) /* one that was asked for before the end of the last one is taken */
+    /*
+     * One that was asked for before the end of the last one is taken. Where a lease ends as soon as it is there, since
+     * etcd refuses what it is for, the timer asks.
+     */
+    if (!lease->asking && io_etcd_now_ms() - lease->asked_ms >= IO_ETCD_AGAIN_MS)
         ask(lease);
     (void)uv_timer_start(&lease->tick, on_tick, IO_ETCD_AGAIN_MS, IO_ETCD_AGAIN_MS);
 }

@@ -22,15 +22,12 @@
 #include "server/io/base/threads.h"
 #include "server/io/host/model_files.h"
 #include "storage/checkpoint.h"
-#include "storage/checkpoint_remove.h"
 #include "storage/checkpoint_writer.h"
 
 #include <stdlib.h>
-#include <time.h>
 
-/* Time between two tries on a full disk, and how long the thread rests before it takes the next task meanwhile. */
-#define RETRY_US       UINT64_C(500000)
-#define RETRY_SLICE_MS 20
+/* Time between two tries on a full disk. */
+#define RETRY_MS 500
 
 /* One task of a part. */
 struct cut_task {
@@ -52,8 +49,9 @@ struct cut_task {
 struct cut {
     struct amp_list in_cuts;    /* of the server, so that blocks and a cancel find it */
     struct cut_task open, last; /* the last one seals or abandons */
-    struct amp_list held;       /* tasks behind one that is to try again */
-    bool waits;                 /* for that one: what comes is held */
+    struct cut_task *waits;     /* the task that is to try again: what comes is held */
+    bool rests;                 /* until the timer's next turn */
+    struct amp_list held;       /* tasks behind it, in order */
     struct ampd_server *server;
     struct ampd_part_order order;
     struct ampd_checkpoint_tensor *tensors; /* what of each parameter is in it; owned */
@@ -63,8 +61,7 @@ struct cut {
     atomic_bool cancel;
     /* The thread's: */
     bool told;                      /* the log has its trouble */
-    const struct cut_task *no_room; /* the task that has found none ... */
-    uint64_t retry_us;              /* ... and when it may try again */
+    const struct cut_task *no_room; /* the task that has found none */
     uint64_t begun_us;
     bool sealed;
     atomic_int code; /* a later task may set it while the loop looks at it for an earlier one */
@@ -129,7 +126,7 @@ static bool is_over(const struct cut *cut)
     return atomic_load(&cut->code) != 0 || atomic_load(&cut->cancel);
 }
 
-/* Whether it is this task's turn, now. It rests a little before it says no to the one that is to try again. */
+/* Whether it is this task's turn. */
 static bool may_try(struct cut_task *task)
 {
     struct cut *cut = task->cut;
@@ -138,12 +135,6 @@ static bool may_try(struct cut_task *task)
         atomic_store(&cut->code, AMP_ECANCELLED);
     if (is_over(cut))
         return false;
-    if (cut->no_room == task && io_clock_now_us() < cut->retry_us) {
-        struct timespec slice = {.tv_nsec = RETRY_SLICE_MS * 1000000L};
-        (void)nanosleep(&slice, NULL); /* an early end is as good */
-        task->result = AGAIN;
-        return false;
-    }
     if (cut->no_room != NULL && cut->no_room != task)
         task->result = HELD;
     return task->result == TRIED;
@@ -160,9 +151,9 @@ static void found_no_room(struct cut_task *task, int code, const struct amp_erro
         amp_log(server->log, AMP_LOG_ERROR, "checkpoint", "msg=\"cannot write, trying again\" model=%s err=\"%s\"",
                 cut->order.spec->name, error->text);
     io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_CHECKPOINT, error->text);
+    server->checkpoint_files->told += cut->told ? 0 : 1;
     cut->told = true;
     cut->no_room = task;
-    cut->retry_us = io_clock_now_us() + RETRY_US;
     task->result = AGAIN;
 }
 
@@ -185,7 +176,8 @@ static int open_try(struct cut_task *task, struct amp_error *error)
     const struct ampd_part_order *order = &cut->order;
     const struct ampd_checkpoint_path place = io_model_files_place(cut->server, order->spec->name);
     AMP_FAILPOINT("checkpoint.begin");
-    cut->begun_us = io_clock_now_us();
+    if (cut->begun_us == 0)
+        cut->begun_us = io_clock_now_us();
     return ampd_checkpoint_begin(&place, cut->tensors, order->spec->parameters_count, order->state, &cut->writer,
                                  error);
 }
@@ -236,16 +228,47 @@ static void last_run(struct io_task *base)
     if (!cut->sealed)
         atomic_store(&cut->code, AMP_ECANCELLED);
     ampd_checkpoint_abandon(cut->writer);
-    if (cut->told)
+    if (cut->told && --cut->server->checkpoint_files->told == 0) /* else others have none yet */
         io_storage_alert_set(cut->server->storage_alert, IO_STORAGE_ALERT_CHECKPOINT, "");
 }
 
 static void free_cut(struct cut *cut)
 {
+    if (cut->waits != NULL && cut->waits != &cut->open && cut->waits != &cut->last)
+        free(cut->waits);
     for (struct amp_list *node; (node = amp_list_shift(&cut->held)) != NULL;)
         free(AMP_CONTAINER(node, struct cut_task, task.node));
     free(cut->tensors);
     free(cut);
+}
+
+static void on_retry(uv_timer_t *timer);
+
+/* A task that has found no room waits for the timer; at the end of the server, for io_checkpoint_files_drop. */
+static void rest(struct cut *cut, struct cut_task *task)
+{
+    cut->waits = task;
+    cut->rests = true;
+    uv_timer_t *timer = &cut->server->checkpoint_files->timer;
+    if (cut->server->life.state != SERVER_CLOSING && uv_is_active((uv_handle_t *)timer) == 0)
+        (void)uv_timer_start(timer, on_retry, RETRY_MS, 0); /* cannot fail on an open handle */
+}
+
+static void try_again(struct cut *cut)
+{
+    cut->rests = false;
+    io_threads_submit(cut->server->pools.files, &cut->waits->task);
+}
+
+static void on_retry(uv_timer_t *timer)
+{
+    struct ampd_server *server = timer->data;
+    AMP_LIST_EACH(it, safe, &server->checkpoint_files->cuts)
+    {
+        struct cut *cut = AMP_CONTAINER(it, struct cut, in_cuts);
+        if (cut->rests && server->life.state != SERVER_CLOSING)
+            try_again(cut);
+    }
 }
 
 static void last_done(struct io_task *base)
@@ -253,8 +276,7 @@ static void last_done(struct io_task *base)
     struct cut *cut = AMP_CONTAINER(base, struct cut, last.task);
     struct ampd_server *server = cut->server;
     if (cut->last.result == AGAIN) {
-        if (server->life.state != SERVER_CLOSING)
-            io_threads_submit(server->pools.files, &cut->last.task);
+        rest(cut, &cut->last);
         return;
     }
     int code = atomic_load(&cut->code);
@@ -287,9 +309,19 @@ static void finish(struct cut *cut)
 /* The task that waited for room is through, so those behind it go on, in their order. */
 static void release_held(struct cut *cut)
 {
-    cut->waits = false;
-    for (struct amp_list *node; !is_over(cut) && (node = amp_list_shift(&cut->held)) != NULL;)
+    bool none = is_over(cut) || cut->server->life.state == SERVER_CLOSING; /* free_cut has them then */
+    cut->waits = NULL;
+    for (struct amp_list *node; !none && (node = amp_list_shift(&cut->held)) != NULL;)
         io_threads_submit(cut->server->pools.files, AMP_CONTAINER(node, struct io_task, node));
+}
+
+/* In the order in which they were given: one that the thread has passed over comes back behind newer ones. */
+static void hold(struct cut *cut, struct cut_task *task)
+{
+    struct amp_list *at = cut->held.next;
+    while (at != &cut->held && AMP_CONTAINER(at, struct cut_task, task.node)->blocks.first < task->blocks.first)
+        at = at->next;
+    amp_list_push(at, &task->task.node);
 }
 
 static void cut_task_done(struct io_task *base)
@@ -297,21 +329,21 @@ static void cut_task_done(struct io_task *base)
     struct cut_task *task = AMP_CONTAINER(base, struct cut_task, task);
     struct cut *cut = task->cut;
     struct ampd_server *server = cut->server;
-    bool over = is_over(cut), closing = server->life.state == SERVER_CLOSING;
-    if (task->result != TRIED && !over && !closing) {
-        cut->waits = true;
-        if (task->result == AGAIN)
-            io_threads_submit(server->pools.files, &task->task);
-        else
-            amp_list_push(&cut->held, &task->task.node);
+    bool over = is_over(cut);
+    if (task->result == AGAIN && !over) {
+        rest(cut, task);
         return;
     }
-    if (cut->waits && !closing)
+    if (task->result == HELD && !over) {
+        hold(cut, task);
+        return;
+    }
+    if (cut->waits == task)
         release_held(cut);
     struct ampd_event event = {
         .type = AMPD_EVENT_PART_BLOCKS,
         .u.part_blocks = {.token = cut->order.token, .first = task->blocks.first, .count = task->blocks.count}};
-    if (!over && task->result == TRIED) {
+    if (!over) {
         AMP_ASSERT(task->blocks.count <= cut->left); /* no block of a part comes twice */
         cut->left -= task->blocks.count;
     }
@@ -358,6 +390,18 @@ void io_checkpoint_files_init(struct io_checkpoint_files *files)
     amp_list_init(&files->cuts);
 }
 
+void io_checkpoint_files_open(struct ampd_server *server)
+{
+    uv_timer_t *timer = &server->checkpoint_files->timer;
+    AMP_ASSERT(uv_timer_init(&server->loop, timer) == 0);
+    timer->data = server;
+}
+
+void io_checkpoint_files_close(struct ampd_server *server)
+{
+    uv_close((uv_handle_t *)&server->checkpoint_files->timer, NULL);
+}
+
 void io_checkpoint_files_cut(struct ampd_server *server, const struct ampd_part_order *order)
 {
     struct cut *cut = calloc(1, sizeof *cut);
@@ -388,8 +432,8 @@ void io_checkpoint_files_cut_blocks(struct ampd_server *server, const struct amp
                               .cut = cut,
                               .try_cb = blocks_try,
                               .blocks = *blocks};
-    if (cut->waits)
-        amp_list_push(&cut->held, &task->task.node);
+    if (cut->waits != NULL)
+        hold(cut, task);
     else
         io_threads_submit(server->pools.files, &task->task);
 }
@@ -400,8 +444,10 @@ void io_checkpoint_files_cut_cancel(struct ampd_server *server, uint64_t token)
     if (cut == NULL)
         return;
     atomic_store(&cut->cancel, true);
-    if (!cut->waits) /* else the task that is to try again comes back first */
+    if (cut->waits == NULL)
         finish(cut);
+    else if (cut->rests && server->life.state != SERVER_CLOSING)
+        try_again(cut); /* it comes back first */
 }
 
 void io_checkpoint_files_drop(struct ampd_server *server)

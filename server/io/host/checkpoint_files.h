@@ -5,14 +5,22 @@
 #include "base/list.h"
 #include "server/core/core.h"
 
+#include <uv.h>
+
 struct ampd_server;
 struct ampd_checkpoint_target;
 
 struct io_checkpoint_files {
     struct amp_list cuts; /* being written */
+    uv_timer_t timer;     /* runs while one waits for room */
+    unsigned told;        /* those that have found none; the thread's */
 };
 
 void io_checkpoint_files_init(struct io_checkpoint_files *files);
+
+/* Its handle on the loop. */
+void io_checkpoint_files_open(struct ampd_server *server);
+void io_checkpoint_files_close(struct ampd_server *server);
 
 /* Begins a file; blocks of it follow, or it is cancelled. */
 void io_checkpoint_files_cut(struct ampd_server *server, const struct ampd_part_order *order);

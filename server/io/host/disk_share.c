@@ -54,7 +54,7 @@ static void tell(const struct look_task *look)
     const struct io_disk_room *room = &look->room;
     uint32_t share = io_disk_share_after(room);
     struct amp_error wrong = {0};
-    if (share > look->share_max)
+    if (share > look->share_max && room->next_bytes > 0) /* else no checkpoint is to come */
         (void)amp_error_set(&wrong, AMP_EEXHAUSTED, "NO_SPACE",
                             "the next checkpoint of %s, %" PRIu64 " bytes, would fill the disk of %.200s to %u %%, "
                             "beyond checkpoint-disk-share, %u %%: %" PRIu64 " of %" PRIu64

@@ -137,18 +137,6 @@ static int store_once(struct persist_task *task, struct amp_error *error)
     return amp_error_set(error, AMP_EINTERNAL, NULL, "unknown kind of record %d", (int)task->kind);
 }
 
-static void wait_a_little(void)
-{
-    struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};
-    (void)nanosleep(&pause, NULL); /* an early end is as good */
-}
-
-/* Whether what has failed may yet work. */
-static bool may_retry(const struct ampd_server *server, int rc)
-{
-    return (rc == AMP_EEXHAUSTED || rc == AMP_ENOMEM) && !atomic_load(&server->pools.stop_waiting);
-}
-
 /* The place before a record of each kind. */
 static const char *const places[] = {
     [AMPD_PERSIST_MODEL] = "persist.model",          [AMPD_PERSIST_EPOCH] = "persist.epoch",
@@ -156,6 +144,28 @@ static const char *const places[] = {
     [AMPD_PERSIST_CHECKPOINT] = "checkpoint.insert", [AMPD_PERSIST_PARTS] = "checkpoint.parts",
     [AMPD_PERSIST_FENCE] = "persist.fence",          [AMPD_PERSIST_ACT] = "persist.act",
     [AMPD_PERSIST_DELETING] = "persist.deleting",    [AMPD_PERSIST_DELETE] = "persist.delete"};
+
+/*
+ * Waits until what has failed may be tried again; what never will ends the process. `told`: the log has it. The alert
+ * is the writer's; of what another thread does the log alone tells.
+ */
+static void wait_to_retry(const struct persist_task *task, int rc, const struct amp_error *error, bool *told)
+{
+    struct ampd_server *server = task->server;
+    if ((rc != AMP_EEXHAUSTED && rc != AMP_ENOMEM) || atomic_load(&server->pools.stop_waiting))
+        io_fatal(server->log, "the store failed", error);
+    if (!*told)
+        amp_log(server->log, AMP_LOG_ERROR, "store", "msg=\"cannot store, trying again\" model=%s err=\"%s\"",
+                task->model, error->text);
+    *told = true;
+    struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};
+    (void)nanosleep(&pause, NULL); /* an early end is as good */
+}
+
+static void tell_stored(const struct persist_task *task)
+{
+    amp_log(task->server->log, AMP_LOG_INFO, "store", "msg=\"stored at last\" model=%s", task->model);
+}
 
 static void persist_run(struct io_task *base)
 {
@@ -171,20 +181,15 @@ static void persist_run(struct io_task *base)
             io_timing_add(&server->counts.commit, begun_us);
             break;
         }
-        if (!may_retry(server, rc))
-            io_fatal(server->log, "the store failed", &error);
-        if (!told)
-            amp_log(server->log, AMP_LOG_ERROR, "store", "msg=\"cannot store, trying again\" model=%s err=\"%s\"",
-                    task->model, error.text);
-        io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_STORE, error.text);
-        told = true;
-        wait_a_little();
+        if (rc == AMP_EEXHAUSTED || rc == AMP_ENOMEM)
+            io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_STORE, error.text);
+        wait_to_retry(task, rc, &error, &told);
     }
     AMP_FAILPOINT("persist.done");
     if (!told)
         return;
     io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_STORE, "");
-    amp_log(server->log, AMP_LOG_INFO, "store", "msg=\"stored at last\" model=%s", task->model);
+    tell_stored(task);
 }
 
 /*
@@ -228,8 +233,10 @@ static void tell(struct persist_task *task)
     struct ampd_server *server = task->server;
     struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted.token = task->token};
     bool deleted = task->kind == AMPD_PERSIST_DELETE;
-    if (deleted)
+    if (deleted) {
+        io_purge_resume(server);
         io_purge_model_deleted(server, task->model);
+    }
     /* A rollback has a row; watchers on another shard than 0 hear of steps only so. */
     bool heard = task->kind == AMPD_PERSIST_CHECKPOINT || task->kind == AMPD_PERSIST_EPOCH;
     int64_t model = heard ? ampd_core_find(server->core, task->model) : -1;
@@ -247,30 +254,37 @@ static void tell(struct persist_task *task)
         io_watchers_row(server, (uint32_t)model);
 }
 
-static int remove_once(const struct persist_task *task, struct amp_error *error)
+static void remove_checkpoint(const struct persist_task *task)
 {
-    if (task->drop)
-        return ampd_checkpoint_remove(task->server->data.checkpoint_dir, task->checkpoint.file, error);
-    const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
-    return ampd_checkpoint_remove_model(&place, error);
-}
-
-/* A deletion has ended when all of them are gone; a single one that stays goes with the next start. */
-static void remove_run(struct io_task *base)
-{
-    const struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
     const struct ampd_server *server = task->server;
     struct amp_error error = {0};
-    int rc = remove_once(task, &error);
-    while (!task->drop && may_retry(server, rc)) {
-        wait_a_little();
-        rc = remove_once(task, &error);
-    }
-    if (rc == AMP_EIO || (rc != 0 && !task->drop))
+    int rc = ampd_checkpoint_remove(server->data.checkpoint_dir, task->checkpoint.file, &error);
+    if (rc == AMP_EIO)
         io_fatal(server->log, "a checkpoint cannot be removed", &error);
     if (rc != 0)
         amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
                 "msg=\"not removed; the next start does\" model=%s err=\"%s\"", task->model, error.text);
+}
+
+/* A deletion has ended when all of its files are gone. */
+static void remove_model(const struct persist_task *task)
+{
+    const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
+    struct amp_error error = {0};
+    bool told = false;
+    for (int rc; (rc = ampd_checkpoint_remove_model(&place, &error)) != 0;)
+        wait_to_retry(task, rc, &error, &told);
+    if (told)
+        tell_stored(task);
+}
+
+static void remove_run(struct io_task *base)
+{
+    const struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
+    if (task->drop)
+        remove_checkpoint(task);
+    else
+        remove_model(task);
 }
 
 static void remove_done(struct io_task *base)
@@ -333,8 +347,10 @@ void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
         task->task.group_cb = verdicts_run;
     task->shard = persist->shard;
     task->fence = persist->fence;
-    if (persist->kind == AMPD_PERSIST_DELETE)
+    if (persist->kind == AMPD_PERSIST_DELETE) {
         io_write_journal_close(server, persist->model);
+        io_purge_pause(server); /* until its files are gone: the rows say that they are to go */
+    }
     if (persist->kind == AMPD_PERSIST_MODEL)
         AMP_NEED(ampd_model_spec_copy(&task->spec, persist->spec) == 0);
     if (persist->kind == AMPD_PERSIST_MODEL || persist->kind == AMPD_PERSIST_EPOCH) {

@@ -4,6 +4,7 @@
  */
 #include "server/io/host/purge.h"
 
+#include "base/assert.h"
 #include "server/io/base/counts.h"
 #include "server/io/base/fatal.h"
 #include "server/io/base/server.h"
@@ -54,12 +55,23 @@ static void purge_done(struct io_task *base)
 
 void io_purge(struct ampd_server *server)
 {
-    struct purge_task *purge = calloc(1, sizeof *purge);
+    struct purge_task *purge = server->data.deletions == 0 ? calloc(1, sizeof *purge) : NULL;
     if (purge == NULL)
         return; /* the next one, or a start, goes on with it */
     purge->task = (struct io_task){.run_cb = purge_run, .done_cb = purge_done};
     purge->server = server;
     io_threads_submit(server->pools.writer, &purge->task);
+}
+
+void io_purge_pause(struct ampd_server *server)
+{
+    server->data.deletions++;
+}
+
+void io_purge_resume(struct ampd_server *server)
+{
+    AMP_ASSERT(server->data.deletions > 0);
+    server->data.deletions--;
 }
 
 void io_purge_model_deleted(struct ampd_server *server, const char *model)

@@ -15,6 +15,13 @@ struct ampd_server;
 /* Takes the rows of deleted models out of the store, in portions between the writes of others. */
 void io_purge(struct ampd_server *server);
 
+/*
+ * Between the two, which are as many, no portion begins: rows are what a start knows a deletion by, whose files are not
+ * gone yet. io_purge afterwards goes on.
+ */
+void io_purge_pause(struct ampd_server *server);
+void io_purge_resume(struct ampd_server *server);
+
 /* A model is stored nowhere any more, and the core is about to forget it. */
 void io_purge_model_deleted(struct ampd_server *server, const char *model);
 

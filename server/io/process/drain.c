@@ -110,8 +110,7 @@ static void on_hup(uv_signal_t *handle, int number)
     io_admit_watch_tokens(server);
     io_peers_reload(server);
     io_membership_reload(server);
-    bool serves = server->life.state == SERVER_RUNNING && server->life.serving;
-    if (serves || (server->life.state == SERVER_STARTING && io_membership_stands_by(server)))
+    if (server->life.told_ready && server->life.state <= SERVER_RUNNING)
         io_notify_ready(NULL);
 }
 
@@ -181,6 +180,7 @@ static void on_rpc_closed(void *arg)
     io_trim_close(server);
     io_disk_share_close(server);
     io_history_limit_close(server);
+    io_checkpoint_files_close(server);
     io_alive_close(server);
     io_memory_socket_close(server);
     /* Once their handles are closed the signals would end the process with a wrong code; the end is near anyway. */

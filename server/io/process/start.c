@@ -55,6 +55,7 @@ static int open_handles(struct ampd_server *server, struct amp_error *error)
     io_trim_open(server);
     io_disk_share_open(server);
     io_history_limit_open(server);
+    io_checkpoint_files_open(server);
     io_alive_open(server);
     return io_drain_open(server) == 0 ? 0 : amp_error_set(error, AMP_EIO, NULL, "cannot watch signals");
 }
