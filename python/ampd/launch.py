@@ -36,6 +36,12 @@ OWN_OPTIONS = ("--data-dir", "--listen", "--log-level")  # of ampd; its address 
 NOBODY_READS = 128 + signal.SIGPIPE
 
 
+def on_signal(number: int, handler) -> None:
+    """Not where it was ignored before: by nohup, or by a shell whose job is in the background."""
+    if signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, handler)
+
+
 class Output:
     """Where the workers' lines go: whole lines, one after the other."""
 
@@ -116,8 +122,7 @@ class Launch:
         self.options, self.output, self.server = options, output, server
         self._asked: collections.deque[int] = collections.deque()  # signals that this process got
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's job in the background
-                signal.signal(number, lambda number, frame: self._asked.append(number))
+            on_signal(number, lambda number, frame: self._asked.append(number))
         self.workers = [Worker(rank, options.command, environment, output) for rank in range(options.workers)]
 
     def run(self) -> int:
@@ -240,7 +245,7 @@ def _start_server(options, stack: contextlib.ExitStack) -> Server:
 
 def main(argv: list[str] | None = None) -> int:
     options, output = parse(argv), Output()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # until there are workers
+    on_signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # until there are workers
     try:
         with contextlib.ExitStack() as stack:
             server = None if options.endpoint is not None else _start_server(options, stack)

@@ -27,8 +27,11 @@ class StandIn:
         module.on_device = lambda tensor: True
         torch.cuda.cudart = torch.cuda.current_stream = lambda *_: self
         torch.cuda.device = contextlib.nullcontext
-        empty = torch.empty
-        torch.empty = lambda *size, pin_memory=False, **options: empty(*size, **options)
+        self.empty, torch.empty = torch.empty, self.without_pins
+
+    def without_pins(self, *size, pin_memory=False, **options):
+        assert not pin_memory or options["device"] == "cpu"  # torch's default may be the device, which has none
+        return self.empty(*size, **options)
 
     def cudaHostRegister(self, address, size, flags):
         if address < 65536 or address in self.pinned:

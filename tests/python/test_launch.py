@@ -176,6 +176,14 @@ def test_a_server_that_ends_ends_all():
         assert process.returncode == 1 and "ampd ended; its last words: " in said, (process.returncode, said)
 
 
+def test_a_signal_that_was_ignored_before_ends_nothing():
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        with script(f"import os\nos.kill(os.getppid(), {int(number)})\nprint('goes on')\n") as path:
+            launch(path, code=128 + number)
+            out, _ = launch(path, preexec_fn=lambda: signal.signal(number, signal.SIG_IGN))  # nohup does so
+            assert out == "[0] goes on\n", out
+
+
 def test_nobody_who_reads_ends_all():
     with script("import time\nfor i in range(60000):\n    print(i, flush=True)\n    time.sleep(0.01)\n") as path:
         with start(path) as process:
