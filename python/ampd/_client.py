@@ -111,8 +111,7 @@ class Client:
         self._process = os.getpid()
         self.endpoint = endpoint
         self._turn = threading.RLock()
-        self._calling = 0  # calls of who has the turn: what they use stays
-        self._within = False  # the library, by this or another thread
+        self._calling = 0  # the thread that is in a call: what that uses stays
         self._interrupt: BaseException | None = None
         self.stopping = False  # set by another thread: the call that waits ends
         names = {"cacert": cacert, "cert": cert, "key": key, "server_name": server_name, "token_file": token_file}
@@ -166,40 +165,34 @@ class Client:
 
     def call(self, function, *args) -> int:
         """Calls a function that takes the client or one of its models, and raises what it says. Returns 0 or 1."""
+        return self._call(int, function, *args)
+
+    def _call(self, take, function, *args):
+        """What `take` makes of the code, while no other call writes over what the library has said."""
         with self._turn:
             self.refuse_within_call()
-            self._calling += 1
+            self._calling = threading.get_ident()
             try:
                 handle = self.handle
-                self._within = True
-                try:
-                    code = function(*args)
-                finally:
-                    self._within = False
+                code = function(*args)
                 self._raise_interrupt()
                 if code < 0:
                     raise_code(code, text(lib.ampclient_error_text(handle)), text(lib.ampclient_error_reason(handle)))
-                return code
+                return take(code)
             finally:
-                self._calling -= 1
+                self._calling = 0
 
     def refuse_within_call(self) -> None:
         """A signal handler of the thread that waits in a call comes here in spite of its turn."""
-        if self._within:
+        if self._calling == threading.get_ident():
             raise errors.WrongState("a call to %s waits; in a signal handler raise SystemExit or KeyboardInterrupt, "
                                     "which ends it, and go on behind it" % self.endpoint)
 
     def ask(self, method: str, request: bytes) -> bytes:
         """A method of the server that answers once."""
         place, size = ffi.new("void **"), ffi.new("size_t *")
-        with self._turn:
-            self._calling += 1
-            try:
-                self.call(lib.ampclient_call, self.handle, method.encode(), request, len(request),
-                          ffi.cast("const void **", place), size)
-                return bytes(ffi.buffer(place[0], size[0])) if size[0] > 0 else b""
-            finally:
-                self._calling -= 1
+        return self._call(lambda _: bytes(ffi.buffer(place[0], size[0])) if size[0] > 0 else b"", lib.ampclient_call,
+                          self.handle, method.encode(), request, len(request), ffi.cast("const void **", place), size)
 
     def stream(self, method: str, request: bytes, take) -> None:
         """A method that answers with a stream: `take(bytes)` is called on the library's thread with each message."""

@@ -165,10 +165,13 @@ class GradScaler:
     def scale(self, outputs):
         """outputs (a tensor, or an iterable of them) times the scale of the step in hand. The sum of all that are one
         number is told as the loss of the step when it ends, unless job.tell_loss has told another one."""
-        optimizer = self.job.optimizer()
+        optimizer, version = self.job.optimizer(), self.job._place.version
         if optimizer is not None:
             optimizer.begin_if_left()
         step = self._step()
+        if step.version != version:
+            raise errors.WrongState("step %d has other parameters than those that this was computed from; compute it "
+                                    "again" % step.number)
         if isinstance(outputs, torch.Tensor):
             if outputs.numel() == 1:
                 step.losses.append(outputs.detach())

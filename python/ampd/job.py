@@ -133,9 +133,6 @@ class Step:
 
     def end(self) -> Result:
         """Hands in what was pushed, waits for the verdict. Parameters that were not pushed are absent."""
-        if self.broken:
-            raise errors.WrongState("the backward of step %d failed, and a part of its gradients may have been pushed; "
-                                    "begin it again: job.begin()" % self.number)
         if self.result is None:
             self.result = self.job._end(self)
         return self.result
@@ -391,15 +388,18 @@ class Job:
         the loop's body has not ended is ended by the loop; one whose backward has failed is begun again."""
         while (step := self.begin()) is not None:
             yield step
-            if step.result is None and not step.broken and self.in_hand(step):
+            if step.result is None and self.in_hand(step):
                 step.end()
 
     def in_hand(self, step: Step) -> bool:
-        """The step has been begun, and neither ended nor begun anew."""
-        return self._step is step
+        """The step has been begun, and neither ended nor begun anew, nor has its backward failed."""
+        return self._step is step and not step.broken
 
     def _refuse_ended(self, step: Step) -> None:
         """Its scale is of the past: what it hands in would go into the step that is in hand now."""
+        if step.broken:
+            raise errors.WrongState("the backward of step %d failed, and a part of its gradients may have been pushed; "
+                                    "begin it again: job.begin()" % step.number)
         if not self.in_hand(step):
             raise errors.WrongState("step %d is not in hand any more: it has ended, or has been begun again; use the "
                                     "step that job.begin() has given last" % step.number)
@@ -580,12 +580,13 @@ class Job:
     def leave(self) -> None:
         """Gives the rank back and closes the connection. Views of parameters remain valid, with what was pulled last.
         May be called again. Not in a signal handler while a call waits."""
-        with self.client._turn:
-            self.client.refuse_within_call()
-            model, self._model = self._model, ffi.NULL
+        self.client.refuse_within_call()
+        model, self._model = self._model, ffi.NULL
         if model == ffi.NULL:
             return
         try:
+            if self.module is not None:
+                self.module.left()
             self.client.call(lib.ampclient_leave, model)
         except errors.Internal:
             _still_used.append((self.memory, self._borrowed, self.module))

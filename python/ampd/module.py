@@ -71,7 +71,6 @@ class Module:
         job.how_to_push = "call step.backward(loss) before step.end(); loss.backward() alone pushes nothing"
         self._parameters = trained(module)
         self._views: dict[str, torch.Tensor] | None = None  # of the memory that is pulled into
-        self._addresses: dict[str, int] = {}  # theirs: torch may move what is in a view elsewhere
         self._indices: dict[str, int] = {}
         self._autocast_dtype = None
         self._pin_memory = pin_memory    # that gradients of a device are copied into
@@ -83,8 +82,7 @@ class Module:
         self._places: dict[int, torch.Tensor] = {}  # views of the slot
         self._copies: dict[int, dict[str, torch.Tensor]] = {}  # views of parameters, by where the first begins
         self._copied: list = []          # events: parameters have come to a device
-        self._kinds: dict[str, tuple] = {}  # (dtype, device), as hooked
-        self._hooks: dict[str, tuple] = {}
+        self._hooks: dict[str, tuple] = {}  # (what is hooked, its handle)
         self._hook_all()
 
     # ---- parameters ----
@@ -98,21 +96,20 @@ class Module:
                                                                           " ..." if len(only) > 4 else ""))
         views = {}
         for name, parameter in self._parameters.items():
-            array = self.job.parameters.place_of(name)
+            views[name] = self._view(name)
             self._indices[name] = self.job._index_of(name)
-            dtype = _DTYPES[self._code(name)]
-            if tuple(parameter.shape) != array.shape:
+            if parameter.shape != views[name].shape:
                 raise errors.InvalidArgument("parameter %s has shape %s in the module, and %s on the server"
-                                             % (name, tuple(parameter.shape), array.shape))
-            self._addresses[name] = array.ctypes.data
-            self._autocast_dtype = dtype
-            views[name] = self._view(name, dtype, array.shape)
+                                             % (name, tuple(parameter.shape), tuple(views[name].shape)))
+            self._autocast_dtype = views[name].dtype
         self._views = views
 
-    def _view(self, name: str, dtype, shape) -> torch.Tensor:
-        buffer = self.job.memory.buffer
-        return torch.frombuffer(buffer, dtype=dtype, count=elements(shape),
-                                offset=self._addresses[name] - _address(buffer)).view(shape)
+    def _view(self, name: str) -> torch.Tensor:
+        """Of a parameter in the memory that is pulled into, with a storage of its own: torch moves a whole storage
+        (share_memory, queues between processes), and with it all tensors that have it."""
+        array, buffer = self.job.parameters.place_of(name), self.job.memory.buffer
+        return torch.frombuffer(buffer, dtype=_DTYPES[self._code(name)], count=array.size,
+                                offset=array.ctypes.data - _address(buffer)).view(array.shape)
 
     def _views_where_pulled(self) -> dict[str, torch.Tensor]:
         """Views of where the library has the parameters: maybe in a copy of the server's, which is to be read alone."""
@@ -144,12 +141,8 @@ class Module:
                 view = views[name]
                 if stays_shared or parameter.dtype != view.dtype or parameter.device.type != "cpu":
                     parameter.data.copy_(view, non_blocking=True)
-                    continue
-                # share_memory() and queues between processes move the view, too.
-                if view.data_ptr() != self._addresses[name]:
-                    view = views[name] = self._view(name, view.dtype, view.shape)
-                if parameter.data_ptr() != view.data_ptr():  # the first time, or moved since then
-                    parameter.data = view
+                elif parameter.data_ptr() != view.data_ptr():  # the first time, or moved since then
+                    parameter.data = self._view(name)
         finally:
             self._copied = [torch.cuda.current_stream(device).record_event()
                             for device in {one.device for one in self._parameters.values() if on_device(one)}]
@@ -174,25 +167,30 @@ class Module:
     # ---- gradients ----
 
     def _hook_all(self) -> None:
-        """Hooks what has none: before torch 2.1 a parameter that goes to another dtype or device loses its hook."""
+        """Hooks what has none: before torch 2.1 a parameter that goes to another dtype or device loses its hook, also
+        where it comes back."""
         for name, parameter in self._parameters.items():
-            kind = (parameter.dtype, parameter.device)
-            if name not in self._hooks or (not _POST_ACCUMULATE and self._kinds[name] != kind):
-                self._kinds[name], self._hooks[name] = kind, self._hook(name, parameter)
+            if name not in self._hooks or (not _POST_ACCUMULATE and self._hooks[name][0] is not _adds_to(parameter)):
+                self._hooks[name] = self._hook(name, parameter)
 
-    def _hook(self, name: str, parameter):
+    def _hook(self, name: str, parameter) -> tuple:
         this = weakref.ref(self)  # the hook may live as long as the parameter
 
         def accumulated(*_):
             module = this()
             if module is not None and module._pushing:
-                module._push(name, module._parameters[name])
+                module._push(name)
 
         if _POST_ACCUMULATE:
-            return parameter.register_post_accumulate_grad_hook(accumulated)
-        # The node that adds to .grad, as DistributedDataParallel finds it; it lives as long as it is held here.
-        node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+            return parameter, parameter.register_post_accumulate_grad_hook(accumulated)
+        node = _adds_to(parameter)
         return node, node.register_hook(accumulated)
+
+    def left(self) -> None:
+        """The job has left: nothing is pushed any more."""
+        for _, handle in self._hooks.values():
+            handle.remove()
+        self._hooks.clear()
 
     def autocast(self):
         """torch.autocast for the module's device and the cast's dtype; nothing where there is no such autocast."""
@@ -213,11 +211,11 @@ class Module:
 
     def push_all(self) -> None:
         """What .grad has of each parameter: for loops that call backward themselves."""
-        for name, parameter in self._parameters.items():
-            if parameter.grad is not None:
-                self._push(name, parameter)
+        for name in self._parameters:
+            self._push(name)
 
-    def _push(self, name: str, parameter) -> None:
+    def _push(self, name: str) -> None:
+        parameter = self._parameters[name]
         gradient = parameter.grad
         if gradient is None:  # torch 1.13 calls hooks where a Function gives none
             return
@@ -288,6 +286,12 @@ class Module:
         self._staged.clear()
         for parameter in self._parameters.values():
             parameter.grad = None
+
+
+def _adds_to(parameter):
+    """The node that adds to .grad, as DistributedDataParallel finds it; it lives as long as it is held."""
+    with torch.enable_grad():
+        return parameter.expand_as(parameter).grad_fn.next_functions[0][0]
 
 
 def _address(buffer) -> int:

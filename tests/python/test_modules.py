@@ -3,15 +3,21 @@ from python_testing import eventually, needs, raises, run  # (first: it finds th
 
 needs("torch", "google.protobuf")
 
+import contextlib
 import dataclasses
+import gc
+import io
 import os
 import pickle
 import signal
 import threading
+import weakref
+from unittest import mock
 
 import ampd
 import ampd.testing
 import torch
+from ampd import module
 
 
 def new_net():
@@ -20,7 +26,7 @@ def new_net():
 
 
 def loss_of(net):
-    return net(torch.ones(3, 4)).square().mean()
+    return net(torch.ones(3, 4, dtype=net[0].weight.dtype)).square().mean()
 
 
 def joined(server, net, **options):
@@ -37,7 +43,8 @@ def train(job, net, steps=1):
 
 
 def is_as_pulled(job, net):
-    return all((torch.from_numpy(job.parameters[name].copy()) == one).all() for name, one in net.named_parameters())
+    return all((torch.from_numpy(job.parameters[name].copy()).to(one.dtype) == one).all()
+               for name, one in net.named_parameters())
 
 
 # ---- modules ----
@@ -50,6 +57,25 @@ def test_a_module_that_went_to_shared_memory_is_pulled_into_all_the_same():
         before = net[0].weight.detach().clone()
         train(job, net)
         assert not torch.equal(before, net[0].weight) and is_as_pulled(job, net)
+
+
+def test_a_module_that_went_to_shared_memory_and_then_to_another_dtype_is_pulled_into():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        train(job, net)
+        net.share_memory().bfloat16()
+        train(job, net)
+        assert is_as_pulled(job, net)
+
+
+def test_a_module_that_goes_to_another_dtype_and_back_between_steps_is_pushed():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        for _ in range(2):
+            step = job.begin()
+            step.backward(loss_of(net))
+            assert step.end().norm > 0
+            net.bfloat16().float()
 
 
 def test_what_a_forked_child_writes_stays_its_own():
@@ -127,6 +153,36 @@ def test_gradients_of_two_dtypes_are_refused_with_the_option_that_converts():
         raises(ampd.InvalidArgument, lambda: step.backward(loss), "use one dtype", "gradients=")
 
 
+@contextlib.contextmanager
+def hooks_that_a_parameter_keeps():
+    """As torch's are since 2.1."""
+    def kept(parameter, hook):
+        node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+        parameter.hooks = [*getattr(parameter, "hooks", []), (node, node.register_hook(hook))]
+        return mock.Mock(remove=parameter.hooks.clear)
+
+    with mock.patch.object(module, "_POST_ACCUMULATE", True), \
+            mock.patch.object(torch.nn.Parameter, "register_post_accumulate_grad_hook", kept, create=True):
+        yield
+
+
+def test_hooks_that_a_parameter_keeps_go_with_the_job_and_keep_none_alive():
+    with hooks_that_a_parameter_keeps(), ampd.testing.server() as server:
+        net = new_net()
+        for leaves in (True, True, False):
+            job = joined(server, net)
+            train(job, net)
+            assert len(net[0].weight.hooks) == 1
+            if leaves:
+                job.leave()
+                assert net[0].weight.hooks == []
+            alive = weakref.ref(job)
+            del job
+            gc.collect()
+            assert alive() is None
+        loss_of(net).backward()  # by hooks of nobody
+
+
 # ---- steps ----
 
 class Failing(torch.autograd.Function):
@@ -163,6 +219,26 @@ def test_a_step_whose_backward_fails_is_never_half_applied():
                     continue
             step.backward(loss_of(net))
         assert numbers == [1, 1, 2], numbers
+
+
+def test_a_step_whose_backward_fails_is_begun_again_under_a_line_of_progress():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net, max_steps=3) as job:
+        numbers = []
+        for step in ampd.progress(job.steps(), file=io.StringIO()):
+            numbers.append(step.number)
+            loss = loss_of(net)
+            with contextlib.suppress(RuntimeError):
+                step.backward(loss if numbers != [1, 2] else Failing.apply(loss))
+        assert numbers == [1, 2, 2, 3], numbers
+
+
+def test_what_a_call_has_said_is_not_written_over_by_a_signal_handler_before_it_is_taken():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        with mock.patch("ampd._client.text", side_effect=lambda _: job.status()):  # runs in between, as a handler may
+            raises(ampd.WrongState, lambda: job.server.model("nobody"), "in a signal handler")
+        raises(ampd.NotFound, lambda: job.server.model("nobody"), "nobody")
 
 
 def test_a_signal_handler_cannot_leave_under_a_call_that_waits():
@@ -244,6 +320,18 @@ def test_an_optimizer_goes_on_after_a_step_that_was_interrupted():
         assert optimizer.result.step == 3 and optimizer.done
         assert eventually(lambda: not thread.is_alive())
         other.leave()
+
+
+def test_a_loss_of_parameters_that_a_step_has_replaced_is_not_scaled():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        scaler.scale(loss_of(net)).backward()
+        with mock.patch.object(job, "begin", side_effect=KeyboardInterrupt("while it waits for the next step")):
+            raises(KeyboardInterrupt, lambda: scaler.step(optimizer))
+        raises(ampd.WrongState, lambda: scaler.scale(loss_of(net)), "step 2", "compute it again")
+        scaler.scale(loss_of(net)).backward()
+        assert scaler.step(optimizer) and optimizer.result.step == 2
 
 
 def test_an_optimizers_groups_are_the_models_and_a_scaler_wants_ampds_optimizer():
