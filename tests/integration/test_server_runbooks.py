@@ -94,7 +94,7 @@ def serving(lab):
     for name, machine in lab.machines.items():
         said = machine.ampd.log().rsplit('msg="listening"', 1)[-1]
         place = re.findall(r'msg="holding a place".* shard=(\d+)', said)
-        if machine.ampd.ready.is_set():
+        if machine.ampd.ready.is_set() and machine.ampd.status == "serving":  # else it stands by
             found[int(place[-1])] = name
     return found
 
