@@ -67,15 +67,16 @@ policy=/usr/sbin/policy-rc.d
 has_service() {
     [[ " ${missing[*]} " == *" etcd-server "* || " ${missing[*]} " == *" prometheus "* ]]
 }
-own_services=()
+# Those that the machine does not start already.
+unwanted_services=()
 for unit in etcd prometheus prometheus-node-exporter; do
     if command -v systemctl >/dev/null && ! systemctl --quiet is-enabled "$unit" 2>/dev/null; then
-        own_services+=("$unit")
+        unwanted_services+=("$unit")
     fi
 done
 allow_services() {
     as_root rm -f "$policy"
-    [[ ${#own_services[@]} -eq 0 ]] || as_root systemctl disable --quiet "${own_services[@]}" 2>/dev/null || true
+    [[ ${#unwanted_services[@]} -eq 0 ]] || as_root systemctl disable --quiet "${unwanted_services[@]}" 2>/dev/null || true
 }
 if has_service && [[ ! -e $policy ]]; then
     trap allow_services EXIT

@@ -57,7 +57,7 @@ static int remove_one(const char *path, const struct stat *status, int type, str
     return at->level == 0 ? 0 : type == FTW_DP ? rmdir(path) : unlink(path);
 }
 
-/* Also what was being written: a file or a folder NAME.XXXXXX. */
+/* Whether a backup has such a name below models/MODEL; with letters behind it, of one that a kill has cut off. */
 static bool is_file_of_a_model(const char *name)
 {
     static const char *const names[] = {AMPCTL_BACKUP_SPECIFICATION, AMPCTL_BACKUP_CHECKPOINT, AMPCTL_BACKUP_HISTORY,

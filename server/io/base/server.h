@@ -46,7 +46,7 @@ struct io_write_journal;
 /* From STARTING to DRAINING to CLOSING, never back. */
 enum server_state { SERVER_STARTING, SERVER_RUNNING, SERVER_DRAINING, SERVER_CLOSING };
 
-/* How far the process is: start.c, server_health.c, drain.c, of a process that stands by membership.c. */
+/* How far the process is. Written by start.c, server_health.c, drain.c, and told_ready by membership.c, too. */
 struct io_life {
     enum server_state state;
     uint64_t started_ms; /* of the loop's clock */
