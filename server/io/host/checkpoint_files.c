@@ -5,8 +5,8 @@
  * The tasks of a part: open, blocks (any number), and a last one that seals it when none of its blocks is `left`, or
  * abandons it after a cancel, if it is not sealed already.
  *
- * A task that finds no room on the disk goes back to the loop, whose timer gives it to the thread again: another model's
- * part, or a file that is to go, may be what makes room meanwhile. Those of its own part behind it are held until it is
+ * A task that finds no room on the disk goes back to the loop, whose timer gives it to the thread again: another
+ * model's part, or a file that is to go, may make room meanwhile. Those of its own part behind it are held until it is
  * through.
  */
 #include "server/io/host/checkpoint_files.h"
