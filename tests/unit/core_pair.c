@@ -347,6 +347,14 @@ struct ampd_message *pair_message(enum ampd_message_type type, unsigned from, un
     return message;
 }
 
+struct ampd_message *pair_verdict(uint64_t step)
+{
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
+    message->u.verdict.row.step = step;
+    message->u.verdict.row.after = pair_model(0)->coord->carry;
+    return message;
+}
+
 void pair_send_take(struct ampd_message *message)
 {
     struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = message};

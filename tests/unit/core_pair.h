@@ -53,6 +53,7 @@ struct ampd_model *pair_model(unsigned shard);
 
 /* A message as the shard would send it, and it would count: a test makes one thing of it wrong. The caller's. */
 struct ampd_message *pair_message(enum ampd_message_type type, unsigned from, unsigned to);
+struct ampd_message *pair_verdict(uint64_t step); /* of shard 0 for shard 1, with a record that the model can have */
 void pair_send_take(struct ampd_message *message); /* delivers it, settles, and frees it */
 
 #endif

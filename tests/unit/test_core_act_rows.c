@@ -125,7 +125,7 @@ static struct ampd_step_row row_of(enum ampd_row_kind kind, uint64_t step, uint6
                                   .verdict = AMPD_VERDICT_SKIPPED_EMPTY,
                                   .scale = 1024,
                                   .scale_id = 1,
-                                  .after.scaler = {.scale = 8, .scale_id = scale_id}};
+                                  .after.scaler = {.scale = 8, .scale_id = scale_id, .hysteresis_left = 1}};
 }
 
 static void answer(enum ampd_message_type type, uint64_t decided, bool voted)
@@ -141,6 +141,7 @@ static void answer(enum ampd_message_type type, uint64_t decided, bool voted)
         sync->decided = decided;
         sync->has_last = decided > 0;
         sync->last = row_of(AMPD_ROW_STEP, decided, 1);
+        sync->carry = sync->last.after;
         sync->checkpoints_count = 1;
         sync->checkpoints = calloc(1, sizeof(sync->checkpoints[0]));
         assert_non_null(sync->checkpoints);

@@ -1,4 +1,5 @@
 /* Epochs whose numbers are asked for outside of the stores (ampd_core_config.asks_epochs). */
+#include "server/core/model/spec.h"
 #include "tests/unit/core_fixture.h"
 
 #include <stdio.h>
@@ -95,6 +96,7 @@ static void a_restart_asks_for_one_above_the_stored_epoch(void **state)
     struct ampd_core *core = new_core(8);
     struct ampd_model_record record = {.epoch = 42};
     core_spec(&record.spec, 1);
+    ampd_spec_defaults(&record.spec);
     step(core, &(struct ampd_event){.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record}, &asked);
     start(core, &asked);
     assert_int_equal(asked.count, 1);

@@ -66,6 +66,7 @@ static void find(const struct ampd_model_spec *spec, struct ampd_checkpoint_reco
 {
     struct ampd_model_record record = {
         .spec = *spec, .epoch = 4, .checkpoints = checkpoints, .checkpoints_count = count, .last = last};
+    ampd_spec_defaults(&record.spec);
     struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
     core_event(&host, &event);
     event = (struct ampd_event){.type = AMPD_EVENT_START};
@@ -113,6 +114,7 @@ static void what_one_model_cannot_read_does_not_hold_up_another_one(void **state
         for (unsigned i = 0; i < 2; i++) {
             struct ampd_model_record record = {.epoch = 4, .checkpoints = &checkpoint, .checkpoints_count = 1};
             core_spec(&record.spec, 1);
+            ampd_spec_defaults(&record.spec);
             record.spec.name[0] = (char)('a' + i);
             record.spec.durability = durability == 0 ? AMPD_DURABILITY_CHECKPOINT : AMPD_DURABILITY_STEP;
             struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};

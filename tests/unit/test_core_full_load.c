@@ -188,18 +188,20 @@ static void a_step_where_the_model_cannot_be_is_refused(void **state)
 {
     (void)state;
     create(0);
-    struct ampd_load_base wrong[8] = {base, base, base, base, base, base, base, base};
-    static const char *const words[] = {"of them applied", "of them applied", "scale is",      "hysteresis_left",
-                                        "overflows",       "is no step",      "learning_rate", "learning_rate"};
+    struct ampd_load_base wrong[9] = {base, base, base, base, base, base, base, base, base};
+    static const char *const words[] = {"of them applied", "of them applied", "scale is",
+                                        "hysteresis_left", "overflows",       "than any training",
+                                        "learning_rate",   "learning_rate",   "than any training"};
     wrong[0].step = 8;
     wrong[1].version = 6;
     wrong[2].carry.scaler.scale = 0.5f;
     wrong[3].carry.scaler.hysteresis_left = 0;
     wrong[4].carry.scaler.total_overflows = 3;
-    wrong[5].step = wrong[5].carry.scaler.attempted = UINT64_MAX;
+    wrong[5].step = wrong[5].carry.scaler.attempted = ((uint64_t)1 << 61) + 1;
     wrong[6].carry.lr = -1;
     wrong[7].carry.lr = (double)NAN;
-    for (unsigned i = 0; i < 8; i++) {
+    wrong[8].carry.scaler.scale_id = UINT64_MAX - 2; /* the next ones could not be told */
+    for (unsigned i = 0; i < 9; i++) {
         const struct amp_error *error = &pair_calls[begin(0, 7, &wrong[i])].reply.error;
         assert_int_equal(AMP_EINVAL, error->code);
         if (strstr(error->text, words[i]) == NULL)

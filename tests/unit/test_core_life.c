@@ -1,4 +1,5 @@
 /* A model's life: loading, ranks and leases, stalls, checkpoints, restarts, its end. */
+#include "server/core/model/spec.h"
 #include "tests/unit/core_fixture.h"
 
 #include <math.h>
@@ -149,7 +150,8 @@ static void a_rank_that_was_left_or_is_replaced_is_free(void **state)
     core_event(&host, &event);
     assert_int_equal(0, core_call(&host, 40)->reply.error.code);
     assert_int_equal(0, core_call(&host, core_join(&host, "y", -1))->reply.u.join.rank);
-    event = (struct ampd_event){.type = AMPD_EVENT_JOIN, .call = 41, .u.join = {.model = "model", .worker = "z", .rank = -1, .replace = true}};
+    event = (struct ampd_event){
+        .type = AMPD_EVENT_JOIN, .call = 41, .u.join = {.model = "model", .worker = "z", .rank = -1, .replace = true}};
     core_event(&host, &event);
     core_assert_failed(&host, 41, AMP_ESTATE, "NO_FREE_RANK", "lease");
     core_tick(&host, host.now_ms + AMPD_LEASE_MS);
@@ -162,7 +164,8 @@ static void a_join_that_contradicts_the_model_is_refused(void **state)
 {
     (void)state;
     create(2, 0, 0);
-    struct ampd_event event = {.type = AMPD_EVENT_JOIN, .call = 40, .u.join = {.model = "model", .worker = "x", .rank = 0, .world_size = 3}};
+    struct ampd_event event = {
+        .type = AMPD_EVENT_JOIN, .call = 40, .u.join = {.model = "model", .worker = "x", .rank = 0, .world_size = 3}};
     core_event(&host, &event);
     core_assert_failed(&host, 40, AMP_EINVAL, "WORLD_SIZE", "world_size");
     core_assert_failed(&host, core_join(&host, "x", 2), AMP_EINVAL, "RANK", "world_size");
@@ -321,6 +324,7 @@ static void restart(struct ampd_checkpoint_record *checkpoints, uint32_t count)
 {
     struct ampd_model_spec spec;
     core_spec(&spec, 2);
+    ampd_spec_defaults(&spec);
     struct ampd_model_record record = {
         .spec = spec, .epoch = 4, .checkpoints = checkpoints, .checkpoints_count = count};
     struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};

@@ -106,18 +106,17 @@ static void orders_for_ranks_that_there_are_not_are_refused(void **state)
         message->u.close.contributors[0].rank = twice != 0 ? 0 : AMPD_WORLD_MAX - 1;
         misfit(message);
     }
-    struct ampd_message *message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
-    message->u.verdict.row.step = 2;
+    struct ampd_message *message = pair_verdict(2);
     message->u.verdict.has_next = true;
+    message->u.verdict.next.scale = 1;
     message->u.verdict.next.expected_count = 1;
     message->u.verdict.next.expected[0].rank = 1;
     misfit(message);
-    message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
-    message->u.verdict.row.step = 2;
+    message = pair_verdict(2);
     message->u.verdict.row.contributors_count = 1;
     message->u.verdict.row.contributors[0].rank = 1;
     misfit(message);
-    message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
+    message = pair_verdict(2);
     message->u.verdict.row.clips_count = AMPD_GROUPS_MAX;
     misfit(message);
     assert_int_equal(1, pair_model(1)->shard->decided.step);
@@ -132,21 +131,74 @@ static void acts_with_a_learning_rate_that_cannot_be_are_refused(void **state)
         message->u.acts.step = pair_model(1)->shard->decided.step;
         message->u.acts.count = 1;
         message->u.acts.acts[0].kind = AMPD_ROW_LR;
+        message->u.acts.acts[0].after = pair_model(0)->coord->carry;
         message->u.acts.acts[0].after.lr = wrong[i];
         misfit(message);
     }
     assert_int_equal(0, pair_acts_count[1]);
 }
 
+static void refused_for_its_numbers(struct ampd_message *message)
+{
+    misfit(message);
+    assert_null(strstr(refused_as, "not voted on"));
+}
+
+/* All would be applied or stored, and NaN in any of them is a model of NaN. */
+static void numbers_and_records_that_no_step_has_are_refused(void **state)
+{
+    (void)state;
+    misfit(pair_verdict(2));
+    assert_non_null(strstr(refused_as, "not voted on"));
+    for (unsigned i = 0; i < 8; i++) {
+        struct ampd_message *message = pair_verdict(2);
+        struct ampd_verdict_message *verdict = &message->u.verdict;
+        double *wide[] = {&verdict->bias1, &verdict->bias2, &verdict->group_lr[0], &verdict->row.norm,
+                          &verdict->row.lr};
+        float *narrow[] = {&verdict->row.coefficient, &verdict->row.clip, &verdict->row.after.scaler.scale};
+        if (i < 5)
+            *wide[i] = (double)NAN;
+        else
+            *narrow[i - 5] = NAN;
+        refused_for_its_numbers(message);
+    }
+    struct ampd_message *message = pair_verdict(2);
+    message->u.verdict.row.clips_count = 1;
+    message->u.verdict.row.clips[0] = INFINITY;
+    refused_for_its_numbers(message);
+    message = pair_verdict(2);
+    message->u.verdict.row.after.scaler.skipped++; /* of no step */
+    refused_for_its_numbers(message);
+    message = pair_message(AMPD_MESSAGE_ACTS, 0, 1);
+    message->u.acts.step = pair_model(1)->shard->decided.step;
+    message->u.acts.count = 1;
+    message->u.acts.acts[0].kind = AMPD_ROW_SET; /* to a scale of 0 */
+    misfit(message);
+    message = pair_message(AMPD_MESSAGE_OPEN, 0, 1);
+    message->u.open = pair_model(0)->coord->step.open;
+    message->u.open.try_number = 9;
+    message->u.open.scale = NAN;
+    misfit(message);
+    message = pair_message(AMPD_MESSAGE_CLOSE, 0, 1);
+    message->u.close.coefficient = INFINITY;
+    misfit(message);
+    message = pair_message(AMPD_MESSAGE_RESTORE, 0, 1); /* a load, with a record that is none */
+    misfit(message);
+    message = pair_message(AMPD_MESSAGE_EPOCH, 0, 1);
+    message->u.epoch.record = (struct ampd_epoch_record){.epoch = 2, .parent = 2, .base_epoch = 1};
+    misfit(message);
+    assert_int_equal(1, pair_model(1)->shard->epoch);
+    assert_int_equal(1, pair_model(1)->shard->decided.step);
+    assert_int_equal(AMPD_MEMORY_READY, pair_model(1)->shard->memory);
+}
+
 static void rows_with_metrics_that_no_worker_can_have_told_are_refused(void **state)
 {
     (void)state;
-    struct ampd_message *message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
-    message->u.verdict.row.step = 2;
+    struct ampd_message *message = pair_verdict(2);
     message->u.verdict.row.metrics.loss_workers = 1; /* of no contributors */
     misfit(message);
-    message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
-    message->u.verdict.row.step = 2;
+    message = pair_verdict(2);
     message->u.verdict.row.contributors_count = 1;
     message->u.verdict.row.metrics.count = 1;
     message->u.verdict.row.metrics.items[0] = (struct ampd_metric){"", 1, 1}; /* without a name */
@@ -162,8 +214,7 @@ static void a_verdict_on_what_the_shard_has_not_voted_on_is_refused_and_not_stor
 {
     (void)state;
     const struct ampd_shard *shard = pair_model(1)->shard;
-    struct ampd_message *message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
-    message->u.verdict.row.step = 2;
+    struct ampd_message *message = pair_verdict(2);
     misfit(message);
     assert_int_equal(1, shard->decided.step);
     (void)pair_push(1, 2, 1);
@@ -171,8 +222,7 @@ static void a_verdict_on_what_the_shard_has_not_voted_on_is_refused_and_not_stor
     (void)pair_push(0, 2, 1);
     while (shard->step.state != AMPD_STEP_VOTED)
         pair_deliver_first();
-    message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
-    message->u.verdict.row.step = 2;
+    message = pair_verdict(2);
     message->u.verdict.row.contributors_hash = shard->step.hash + 1;
     misfit(message);
     assert_non_null(strstr(refused_as, "not voted on step 2"));
@@ -242,7 +292,7 @@ static void range_warnings_of_no_parameter_are_refused(void **state)
         message->u.applied.range[0].parameter = AMPD_PARAMETERS_MAX - 1;
         misfit(message);
     }
-    struct ampd_message *message = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
+    struct ampd_message *message = pair_verdict(2);
     message->u.verdict.range_count = 1;
     message->u.verdict.range[0].parameter = AMPD_PARAMETERS_MAX - 1;
     misfit(message);
@@ -268,6 +318,7 @@ static void a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_ho
     struct ampd_message *message = synced_by_1(round);
     message->from_fence.counter = 2;
     message->u.sync.has_last = true;
+    message->u.sync.last.after = pair_model(0)->coord->carry;
     message->u.sync.last.contributors_count = 1;
     message->u.sync.last.contributors[0].rank = 1;
     misfit(message);
@@ -283,6 +334,10 @@ static void a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_ho
     message = synced_by_1(round);
     message->from_fence.counter = 2;
     message->u.sync.decided = UINT64_MAX;
+    misfit(message);
+    message = synced_by_1(round);
+    message->from_fence.counter = 2;
+    message->u.sync.ready = true; /* with a scale of 0 */
     misfit(message);
     assert_null(pair_model(0)->coord->sync.answers[1]);
     message = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0);
@@ -347,6 +402,7 @@ static void a_decided_step_without_its_row_is_not_adopted(void **state)
     for (unsigned i = 0; i < 3; i++) {
         struct ampd_message *message = synced_by_1(pair_core[0]->sync.round);
         message->u.sync.ready = true;
+        message->u.sync.carry = message->u.sync.last.after = pair_model(1)->shard->carry;
         message->u.sync.highest_epoch = 1;
         message->u.sync.decided = 1;
         message->u.sync.has_last = i > 0;
@@ -438,6 +494,7 @@ int main(void)
         PAIR_TEST(votes_of_other_parameters_blocks_or_orders_count_nowhere),
         PAIR_TEST(orders_for_ranks_that_there_are_not_are_refused),
         PAIR_TEST(acts_with_a_learning_rate_that_cannot_be_are_refused),
+        PAIR_TEST(numbers_and_records_that_no_step_has_are_refused),
         PAIR_TEST(rows_with_metrics_that_no_worker_can_have_told_are_refused),
         PAIR_TEST(a_verdict_on_what_the_shard_has_not_voted_on_is_refused_and_not_stored),
         PAIR_TEST(a_list_unlike_that_of_a_vote_kept_over_a_restart_is_refused),

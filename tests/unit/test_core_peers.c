@@ -130,8 +130,7 @@ static void a_verdict_that_comes_again_has_the_vote_after_it_said_again_too(void
     (void)pair_push(1, 2, 1);
     assert_int_equal(AMPD_STEP_VOTED, pair_model(1)->shard->step.state);
     assert_int_equal(1, coord->step.votes_count);
-    struct ampd_message *verdict = pair_message(AMPD_MESSAGE_VERDICT, 0, 1);
-    verdict->u.verdict.row.step = 1;
+    struct ampd_message *verdict = pair_verdict(1);
     pair_send_take(verdict);
     assert_int_equal(2, look().info[0].decided_step);
     assert_int_equal(2, look().info[1].decided_step);
@@ -254,8 +253,7 @@ static void orders_of_another_epoch_step_or_round_have_no_effect(void **state)
     stray(cut);
     assert_non_null(pair_last);
     assert_int_equal(AMPD_MESSAGE_PART_DONE, pair_last->type);
-    struct ampd_message *verdict = pair_message(AMPD_MESSAGE_VERDICT, 0, 1); /* so is that a step is applied */
-    verdict->u.verdict.row.step = 1;
+    struct ampd_message *verdict = pair_verdict(1); /* so is that a step is applied */
     stray(verdict);
     assert_int_equal(AMPD_MESSAGE_APPLIED, pair_last->type);
 }

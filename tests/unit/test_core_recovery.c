@@ -480,6 +480,7 @@ static void answer_sync(bool voted)
     assert_int_equal(0, ampd_spec_copy(&message->u.sync.spec, &pair_model(0)->spec));
     message->u.sync.highest_epoch = 1;
     message->u.sync.ready = true;
+    message->u.sync.carry = pair_model(1)->shard->carry;
     message->u.sync.voted = voted;
     message->u.sync.checkpoints_count = 1;
     message->u.sync.checkpoints = calloc(1, sizeof(message->u.sync.checkpoints[0]));
@@ -566,6 +567,7 @@ static void restore(uint64_t epoch, uint64_t step)
     struct ampd_message *message = pair_message(AMPD_MESSAGE_RESTORE, 0, 1);
     message->u.restore.epoch = epoch;
     message->u.restore.step = step;
+    message->u.restore.carry = pair_model(0)->coord->carry;
     pair_send_take(message);
 }
 

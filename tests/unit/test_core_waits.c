@@ -539,6 +539,7 @@ static void ranks_found_at_a_start_are_live_for_one_lease(void **state)
     (void)state;
     struct ampd_model_spec spec;
     core_spec(&spec, 1);
+    ampd_spec_defaults(&spec);
     struct ampd_checkpoint_record checkpoint_record = {.epoch = 4, .step = 5, .version = 5};
     struct ampd_worker_record worker = {.name = "alice", .incarnation = {6, 3}};
     struct ampd_model_record record = {.spec = spec,
@@ -603,6 +604,7 @@ static void a_worker_of_before_a_start_whom_no_step_waits_for_is_told_to_join_ag
     (void)state;
     struct ampd_model_spec spec;
     core_spec(&spec, 1);
+    ampd_spec_defaults(&spec);
     spec.durability = AMPD_DURABILITY_STEP;
     struct ampd_checkpoint_record checkpoint_record = {.epoch = 4, .step = 5, .version = 5};
     struct ampd_worker_record worker = {.name = "alice", .incarnation = {6, 3}};

@@ -516,6 +516,8 @@ static bool sync_fits(const struct ampd_model *model, const struct ampd_message 
     const struct ampd_sync_state *sync = &message->u.sync;
     if (sync->has_last && !ampd_row_fits(model, &sync->last))
         return false;
+    if (sync->ready && !ampd_spec_takes_carry(&model->spec, &sync->carry))
+        return false;
     if (sync->decided > AMPD_NUMBER_TOLD_MAX ||
         (sync->highest_epoch > AMPD_NUMBER_TOLD_MAX && sync->highest_epoch > model->coord->epoch + AMPD_FENCE_LEAP))
         return false;
@@ -528,7 +530,7 @@ static bool sync_fits(const struct ampd_model *model, const struct ampd_message 
 void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message)
 {
     AMP_ASSERT(core->config.shard == 0);
-    if (message->round != core->sync.current)
+    if (message->round != core->sync.current || strcmp(message->model, message->u.sync.spec.name) != 0)
         return;
     struct ampd_model *model = ampd_core_model_named(core, message->model);
     /*

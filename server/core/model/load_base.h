@@ -13,10 +13,13 @@
 #include <stdint.h>
 
 /*
- * Steps that a shard or a loader tells are not above this, nor are epochs, or else by no more than a leap:
- * --epoch-above may begin here.
+ * Steps that a shard tells are not above this, nor are epochs, or else by no more than a leap: --epoch-above may begin
+ * here.
  */
 #define AMPD_NUMBER_TOLD_MAX ((uint64_t)1 << 62)
+
+/* Steps and scale ids that a loader gives are not above this: what follows them must stay one that can be told. */
+#define AMPD_NUMBER_LOADED_MAX (AMPD_NUMBER_TOLD_MAX / 2)
 
 struct ampd_load_base {
     uint64_t step, version;

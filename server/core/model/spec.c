@@ -317,6 +317,11 @@ struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec)
                                  .min_lr = spec->lr_min};
 }
 
+bool ampd_spec_takes_carry(const struct ampd_model_spec *spec, const struct ampd_carry *carry)
+{
+    return ampd_spec_takes_lr(carry->lr) && amp_scaler_state_check(&spec->scaler, &carry->scaler, NULL) == 0;
+}
+
 double ampd_spec_base_lr(const struct ampd_model_spec *spec, const struct ampd_carry *carry)
 {
     return carry->lr > 0 ? carry->lr : spec->lr;

@@ -35,6 +35,9 @@ int ampd_spec_compare(const struct ampd_model_spec *have, const struct ampd_mode
 /* Whether a worker may name this learning rate (schedule WORKER): 0 or more, and finite as a float, too. */
 bool ampd_spec_takes_lr(double lr);
 
+/* Whether a model of this checked specification can have this loss-scale record and rate. Pure; any thread. */
+bool ampd_spec_takes_carry(const struct ampd_model_spec *spec, const struct ampd_carry *carry);
+
 /* The optimizer's values and the schedule in the form that amp takes. Pure; any thread. */
 struct amp_optim_config ampd_spec_optim(const struct ampd_model_spec *spec);
 struct amp_schedule ampd_spec_schedule(const struct ampd_model_spec *spec);

@@ -52,7 +52,7 @@ static bool open_fits(const struct ampd_model *model, const struct ampd_open *op
         if (rank >= model->spec.world_size || (i > 0 && rank <= open->expected[i - 1].rank))
             return false;
     }
-    return true;
+    return open->scale > 0 && isfinite(open->scale) && isfinite(open->coefficient);
 }
 
 /* Whether the rows that come as operator actions are such: they are stored in the history. */
@@ -60,8 +60,10 @@ static bool acts_fit(const struct ampd_model *model, const struct ampd_action *a
 {
     for (uint32_t i = 0; i < count; i++) {
         bool evicts = acts[i].kind == AMPD_ROW_EVICT && acts[i].rank < model->spec.world_size;
-        bool rate = acts[i].kind == AMPD_ROW_LR && ampd_spec_takes_lr(acts[i].after.lr) && acts[i].after.lr > 0;
+        bool rate = acts[i].kind == AMPD_ROW_LR && acts[i].after.lr > 0;
         if (acts[i].kind != AMPD_ROW_SET && acts[i].kind != AMPD_ROW_RESET && !evicts && !rate)
+            return false;
+        if (!ampd_spec_takes_carry(&model->spec, &acts[i].after))
             return false;
     }
     return true;
@@ -76,11 +78,32 @@ static bool alive_fits(const struct ampd_model *model, const struct ampd_alive *
     return true;
 }
 
+/* What a step computes with is finite. */
+static bool numbers_fit(const struct ampd_step_row *row)
+{
+    bool fit = isfinite(row->scale) && isfinite(row->coefficient) && isfinite(row->norm) && isfinite(row->clip) &&
+               isfinite(row->lr);
+    for (uint32_t i = 0; i < row->clips_count; i++)
+        fit = fit && isfinite(row->clips[i]);
+    return fit;
+}
+
 bool ampd_row_fits(const struct ampd_model *model, const struct ampd_step_row *row)
 {
     return list_fits(model, row->contributors, row->contributors_count) &&
            rows_fit(model, row->rows, row->rows_count) && row->clips_count <= model->spec.groups_count &&
+           numbers_fit(row) && ampd_spec_takes_carry(&model->spec, &row->after) &&
            ampd_metrics_fit(&row->metrics, row->contributors_count);
+}
+
+static bool verdict_fits(const struct ampd_model *model, const struct ampd_verdict_message *verdict)
+{
+    bool finite = isfinite(verdict->bias1) && isfinite(verdict->bias2);
+    for (uint32_t i = 0; i < AMPD_GROUPS_MAX; i++)
+        finite = finite && isfinite(verdict->group_lr[i]);
+    return finite && ampd_row_fits(model, &verdict->row) && acts_fit(model, verdict->acts, verdict->acts_count) &&
+           range_fits(model, verdict->range, verdict->range_count) &&
+           (!verdict->has_next || open_fits(model, &verdict->next));
 }
 
 /* Subtrees rise, and lie in the sender's blocks of their parameter: so those of all shards rise, too. */
@@ -128,18 +151,20 @@ bool ampd_message_fits(const struct ampd_model *model, const struct ampd_message
     case AMPD_MESSAGE_COMPLETE:
         return ampd_spec_takes_lr(message->u.complete.lr);
     case AMPD_MESSAGE_CLOSE:
-        return list_fits(model, message->u.close.contributors, message->u.close.contributors_count);
+        return isfinite(message->u.close.coefficient) &&
+               list_fits(model, message->u.close.contributors, message->u.close.contributors_count);
     case AMPD_MESSAGE_VOTE:
         return vote_fits(model, &message->u.vote, message->from);
     case AMPD_MESSAGE_VERDICT:
-        return ampd_row_fits(model, &message->u.verdict.row) &&
-               acts_fit(model, message->u.verdict.acts, message->u.verdict.acts_count) &&
-               range_fits(model, message->u.verdict.range, message->u.verdict.range_count) &&
-               (!message->u.verdict.has_next || open_fits(model, &message->u.verdict.next));
+        return verdict_fits(model, &message->u.verdict);
     case AMPD_MESSAGE_ACTS:
         return acts_fit(model, message->u.acts.acts, message->u.acts.count);
     case AMPD_MESSAGE_LOAD_WANT:
         return base_fits(model, &message->u.want.base);
+    case AMPD_MESSAGE_RESTORE: /* without a checkpoint the model is what this says */
+        return message->u.restore.epoch != 0 || ampd_spec_takes_carry(&model->spec, &message->u.restore.carry);
+    case AMPD_MESSAGE_EPOCH:
+        return message->u.epoch.record.parent < message->u.epoch.record.epoch;
     case AMPD_MESSAGE_LOADED:
     case AMPD_MESSAGE_APPLIED:
         return range_fits(model, message->u.applied.range, message->u.applied.range_count);

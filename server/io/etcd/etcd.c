@@ -24,6 +24,9 @@
 /* After so many calls in a row without an answer the connection is made anew: its peer may be gone without a word. */
 #define SILENT_MAX 3
 
+/* From one line of the log about another endpoint to the next: while all are away each call goes to another one. */
+#define TOLD_MS 60000
+
 struct endpoint {
     char address[IO_ETCD_ENDPOINT_MAX];
     struct arpc_channel *channel; /* NULL: there was no memory for it; made with the next call */
@@ -35,6 +38,7 @@ struct io_etcd {
     const struct amp_log *log;
     uint32_t count, preferred;
     struct endpoint endpoints[IO_ETCD_ENDPOINTS_MAX];
+    int64_t told_ms;      /* when the log heard of another endpoint; 0: never */
     struct arpc_tls *tls; /* NULL: plaintext */
     struct io_etcd_auth auth;
     struct amp_list waiting; /* calls without a token */
@@ -257,6 +261,9 @@ void io_etcd_failed(struct io_etcd *etcd, uint32_t index)
     if (index != etcd->preferred || etcd->count == 1)
         return;
     etcd->preferred = (index + 1) % etcd->count;
+    if (etcd->told_ms != 0 && io_etcd_now_ms() - etcd->told_ms < TOLD_MS)
+        return;
+    etcd->told_ms = io_etcd_now_ms();
     amp_log(etcd->log, AMP_LOG_INFO, "etcd", "msg=\"going on with another endpoint\" before=%s now=%s",
             etcd->endpoints[index].address, etcd->endpoints[etcd->preferred].address);
 }

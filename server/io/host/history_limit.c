@@ -28,18 +28,15 @@ struct trim_task {
     char name[AMPD_NAME_MAX];
     struct ampd_history_limit limit;
     struct ampd_trimmed trimmed;
+    struct amp_error error; /* code 0: none */
 };
 
 static void trim_run(struct io_task *base)
 {
     struct trim_task *trim = AMP_CONTAINER(base, struct trim_task, task);
-    struct amp_error error = {0};
-    int rc = ampd_store_trim(trim->server->data.store, trim->name, &trim->limit, PORTION, &trim->trimmed, &error);
+    int rc = ampd_store_trim(trim->server->data.store, trim->name, &trim->limit, PORTION, &trim->trimmed, &trim->error);
     if (rc == AMP_EIO || rc == AMP_EDATALOSS)
-        io_fatal(trim->server->log, "the store failed", &error);
-    if (rc != 0 && rc != AMP_ENOTFOUND) /* a full disk, or no memory: the next round goes on with it */
-        amp_log(trim->server->log, AMP_LOG_WARN, "store",
-                "msg=\"rows beyond the history's limit stay for now\" model=%s err=\"%s\"", trim->name, error.text);
+        io_fatal(trim->server->log, "the store failed", &trim->error);
     atomic_fetch_add(&trim->server->counts.history_removed, trim->trimmed.rows);
 }
 
@@ -67,12 +64,27 @@ static void go_on(struct ampd_server *server, struct trim_task *trim, uint32_t i
         return;
     }
     server->history_limit->busy = false;
+    server->history_limit->told = server->history_limit->stay;
     free(trim);
+}
+
+/* A full disk, or no memory: the next round goes on with it. */
+static void tell(const struct trim_task *trim)
+{
+    struct io_history_limit *limit = trim->server->history_limit;
+    limit->stay = true;
+    if (limit->told)
+        return;
+    limit->told = true;
+    amp_log(trim->server->log, AMP_LOG_WARN, "store",
+            "msg=\"rows beyond the history's limit stay for now\" model=%s err=\"%s\"", trim->name, trim->error.text);
 }
 
 static void trim_done(struct io_task *base)
 {
     struct trim_task *trim = AMP_CONTAINER(base, struct trim_task, task);
+    if (trim->error.code != 0 && trim->error.code != AMP_ENOTFOUND)
+        tell(trim);
     go_on(trim->server, trim, trim->model + (trim->trimmed.more ? 0 : 1));
 }
 
@@ -85,6 +97,7 @@ static void on_round(uv_timer_t *timer)
     if (trim == NULL)
         return; /* the next time */
     server->history_limit->busy = true;
+    server->history_limit->stay = false;
     go_on(server, trim, 0);
 }
 

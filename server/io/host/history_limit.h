@@ -10,6 +10,8 @@ struct ampd_server;
 struct io_history_limit {
     uv_timer_t timer;
     bool busy;        /* a round through the models is under way */
+    bool told;        /* the log has heard that rows stay, and no round has gone well since */
+    bool stay;        /* rows of this round */
     unsigned readers; /* who reads whole histories, page by page; none begins a round meanwhile */
 };
 
