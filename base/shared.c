@@ -86,7 +86,12 @@ int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_e
         return amp_error_set(error, AMP_EINVAL, NULL, "shared memory: a descriptor is not what it should be");
     void *mapped = mmap(place, amp_large_pages(size), writable ? PROT_READ | PROT_WRITE : PROT_READ,
                         MAP_SHARED | MAP_FIXED, fd, 0);
-    return mapped == MAP_FAILED ? failed(error, "mmap") : 0;
+    if (mapped == MAP_FAILED)
+        return failed(error, "mmap");
+    /* Else a child keeps a slot's pages behind its end, and can write there: best effort. */
+    if (writable)
+        (void)madvise(mapped, amp_large_pages(size), MADV_DONTFORK);
+    return 0;
 }
 
 void amp_shared_unmap(void *memory, size_t size)

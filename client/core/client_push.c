@@ -95,7 +95,7 @@ void ampclient_core_push_restart(struct ampclient_core *core)
     ampclient_core_push_cancel(core);
     for (uint32_t k = 0; k < core->config.shards; k++) {
         push->asked[k] = !core->config.units; /* units: what was sent is gone, so has the shard got or decided it? */
-        push->answered[k] = core->config.units && push->answered[k];
+        push->answered[k] = false;
     }
     memset(push->sent, 0, core->flat.blocks);
 }
@@ -105,10 +105,8 @@ void ampclient_core_push_reset(struct ampclient_core *core)
     struct ampclient_push *push = &core->push;
     const struct ampclient_core_layout *flat = &core->flat;
     ampclient_core_push_restart(core);
-    for (uint32_t k = 0; k < core->config.shards; k++) {
+    for (uint32_t k = 0; k < core->config.shards; k++)
         push->asked[k] = true;
-        push->answered[k] = false;
-    }
     for (uint64_t b = 0; core->config.units && b < flat->blocks; b++) {
         free_edge(core, b);
         push->gone[b] = 0;
@@ -371,7 +369,7 @@ static void ask_state(struct ampclient_core *core, uint32_t k)
     output->u.push = (struct ampclient_out_push){.epoch = core->step_epoch, .step = core->step};
 }
 
-static bool any_answered(const struct ampclient_core *core)
+bool ampclient_core_push_any_answered(const struct ampclient_core *core)
 {
     for (uint32_t k = 0; k < core->config.shards; k++) {
         if (core->push.answered[k])
@@ -383,7 +381,7 @@ static bool any_answered(const struct ampclient_core *core)
 /* Units: a shard lacks what nobody has any more. If another one has answered, the step is decided. */
 static void bytes_are_gone(struct ampclient_core *core)
 {
-    if (any_answered(core))
+    if (ampclient_core_push_any_answered(core))
         ampclient_core_push_too_late(core);
     else
         ampclient_core_void_step(core);
@@ -510,7 +508,7 @@ bool ampclient_core_push_let_go(struct ampclient_core *core)
 /* No further answer can be had. One that a shard has given is that of all; without any it was decided without us. */
 void ampclient_core_push_too_late(struct ampclient_core *core)
 {
-    if (!any_answered(core))
+    if (!ampclient_core_push_any_answered(core))
         core->push.result = (struct ampclient_core_result){
             .epoch = core->step_epoch, .step = core->step, .verdict = AMPCLIENT_CORE_LATE};
     ampclient_core_push_cancel(core);

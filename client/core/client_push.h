@@ -53,6 +53,7 @@ void ampclient_core_push_drained(struct ampclient_core *core, uint64_t call);
 bool ampclient_core_push_let_go(struct ampclient_core *core);
 /* The step is decided, and no further shard will answer: the result is one that has, else the verdict LATE. */
 void ampclient_core_push_too_late(struct ampclient_core *core);
-bool ampclient_core_push_answered(const struct ampclient_core *core);
+bool ampclient_core_push_answered(const struct ampclient_core *core);     /* by all shards */
+bool ampclient_core_push_any_answered(const struct ampclient_core *core); /* by one of them at least */
 
 #endif

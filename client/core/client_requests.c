@@ -162,6 +162,13 @@ static void request_leave(struct ampclient_core *core)
     ampclient_core_set_state(core, AMPCLIENT_STATE_LEAVING);
     core->need_join = false;
     core->retry_ms = 0;
+}
+
+/* A Join that is under way first gives the incarnation: the one before can leave nothing any more. */
+static void drive_leave(struct ampclient_core *core)
+{
+    if (core->leave_call != 0 || core->join_call != 0 || core->done_ready)
+        return;
     if (core->has_model && core->taken.code == 0)
         (void)ampclient_core_out(core, AMPCLIENT_OUT_LEAVE, 0, core->config.call_timeout_ms, &core->leave_call);
     else
@@ -286,6 +293,8 @@ void ampclient_core_request_stop(struct ampclient_core *core, int code)
 void ampclient_core_drive_request(struct ampclient_core *core)
 {
     bool decided = false;
+    if (core->state == AMPCLIENT_STATE_LEAVING)
+        drive_leave(core);
     if (core->state == AMPCLIENT_STATE_WAITING && !core->done_ready) {
         if (core->push.error.code != 0) {
             ampclient_core_finish(core, core->push.error.code, &core->push.error, AMPCLIENT_STATE_READY);

@@ -46,6 +46,17 @@ static bool is_behind(const struct ampclient_core *core, const struct ampclient_
            (ended->code == AMP_EINVAL && has_reason(ended, "INCOMPLETE_PUSH"));
 }
 
+/*
+ * Whether a lost server is waited for from now on: it has just answered that it waited in vain for other workers, or it
+ * lived between the failure before and this one, since calls to one that is lost end sooner.
+ */
+static bool begins_anew(const struct ampclient_core *core, const struct ampclient_ended *ended)
+{
+    uint64_t longest = 2 * (core->config.call_timeout_ms + AMPCLIENT_BACKOFF_MAX_MS);
+    return core->failures == 0 || has_reason(ended, "WAITED_TOO_LONG") ||
+           core->now_ms - core->last_failure_ms > longest;
+}
+
 bool ampclient_core_failed(struct ampclient_core *core, const struct ampclient_ended *ended)
 {
     ampclient_core_note(core, ended);
@@ -63,8 +74,9 @@ bool ampclient_core_failed(struct ampclient_core *core, const struct ampclient_e
     }
     if (!again_later(ended->code) && ended->code != AMP_EABORTED && !is_behind(core, ended))
         return true;
-    if (core->failures == 0)
+    if (begins_anew(core, ended))
         core->first_failure_ms = core->now_ms;
+    core->last_failure_ms = core->now_ms;
     uint64_t pause = AMPCLIENT_BACKOFF_MS;
     for (uint32_t i = 0; i < core->failures && pause < AMPCLIENT_BACKOFF_MAX_MS; i++)
         pause *= 2;

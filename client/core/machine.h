@@ -66,7 +66,8 @@ struct ampclient_core {
     uint64_t dying[AMPCLIENT_DYING_MAX];
     enum ampclient_state fetch_from; /* FETCHING: where it goes back to */
     uint32_t failures;
-    uint64_t first_failure_ms, retry_ms; /* retry_ms 0: nothing to wait for */
+    uint64_t first_failure_ms, last_failure_ms;
+    uint64_t retry_ms; /* 0: nothing to wait for */
     struct amp_error last_error;
     uint64_t timer_ms;
     /* the log */

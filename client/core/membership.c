@@ -101,7 +101,9 @@ static void rejoined(struct ampclient_core *core, uint64_t old_epoch, uint64_t n
         return;
     }
     if (core->epoch == old_epoch) {
-        if (!ampclient_core_push_answered(core))
+        if (ampclient_core_push_any_answered(core))
+            ampclient_core_push_too_late(core); /* the new incarnation would be told LATE of what has counted */
+        else
             ampclient_core_push_restart(core);
         return;
     }
@@ -113,6 +115,8 @@ void ampclient_core_join_ended(struct ampclient_core *core, const struct ampclie
 {
     core->join_call = 0;
     if (ended->code != 0) {
+        if (core->state == AMPCLIENT_STATE_LEAVING)
+            return;
         core->need_join = true;
         if (ampclient_core_failed(core, ended))
             join_failed(core);

@@ -1,5 +1,6 @@
 #include "client/io/attach.h"
 
+#include "base/assert.h"
 #include "base/large.h"
 #include "base/shared.h"
 #include "client/io/methods.h"
@@ -46,6 +47,7 @@ struct attach_call {
     struct arpc_call *call;     /* NULL: over */
     struct attach_job *waiting; /* NULL: it has been answered */
     bool dropped;               /* by this side: its end says nothing of what is attached since */
+    bool late;                  /* by this side, too: the answer has not come in time */
     uv_timer_t timer;           /* until the answer */
 };
 
@@ -73,6 +75,7 @@ static void on_message(struct arpc_call *call, const uint8_t *data, size_t size)
 static void on_late(uv_timer_t *timer)
 {
     struct attach_call *own = timer->data;
+    own->late = true;
     if (own->call != NULL)
         arpc_call_cancel(own->call, ARPC_STATUS_CANCELLED, "no answer in time");
 }
@@ -91,7 +94,8 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
 {
     struct attach_call *own = arpc_call_user(call);
     struct ampclient_model *model = own->model;
-    int code = ampclient_channels_code(&model->client->link->channels, result->status, result->from_peer);
+    int code = own->late ? AMP_EDEADLINE
+                         : ampclient_channels_code(&model->client->link->channels, result->status, result->from_peer);
     own->call = NULL;
     if (own->waiting != NULL)
         finish(own,
@@ -165,23 +169,27 @@ static void run_cancel(struct ampclient_job *base)
 
 /* ---- the user's thread ---- */
 
-/* Those of a message. False: there are not FDS, and none is left open. */
+/* Those of a message, which has room for FDS. False: there are not as many, and none is left open. */
 static bool take_descriptors(struct msghdr *message, int fds[FDS])
 {
     struct cmsghdr *head = CMSG_FIRSTHDR(message);
     if (head == NULL || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
         return false;
     unsigned count = (unsigned)((head->cmsg_len - CMSG_LEN(0)) / sizeof(int)); /* fewer: there was no room for more */
+    AMP_ASSERT(count <= FDS);
     memcpy(fds, CMSG_DATA(head), count * sizeof(int));
     for (unsigned i = 0; count < FDS && i < count; i++)
         (void)close(fds[i]);
     return count == FDS;
 }
 
-/* EDENIED: the socket is, or the folder it lies in, and it is not for this process: that seldom changes. */
+/*
+ * EDENIED: the socket is, or the folder it lies in, and it is not for this process, or not this server's, or the server
+ * takes this process for another one, whose call came through a proxy: that seldom changes.
+ */
 static int code_of(int why)
 {
-    if (why == EACCES || why == EPERM || why == ENOENT)
+    if (why == EACCES || why == EPERM || why == ENOENT || why == ECONNREFUSED || why == 0)
         return AMP_EDENIED;
     return why == EAGAIN ? AMP_EDEADLINE : AMP_EUNAVAILABLE;
 }
@@ -206,6 +214,17 @@ static int connect_to(const char *path)
     return -1;
 }
 
+/* As recvmsg; a signal that has a handler ends no attachment. */
+static ssize_t receive(int fd, struct msghdr *message)
+{
+    uint64_t until = ampclient_now_ms() + ATTACH_TIMEOUT_MS;
+    ssize_t size;
+    do
+        size = recvmsg(fd, message, MSG_CMSG_CLOEXEC);
+    while (size < 0 && errno == EINTR && ampclient_now_ms() < until);
+    return size;
+}
+
 /* The descriptors, for the nonce. Each is the caller's. */
 static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[FDS], struct amp_error *error)
 {
@@ -216,14 +235,16 @@ static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[F
     uint64_t nonce[2] = {answer->nonce_low, answer->nonce_high};
     char byte;
     struct iovec part = {.iov_base = &byte, .iov_len = 1};
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = CMSG_LEN(sizeof(int) * FDS)}; /* what is aligned has room for another */
     int fd = connect_to(answer->socket);
     bool came = false;
     if (fd >= 0) {
         errno = 0;
-        came = send(fd, nonce, sizeof nonce, MSG_NOSIGNAL) == (ssize_t)sizeof nonce &&
-               recvmsg(fd, &message, MSG_CMSG_CLOEXEC) == 1 && take_descriptors(&message, fds);
+        came = send(fd, nonce, sizeof nonce, MSG_NOSIGNAL) == (ssize_t)sizeof nonce && receive(fd, &message) == 1 &&
+               take_descriptors(&message, fds);
     }
     int why = (message.msg_flags & MSG_CTRUNC) != 0 ? EMFILE : errno;
     if (fd >= 0)
@@ -382,8 +403,8 @@ static int attach_all(struct ampclient_model *model, struct ampclient_incarnatio
         *out = made;
         return 0;
     }
-    end_calls(model);
     unmap(made);
+    end_calls(model);
     return rc;
 }
 
@@ -429,8 +450,9 @@ void ampclient_attach(struct ampclient_model *model)
     bool on = model->shared != NULL && model->shared->on;
     enum amp_dtype dtype =
         amp_dtype_size(model->gradients) > amp_dtype_size(model->cast) ? model->gradients : model->cast;
-    bool lost = model->shared != NULL && !model->shared->on; /* a server was restarted: the worker is the same */
-    bool wide = on && amp_dtype_size(model->shared->dtype) >= amp_dtype_size(dtype);
+    bool lost = model->shared != NULL && !model->shared->on;    /* a server was restarted: the worker is the same */
+    bool wide = on && same(incarnation, model->attach_tried) && /* the server gives another one nothing */
+                amp_dtype_size(model->shared->dtype) >= amp_dtype_size(dtype);
     bool tried = same(incarnation, model->attach_tried) && model->attach_dtype == dtype && !lost &&
                  (model->attach_again_ms == 0 || ampclient_now_ms() < model->attach_again_ms);
     bool may = !model->units && !model->client->options.no_shared_memory &&

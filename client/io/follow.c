@@ -136,11 +136,11 @@ static bool rotate(char **target)
  */
 static bool go_where_told(struct ampclient_channels *channels, const char *address)
 {
-    struct arpc_tls *tls;
+    struct arpc_tls *tls = NULL;
     char endpoints[ENDPOINTS_MAX];
     if (address == NULL || address[0] == 0 || strchr(address, ',') != NULL ||
-        ampclient_secure_shard(&channels->secure, address, &tls, NULL) != 0)
-        return false;
+        ampclient_secure_shard(&channels->secure, address, &tls, NULL) != 0 || tls != channels->options.tls)
+        return false; /* it would have to be of one kind with the user's own */
     int size = snprintf(endpoints, sizeof endpoints, "%s,%s", address, channels->secure.target);
     return size > 0 && (size_t)size < sizeof endpoints && ampclient_channels_go_to(channels, endpoints);
 }

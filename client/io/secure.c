@@ -113,16 +113,27 @@ static bool changed(struct ampclient_secure *secure, int first, int last)
     return any;
 }
 
+/* The next look finds them changed. */
+static void forget(struct ampclient_secure *secure, int first, int last)
+{
+    for (int i = first; i <= last; i++)
+        secure->stamps[i] = (struct ampclient_stamp){0};
+}
+
 static void check(struct ampclient_secure *secure, uint64_t now_ms)
 {
     secure->checked_ms = now_ms;
-    /* Whatever cannot be used leaves what is in use. */
-    if (changed(secure, TOKEN, TOKEN) && load_token(secure, NULL) == 0) {
-        secure->replaced = true;
-        secure->replaced_ms = now_ms;
+    /* Whatever cannot be used leaves what is in use, and is read again: it may be that there was no descriptor. */
+    if (changed(secure, TOKEN, TOKEN)) {
+        if (load_token(secure, NULL) == 0) {
+            secure->replaced = true;
+            secure->replaced_ms = now_ms;
+        } else {
+            forget(secure, TOKEN, TOKEN);
+        }
     }
-    if (changed(secure, CACERT, KEY) && secure->tls != NULL)
-        (void)arpc_tls_reload(secure->tls, NULL);
+    if (changed(secure, CACERT, KEY) && secure->tls != NULL && arpc_tls_reload(secure->tls, NULL) != 0)
+        forget(secure, CACERT, KEY);
 }
 
 bool ampclient_secure_renewed(struct ampclient_secure *secure, uint64_t now_ms)
@@ -138,10 +149,23 @@ const char *ampclient_secure_authorization(struct ampclient_secure *secure, uint
     return secure->has_token ? secure->authorization : NULL;
 }
 
-int ampclient_secure_shard(const struct ampclient_secure *secure, const char *endpoint, struct arpc_tls **tls,
+static int open_tls(struct ampclient_secure *secure, struct amp_error *error)
+{
+    const struct arpc_tls_client_options options = {.size = sizeof options,
+                                                    .trusted_ca_file = secure->files[CACERT],
+                                                    .cert_file = secure->files[CERT],
+                                                    .key_file = secure->files[KEY],
+                                                    .server_name = secure->server_name};
+    return arpc_tls_client(&options, &secure->tls, error);
+}
+
+int ampclient_secure_shard(struct ampclient_secure *secure, const char *endpoint, struct arpc_tls **tls,
                            struct amp_error *error)
 {
     bool is_unix = strncmp(endpoint, "unix:", 5) == 0;
+    int rc = !is_unix && secure->late_tls && secure->tls == NULL ? open_tls(secure, error) : 0;
+    if (rc != 0)
+        return rc;
     *tls = is_unix ? NULL : secure->tls;
     if (*tls != NULL || is_unix || !secure->has_token || secure->token_over_plaintext || arpc_is_loopback(endpoint))
         return 0;
@@ -162,16 +186,6 @@ static const char *either(const char *given, const char *variable)
     return given != NULL && given[0] != 0 ? given : NULL;
 }
 
-static int open_tls(struct ampclient_secure *secure, const char *server_name, struct amp_error *error)
-{
-    const struct arpc_tls_client_options options = {.size = sizeof options,
-                                                    .trusted_ca_file = secure->files[CACERT],
-                                                    .cert_file = secure->files[CERT],
-                                                    .key_file = secure->files[KEY],
-                                                    .server_name = server_name};
-    return arpc_tls_client(&options, &secure->tls, error);
-}
-
 static int take_files(struct ampclient_secure *secure, const struct ampclient_secure_options *options,
                       struct amp_error *error)
 {
@@ -187,6 +201,9 @@ static int take_files(struct ampclient_secure *secure, const struct ampclient_se
     for (int i = 0; i < AMPCLIENT_SECURE_FILES; i++)
         if (paths[i] != NULL && (secure->files[i] = strdup(paths[i])) == NULL)
             return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for a client.");
+    const char *server_name = either(options->server_name, "AMPD_SERVER_NAME");
+    if (server_name != NULL && (secure->server_name = strdup(server_name)) == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for a client.");
     (void)changed(secure, CACERT, TOKEN); /* before they are read: a later change is seen */
     return 0;
 }
@@ -196,9 +213,9 @@ int ampclient_secure_open(struct ampclient_secure *secure, const char *endpoints
 {
     *secure = (struct ampclient_secure){0};
     secure->token_over_plaintext = options->token_over_plaintext;
-    const char *server_name = either(options->server_name, "AMPD_SERVER_NAME");
     int rc = take_files(secure, options, error);
-    bool tls = secure->files[CACERT] != NULL || secure->files[CERT] != NULL || server_name != NULL;
+    bool wanted = secure->files[CACERT] != NULL || secure->files[CERT] != NULL || secure->server_name != NULL;
+    bool tls = wanted;
     bool remote = false;
     if (rc == 0)
         rc = take_endpoints(secure, endpoints, &tls, &remote, error);
@@ -210,7 +227,8 @@ int ampclient_secure_open(struct ampclient_secure *secure, const char *endpoints
     if (rc == 0 && secure->files[TOKEN] != NULL)
         rc = load_token(secure, error);
     if (rc == 0 && tls)
-        rc = open_tls(secure, server_name, error);
+        rc = open_tls(secure, error);
+    secure->late_tls = wanted && !tls;
     if (rc != 0)
         ampclient_secure_close(secure);
     return rc;
@@ -221,6 +239,7 @@ void ampclient_secure_close(struct ampclient_secure *secure)
     arpc_tls_unref(secure->tls);
     for (int i = 0; i < AMPCLIENT_SECURE_FILES; i++)
         free(secure->files[i]);
+    free(secure->server_name);
     free(secure->target);
     arpc_token_wipe(secure->authorization, sizeof secure->authorization);
     *secure = (struct ampclient_secure){0};

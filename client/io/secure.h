@@ -38,7 +38,9 @@ struct ampclient_stamp {
 
 struct ampclient_secure {
     char *target;         /* the endpoints as rpc takes them, without "tls://" */
-    struct arpc_tls *tls; /* NULL: plaintext */
+    struct arpc_tls *tls; /* NULL: plaintext, or, with late_tls, opened for the first endpoint that is no socket */
+    bool late_tls;        /* TLS was asked for, and all endpoints are unix sockets, which have none */
+    char *server_name;    /* for that; NULL: none */
     char *files[AMPCLIENT_SECURE_FILES];
     struct ampclient_stamp stamps[AMPCLIENT_SECURE_FILES];
     uint64_t checked_ms;
@@ -75,9 +77,9 @@ const char *ampclient_secure_authorization(struct ampclient_secure *secure, uint
 
 /*
  * How to connect to a shard whose address the server has told: *tls is the context, NULL for plaintext (a unix socket
- * has no TLS). 0; AMP_EINVAL: the token would cross a network unencrypted.
+ * has no TLS). 0; AMP_EINVAL: the token would cross a network unencrypted; those of arpc_tls_client.
  */
-int ampclient_secure_shard(const struct ampclient_secure *secure, const char *endpoint, struct arpc_tls **tls,
+int ampclient_secure_shard(struct ampclient_secure *secure, const char *endpoint, struct arpc_tls **tls,
                            struct amp_error *error);
 
 #endif

@@ -1,4 +1,5 @@
 /* The worker's machine: what it does when another process has its rank, and what it says meanwhile. */
+#include "client/core/client_memory.h"
 #include "tests/unit/client_core_fixture.h"
 
 /* ---- two workers of one RANK ---- */
@@ -183,6 +184,110 @@ static void whom_a_step_waits_for_is_said_and_is_in_the_error(void **state)
     assert_non_null(strstr(done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_EDEADLINE).error.text, "waits for rank 0 (a)"));
 }
 
+/* ---- how long a lost server is waited for ---- */
+
+/* Of a push that is whole and waits, five times, each time longer than a lost server is waited for. */
+static void wait_in_vain(const char *reason)
+{
+    ampclient_core_free(core);
+    make_with((struct ampclient_core_config){
+        .model = "m", .rank = 1, .world_size = 2, .step_timeout_ms = 10 * AMPCLIENT_RECONNECT_MS});
+    begin(1, 1);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    for (unsigned i = 0; i < 5; i++) {
+        uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+        tick(AMPCLIENT_RECONNECT_MS + 30000);
+        count = 0;
+        fail_call(call, AMP_EUNAVAILABLE, reason, 0, 0);
+        assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
+        tick(AMPCLIENT_BACKOFF_MAX_MS);
+        end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
+    }
+    answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 1);
+    assert_int_equal(AMPCLIENT_CORE_APPLIED, done(AMPCLIENT_EVENT_STEP_END, 0).result.verdict);
+}
+
+static void a_server_that_waits_for_others_is_not_a_lost_one(void **state)
+{
+    (void)state;
+    wait_in_vain("WAITED_TOO_LONG");
+}
+
+static void a_server_that_lived_between_two_failures_is_not_lost_since_the_first(void **state)
+{
+    (void)state;
+    wait_in_vain("");
+}
+
+/* ---- leave ---- */
+
+/* Else the incarnation before would leave, in vain, and the rank would be missed for a lease. */
+static void who_leaves_while_he_joins_again_leaves_as_the_one_that_joined(void **state)
+{
+    (void)state;
+    for (unsigned fails = 0; fails < 2; fails++) {
+        (void)teardown(state);
+        make(1);
+        tick(10000);
+        answer_keep_alive(1, false, NULL); /* the server has lost the worker */
+        request(AMPCLIENT_EVENT_LEAVE);
+        assert_int_equal(0, have(AMPCLIENT_OUT_LEAVE));
+        if (fails != 0)
+            fail_call(take(AMPCLIENT_OUT_JOIN).call, AMP_EUNAVAILABLE, "", 0, 0);
+        else
+            answer_join(1, 1, 2);
+        assert_int_equal(fails != 0 ? 1 : 2, ampclient_core_incarnation(core).counter);
+        assert_int_equal(0, have(AMPCLIENT_OUT_JOIN));
+        end_with(take(AMPCLIENT_OUT_LEAVE).call, (struct ampclient_ended){0});
+        (void)done(AMPCLIENT_EVENT_LEAVE, 0);
+    }
+}
+
+/* ---- what is in the user's hands after a failure ---- */
+
+static void parameters_that_a_pull_has_half_written_are_not_given(void **state)
+{
+    (void)state;
+    uint64_t elements;
+    begin(1, 1);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, 1);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+    assert_non_null(ampclient_core_parameter(core, 0, &elements));
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = take(AMPCLIENT_OUT_PULL).call};
+    event.u.header = (struct ampclient_pull_header){1, 2, 1, 5, 1024, AMP_F16, NULL};
+    send(&event);
+    request(AMPCLIENT_EVENT_INTERRUPT);
+    fail_call(event.call, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_ECANCELLED);
+    assert_null(ampclient_core_parameter(core, 0, &elements));
+    begin(1, 2);
+    assert_non_null(ampclient_core_parameter(core, 0, &elements));
+}
+
+/* The shards would tell the new incarnation LATE, and who trains late samples again would have them twice. */
+static void a_verdict_that_one_shard_has_told_stays_when_the_worker_joins_again(void **state)
+{
+    (void)teardown(state);
+    make_with((struct ampclient_core_config){.model = "m", .rank = 1, .world_size = -1, .shards = 2});
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    for (uint32_t k = 0; k < 2; k++)
+        answer_pull(1, 1, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    uint64_t one = take(AMPCLIENT_OUT_PUSH).call, other = take(AMPCLIENT_OUT_PUSH).call;
+    answer_push(one, 1, 1);
+    tick(10000);
+    answer_keep_alive(1, false, NULL);
+    fail_call(other, AMP_ECANCELLED, "", 0, 0);
+    answer_join(1, 2, 2);
+    assert_int_equal(AMPCLIENT_CORE_APPLIED, done(AMPCLIENT_EVENT_STEP_END, 0).result.verdict);
+}
+
 int main(void)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -197,6 +302,11 @@ int main(void)
         TEST(a_model_that_is_on_another_number_of_shards_now_ends_the_call_with_a_sentence),
         TEST(a_step_end_that_a_refused_join_ends_waits_until_no_stream_reads_gradients),
         TEST(whom_a_step_waits_for_is_said_and_is_in_the_error),
+        TEST(a_server_that_waits_for_others_is_not_a_lost_one),
+        TEST(a_server_that_lived_between_two_failures_is_not_lost_since_the_first),
+        TEST(who_leaves_while_he_joins_again_leaves_as_the_one_that_joined),
+        TEST(parameters_that_a_pull_has_half_written_are_not_given),
+        TEST(a_verdict_that_one_shard_has_told_stays_when_the_worker_joins_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -96,6 +97,41 @@ static void a_slot_is_written_by_others_and_read_by_its_descriptor(void **state)
     (void)close(fd);
 }
 
+/* Whether the mapping at `place` is one that a forked child does not get. */
+static bool stays_out_of_a_child(const void *place)
+{
+    char line[512], begin[32];
+    bool found = false, stays = false;
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    assert_non_null(maps);
+    (void)snprintf(begin, sizeof(begin), "%lx-", (unsigned long)(uintptr_t)place);
+    while (!stays && fgets(line, sizeof(line), maps) != NULL) {
+        if (strncmp(line, begin, strlen(begin)) == 0)
+            found = true;
+        else if (found && strncmp(line, "VmFlags:", 8) == 0)
+            break;
+    }
+    stays = found && strstr(line, " dc") != NULL;
+    (void)fclose(maps);
+    return stays;
+}
+
+/* Its copy would keep the pages when the slot is gone, and would write where the next gradients are. */
+static void a_forked_child_gets_no_slot(void **state)
+{
+    (void)state;
+    int fd;
+    uint8_t *place = place_of(amp_large_pages(SIZE));
+    void *memory;
+    struct amp_error error = {0};
+    make(false, &fd, &memory);
+    assert_int_equal(0, amp_shared_map(fd, place, SIZE, true, &error));
+    assert_true(stays_out_of_a_child(place));
+    amp_shared_unmap(place, SIZE);
+    amp_shared_unmap(memory, SIZE);
+    (void)close(fd);
+}
+
 static void a_descriptor_whose_size_may_change_is_not_mapped(void **state)
 {
     (void)state;
@@ -171,6 +207,7 @@ int main(void)
         cmocka_unit_test(what_the_maker_writes_others_read_and_cannot_write),
         cmocka_unit_test(a_slot_is_written_by_others_and_read_by_its_descriptor),
         cmocka_unit_test(filled_memory_has_all_its_pages_and_keeps_what_is_in_it),
+        cmocka_unit_test(a_forked_child_gets_no_slot),
         cmocka_unit_test(a_descriptor_whose_size_may_change_is_not_mapped),
         cmocka_unit_test(what_a_limit_forbids_is_an_error_that_may_pass),
     };

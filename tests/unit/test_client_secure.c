@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* cmocka needs the headers above. */
@@ -139,6 +140,25 @@ static void files_for_tls_do_not_matter_to_a_unix_socket(void **state)
     ampclient_secure_close(&secure);
 }
 
+/* It would get parameters and gradients as plain text otherwise, from whoever answers there. */
+static void tls_that_was_asked_for_is_used_for_a_shard_that_is_told_over_a_unix_socket(void **state)
+{
+    const struct ampclient_secure_options named = {.server_name = "ampd"}, missing = {.cacert = "/nowhere"};
+    struct ampclient_secure secure;
+    struct arpc_tls *tls = NULL;
+    struct amp_error error;
+    assert_int_equal(opened(&secure, "unix:/x", &named, &error), 0);
+    assert_int_equal(ampclient_secure_shard(&secure, "unix:/y", &tls, &error), 0);
+    assert_null(tls);
+    assert_int_equal(ampclient_secure_shard(&secure, "localhost:1", &tls, &error), 0);
+    assert_non_null(tls);
+    ampclient_secure_close(&secure);
+    assert_int_equal(opened(&secure, "unix:/x", &missing, &error), 0);
+    assert_true(ampclient_secure_shard(&secure, "localhost:1", &tls, &error) != 0);
+    assert_non_null(strstr(error.text, "/nowhere"));
+    ampclient_secure_close(&secure);
+}
+
 static void the_token_is_what_the_file_holds_without_space(void **state)
 {
     static const char *const texts[] = {TOKEN_A, TOKEN_A "\n", "\n  " TOKEN_A "\r\n\n", "\t" TOKEN_A " "};
@@ -213,6 +233,24 @@ static void a_token_that_is_replaced_is_used_within_a_second(void **state)
     ampclient_secure_close(&secure);
 }
 
+static void a_token_that_cannot_be_read_for_a_moment_is_read_later(void **state)
+{
+    const struct ampclient_secure_options options = {.token_file = path};
+    struct ampclient_secure secure;
+    struct amp_error error;
+    struct rlimit all, none;
+    put_text(TOKEN_A);
+    assert_int_equal(opened(&secure, "localhost:1", &options, &error), 0);
+    put_text(TOKEN_B);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = all.rlim_max}; /* no descriptor is left */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_string_equal(ampclient_secure_authorization(&secure, 10000), "Bearer " TOKEN_A);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+    assert_string_equal(ampclient_secure_authorization(&secure, 11000), "Bearer " TOKEN_B);
+    ampclient_secure_close(&secure);
+}
+
 static void a_refused_call_may_be_tried_again_soon_after_the_token_was_replaced(void **state)
 {
     const struct ampclient_secure_options options = {.token_file = path};
@@ -257,10 +295,12 @@ int main(void)
         cmocka_unit_test(files_for_tls_must_be_there),
         cmocka_unit_test(a_scheme_or_a_name_is_enough_for_tls),
         cmocka_unit_test(files_for_tls_do_not_matter_to_a_unix_socket),
+        cmocka_unit_test(tls_that_was_asked_for_is_used_for_a_shard_that_is_told_over_a_unix_socket),
         cmocka_unit_test(the_token_is_what_the_file_holds_without_space),
         cmocka_unit_test(what_is_no_token_is_refused_and_not_shown),
         cmocka_unit_test(a_token_goes_to_other_machines_only_by_tls_or_when_told),
         cmocka_unit_test(a_token_that_is_replaced_is_used_within_a_second),
+        cmocka_unit_test(a_token_that_cannot_be_read_for_a_moment_is_read_later),
         cmocka_unit_test(a_refused_call_may_be_tried_again_soon_after_the_token_was_replaced),
         cmocka_unit_test(the_environment_says_what_is_not_given),
     };
