@@ -5,11 +5,16 @@
 #include "client/io/model.h"
 #include "client/io/client_spec.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CONNECT_TIMEOUT_MS 10000
+
+/* The reason where the others do not know yet where a shard is, and the pause until they are asked again. */
+#define SHARD_AWAY    "SHARD_AWAY"
+#define FIND_AGAIN_MS 500
 /* Longer waits are as good as endless, and sums of a few of them do not wrap. */
 #define TIMEOUT_MAX_MS ((uint64_t)1 << 40)
 
@@ -39,12 +44,20 @@ int ampclient_take_struct(void *to, size_t to_size, const void *from, const char
     return 0;
 }
 
-int ampclient_give_struct(void *to, const void *from, size_t from_size, const char *what, struct amp_error *error)
+int ampclient_check_struct(const void *to, const char *what, struct amp_error *error)
 {
     size_t size;
     memcpy(&size, to, sizeof size);
-    if (size < sizeof size)
-        return bad_struct(what, error);
+    return size < sizeof size ? bad_struct(what, error) : 0;
+}
+
+int ampclient_give_struct(void *to, const void *from, size_t from_size, const char *what, struct amp_error *error)
+{
+    size_t size;
+    int rc = ampclient_check_struct(to, what, error);
+    if (rc != 0)
+        return rc;
+    memcpy(&size, to, sizeof size);
     memcpy(to, from, size < from_size ? size : from_size);
     memcpy(to, &size, sizeof size);
     return 0;
@@ -232,15 +245,19 @@ static int use_shards(struct ampclient *client, const struct ampd_msg_get_status
 {
     const char *endpoints[AMPCLIENT_CHANNELS_SHARDS_MAX];
     uint32_t count = (uint32_t)status->shards.count;
-    for (uint32_t k = 0; k < count && k < AMPCLIENT_CHANNELS_SHARDS_MAX; k++)
+    for (uint32_t k = 0; k < count && k < AMPCLIENT_CHANNELS_SHARDS_MAX; k++) {
         endpoints[k] = status->shards.items[k].endpoint;
+        if (count >= 2 && endpoints[k][0] == 0)
+            return amp_error_set(&client->error, AMP_EUNAVAILABLE, SHARD_AWAY,
+                                 "Shard %" PRIu32 " of %" PRIu32 " has not come up, so nobody knows where it is; start "
+                                 "it, or look at its log.",
+                                 k, count);
+    }
     return count < 2 ? 0 : ampclient_link_use_shards(client->link, endpoints, count, &client->error);
 }
 
-int ampclient_find_shards(struct ampclient *client)
+static int ask_shards(struct ampclient *client)
 {
-    if (client->shards_known)
-        return 0;
     struct ampclient_reply reply = {0};
     struct ampd_msg_get_status_response status;
     int rc = ampclient_ask(client, AMPCLIENT_ADMIN_SERVICE "GetStatus", NULL, &reply);
@@ -258,6 +275,18 @@ int ampclient_find_shards(struct ampclient *client)
     rc = use_shards(client, &status);
     ampd_msg_get_status_response_free(&status);
     client->shards_known = rc == 0;
+    return rc;
+}
+
+int ampclient_find_shards(struct ampclient *client)
+{
+    uint64_t until_ms = ampclient_now_ms() + client->options.reconnect_timeout_ms;
+    int rc = client->shards_known ? 0 : ask_shards(client);
+    /* As a lost server is waited for. */
+    while (rc != 0 && strcmp(client->error.reason, SHARD_AWAY) == 0 && ampclient_now_ms() < until_ms) {
+        ampclient_link_pause(client->link, FIND_AGAIN_MS);
+        rc = ask_shards(client);
+    }
     return rc;
 }
 

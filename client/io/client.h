@@ -25,7 +25,9 @@ void ampclient_begin(struct ampclient *client);
  * to hold `size`, or there are bytes beyond what this version knows that are not zero.
  */
 int ampclient_take_struct(void *to, size_t to_size, const void *from, const char *what, struct amp_error *error);
-/* Copies a result into the caller's struct, as much as fits its size. AMP_EINVAL as above. */
+/* Whether the caller's struct can take a result. AMP_EINVAL as above. */
+int ampclient_check_struct(const void *to, const char *what, struct amp_error *error);
+/* Copies a result into it, as much as fits its size. AMP_EINVAL as above. */
 int ampclient_give_struct(void *to, const void *from, size_t from_size, const char *what, struct amp_error *error);
 
 /* RPC with a message as request: tries again as ampclient_rpc_retry does. The error is the client's. */

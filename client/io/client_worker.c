@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STEP_FIELDS   "fields of step"
+#define RESULT_FIELDS "fields of result"
+
 /* ---- joining ---- */
 
 /*
@@ -313,8 +316,11 @@ int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *s
     if (step == NULL)
         return amp_error_set(&client->error, AMP_EINVAL, NULL, "step is NULL; give the place where the step goes.");
     struct ampclient_user_done done = {0};
+    int rc = ampclient_check_struct(step, STEP_FIELDS, &client->error); /* before there is something to lose */
+    if (rc != 0)
+        return rc;
     ampclient_attach(model);
-    int rc = ampclient_model_request(model, AMPCLIENT_EVENT_STEP_BEGIN, &done);
+    rc = ampclient_model_request(model, AMPCLIENT_EVENT_STEP_BEGIN, &done);
     if (rc != 0)
         return rc;
     const struct ampclient_step begun = {.size = sizeof begun,
@@ -326,7 +332,7 @@ int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *s
                                          .rolled_back = done.step.rolled_back};
     if (done.step.restored && model->restore_cb != NULL)
         give_back_state(model, done.step.step);
-    return ampclient_give_struct(step, &begun, sizeof begun, "fields of step", &client->error);
+    return ampclient_give_struct(step, &begun, sizeof begun, STEP_FIELDS, &client->error);
 }
 
 int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void *gradient, enum amp_dtype dtype)
@@ -437,7 +443,9 @@ int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *r
     if (result == NULL)
         return amp_error_set(&client->error, AMP_EINVAL, NULL, "result is NULL; give the place where the result goes.");
     struct ampclient_user_done done = {0};
-    int rc = ampclient_model_request(model, AMPCLIENT_EVENT_STEP_END, &done);
+    int rc = ampclient_check_struct(result, RESULT_FIELDS, &client->error); /* before there is something to lose */
+    if (rc == 0)
+        rc = ampclient_model_request(model, AMPCLIENT_EVENT_STEP_END, &done);
     if (rc != 0)
         return rc;
     const struct ampclient_core_result *from = &done.result;
@@ -459,7 +467,7 @@ int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *r
                                            .durable_step = from->durable_step,
                                            .overflows = model->told.rows,
                                            .overflows_count = model->told.count};
-    return ampclient_give_struct(result, &ended, sizeof ended, "fields of result", &client->error);
+    return ampclient_give_struct(result, &ended, sizeof ended, RESULT_FIELDS, &client->error);
 }
 
 int ampclient_set_weight(struct ampclient_model *model, float weight)

@@ -19,6 +19,7 @@ struct fake_faults {
     bool refuse_push_block;    /* the next block of a push is answered with DATA_LOSS */
     uint32_t unavailable;      /* so many calls are answered UNAVAILABLE */
     uint64_t verdict_after_ms; /* a verdict takes so long (stays set) */
+    uint32_t shard_away;       /* so many times it has two shards, one of which is nowhere */
     bool answer_early;         /* the next push is answered LATE at its header; its body is not read */
     bool swallow_push;         /* the next push is never answered */
     uint64_t down_ms;          /* after a cut nothing listens for so long (stays set) */

@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/crc32c.h"
+#include "proto/msg_admin.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,6 +92,28 @@ bool fake_no_model(struct arpc_call *call, const char *name)
         return false;
     fake_refuse(call, ARPC_STATUS_NOT_FOUND, "MODEL_NOT_FOUND", "There is no such model; create it.");
     return true;
+}
+
+/* One server does not tell where shards are. */
+static void on_status(struct arpc_call *call, const uint8_t *data, size_t size)
+{
+    struct fake *fake = fake_of(call);
+    struct ampd_msg_shard shards[2] = {{.index = 0, .endpoint = "127.0.0.1:1"}, {.index = 1}};
+    struct ampd_msg_get_status_response response = {.shard_count = 2, .shards = {shards, 2}};
+    struct amp_buf out;
+    (void)data;
+    (void)size;
+    (void)pthread_mutex_lock(&fake->mutex);
+    bool away = fake->faults.shard_away > 0;
+    fake->faults.shard_away -= away;
+    (void)pthread_mutex_unlock(&fake->mutex);
+    if (!away) {
+        arpc_call_finish(call, ARPC_STATUS_UNIMPLEMENTED, "not here", NULL);
+        return;
+    }
+    amp_buf_init(&out, AMPD_MSG_SIZE_MAX);
+    (void)ampd_msg_get_status_response_encode(&response, &out);
+    fake_reply(call, &out);
 }
 
 static void on_get(struct arpc_call *call, const uint8_t *data, size_t size)
@@ -279,6 +302,7 @@ static void on_pull(struct arpc_call *call, const uint8_t *data, size_t size)
 }
 
 #define UNARY(name) const struct arpc_handler fake_##name = {.message = on_##name, .closed = closed}
+UNARY(status);
 UNARY(create);
 UNARY(get);
 UNARY(join);

@@ -42,7 +42,7 @@ struct fake {
     float *staged;
     bool present[BLOCKS_MAX];
     bool complete;
-    struct arpc_call *waiting; /* its answer is due */
+    struct arpc_call *waiting;        /* its answer is due */
     struct ampd_msg_overflow_row row; /* of last */
     struct ampd_msg_step_result last;
     uint8_t user_state[AMPD_MSG_USER_STATE_MAX];
@@ -69,7 +69,7 @@ bool fake_no_model(struct arpc_call *call, const char *name);
 /* The time of a verdict has come. */
 void fake_on_verdict(uv_timer_t *timer);
 
-extern const struct arpc_handler fake_create, fake_get, fake_join, fake_keep_alive, fake_leave, fake_push_state,
-    fake_pull, fake_stream;
+extern const struct arpc_handler fake_status, fake_create, fake_get, fake_join, fake_keep_alive, fake_leave,
+    fake_push_state, fake_pull, fake_stream;
 
 #endif

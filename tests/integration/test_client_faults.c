@@ -56,6 +56,15 @@ static void calls_are_tried_again_while_the_server_is_unavailable(void **state)
     fixture_check(fixture, 0);
 }
 
+/* As in the start of a whole cluster: its own coordinator does not know yet where it is. */
+static void a_shard_that_nobody_knows_yet_is_waited_for(void **state)
+{
+    struct fixture *fixture = *state;
+    fake_set(fixture->fake, &(struct fake_faults){.shard_away = 2});
+    fixture_ok(fixture, fixture_create(fixture, 0, NULL));
+    fixture_ok(fixture, fixture_load(fixture, NULL));
+}
+
 static void keep_line(void *arg, enum ampclient_log_level level, const char *text)
 {
     char *lines = arg;
@@ -410,6 +419,7 @@ int main(void)
         cmocka_unit_test(connect_waits_for_a_server_that_starts_later),
         cmocka_unit_test(the_second_address_serves_when_the_first_does_not),
         FRESH(calls_are_tried_again_while_the_server_is_unavailable),
+        FRESH(a_shard_that_nobody_knows_yet_is_waited_for),
         FRESH(what_goes_on_meanwhile_is_told_to_the_log),
         FRESH(a_load_that_was_cut_off_is_repeated),
         JOINED(a_push_that_was_cut_off_goes_on_where_it_was),
