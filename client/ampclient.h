@@ -455,7 +455,10 @@ AMPCLIENT_API uint32_t ampclient_parameters_count(const struct ampclient_model *
 /* The index of a parameter, or -1. */
 AMPCLIENT_API int64_t ampclient_parameter_index(const struct ampclient_model *model, const char *name);
 
-/* A view of parameter `index` as last pulled. AMP_ERANGE, AMP_ESTATE (nothing pulled yet; its unit is not gathered). */
+/*
+ * A view of parameter `index` as last pulled. AMP_ERANGE; AMP_ESTATE (nothing pulled yet; a pull has broken off and left
+ * some of it; its unit is not gathered).
+ */
 AMPCLIENT_API int ampclient_parameter(const struct ampclient_model *model, uint32_t index,
                                       struct ampclient_tensor *tensor);
 
@@ -484,7 +487,7 @@ AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *versio
 /*
  * Waits for the next step, pulls its parameters. 0, 1 when the model is done, or an error: AMP_EUNSTABLE when the loss
  * scale is at its floor and the model is to fail there (the text names the parameters), AMP_ESTATE when it is to wait
- * for an operator, AMP_EABORTED when another process has taken the rank (take_back of the join options; so do push and
+ * for an operator, or this worker is in quarantine (the text says for how long), AMP_EABORTED when another process has taken the rank (take_back of the join options; so do push and
  * step_end). A step that was begun and not ended, or whose step_end has failed, is begun again, without what was
  * pushed.
  */
@@ -492,9 +495,10 @@ AMPCLIENT_API int ampclient_step_begin(struct ampclient_model *model, struct amp
 
 /*
  * Hands in the scaled gradient of one parameter: all its elements, of any of AMP_F16, AMP_BF16, AMP_F32 (the
- * same for all parameters of a step). The gradient is borrowed until step_end. Sending begins at once, in the
- * background. After a rollback it does nothing and returns 0. AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no step
- * begun, pushed before, or step_end was called).
+ * same for all parameters of a step). The gradient is borrowed until step_end returns, with whatever but AMP_EDEADLINE
+ * or AMP_ECANCELLED: then sending goes on, and it is borrowed until step_end is called again, or step_begin or leave.
+ * Sending begins at once, in the background. After a rollback it does nothing and returns 0. AMP_EINVAL, AMP_ERANGE,
+ * AMP_ESTATE (no step begun, pushed before, or step_end was called).
  */
 AMPCLIENT_API int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void *gradient,
                                  enum amp_dtype dtype);
@@ -641,7 +645,7 @@ AMPCLIENT_API int ampclient_release(struct ampclient_model *model, uint32_t unit
  * absent, as in ampclient_push, whose dtypes and rules hold. Once a step for each unit, whether or not it is gathered
  * then. First waits until what was scattered before has left (ampclient_drain); then sends in the background, so
  * that the gradients of one unit at a time are borrowed: until the next scatter, drain or step_end returns, with
- * whatever but AMP_EDEADLINE. 0; 1 if the step is void; AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no step, or scattered
+ * whatever but AMP_EDEADLINE or AMP_ECANCELLED. 0; 1 if the step is void; AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no step, or scattered
  * before), AMP_ENOMEM, AMP_EDEADLINE (as ampclient_drain). Unless 0, nothing of `gradients` is sent or borrowed.
  */
 AMPCLIENT_API int ampclient_scatter(struct ampclient_model *model, uint32_t unit, const void *const *gradients,
@@ -649,7 +653,8 @@ AMPCLIENT_API int ampclient_scatter(struct ampclient_model *model, uint32_t unit
 
 /*
  * Waits until no gradient is borrowed any more: all have left for the servers. 0; 1 if the step is void; AMP_ESTATE: no
- * step is begun; AMP_EDEADLINE after step_timeout_ms: they are still borrowed, and it may be called again.
+ * step is begun; AMP_EDEADLINE after step_timeout_ms, AMP_ECANCELLED by interrupt_cb: they are still borrowed, and it
+ * may be called again.
  */
 AMPCLIENT_API int ampclient_drain(struct ampclient_model *model);
 

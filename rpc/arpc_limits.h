@@ -21,6 +21,7 @@
     X(strangers, 256, "on which no call was let in yet: for one more the oldest goes, of the address that has most")   \
     X(stranger_ms, 30000, "... and how long each may stay: TCP, TLS and the first call are some round trips")          \
     X(stranger_least_ms, 1000, "... before one of its own address may push it out: else a crowd never gets in")        \
+    X(stranger_calls, 16, "calls of such a connection, each with 8 KiB of metadata: a health check or two")            \
     X(strikes_burst, 16, "connections of one address that were ended as abuse, before its next ones are refused")      \
     X(strikes_per_s, 1, "so that an attacker that comes back costs one connection a second")                           \
     X(refused_burst, 64,                                                                                               \

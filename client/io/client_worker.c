@@ -236,12 +236,13 @@ int ampclient_parameter(const struct ampclient_model *model, uint32_t index, str
     const void *data = ampclient_core_parameter(model->core, index, &elements);
     (void)pthread_mutex_unlock(&client->link->mutex);
     if (data == NULL)
-        return amp_error_set(&client->error, AMP_ESTATE, NULL,
-                             model->units
-                                 ? "Parameter %" PRIu32 " is in no unit that is gathered; call ampclient_gather first."
-                                 : "Parameter %" PRIu32
-                                   " has not been pulled yet; call ampclient_step_begin or ampclient_pull first.",
-                             index);
+        return amp_error_set(
+            &client->error, AMP_ESTATE, NULL,
+            model->units ? "Parameter %" PRIu32 " is in no unit that is gathered; call ampclient_gather first."
+                         : "Parameter %" PRIu32
+                           " has not been pulled yet, or not wholly; call ampclient_step_begin or ampclient_pull "
+                           "first.",
+            index);
     const struct ampclient_model_parameter *parameter = &model->parameters[index];
     *tensor = (struct ampclient_tensor){.name = parameter->name,
                                         .dimensions = parameter->dimensions,

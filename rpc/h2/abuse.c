@@ -172,6 +172,12 @@ void arpc_call_watch_message(struct arpc_call *call, size_t size)
     }
 }
 
+void arpc_call_watch_anew(struct arpc_call *call)
+{
+    if (call->link != NULL && call->in.slow_since_ms != INT64_MAX)
+        restart_message(call);
+}
+
 int64_t arpc_call_slow_ms(const struct arpc_call *call)
 {
     int64_t window_ms = limits_of(call->link)->message_window_ms;

@@ -28,6 +28,9 @@ void arpc_link_watch_queue(struct arpc_link *link);
 
 /* DATA bytes of a call, `size` of them, were handled: begins or ends the time that its message has. */
 void arpc_call_watch_message(struct arpc_call *call, size_t size);
+
+/* The call is resumed: its message has a whole time again, for until now it was this side that kept it. */
+void arpc_call_watch_anew(struct arpc_call *call);
 /* When the time is over that the message or the data has, and what then happens. INT64_MAX: it has no limit. */
 int64_t arpc_call_slow_ms(const struct arpc_call *call);
 void arpc_call_slow(struct arpc_call *call, int64_t now_ms);

@@ -342,7 +342,9 @@ static void server_end(struct arpc_call *call)
 void arpc_call_receive_end(struct arpc_call *call)
 {
     bool ended_before = call->state == ARPC_CALL_REMOTE_ENDED || call->state == ARPC_CALL_BOTH_ENDED;
-    if (!call->in.end_seen || call->in.paused || call->in.buffered.size > 0 || ended_before || !is_reading(call))
+    bool held =
+        call->in.paused || call->in.resumed || call->in.buffered.size > 0; /* resumed: not told to the handler */
+    if (!call->in.end_seen || held || ended_before || !is_reading(call))
         return;
     if (!arpc_deframer_is_clean(&call->in.deframer) && (call->server || call->head.grpc_status == ARPC_STATUS_OK)) {
         arpc_call_fault(call, ARPC_STATUS_INTERNAL, "the stream ended inside a message");
@@ -368,5 +370,6 @@ void arpc_call_resume(struct arpc_call *call)
         return;
     call->in.paused = false;
     call->in.resumed = true;
+    arpc_call_watch_anew(call);
     arpc_call_mark_dirty(call);
 }

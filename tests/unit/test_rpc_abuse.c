@@ -479,6 +479,22 @@ static void a_paused_call_is_not_slow(void **state)
     assert_string_equal(raw.grpc_status, "4");
 }
 
+/* Its next bytes need a round trip. */
+static void a_call_that_is_resumed_has_a_whole_time_for_its_message(void **state)
+{
+    (void)state;
+    int64_t window_ms = raw.server.link.watch.limits->message_window_ms;
+    (void)rpc_raw_request("/t.T/Stream", NULL, NULL, "\0\0\1\0\0xyz", 8, false);
+    arpc_call_pause(rpc_seen_of_server.call);
+    rpc_raw_pass(window_ms);
+    rpc_raw_pass(window_ms - 1);
+    arpc_call_resume(rpc_seen_of_server.call);
+    rpc_raw_pass(1);
+    assert_int_equal(rpc_seen_of_server.closed, 0);
+    rpc_raw_pass(window_ms);
+    assert_string_equal(raw.grpc_status, "4");
+}
+
 static void a_peer_that_never_acknowledges_our_settings_is_dropped(void **state)
 {
     (void)state;
@@ -615,6 +631,7 @@ int main(void)
         WITH_RAW(a_message_that_comes_too_slowly_ends_its_call_and_no_other),
         WITH_RAW(a_stream_may_wait_between_messages_and_a_message_may_take_long),
         WITH_RAW(a_paused_call_is_not_slow),
+        WITH_RAW(a_call_that_is_resumed_has_a_whole_time_for_its_message),
         WITH_RAW(a_peer_that_never_acknowledges_our_settings_is_dropped),
         WITH_RAW(streams_that_the_server_is_made_to_reset_end_the_connection),
         WITH_RAW(a_header_bomb_ends_the_connection_before_it_is_decoded),

@@ -318,6 +318,25 @@ static void a_connection_on_which_no_call_is_let_in_does_not_last(void **state)
     assert_int_equal(link->error, AMP_EDEADLINE);
 }
 
+/* What they keep of their metadata is in no budget. */
+static void a_connection_on_which_no_call_is_let_in_has_few_calls(void **state)
+{
+    (void)state;
+    const size_t most = (size_t)arpc_limits_default.stranger_calls;
+    for (size_t i = 0; i < most + 3; i++) {
+        (void)rpc_raw_request("/t.T/Watch", NULL, NULL, "", 0, false);
+        assert_int_equal(raw.resets, i < most ? 0 : 1);
+    }
+    assert_int_equal(raw.server.link.call_count, most);
+    assert_int_equal(raw.reset_code, NGHTTP2_REFUSED_STREAM);
+    arpc_call_finish(rpc_seen_of_server.call, ARPC_STATUS_OK, NULL, NULL);
+    rpc_raw_run();
+    (void)rpc_raw_request("/t.T/Work", NULL, NULL, "", 0, false); /* it is let in */
+    for (size_t i = 0; i < most; i++)
+        (void)rpc_raw_request("/t.T/Watch", NULL, NULL, "", 0, false);
+    assert_int_equal(raw.server.link.call_count, 2 * most);
+}
+
 static void a_call_that_was_let_in_keeps_its_connection_and_a_watch_beside_it_does_not(void **state)
 {
     (void)state;
@@ -455,6 +474,29 @@ static void pause_after_bytes(struct arpc_call *call, const uint8_t *data, size_
         arpc_call_pause(call);
 }
 
+static void pause_after_five(struct arpc_call *call, const uint8_t *data, size_t size)
+{
+    rpc_noting.message_bytes(call, data, size);
+    if (rpc_seen_of_server.bytes == 5)
+        arpc_call_pause(call);
+}
+
+/* The end of the message is still to be told to the handler, which has let it go on, when the stream ends. */
+static void a_stream_that_ends_before_a_resumed_call_goes_on_is_whole(void **state)
+{
+    (void)state;
+    noting.message_bytes = pause_after_five;
+    int32_t id = rpc_raw_request("/t.T/Work", NULL, NULL, "\0\0\0\0\5hello", 10, false);
+    assert_int_equal(rpc_seen_of_server.bytes, 5);
+    assert_int_equal(rpc_seen_of_server.ended, 0);
+    arpc_call_resume(rpc_seen_of_server.call);
+    const uint8_t end[] = {0, 0, 0, NGHTTP2_DATA, NGHTTP2_FLAG_END_STREAM, 0, 0, 0, (uint8_t)id};
+    rpc_raw_feed(end, sizeof end);
+    assert_int_equal(rpc_seen_of_server.half_closed, 1);
+    assert_int_equal(rpc_seen_of_server.ended, 1);
+    assert_int_equal(rpc_seen_of_server.closed, 0);
+}
+
 /* A first message of `first` bytes, and half of a large one behind it. */
 static void send_two(size_t first)
 {
@@ -556,12 +598,14 @@ int main(void)
         WITH_ADMISSION(of_addresses_that_have_as_much_the_first_one_gives_way_and_not_the_newcomer),
         WITH_ADMISSION(what_an_address_has_inflated_is_remembered_when_it_has_gone),
         WITH_RAW(a_connection_on_which_no_call_is_let_in_does_not_last),
+        WITH_RAW(a_connection_on_which_no_call_is_let_in_has_few_calls),
         WITH_RAW(a_call_that_was_let_in_keeps_its_connection_and_a_watch_beside_it_does_not),
         WITH_RAW(unfinished_messages_take_no_more_than_their_budget_and_the_oldest_go),
         WITH_RAW(a_message_takes_as_much_as_its_call_however_little_of_it_has_come),
         WITH_RAW(a_message_larger_than_the_budget_is_the_one_that_goes),
         WITH_RAW(what_a_handler_holds_of_an_unfinished_message_counts_too),
         WITH_RAW(calls_that_wait_take_no_more_than_their_budget_and_the_oldest_go),
+        WITH_RAW(a_stream_that_ends_before_a_resumed_call_goes_on_is_whole),
         WITH_RAW(what_a_call_holds_that_moves_bulk_data_is_its_window),
         WITH_RAW(a_call_that_waits_after_its_first_message_has_its_first_window_however_large_that_message_was),
         WITH_RAW(connections_of_one_address_pay_together_for_what_their_messages_inflate_to),
