@@ -115,22 +115,42 @@ static void events_of_calls_that_are_over_have_no_effect(void **state)
     assert_int_equal(0, core_call(&host, push)->reply.error.code);
 }
 
-static void more_calls_than_the_bound_are_refused(void **state)
+/* Pulls of the next step, which wait. */
+static struct ampd_event wait_until(bool worker, uint64_t first, uint64_t end)
 {
-    (void)state;
     struct ampd_output output;
-    struct ampd_event event = {.type = AMPD_EVENT_PULL,
-                               .u.pull = {.model = "model", .by = AMPD_PULL_STEP, .epoch = 1, .number = 2}};
-    for (uint64_t i = 0; i < AMPD_CALLS_MAX; i++) {
+    struct ampd_event event = {
+        .type = AMPD_EVENT_PULL,
+        .u.pull = {.model = "model", .by = AMPD_PULL_STEP, .epoch = 1, .number = 2, .has_worker = worker}};
+    event.u.pull.incarnation = incarnations[0];
+    for (uint64_t i = first; i < end; i++) {
         event.call = 100000 + i;
         ampd_core_step(host.core, host.now_ms, &event);
     }
     while (ampd_core_next(host.core, &output)) {
     }
-    core_assert_failed(&host, core_pull_latest(&host), AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls");
     event.type = AMPD_EVENT_CALL_CLOSED;
-    ampd_core_step(host.core, host.now_ms, &event);
-    assert_true(core_call(&host, core_pull_latest(&host))->granted);
+    return event;
+}
+
+static void more_calls_than_the_bound_are_refused(void **state)
+{
+    (void)state;
+    struct ampd_event close = wait_until(true, 0, AMPD_CALLS_MAX);
+    core_assert_failed(&host, core_push_header(&host, 1, 0, incarnations[0]), AMP_EEXHAUSTED, "TOO_MANY_CALLS",
+                       "too many");
+    ampd_core_step(host.core, host.now_ms, &close);
+    assert_true(core_call(&host, core_push_header(&host, 1, 0, incarnations[0]))->granted);
+}
+
+static void who_may_only_read_leaves_places_for_workers(void **state)
+{
+    (void)state;
+    struct ampd_event close = wait_until(false, 0, AMPD_CALLS_READERS);
+    core_assert_failed(&host, core_pull_latest(&host), AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls");
+    assert_true(core_call(&host, core_push_header(&host, 1, 0, incarnations[0]))->granted);
+    ampd_core_step(host.core, host.now_ms, &close);
+    assert_int_equal(0, core_call(&host, core_push_all(&host, 1, 1, incarnations[1], 1))->reply.error.code);
 }
 
 /* ---- workers ---- */
@@ -481,6 +501,7 @@ int main(void)
         EMPTY(a_model_without_values_is_to_be_loaded_first),
         RUNNING(events_of_calls_that_are_over_have_no_effect),
         RUNNING(more_calls_than_the_bound_are_refused),
+        RUNNING(who_may_only_read_leaves_places_for_workers),
         RUNNING(a_join_says_who_it_is_and_fits_the_model),
         RUNNING(a_sign_of_life_of_nobody_renews_nothing),
         RUNNING(a_worker_that_leaves_and_joins_at_once_holds_its_rank),

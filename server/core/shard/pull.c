@@ -195,7 +195,8 @@ void ampd_pull_begin(struct ampd_core *core, uint64_t id, const struct ampd_even
                        pull->rank, model->spec.name, model->spec.world_size);
         return;
     }
-    struct ampd_call *call = ampd_call_begin(core, id, AMPD_CALL_PULL, model);
+    bool has_place = pull->has_worker || core->calls_count < AMPD_CALLS_READERS;
+    struct ampd_call *call = has_place ? ampd_call_begin(core, id, AMPD_CALL_PULL, model) : NULL;
     if (call == NULL) {
         ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
         return;
