@@ -456,8 +456,8 @@ AMPCLIENT_API uint32_t ampclient_parameters_count(const struct ampclient_model *
 AMPCLIENT_API int64_t ampclient_parameter_index(const struct ampclient_model *model, const char *name);
 
 /*
- * A view of parameter `index` as last pulled. AMP_ERANGE; AMP_ESTATE (nothing pulled yet; a pull has broken off and left
- * some of it; its unit is not gathered).
+ * A view of parameter `index` as last pulled. AMP_ERANGE; AMP_ESTATE (nothing pulled yet; a pull has broken off and
+ * left some of it; its unit is not gathered).
  */
 AMPCLIENT_API int ampclient_parameter(const struct ampclient_model *model, uint32_t index,
                                       struct ampclient_tensor *tensor);
@@ -487,9 +487,9 @@ AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *versio
 /*
  * Waits for the next step, pulls its parameters. 0, 1 when the model is done, or an error: AMP_EUNSTABLE when the loss
  * scale is at its floor and the model is to fail there (the text names the parameters), AMP_ESTATE when it is to wait
- * for an operator, or this worker is in quarantine (the text says for how long), AMP_EABORTED when another process has taken the rank (take_back of the join options; so do push and
- * step_end). A step that was begun and not ended, or whose step_end has failed, is begun again, without what was
- * pushed.
+ * for an operator, or this worker is in quarantine (the text says for how long), AMP_EABORTED when another process has
+ * taken the rank (take_back of the join options; so do push and step_end). A step that was begun and not ended, or
+ * whose step_end has failed, is begun again, without what was pushed.
  */
 AMPCLIENT_API int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *step);
 
@@ -645,8 +645,9 @@ AMPCLIENT_API int ampclient_release(struct ampclient_model *model, uint32_t unit
  * absent, as in ampclient_push, whose dtypes and rules hold. Once a step for each unit, whether or not it is gathered
  * then. First waits until what was scattered before has left (ampclient_drain); then sends in the background, so
  * that the gradients of one unit at a time are borrowed: until the next scatter, drain or step_end returns, with
- * whatever but AMP_EDEADLINE or AMP_ECANCELLED. 0; 1 if the step is void; AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no step, or scattered
- * before), AMP_ENOMEM, AMP_EDEADLINE (as ampclient_drain). Unless 0, nothing of `gradients` is sent or borrowed.
+ * whatever but AMP_EDEADLINE or AMP_ECANCELLED. 0; 1 if the step is void; AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no
+ * step, or scattered before), AMP_ENOMEM, AMP_EDEADLINE (as ampclient_drain). Unless 0, nothing of `gradients` is sent
+ * or borrowed.
  */
 AMPCLIENT_API int ampclient_scatter(struct ampclient_model *model, uint32_t unit, const void *const *gradients,
                                     enum amp_dtype dtype);

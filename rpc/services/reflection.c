@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define REQUEST_MAX  4096
-#define ANSWERS_HIGH ((size_t)1 << 20)
+#define ANSWERS_HIGH ((size_t)64 << 10) /* 64 calls of a connection, of as many as come, hold copies of this size */
 
 /* Fields of ServerReflectionResponse and below. */
 enum {

@@ -101,19 +101,18 @@ static void a_slot_is_written_by_others_and_read_by_its_descriptor(void **state)
 static bool stays_out_of_a_child(const void *place)
 {
     char line[512], begin[32];
-    bool found = false, stays = false;
+    bool found = false;
     FILE *maps = fopen("/proc/self/smaps", "r");
     assert_non_null(maps);
-    (void)snprintf(begin, sizeof(begin), "%lx-", (unsigned long)(uintptr_t)place);
-    while (!stays && fgets(line, sizeof(line), maps) != NULL) {
+    (void)snprintf(begin, sizeof begin, "%lx-", (unsigned long)(uintptr_t)place);
+    while (fgets(line, sizeof line, maps) != NULL) {
         if (strncmp(line, begin, strlen(begin)) == 0)
             found = true;
         else if (found && strncmp(line, "VmFlags:", 8) == 0)
             break;
     }
-    stays = found && strstr(line, " dc") != NULL;
     (void)fclose(maps);
-    return stays;
+    return found && strstr(line, " dc") != NULL;
 }
 
 /* Its copy would keep the pages when the slot is gone, and would write where the next gradients are. */
