@@ -176,24 +176,26 @@ const query = (path, values) => path + "?" + new URLSearchParams(values);
 class Listener {
   constructor(model, take) {
     this.model = model;
-    this.take = take;
     this.stop = new AbortController();
+    this.take = (event, data) => this.closed || take(event, data); // an answer may come too late
     this.run();
   }
 
   close() { this.stop.abort(); }
 
+  get closed() { return this.stop.signal.aborted; }
+
   async run() {
     let waitMs = 1000;
-    while (!this.stop.signal.aborted) {
+    while (!this.closed) {
       try {
         await this.stream(() => { waitMs = 1000; });
       } catch (error) {
-        if (this.stop.signal.aborted) return;
+        if (this.closed) return;
         if (error instanceof NeedsToken) { askToken(error.message); return; }
         if (error.status === 404 && this.model !== null) { this.model = null; continue; } // it was deleted
         if (error.status === 503 && await this.poll()) waitMs = POLL_MS;
-        else tellLink("lost", (error.status ? error.message : "no connection" + since()) + ", trying again");
+        else if (!this.closed) tellLink("lost", (error.status ? error.message : "no connection" + since()) + ", trying again");
       }
       await new Promise((resume) => setTimeout(resume, waitMs));
       waitMs = Math.min(10000, waitMs * 1.7);
@@ -228,7 +230,7 @@ class Listener {
         this.take("model", await ask(query("/api/model", { model: this.model })));
         this.take("reset", {});
       }
-      tellLink("poll", "every few seconds: too many look at once");
+      if (!this.closed) tellLink("poll", "every few seconds: too many look at once");
       return true;
     } catch { return false; }
   }
@@ -326,7 +328,7 @@ class Overview {
   async pace() {
     if (!state.status || document.hidden) return;
     await askPaces(state.status.models.map(({ name }) => name));
-    this.draw();
+    if (!this.listener.closed) this.draw();
   }
 
   take(status) {
@@ -493,7 +495,7 @@ class Model {
 
   async pace() {
     await askPaces([this.name]);
-    this.drawHead();
+    if (!this.closed) this.drawHead();
   }
 
   range(steps) {

@@ -369,11 +369,12 @@ def test_an_open_page_hears_of_a_restart_that_took_all_steps_back(context):
         driver.get_log("browser")  # of requests that nobody answered
 
 
-HOLD_HISTORY = """
+# The first answer of a path waits for window.release().
+HOLD = """
     const fetched = window.fetch;
     window.fetch = (...asked) => {
         const answer = fetched(...asked);
-        if (!String(asked[0]).includes("/api/history") || window.release) return answer;
+        if (!String(asked[0]).includes(arguments[0]) || window.release) return answer;
         return new Promise((resolve) => { window.release = () => resolve(answer); });
     };"""
 RELEASE_HISTORY = """
@@ -388,13 +389,32 @@ def test_an_answer_that_a_newer_one_has_overtaken_is_not_shown(context):
     with browser() as driver:
         driver.get(url(server, "#/model/m"))
         shows(driver, "No step yet.")
-        driver.execute_script(HOLD_HISTORY)
+        driver.execute_script(HOLD, "/api/history")
         worker.train({"w": [1.0] * 4})
         eventually(lambda: driver.execute_script("return window.release !== undefined"), "the first step is asked for")
         worker.train({"w": [1.0] * 4})
         plotted(driver)
         label = driver.execute_async_script(RELEASE_HISTORY)
         assert "steps 1 to 2" in label, label
+
+
+RELEASE_PACE = """
+    window.release();
+    setTimeout(() => arguments[0](document.querySelectorAll("#view .plot canvas").length), 500);"""
+
+
+def test_an_overview_that_was_left_draws_nothing_over_the_model_when_its_pace_comes(context):
+    server = page_server(context)
+    context.model("m", server).worker().train({"w": [1.0] * 4})
+    with browser() as driver:
+        driver.get(url(server, "#/model/m"))
+        plotted(driver)
+        driver.execute_script(HOLD, "/api/pace")
+        driver.execute_script("location.hash = '#/'")
+        eventually(lambda: driver.execute_script("return window.release !== undefined"), "the pace is asked for")
+        driver.find_element(By.LINK_TEXT, "m").click()
+        plotted(driver)
+        assert driver.execute_async_script(RELEASE_PACE) >= 8, text_of(driver)
 
 
 CLOSER = """
