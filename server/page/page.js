@@ -195,7 +195,8 @@ class Listener {
         if (error instanceof NeedsToken) { askToken(error.message); return; }
         if (error.status === 404 && this.model !== null) { this.model = null; continue; } // it was deleted
         if (error.status === 503 && await this.poll()) waitMs = POLL_MS;
-        else if (!this.closed) tellLink("lost", (error.status ? error.message : "no connection" + since()) + ", trying again");
+        else if (!this.closed)
+          tellLink("lost", (error.status ? error.message : "no connection" + since()) + ", trying again");
       }
       await new Promise((resume) => setTimeout(resume, waitMs));
       waitMs = Math.min(10000, waitMs * 1.7);
@@ -403,6 +404,7 @@ class Model {
     this.told = 0; // the last step that events have told of
     this.asked = 0; // histories that were asked for, and the last of them that came
     this.came = 0;
+    this.reading = 0; // how many are under way
     document.title = name + " · ampd";
     show("crumbs", h("a", { href: "#/" }, "Models"), h("span", {}, name));
     this.frame();
@@ -472,7 +474,9 @@ class Model {
 
   async fresh() {
     const asked = ++this.asked;
+    this.reading++;
     const history = await this.load({ pixels: this.plots.pixels });
+    this.reading--;
     if (!history || this.plots.charts.length === 0 || asked < this.came) return;
     this.came = asked;
     this.history = history; // the plots' too: it grows with the events
@@ -518,7 +522,8 @@ class Model {
   take(event, data) {
     if (event === "status") {
       takeStatus(data);
-      if (this.history && this.history.decided < this.told) this.fresh(); // what it has is of before
+      const stale = this.came < this.asked || this.history.decided < this.told; // none came, or one of before
+      if (stale && this.reading === 0 && !this.missed) this.fresh();
       this.drawHead();
     } else if (event === "model") {
       this.about = data;

@@ -398,6 +398,35 @@ def test_an_answer_that_a_newer_one_has_overtaken_is_not_shown(context):
         assert "steps 1 to 2" in label, label
 
 
+# The next histories that are asked for, as many as window.failures says, are answered with an error.
+FAIL_HISTORY = """
+    const fetched = window.fetch;
+    window.failures = 0;
+    window.fetch = (...asked) => {
+        if (!String(asked[0]).includes("/api/history") || window.failures === 0) return fetched(...asked);
+        window.failures--;
+        return Promise.resolve(new Response('{"error": "the store cannot be read"}', { status: 500 }));
+    };"""
+
+
+def test_a_history_that_could_not_be_read_is_asked_for_again(context):
+    server = page_server(context)
+    worker = context.model("m", server, checkpoint_every=1).worker()
+    worker.train({"w": [1.0] * 4})
+    worker.train({"w": [float("inf")] * 4})
+    with browser() as driver:
+        driver.get(url(server))
+        shows(driver, "live", "#link")
+        driver.execute_script(FAIL_HISTORY)
+        driver.execute_script("window.failures = 1; location.hash = '#/model/m'")
+        plotted(driver)
+        shows(driver, "skipped 1", '[data-plot="scale"] .legend')
+        assert "cannot be read" not in text_of(driver)
+        driver.execute_script("window.failures = 1")
+        worker.api.Rollback(model="m", epoch=1, step=0)
+        shows(driver, "No step yet.")
+
+
 RELEASE_PACE = """
     window.release();
     setTimeout(() => arguments[0](document.querySelectorAll("#view .plot canvas").length), 500);"""
