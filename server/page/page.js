@@ -2,7 +2,9 @@
 // are chosen by whoever may push. No cookie; a token stays in this tab (sessionStorage) and goes out as a header.
 "use strict";
 
-import { KINDS, Plots, digits, equals, isPower, measured, plain, power, seconds, whole } from "/plots.js";
+import {
+  KINDS, Plots, bytes, count, digits, equals, isPower, lasting, measured, plain, power, seconds, share, span, whole,
+} from "/plots.js";
 
 const TOKEN = "ampd-token";
 const POLL_MS = 3000; // where no more streams are to be had
@@ -62,31 +64,9 @@ const stands = (model) => (model.awaited_count > 0 && model.awaited_ms > WAITING
 const stateOf = (model) => model.frozen ? "frozen" : model.unstable ? "unstable"
   : model.state === "running" && stands(model) ? "waiting" : model.state;
 const chip = (text, kind) => h("span", { class: "chip " + (kind || "") }, text);
-const count = (number, word) => whole(number) + " " + word + (number === 1 ? "" : "s");
-
-function bytes(number) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let at = 0;
-  while (number >= 1024 && at < units.length - 1) { number /= 1024; at++; }
-  return (at === 0 || number >= 100 ? Math.round(number) : number.toFixed(1)) + " " + units[at];
-}
-
-/** A number and its unit stay on one line. */
-function span(ms) {
-  const s = Math.max(0, ms / 1000);
-  if (s < 60) return Math.floor(s) + "\u00a0s";
-  if (s < 3600) return Math.floor(s / 60) + "\u00a0min";
-  if (s < 86400) return Math.floor(s / 3600) + "\u00a0h " + Math.floor(s % 3600 / 60) + "\u00a0min";
-  return count(Math.floor(s / 86400), "day");
-}
-
-/** For what goes on: 1 min 5 s. */
-const lasting = (ms) => ms >= 60000 && ms < 3600000 ? span(ms) + " " + span(ms % 60000) : span(ms);
-
 const clockMs = () => Date.now() + state.skewMs; // the server's
 const ago = (ms) => ms ? span(clockMs() - ms) + " ago" : "–";
 const moment = (ms) => ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "–";
-const share = (part, all) => part === 0 && all > 0 ? "0 %" : all > 0 ? (100 * part / all).toFixed(100 * part / all < 1 ? 2 : 1) + " %" : "–";
 /** Numbers that workers tell of a step, by their names. */
 const told = (metrics) => Object.entries(metrics || {}).map(([name, value]) => name + " " + measured(value)).join(" · ");
 const linkTo = (model, step, how = "step") => "#/model/" + encodeURIComponent(model) + (step ? "/" + how + "/" + step : "");

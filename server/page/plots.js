@@ -48,6 +48,30 @@ const withUnit = (value, write) => value >= 1 ? write(value) + " s" : write(valu
 export const seconds = (value) => value > 0 && value < 1e-3 ? whole(value * 1e6) + " µs" : withUnit(value, measured);
 const tickSeconds = (value) => withUnit(value, digits);
 
+export const count = (number, word) => whole(number) + " " + word + (number === 1 ? "" : "s");
+
+export function bytes(number) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (number >= 1024 && at < units.length - 1) { number /= 1024; at++; }
+  return (at === 0 || number >= 100 ? Math.round(number) : number.toFixed(1)) + " " + units[at];
+}
+
+/** A number and its unit stay on one line. */
+export function span(ms) {
+  const s = Math.max(0, ms / 1000);
+  if (s < 60) return Math.floor(s) + "\u00a0s";
+  if (s < 3600) return Math.floor(s / 60) + "\u00a0min";
+  if (s < 86400) return Math.floor(s / 3600) + "\u00a0h " + Math.floor(s % 3600 / 60) + "\u00a0min";
+  return count(Math.floor(s / 86400), "day");
+}
+
+/** For what goes on: 1 min 5 s. */
+export const lasting = (ms) => ms >= 60000 && ms < 3600000 ? span(ms) + " " + span(ms % 60000) : span(ms);
+
+export const share = (part, all) => part === 0 && all > 0 ? "0 %"
+  : all > 0 ? (100 * part / all).toFixed(100 * part / all < 1 ? 2 : 1) + " %" : "–";
+
 /** Rows [step, a, b, ...] of several curves, each [[steps], [values]]; where a curve has no value stands null. */
 function merge(curves) {
   const rows = new Map();
