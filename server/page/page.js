@@ -516,7 +516,8 @@ class Model {
       this.fresh();
     } else if (event === "hello") {
       this.told = data.after; // the status that follows compares
-      if (this.history && data.epoch !== 0 && this.history.epoch !== data.epoch) this.fresh(); // steps may have been taken back
+      const known = this.history && data.epoch !== 0 ? this.history : data;
+      if (known.created_ms !== data.created_ms || known.epoch !== data.epoch) this.fresh(); // its steps are others
     } else if (event === "gone") {
       location.hash = "#/";
     }

@@ -183,10 +183,14 @@ export class Plots {
 
   // ---- data ----
 
-  /** The whole history, anew. What is seen more closely stays until that comes anew, unless steps were taken back. */
+  /**
+   * The whole history, anew. What is seen more closely stays until that comes anew, unless steps were taken back or it
+   * is another model of that name.
+   */
   async set(history) {
     await ready;
-    if (this.base && this.base.epoch !== history.epoch) this.detail = null;
+    const { base } = this;
+    if (base && (base.epoch !== history.epoch || base.created_ms !== history.created_ms)) this.detail = null;
     if (this.window && this.window[0] >= history.to) this.window = null;
     this.round++; // an answer that is under way is of before
     this.base = history;

@@ -218,7 +218,9 @@ def test_events_bring_steps_as_they_are_decided_and_tell_of_a_rollback(context):
     worker = context.model("m", server).worker()
     worker.train({"w": [1.0] * 4})
     with Events(server, "/api/events?model=m") as events:
-        assert events.next() == ("hello", {"after": 0, "epoch": 1})
+        created_ms = ask(server, "/api/history?model=m")["created_ms"]
+        assert abs(created_ms - time.time() * 1000) < 60000, created_ms
+        assert events.next() == ("hello", {"after": 0, "epoch": 1, "created_ms": created_ms})
         assert events.until("status")["models"][0]["decided"] == 1
         assert events.until("model")["workers"][0]["name"] == "a"
         worker.train({"w": [1.0] * 4})

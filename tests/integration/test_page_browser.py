@@ -517,6 +517,39 @@ def test_what_was_measured_has_always_as_many_digits_and_what_was_chosen_none_to
         assert re.search(r"\b\d+ µs|\b[\d.]{5} m?s", text_of(driver, "#view table")), text_of(driver, "#view table")
 
 
+# window.go() ends the stream of events, and nothing is heard of the server while window.away.
+AWAY = """
+    const fetched = window.fetch;
+    window.fetch = (path, options) => {
+        if (window.away) return Promise.reject(new TypeError("away"));
+        if (!String(path).includes("/api/events")) return fetched(path, options);
+        const stop = new AbortController();
+        window.go = () => { window.away = true; stop.abort(); };
+        return fetched(path, { ...options, signal: stop.signal });
+    };"""
+
+
+def test_a_model_that_was_made_again_while_the_page_was_away_has_none_of_the_old_steps(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    for value in (1.0, float("inf"), 1.0):
+        worker.train({"w": [value] * 4})
+    with browser() as driver:
+        driver.get(url(server))
+        driver.execute_script(AWAY)
+        driver.execute_script("location.hash = '#/model/m'")
+        plotted(driver)
+        shows(driver, "skipped 1", '[data-plot="scale"] .legend')
+        driver.execute_script("window.go()")
+        worker.api.DeleteModel(model="m", force=True)
+        worker = context.model("m", server).worker()
+        for _ in range(3):
+            worker.train({"w": [1.0] * 4})
+        driver.execute_script("window.away = false")
+        shows(driver, "skipped 0", '[data-plot="scale"] .legend')
+        shows(driver, "step 3", '[data-plot="scale"] .legend')
+
+
 HOSTILE = "<img src=x onerror=document.title='taken'>"
 
 

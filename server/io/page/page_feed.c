@@ -1,8 +1,9 @@
 /*
- * /api/events[?model=NAME]: server-sent events. First `hello`: `steps` will be those after this one, of this epoch; who
- * has heard of another one reads the history anew. Each second every stream hears `status`; one that looks at a model
- * also `model` (workers and checkpoints) and, when there are new steps, `steps`, as /api/history has them; `reset`
- * where the history is another one now: after a rollback, or a restart of a model.
+ * /api/events[?model=NAME]: server-sent events. First `hello`: `steps` will be those after this one, of this epoch and
+ * of the model that was created then; who has heard of another one reads the history anew. Each second every stream
+ * hears `status`; one that looks at a model also `model` (workers and checkpoints) and, when there are new steps,
+ * `steps`, as /api/history has them; `reset` where the history is another one now: after a rollback, or a restart of a
+ * model.
  *
  * What is said is made once, however many listen: status for all, the rest for each model that somebody looks at (its
  * feed). New steps are read from the store, as WatchSteps reads them, and thinned, so that a model of a thousand steps
@@ -30,6 +31,7 @@ struct io_page_feed {
     struct io_task task;
     struct ampd_model *held;
     const struct ampd_model_spec *spec;
+    int64_t created_us;
     uint32_t model; /* index; another one's, if info.spec is another one */
     unsigned refs;  /* streams, and the read under way */
     bool reading;
@@ -79,6 +81,7 @@ static struct io_page_feed *feed_of(struct io_page *page, uint32_t model, const 
     feed->page = page;
     feed->model = model;
     feed->spec = info->spec;
+    feed->created_us = info->created_us;
     feed->held = ampd_core_hold(page->server->core, model);
     start_anew(feed, info);
     amp_list_push(&page->feeds, &feed->node);
@@ -288,6 +291,7 @@ static void begin(struct io_page_ask *ask, struct io_page_feed *feed)
     io_json_open(&json, NULL, '{');
     io_json_count(&json, "after", feed != NULL ? feed->last.step : 0);
     io_json_count(&json, "epoch", feed != NULL ? feed->epoch : 0);
+    io_json_count(&json, "created_ms", feed != NULL ? (uint64_t)feed->created_us / 1000 : 0);
     io_json_shut(&json, '}');
     (void)give(ask, "hello", &json);
     io_json_close(&json);

@@ -18,6 +18,7 @@ struct history {
     struct io_page_read read;
     struct io_thin thin;
     uint64_t decided, epoch; /* the last step when it was asked for */
+    uint64_t created_ms;     /* a model of the same name may have been there before */
 };
 
 /* What a slice is given to. */
@@ -96,6 +97,7 @@ static void write_answer(struct history *history)
     io_json_text(json, "model", history->read.spec->name);
     io_json_count(json, "decided", history->decided);
     io_json_count(json, "epoch", history->epoch);
+    io_json_count(json, "created_ms", history->created_ms);
     io_thin_write(&history->thin, json);
     write_acts(history);
     io_json_shut(json, '}');
@@ -144,8 +146,8 @@ void io_page_history(struct io_page_ask *ask, const struct io_page_request *requ
         return;
     pixels = pixels < 1 ? 1 : pixels > IO_THIN_PIXELS_MAX ? IO_THIN_PIXELS_MAX : pixels;
     bound(&from, &to, info.decided_step);
-    (void)snprintf(key, sizeof key, "history %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
-                   info.spec->name, from, to, pixels, info.epoch, ask->page->news);
+    (void)snprintf(key, sizeof key, "history %s %" PRId64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
+                   info.spec->name, info.created_us, from, to, pixels, info.epoch, ask->page->news);
     if (io_page_remembered(ask, key))
         return;
     struct io_page_read *read = io_page_read_of(ask, sizeof(struct history), model, &info);
@@ -154,6 +156,7 @@ void io_page_history(struct io_page_ask *ask, const struct io_page_request *requ
     struct history *history = AMP_CONTAINER(read, struct history, read);
     history->decided = info.decided_step;
     history->epoch = info.epoch;
+    history->created_ms = (uint64_t)info.created_us / 1000;
     read->run_cb = history_run;
     read->free_cb = history_free;
     memcpy(read->key, key, sizeof read->key);
