@@ -213,6 +213,19 @@ def test_100000_steps_are_thinned_to_a_plot_without_a_skipped_step_lost(context)
         assert found == status and words in str(text), (query, found, text)
 
 
+def test_a_plot_begins_where_the_history_does(context):
+    server = page_server(context)
+    loaded_at(server, "m", 10001)
+    put_history(server, "m", history(10000)[9000:])
+    for query, steps in (("", (9001, 10001)), ("&from=9500", (9500, 10001)), ("&from=8000&to=9100", (9001, 9100)),
+                         ("&from=8000&to=8100", (8000, 8100))):  # where none is there
+        found = ask(server, "/api/history?model=m&pixels=200" + query)
+        assert (found["from"], found["to"]) == steps, (query, found["from"], found["to"])
+    found = ask(server, "/api/history?model=m&pixels=200")
+    assert len(found["curves"]["norm"][0]) > 300, "all of the plot is used"
+    assert [act["step"] for act in found["acts"]][-1] == 1, found["acts"]  # how it began is told all the same
+
+
 def test_events_bring_steps_as_they_are_decided_and_tell_of_a_rollback(context):
     server = page_server(context)
     worker = context.model("m", server).worker()

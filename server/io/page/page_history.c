@@ -4,6 +4,7 @@
  */
 #include "server/io/base/server.h"
 #include "server/io/calls/convert.h"
+#include "server/io/calls/pages.h"
 #include "server/io/page/page_read.h"
 #include "server/io/page/thin.h"
 
@@ -17,6 +18,8 @@
 struct history {
     struct io_page_read read;
     struct io_thin thin;
+    uint64_t from, to; /* as they were asked for */
+    uint32_t pixels;
     uint64_t decided, epoch; /* the last step when it was asked for */
     uint64_t created_ms;     /* a model of the same name may have been there before */
 };
@@ -103,14 +106,33 @@ static void write_answer(struct history *history)
     io_json_shut(json, '}');
 }
 
+/* A plot begins with the first step that is there: those that --history-rows has removed would be most of it. */
+static void begin_plot(struct history *history)
+{
+    struct io_page_read *read = &history->read;
+    struct io_history_beginning beginning;
+    uint64_t from = history->from;
+    if (io_history_find_beginning(read->page->server->data.reader, read->spec->name, 0, &beginning, &read->error) != 0)
+        return;
+    if (beginning.step > from && beginning.step <= history->to)
+        from = beginning.step;
+    if (io_thin_init(&history->thin, from, history->to, history->pixels) != 0)
+        (void)amp_error_set(&read->error, AMP_ENOMEM, "EXHAUSTED", "out of memory for a plot: ask again later");
+    history->thin.acts_from = history->from; /* what begins an epoch stays */
+}
+
 static void history_run(struct io_page_read *read)
 {
     struct history *history = AMP_CONTAINER(read, struct history, read);
+    if (history->thin.buckets == NULL)
+        begin_plot(history);
+    if (read->error.code != 0)
+        return;
     struct ampd_history_key from = history->thin.last;
     struct slice slice = {&history->thin, 0};
     from.sequence += from.epoch != 0;
-    if (ampd_store_page_points(read->page->server->data.reader, read->spec->name, &from, history->thin.from - 1,
-                               history->thin.to, IO_PAGE_SLICE_ROWS, &slice, &read->error, take_point) != 0)
+    if (ampd_store_page_points(read->page->server->data.reader, read->spec->name, &from, history->from - 1, history->to,
+                               IO_PAGE_SLICE_ROWS, &slice, &read->error, take_point) != 0)
         return;
     /* Steps are bounded by the range; so are slices full of other rows, by what operators may do in one. */
     read->more = slice.rows == IO_PAGE_SLICE_ROWS;
@@ -154,13 +176,14 @@ void io_page_history(struct io_page_ask *ask, const struct io_page_request *requ
     if (read == NULL)
         return;
     struct history *history = AMP_CONTAINER(read, struct history, read);
+    history->from = from;
+    history->to = to;
+    history->pixels = (uint32_t)pixels;
     history->decided = info.decided_step;
     history->epoch = info.epoch;
     history->created_ms = (uint64_t)info.created_us / 1000;
     read->run_cb = history_run;
     read->free_cb = history_free;
     memcpy(read->key, key, sizeof read->key);
-    if (io_thin_init(&history->thin, from, to, (uint32_t)pixels) != 0)
-        (void)amp_error_set(&read->error, AMP_ENOMEM, "EXHAUSTED", "out of memory for a plot: ask again later");
     io_page_read_begin(read);
 }

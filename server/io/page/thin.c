@@ -9,7 +9,8 @@ static const char *const names[IO_THIN_CURVES] = {"scale", "norm", "clip", "rate
 int io_thin_init(struct io_thin *thin, uint64_t from, uint64_t to, uint32_t pixels)
 {
     uint64_t steps = to - from + 1;
-    *thin = (struct io_thin){.from = from, .to = to, .pixels = steps < pixels ? (uint32_t)steps : pixels};
+    *thin = (struct io_thin){
+        .from = from, .to = to, .acts_from = from, .pixels = steps < pixels ? (uint32_t)steps : pixels};
     thin->buckets = calloc(thin->pixels, sizeof *thin->buckets);
     return thin->buckets != NULL ? 0 : AMP_ENOMEM;
 }
@@ -82,7 +83,7 @@ void io_thin_add(struct io_thin *thin, const struct ampd_history_point *point)
 {
     bool is_step = point->kind == AMPD_ROW_STEP;
     uint64_t step = is_step ? point->key.step : point->key.step + 1; /* an act is that of the step behind it */
-    bool is_in = step >= thin->from && step <= thin->to + !is_step;
+    bool is_in = step >= (is_step ? thin->from : thin->acts_from) && step <= thin->to + !is_step;
     thin->last = point->key;
     if (is_in && is_step)
         add_step(thin, point);

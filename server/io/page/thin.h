@@ -39,7 +39,8 @@ struct io_thin_bucket {
 };
 
 struct io_thin {
-    uint64_t from, to; /* steps, inclusive */
+    uint64_t from, to;  /* steps, inclusive */
+    uint64_t acts_from; /* of acts; at most from */
     uint32_t pixels;
     uint64_t rows;                /* that were steps */
     int64_t before_us;            /* when the step before was decided; 0: not known */
