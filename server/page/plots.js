@@ -290,6 +290,12 @@ export class Plots {
       const file = rows.length > 0 ? rows : [[shown.from, ...chart.plot.curves.map(() => null),
                                               ...(chart.plot.log ? [null] : [])]];
       const y = chart.plot.log ? { valueRange: rangeOf(rows, dateWindow) } : {};
+      const twice = chart.plot.axes !== undefined && (chart.plot.id !== "rate" || this.hasLoss());
+      if (chart.graph && chart.twice !== twice) { // its first loss has come: a graph gets no axis later
+        chart.graph.destroy();
+        chart.graph = null;
+      }
+      chart.twice = twice;
       if (chart.graph) chart.graph.updateOptions({ file, dateWindow, axes: { y },
                                                            includeZero: chart.plot.fromZero === true && !chart.log });
       else chart.graph = this.graph(chart, file, dateWindow);
@@ -309,7 +315,6 @@ export class Plots {
 
   graph(chart, file, dateWindow) {
     const { plot, canvas } = chart;
-    const twice = plot.axes !== undefined && (plot.id !== "rate" || this.hasLoss());
     const labels = ["step", ...plot.curves.map(([, words]) => words), ...(plot.log ? ["skipped"] : [])];
     const y = plot.log
       ? { ticker: powersTicker, axisLabelWidth: 58, valueRange: rangeOf(file, dateWindow) }
@@ -318,7 +323,7 @@ export class Plots {
     const series = {};
     if (plot.log) series.skipped = { strokeWidth: 0, drawPoints: true, pointSize: 4.5, highlightCircleSize: 7, stepPlot: false };
     if (plot.together) series[labels[labels.length - 1]] = { strokeWidth: 2.2 };
-    if (twice) plot.axes.forEach((axis, i) => { series[labels[i + 1]] = { axis }; });
+    if (chart.twice) plot.axes.forEach((axis, i) => { series[labels[i + 1]] = { axis }; });
     return new Dygraph(canvas, file, {
       ...this.colours(chart), labels, series, dateWindow,
       legend: "never", labelsUTC: true, animatedZooms: false, connectSeparatedPoints: true, stepPlot: plot.step === true,

@@ -477,6 +477,33 @@ def test_a_closer_look_that_came_later_than_a_step_counts_it_once(context):
         assert shown == [[995, 1002, 1003], [995, 1002, 1003]], shown
 
 
+LATE_LOSS = """
+    const done = arguments[0];
+    const part = (from, to, loss) => ({ from, to, decided: to, epoch: 1, rows: to - from + 1, acts: [], skipped: [],
+        curves: { scale: [[from, to], [2, 2]], rate: [[from, to], [1e-3, 1e-3]], loss } });
+    import("/plots.js").then(async ({ Plots }) => {
+        const host = document.createElement("div");
+        document.getElementById("view").append(host);
+        const plots = new Plots(host, { load() {}, open() {}, moved() {} });
+        const chart = plots.charts.find(({ plot }) => plot.id === "rate");
+        const axes = () => [chart.graph.numAxes(), chart.graph.yAxisRange(0)[1] < 1];
+        await plots.set(part(1, 2, [[], []]));
+        const before = axes();
+        plots.add(part(2, 4, [[3, 4], [9, 8]]));
+        plots.add(part(4, 6, [[5, 6], [7, 6]]));
+        done([before, axes(), host.querySelectorAll('[data-plot="rate"] canvas').length]);
+    });"""
+
+
+def test_a_loss_that_workers_tell_only_later_has_an_axis_of_its_own(context):
+    server = page_server(context)
+    with browser() as driver:
+        driver.get(url(server))
+        shows(driver, "No model yet")
+        shown = driver.execute_async_script(LATE_LOSS)
+        assert shown == [[1, True], [2, True], 2], shown
+
+
 def test_a_model_that_is_trained_raises_no_alarm_when_its_workers_have_gone(context):
     server = page_server(context, "--worker-lease", "1s")
     workers = context.model("m", server, max_steps=1, world_size=2).workers(2)
