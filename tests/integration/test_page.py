@@ -251,6 +251,23 @@ def test_events_bring_steps_as_they_are_decided_and_tell_of_a_rollback(context):
     assert get(server, "/api/events?model=none")[0] == 404
 
 
+def test_what_an_operator_does_between_two_steps_is_told_at_once(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    with Events(server, "/api/events?model=m") as events:
+        events.until("model")
+        worker.api.SetScale(model="m", scale=4096.0)  # before any step
+        assert events.until("steps")["acts"]
+        worker.train({"w": [1.0] * 4})
+        while events.until("steps")["to"] < 1:
+            pass
+        worker.api.SetScale(model="m", scale=2048.0)
+        told = events.until("steps")
+        assert told["acts"] and told["to"] == 1, told
+        assert [act["scale"] for act in ask(server, "/api/history?model=m")["acts"] if act["kind"] == "set"] == \
+            [2048, 4096]
+
+
 def test_an_answer_of_before_an_event_is_not_given_again_behind_it(context):
     server = page_server(context)
     worker = context.model("m", server).worker()

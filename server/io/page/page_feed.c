@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "server/io/base/pools.h"
 #include "server/io/base/server.h"
+#include "server/io/host/watchers.h"
 #include "server/io/page/page_impl.h"
 #include "server/io/page/thin.h"
 #include "storage/store.h"
@@ -34,6 +35,8 @@ struct io_page_feed {
     int64_t created_us;
     uint32_t model; /* index; another one's, if info.spec is another one */
     unsigned refs;  /* streams, and the read under way */
+    struct io_watcher watcher;
+    bool stored; /* a row was that no read has had: an operator's act, or a step's */
     bool reading;
     uint64_t epoch;
     struct ampd_history_key last; /* row that was told */
@@ -51,6 +54,7 @@ static void feed_unref(struct io_page_feed *feed)
         return;
     struct io_page *page = feed->page;
     amp_list_remove(&feed->node);
+    io_watchers_remove(&feed->watcher);
     ampd_core_let_go(feed->held);
     free(feed);
     io_page_unref(page);
@@ -58,14 +62,27 @@ static void feed_unref(struct io_page_feed *feed)
 
 /*
  * From here on: what was before is in /api/history. With the last step, whose row may not be in the store yet: the next
- * is decided when it is.
+ * is decided when it is. Before the first step of all with the acts, behind the row of its epoch.
  */
 static void start_anew(struct io_page_feed *feed, const struct ampd_model_info *info)
 {
+    uint64_t decided = info->decided_step;
     feed->epoch = info->epoch;
-    feed->last = (struct ampd_history_key){info->epoch, info->decided_step - (info->decided_step > 0), UINT32_MAX};
+    feed->last = (struct ampd_history_key){info->epoch, decided - (decided > 0), decided > 0 ? UINT32_MAX : 0};
     feed->last_us = 0;
 }
+
+static void on_row(struct io_watcher *watcher)
+{
+    AMP_CONTAINER(watcher, struct io_page_feed, watcher)->stored = true;
+}
+
+/* The next tick sees that, too. */
+static void on_end(struct io_watcher *watcher)
+{
+}
+
+static const struct io_watcher_ops watcher_ops = {.row_cb = on_row, .draining_cb = on_end, .deleted_cb = on_end};
 
 static struct io_page_feed *feed_of(struct io_page *page, uint32_t model, const struct ampd_model_info *info)
 {
@@ -85,6 +102,8 @@ static struct io_page_feed *feed_of(struct io_page *page, uint32_t model, const 
     feed->held = ampd_core_hold(page->server->core, model);
     start_anew(feed, info);
     amp_list_push(&page->feeds, &feed->node);
+    io_watchers_prepare(&feed->watcher, &watcher_ops);
+    io_watchers_add(page->server, &feed->watcher, model);
     page->refs++;
     return feed;
 }
@@ -176,6 +195,7 @@ static void feed_done(struct io_task *task)
     struct io_page_feed *feed = AMP_CONTAINER(task, struct io_page_feed, task);
     struct io_json json;
     feed->reading = false;
+    feed->stored = feed->stored || feed->error.code != 0 || feed->rows == IO_PAGE_SLICE_ROWS;
     if (feed->error.code == 0 && feed->rows > 0) {
         feed->last = feed->thin.last;
         feed->page->news++;
@@ -207,12 +227,13 @@ static bool read_on(struct io_page_feed *feed)
         return true;
     }
     /* Rows are in the store a little later than in the core: what is not found now is found the next time. */
-    if (info.decided_step <= feed->last.step ||
+    if ((!feed->stored && info.decided_step <= feed->last.step) ||
         io_thin_init(&feed->thin, feed->last.step, info.decided_step, FEED_PIXELS) != 0)
         return true;
     feed->thin.before_us = feed->last_us;
     feed->error.code = 0;
     feed->reading = true;
+    feed->stored = false;
     feed->refs++;
     feed->task = (struct io_task){.run_cb = feed_run, .done_cb = feed_done};
     io_threads_submit(feed->page->server->pools.readers, &feed->task);
