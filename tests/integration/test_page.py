@@ -17,6 +17,7 @@ from test_server_http import shard_of_two
 
 INF, NAN = float("inf"), float("nan")
 STREAMS_MAX = 32        # IO_PAGE_STREAMS_MAX
+SLICE_ROWS = 4096       # IO_PAGE_SLICE_ROWS
 PARTS = ("apply", "pull", "wait", "push", "vote")  # of the time of a step
 STREAM_BYTES = 193 << 10  # IO_PAGE_STREAM_BYTES
 ASSETS = ("/", "/page.css", "/page.js", "/plots.js", "/icon.svg", "/dygraph.js", "/dygraph.css")
@@ -266,6 +267,21 @@ def test_what_an_operator_does_between_two_steps_is_told_at_once(context):
         assert told["acts"] and told["to"] == 1, told
         assert [act["scale"] for act in ask(server, "/api/history?model=m")["acts"] if act["kind"] == "set"] == \
             [2048, 4096]
+
+
+def test_an_event_tells_of_no_step_that_it_does_not_have(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    worker.train({"w": [1.0] * 4})
+    act = {**history(1)[0], "kind": 3}
+    put_history(server, "m", [{**act, "sequence": at} for at in range(100, 100 + SLICE_ROWS)])  # behind step 1
+    with Events(server, "/api/events?model=m") as events:
+        events.until("model")
+        worker.train({"w": [1.0] * 4})
+        told = events.until("steps")
+        assert told["to"] == told["curves"]["scale"][0][-1] == 1, (told["to"], told["curves"]["scale"])
+        told = events.until("steps")
+        assert told["to"] == told["curves"]["scale"][0][-1] == 2, (told["to"], told["curves"]["scale"])
 
 
 def test_an_answer_of_before_an_event_is_not_given_again_behind_it(context):

@@ -198,6 +198,7 @@ static void feed_done(struct io_task *task)
     feed->stored = feed->stored || feed->error.code != 0 || feed->rows == IO_PAGE_SLICE_ROWS;
     if (feed->error.code == 0 && feed->rows > 0) {
         feed->last = feed->thin.last;
+        feed->thin.to = feed->last.step; /* not those that the next read has */
         feed->page->news++;
         io_json_init(&json, IO_PAGE_STEPS_BYTES);
         io_json_open(&json, NULL, '{');
