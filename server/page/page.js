@@ -9,6 +9,7 @@ import {
 const TOKEN = "ampd-token";
 const POLL_MS = 3000; // where no more streams are to be had
 const PACE_MS = 30000;
+const PACES = 20; // that are asked for at a time
 const PACE_STEPS = 5; // fewer say nothing of how fast they come
 const BUSY_TRIES = 8;
 const BUSY_MS = 300;
@@ -236,7 +237,7 @@ setInterval(() => {
 async function askPaces(models) {
   if (state.asksPaces) return;
   state.asksPaces = true;
-  for (const name of models.slice(0, 20)) {
+  for (const name of models.slice(0, PACES)) {
     try { state.paces.set(name, await ask(query("/api/pace", { model: name }))); } catch { /* the next time */ }
   }
   state.asksPaces = false;
@@ -296,6 +297,7 @@ class Overview {
   constructor() {
     document.title = "ampd";
     show("crumbs", h("span", {}, "Models"));
+    this.turn = 0; // the model whose pace is asked for first: of many not all are at once
     this.listener = new Listener(null, (event, data) => event === "status" && this.take(data));
     this.timer = setInterval(() => this.pace(), PACE_MS);
     if (state.status) this.take(state.status);
@@ -308,7 +310,10 @@ class Overview {
 
   async pace() {
     if (!state.status || document.hidden) return;
-    await askPaces(state.status.models.map(({ name }) => name));
+    const names = state.status.models.map(({ name }) => name);
+    const at = this.turn < names.length ? this.turn : 0;
+    this.turn = at + PACES;
+    await askPaces([...names.slice(at), ...names.slice(0, at)]);
     if (!this.listener.closed) this.draw();
   }
 
@@ -523,7 +528,12 @@ class Model {
     }
   }
 
-  get model() { return state.status && state.status.models.find(({ name }) => name === this.name); }
+  /** As the status has it, or where that shows not all models the model's own event. */
+  get model() {
+    const { models, models_hidden } = state.status || { models: [] };
+    const shown = models.find(({ name }) => name === this.name);
+    return shown || (models_hidden > 0 && this.about ? this.about.status : undefined);
+  }
 
   drawHead() {
     const { model } = this;
@@ -575,7 +585,7 @@ class Model {
     const fresh = h("div", { class: "tables" },
       about && card("Workers", about.workers_hidden ? "too many for this page: ampctl status" : null,
         about.workers.length > 0 ? table("Workers", workerColumns(newest, this.model?.state === "done"), about.workers, { stack: true })
-          : h("p", { class: "note" }, "Nobody has joined since this server started.")),
+          : !about.workers_hidden && h("p", { class: "note" }, "Nobody has joined since this server started.")),
       card("Skipped steps", skipped.length === 0 ? null : (this.plots.window ? "of those shown above, " : "") + "newest first; each opens who, where and why",
         skipped.length > 0 ? h("ul", { class: "pills" }, skipped.map((entry) => h("li", {}, this.pill(entry))))
           : h("p", { class: "note" }, this.plots.window ? "None of those shown above." : "None.")),

@@ -348,6 +348,8 @@ def test_of_many_models_with_long_names_as_many_are_shown_as_there_is_room_for(c
     with Events(server, "/api/events?model=" + names[0]) as events:
         assert len(events.until("status")["models"]) == len(status["models"])
         assert events.until("model")["model"] == names[0]
+    assert ask(server, "/api/model?model=" + names[0])["status"].keys() == status["models"][0].keys()
+    assert ask(server, "/api/model?model=" + names[-1])["status"]["name"] == names[-1]  # of which there was no room
     workers = context.model("crowd", server, world_size=256, parameters=[("w", [1])])
     for rank in range(256):
         workers.worker(f"{rank:03}" + "<" * 124, rank=rank)

@@ -39,6 +39,7 @@ IMAGES = ROOT / "docs" / "images"
 IMAGE_BYTES_MAX = 150000
 STEPS = 100000
 STREAMS_MAX = 32  # IO_PAGE_STREAMS_MAX
+MODELS_SHOWN = 100
 PARAMETERS = [("embed.weight", [64]), ("layers.0.attention.query.weight", [64]), ("layers.0.mlp.up.weight", [64]),
               ("head.weight", [32])]
 
@@ -742,6 +743,34 @@ def test_where_too_many_look_the_page_asks_every_few_seconds_instead(context):
             eventually(lambda: step_shown(driver) == 2, "the page goes on without events")
             stack.close()
             shows(driver, "live", "#link")  # and with them, once there is a place
+
+
+# From here on what is done every few seconds is done twenty times as often.
+HURRY = "const set = window.setInterval; window.setInterval = (act, ms) => set(act, ms / 20);"
+PACES_ASKED = """return performance.getEntriesByType("resource").map(({ name }) => new URL(name))
+    .filter(({ pathname }) => pathname === "/api/pace").map(({ searchParams }) => searchParams.get("model"));"""
+
+
+def test_of_many_models_each_has_a_pace_in_its_turn_and_a_head(context):
+    server = page_server(context)
+    names = [f"m{at:03}" for at in range(MODELS_SHOWN + 2)]
+    for name in names[:-1]:
+        context.model(name, server, load=False, parameters=[("w", [1])])
+    crowd = context.model(names[-1], server, world_size=256, parameters=[("w", [1])])
+    for rank in range(256):
+        crowd.worker(f"{rank:03}" + "<" * 124, rank=rank)
+    with browser() as driver:
+        driver.get(url(server, "#/model/" + names[0]))
+        shows(driver, "Nobody has joined", ".tables")
+        driver.execute_script(HURRY)
+        driver.execute_script("location.hash = '#/'")
+        shows(driver, "2 more: ampctl status")
+        eventually(lambda: set(driver.execute_script(PACES_ASKED)) == set(names[:-2]), "each is asked for")
+        driver.get(url(server, "#/model/" + names[-1]))
+        shows(driver, names[-1], ".head h1")
+        shows(driver, "of 256", ".tiles")
+        shows(driver, "too many for this page", ".tables")
+        assert "Nobody has joined" not in text_of(driver, ".tables")
 
 
 def the_page_of_100000_steps_is_painted(context):

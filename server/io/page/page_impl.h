@@ -118,6 +118,9 @@ bool io_page_host_is_ours(const char *host);
 bool io_page_asset(struct io_page_ask *ask, const char *path);                       /* page_assets.c */
 void io_page_status(struct io_page_ask *ask, const struct io_page_request *request); /* page_status.c */
 void io_page_status_write(struct io_page *page, struct io_json *json);
+/* One of its models, as a value of that key. */
+void io_page_model_status_write(const struct ampd_server *server, uint32_t index, const struct ampd_model_info *info,
+                                const char *key, struct io_json *json);
 /* What workers tell of a step: "loss" and "metrics" ({name: value}), where they tell some, into an open object. */
 void io_page_told_write(const struct ampd_metrics *metrics, struct io_json *json);
 void io_page_about_model(struct io_page_ask *ask, const struct io_page_request *request); /* page_model.c */

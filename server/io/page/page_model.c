@@ -1,4 +1,4 @@
-/* /api/model?model=NAME: its workers, its checkpoints, and how it was specified. */
+/* /api/model?model=NAME: its status, its workers, its checkpoints, and how it was specified. */
 #include "amp/scaler.h"
 #include "server/io/base/server.h"
 #include "server/io/calls/convert.h"
@@ -73,6 +73,7 @@ static void write_model(const struct ampd_server *server, uint32_t index, bool w
     io_json_count(json, "growth_interval", scaler->growth_interval);
     io_json_number(json, "min_scale", (double)scaler->min_scale);
     io_json_number(json, "max_scale", (double)scaler->max_scale);
+    io_page_model_status_write(server, index, &info, "status", json); /* of many models /api/status has not all */
     io_json_open(json, "workers", '[');
     for (uint32_t rank = 0; rank < info.spec->world_size && with_workers; rank++)
         write_worker(server, index, rank, json);

@@ -203,14 +203,14 @@ static void write_last(const struct ampd_step_row *row, struct io_json *json)
     io_json_shut(json, '}');
 }
 
-static void write_model(const struct ampd_server *server, uint32_t index, const struct ampd_model_info *info,
-                        struct io_json *json)
+void io_page_model_status_write(const struct ampd_server *server, uint32_t index, const struct ampd_model_info *info,
+                                const char *key, struct io_json *json)
 {
     static const char *const states[] = {"", "created", "loading", "waiting", "running", "stalled", "done"};
     struct ampd_msg_model_status status;
     (void)io_model_status(server, index, false, &status); /* without workers it takes no memory */
     uint32_t count = info->checkpoints_whole;
-    io_json_open(json, NULL, '{');
+    io_json_open(json, key, '{');
     io_json_text(json, "name", status.name);
     io_json_text(json, "state", status.recovering ? "recovering" : states[info->state]);
     io_json_truth(json, "frozen", status.frozen);
@@ -248,7 +248,7 @@ static void write_models(const struct ampd_server *server, struct io_json *json)
         if (info.deleted || total++ >= MODELS_SHOWN || json->buf.size > IO_PAGE_STATUS_BYTES - MODEL_ROOM)
             continue;
         shown++;
-        write_model(server, i, &info, json);
+        io_page_model_status_write(server, i, &info, NULL, json);
     }
     io_json_shut(json, ']');
     io_json_count(json, "models_hidden", total - shown);
