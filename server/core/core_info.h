@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct amp_error;
 struct ampd_core;
 struct ampd_model;
 
@@ -76,9 +77,10 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
 struct ampd_worker_info {
     char name[AMPD_NAME_MAX]; /* "" : nobody ever held the rank */
     struct ampd_incarnation incarnation;
-    bool joined;            /* under the present epoch */
-    uint64_t lease_left_ms; /* 0: the lease has ended */
-    uint64_t lost_since_ms; /* when the lease has ended, and not by a Leave; 0: it has not. Shard 0 knows it */
+    struct ampd_incarnation listed; /* another shard than 0: the newest that a step counts on; counter 0: none yet */
+    bool joined;                    /* under the present epoch */
+    uint64_t lease_left_ms;         /* 0: the lease has ended */
+    uint64_t lost_since_ms;         /* when the lease has ended, and not by a Leave; 0: it has not. Shard 0 knows it */
     bool left;
     uint64_t pushes;                        /* that counted, since this process started */
     uint64_t overflow_pushes;               /* of these, with an Inf or NaN of the worker's own */
@@ -110,5 +112,12 @@ void ampd_core_shard(const struct ampd_core *core, uint32_t shard, int64_t model
 /* rank < spec->world_size. */
 void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t rank, uint64_t now_ms,
                       struct ampd_worker_info *info);
+
+/*
+ * Whether a call of that incarnation is to be refused, as a Push of it would be; then *error says why. Another shard
+ * than 0 does not know of Joins: there one that is newer than `listed` is not refused. rank < spec->world_size.
+ */
+bool ampd_core_is_over(const struct ampd_core *core, uint32_t index, uint32_t rank, struct ampd_incarnation incarnation,
+                       struct amp_error *error);
 
 #endif

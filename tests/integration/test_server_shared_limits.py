@@ -12,8 +12,9 @@ import socket
 import time
 
 import ampd_testing
-from ampd_testing import Api, eventually, metric, run, spec
-from shared_testing import SLOT, Run, holdings
+from ampd_testing import Api, Code, common, eventually, metric, refused, run, spec
+from shared_testing import SLOT, Attachment, Run, connect, holdings
+from test_server_shards import Cluster
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")
 BLOCKED_S = 2  # for so long the server is watched
@@ -80,6 +81,54 @@ def test_a_worker_whose_predecessors_are_stopped_shares_memory(context):
         worker.kill()
     eventually(lambda: holdings(server.process.pid)[1] == 0, "no slot is held")
     assert server.terminate() == 0
+
+
+class Other:
+    """Another process that may do what workers may, and names an incarnation."""
+
+    def __init__(self, address, incarnation, shard=0):
+        self.api, self.shard, self.incarnation = Api(connect(address)), shard, incarnation
+
+    def identity(self):
+        return {"model": "m", "rank": 0, "incarnation": self.incarnation, "shard": self.shard}
+
+    def refused(self, reason):
+        refused(self.api.start("AttachMemory", **self.identity(), dtype=common.DTYPE_F16).next, Code.ABORTED, reason)
+
+
+def test_who_has_not_joined_attaches_nothing_and_ends_no_attachment(context):
+    server = context.server()
+    api = Api(server.channel)
+    worker = Run(context, unix(server), "m", steps=6, pause="3:begin", **SLOT)
+    worker.wait_until_paused()
+    shown = api.GetStatus(model="m").models[0].workers[0].incarnation  # without its secret
+    for counter in (0, shown.counter, shown.counter + 1, 1 << 62):
+        stranger = Other(unix(server), common.Incarnation(fence=shown.fence, counter=counter))
+        for _ in range(2):
+            stranger.refused("FENCED")
+    worker.go_on()
+    worker.end()
+    assert worker.shared == [True] * 6, (worker.shared, worker.err)
+    Other(unix(server), shown).refused("FENCED")  # it has left
+    assert holdings(server.process.pid)[1] == 0
+    assert server.terminate() == 0
+
+
+def test_on_another_shard_no_incarnation_that_no_step_lists_ends_an_attachment_of_one_that_is_listed(context):
+    cluster = Cluster(context, 2)
+    worker = Run(context, cluster.addresses[0], "m", steps=6, pause="3:begin", **SLOT)
+    worker.wait_until_paused()
+    shown = cluster.api(0).GetStatus(model="m").models[0].workers[0].incarnation
+    address = cluster.addresses[1]
+    newer = common.Incarnation(fence=shown.fence + 1, counter=1)
+    strangers = [Attachment(Other(address, newer, 1), fetch=False) for _ in range(3)]
+    eventually(lambda: sum(each.call.call.is_active() for each in strangers) == 1, "one of them is left")
+    assert strangers[-1].call.call.is_active()
+    Other(address, common.Incarnation(fence=shown.fence, counter=0), 1).refused("FENCED")
+    worker.go_on()
+    worker.end()
+    assert worker.shared == [True] * 6, (worker.shared, worker.err)
+    assert cluster.end() == [0, 0]
 
 
 def test_a_worker_short_of_descriptors_sends_bytes_says_so_and_keeps_none(context):

@@ -162,10 +162,10 @@ static void why_over(const struct ampd_model *model, uint32_t rank, struct ampd_
  * SHRINK until its lease ends. A rank that is not listed any more comes back by a Join alone, with a newer incarnation.
  * One newer than all that were listed may have joined since.
  */
-static bool refuse_by_lists(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
-                            struct amp_error *error)
+static bool is_over_by_lists(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                             struct amp_error *error)
 {
-    struct ampd_worker *worker = &model->workers[rank];
+    const struct ampd_worker *worker = &model->workers[rank];
     uint64_t without = ampd_local_goes_without(model, rank);
     AMP_ASSERT(rank < model->spec.world_size);
     if (ampd_incarnation_newer(incarnation, worker->listed))
@@ -177,7 +177,19 @@ static bool refuse_by_lists(struct ampd_model *model, uint32_t rank, struct ampd
                             (unsigned long long)without, rank);
     else
         return false;
-    worker->counts.fences++;
+    return true;
+}
+
+bool ampd_ranks_is_over(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                        struct amp_error *error)
+{
+    const struct ampd_worker *worker = &model->workers[rank];
+    AMP_ASSERT(rank < model->spec.world_size);
+    if (model->core->config.shard != 0)
+        return is_over_by_lists(model, rank, incarnation, error);
+    if (ampd_ranks_is_running(model, worker) && ampd_incarnation_same(worker->record.incarnation, incarnation))
+        return false;
+    why_over(model, rank, incarnation, error);
     return true;
 }
 
@@ -186,12 +198,11 @@ bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_inca
 {
     struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
-    if (model->core->config.shard != 0)
-        return refuse_by_lists(model, rank, incarnation, error);
-    if (ampd_ranks_is_running(model, worker) && ampd_incarnation_same(worker->record.incarnation, incarnation))
+    if (!ampd_ranks_is_over(model, rank, incarnation, error))
         return false;
-    why_over(model, rank, incarnation, error);
     worker->counts.fences++;
+    if (model->core->config.shard != 0)
+        return true; /* the log of shard 0 tells it */
     if (may_tell(model, worker))
         ampd_out_log(model->core, AMP_LOG_WARN, model, "a call was refused: %s", error->text);
     else

@@ -14,9 +14,12 @@ struct ampd_pending;
 struct ampd_worker;
 
 /*
- * Whether calls of an incarnation are refused: on shard 0 all that do not hold the rank now, on another shard those
- * that it knows of by the steps that were opened. Then *error says why, and it is counted: the call is to end with it.
+ * Whether an incarnation is over: on shard 0 each that does not hold the rank now, on another shard those that it knows
+ * of by the steps that were opened. Then *error says why.
  */
+bool ampd_ranks_is_over(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                        struct amp_error *error);
+/* The same, and it is counted: the call is to end with the error. */
 bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
                        struct amp_error *error);
 /* Who has taken the rank from the process of that incarnation, as a sentence; "": nobody. */

@@ -611,6 +611,7 @@ void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t ran
     const struct ampd_worker *worker = &model->workers[rank];
     *info = (struct ampd_worker_info){
         .incarnation = worker->record.incarnation,
+        .listed = worker->listed,
         .joined = worker->joined_epoch == model->shard->epoch && worker->joined_epoch != 0,
         .lease_left_ms =
             worker->lease == AMPD_LEASE_LIVE && worker->lease_until_ms > now_ms ? worker->lease_until_ms - now_ms : 0,

@@ -2,6 +2,7 @@
 #include "base/assert.h"
 #include "server/core/base/model.h"
 #include "server/core/base/process.h"
+#include "server/core/base/ranks.h"
 #include "server/core/coordinator/coord.h"
 #include "server/core/coordinator/health.h"
 #include "server/core/core.h"
@@ -136,6 +137,15 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .copy_bytes = model->tensors.copy_bytes,
         .created_us = model->created_us,
     };
+}
+
+/* ---- a worker ---- */
+
+bool ampd_core_is_over(const struct ampd_core *core, uint32_t index, uint32_t rank, struct ampd_incarnation incarnation,
+                       struct amp_error *error)
+{
+    AMP_ASSERT(index < core->models_count && rank < core->models[index]->spec.world_size);
+    return ampd_ranks_is_over(core->models[index], rank, incarnation, error);
 }
 
 /* ---- the shards ---- */
