@@ -55,6 +55,31 @@ def test_a_server_without_descriptors_waits_for_one_and_does_nothing_meanwhile(c
     assert server.terminate() == 0
 
 
+def test_copies_and_slots_leave_the_descriptors_that_storage_needs(context):
+    server = context.server()
+    pid = server.process.pid
+    early = Run(context, unix(server), "early", steps=4, pause="1:begin", **SLOT)
+    early.wait_until_paused()
+    early.kill()
+    Api(server.channel).EvictWorker(model="early", rank=0)
+    before, links = len(numbers(pid)), [socket.socket(socket.AF_UNIX) for _ in range(120)]
+    for link in links:  # beyond numbers of which half would be kept back
+        link.connect(f"{server.data_dir}/ampd.sock")
+    eventually(lambda: len(numbers(pid)) >= before + len(links), "they are accepted")
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (numbers(pid)[-1] + 1 + 60, 1024))
+    for model in ("early", "late"):  # one has its copies, the other one has none
+        worker = Run(context, unix(server), model, steps=4, **SLOT).end()
+        assert not any(worker.shared), (model, worker.shared)
+        worker.complainer.join(ampd_testing.CALL_TIMEOUT_S)
+        assert any("kept back for storage" in line or model == "late" for line in worker.err), worker.err
+    assert "kept back for storage" in server.log()
+    for link in links:
+        link.close()
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (1024, 1024))
+    assert Run(context, unix(server), "m", steps=2, **SLOT).end().shared == [True, True]
+    assert server.terminate() == 0
+
+
 def test_a_limit_of_file_sizes_is_no_end_of_the_server(context):
     server = context.server()
     api, elements = Api(server.channel), 16 << 20

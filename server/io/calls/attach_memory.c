@@ -257,7 +257,7 @@ static int make_slot(struct attachment *own, struct amp_error *error)
         return rc;
     size_t size = own->slot_bytes > 0 ? own->slot_bytes : 1;
     void *memory;
-    rc = amp_shared_new("ampd-slot", size, false, &own->slot, &memory, error);
+    rc = io_shared_new("ampd-slot", size, false, &own->slot, &memory, error);
     if (rc != 0) {
         ampd_core_uncount_memory(core, own->slot_bytes);
         return rc;

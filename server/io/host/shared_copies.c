@@ -4,6 +4,8 @@
 #include "base/large.h"
 #include "base/list.h"
 #include "base/shared.h"
+#include "rpc/arpc_limits.h"
+#include "server/io/base/open_files.h"
 #include "server/io/base/server.h"
 #include "server/io/host/shared_fill.h"
 
@@ -25,6 +27,22 @@ struct io_shared_copies {
     struct ampd_copy_memory ops;
     struct amp_list copies;
 };
+
+int io_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error)
+{
+    uint64_t most = io_open_files_max(), spare = (uint64_t)arpc_limits_default.spare_descriptors;
+    uint64_t room = most > 2 * spare ? most - spare : most / 2;
+    int rc = amp_shared_new(name, size, sole_writer, fd, memory, error);
+    if (rc != 0 || most == 0 || (uint64_t)*fd < room) /* the lowest that is free is given */
+        return rc;
+    amp_shared_unmap(*memory, size);
+    (void)close(*fd);
+    *memory = NULL;
+    return amp_error_set(error, AMP_EEXHAUSTED, NULL,
+                         "shared memory: of %llu descriptors that the process may have the last %llu are kept back for "
+                         "storage; raise its limit of open files",
+                         (unsigned long long)most, (unsigned long long)(most - room));
+}
 
 static void destroy(struct copy *copy)
 {
@@ -53,7 +71,7 @@ static void *new_copy(void *arg, size_t size)
     if (copy == NULL)
         return NULL;
     copy->size = size > 0 ? size : 1;
-    if (amp_shared_new("ampd-copy", copy->size, true, &copy->fd, &copy->memory, &error) != 0) {
+    if (io_shared_new("ampd-copy", copy->size, true, &copy->fd, &copy->memory, &error) != 0) {
         amp_log(shared->server->log, AMP_LOG_WARN, "server",
                 "msg=\"a model is not shared with workers of this host\" "
                 "err=\"%s\"",

@@ -7,7 +7,14 @@
 
 #include "server/core/model/copy_memory.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+
+struct amp_error;
 struct ampd_server;
+
+/* As amp_shared_new, and AMP_EEXHAUSTED where it would take one of the descriptors that are kept back for storage. */
+int io_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error);
 
 /* NULL where shared memory is off, or this machine has none: a line of the log says so. Before the core is made. */
 const struct ampd_copy_memory *io_shared_copies_open(struct ampd_server *server);
