@@ -15,6 +15,10 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
+#ifndef MFD_NOEXEC_SEAL /* Linux 6.3 */
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
 #ifndef MADV_COLLAPSE /* Linux 6.1 */
 #define MADV_COLLAPSE 25
 #endif
@@ -38,10 +42,17 @@ static int seal(int fd, bool sole_writer)
     return fcntl(fd, F_ADD_SEALS, SIZE_SEALS | F_SEAL_SEAL | (sole_writer ? F_SEAL_FUTURE_WRITE : 0));
 }
 
+/* With vm.memfd_noexec=2 Linux 6.3 to 6.5 refuse one that could be executed; those before do not know the flag. */
+static int create(const char *name)
+{
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    return fd < 0 && errno == EINVAL ? memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING) : fd;
+}
+
 int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error)
 {
     size_t bytes = amp_large_pages(size);
-    int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int made = create(name);
     if (made < 0)
         return failed(error, "memfd_create");
     void *place = amp_large_reserve(bytes);

@@ -19,7 +19,8 @@
 
 #include <cmocka.h>
 
-#define SIZE ((size_t)10000)
+#define SIZE        ((size_t)10000)
+#define NOEXEC_SEAL 0x0008U /* MFD_NOEXEC_SEAL, which the headers may not have yet */
 
 static void make_sized(size_t size, bool sole_writer, int *fd, void **memory)
 {
@@ -58,6 +59,24 @@ static void nobody_changes_the_size(void **state)
         amp_shared_unmap(memory, SIZE);
         (void)close(fd);
     }
+}
+
+static void nobody_can_make_it_a_program(void **state)
+{
+    (void)state;
+    int fd;
+    void *memory;
+    struct stat about;
+    int probe = memfd_create("probe", MFD_CLOEXEC | NOEXEC_SEAL);
+    if (probe < 0)
+        skip(); /* a kernel before 6.3 */
+    (void)close(probe);
+    make(true, &fd, &memory);
+    assert_int_equal(0, fstat(fd, &about));
+    assert_int_equal(0, about.st_mode & 0111);
+    assert_int_equal(-1, fchmod(fd, 0700));
+    amp_shared_unmap(memory, SIZE);
+    (void)close(fd);
 }
 
 static void what_the_maker_writes_others_read_and_cannot_write(void **state)
@@ -203,6 +222,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nobody_changes_the_size),
+        cmocka_unit_test(nobody_can_make_it_a_program),
         cmocka_unit_test(what_the_maker_writes_others_read_and_cannot_write),
         cmocka_unit_test(a_slot_is_written_by_others_and_read_by_its_descriptor),
         cmocka_unit_test(filled_memory_has_all_its_pages_and_keeps_what_is_in_it),
