@@ -13,9 +13,10 @@ import time
 from ampd_testing import CALL_TIMEOUT_S, common, eventually, run, together
 from auth_testing import TokenFile
 from page_testing import Events, ask, get, history, loaded_at, page_server, put_history, raw, scaler, straggle
-from test_server_http import shard_of_two
+from test_server_http import samples, shard_of_two, value
 
 INF, NAN = float("inf"), float("nan")
+NONFINITE_PUSHES = 5    # AMPD_NONFINITE_PUSHES
 STREAMS_MAX = 32        # IO_PAGE_STREAMS_MAX
 SLICE_ROWS = 4096       # IO_PAGE_SLICE_ROWS
 PARTS = ("apply", "pull", "wait", "push", "vote")  # of the time of a step
@@ -296,6 +297,11 @@ def test_an_answer_of_before_an_event_is_not_given_again_behind_it(context):
         assert [before["decided"], before["rows"], behind["decided"], behind["rows"]] == [0, 0, 1, 1], behind
 
 
+def workers_that(server, state):
+    """How many of the server's one model the metrics say are so."""
+    return value(samples(server), "ampd_model_workers", model="m", state=state)
+
+
 def test_a_slow_worker_is_a_trouble_while_it_is_there(context):
     server = page_server(context)
     both = context.model("m", server, world_size=2).workers(2)
@@ -305,8 +311,28 @@ def test_a_slow_worker_is_a_trouble_while_it_is_there(context):
 
     straggle(server, both)
     assert eventually(slow, "rank 1 is told") == ["All others wait for rank 1 (w1) in each step."]
+    eventually(lambda: workers_that(server, "straggling") == 1, "it is counted")
     both[1].api.Leave(**both[1].identity())
     eventually(lambda: slow() == [], "that it has left is all there is to tell")
+    eventually(lambda: workers_that(server, "straggling") == 0, "it is counted no more")
+
+
+def test_a_worker_with_inf_alone_is_a_trouble_while_it_is_there(context):
+    server = page_server(context)
+    both = context.model("m", server, world_size=2).workers(2)
+
+    def told():
+        return [trouble["text"] for trouble in ask(server, "/api/status")["troubles"] if "Rank 1" in trouble["text"]]
+
+    for _ in range(NONFINITE_PUSHES):
+        for worker in both:
+            worker.pull()
+        together(both, [{"w": [1.0] * 4}, {"w": [INF] * 4}])
+    assert eventually(told, "rank 1 is told") == ["Rank 1 (w1) pushes Inf or NaN while others do not."]
+    eventually(lambda: workers_that(server, "nonfinite") == 1, "it is counted")
+    both[1].api.Leave(**both[1].identity())
+    eventually(lambda: told() == [], "that it has left is all there is to tell")
+    eventually(lambda: workers_that(server, "nonfinite") == 0, "it is counted no more")
 
 
 def test_a_model_all_of_whose_leases_have_ended_says_for_how_long_it_has_waited(context):

@@ -164,6 +164,21 @@ static void numbers_are_whole_and_the_wait_is_seen_where_there_is_little_room(vo
     ampctl_top_close(&top);
 }
 
+static void a_worker_that_has_gone_is_not_said_to_straggle(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a"};
+    struct ampctl_top top = {0};
+    for (uint64_t look = 1; look <= 2; look++) {
+        struct ampd_msg_worker_status worker = {.name = "w1", .rank = 1, .live = look == 1, .straggles = true};
+        struct said *said = say(1, names, &look);
+        said->models[0].workers = (struct ampd_msg_worker_status_list){.items = &worker, .count = 1};
+        take(&top, said, 1000 * look);
+        assert_string_equal(top.models[0].waiting, look == 1 ? "rank 1 (w1) straggles" : "");
+    }
+    ampctl_top_close(&top);
+}
+
 static void any_key_leaves_the_help(void **state)
 {
     (void)state;
@@ -236,6 +251,7 @@ int main(void)
         cmocka_unit_test(models_are_in_order_and_filtered),
         cmocka_unit_test(bars_rise_with_the_looks_and_names_are_harmless),
         cmocka_unit_test(numbers_are_whole_and_the_wait_is_seen_where_there_is_little_room),
+        cmocka_unit_test(a_worker_that_has_gone_is_not_said_to_straggle),
         cmocka_unit_test(any_key_leaves_the_help),
         cmocka_unit_test(a_screen_of_any_size_has_its_lines_and_no_more),
         cmocka_unit_test(the_rest_is_told_at_the_pace_of_what_was_seen),

@@ -68,7 +68,7 @@ static void describe_waiting(const struct ampd_msg_model_status *status, char te
     }
     for (size_t i = 0; i < status->workers.count; i++) {
         const struct ampd_msg_worker_status *worker = &status->workers.items[i];
-        if (worker->straggles && text[0] == 0)
+        if (worker->live && worker->straggles && text[0] == 0)
             (void)snprintf(text, AMPCTL_TOP_WAITING_SIZE, "rank %" PRIu32 " (%s) straggles", worker->rank,
                            worker->name);
         if (worker->live && worker->blocks_present < worker->blocks_wanted) {
