@@ -17,6 +17,7 @@ from test_server_http import samples, shard_of_two, value
 
 INF, NAN = float("inf"), float("nan")
 NONFINITE_PUSHES = 5    # AMPD_NONFINITE_PUSHES
+EPOCH = 2               # AMPD_ROW_EPOCH
 STREAMS_MAX = 32        # IO_PAGE_STREAMS_MAX
 SLICE_ROWS = 4096       # IO_PAGE_SLICE_ROWS
 PARTS = ("apply", "pull", "wait", "push", "vote")  # of the time of a step
@@ -226,6 +227,17 @@ def test_a_plot_begins_where_the_history_does(context):
     found = ask(server, "/api/history?model=m&pixels=200")
     assert len(found["curves"]["norm"][0]) > 300, "all of the plot is used"
     assert [act["step"] for act in found["acts"]][-1] == 1, found["acts"]  # how it began is told all the same
+
+
+def test_a_pace_is_found_behind_any_number_of_epochs(context):
+    """Limits of the history remove steps, and leave where epochs began."""
+    server = page_server(context)
+    loaded_at(server, "m", 101)
+    steps = history(100)
+    epochs = [{**steps[54], "sequence": at, "kind": EPOCH, "verdict": 0} for at in range(20)]
+    put_history(server, "m", [*epochs, *steps[55:]])
+    pace = ask(server, "/api/pace?model=m")
+    assert pace["now"] is not None and 1 < pace["now"]["per_second"] < 5, pace
 
 
 def test_events_bring_steps_as_they_are_decided_and_tell_of_a_rollback(context):

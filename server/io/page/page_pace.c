@@ -15,7 +15,7 @@
 #define PACE_US    ((int64_t)10 * 1000000)
 /* So far back it is compared with what was before, or half as far as the first step: then both are of the same run. */
 #define BEFORE_US ((int64_t)300 * 1000000)
-/* Rows that may stand before a step's own: those of operators. */
+/* Read at a time: rows of operators and of epochs stand before a step's own, as a rule few. */
 #define PROBE_ROWS 8
 #define HOUR_US    ((int64_t)3600 * 1000000)
 
@@ -27,11 +27,17 @@ struct pace {
 struct probe {
     uint64_t step;
     int64_t at_us; /* 0: none was found */
+    /* where the next page begins, and what was in the last one */
+    struct ampd_history_key next;
+    uint32_t rows;
 };
 
 static int take_point(void *arg, const struct ampd_history_point *point)
 {
     struct probe *probe = arg;
+    probe->rows++;
+    probe->next = point->key;
+    probe->next.sequence++;
     if (probe->at_us == 0 && point->kind == AMPD_ROW_STEP) {
         probe->step = point->key.step;
         probe->at_us = point->at_us;
@@ -42,10 +48,13 @@ static int take_point(void *arg, const struct ampd_history_point *point)
 /* The first step from `step` on that there is. */
 static struct probe step_at(struct io_page_read *read, uint64_t step)
 {
-    static const struct ampd_history_key first = {0};
-    struct probe probe = {0};
-    (void)ampd_store_page_points(read->page->server->data.reader, read->spec->name, &first, step, UINT64_MAX,
-                                 PROBE_ROWS, &probe, &read->error, take_point);
+    struct probe probe = {.rows = PROBE_ROWS};
+    while (probe.at_us == 0 && probe.rows == PROBE_ROWS && read->error.code == 0) {
+        const struct ampd_history_key from = probe.next;
+        probe.rows = 0;
+        (void)ampd_store_page_points(read->page->server->data.reader, read->spec->name, &from, step, UINT64_MAX,
+                                     PROBE_ROWS, &probe, &read->error, take_point);
+    }
     return probe;
 }
 
