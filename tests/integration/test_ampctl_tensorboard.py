@@ -11,6 +11,7 @@ import math
 import os
 import pathlib
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -285,6 +286,25 @@ def test_follow_writes_each_step_until_the_model_is_done(context):
         killer.cancel()
     assert follower.returncode == 0 and said["step"] == 6, said
     check(folder, test_model)
+
+
+def test_follow_ends_where_the_model_is_made_again_and_mixes_no_steps(context):
+    first = context.model("again", max_steps=6)
+    folder = context.work / "again"
+    steps(first.worker(), 1.0, INF)
+    with subprocess.Popen(command(context, first, folder, "--follow"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          encoding="utf-8") as follower:
+        killer = threading.Timer(CALL_TIMEOUT_S, follower.kill)
+        killer.start()
+        eventually(lambda: has_steps(folder, 2), "two steps")
+        os.kill(follower.pid, signal.SIGSTOP)  # so that both happen between two looks
+        first.api.DeleteModel(model="again", force=True)
+        steps(context.model("again", max_steps=6).worker(), *[1.0] * 6)
+        os.kill(follower.pid, signal.SIGCONT)
+        _, said = follower.communicate(timeout=CALL_TIMEOUT_S)
+        killer.cancel()
+    assert follower.returncode == 1 and "has the events of again, created" in said, (follower.returncode, said)
+    assert has_steps(folder, 2), "a step of another model was written"
 
 
 def test_follow_goes_on_after_the_server_was_killed(context):

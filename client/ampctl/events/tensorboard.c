@@ -264,29 +264,46 @@ static int write_all(struct writing *x)
 /* ---- the verb ---- */
 
 /* Whose history it is: a model that was deleted and made again is another one. */
+static void name_whose(const struct writing *x, const struct ampd_msg_get_status_response *status, char *model,
+                       size_t size)
+{
+    char at[32];
+    amp_log_time(status->models.count > 0 ? status->models.items[0].create_time.us : 0, at);
+    (void)snprintf(model, size, "%s, created %s", x->model, at);
+}
+
+static int check_whose(const struct writing *x, const char *model)
+{
+    if (strcmp(x->folder.model, model) == 0)
+        return 0;
+    (void)ampctl_print(stderr, "ampctl: %s: %s has the events of %s, not of %s; give another folder", x->ctl->verb,
+                       x->logdir, x->folder.model, model);
+    return AMPCTL_EXIT_FAILED;
+}
+
 static int begin(struct writing *x)
 {
     struct ampd_msg_get_status_response status;
     struct amp_error error = {0};
-    char model[sizeof x->folder.model], at[32];
+    char model[sizeof x->folder.model];
     int code = ampctl_get_status(x->ctl, x->model, &status);
     if (code != 0)
         return code;
-    amp_log_time(status.models.count > 0 ? status.models.items[0].create_time.us : 0, at);
+    name_whose(x, &status, model, sizeof model);
     ampd_msg_get_status_response_free(&status);
-    (void)snprintf(model, sizeof model, "%s, created %s", x->model, at);
     if (ampctl_tffolder_open(&x->folder, x->logdir, &error) != 0)
         return failed(x, &error);
-    if (x->folder.model[0] != 0 && strcmp(x->folder.model, model) != 0) {
-        (void)ampctl_print(stderr, "ampctl: %s: %s has the events of %s, not of %s; give another folder", x->ctl->verb,
-                           x->logdir, x->folder.model, model);
-        return AMPCTL_EXIT_FAILED;
-    }
+    bool is_new = x->folder.model[0] == 0;
+    if (is_new)
+        memcpy(x->folder.model, model, sizeof model);
+    code = check_whose(x, model);
+    if (code != 0)
+        return code;
     const struct ampctl_tfvalue whose = {.tag = AMPCTL_TFEVENTS_MODEL, .text = model};
     if (ampctl_tfevents_begin(&x->records, now()) != 0)
         return no_memory(x);
     x->head = x->records.size;
-    if (x->folder.model[0] == 0 && ampctl_tfevents_values(&x->records, now(), 0, &whose, 1) != 0)
+    if (is_new && ampctl_tfevents_values(&x->records, now(), 0, &whose, 1) != 0)
         return no_memory(x);
     return flush(x);
 }
@@ -297,16 +314,18 @@ static bool is_passing(int code)
     return status == ARPC_STATUS_UNAVAILABLE || status == ARPC_STATUS_DEADLINE_EXCEEDED;
 }
 
-/* Whether the model is done, so that no step follows. */
+/* Whether the model is done, so that no step follows, and is the same still. */
 static int look_for_end(struct writing *x)
 {
     struct ampd_msg_get_status_response status;
+    char model[sizeof x->folder.model];
     int code = ampctl_get_status(x->ctl, x->model, &status);
     if (code != 0)
         return code;
     x->done = status.models.count > 0 && status.models.items[0].state == AMPD_MSG_MODEL_STATE_DONE;
+    name_whose(x, &status, model, sizeof model);
     ampd_msg_get_status_response_free(&status);
-    return 0;
+    return check_whose(x, model);
 }
 
 static int follow(struct writing *x)
