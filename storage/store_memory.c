@@ -550,6 +550,14 @@ static bool overflow_passes(const struct ampd_overflow_row *row, const struct am
            row->rank >= which->rank_min && row->rank <= which->rank_max;
 }
 
+static struct ampd_incarnation incarnation_of(const struct ampd_step_row *row, uint32_t rank)
+{
+    for (uint32_t i = 0; i < row->contributors_count; i++)
+        if (row->contributors[i].rank == rank)
+            return row->contributors[i].incarnation;
+    return (struct ampd_incarnation){0, 0};
+}
+
 /* Hands out the overflow rows of one step. */
 static int page_rows_of(const struct history_row *row, struct overflow_page *page)
 {
@@ -557,7 +565,8 @@ static int page_rows_of(const struct history_row *row, struct overflow_page *pag
     for (uint32_t i = 0; rc == 0 && page->limit > 0 && i < row->row.rows_count; i++) {
         uint32_t index = page->descending ? row->row.rows_count - 1 - i : i;
         struct ampd_history_key key = {row->key.epoch, row->key.step, index};
-        struct ampd_overflow_found found = {row->row.rows[index], row->row.at_us, row->row.superseded};
+        struct ampd_overflow_found found = {row->row.rows[index], incarnation_of(&row->row, row->row.rows[index].rank),
+                                            row->row.at_us, row->row.superseded};
         if (key_compare(&key, page->lo) < 0 || key_compare(&key, page->hi) > 0 ||
             !overflow_passes(&found.row, page->which))
             continue;

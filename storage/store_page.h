@@ -40,6 +40,7 @@ struct ampd_overflow_filter {
 /* An overflow row with what is known of its step. */
 struct ampd_overflow_found {
     struct ampd_overflow_row row;
+    struct ampd_incarnation incarnation; /* of the contributor with the row's rank; counter 0: there is none */
     int64_t at_us;
     bool superseded;
 };

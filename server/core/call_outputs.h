@@ -42,9 +42,10 @@ struct ampd_step_result { /* docs/step-protocol.md section 2 */
     uint64_t scale_id, new_scale_id;
     uint64_t overflow_params; /* (parameter, rank) pairs */
     uint64_t inf_total, nan_total;
-    uint32_t rows_count;
+    uint32_t rows_count, contributors_count;
     const struct ampd_overflow_row *rows;
-    uint64_t range_total; /* values beyond the cast's range in the previous apply */
+    const struct ampd_contributor *contributors; /* whose gradients the rows are of */
+    uint64_t range_total;                        /* values beyond the cast's range in the previous apply */
     uint32_t range_count;
     const struct ampd_range_warning *range;
     uint64_t durable_step; /* 0: only the initial values survive a crash */

@@ -114,6 +114,13 @@ void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t ran
                       struct ampd_worker_info *info);
 
 /*
+ * The name of who held, or holds, the rank under that incarnation; "": it is not known, as where another worker has the
+ * rank since. rank < spec->world_size.
+ */
+const char *ampd_core_worker_name(const struct ampd_core *core, uint32_t index, uint32_t rank,
+                                  struct ampd_incarnation incarnation);
+
+/*
  * Whether a call of that incarnation is to be refused, as a Push of it would be; then *error says why. Another shard
  * than 0 does not know of Joins: there one that is newer than `listed` is not refused. rank < spec->world_size.
  */

@@ -258,6 +258,7 @@ static int give_overflow(struct page *base, const struct store_cursor *cursor)
     key.step = store_column_u64(&get);
     key.sequence = (uint32_t)store_column_u64(&get);
     store_read_overflow(&get, &found.row);
+    found.incarnation = store_read_incarnation(&get, found.row.rank);
     found.at_us = (int64_t)store_column_u64(&get);
     found.superseded = store_column_u64(&get) != 0;
     return page->row_cb(page->arg, &key, &found);

@@ -71,6 +71,16 @@ void store_read_scaler(struct store_cursor *get, struct amp_scaler_state *after)
     after->skipped = store_column_u64(get);
 }
 
+struct ampd_incarnation store_read_incarnation(struct store_cursor *get, uint32_t rank)
+{
+    size_t size;
+    const uint8_t *at = store_column_blob(get, &size);
+    for (; size >= STORE_CONTRIBUTOR_BYTES; at += STORE_CONTRIBUTOR_BYTES, size -= STORE_CONTRIBUTOR_BYTES)
+        if (get_le(at, 4) == rank)
+            return (struct ampd_incarnation){get_le(at + 4, 8), get_le(at + 12, 8)};
+    return (struct ampd_incarnation){0, 0};
+}
+
 uint32_t store_read_first_rank(struct store_cursor *get)
 {
     size_t size;

@@ -31,7 +31,8 @@
 
 /* Only the row of a step (sequence 0) has overflow rows. */
 #define OVERFLOWS_PAGE(order)                                                                                          \
-    "SELECT o.epoch,o.step,o.position,parameter,rank,inf_count,nan_count,first_index,largest,at_us,superseded"         \
+    "SELECT o.epoch,o.step,o.position,parameter,rank,inf_count,nan_count,first_index,largest,contributors,at_us,"      \
+    "superseded"                                                                                                       \
     " FROM overflows o CROSS JOIN steps s ON s.model_id=o.model_id AND s.epoch=o.epoch AND s.step=o.step"              \
     " AND s.sequence=0 WHERE " OVERFLOWS_OF_EPOCH " AND o.step>=max(?3,?7) AND (?9 OR s.superseded=0)"                 \
     " AND parameter>=?11 AND parameter<=?12 AND rank>=?13 AND rank<=?14"                                               \

@@ -52,6 +52,39 @@ def test_explain_names_worker_parameter_kind_and_place(context):
     assert "was applied" in clean_step.explanation and "stayed at 512" in clean_step.explanation
 
 
+def test_who_has_taken_a_rank_since_is_not_blamed(context):
+    server = context.server()
+    test_model = context.model("m", server, world_size=2, durability=model.DURABILITY_STEP)
+    first, second = test_model.workers(2)
+    for worker in (first, second):
+        worker.pull()
+    result = together([first, second], [{"w": [1.0] * 4}, {"w": [INF] * 4}])[0]
+    assert [row.worker_name for row in result.overflows] == ["w1"], result
+
+    def named():
+        told = test_model.api.ExplainStep(model="m", step=1)
+        listed = test_model.api.ListOverflows(model="m").rows
+        watched = test_model.api.start("WatchSteps", model="m", from_step=1)
+        rows = watched.next().overflows
+        watched.cancel()
+        assert [row.worker_name for row in rows] == [row.worker_name for row in told.overflows], (rows, told)
+        assert [row.worker_name for row in rows] == [row.worker_name for row in listed], (rows, listed)
+        return [each.worker_name for each in told.contributors], [row.worker_name for row in rows], told.explanation
+
+    second.join()  # the same worker, under a new incarnation
+    assert named()[:2] == (["w0", "w1"], ["w1"]), named()
+    server.kill()
+    server.start()
+    test_model.reconnect()
+    eventually(lambda: not test_model.status().recovering, "the end of recovery")
+    assert named()[:2] == (["w0", ""], [""]), named()  # of the incarnation before the one that is stored
+    first.join()
+    assert named()[:2] == (["w0", ""], [""]), named()
+    test_model.api.EvictWorker(model="m", rank=0)
+    test_model.worker("innocent", rank=0)
+    assert named()[:2] == (["", ""], [""]) and "innocent" not in named()[2], named()
+
+
 def test_steps_that_are_not_there_are_told_from_those_to_come(context):
     worker = one(context)
     train(worker, "..")

@@ -255,6 +255,7 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
         model->workers[rank].health.nonfinite = model->workers[rank].health.straggles = false;
         model->workers[rank].health.bad_window = 0;
         model->workers[rank].health.finite_scale = 0;
+        model->workers[rank].named = record.incarnation;
     }
     model->workers[rank].has_holder = true;
     memcpy(model->workers[rank].record.name, name, sizeof name);
@@ -458,6 +459,7 @@ void ampd_workers_found(struct ampd_model *model, const struct ampd_worker_recor
 {
     struct ampd_worker *worker = &model->workers[record->rank];
     worker->record = *record;
+    worker->named = record->incarnation;
     worker->asked = record->incarnation;
     worker->has_holder = true;
     set_lease(worker, record->left ? AMPD_LEASE_LEFT : AMPD_LEASE_LIVE);

@@ -3,6 +3,7 @@
 #include "server/core/base/model.h"
 #include "server/core/base/process.h"
 #include "server/core/base/ranks.h"
+#include "server/core/base/worker.h"
 #include "server/core/coordinator/coord.h"
 #include "server/core/coordinator/health.h"
 #include "server/core/core.h"
@@ -146,6 +147,16 @@ bool ampd_core_is_over(const struct ampd_core *core, uint32_t index, uint32_t ra
 {
     AMP_ASSERT(index < core->models_count && rank < core->models[index]->spec.world_size);
     return ampd_ranks_is_over(core->models[index], rank, incarnation, error);
+}
+
+const char *ampd_core_worker_name(const struct ampd_core *core, uint32_t index, uint32_t rank,
+                                  struct ampd_incarnation incarnation)
+{
+    AMP_ASSERT(index < core->models_count && rank < core->models[index]->spec.world_size);
+    const struct ampd_worker *worker = &core->models[index]->workers[rank];
+    bool known = !ampd_incarnation_newer(worker->named, incarnation) &&
+                 !ampd_incarnation_newer(incarnation, worker->record.incarnation);
+    return known ? worker->record.name : "";
 }
 
 /* ---- the shards ---- */

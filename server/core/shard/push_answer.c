@@ -51,8 +51,11 @@ void ampd_push_result(const struct ampd_model *model, const struct ampd_verdict_
     };
     memcpy(result->clips, row->clips, row->clips_count * sizeof row->clips[0]);
     size_t rows = row->rows_count * sizeof row->rows[0];
+    size_t contributors = row->contributors_count * sizeof row->contributors[0];
     size_t range = verdict->range_count * sizeof verdict->range[0];
     result->rows = ampd_out_own(core, ampd_need(ampd_copy(row->rows, rows)));
+    result->contributors_count = row->contributors_count;
+    result->contributors = ampd_out_own(core, ampd_need(ampd_copy(row->contributors, contributors)));
     result->range = ampd_out_own(core, ampd_need(ampd_copy(verdict->range, range)));
 }
 

@@ -197,18 +197,20 @@ void io_overflow_row(const struct ampd_model_spec *spec, uint64_t epoch, uint64_
 }
 
 void io_name_workers(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
-                     struct ampd_msg_overflow_row *rows, size_t count)
+                     struct ampd_msg_overflow_row *rows, size_t count, const struct ampd_contributor *contributors,
+                     size_t contributors_count)
 {
     struct ampd_model_info info;
     ampd_core_model(server->core, model, &info);
     if (info.deleted || info.spec != spec)
         return; /* while the rows were read, and another may have its place */
     for (size_t i = 0; i < count; i++) {
-        struct ampd_worker_info worker;
-        if (!rows[i].has_rank || rows[i].rank >= info.spec->world_size)
-            continue;
-        ampd_core_worker(server->core, model, rows[i].rank, uv_now(&server->loop), &worker);
-        memcpy(rows[i].worker_name, worker.name, sizeof rows[i].worker_name);
+        size_t at = 0;
+        while (at < contributors_count && contributors[at].rank != rows[i].rank)
+            at++;
+        if (rows[i].has_rank && rows[i].rank < spec->world_size && at < contributors_count)
+            (void)snprintf(rows[i].worker_name, sizeof rows[i].worker_name, "%s",
+                           ampd_core_worker_name(server->core, model, rows[i].rank, contributors[at].incarnation));
     }
 }
 
@@ -365,7 +367,8 @@ static int fill_overflows(const struct ampd_server *server, uint32_t model, cons
         io_overflow_row(spec, result->epoch, result->step, &result->rows[i], &list->items[i]);
     /* Shard 0 alone knows the names, but a result is the same from every shard: of several, none names them. */
     if (io_peers_shards(server) == 1)
-        io_name_workers(server, model, spec, list->items, list->count);
+        io_name_workers(server, model, spec, list->items, list->count, result->contributors,
+                        result->contributors_count);
     return 0;
 }
 

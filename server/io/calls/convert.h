@@ -30,9 +30,13 @@ struct ampd_msg_shard_list io_shards(const struct ampd_server *server, const str
 void io_overflow_row(const struct ampd_model_spec *spec, uint64_t epoch, uint64_t step,
                      const struct ampd_overflow_row *row, struct ampd_msg_overflow_row *message);
 
-/* Fills in the names of the workers that hold the ranks now; of a model that has been deleted meanwhile, none. */
+/*
+ * Fills in the names of workers, each as far as it is known under the incarnation that contributed: whoever has taken a
+ * rank since is not blamed. Of a model that has been deleted meanwhile, none.
+ */
 void io_name_workers(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
-                     struct ampd_msg_overflow_row *rows, size_t count);
+                     struct ampd_msg_overflow_row *rows, size_t count, const struct ampd_contributor *contributors,
+                     size_t contributors_count);
 
 /* What a push tells of its step. */
 struct ampd_metrics io_metrics(const struct ampd_msg_push_trailer *trailer);

@@ -102,15 +102,13 @@ static int fill_contributors(const struct ampd_server *server, uint32_t model, c
     for (uint32_t i = 0; i < row->contributors_count; i++) {
         const struct ampd_contributor *from = &row->contributors[i];
         struct ampd_msg_step_contributor *to = &list->items[list->count++];
-        struct ampd_worker_info worker;
         to->rank = from->rank;
         to->has_incarnation = true;
         to->incarnation = io_msg_incarnation(from->incarnation);
         to->weight = from->weight;
-        if (!is_there || from->rank >= spec->world_size)
-            continue;
-        ampd_core_worker(server->core, model, from->rank, uv_now(&server->loop), &worker);
-        memcpy(to->worker_name, worker.name, sizeof to->worker_name);
+        if (is_there && from->rank < spec->world_size)
+            (void)snprintf(to->worker_name, sizeof to->worker_name, "%s",
+                           ampd_core_worker_name(server->core, model, from->rank, from->incarnation));
     }
     return 0;
 }
@@ -129,7 +127,7 @@ static int fill_overflows(const struct ampd_server *server, uint32_t model, cons
         to->decide_time.us = row->at_us;
         to->superseded = row->superseded;
     }
-    io_name_workers(server, model, spec, list->items, list->count);
+    io_name_workers(server, model, spec, list->items, list->count, row->contributors, row->contributors_count);
     return 0;
 }
 

@@ -24,6 +24,7 @@ struct page {
     uint32_t size; /* rows asked for; one more is read, to know whether a page follows */
     struct ampd_msg_scale_history_row *rows;
     struct ampd_msg_overflow_row *overflows;
+    struct ampd_contributor *whose; /* of each of these */
     size_t count;
     bool more;
     struct ampd_history_key next;
@@ -72,6 +73,7 @@ static void page_free(struct io_server_call *call)
 {
     free(page_of(call)->rows);
     free(page_of(call)->overflows);
+    free(page_of(call)->whose);
 }
 
 static const struct io_server_call_ops page_ops = {NULL, NULL, page_free};
@@ -193,6 +195,7 @@ static int take_overflow(void *arg, const struct ampd_history_key *key, const st
     struct page *page = arg;
     if (!has_place(page, key))
         return 0;
+    page->whose[page->count] = (struct ampd_contributor){.rank = found->row.rank, .incarnation = found->incarnation};
     struct ampd_msg_overflow_row *to = &page->overflows[page->count++];
     io_overflow_row(page->spec, key->epoch, key->step, &found->row, to);
     to->has_decide_time = found->at_us != 0;
@@ -204,10 +207,13 @@ static int take_overflow(void *arg, const struct ampd_history_key *key, const st
 static void overflows_run(struct io_task *task)
 {
     struct page *page = AMP_CONTAINER(task, struct page, task);
-    void *rows;
+    void *rows, *whose;
     if (!make_room(page, &rows, sizeof *page->overflows))
         return;
     page->overflows = rows;
+    if (!make_room(page, &whose, sizeof *page->whose))
+        return;
+    page->whose = whose;
     page->code = ampd_store_page_overflows(page->call.server->data.reader, page->spec->name, &page->filter,
                                            &page->which, page->size + 1, page, &page->error, take_overflow);
     check_end(page);
@@ -220,7 +226,8 @@ static void overflows_done(struct io_task *task)
     struct amp_buf buf = io_message_buf();
     io_server_call_was_read(&page->call);
     memset(&response, 0, sizeof response);
-    io_name_workers(page->call.server, page->model, page->spec, page->overflows, page->count);
+    for (size_t i = 0; i < page->count; i++)
+        io_name_workers(page->call.server, page->model, page->spec, &page->overflows[i], 1, &page->whose[i], 1);
     response.rows = (struct ampd_msg_overflow_row_list){page->overflows, page->count};
     write_token(page, response.next_page_token, sizeof response.next_page_token);
     if (page->code != 0)

@@ -116,7 +116,8 @@ static int encode_row(const struct watch *watch, const struct watch_row *row, st
     response.overflows.count = row->row.rows_count;
     for (uint32_t i = 0; i < row->row.rows_count; i++)
         io_overflow_row(watch->spec, row->key.epoch, row->key.step, &row->row.rows[i], &response.overflows.items[i]);
-    io_name_workers(server, watch->watcher.model, watch->spec, response.overflows.items, response.overflows.count);
+    io_name_workers(server, watch->watcher.model, watch->spec, response.overflows.items, response.overflows.count,
+                    row->row.contributors, row->row.contributors_count);
     int rc = ampd_msg_watch_steps_response_encode(&response, buf);
     free(response.overflows.items);
     return rc;

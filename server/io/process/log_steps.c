@@ -17,7 +17,7 @@ static void tell_overflow(const struct ampd_server *server, uint32_t model, cons
 {
     const struct ampd_overflow_row *first = &row->rows[0];
     char rank[16] = "none", scale[32], next[32];
-    struct ampd_worker_info worker = {.name = ""};
+    const char *name = "";
     (void)snprintf(scale, sizeof scale, "%.9g", (double)row->scale);
     (void)snprintf(next, sizeof next, "%.9g", (double)row->after.scaler.scale);
     if (first->rank == AMPD_RANK_SUM)
@@ -26,13 +26,14 @@ static void tell_overflow(const struct ampd_server *server, uint32_t model, cons
         (void)snprintf(rank, sizeof rank, "range");
     else
         (void)snprintf(rank, sizeof rank, "%u", first->rank);
-    if (first->rank < spec->world_size)
-        ampd_core_worker(server->core, model, first->rank, uv_now(&server->loop), &worker);
+    for (uint32_t i = 0; i < row->contributors_count && first->rank < spec->world_size; i++)
+        if (row->contributors[i].rank == first->rank)
+            name = ampd_core_worker_name(server->core, model, first->rank, row->contributors[i].incarnation);
     amp_log(server->log, AMP_LOG_INFO, "core",
             "msg=\"step skipped: Inf or NaN\" model=%s step=%" PRIu64 " parameter=%s rank=%s worker=%s inf=%" PRIu64
             " nan=%" PRIu64 " pairs=%" PRIu64 " scale=%s next_scale=%s untold=%" PRIu64,
             spec->name, row->step,
-            first->parameter < spec->parameters_count ? spec->parameters[first->parameter].name : "", rank, worker.name,
+            first->parameter < spec->parameters_count ? spec->parameters[first->parameter].name : "", rank, name,
             row->inf_total, row->nan_total, row->overflow_params, scale, next, untold);
 }
 
