@@ -42,7 +42,7 @@ static int seal(int fd, bool sole_writer)
     return fcntl(fd, F_ADD_SEALS, SIZE_SEALS | F_SEAL_SEAL | (sole_writer ? F_SEAL_FUTURE_WRITE : 0));
 }
 
-/* With vm.memfd_noexec=2 Linux 6.3 to 6.5 refuse one that could be executed; those before do not know the flag. */
+/* With vm.memfd_noexec=2, Linux 6.3 to 6.5 refuse a memfd without MFD_NOEXEC_SEAL; older kernels refuse the flag. */
 static int create(const char *name)
 {
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
@@ -99,7 +99,7 @@ int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_e
                         MAP_SHARED | MAP_FIXED, fd, 0);
     if (mapped == MAP_FAILED)
         return failed(error, "mmap");
-    /* Else a child keeps a slot's pages behind its end, and can write there: best effort. */
+    /* A forked child would keep the pages of a slot that has ended, and could write there. Without it: as before. */
     if (writable)
         (void)madvise(mapped, amp_large_pages(size), MADV_DONTFORK);
     return 0;

@@ -36,7 +36,8 @@ int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge);
 
 /*
  * Maps the first `size` bytes of one that another process has made, at `place` (a multiple of a page inside of memory
- * of the caller's, which is replaced). 0; AMP_EINVAL: its size is not sealed, or it is smaller; AMP_ENOMEM. Any thread.
+ * of the caller's, which is replaced). A writable mapping is not inherited by a forked child. 0; AMP_EINVAL: its size
+ * is not sealed, or it is smaller; AMP_ENOMEM. Any thread.
  */
 int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_error *error);
 

@@ -90,13 +90,14 @@ enum ampclient_log_level {
 struct ampclient_options {
     size_t size;
     uint64_t connect_timeout_ms;   /* first connection; default 10000 */
-    uint64_t reconnect_timeout_ms; /* how long a lost server is waited for; default 600000 */
+    uint64_t reconnect_timeout_ms; /* how long a lost server, or a shard that is not up yet, is waited for; 600000 */
     uint64_t call_timeout_ms;      /* create, load and other calls that do not wait for workers; default 60000 */
     uint64_t step_timeout_ms;      /* step_begin and step_end, which wait for other workers, and pull; default 900000 */
 
     /*
      * TLS and who this client is; files are PEM, and are read again when they change. NULL: what the environment
-     * variable says; "": none. With cacert, cert or server_name, or "tls://" before the address, the connection is TLS.
+     * variable says; "": none. With cacert, cert or server_name, or "tls://" before the address, the connection is TLS;
+     * a unix socket has none, but shards on TCP that are told of there have it then.
      */
     const char *cacert;      /* AMPD_CACERT: authorities of the server; none: those of the system */
     const char *cert;        /* AMPD_CERT: the client's own certificate, and */
@@ -302,7 +303,7 @@ struct ampclient_overflow {
     const char *parameter; /* its name */
     uint32_t parameter_index;
     int32_t rank;       /* of the worker whose gradient had it; -1: each was finite, their sum is not */
-    const char *worker; /* its name; "" with rank -1 */
+    const char *worker; /* its name; "" with rank -1, with several shards, and where it is not known */
     uint64_t inf_count, nan_count;
     uint64_t first_index; /* of such an element, within the parameter */
     float largest_finite; /* magnitude in the parameter, as pushed */
@@ -410,7 +411,8 @@ AMPCLIENT_API const char *ampclient_version(void);
 
 /*
  * Creates the model, or finds it if one of the same name and an equal specification exists (*existed, may be NULL).
- * AMP_EEXIST if its specification differs; AMP_EINVAL names the field.
+ * AMP_EEXIST if its specification differs; AMP_EINVAL names the field; AMP_EUNAVAILABLE, with the reason SHARD_AWAY
+ * where a shard of the cluster has not come up (as load and join, too).
  */
 AMPCLIENT_API int ampclient_create(struct ampclient *client, const struct ampclient_spec *spec, bool *existed);
 
@@ -495,10 +497,10 @@ AMPCLIENT_API int ampclient_step_begin(struct ampclient_model *model, struct amp
 
 /*
  * Hands in the scaled gradient of one parameter: all its elements, of any of AMP_F16, AMP_BF16, AMP_F32 (the
- * same for all parameters of a step). The gradient is borrowed until step_end returns, with whatever but AMP_EDEADLINE
- * or AMP_ECANCELLED: then sending goes on, and it is borrowed until step_end is called again, or step_begin or leave.
- * Sending begins at once, in the background. After a rollback it does nothing and returns 0. AMP_EINVAL, AMP_ERANGE,
- * AMP_ESTATE (no step begun, pushed before, or step_end was called).
+ * same for all parameters of a step). The gradient is borrowed until step_end returns. Where that returns AMP_EDEADLINE
+ * or AMP_ECANCELLED sending goes on, and the gradient stays borrowed until a later step_end returns with another code,
+ * or step_begin or leave returns. Sending begins at once, in the background. After a rollback it does nothing and
+ * returns 0. AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no step begun, pushed before, or step_end was called).
  */
 AMPCLIENT_API int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void *gradient,
                                  enum amp_dtype dtype);
@@ -555,7 +557,9 @@ AMPCLIENT_API int ampclient_metric(struct ampclient_model *model, const char *na
 
 /*
  * Ends the step: parameters not pushed are absent. Waits for the verdict. After a rollback: 0 with verdict
- * ROLLED_BACK, and the next step_begin gives the earlier step.
+ * ROLLED_BACK, and the next step_begin gives the earlier step. AMP_EINVAL (result is NULL, or its size is wrong: the
+ * step is as before), AMP_ESTATE (no step begun); AMP_EDEADLINE after step_timeout_ms and AMP_ECANCELLED by
+ * interrupt_cb: gradients stay borrowed, and it may be called again; AMP_EABORTED as from step_begin.
  */
 AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *result);
 
@@ -644,8 +648,8 @@ AMPCLIENT_API int ampclient_release(struct ampclient_model *model, uint32_t unit
  * Hands in the scaled gradients of a unit, in the order of its parameters; NULL for a parameter that has none: it is
  * absent, as in ampclient_push, whose dtypes and rules hold. Once a step for each unit, whether or not it is gathered
  * then. First waits until what was scattered before has left (ampclient_drain); then sends in the background, so
- * that the gradients of one unit at a time are borrowed: until the next scatter, drain or step_end returns, with
- * whatever but AMP_EDEADLINE or AMP_ECANCELLED. 0; 1 if the step is void; AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no
+ * that the gradients of one unit at a time are borrowed: until the next scatter, drain or step_end returns with another
+ * code than AMP_EDEADLINE or AMP_ECANCELLED. 0; 1 if the step is void; AMP_EINVAL, AMP_ERANGE, AMP_ESTATE (no
  * step, or scattered before), AMP_ENOMEM, AMP_EDEADLINE (as ampclient_drain). Unless 0, nothing of `gradients` is sent
  * or borrowed.
  */

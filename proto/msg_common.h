@@ -174,7 +174,7 @@ struct ampd_msg_overflow_row {
     enum ampd_msg_overflow_source source;
     bool has_rank;
     uint32_t rank;         /* the worker, when source is WORKER; else absent */
-    char worker_name[128]; /* its name, when source is WORKER; else "" */
+    char worker_name[128]; /* of who held the rank then, when source is WORKER; "" else, and if not known any more */
     uint64_t inf_count;    /* elements that are +Inf or -Inf, or out of range for RANGE */
     uint64_t nan_count;    /* elements that are NaN */
     uint64_t first_index;  /* index within the parameter of the first such element; from 0 */

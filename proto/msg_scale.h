@@ -175,7 +175,7 @@ struct ampd_msg_explain_step_request {
 /* One worker's part in a step. */
 struct ampd_msg_step_contributor {
     uint32_t rank;
-    char worker_name[128];
+    char worker_name[128]; /* of who held the rank in that step; "": not known any more */
     bool has_incarnation;
     struct ampd_msg_incarnation incarnation;
     float weight; /* 1 for weighting EQUAL */

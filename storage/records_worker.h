@@ -30,6 +30,18 @@ struct ampd_incarnation {
 #define AMPD_INCARNATION_NUMBER_MAX  (((uint64_t)1 << AMPD_INCARNATION_NUMBER_BITS) - 1)
 #define AMPD_INCARNATION_SECRET_MAX  (((uint64_t)1 << AMPD_INCARNATION_SECRET_BITS) - 1)
 
+static inline bool ampd_incarnation_same(struct ampd_incarnation a, struct ampd_incarnation b)
+{
+    return a.fence == b.fence && a.counter == b.counter;
+}
+
+/* a after b. */
+static inline bool ampd_incarnation_newer(struct ampd_incarnation a, struct ampd_incarnation b)
+{
+    uint64_t numbers[2] = {a.counter & AMPD_INCARNATION_NUMBER_MAX, b.counter & AMPD_INCARNATION_NUMBER_MAX};
+    return a.fence > b.fence || (a.fence == b.fence && numbers[0] > numbers[1]);
+}
+
 /* A rank and who holds it. */
 struct ampd_worker_record {
     char name[AMPD_NAME_MAX];

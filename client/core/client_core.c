@@ -288,6 +288,7 @@ uint32_t ampclient_core_world_size(const struct ampclient_core *core)
 const void *ampclient_core_parameter(const struct ampclient_core *core, uint32_t parameter, uint64_t *elements)
 {
     *elements = 0;
+    /* held_epoch 0: a pull has written over part of the parameters and broken off. */
     bool torn = !core->config.units && core->values == core->parameters && core->held_epoch == 0;
     if (!core->has_values || torn || parameter >= core->flat.parameters)
         return NULL;

@@ -164,7 +164,7 @@ static void request_leave(struct ampclient_core *core)
     core->retry_ms = 0;
 }
 
-/* A Join that is under way first gives the incarnation: the one before can leave nothing any more. */
+/* Waits for a Join that is under way, so that the newest incarnation leaves: a Leave of an older one is refused. */
 static void drive_leave(struct ampclient_core *core)
 {
     if (core->leave_call != 0 || core->join_call != 0 || core->done_ready)

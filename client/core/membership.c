@@ -92,7 +92,10 @@ static void join_failed(struct ampclient_core *core)
     }
 }
 
-/* The step in hand after a new Join: void in a new epoch, else pushed again by the new incarnation. */
+/*
+ * The step in hand after a new Join. In a new epoch it is void. Else, where a shard has answered, that verdict stands;
+ * where none has, the new incarnation pushes it again.
+ */
 static void rejoined(struct ampclient_core *core, uint64_t old_epoch, uint64_t next_step)
 {
     bool holds = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;

@@ -22,7 +22,7 @@
 /* Until the next attempt after one that failed for now: the server was away, or had no memory left. It doubles. */
 #define ATTACH_AGAIN_MS     100
 #define ATTACH_AGAIN_MAX_MS 10000
-/* After one whose descriptors lie where this process may not go: each makes the server fill a slot. */
+/* After one that is denied (code_of): each makes the server fill a slot, and the reason seldom changes. */
 #define ATTACH_DENIED_MS 300000
 /* Where an attempt has taken all of its time: it costs a tenth of what the worker has at most. */
 #define ATTACH_SLOW_MS 60000
@@ -184,8 +184,8 @@ static bool take_descriptors(struct msghdr *message, int fds[FDS])
 }
 
 /*
- * EDENIED: the socket is, or the folder it lies in, and it is not for this process, or not this server's, or the server
- * takes this process for another one, whose call came through a proxy: that seldom changes.
+ * EDENIED, for what seldom changes: the socket or its folder is missing or not for this process; nobody listens there;
+ * or the server gives nothing, since the call seems to come from another process (a proxy).
  */
 static int code_of(int why)
 {
@@ -254,9 +254,14 @@ static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[F
     int rc = code_of(why);
     if (rc == AMP_EDEADLINE)
         return amp_error_set(error, rc, NULL, "%s did not give the descriptors in time", answer->socket);
+    if (why == 0)
+        return amp_error_set(error, rc, NULL,
+                             "%s gave no descriptors: the server takes this process for another than the one that "
+                             "called, as behind a proxy; connect to the server's own unix socket",
+                             answer->socket);
     return amp_error_set(error, rc, NULL,
                          "the descriptors cannot be fetched from %s (%s); let this process see that socket",
-                         answer->socket, why != 0 ? strerror(why) : "the server gives none");
+                         answer->socket, strerror(why));
 }
 
 static int map_shard(const struct ampclient_attached *attached, const struct ampd_msg_attach_memory_response *answer,

@@ -25,7 +25,7 @@ void ampclient_begin(struct ampclient *client);
  * to hold `size`, or there are bytes beyond what this version knows that are not zero.
  */
 int ampclient_take_struct(void *to, size_t to_size, const void *from, const char *what, struct amp_error *error);
-/* Whether the caller's struct can take a result. AMP_EINVAL as above. */
+/* Whether a result can be copied into the caller's struct. AMP_EINVAL: its size is too small to hold `size`. */
 int ampclient_check_struct(const void *to, const char *what, struct amp_error *error);
 /* Copies a result into it, as much as fits its size. AMP_EINVAL as above. */
 int ampclient_give_struct(void *to, const void *from, size_t from_size, const char *what, struct amp_error *error);
@@ -35,8 +35,9 @@ int ampclient_ask(struct ampclient *client, const char *path, const struct amp_b
                   struct ampclient_reply *reply);
 
 /*
- * Asks once whether the server is one of several shards, and makes a connection to each of them. Before anything that a
- * shard alone cannot do. The error is the client's.
+ * Finds out, until that is known, whether the server is one of several shards, and makes a connection to each of them.
+ * Where the address of one is not known yet it asks again until reconnect_timeout_ms is over: then AMP_EUNAVAILABLE
+ * with the reason SHARD_AWAY. Before anything that a shard alone cannot do. The error is the client's.
  */
 int ampclient_find_shards(struct ampclient *client);
 

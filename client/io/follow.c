@@ -140,7 +140,7 @@ static bool go_where_told(struct ampclient_channels *channels, const char *addre
     char endpoints[ENDPOINTS_MAX];
     if (address == NULL || address[0] == 0 || strchr(address, ',') != NULL ||
         ampclient_secure_shard(&channels->secure, address, &tls, NULL) != 0 || tls != channels->options.tls)
-        return false; /* it would have to be of one kind with the user's own */
+        return false; /* a channel has one TLS context for all its addresses */
     int size = snprintf(endpoints, sizeof endpoints, "%s,%s", address, channels->secure.target);
     return size > 0 && (size_t)size < sizeof endpoints && ampclient_channels_go_to(channels, endpoints);
 }

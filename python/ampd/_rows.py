@@ -180,7 +180,7 @@ class OverflowRow:
     parameter_index: int
     source: str                 # "worker", "sum" (every worker's was finite), "range" (out of the optimizer's range)
     rank: int | None            # with "worker"
-    worker: str                 # its name
+    worker: str                 # its name; "": not known any more
     inf_count: int
     nan_count: int
     first_index: int

@@ -8,6 +8,12 @@ const struct arpc_limits arpc_limits_default = {
 #undef LIMIT_VALUE
 };
 
+uint64_t arpc_limits_descriptors(const struct arpc_limits *limits, uint64_t most)
+{
+    uint64_t spare = (uint64_t)limits->spare_descriptors;
+    return most > 2 * spare ? most - spare : most / 2;
+}
+
 bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value)
 {
     static const struct {

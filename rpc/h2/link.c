@@ -111,9 +111,9 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
         return 0;
     if (arpc_link_is_too_late(link, frame->hd.stream_id))
         return 0;
-    /* Another connection, or a call that is let in, makes room for it; nothing of it is kept. */
-    int64_t strange = link->watch.limits->stranger_calls;
-    if (!link->known && strange > 0 && link->call_count >= (size_t)strange)
+    /* Until a call was let in there are few, since no budget counts their metadata; the client may send it again. */
+    int64_t most = link->watch.limits->stranger_calls;
+    if (!link->known && most > 0 && link->call_count >= (size_t)most)
         return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_REFUSED_STREAM);
     /* nghttp2 counts open streams; calls whose end is still to be told are bounded here. */
     if (link->call_count >= (size_t)link->watch.limits->calls_factor * link->config->max_streams)

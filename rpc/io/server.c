@@ -50,9 +50,8 @@ static size_t with_descriptors(size_t connections, const struct arpc_limits *lim
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY)
         return connections;
-    size_t spare = (size_t)limits->spare_descriptors;
-    size_t room = files.rlim_cur > 2 * spare ? files.rlim_cur - spare : files.rlim_cur / 2;
-    return connections < room ? connections : room;
+    uint64_t room = arpc_limits_descriptors(limits, files.rlim_cur);
+    return connections < room ? connections : (size_t)room;
 }
 
 /* Finer than the time of the loop, which stands still while a turn lasts. */

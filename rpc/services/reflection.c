@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define REQUEST_MAX  4096
-#define ANSWERS_HIGH ((size_t)64 << 10) /* 64 calls of a connection, of as many as come, hold copies of this size */
+#define ANSWERS_HIGH ((size_t)64 << 10) /* unsent bytes of a call; a connection that is not read has 256 */
 
 /* Fields of ServerReflectionResponse and below. */
 enum {

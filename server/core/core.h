@@ -21,11 +21,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define AMPD_LEASE_MS   30000 /* of a worker: longer than a pause of its process or of the network */
-#define AMPD_CALLS_MAX  65536 /* calls that wait or stream at one time; 1,024 connections of 64 streams */
-/* Of these, pulls of who is no worker find no place above: a role that may only read holds up nobody who trains. */
-#define AMPD_CALLS_READERS (AMPD_CALLS_MAX / 2)
-#define AMPD_MODELS_MAX 1024
+#define AMPD_LEASE_MS  30000 /* of a worker: longer than a pause of its process or of the network */
+#define AMPD_CALLS_MAX 65536 /* calls that wait or stream at one time; 1,024 connections of 64 streams */
+/* From so many calls on that wait or stream, a Pull that names no rank is refused: the others are for workers. */
+#define AMPD_CALLS_WITHOUT_RANK_MAX (AMPD_CALLS_MAX / 2)
+#define AMPD_MODELS_MAX             1024
 
 /*
  * Memory for blocks that apply would write over before a checkpoint in the background has them, in percent of the

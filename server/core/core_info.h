@@ -82,13 +82,13 @@ struct ampd_worker_info {
     uint64_t lease_left_ms;         /* 0: the lease has ended */
     uint64_t lost_since_ms;         /* when the lease has ended, and not by a Leave; 0: it has not. Shard 0 knows it */
     bool left;
-    uint64_t pushes;                        /* that counted, since this process started */
-    uint64_t overflow_pushes;               /* of these, with an Inf or NaN of the worker's own */
-    bool straggles;                         /* all others wait for it, again and again */
-    uint64_t slow_steps, slow_ms;           /* steps in which they did, since this process started, and how long */
-    bool nonfinite;                         /* its own gradients have Inf or NaN, again and again */
-    bool quarantined;                       /* and steps go on without it: nobody may join as this rank for a while */
-    uint64_t last_step;                     /* of the last push that counted; 0: none */
+    uint64_t pushes;              /* that counted, since this process started */
+    uint64_t overflow_pushes;     /* of these, with an Inf or NaN of the worker's own */
+    bool straggles;               /* its lease lives, and all others wait for it, again and again */
+    uint64_t slow_steps, slow_ms; /* steps in which they did, since this process started, and how long */
+    bool nonfinite;               /* its lease lives, and its own gradients have Inf or NaN, again and again */
+    bool quarantined;             /* and steps go on without it: nobody may join as this rank for a while */
+    uint64_t last_step;           /* of the last push that counted; 0: none */
     uint64_t blocks_present, blocks_wanted; /* of the open step */
     bool awaited;                           /* another worker's push is complete and waits for this one's */
     const char *peer;                       /* where its last Join came from; "": not since this process started */
@@ -124,7 +124,7 @@ const char *ampd_core_worker_name(const struct ampd_core *core, uint32_t index, 
  * Whether a call of that incarnation is to be refused, as a Push of it would be; then *error says why. Another shard
  * than 0 does not know of Joins: there one that is newer than `listed` is not refused. rank < spec->world_size.
  */
-bool ampd_core_is_over(const struct ampd_core *core, uint32_t index, uint32_t rank, struct ampd_incarnation incarnation,
-                       struct amp_error *error);
+bool ampd_core_is_fenced(const struct ampd_core *core, uint32_t index, uint32_t rank,
+                         struct ampd_incarnation incarnation, struct amp_error *error);
 
 #endif

@@ -604,7 +604,7 @@ const workerColumns = (newest, done) => [
   ["Address", (w) => w.peer ? h("code", {}, w.peer) : "", "wrap"],
   ["State", (w) => [
     w.quarantined ? chip("quarantined", "bad") : w.live ? chip("live", "good") : chip(w.left ? "has left" : "not there", w.left || done ? "" : "bad"),
-    w.awaited && [" ", chip("awaited", "warn")], w.live && w.straggles && [" ", chip("slow", "warn")], w.nonfinite && [" ", chip("Inf or NaN", "bad")]]],
+    w.awaited && [" ", chip("awaited", "warn")], w.straggles && [" ", chip("slow", "warn")], w.nonfinite && [" ", chip("Inf or NaN", "bad")]]],
   ["Lag", (w) => w.last_step === 0 ? "–" : newest === w.last_step ? "0" : count(newest - w.last_step, "step"), "right"],
   ["Open step", (w) => w.wanted > 0 ? share(w.here, w.wanted).replace(".0 %", " %") + " here" : "–", "right"],
   ["Slow steps", (w) => [whole(w.slow_steps), under(w.slow_ms > 0 ? "others waited " + span(w.slow_ms) : null)], "right"],

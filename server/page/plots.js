@@ -1,4 +1,5 @@
-// The plots of a model: four over the same steps, which zoom, pan and point together. The server thins what it sends
+// The plots of a model, and how numbers are written on the page. Four plots over the same steps, which zoom, pan and
+// point together. The server thins what it sends
 // (server/io/page/thin.h); a zoom asks for its own steps anew, so that it shows what is there.
 "use strict";
 

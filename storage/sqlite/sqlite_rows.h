@@ -20,11 +20,11 @@ int store_put_row(struct sqlite_store *store, int64_t id, uint64_t sequence, con
  */
 int store_read_row(sqlite3_stmt *statement, struct ampd_history_key *key, struct ampd_step_row *row);
 
-/* The columns of a scaler's state, and of an overflow row. */
 /* Of a row's contributors: the rank of the first; 0 without any. */
 uint32_t store_read_first_rank(struct store_cursor *get);
-/* ... the incarnation of a rank; counter 0 without it. */
+/* Of a row's contributors: the incarnation of that rank; counter 0: it did not contribute. */
 struct ampd_incarnation store_read_incarnation(struct store_cursor *get, uint32_t rank);
+/* The columns of a scaler's state, and of an overflow row. */
 void store_read_scaler(struct store_cursor *get, struct amp_scaler_state *after);
 void store_read_overflow(struct store_cursor *get, struct ampd_overflow_row *row);
 

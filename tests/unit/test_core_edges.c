@@ -115,8 +115,8 @@ static void events_of_calls_that_are_over_have_no_effect(void **state)
     assert_int_equal(0, core_call(&host, push)->reply.error.code);
 }
 
-/* Pulls of the next step, which wait. */
-static struct ampd_event wait_until(bool worker, uint64_t first, uint64_t end)
+/* Pulls of the next step, numbered first to end - 1, which wait. Returns the event that closes the last one. */
+static struct ampd_event fill_with_pulls(bool worker, uint64_t first, uint64_t end)
 {
     struct ampd_output output;
     struct ampd_event event = {
@@ -136,7 +136,7 @@ static struct ampd_event wait_until(bool worker, uint64_t first, uint64_t end)
 static void more_calls_than_the_bound_are_refused(void **state)
 {
     (void)state;
-    struct ampd_event close = wait_until(true, 0, AMPD_CALLS_MAX);
+    struct ampd_event close = fill_with_pulls(true, 0, AMPD_CALLS_MAX);
     core_assert_failed(&host, core_push_header(&host, 1, 0, incarnations[0]), AMP_EEXHAUSTED, "TOO_MANY_CALLS",
                        "too many");
     ampd_core_step(host.core, host.now_ms, &close);
@@ -146,7 +146,7 @@ static void more_calls_than_the_bound_are_refused(void **state)
 static void who_may_only_read_leaves_places_for_workers(void **state)
 {
     (void)state;
-    struct ampd_event close = wait_until(false, 0, AMPD_CALLS_READERS);
+    struct ampd_event close = fill_with_pulls(false, 0, AMPD_CALLS_WITHOUT_RANK_MAX);
     core_assert_failed(&host, core_pull_latest(&host), AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls");
     assert_true(core_call(&host, core_push_header(&host, 1, 0, incarnations[0]))->granted);
     ampd_core_step(host.core, host.now_ms, &close);

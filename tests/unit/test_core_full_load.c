@@ -189,9 +189,9 @@ static void a_step_where_the_model_cannot_be_is_refused(void **state)
     (void)state;
     create(0);
     struct ampd_load_base wrong[9] = {base, base, base, base, base, base, base, base, base};
-    static const char *const words[] = {"of them applied", "of them applied", "scale is",
-                                        "hysteresis_left", "overflows",       "than any training",
-                                        "learning_rate",   "learning_rate",   "than any training"};
+    static const char *const words[] = {
+        "of them applied", "of them applied", "scale is",      "hysteresis_left", "overflows",
+        "state.step: ",    "learning_rate",   "learning_rate", "scale_id: "};
     wrong[0].step = 8;
     wrong[1].version = 6;
     wrong[2].carry.scaler.scale = 0.5f;

@@ -11,17 +11,6 @@ const char *ampd_checkpoint_dir(const struct ampd_core *core)
     return core->config.checkpoint_dir == NULL ? "its directory" : core->config.checkpoint_dir;
 }
 
-bool ampd_incarnation_same(struct ampd_incarnation a, struct ampd_incarnation b)
-{
-    return a.fence == b.fence && a.counter == b.counter;
-}
-
-bool ampd_incarnation_newer(struct ampd_incarnation a, struct ampd_incarnation b)
-{
-    uint64_t numbers[2] = {a.counter & AMPD_INCARNATION_NUMBER_MAX, b.counter & AMPD_INCARNATION_NUMBER_MAX};
-    return a.fence > b.fence || (a.fence == b.fence && numbers[0] > numbers[1]);
-}
-
 int64_t ampd_core_find(const struct ampd_core *core, const char *name)
 {
     for (uint32_t i = 0; i < core->models_count; i++) {

@@ -95,8 +95,6 @@ struct ampd_model *ampd_core_known(struct ampd_core *core, uint64_t call, const 
 struct ampd_model *ampd_core_usable(struct ampd_core *core, uint64_t call, const char *name);
 /* Likewise for calls that the coordinator alone answers. */
 struct ampd_model *ampd_core_coordinated(struct ampd_core *core, uint64_t call, const char *name);
-bool ampd_incarnation_same(struct ampd_incarnation a, struct ampd_incarnation b);
-bool ampd_incarnation_newer(struct ampd_incarnation a, struct ampd_incarnation b); /* a after b */
 bool ampd_core_leaves(const struct ampd_core *core, uint32_t shard); /* it is about to end, or has ended in order */
 bool ampd_core_pauses(const struct ampd_core *core); /* no step is opened or decided: a shard is about to end */
 

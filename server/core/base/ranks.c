@@ -130,8 +130,8 @@ void ampd_ranks_taken(const struct ampd_model *model, uint32_t rank, struct ampd
         (unsigned long long)(model->core->now_ms - worker->joined_ms) / 1000);
 }
 
-static void why_over(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
-                     struct amp_error *error)
+static void why_fenced(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                       struct amp_error *error)
 {
     const struct ampd_worker *worker = &model->workers[rank];
     char taken[AMP_ERROR_TEXT_MAX];
@@ -162,8 +162,8 @@ static void why_over(const struct ampd_model *model, uint32_t rank, struct ampd_
  * SHRINK until its lease ends. A rank that is not listed any more comes back by a Join alone, with a newer incarnation.
  * One newer than all that were listed may have joined since.
  */
-static bool is_over_by_lists(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
-                             struct amp_error *error)
+static bool is_fenced_by_lists(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                               struct amp_error *error)
 {
     const struct ampd_worker *worker = &model->workers[rank];
     uint64_t without = ampd_local_goes_without(model, rank);
@@ -180,16 +180,16 @@ static bool is_over_by_lists(const struct ampd_model *model, uint32_t rank, stru
     return true;
 }
 
-bool ampd_ranks_is_over(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
-                        struct amp_error *error)
+bool ampd_ranks_is_fenced(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                          struct amp_error *error)
 {
     const struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
     if (model->core->config.shard != 0)
-        return is_over_by_lists(model, rank, incarnation, error);
+        return is_fenced_by_lists(model, rank, incarnation, error);
     if (ampd_ranks_is_running(model, worker) && ampd_incarnation_same(worker->record.incarnation, incarnation))
         return false;
-    why_over(model, rank, incarnation, error);
+    why_fenced(model, rank, incarnation, error);
     return true;
 }
 
@@ -198,7 +198,7 @@ bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_inca
 {
     struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
-    if (!ampd_ranks_is_over(model, rank, incarnation, error))
+    if (!ampd_ranks_is_fenced(model, rank, incarnation, error))
         return false;
     worker->counts.fences++;
     if (model->core->config.shard != 0)

@@ -14,12 +14,12 @@ struct ampd_pending;
 struct ampd_worker;
 
 /*
- * Whether an incarnation is over: on shard 0 each that does not hold the rank now, on another shard those that it knows
- * of by the steps that were opened. Then *error says why.
+ * Whether calls of an incarnation are refused: on shard 0 those of each that does not hold the rank, on another shard
+ * as the steps that were opened list it (is_fenced_by_lists). Then *error says why.
  */
-bool ampd_ranks_is_over(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
-                        struct amp_error *error);
-/* The same, and it is counted: the call is to end with the error. */
+bool ampd_ranks_is_fenced(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                          struct amp_error *error);
+/* As ampd_ranks_is_fenced, and counts the refusal: the call is to end with *error. */
 bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
                        struct amp_error *error);
 /* Who has taken the rank from the process of that incarnation, as a sentence; "": nobody. */

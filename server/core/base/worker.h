@@ -28,7 +28,7 @@ struct ampd_worker_counts {
 
 struct ampd_worker {
     struct ampd_worker_record record;
-    struct ampd_incarnation named; /* the oldest that is known to have had the record's name */
+    struct ampd_incarnation named; /* the oldest that is known to have joined under record.name */
     bool has_holder;               /* somebody has, or had, the rank */
     enum ampd_lease_state lease;
     uint64_t joined_epoch; /* 0: not since this process started */

@@ -25,12 +25,13 @@ bool ampd_load_base_same(const struct ampd_load_base *a, const struct ampd_load_
 
 int ampd_load_base_check(const struct ampd_model_spec *spec, const struct ampd_load_base *base, struct amp_error *error)
 {
-    uint64_t id = base->carry.scaler.scale_id;
-    if (base->step > AMPD_NUMBER_LOADED_MAX || id > AMPD_NUMBER_LOADED_MAX)
+    const uint64_t id = base->carry.scaler.scale_id;
+    if (base->step > AMPD_NUMBER_LOADED_MAX)
         return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
-                             "state: step %" PRIu64 " and scale_id %" PRIu64
-                             " are more than any training has; give those of the checkpoint",
-                             base->step, id);
+                             "state.step: %" PRIu64 " is above 2^61; give the step of the checkpoint", base->step);
+    if (id > AMPD_NUMBER_LOADED_MAX)
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
+                             "state.record.scale_id: %" PRIu64 " is above 2^61; give that of the checkpoint", id);
     /* Each decided step is counted, and each applied one makes a version (docs/architecture.md section 1). */
     if (base->carry.scaler.attempted != base->step || base->carry.scaler.applied != base->version)
         return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",

@@ -18,7 +18,7 @@
  */
 #define AMPD_NUMBER_TOLD_MAX ((uint64_t)1 << 62)
 
-/* Steps and scale ids that a loader gives are not above this: what follows them must stay one that can be told. */
+/* The highest step and scale id that a full load may give: later ones stay below what another shard would refuse. */
 #define AMPD_NUMBER_LOADED_MAX (AMPD_NUMBER_TOLD_MAX / 2)
 
 struct ampd_load_base {

@@ -609,6 +609,7 @@ void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t ran
     AMP_ASSERT(index < core->models_count && rank < core->models[index]->spec.world_size);
     const struct ampd_model *model = core->models[index];
     const struct ampd_worker *worker = &model->workers[rank];
+    bool runs = ampd_ranks_is_running(model, worker);
     *info = (struct ampd_worker_info){
         .incarnation = worker->record.incarnation,
         .listed = worker->listed,
@@ -619,10 +620,10 @@ void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t ran
         .left = worker->record.left,
         .pushes = worker->health.pushes,
         .overflow_pushes = worker->health.overflow_pushes,
-        .straggles = worker->health.straggles,
+        .straggles = runs && worker->health.straggles,
         .slow_steps = worker->health.slow_steps,
         .slow_ms = worker->health.slow_ms,
-        .nonfinite = worker->health.nonfinite,
+        .nonfinite = runs && worker->health.nonfinite,
         .quarantined = ampd_workers_quarantined(model, rank, now_ms),
         .last_step = worker->health.last_step,
         .blocks_present = model->shard->slots[rank].present,

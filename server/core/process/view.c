@@ -142,11 +142,11 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
 
 /* ---- a worker ---- */
 
-bool ampd_core_is_over(const struct ampd_core *core, uint32_t index, uint32_t rank, struct ampd_incarnation incarnation,
-                       struct amp_error *error)
+bool ampd_core_is_fenced(const struct ampd_core *core, uint32_t index, uint32_t rank,
+                         struct ampd_incarnation incarnation, struct amp_error *error)
 {
     AMP_ASSERT(index < core->models_count && rank < core->models[index]->spec.world_size);
-    return ampd_ranks_is_over(core->models[index], rank, incarnation, error);
+    return ampd_ranks_is_fenced(core->models[index], rank, incarnation, error);
 }
 
 const char *ampd_core_worker_name(const struct ampd_core *core, uint32_t index, uint32_t rank,

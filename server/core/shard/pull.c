@@ -195,10 +195,11 @@ void ampd_pull_begin(struct ampd_core *core, uint64_t id, const struct ampd_even
                        pull->rank, model->spec.name, model->spec.world_size);
         return;
     }
-    bool has_place = pull->has_worker || core->calls_count < AMPD_CALLS_READERS;
+    bool has_place = pull->has_worker || core->calls_count < AMPD_CALLS_WITHOUT_RANK_MAX;
     struct ampd_call *call = has_place ? ampd_call_begin(core, id, AMPD_CALL_PULL, model) : NULL;
     if (call == NULL) {
-        ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server");
+        ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server%s",
+                       has_place ? "" : ", and its other places are kept for workers; pull again later");
         return;
     }
     call->pull = *pull;

@@ -66,18 +66,14 @@ static void attachment_free(struct io_server_call *call)
 
 static const struct io_server_call_ops attach_ops = {NULL, NULL, attachment_free};
 
-static bool is_of(const struct attachment *own, struct ampd_incarnation incarnation)
-{
-    return own->incarnation.fence == incarnation.fence && own->incarnation.counter == incarnation.counter;
-}
-
 static struct attachment *find(const struct ampd_server *server, const char *model, uint32_t rank,
                                struct ampd_incarnation incarnation)
 {
     AMP_LIST_EACH(node, next, &server->attachments->list)
     {
         struct attachment *own = AMP_CONTAINER(node, struct attachment, node);
-        if (own->call.rpc != NULL && own->rank == rank && is_of(own, incarnation) && strcmp(own->model, model) == 0)
+        if (own->call.rpc != NULL && own->rank == rank && ampd_incarnation_same(own->incarnation, incarnation) &&
+            strcmp(own->model, model) == 0)
             return own;
     }
     return NULL;
@@ -158,15 +154,15 @@ uint64_t io_attachments_bytes(const struct ampd_server *server)
  * Where a rank has as many as it may have the oldest of its calls ends: that of a worker which was replaced and has not
  * let go of its connection (it is stopped, or a child of it holds it). Until such calls are gone they count, too.
  *
- * Another shard than 0 cannot tell a worker that has just joined from a process that says so: while the steps do not
- * list the newcomer, the slot of whom they list stays.
+ * On another shard than 0 a newcomer that no step lists yet may be a worker that has just joined, or a process that
+ * only says so. It does not end the newest attachment of the incarnation that the steps list.
  */
 static int make_room(const struct attachment *newcomer, struct ampd_incarnation listed, struct amp_error *error)
 {
     const char *model = newcomer->model;
     uint32_t rank = newcomer->rank;
     struct attachment *oldest = NULL;
-    bool spare = listed.counter != 0 && !is_of(newcomer, listed);
+    bool spare = listed.counter != 0 && !ampd_incarnation_same(newcomer->incarnation, listed);
     unsigned live = 0, all = 0;
     AMP_LIST_EACH(node, next, &newcomer->call.server->attachments->list)
     {
@@ -177,7 +173,7 @@ static int make_room(const struct attachment *newcomer, struct ampd_incarnation 
         if (own->call.rpc == NULL || own->call.finished)
             continue;
         live++;
-        if (spare && is_of(own, listed))
+        if (spare && ampd_incarnation_same(own->incarnation, listed))
             spare = false; /* the newest of them is the one in use */
         else
             oldest = own;
@@ -267,12 +263,12 @@ static int make_slot(struct attachment *own, struct amp_error *error)
     return 0;
 }
 
-/* What takes the place of another: only who holds the rank may, as far as this shard knows. */
-static int enter(const struct attachment *own, uint32_t model, struct amp_error *error)
+/* Asks whether the caller holds the rank, as far as this shard knows, then makes room: another attachment may end. */
+static int admit(const struct attachment *own, uint32_t model, struct amp_error *error)
 {
     const struct ampd_core *core = own->call.server->core;
     struct ampd_worker_info worker;
-    if (ampd_core_is_over(core, model, own->rank, own->incarnation, error))
+    if (ampd_core_is_fenced(core, model, own->rank, own->incarnation, error))
         return error->code;
     ampd_core_worker(core, model, own->rank, uv_now(&own->call.server->loop), &worker);
     return make_room(own, worker.listed, error);
@@ -301,7 +297,7 @@ static void attach(struct attachment *own, const struct ampd_msg_attach_memory_r
     own->block_count = (uint32_t)info.block_count;
     own->waits = info.spec->sync == AMPD_SYNC_ALL;
     if (rc == 0)
-        rc = enter(own, model, &error);
+        rc = admit(own, model, &error);
     if (rc == 0)
         rc = make_slot(own, &error);
     if (rc != 0) {

@@ -65,7 +65,7 @@ static void create_now(struct create *create)
     const struct ampd_auth *auth = create->call.server->auth;
     char owner[AMPD_ACTOR_MAX];
     struct amp_error error = {0};
-    /* The message may come, and files be looked for, when the token is no more: who has none has no quota either. */
+    /* The token may have been taken out, or have expired, since the call began: whoever has none has no quota. */
     if (ampd_auth_admit_again(auth, create->call.rpc, &error) != 0) {
         io_server_call_fail(&create->call, &error);
         return;

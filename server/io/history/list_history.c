@@ -24,7 +24,7 @@ struct page {
     uint32_t size; /* rows asked for; one more is read, to know whether a page follows */
     struct ampd_msg_scale_history_row *rows;
     struct ampd_msg_overflow_row *overflows;
-    struct ampd_contributor *whose; /* of each of these */
+    struct ampd_contributor *whose; /* for each overflow row: rank and incarnation of its worker */
     size_t count;
     bool more;
     struct ampd_history_key next;

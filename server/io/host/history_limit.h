@@ -10,8 +10,8 @@ struct ampd_server;
 struct io_history_limit {
     uv_timer_t timer;
     bool busy;        /* a round through the models is under way */
-    bool told;        /* the log has heard that rows stay, and no round has gone well since */
-    bool stay;        /* rows of this round */
+    bool told;        /* the log was told that rows beyond the limit stay; false after a round that removed them all */
+    bool stay;        /* in the present round rows beyond the limit could not be removed */
     unsigned readers; /* who reads whole histories, page by page; none begins a round meanwhile */
 };
 

@@ -30,8 +30,7 @@ struct io_shared_copies {
 
 int io_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error)
 {
-    uint64_t most = io_open_files_max(), spare = (uint64_t)arpc_limits_default.spare_descriptors;
-    uint64_t room = most > 2 * spare ? most - spare : most / 2;
+    uint64_t most = io_open_files_max(), room = arpc_limits_descriptors(&arpc_limits_default, most);
     int rc = amp_shared_new(name, size, sole_writer, fd, memory, error);
     if (rc != 0 || most == 0 || (uint64_t)*fd < room) /* the lowest that is free is given */
         return rc;

@@ -13,7 +13,10 @@
 struct amp_error;
 struct ampd_server;
 
-/* As amp_shared_new, and AMP_EEXHAUSTED where it would take one of the descriptors that are kept back for storage. */
+/*
+ * As amp_shared_new; AMP_EEXHAUSTED also where only descriptors are left that are kept for storage: nothing is held
+ * then, and *fd and *memory are not valid. For copies and for slots. On the loop.
+ */
 int io_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error);
 
 /* NULL where shared memory is off, or this machine has none: a line of the log says so. Before the core is made. */

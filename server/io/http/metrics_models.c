@@ -191,8 +191,8 @@ static void count_workers(const struct ampd_server *server, uint32_t index, stru
         view->live += is_live ? 1 : 0;
         view->left += worker.left ? 1 : 0;
         view->missing += is_live || worker.left ? 0 : 1;
-        view->straggling += is_live && worker.straggles ? 1 : 0;
-        view->nonfinite += is_live && worker.nonfinite ? 1 : 0;
+        view->straggling += worker.straggles ? 1 : 0;
+        view->nonfinite += worker.nonfinite ? 1 : 0;
         view->quarantined += worker.quarantined ? 1 : 0;
         bool late = view->info.waits.awaited_late_ms != 0 && now_ms >= view->info.waits.awaited_late_ms;
         if (late && worker.awaited && view->awaited < 0)

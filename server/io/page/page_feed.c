@@ -1,9 +1,9 @@
 /*
- * /api/events[?model=NAME]: server-sent events. First `hello`: `steps` will be those after this one, of this epoch and
- * of the model that was created then; who has heard of another one reads the history anew. Each second every stream
- * hears `status`; one that looks at a model also `model` (workers and checkpoints) and, when there are new steps,
- * `steps`, as /api/history has them; `reset` where the history is another one now: after a rollback, or a restart of a
- * model.
+ * /api/events[?model=NAME]: server-sent events. First `hello` with `after`, `epoch` and `created_ms`: `steps` will be
+ * those behind step `after`, in that epoch of the model that was created at that time; whoever has a history with
+ * another epoch or created_ms reads it anew. Each second every stream hears `status`; one that looks at a model also
+ * `model` (workers and checkpoints) and, when there are new steps, `steps`, as /api/history has them; `reset` where the
+ * history is another one now: after a rollback, or a restart of a model.
  *
  * What is said is made once, however many listen: status for all, the rest for each model that somebody looks at (its
  * feed). New steps are read from the store, as WatchSteps reads them, and thinned, so that a model of a thousand steps
@@ -36,7 +36,7 @@ struct io_page_feed {
     uint32_t model; /* index; another one's, if info.spec is another one */
     unsigned refs;  /* streams, and the read under way */
     struct io_watcher watcher;
-    bool stored; /* a row was that no read has had: an operator's act, or a step's */
+    bool stored; /* a row was stored, of a step or an operator's act, since the last read began */
     bool reading;
     uint64_t epoch;
     struct ampd_history_key last; /* row that was told */

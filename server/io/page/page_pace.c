@@ -26,10 +26,9 @@ struct pace {
 
 struct probe {
     uint64_t step;
-    int64_t at_us; /* 0: none was found */
-    /* where the next page begins, and what was in the last one */
-    struct ampd_history_key next;
-    uint32_t rows;
+    int64_t at_us;                /* 0: none was found */
+    struct ampd_history_key next; /* where the next page begins */
+    uint32_t rows;                /* in the last page */
 };
 
 static int take_point(void *arg, const struct ampd_history_point *point)

@@ -75,14 +75,13 @@ static void tell_of_server(const struct ampd_server *server, struct troubles *tr
 static void tell_of_worker(const char *model, const struct ampd_worker_info *worker, uint32_t rank,
                            struct troubles *troubles)
 {
-    bool is_live = io_worker_is_live(worker); /* of one that is not there its lease tells */
     if (worker->quarantined)
         tell(troubles, model, "Look at its data and at its machine, then start it again.",
              "Steps go on without rank %u (%s): its gradients had Inf or NaN again and again.", rank, worker->name);
-    else if (worker->nonfinite && is_live)
+    else if (worker->nonfinite)
         tell(troubles, model, "Look at its data, its seed and its memory.",
              "Rank %u (%s) pushes Inf or NaN while others do not.", rank, worker->name);
-    if (worker->straggles && is_live)
+    if (worker->straggles)
         tell(troubles, model, "See whether its machine is shared, hot or swapping, or its share of the data larger.",
              "All others wait for rank %u (%s) in each step.", rank, worker->name);
 }
