@@ -97,7 +97,7 @@ struct ampclient_options {
     /*
      * TLS and who this client is; files are PEM, and are read again when they change. NULL: what the environment
      * variable says; "": none. With cacert, cert or server_name, or "tls://" before the address, the connection is TLS;
-     * a unix socket has none, but shards on TCP that are told of there have it then.
+     * a unix socket has none, but shards on other machines that are told of there have it then.
      */
     const char *cacert;      /* AMPD_CACERT: authorities of the server; none: those of the system */
     const char *cert;        /* AMPD_CERT: the client's own certificate, and */

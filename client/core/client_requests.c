@@ -279,6 +279,7 @@ void ampclient_core_request_stop(struct ampclient_core *core, int code)
         ampclient_core_finish(core, code, &error, AMPCLIENT_STATE_COMPUTING);
         break;
     case AMPCLIENT_STATE_LEAVING:
+        ampclient_core_cancel(core, &core->join_call, false);
         ampclient_core_cancel(core, &core->leave_call, false);
         ampclient_core_finish(core, code, &error, AMPCLIENT_STATE_LEFT);
         break;

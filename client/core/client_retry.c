@@ -5,6 +5,9 @@
 
 #include <string.h>
 
+/* A stream to a host that does not answer ends when it has not connected for so long, or a little less. */
+#define CONNECT_MS 10000
+
 bool ampclient_core_is_text(const char *text)
 {
     return text != NULL && text[0] != 0;
@@ -52,7 +55,8 @@ static bool is_behind(const struct ampclient_core *core, const struct ampclient_
  */
 static bool begins_anew(const struct ampclient_core *core, const struct ampclient_ended *ended)
 {
-    uint64_t longest = 2 * (core->config.call_timeout_ms + AMPCLIENT_BACKOFF_MAX_MS);
+    uint64_t call_ms = core->config.call_timeout_ms > CONNECT_MS ? core->config.call_timeout_ms : CONNECT_MS;
+    uint64_t longest = 2 * (call_ms + AMPCLIENT_BACKOFF_MAX_MS);
     return core->failures == 0 || has_reason(ended, "WAITED_TOO_LONG") ||
            core->now_ms - core->last_failure_ms > longest;
 }

@@ -24,7 +24,7 @@
 #define ATTACH_AGAIN_MAX_MS 10000
 /* After one that is denied (code_of): each makes the server fill a slot, and the reason seldom changes. */
 #define ATTACH_DENIED_MS 300000
-/* Where an attempt has taken all of its time: it costs a tenth of what the worker has at most. */
+/* Where an attempt has taken all of its time, or filled a slot in vain: a tenth of what the worker has at most. */
 #define ATTACH_SLOW_MS 60000
 #define FDS            3
 
@@ -184,14 +184,15 @@ static bool take_descriptors(struct msghdr *message, int fds[FDS])
 }
 
 /*
- * EDENIED, for what seldom changes: the socket or its folder is missing or not for this process; nobody listens there;
- * or the server gives nothing, since the call seems to come from another process (a proxy).
+ * EDENIED: the socket is, or the folder it lies in, and it is not for this process: that seldom changes. EDEADLINE
+ * where the next attempt is not to follow soon: nobody gives descriptors there, or none to this process, whose call
+ * seems to come from another one (a proxy).
  */
 static int code_of(int why)
 {
-    if (why == EACCES || why == EPERM || why == ENOENT || why == ECONNREFUSED || why == 0)
+    if (why == EACCES || why == EPERM || why == ENOENT)
         return AMP_EDENIED;
-    return why == EAGAIN ? AMP_EDEADLINE : AMP_EUNAVAILABLE;
+    return why == EAGAIN || why == ECONNREFUSED || why == 0 ? AMP_EDEADLINE : AMP_EUNAVAILABLE;
 }
 
 /* The socket, connected; -1: errno says why not. */
@@ -252,12 +253,12 @@ static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[F
     if (came)
         return 0;
     int rc = code_of(why);
-    if (rc == AMP_EDEADLINE)
+    if (why == EAGAIN)
         return amp_error_set(error, rc, NULL, "%s did not give the descriptors in time", answer->socket);
     if (why == 0)
         return amp_error_set(error, rc, NULL,
-                             "%s gave no descriptors: the server takes this process for another than the one that "
-                             "called, as behind a proxy; connect to the server's own unix socket",
+                             "%s gave no descriptors, as where the server takes this process for another one than "
+                             "called, behind a proxy: then connect to the server's own unix socket",
                              answer->socket);
     return amp_error_set(error, rc, NULL,
                          "the descriptors cannot be fetched from %s (%s); let this process see that socket",
@@ -417,7 +418,7 @@ static int attach_all(struct ampclient_model *model, struct ampclient_incarnatio
 static bool passes(int rc)
 {
     return rc == AMP_EUNAVAILABLE || rc == AMP_EDEADLINE || rc == AMP_ECANCELLED || rc == AMP_EEXHAUSTED ||
-           rc == AMP_ENOMEM || rc == AMP_EDENIED ||
+           rc == AMP_ENOMEM || rc == AMP_EDENIED || rc == AMP_EABORTED || /* a lease that comes back */
            rc == AMP_ENOTFOUND; /* a shard that has started hears of the model in a moment */
 }
 

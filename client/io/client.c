@@ -282,9 +282,14 @@ int ampclient_find_shards(struct ampclient *client)
 {
     uint64_t until_ms = ampclient_now_ms() + client->options.reconnect_timeout_ms;
     int rc = client->shards_known ? 0 : ask_shards(client);
+    bool said = false;
     /* As a lost server is waited for. */
     while (rc != 0 && strcmp(client->error.reason, SHARD_AWAY) == 0 && ampclient_now_ms() < until_ms) {
+        if (!said)
+            ampclient_link_log_soon(client->link, AMPCLIENT_LOG_WARN, client->error.text);
+        said = true;
         ampclient_link_pause(client->link, FIND_AGAIN_MS);
+        client->error = (struct amp_error){0};
         rc = ask_shards(client);
     }
     return rc;

@@ -163,10 +163,11 @@ int ampclient_secure_shard(struct ampclient_secure *secure, const char *endpoint
                            struct amp_error *error)
 {
     bool is_unix = strncmp(endpoint, "unix:", 5) == 0;
-    int rc = !is_unix && secure->late_tls && secure->tls == NULL ? open_tls(secure, error) : 0;
+    bool plain = is_unix || (secure->late_tls && arpc_is_loopback(endpoint)); /* it stays on this machine */
+    int rc = !plain && secure->late_tls && secure->tls == NULL ? open_tls(secure, error) : 0;
     if (rc != 0)
         return rc;
-    *tls = is_unix ? NULL : secure->tls;
+    *tls = plain ? NULL : secure->tls;
     if (*tls != NULL || is_unix || !secure->has_token || secure->token_over_plaintext || arpc_is_loopback(endpoint))
         return 0;
     return bad_endpoints(

@@ -38,7 +38,7 @@ struct ampclient_stamp {
 
 struct ampclient_secure {
     char *target;         /* the endpoints as rpc takes them, without "tls://" */
-    struct arpc_tls *tls; /* NULL: plaintext, or, with late_tls, opened for the first endpoint that is no socket */
+    struct arpc_tls *tls; /* NULL: plaintext, or, with late_tls, opened for the first endpoint on another machine */
     bool late_tls;        /* TLS was asked for, and all endpoints are unix sockets, which have none */
     char *server_name;    /* whom the server's certificate must be for; NULL: the host of the address */
     char *files[AMPCLIENT_SECURE_FILES];

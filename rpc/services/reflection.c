@@ -17,8 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REQUEST_MAX  4096
-#define ANSWERS_HIGH ((size_t)64 << 10) /* unsent bytes of a call; a connection that is not read has 256 */
+#define REQUEST_MAX 4096
+/* Unsent bytes of a call; below it nobody would be told that there is room again. */
+#define ANSWERS_HIGH ARPC_LOW_WATER
 
 /* Fields of ServerReflectionResponse and below. */
 enum {

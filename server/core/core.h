@@ -23,7 +23,7 @@
 
 #define AMPD_LEASE_MS  30000 /* of a worker: longer than a pause of its process or of the network */
 #define AMPD_CALLS_MAX 65536 /* calls that wait or stream at one time; 1,024 connections of 64 streams */
-/* From so many calls on that wait or stream, a Pull that names no rank is refused: the others are for workers. */
+/* From so many calls on that wait or stream, a Pull of nobody who is known to hold a rank is refused. */
 #define AMPD_CALLS_WITHOUT_RANK_MAX (AMPD_CALLS_MAX / 2)
 #define AMPD_MODELS_MAX             1024
 

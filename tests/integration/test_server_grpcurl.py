@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
 from auth_testing import Authority, TlsServer, TokenFile
 from ampd_testing import CALL_TIMEOUT_S, PATIENCE, PROTO, ROOT, Api, MessageToDict, block_message, common, grpc, pack, params, run
@@ -121,6 +122,22 @@ def test_the_trainer_in_the_docs_trains_over_tls_with_a_token(context):
 def test_the_unix_socket_serves_too(context):
     with grpc.insecure_channel(f"unix:{context.shared.data_dir / 'ampd.sock'}") as channel:
         assert Api(channel).GetStatus().shard_count == 1
+
+
+def test_who_asks_the_reflection_for_much_before_he_reads_has_every_answer(context):
+    symbol, asked, count = b"ampd.v1.ParameterService", threading.Event(), 1000
+
+    def questions():
+        for _ in range(count):
+            yield b"\x22" + bytes([len(symbol)]) + symbol  # file_containing_symbol
+        asked.set()
+
+    call = context.shared.channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+    answers = call(questions(), timeout=CALL_TIMEOUT_S)
+    assert asked.wait(CALL_TIMEOUT_S)
+    sizes = [len(answer) for answer in answers]
+    assert len(sizes) == count and min(sizes) == max(sizes), (len(sizes), set(sizes))
+    assert sum(sizes) > 4 << 20, sizes[0]  # far more than is kept for who does not read
 
 
 # ---- grpcurl ----

@@ -4,6 +4,7 @@ slots of workers that were replaced and are still there.
 
     test_server_shared_limits.py BIN_DIR [NAME ...]
 """
+import itertools
 import os
 import pathlib
 import resource
@@ -17,6 +18,7 @@ from shared_testing import SLOT, Attachment, Run, connect, holdings
 from test_server_shards import Cluster
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")
+SPARE = 64  # arpc_limits.spare_descriptors
 BLOCKED_S = 2  # for so long the server is watched
 
 
@@ -62,19 +64,16 @@ def test_copies_and_slots_leave_the_descriptors_that_storage_needs(context):
     early.wait_until_paused()
     early.kill()
     Api(server.channel).EvictWorker(model="early", rank=0)
-    before, links = len(numbers(pid)), [socket.socket(socket.AF_UNIX) for _ in range(120)]
-    for link in links:  # beyond numbers of which half would be kept back
-        link.connect(f"{server.data_dir}/ampd.sock")
-    eventually(lambda: len(numbers(pid)) >= before + len(links), "they are accepted")
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (numbers(pid)[-1] + 1 + 60, 1024))
+    taken = set(numbers(pid))
+    first = next(number for number in itertools.count() if number not in taken)
+    most = first + SPARE if first > SPARE else 2 * first  # so that all from the first free one on are kept back
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, 1024))
     for model in ("early", "late"):  # one has its copies, the other one has none
         worker = Run(context, unix(server), model, steps=4, **SLOT).end()
         assert not any(worker.shared), (model, worker.shared)
         worker.complainer.join(ampd_testing.CALL_TIMEOUT_S)
         assert any("kept back for storage" in line or model == "late" for line in worker.err), worker.err
     assert "kept back for storage" in server.log()
-    for link in links:
-        link.close()
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (1024, 1024))
     assert Run(context, unix(server), "m", steps=2, **SLOT).end().shared == [True, True]
     assert server.terminate() == 0

@@ -472,6 +472,23 @@ static void an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here(void
     assert_int_equal(2, pair_model(1)->shard->epoch);
 }
 
+/* Such an incarnation is not refused there: a worker that has just joined has one that no step lists. */
+static void who_only_names_a_rank_takes_no_place_of_workers_on_another_shard(void **state)
+{
+    (void)state;
+    struct ampd_event event = {
+        .type = AMPD_EVENT_PULL,
+        .u.pull = {.model = "model", .by = AMPD_PULL_STEP, .epoch = 1, .number = 3, .has_worker = true}};
+    const uint32_t few = pair_core[1]->calls_count;
+    pair_core[1]->calls_count = AMPD_CALLS_WITHOUT_RANK_MAX;
+    event.u.pull.incarnation = (struct ampd_incarnation){UINT64_MAX, 1};
+    assert_string_equal("TOO_MANY_CALLS", pair_call(1, &event)->reply.error.reason);
+    event.u.pull.incarnation = pair_incarnation;
+    assert_int_equal(0, pair_call(1, &event)->reply.error.code);
+    assert_int_equal(AMPD_CALLS_WITHOUT_RANK_MAX + 1, pair_core[1]->calls_count);
+    pair_core[1]->calls_count = few + 1;
+}
+
 static void a_model_that_trains_is_not_loaded_anew(void **state)
 {
     (void)state;
@@ -504,6 +521,7 @@ int main(void)
         PAIR_TEST(a_decided_step_without_its_row_is_not_adopted),
         PAIR_TEST(an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here),
         PAIR_TEST(a_model_that_trains_is_not_loaded_anew),
+        PAIR_TEST(who_only_names_a_rank_takes_no_place_of_workers_on_another_shard),
         PAIR_TEST(specifications_that_no_client_could_give_are_not_made_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

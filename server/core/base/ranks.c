@@ -180,14 +180,22 @@ static bool is_fenced_by_lists(const struct ampd_model *model, uint32_t rank, st
     return true;
 }
 
-bool ampd_ranks_is_fenced(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
-                          struct amp_error *error)
+bool ampd_ranks_holds(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation)
 {
     const struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
     if (model->core->config.shard != 0)
+        return ampd_incarnation_same(worker->listed, incarnation);
+    return ampd_ranks_is_running(model, worker) && ampd_incarnation_same(worker->record.incarnation, incarnation);
+}
+
+bool ampd_ranks_is_fenced(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                          struct amp_error *error)
+{
+    AMP_ASSERT(rank < model->spec.world_size);
+    if (model->core->config.shard != 0)
         return is_fenced_by_lists(model, rank, incarnation, error);
-    if (ampd_ranks_is_running(model, worker) && ampd_incarnation_same(worker->record.incarnation, incarnation))
+    if (ampd_ranks_holds(model, rank, incarnation))
         return false;
     why_fenced(model, rank, incarnation, error);
     return true;

@@ -19,6 +19,8 @@ struct ampd_worker;
  */
 bool ampd_ranks_is_fenced(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
                           struct amp_error *error);
+/* Whether the incarnation is known to hold the rank: on another shard than 0 the one that the steps list. */
+bool ampd_ranks_holds(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation);
 /* As ampd_ranks_is_fenced, and counts the refusal: the call is to end with *error. */
 bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
                        struct amp_error *error);

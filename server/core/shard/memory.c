@@ -351,6 +351,7 @@ static void persist_epoch(struct ampd_model *model, const struct ampd_epoch_mess
     row->at_us = core->utc_us;
     struct ampd_persist *persist;
     (void)ampd_out_persist(model, model->shard->stored ? AMPD_PERSIST_EPOCH : AMPD_PERSIST_MODEL, 0, &persist);
+    persist->at_us = model->created_us;
     persist->spec = &model->spec;
     persist->epoch = ampd_out_own(core, epoch);
     persist->row = ampd_out_own(core, row);

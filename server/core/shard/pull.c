@@ -195,7 +195,8 @@ void ampd_pull_begin(struct ampd_core *core, uint64_t id, const struct ampd_even
                        pull->rank, model->spec.name, model->spec.world_size);
         return;
     }
-    bool has_place = pull->has_worker || core->calls_count < AMPD_CALLS_WITHOUT_RANK_MAX;
+    bool is_worker = pull->has_worker && ampd_ranks_holds(model, pull->rank, pull->incarnation);
+    bool has_place = is_worker || core->calls_count < AMPD_CALLS_WITHOUT_RANK_MAX;
     struct ampd_call *call = has_place ? ampd_call_begin(core, id, AMPD_CALL_PULL, model) : NULL;
     if (call == NULL) {
         ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "too many calls wait on this server%s",

@@ -228,7 +228,7 @@ static bool read_on(struct io_page_feed *feed)
         return true;
     }
     /* Rows are in the store a little later than in the core: what is not found now is found the next time. */
-    if ((!feed->stored && info.decided_step <= feed->last.step) ||
+    if (info.decided_step < feed->last.step || (!feed->stored && info.decided_step == feed->last.step) ||
         io_thin_init(&feed->thin, feed->last.step, info.decided_step, FEED_PIXELS) != 0)
         return true;
     feed->thin.before_us = feed->last_us;
