@@ -141,14 +141,15 @@ class Nghttpd(Loaded):
 def bulk(direction):
     """
     The rows of one direction, 64 MiB of fp16 each: the model of one parameter, ampd's checks and staging included. Over
-    TCP each of grpc++'s servers has a row of its own, over a unix socket the better one is the peer, and the
-    bound is the socket alone, from array to array.
+    TCP each of grpc++'s servers has a row of its own, over a unix socket the better one is the peer. The bound of
+    the latter, and of the rows beside a pump, is the socket alone, from array to array.
     """
     size = 64 * MIB
     push = direction == "push"
     grpcpp = 1.5 if push else 1.1
     return (
-        ("rpc_%s_pump" % direction, (Ampd, size, direction), ((Pump, size, direction),), 0.75 if push else 0.80, False),
+        ("rpc_%s_pump" % direction, (Ampd, size, direction), ((Pump, size, direction),), 0.75 if push else 0.80, False,
+         ((Pump, size, direction, "arrays"), None)),
         ("rpc_%s_grpcpp_callback" % direction, (Ampd, size, direction),
          ((Grpcpp, size, direction, False, "callback"),), grpcpp, False),
         ("rpc_%s_grpcpp_blocking" % direction, (Ampd, size, direction),

@@ -77,6 +77,17 @@ def bounded_goal(name, goal, ratios, limits=False):
     return left
 
 
+def reaches_bound(name, ratios, limits=False):
+    """
+    Whether a row reaches what is asked of its bound; `ratios` of ours to the bound, pair by pair. What the peer's
+    rounds differ by is not in them, as it is in two ratios to the peer, of which each has an interval of its own.
+    """
+    ratio = statistics.median(ratios)
+    print("# %s: beside the bound %.3f, 95 %% of it %.3f to %.3f; %.2f is asked" % (
+        (name, ratio) + interval(ratios) + (1 / OF_BOUND if limits else OF_BOUND,)), file=sys.stderr)
+    return ratio <= 1 / OF_BOUND if limits else ratio >= OF_BOUND
+
+
 class Failed(Exception):
     pass
 

@@ -19,7 +19,7 @@
 
 #include "amp/kernels/x86_adam_parts.h"
 
-#define CASTS_BEHIND(core) false /* with it 1.01 to 1.08 of the time (avx512_adam.c says what it is) */
+#define CASTS_BEHIND false /* with it 1.01 to 1.08 of the time (avx512_adam.c says what it is) */
 
 /* Late elements that are computed in a turn. */
 #define PICKED 4

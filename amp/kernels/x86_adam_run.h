@@ -41,10 +41,10 @@ INLINE uint32_t run(const struct source *s, struct kind kind, size_t n, const st
     for (size_t start = 0; start < n; start += SPAN) {
         size_t count = n - start < SPAN ? n - start : SPAN;
         step_span(s, kind, start, count, t, &old);
-        if (CASTS_BEHIND(kind.core))
+        if (CASTS_BEHIND)
             cast_to(t, start, &cast, &largest);
         redo_late(s, kind, start, count, t, &old);
-        if (!CASTS_BEHIND(kind.core))
+        if (!CASTS_BEHIND)
             cast_to(t, start + count, &cast, &largest);
     }
     cast_to(t, n, &cast, &largest);
