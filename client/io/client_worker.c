@@ -317,7 +317,8 @@ int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *s
     if (step == NULL)
         return amp_error_set(&client->error, AMP_EINVAL, NULL, "step is NULL; give the place where the step goes.");
     struct ampclient_user_done done = {0};
-    int rc = ampclient_check_struct(step, STEP_FIELDS, &client->error); /* after the request a step would be begun */
+    /* After the request a step would be begun. */
+    int rc = ampclient_check_struct(step, STEP_FIELDS, &client->error);
     if (rc != 0)
         return rc;
     ampclient_attach(model);
@@ -444,8 +445,8 @@ int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *r
     if (result == NULL)
         return amp_error_set(&client->error, AMP_EINVAL, NULL, "result is NULL; give the place where the result goes.");
     struct ampclient_user_done done = {0};
-    int rc =
-        ampclient_check_struct(result, RESULT_FIELDS, &client->error); /* after the request the verdict would be lost */
+    /* After the request the verdict would be lost. */
+    int rc = ampclient_check_struct(result, RESULT_FIELDS, &client->error);
     if (rc == 0)
         rc = ampclient_model_request(model, AMPCLIENT_EVENT_STEP_END, &done);
     if (rc != 0)

@@ -342,8 +342,8 @@ static void server_end(struct arpc_call *call)
 void arpc_call_receive_end(struct arpc_call *call)
 {
     bool ended_before = call->state == ARPC_CALL_REMOTE_ENDED || call->state == ARPC_CALL_BOTH_ENDED;
-    bool held =
-        call->in.paused || call->in.resumed || call->in.buffered.size > 0; /* resumed: not told to the handler */
+    /* Resumed: the handler has not been told yet what it is to have before the end. */
+    bool held = call->in.paused || call->in.resumed || call->in.buffered.size > 0;
     if (!call->in.end_seen || held || ended_before || !is_reading(call))
         return;
     if (!arpc_deframer_is_clean(&call->in.deframer) && (call->server || call->head.grpc_status == ARPC_STATUS_OK)) {

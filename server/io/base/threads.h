@@ -23,7 +23,7 @@ struct io_task {
      * IO_GROUP_MAX, instead of each one's run_cb. It leaves `tasks`, a list of their nodes, as it is.
      */
     void (*group_cb)(struct amp_list *tasks);
-    bool first;  /* begun before all that wait: what it reads is still in the caches */
+    bool first;  /* begun before all that wait: what it reads is still in the caches, or more depends on it */
     bool queued; /* the pool's */
 };
 

@@ -200,7 +200,8 @@ static void go_on(struct fetch *fetch)
     if (arpc_call_queued(call->rpc) > ARPC_LOW_WATER)
         return;
     fetch->busy = true;
-    fetch->task = (struct io_task){.run_cb = fetch_run, .done_cb = fetch_done};
+    /* Before histories that wait to be read: a shard that has lost its disk cannot begin without these rows. */
+    fetch->task = (struct io_task){.run_cb = fetch_run, .done_cb = fetch_done, .first = true};
     io_server_call_ref(call);
     io_threads_submit(call->server->pools.readers, &fetch->task);
 }

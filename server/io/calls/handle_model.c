@@ -130,7 +130,8 @@ static void create_decoded(struct create *create, struct ampd_msg_create_model_r
     }
     bool is_new = server->options->shard == 0 && ampd_core_synced(server->core) &&
                   ampd_datadir_name_ok(create->spec.name) && ampd_core_find(server->core, create->spec.name) < 0;
-    create->task = (struct io_task){.run_cb = create_look, .done_cb = create_looked};
+    /* Before histories that wait to be read: of these there may be as many as their readers like. */
+    create->task = (struct io_task){.run_cb = create_look, .done_cb = create_looked, .first = true};
     if (is_new)
         io_server_call_read(call, &create->task);
     else
