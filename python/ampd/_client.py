@@ -22,9 +22,16 @@ _LEVELS = {lib.AMPCLIENT_LOG_DEBUG: logging.DEBUG, lib.AMPCLIENT_LOG_INFO: loggi
            lib.AMPCLIENT_LOG_WARN: logging.WARNING, lib.AMPCLIENT_LOG_ERROR: logging.ERROR}
 
 
+_telling = threading.local()  # `line`: this is a client's own thread, which tells one to the logger
+
+
 @ffi.callback("void(void *, enum ampclient_log_level, const char *)")
 def _log(arg, level, line):
-    log.log(_LEVELS.get(level, logging.INFO), "%s", text(line))
+    _telling.line = True
+    try:
+        log.log(_LEVELS.get(level, logging.INFO), "%s", text(line))
+    finally:
+        _telling.line = False
 
 
 def struct(name: str, **fields):
@@ -169,6 +176,9 @@ class Client:
 
     def _call(self, take, function, *args):
         """What `take` makes of the code, while no other call writes over what the library has said."""
+        if getattr(_telling, "line", False):
+            raise errors.WrongState("a handler of the logger ampd may not call %s: all calls of a client wait while "
+                                    "its line is told; give it to another thread by a queue.Queue" % self.endpoint)
         with self._turn:
             self.refuse_within_call()
             self._calling = threading.get_ident()

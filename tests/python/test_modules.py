@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import gc
 import io
+import logging
 import os
 import pickle
 import signal
@@ -234,11 +235,39 @@ def test_a_step_whose_backward_fails_is_begun_again_under_a_line_of_progress():
 
 
 def test_what_a_call_has_said_is_not_written_over_by_a_signal_handler_before_it_is_taken():
-    net = new_net()
+    net, text = new_net(), ampd._client.text
     with ampd.testing.server() as server, joined(server, net) as job:
-        with mock.patch("ampd._client.text", side_effect=lambda _: job.status()):  # runs in between, as a handler may
+        def in_between(characters):  # as a handler may run; a line of the log comes from the client's own thread
+            return job.status() if threading.current_thread() is threading.main_thread() else text(characters)
+
+        with mock.patch("ampd._client.text", side_effect=in_between):
             raises(ampd.WrongState, lambda: job.server.model("nobody"), "in a signal handler")
         raises(ampd.NotFound, lambda: job.server.model("nobody"), "nobody")
+
+
+def test_a_handler_of_the_log_that_calls_a_server_is_refused_at_once():
+    net, told = new_net(), []
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as other:
+
+        class Asks(logging.Handler):
+            def emit(self, record):
+                try:
+                    told.append(other.status())
+                except ampd.WrongState as error:
+                    told.append(str(error))
+
+        handler, before = Asks(), logging.getLogger("ampd").level
+        logging.getLogger("ampd").addHandler(handler)
+        logging.getLogger("ampd").setLevel(logging.INFO)
+        try:
+            with joined(server, net) as job:
+                train(job, net)
+                assert eventually(lambda: told), "nothing was told of the join"
+        finally:
+            logging.getLogger("ampd").removeHandler(handler)
+            logging.getLogger("ampd").setLevel(before)
+        assert all("a handler of the logger ampd may not call" in text for text in told), told
+        assert other.status() is not None
 
 
 def test_a_signal_handler_cannot_leave_under_a_call_that_waits():
