@@ -196,6 +196,17 @@ while [ "$remaining" -gt 0 ]; do
 done
 [ -n "$picture" ] && "$ampctl" --endpoint "127.0.0.1:$port" history digits --plot
 
+# Starts ampd again, and waits until it listens or has ended: a SIGTERM before that would end it undrained.
+start_again() {
+	local listened
+	listened=$(grep -c 'msg="listening"' "$dir/ampd.log" || true)
+	start_ampd
+	while kill -0 "$(<"$dir/ampd.pid")" 2>/dev/null; do
+		[ "$(grep -c 'msg="listening"' "$dir/ampd.log" || true)" -gt "$listened" ] && break
+		sleep 0.02
+	done
+}
+
 # ampd drains: it finishes its checkpoint and ends with 0. Killed meanwhile, it is started once more, to be drained.
 while :; do
 	pid=$(<"$dir/ampd.pid")
@@ -205,6 +216,6 @@ while :; do
 	unset "role[$pid]"
 	[ "$status" -le 128 ] && break
 	count_restart ampd "$status"
-	start_ampd
+	start_again
 done
 [ "$status" -eq 0 ] || { echo "run.sh: ampd ended with code $status after SIGTERM" >&2 && exit 1; }
