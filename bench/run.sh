@@ -8,7 +8,7 @@
 # and for rpc_rate and storage_verdicts_ (thousands a second), charlm_torch, charlm_bf16 and charlm_f16 (steps a second), and storage_memory (bytes a parameter, the goal is a limit). `info` has no goal. Of several peers the best is shown.
 # Some rows have a bound, measured in the same run: what is left of the row's work where all that another way could leave out is left out
 # (kernel_bounds.h; cluster_apply, kernels_torch_2t, host_step_tcp, rpc_ over unix sockets and beside a pump). Nothing reaches more on the processor at hand, so the goal shown is then at most
-# 0.95 of what the bound has beside the peer (the upper end of its interval; of times the lower one, by 0.95); stderr has "# NAME: bound X". Where the bound is beside the row's own peer (kernels_torch_2t, rpc_), a row
+# 0.95 of what the bound has beside the peer (the upper end of its interval; of times the lower one, by 0.95); stderr has "# NAME: bound X". Where the bound is beside the row's own peer (kernels_torch_2t, rpc_, host_), a row
 # is ok, too, that has 0.95 of the bound itself, pair by pair: "# NAME: beside the bound Y" (sides.py, reaches_bound).
 # NAME picks the rows whose names contain it: `rpc` those of rpc_rows.py; `storage` those of checkpoint_rows.py, memory_row.py and
 # bench_store.c (four minutes, only when asked for: storage_checkpoint_share, storage_stall_share, storage_memory,
