@@ -32,13 +32,6 @@ struct ampd_vote_journal_key {
     uint32_t try_number;
 };
 
-/* One contributor of a closed step. */
-struct ampd_contributor {
-    uint32_t rank;
-    struct ampd_incarnation incarnation;
-    float weight;
-};
-
 /* Who overflowed, apart from ranks: the sum, or the range test after it (docs/step-protocol.md section 4). */
 #define AMPD_RANK_SUM   UINT32_MAX
 #define AMPD_RANK_RANGE (UINT32_MAX - 1)

@@ -5,6 +5,7 @@
 #include "storage/records_model.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define AMPD_BOOT_ID_BYTES 16
@@ -40,6 +41,23 @@ static inline bool ampd_incarnation_newer(struct ampd_incarnation a, struct ampd
 {
     uint64_t numbers[2] = {a.counter & AMPD_INCARNATION_NUMBER_MAX, b.counter & AMPD_INCARNATION_NUMBER_MAX};
     return a.fence > b.fence || (a.fence == b.fence && numbers[0] > numbers[1]);
+}
+
+/* One contributor of a closed step. */
+struct ampd_contributor {
+    uint32_t rank;
+    struct ampd_incarnation incarnation;
+    float weight;
+};
+
+/* The one of that rank; NULL: there is none. */
+static inline const struct ampd_contributor *ampd_contributor_of(const struct ampd_contributor *list, size_t count,
+                                                                 uint32_t rank)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i].rank == rank)
+            return &list[i];
+    return NULL;
 }
 
 /* A rank and who holds it. */

@@ -552,10 +552,8 @@ static bool overflow_passes(const struct ampd_overflow_row *row, const struct am
 
 static struct ampd_incarnation incarnation_of(const struct ampd_step_row *row, uint32_t rank)
 {
-    for (uint32_t i = 0; i < row->contributors_count; i++)
-        if (row->contributors[i].rank == rank)
-            return row->contributors[i].incarnation;
-    return (struct ampd_incarnation){0, 0};
+    const struct ampd_contributor *whose = ampd_contributor_of(row->contributors, row->contributors_count, rank);
+    return whose != NULL ? whose->incarnation : (struct ampd_incarnation){0, 0};
 }
 
 /* Hands out the overflow rows of one step. */

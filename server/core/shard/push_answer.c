@@ -63,11 +63,8 @@ void ampd_push_result(const struct ampd_model *model, const struct ampd_verdict_
 static bool has_counted(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation)
 {
     const struct ampd_step_row *row = &model->shard->decided.verdict->row;
-    for (uint32_t i = 0; i < row->contributors_count; i++) {
-        if (row->contributors[i].rank == rank)
-            return ampd_incarnation_same(row->contributors[i].incarnation, incarnation);
-    }
-    return false;
+    const struct ampd_contributor *its = ampd_contributor_of(row->contributors, row->contributors_count, rank);
+    return its != NULL && ampd_incarnation_same(its->incarnation, incarnation);
 }
 
 /* A push of the last decided step: its stored result, also of one that is over since; or LATE. */

@@ -510,11 +510,8 @@ void ampd_shard_vote_done(struct ampd_model *model, const struct ampd_job *job, 
 /* A quorum closes without the others: what they leave out changes nothing. */
 static bool contributes(const struct ampd_shard *shard, uint32_t rank)
 {
-    for (uint32_t i = 0; i < shard->step.close.contributors_count; i++) {
-        if (shard->step.close.contributors[i].rank == rank)
-            return true;
-    }
-    return false;
+    const struct ampd_close *close = &shard->step.close;
+    return ampd_contributor_of(close->contributors, close->contributors_count, rank) != NULL;
 }
 
 void ampd_shard_revote(struct ampd_model *model, uint64_t local, uint32_t rank)

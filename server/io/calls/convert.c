@@ -205,12 +205,10 @@ void io_name_workers(const struct ampd_server *server, uint32_t model, const str
     if (info.deleted || info.spec != spec)
         return; /* while the rows were read, and another may have its place */
     for (size_t i = 0; i < count; i++) {
-        size_t at = 0;
-        while (at < contributors_count && contributors[at].rank != rows[i].rank)
-            at++;
-        if (rows[i].has_rank && rows[i].rank < spec->world_size && at < contributors_count)
+        const struct ampd_contributor *whose = ampd_contributor_of(contributors, contributors_count, rows[i].rank);
+        if (rows[i].has_rank && rows[i].rank < spec->world_size && whose != NULL)
             (void)snprintf(rows[i].worker_name, sizeof rows[i].worker_name, "%s",
-                           ampd_core_worker_name(server->core, model, rows[i].rank, contributors[at].incarnation));
+                           ampd_core_worker_name(server->core, model, rows[i].rank, whose->incarnation));
     }
 }
 

@@ -26,9 +26,9 @@ static void tell_overflow(const struct ampd_server *server, uint32_t model, cons
         (void)snprintf(rank, sizeof rank, "range");
     else
         (void)snprintf(rank, sizeof rank, "%u", first->rank);
-    for (uint32_t i = 0; i < row->contributors_count && first->rank < spec->world_size; i++)
-        if (row->contributors[i].rank == first->rank)
-            name = ampd_core_worker_name(server->core, model, first->rank, row->contributors[i].incarnation);
+    const struct ampd_contributor *whose = ampd_contributor_of(row->contributors, row->contributors_count, first->rank);
+    if (whose != NULL && first->rank < spec->world_size)
+        name = ampd_core_worker_name(server->core, model, first->rank, whose->incarnation);
     amp_log(server->log, AMP_LOG_INFO, "core",
             "msg=\"step skipped: Inf or NaN\" model=%s step=%" PRIu64 " parameter=%s rank=%s worker=%s inf=%" PRIu64
             " nan=%" PRIu64 " pairs=%" PRIu64 " scale=%s next_scale=%s untold=%" PRIu64,
