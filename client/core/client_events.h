@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AMPCLIENT_SHARDS_MAX     16    /* endpoints of one model */
+#define AMPCLIENT_SHARDS_MAX     64    /* endpoints of one model, as the server's IO_CLUSTER_SHARDS_MAX */
 #define AMPCLIENT_NAME_MAX       128   /* as the server's */
 #define AMPCLIENT_USER_STATE_MAX 65536 /* as the server's */
 

@@ -6,15 +6,13 @@
 #define AMPCLIENT_CHANNELS_H
 
 #include "base/err.h"
+#include "client/core/client_events.h"
 #include "client/io/secure.h"
 #include "rpc/arpc_client.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
-
-/* As many shards as a client of one model may have to speak with. */
-#define AMPCLIENT_CHANNELS_SHARDS_MAX 16
 
 /*
  * Connections to processes that were shards; by the time that so many more have moved, nothing waits for the oldest
@@ -27,9 +25,9 @@ struct ampclient_channels {
     struct ampclient_secure secure;
     struct arpc_channel_options options;
     struct arpc_channel *first;                                 /* to the endpoints that the user gave */
-    struct arpc_channel *shards[AMPCLIENT_CHANNELS_SHARDS_MAX]; /* one each, where there are several; else none */
+    struct arpc_channel *shards[AMPCLIENT_SHARDS_MAX]; /* one each, where there are several; else none */
     uint32_t shards_count;
-    char endpoints[AMPCLIENT_CHANNELS_SHARDS_MAX][256];           /* of shards */
+    char endpoints[AMPCLIENT_SHARDS_MAX][256];           /* of shards */
     struct arpc_channel *retired[AMPCLIENT_CHANNELS_RETIRED_MAX]; /* to processes that are no shards any more; a ring */
     uint32_t retired_next;
     uint32_t open;              /* while closing: how many are not closed yet */

@@ -243,9 +243,9 @@ int ampclient_ask(struct ampclient *client, const char *path, const struct amp_b
 
 static int use_shards(struct ampclient *client, const struct ampd_msg_get_status_response *status)
 {
-    const char *endpoints[AMPCLIENT_CHANNELS_SHARDS_MAX];
+    const char *endpoints[AMPCLIENT_SHARDS_MAX];
     uint32_t count = (uint32_t)status->shards.count;
-    for (uint32_t k = 0; k < count && k < AMPCLIENT_CHANNELS_SHARDS_MAX; k++) {
+    for (uint32_t k = 0; k < count && k < AMPCLIENT_SHARDS_MAX; k++) {
         endpoints[k] = status->shards.items[k].endpoint;
         if (count >= 2 && endpoints[k][0] == 0)
             return amp_error_set(&client->error, AMP_EUNAVAILABLE, SHARD_AWAY,

@@ -218,7 +218,7 @@ static void *loop_main(void *arg)
 struct shards_job {
     struct ampclient_job job;
     struct ampclient_link *link;
-    char endpoints[AMPCLIENT_CHANNELS_SHARDS_MAX][256];
+    char endpoints[AMPCLIENT_SHARDS_MAX][256];
     uint32_t count;
     int code;
     struct amp_error error;
@@ -239,9 +239,9 @@ static void open_shards(struct ampclient_job *base)
 int ampclient_link_use_shards(struct ampclient_link *link, const char *const *endpoints, uint32_t count,
                               struct amp_error *error)
 {
-    if (count < 2 || count > AMPCLIENT_CHANNELS_SHARDS_MAX)
+    if (count < 2 || count > AMPCLIENT_SHARDS_MAX)
         return amp_error_set(error, AMP_EINVAL, NULL, "The server has %u shards; this client speaks with at most %d.",
-                             count, AMPCLIENT_CHANNELS_SHARDS_MAX);
+                             count, AMPCLIENT_SHARDS_MAX);
     struct shards_job *job = calloc(1, sizeof *job);
     if (job == NULL)
         return amp_error_set(error, AMP_ENOMEM, NULL, "There is no memory for the connections to the shards.");

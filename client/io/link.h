@@ -137,7 +137,7 @@ void ampclient_link_log_soon(struct ampclient_link *link, enum ampclient_log_lev
 uint64_t ampclient_now_ms(void);
 
 /*
- * From now on calls go to the shard that they name, at its endpoint. Once, with 2 to AMPCLIENT_CHANNELS_SHARDS_MAX.
+ * From now on calls go to the shard that they name, at its endpoint. Once, with 2 to AMPCLIENT_SHARDS_MAX.
  * User's thread. 0; AMP_EINVAL (also: the token would cross a network unencrypted), AMP_ENOMEM.
  */
 int ampclient_link_use_shards(struct ampclient_link *link, const char *const *endpoints, uint32_t count,

@@ -20,6 +20,7 @@ LARGE = bool(os.environ.get("AMPD_LARGE"))
 WORKERS_TIMEOUT_S = 300 * PATIENCE  # of one run; on an idle machine the large one takes half a minute
 EXPORT_TIMEOUT_S = 300   # 600 MB of the large one
 ELSEWHERE = ((2, 3), (4, 1))
+SHARDS_MAX = 64  # IO_CLUSTER_SHARDS_MAX of the server, AMPCLIENT_SHARDS_MAX of the client; most of them have no block of digits
 FOUND = {}  # what a job ends with on one shard, by its name
 
 
@@ -129,9 +130,9 @@ def expected(context, job):
     return FOUND[job.model]
 
 
-def check_every_count(context, job):
+def check_every_count(context, job, counts=(1, 2, 3, 4)):
     want = expected(context, job)
-    for count in (1, 2, 3, 4):
+    for count in counts:
         cluster, have = on(context, job, count)
         same(have, want, f"{job.model} on {count} shards")
         over(context, cluster, have)
@@ -161,6 +162,10 @@ def check_ends(context, job, cluster, what):
 
 def test_digits_ends_with_one_checkpoint_on_one_to_four_shards(context):
     check_every_count(context, Digits())
+
+
+def test_digits_ends_with_one_checkpoint_on_as_many_shards_as_there_may_be(context):
+    check_every_count(context, Digits(), (SHARDS_MAX,))
 
 
 def test_digits_goes_on_on_another_number_of_shards(context):

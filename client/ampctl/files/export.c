@@ -47,8 +47,8 @@ struct exporting {
     unsigned moments;
     char folder[3800]; /* "": not made */
     char file_made[256];
-    char parts_names[AMPCLIENT_CHANNELS_SHARDS_MAX][24];
-    uint8_t manifests[AMPCLIENT_CHANNELS_SHARDS_MAX][16];
+    char parts_names[AMPCLIENT_SHARDS_MAX][24];
+    uint8_t manifests[AMPCLIENT_SHARDS_MAX][16];
     float *memory; /* mapped; all tensors end to end, each its masters, m and v */
     size_t memory_size;
     struct ampctl_exported made;
@@ -221,7 +221,7 @@ static void remember(struct exporting *x, const struct ampd_checkpoint_state *st
 static int merge(struct exporting *x)
 {
     uint32_t count = (uint32_t)x->about.spec.parameters.count, shards = (uint32_t)x->about.shards.count;
-    struct ampd_checkpoint_part parts[AMPCLIENT_CHANNELS_SHARDS_MAX];
+    struct ampd_checkpoint_part parts[AMPCLIENT_SHARDS_MAX];
     for (uint32_t k = 0; k < shards; k++)
         parts[k] = (struct ampd_checkpoint_part){x->folder, x->parts_names[k], x->manifests[k]};
     struct ampd_checkpoint_target *targets = calloc(count + 1u, sizeof *targets);
@@ -368,11 +368,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 /* From now on each call goes to the shard that it names. 0, or an exit code after a sentence. */
 static int reach_shards(struct exporting *x)
 {
-    const char *endpoints[AMPCLIENT_CHANNELS_SHARDS_MAX];
+    const char *endpoints[AMPCLIENT_SHARDS_MAX];
     struct amp_error error = {0};
-    if (x->about.shards.count == 0 || x->about.shards.count > AMPCLIENT_CHANNELS_SHARDS_MAX) {
-        (void)ampctl_print(stderr, "ampctl: %s: the model has %zu shards; this ampctl knows up to %u", x->ctl->verb,
-                           x->about.shards.count, AMPCLIENT_CHANNELS_SHARDS_MAX);
+    if (x->about.shards.count == 0 || x->about.shards.count > AMPCLIENT_SHARDS_MAX) {
+        (void)ampctl_print(stderr, "ampctl: %s: the model has %zu shards; this ampctl reaches at most %u", x->ctl->verb,
+                           x->about.shards.count, AMPCLIENT_SHARDS_MAX);
         return AMPCTL_EXIT_FAILED;
     }
     if (x->about.shards.count == 1)
