@@ -1,5 +1,6 @@
 /* Rules of a step beside the arithmetic: the floor of the scale, shrinking, clipping by group, workers that are named. */
 #include "server/core/model/spec.h"
+#include "server/core/wire/step_messages.h"
 #include "tests/unit/core_fixture.h"
 
 #include <math.h>
@@ -111,6 +112,20 @@ static void a_model_that_was_frozen_is_so_after_a_restart(void **state)
     (void)core_reset_scale(host, "");
     push = core_push_header(host, 3, 0, incarnations[0]);
     assert_true(core_call(host, push)->granted);
+}
+
+static void a_frozen_model_takes_a_scale_however_many_other_acts_wait_for_its_next_step(void **state)
+{
+    struct core_host *host = *state;
+    begin_at_floor(host, AMPD_FLOOR_FREEZE, AMP_SCALER_DYNAMIC);
+    (void)push_step(host, 1, 1, INFINITY);
+    (void)push_step(host, 2, 1, INFINITY);
+    for (unsigned i = 1; i < AMPD_ACTIONS_WAIT_MAX; i++)
+        assert_int_equal(0, core_call(host, core_set_lr(host, i, ""))->reply.error.code);
+    core_assert_failed(host, core_set_lr(host, 1, ""), AMP_EEXHAUSTED, "TOO_MANY_CALLS", "next step");
+    core_assert_failed(host, core_evict(host, 0, ""), AMP_EEXHAUSTED, "TOO_MANY_CALLS", "next step");
+    assert_int_equal(0, core_call(host, core_reset_scale(host, ""))->reply.error.code);
+    assert_int_equal(AMPD_VERDICT_APPLIED, core_call(host, push_step(host, 3, 1, 1))->reply.u.step.verdict);
 }
 
 static void a_checkpoint_of_a_frozen_model_is_cut_at_once(void **state)
@@ -561,6 +576,7 @@ int main(void)
         TEST(a_frozen_model_opens_no_step_until_its_scale_is_set),
         TEST(parameters_that_overflow_on_several_ranks_are_named_once),
         TEST(a_model_that_was_frozen_is_so_after_a_restart),
+        TEST(a_frozen_model_takes_a_scale_however_many_other_acts_wait_for_its_next_step),
         TEST(a_checkpoint_of_a_frozen_model_is_cut_at_once),
         TEST(a_frozen_model_goes_on_after_a_rollback),
         TEST(a_model_that_fails_says_so_in_its_result),

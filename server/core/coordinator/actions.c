@@ -239,7 +239,10 @@ void ampd_actions_do(struct ampd_core *core, uint64_t id, const struct ampd_even
     }
     if (kind == AMPD_ROW_EVICT && !ampd_workers_may_evict(model, id, event->rank))
         return;
-    if (coord->actions.count == AMPD_ACTIONS_WAIT_MAX || ampd_call_begin(core, id, AMPD_CALL_UNARY, model) == NULL) {
+    /* The last place is for what can make a model that is frozen go on, and so empty all of them. */
+    uint32_t needed = kind == AMPD_ROW_SET || kind == AMPD_ROW_RESET ? 1 : 2;
+    if (coord->actions.count + needed > AMPD_ACTIONS_WAIT_MAX ||
+        ampd_call_begin(core, id, AMPD_CALL_UNARY, model) == NULL) {
         ampd_call_fail(
             core, id, model, AMP_EEXHAUSTED, "TOO_MANY_CALLS",
             "%u actions of operators wait for the next step, or too many calls for this server; try again then",
