@@ -209,11 +209,11 @@ static void a_worker_that_leaves_and_joins_at_once_holds_its_rank(void **state)
     host.hold_persists = true;
     struct ampd_event leave = {.type = AMPD_EVENT_LEAVE, .u.worker = {"model", 1, incarnations[1]}};
     uint64_t left = send(leave);
-    uint64_t joined = core_join(&host, "w1", 1);
+    core_assert_failed(&host, core_join(&host, "w1", 1), AMP_EUNAVAILABLE, "RECOVERING", "ask again");
     host.hold_persists = false;
     core_do_all(&host);
     assert_true(core_call(&host, left)->answered);
-    incarnations[1] = core_joined(&host, joined);
+    incarnations[1] = core_joined(&host, core_join(&host, "w1", 1));
     assert_int_equal(AMPD_LEASE_LIVE, host.core->models[0]->workers[1].lease);
     decide(1);
     leave.u.worker.incarnation = incarnations[1];

@@ -496,10 +496,9 @@ static void a_sign_of_life_of_a_rank_out_of_range_is_passed_over(void **state)
 static void a_rank_that_is_being_stored_goes_to_no_other_name(void **state)
 {
     (void)state;
-    host.hold_persists = true;
     (void)of_worker(AMPD_EVENT_LEAVE, 1, incarnations[1]);
-    uint64_t again = join("w1", false); /* the same name, before its Leave is stored */
-    core_do_task(&host, 0);
+    host.hold_persists = true;
+    uint64_t again = join("w1", false);
     uint64_t other = join("w2", false);
     uint64_t replacing = join("w3", true);
     core_assert_failed(&host, other, AMP_ESTATE, "NO_FREE_RANK", "w2");
@@ -507,6 +506,25 @@ static void a_rank_that_is_being_stored_goes_to_no_other_name(void **state)
     host.hold_persists = false;
     core_do_all(&host);
     assert_int_equal(1, core_call(&host, again)->reply.u.join.rank);
+}
+
+static void of_a_rank_one_join_or_leave_is_stored_at_a_time_however_many_come(void **state)
+{
+    (void)state;
+    host.hold_persists = true; /* as while the disk is full */
+    core_close_call(&host, join("w1", false));
+    for (unsigned i = 0; i < 2 * CORE_TASKS_MAX; i++) {
+        core_assert_failed(&host, join("w1", false), AMP_EUNAVAILABLE, "RECOVERING", "rank 1");
+        uint64_t leave = of_worker(AMPD_EVENT_LEAVE, 1, incarnations[1]);
+        core_assert_failed(&host, leave, AMP_EUNAVAILABLE, "RECOVERING", "rank 1");
+    }
+    assert_int_equal(1, host.tasks_count);
+    host.hold_persists = false;
+    core_do_all(&host);
+    incarnations[1] = core_joined(&host, join("w1", false)); /* who asks again is in at once */
+    (void)core_push_all(&host, 1, 0, incarnations[0], 1);
+    assert_int_equal(0, core_call(&host, core_push_all(&host, 1, 1, incarnations[1], 1))->reply.error.code);
+    assert_int_equal(3, host.row.tries); /* the first list, and two Joins that were stored */
 }
 
 static void of_two_that_replace_one_rank_one_gets_it(void **state)
@@ -523,14 +541,16 @@ static void of_two_that_replace_one_rank_one_gets_it(void **state)
     assert_int_equal(0, core_call(&host, first)->reply.u.join.rank);
 }
 
-static void a_leave_that_a_newer_join_has_overtaken_is_fenced(void **state)
+static void a_leave_that_a_newer_join_has_overtaken_gives_nothing_back(void **state)
 {
     (void)state;
     host.hold_persists = true;
     uint64_t again = join("w1", false);
-    core_assert_failed(&host, of_worker(AMPD_EVENT_LEAVE, 1, incarnations[1]), AMP_EABORTED, "FENCED", "rank 1");
+    uint64_t leave = of_worker(AMPD_EVENT_LEAVE, 1, incarnations[1]);
+    core_assert_failed(&host, leave, AMP_EUNAVAILABLE, "RECOVERING", "ask again");
     core_do_all(&host);
     (void)core_joined(&host, again);
+    core_assert_failed(&host, of_worker(AMPD_EVENT_LEAVE, 1, incarnations[1]), AMP_EABORTED, "RANK_TAKEN", "w1");
     core_assert_failed(&host, join("w2", false), AMP_ESTATE, "NO_FREE_RANK", "w2");
 }
 
@@ -664,8 +684,9 @@ int main(void)
         TEST_OF(a_waiting_push_of_an_older_incarnation_is_aborted_when_the_step_opens_without_it),
         TEST_OF(a_sign_of_life_of_a_rank_out_of_range_is_passed_over),
         TEST_OF(a_rank_that_is_being_stored_goes_to_no_other_name),
+        TEST_OF(of_a_rank_one_join_or_leave_is_stored_at_a_time_however_many_come),
         TEST_OF(of_two_that_replace_one_rank_one_gets_it),
-        TEST_OF(a_leave_that_a_newer_join_has_overtaken_is_fenced),
+        TEST_OF(a_leave_that_a_newer_join_has_overtaken_gives_nothing_back),
         cmocka_unit_test_setup_teardown(ranks_found_at_a_start_are_live_for_one_lease, setup, teardown),
         cmocka_unit_test_setup_teardown(a_worker_of_before_a_start_whom_no_step_waits_for_is_told_to_join_again, setup,
                                         teardown),

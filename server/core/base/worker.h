@@ -33,8 +33,7 @@ struct ampd_worker {
     enum ampd_lease_state lease;
     uint64_t joined_epoch; /* 0: not since this process started */
     uint64_t lease_until_ms;
-    struct ampd_incarnation asked; /* newest one given out, stored or not */
-    uint32_t writes;               /* of it that are being stored: until then nobody else gets the rank */
+    bool storing; /* a Join or Leave of it: until that is over nobody else gets the rank, and neither comes again */
     struct ampd_worker_health health;
     uint64_t instance; /* of the process that holds the rank; 0: it gave none, or this process has just started */
     char peer[AMPD_PEER_NAME_MAX];   /* where its Join came from; "": likewise */

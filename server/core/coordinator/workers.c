@@ -11,7 +11,7 @@
  *   LIVE  -> LIVE, ENDED, LEFT     a newer Join; no sign of life, quarantine, a start in an epoch that had
  *                                  not begun; Leave is stored
  *   ENDED -> LIVE, ENDED, LEFT
- *   LEFT  -> LIVE, ENDED, LEFT     Leave came again; ENDED: with a Join of the same name behind it
+ *   LEFT  -> LIVE, ENDED, LEFT     Leave came again; ENDED: an epoch begins while a Join is being stored
  */
 #include "server/core/coordinator/workers.h"
 
@@ -125,7 +125,7 @@ static bool is_free(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
-    return worker->writes == 0 && (!worker->has_holder || worker->record.left) &&
+    return !worker->storing && (!worker->has_holder || worker->record.left) &&
            !ampd_workers_quarantined(model, rank, model->core->now_ms);
 }
 
@@ -134,7 +134,7 @@ static bool is_lost(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
-    return worker->writes == 0 && !ampd_ranks_is_running(model, worker) &&
+    return !worker->storing && !ampd_ranks_is_running(model, worker) &&
            !ampd_workers_quarantined(model, rank, model->core->now_ms);
 }
 
@@ -197,12 +197,23 @@ static bool refuse_barred(struct ampd_model *model, uint64_t id, uint32_t rank)
     return true;
 }
 
+/* One write of a rank at a time: else repeated calls would fill the queue of a store whose disk is full. */
+static bool refuse_storing(struct ampd_model *model, uint64_t id, uint32_t rank)
+{
+    AMP_ASSERT(rank < model->spec.world_size);
+    if (!model->workers[rank].storing)
+        return false;
+    ampd_call_fail(model->core, id, model, AMP_EUNAVAILABLE, "RECOVERING",
+                   "a Join or Leave of rank %u is being stored; ask again in a moment", rank);
+    return true;
+}
+
 static struct ampd_pending *store(struct ampd_model *model, uint64_t id, const struct ampd_worker_record *record)
 {
     struct ampd_persist *persist;
     struct ampd_pending *pending = ampd_out_persist(model, AMPD_PERSIST_WORKER, id, &persist);
     pending->worker = *record;
-    model->workers[record->rank].writes++;
+    model->workers[record->rank].storing = true;
     struct ampd_worker_record *copy = ampd_need(ampd_copy(record, sizeof *record));
     persist->worker = ampd_out_own(model->core, copy);
     return pending;
@@ -234,6 +245,8 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
                        name, model->spec.name);
         return;
     }
+    if (refuse_storing(model, id, rank))
+        return;
     if (core->last_incarnation == AMPD_INCARNATION_NUMBER_MAX) {
         ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_JOINS",
                        "this process has answered %llu Joins, and can number no more; start it anew",
@@ -261,7 +274,6 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
     memcpy(model->workers[rank].record.name, name, sizeof name);
     model->workers[rank].record.rank = rank;
     model->workers[rank].record.left = false;
-    model->workers[rank].asked = record.incarnation;
     struct ampd_pending *pending = store(model, id, &record);
     pending->instance = join->instance;
     (void)snprintf(pending->peer, sizeof pending->peer, "%s", join->peer != NULL ? join->peer : ""); /* truncated */
@@ -317,12 +329,11 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
     struct ampd_worker *worker = &model->workers[pending->worker.rank];
     bool wanted = pending->call != 0 && ampd_call_find(model->core, pending->call) != NULL;
     AMP_ASSERT(model->core->config.shard == 0);
-    AMP_ASSERT(worker->writes > 0);
-    worker->writes--;
+    AMP_ASSERT(worker->storing);
+    worker->storing = false;
     if (pending->worker.left) {
         worker->record = pending->worker;
-        worker->record.left = worker->writes == 0; /* else a Join of the same name follows */
-        set_lease(worker, worker->record.left ? AMPD_LEASE_LEFT : AMPD_LEASE_ENDED);
+        set_lease(worker, AMPD_LEASE_LEFT);
         worker->lease_until_ms = model->core->now_ms; /* gone from now on */
         ampd_ranks_left(model, pending->worker.rank);
         if (wanted)
@@ -386,12 +397,12 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_e
     struct ampd_model *model = ampd_core_coordinated(core, id, event->model);
     if (model == NULL || !check_rank(core, id, model, event->rank))
         return;
+    if (refuse_storing(model, id, event->rank))
+        return;
     struct ampd_worker *worker = &model->workers[event->rank];
-    if (!worker->has_holder || !ampd_incarnation_same(worker->asked, event->incarnation)) {
+    if (!worker->has_holder || !ampd_incarnation_same(worker->record.incarnation, event->incarnation)) {
         struct amp_error error = {0};
-        if (!ampd_ranks_refuse(model, event->rank, event->incarnation, &error)) /* a Join is being stored */
-            (void)amp_error_set(&error, AMP_EABORTED, "FENCED",
-                                "rank %u is held by a newer Join; nothing is left to give back", event->rank);
+        (void)ampd_ranks_refuse(model, event->rank, event->incarnation, &error);
         ampd_call_fail_with(core, id, model, &error);
         return;
     }
@@ -408,20 +419,14 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_e
 
 bool ampd_workers_may_evict(struct ampd_model *model, uint64_t id, uint32_t rank)
 {
-    if (!check_rank(model->core, id, model, rank))
-        return false;
-    if (model->workers[rank].writes == 0)
-        return true;
-    ampd_call_fail(model->core, id, model, AMP_EUNAVAILABLE, "RECOVERING",
-                   "a Join or Leave of rank %u is being stored; ask again in a moment", rank);
-    return false;
+    return check_rank(model->core, id, model, rank) && !refuse_storing(model, id, rank);
 }
 
 void ampd_workers_evict(struct ampd_model *model, uint32_t rank, const struct ampd_note *note)
 {
     struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
-    AMP_ASSERT(worker->writes == 0);
+    AMP_ASSERT(!worker->storing);
     ampd_out_log(model->core, AMP_LOG_WARN, model, "rank %u (%s) is evicted by %s: %s", rank,
                  worker->has_holder ? worker->record.name : "held by nobody", note->actor, note->words);
     if (!worker->has_holder || worker->record.left)
@@ -460,7 +465,6 @@ void ampd_workers_found(struct ampd_model *model, const struct ampd_worker_recor
     struct ampd_worker *worker = &model->workers[record->rank];
     worker->record = *record;
     worker->named = record->incarnation;
-    worker->asked = record->incarnation;
     worker->has_holder = true;
     set_lease(worker, record->left ? AMPD_LEASE_LEFT : AMPD_LEASE_LIVE);
     worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
