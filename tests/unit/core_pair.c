@@ -34,6 +34,8 @@ char pair_logged_before[AMP_ERROR_TEXT_MAX];
 struct ampd_message *pair_last;
 struct ampd_incarnation pair_incarnation;
 double pair_lr = NAN;
+float pair_gradient;
+enum ampd_floor_policy pair_floor;
 
 static uint64_t cut_left[2];
 static struct ampd_message *messages[QUEUE_MAX];
@@ -260,7 +262,8 @@ struct core_call *pair_push(unsigned shard, uint64_t number, float weight)
     for (uint64_t b = grant.first; b < grant.first + grant.count; b++) {
         struct ampd_segment_count counts[4];
         uint8_t *to = grant.memory + (b - grant.first) * grant.stride;
-        memset(to, 0, grant.stride);
+        for (uint64_t i = 0; i < grant.stride / sizeof(float); i++)
+            memcpy(to + i * sizeof(float), &pair_gradient, sizeof(float));
         struct ampd_event block = {.type = AMPD_EVENT_PUSH_BLOCK, .call = id};
         block.u.block.block = b;
         block.u.block.counts = counts;
@@ -280,6 +283,11 @@ static void create(enum ampd_weighting weighting)
     spec.weighting = weighting;
     spec.schedule = isnan(pair_lr) ? AMPD_SCHEDULE_CONSTANT : AMPD_SCHEDULE_WORKER;
     spec.checkpoint_every = 100;
+    if (pair_floor != 0) {
+        spec.floor_policy = pair_floor;
+        spec.max_consecutive_overflows = 1;
+        spec.scaler = (struct amp_scaler_config){.policy = AMP_SCALER_DYNAMIC, .init_scale = 1, .min_scale = 1};
+    }
     struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
     assert_int_equal(0, pair_call(0, &event)->reply.error.code);
     pair_load(0);
@@ -324,6 +332,8 @@ int pair_teardown(void **state)
     ampd_message_free(pair_last);
     pair_last = NULL;
     pair_lr = NAN;
+    pair_gradient = 0;
+    pair_floor = (enum ampd_floor_policy)0;
     done_count = 0;
     pair_calls_count = 0;
     return 0;

@@ -31,6 +31,8 @@ extern char pair_logged_before[AMP_ERROR_TEXT_MAX]; /* and the one before */
 extern struct ampd_message *pair_last;              /* the last that was sent, whatever became of it; owned */
 extern struct ampd_incarnation pair_incarnation;    /* of rank 0 */
 extern double pair_lr;                              /* of pushes, and the schedule is WORKER; NAN: none */
+extern float pair_gradient;                         /* each element of a push; 0 */
+extern enum ampd_floor_policy pair_floor;           /* 0: none; else one overflow at the only scale, 1, is too many */
 
 /* Two cores with a model that is loaded and joined: step 1 is open. With pair_setup it is decided, too. */
 void pair_start(unsigned shard, uint64_t boot);

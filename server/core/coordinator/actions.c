@@ -34,7 +34,6 @@
 #include "server/core/model/spec.h"
 #include "server/core/wire/action_rows.h"
 #include "server/core/wire/bus.h"
-#include "server/core/wire/verdict_rows.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -265,10 +264,6 @@ static void go_on(struct ampd_model *model)
     struct ampd_coord *coord = model->coord;
     if (coord->actions.storing > 0)
         return;
-    if (coord->state == AMPD_COORD_FROZEN && !ampd_floor_stops(&model->spec, &coord->carry.scaler)) {
-        ampd_coord_set(model, AMPD_COORD_RUNNING);
-        ampd_coord_tell_state(model);
-    }
     if (coord->state == AMPD_COORD_WAITING)
         ampd_coord_tell_state(model);
     ampd_coord_ranks(model);

@@ -299,6 +299,10 @@ void ampd_coord_ranks(struct ampd_model *model)
     AMP_ASSERT(model->core->config.shard == 0);
     if (ampd_core_pauses(model->core))
         return;
+    if (coord->state == AMPD_COORD_FROZEN && !ampd_floor_stops(&model->spec, &coord->carry.scaler)) {
+        ampd_coord_set(model, AMPD_COORD_RUNNING); /* the scale was set, perhaps while SYNC was under way */
+        ampd_coord_tell_state(model);
+    }
     if (coord->state == AMPD_COORD_WAITING) {
         open_first(model);
         return;

@@ -155,10 +155,10 @@ void ampd_push_state(struct ampd_core *core, uint64_t id, const struct ampd_even
 /* ---- calls of a model that does not go on ---- */
 
 /* "fc1.weight, fc2.weight": those that overflowed in the last decided step. */
-static void name_parameters(const struct ampd_model *model, char *text, size_t size)
+static void name_parameters(const struct ampd_model *model, const struct ampd_verdict_message *last_verdict, char *text,
+                            size_t size)
 {
-    const struct ampd_step_row *row =
-        model->shard->decided.verdict == NULL ? NULL : &model->shard->decided.verdict->row;
+    const struct ampd_step_row *row = last_verdict == NULL ? NULL : &last_verdict->row;
     size_t used = 0;
     uint32_t last = UINT32_MAX;
     text[0] = 0;
@@ -174,14 +174,17 @@ static void name_parameters(const struct ampd_model *model, char *text, size_t s
 void ampd_call_frozen(struct ampd_call *call)
 {
     const struct ampd_model *model = call->model;
+    const struct ampd_shard *shard = model->shard;
+    const struct ampd_verdict_message *next = shard->decided.next; /* being stored: what shard 0 speaks of */
+    const struct amp_scaler_state *scaler = next != NULL ? &next->row.after.scaler : &shard->carry.scaler;
     char names[160];
-    name_parameters(model, names, sizeof names);
+    name_parameters(model, next != NULL ? next : shard->decided.verdict, names, sizeof names);
     bool fails = model->spec.floor_policy == AMPD_FLOOR_FAIL;
     ampd_call_end(
         call, AMP_ESTATE, fails ? "MODEL_UNSTABLE" : "MODEL_FROZEN",
         "%s: %u overflows in a row and the scale is at its floor, %g%s%s; set or reset the scale, or roll back",
-        model->spec.name, model->shard->carry.scaler.consecutive_overflows, (double)model->shard->carry.scaler.scale,
-        names[0] != 0 ? "; overflowing: " : "", names);
+        model->spec.name, scaler->consecutive_overflows, (double)scaler->scale, names[0] != 0 ? "; overflowing: " : "",
+        names);
 }
 
 void ampd_call_let_go(struct ampd_core *core, struct ampd_call *call)

@@ -588,7 +588,7 @@ void ampd_shard_state(struct ampd_model *model, const struct ampd_message *messa
     shard->told.sequence = state->sequence;
     shard->told.stalled = state->state == AMPD_MODEL_STALLED;
     shard->told.done = state->state == AMPD_MODEL_DONE;
-    shard->told.frozen = state->frozen && shard->step.state == AMPD_STEP_NONE;
+    shard->told.frozen = state->frozen; /* it may come while the verdict that says so is being stored */
     shard->told.loaded = state->state >= AMPD_MODEL_WAITING;
     shard->told.loaded_is_told = shard->told.loaded;
     shard->told.missing_rank = state->missing_rank;

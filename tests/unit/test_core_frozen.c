@@ -1,0 +1,122 @@
+/* A model whose scale is at its floor, on two shards: what each of them comes to know of it, and how it goes on. */
+#include "server/core/coordinator/sync.h"
+#include "tests/unit/core_pair.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct ampd_note note = {.actor = "me", .words = "why"};
+
+static int setup(void **state)
+{
+    (void)state;
+    pair_floor = AMPD_FLOOR_FREEZE;
+    pair_begin(AMPD_WEIGHTING_EQUAL);
+    pair_gradient = INFINITY;
+    return 0;
+}
+
+static struct core_call *reset_scale(void)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_RESET_SCALE, .u.act = {.model = "model", .note = &note}};
+    return pair_call(0, &event);
+}
+
+static void stored(unsigned shard)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {pair_held_token}};
+    pair_hold_kind = (enum ampd_persist_kind)0;
+    pair_step(shard, &event);
+    pair_settle();
+}
+
+static void freeze(void)
+{
+    (void)pair_push(0, 1, 1);
+    (void)pair_push(1, 1, 1);
+    assert_int_equal(AMPD_COORD_FROZEN, pair_model(0)->coord->state);
+}
+
+static void assert_goes_on(uint64_t step)
+{
+    pair_gradient = 0;
+    struct core_call *pushes[2] = {pair_push(0, step, 1), pair_push(1, step, 1)};
+    for (unsigned k = 0; k < 2; k++) {
+        assert_true(pushes[k]->answered);
+        assert_int_equal(0, pushes[k]->reply.error.code);
+        assert_int_equal(step, pushes[k]->reply.u.step.step);
+    }
+}
+
+static void assert_refused(struct core_call *call)
+{
+    assert_true(call->answered);
+    assert_string_equal("MODEL_FROZEN", call->reply.error.reason);
+    assert_non_null(strstr(call->reply.error.text, "1 overflows in a row"));
+}
+
+static void each_shard_hears_that_a_model_is_frozen(void **state)
+{
+    (void)state;
+    freeze();
+    for (unsigned k = 0; k < 2; k++)
+        assert_refused(pair_push(k, 2, 1));
+    assert_int_equal(0, reset_scale()->reply.error.code);
+    assert_goes_on(2);
+}
+
+/* As it is with a store: shard 0 tells the state before the other shard has stored the verdict. */
+static void a_shard_that_hears_of_it_while_the_verdict_is_being_stored_knows_it_then(void **state)
+{
+    (void)state;
+    (void)pair_push(0, 1, 1);
+    pair_hold_messages = true;
+    (void)pair_push(1, 1, 1);
+    while (pair_first()->type != AMPD_MESSAGE_VERDICT) {
+        pair_deliver_first();
+        pair_settle();
+    }
+    pair_hold_kind = AMPD_PERSIST_VERDICT;
+    pair_hold_messages = false;
+    pair_settle();
+    assert_non_null(pair_model(1)->shard->decided.next);
+    assert_refused(pair_push(1, 2, 1));
+    stored(1);
+    assert_refused(pair_push(1, 2, 1));
+    assert_int_equal(0, reset_scale()->reply.error.code);
+    assert_goes_on(2);
+}
+
+static void a_scale_that_is_stored_while_shards_find_out_where_they_are_lets_the_model_go_on(void **state)
+{
+    (void)state;
+    freeze();
+    pair_hold_kind = AMPD_PERSIST_ACT;
+    struct core_call *call = reset_scale();
+    assert_false(call->answered);
+    pair_hold_messages = true;
+    ampd_sync_start(pair_core[0]);
+    struct ampd_event tick = {.type = AMPD_EVENT_TICK};
+    pair_step(0, &tick);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
+    stored(0);
+    assert_true(call->answered);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
+    pair_hold_messages = false;
+    pair_settle();
+    assert_int_equal(AMPD_COORD_RUNNING, pair_model(0)->coord->state);
+    assert_goes_on(2);
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, pair_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(each_shard_hears_that_a_model_is_frozen),
+        TEST(a_shard_that_hears_of_it_while_the_verdict_is_being_stored_knows_it_then),
+        TEST(a_scale_that_is_stored_while_shards_find_out_where_they_are_lets_the_model_go_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
