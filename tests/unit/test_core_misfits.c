@@ -10,6 +10,7 @@
 #include "server/core/shard/shard.h"
 #include "server/core/wire/messages.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,11 +66,14 @@ static void votes_of_other_parameters_blocks_or_orders_count_nowhere(void **stat
     misfit(vote_with((struct ampd_subtree){0, 0, 0, 1}, right));        /* a block of shard 0 */
     misfit(vote_with((struct ampd_subtree){p, 63, last, 1}, right));    /* more blocks than there are */
     misfit(vote_with((struct ampd_subtree){p, 0, UINT64_MAX, 1}, right));
-    struct ampd_subtree no_number = right;
-    no_number.squares = (double)NAN; /* which the store would take for nothing */
-    struct ampd_message *message = vote_with(no_number, right);
-    message->u.vote.subtrees_count = 1;
-    misfit(message);
+    /* NAN, which the store would take for nothing, or what would make a norm that no shard takes in a verdict. */
+    const double squares[] = {(double)NAN, (double)INFINITY, -1, DBL_MAX};
+    struct ampd_message *message;
+    for (unsigned i = 0; i < sizeof(squares) / sizeof(squares[0]); i++) {
+        message = vote_with((struct ampd_subtree){p, 0, last, squares[i]}, right);
+        message->u.vote.subtrees_count = 1;
+        misfit(message);
+    }
     message = vote_of_1();
     message->u.vote.rows_count = 1;
     message->u.vote.rows[0].largest = NAN;

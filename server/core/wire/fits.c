@@ -106,6 +106,9 @@ static bool verdict_fits(const struct ampd_model *model, const struct ampd_verdi
            (!verdict->has_next || open_fits(model, &verdict->next));
 }
 
+/* The square of a finite float is below 2^256, and a step has one for each element, summed over ranks before. */
+#define SQUARES_MAX ((double)AMPD_ELEMENTS_MAX * 0x1p256)
+
 /* Subtrees rise, and lie in the sender's blocks of their parameter: so those of all shards rise, too. */
 static bool vote_fits(const struct ampd_model *model, const struct ampd_vote *vote, uint32_t from)
 {
@@ -115,7 +118,8 @@ static bool vote_fits(const struct ampd_model *model, const struct ampd_vote *vo
     for (uint64_t i = 0; i < vote->subtrees_count; i++) {
         const struct ampd_subtree *tree = &vote->subtrees[i], *before = i > 0 ? tree - 1 : NULL;
         uint64_t size = (uint64_t)1 << tree->level, p = tree->parameter;
-        if (p >= model->spec.parameters_count || (before != NULL && before->parameter > p) || !(tree->squares >= 0))
+        if (p >= model->spec.parameters_count || (before != NULL && before->parameter > p) ||
+            !(tree->squares >= 0 && tree->squares <= SQUARES_MAX))
             return false;
         uint64_t begin = layout->starts[p] / layout->block_elements;
         uint64_t end = (layout->starts[p] + layout->sizes[p] - 1) / layout->block_elements + 1;
