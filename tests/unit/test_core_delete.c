@@ -220,6 +220,32 @@ static void an_answer_of_shard_0_to_sync_brings_no_deleted_model_back(void **sta
     assert_gone(world, call);
 }
 
+/* Else the other shard would forget a model that shard 0 finds again, and would look like one that lost its disk. */
+static void none_is_given_up_while_shards_still_tell_what_they_hold(void **state)
+{
+    struct world *world = *state;
+    struct ampd_core *core = world->core[0];
+    struct ampd_message waits = {.type = AMPD_MESSAGE_SYNCED, .from = 1, .model = "model", .u.sync.waits = true};
+    waits.from_fence = ampd_fences_of(core, 1);
+    make_spec(&waits.u.sync.spec);
+    ampd_sync_start(core);
+    waits.round = core->sync.round;
+    struct ampd_event event = {.type = AMPD_EVENT_PEER, .u.message = &waits};
+    step(world, 0, &event);
+    assert_true(core->sync.running && ampd_sync_troubled(core->models[0]));
+    struct ampd_note note = {.actor = "ann"};
+    event = (struct ampd_event){.type = AMPD_EVENT_DELETE_MODEL,
+                                .call = ++world->calls,
+                                .u.act = {.model = "model", .note = &note, .force = true}};
+    step(world, 0, &event);
+    assert_true(world->answered[event.call]);
+    assert_string_equal("RECOVERING", world->replies[event.call].error.reason);
+    run(world);
+    assert_int_equal(0, world->persists[0][AMPD_PERSIST_DELETING]);
+    for (unsigned k = 0; k < SHARDS; k++)
+        assert_int_equal(0, ampd_core_find(world->core[k], "model"));
+}
+
 static void a_coordinator_that_starts_goes_on_with_it(void **state)
 {
     struct world *world = *state;
@@ -245,6 +271,7 @@ int main(void)
         TEST(a_shard_that_was_away_is_told_when_it_comes_back),
         TEST(an_answer_that_was_lost_is_given_again),
         TEST(an_answer_of_shard_0_to_sync_brings_no_deleted_model_back),
+        TEST(none_is_given_up_while_shards_still_tell_what_they_hold),
         TEST(a_coordinator_that_starts_goes_on_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

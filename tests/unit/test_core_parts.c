@@ -135,6 +135,26 @@ static void a_checkpoint_that_a_process_has_read_counts_as_long_as_its_session(v
     pair_hold_messages = false;
 }
 
+/* One shard has not said yet whether it holds the checkpoint, and nobody waits for the rollback any more. */
+static void a_rollback_that_was_given_up_is_in_no_other_ones_way(void **state)
+{
+    (void)state;
+    struct ampd_note note = {{0}, {0}, {0}};
+    struct ampd_event back = {.type = AMPD_EVENT_ROLLBACK, .u.act = {.model = "model", .note = &note, .epoch = 1}};
+    pair_hold_messages = true;
+    (void)pair_call(0, &back);
+    struct ampd_event gone = {.type = AMPD_EVENT_CALL_CLOSED, .call = back.call};
+    pair_step(0, &gone);
+    pair_forget_messages();
+    const struct core_call *call = pair_call(0, &back);
+    assert_false(call->answered);
+    pair_hold_messages = false;
+    pair_settle();
+    assert_true(call->answered);
+    assert_int_equal(0, call->reply.error.code);
+    assert_int_equal(2, call->reply.u.rollback.epoch);
+}
+
 int main(void)
 {
 #define TEST_OF(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
@@ -143,6 +163,7 @@ int main(void)
         TEST_OF(a_checkpoint_is_durable_when_each_store_knows_all_parts),
         TEST_OF(what_a_process_that_is_gone_knew_counts_when_it_is_said_again),
         TEST_OF(a_checkpoint_that_a_process_has_read_counts_as_long_as_its_session),
+        TEST_OF(a_rollback_that_was_given_up_is_in_no_other_ones_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,7 +79,8 @@ void ampd_delete_call(struct ampd_core *core, uint64_t id, const struct ampd_eve
 {
     struct ampd_model *model = core->config.shard == 0 ? ampd_core_model_named(core, act->model) : NULL;
     bool under_way = model != NULL && model->coord->state == AMPD_COORD_DELETING;
-    bool given_up = model != NULL && act->force && ampd_sync_troubled(model); /* by hand: its data are lost */
+    /* By hand: its data are lost. Not while SYNC is running, whose end would take it for marked already. */
+    bool given_up = model != NULL && act->force && ampd_sync_troubled(model) && !core->sync.running;
     bool creates = model != NULL && ampd_coord_creates(model);
     if (!under_way && !given_up && !creates)
         model = ampd_core_coordinated(core, id, act->model);

@@ -58,6 +58,10 @@ static bool meets_another(struct ampd_core *core, uint64_t id, const struct ampd
     struct ampd_model *model = core->config.shard == 0 ? ampd_core_model_named(core, act->model) : NULL;
     if (model == NULL || !model->coord->rollback.active)
         return false;
+    if (!model->coord->rollback.begun && amp_list_empty(&model->rollbacks)) { /* given up */
+        model->coord->rollback.active = false;
+        return false;
+    }
     if (is_the_same(model->coord, act))
         (void)wait_for(model, id);
     else
