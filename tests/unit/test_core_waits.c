@@ -344,18 +344,46 @@ static void a_step_that_is_being_applied_is_checkpointed_when_it_is(void **state
     assert_int_equal(2, host.cuts);
 }
 
+/* Two of three. */
+static void begin_quorum(struct ampd_model_spec *spec, struct ampd_incarnation ranks[3])
+{
+    core_spec(spec, 3);
+    spec->sync = AMPD_SYNC_QUORUM;
+    spec->quorum = 2;
+    (void)core_create(&host, spec);
+    (void)core_load(&host, 1);
+    for (int32_t r = 0; r < 3; r++)
+        ranks[r] = core_joined(&host, core_join(&host, (const char *[]){"w0", "w1", "w2"}[r], r));
+}
+
+static void a_late_worker_that_joins_again_takes_nothing_from_a_quorum_that_has_closed(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    struct ampd_incarnation ranks[3];
+    begin_quorum(&spec, ranks);
+    host.hold_jobs = true; /* both are whole, and what they sum to is being looked at */
+    (void)core_push_all(&host, 1, 0, ranks[0], 1);
+    (void)core_push_all(&host, 1, 1, ranks[1], 1);
+    ranks[2] = core_joined(&host, core_join(&host, "w2", 2));
+    uint64_t late = core_push_header(&host, 1, 2, ranks[2]);
+    host.hold_jobs = false;
+    core_do_all(&host);
+    assert_int_equal(1, host.row.step);
+    assert_int_equal(1, host.row.tries);
+    assert_int_equal(AMPD_VERDICT_LATE, core_call(&host, late)->reply.u.step.verdict);
+    (void)core_push_all(&host, 2, 2, ranks[2], 1);
+    (void)core_push_all(&host, 2, 1, ranks[1], 1);
+    assert_int_equal(2, host.row.step);
+    assert_int_equal(2, host.row.contributors[1].rank);
+}
+
 static void a_quorum_that_lives_is_waited_for_and_one_that_does_not_is_not(void **state)
 {
     (void)state;
     struct ampd_model_spec spec;
     struct ampd_incarnation ranks[3];
-    core_spec(&spec, 3);
-    spec.sync = AMPD_SYNC_QUORUM;
-    spec.quorum = 2;
-    (void)core_create(&host, &spec);
-    (void)core_load(&host, 1);
-    for (int32_t r = 0; r < 3; r++)
-        ranks[r] = core_joined(&host, core_join(&host, (const char *[]){"w0", "w1", "w2"}[r], r));
+    begin_quorum(&spec, ranks);
     (void)core_push_all(&host, 1, 0, ranks[0], 1);
     (void)core_push_all(&host, 1, 1, ranks[1], 1);
     (void)of_worker(AMPD_EVENT_LEAVE, 2, ranks[2]);
@@ -673,6 +701,8 @@ int main(void)
         TEST_OF(a_rank_that_has_pushed_may_go_and_the_step_is_waited_for),
         TEST_OF(a_stalled_model_can_be_checkpointed),
         TEST_OF(a_step_that_is_being_applied_is_checkpointed_when_it_is),
+        cmocka_unit_test_setup_teardown(a_late_worker_that_joins_again_takes_nothing_from_a_quorum_that_has_closed,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(a_quorum_that_lives_is_waited_for_and_one_that_does_not_is_not, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_shrinking_model_without_enough_workers_can_be_checkpointed, setup, teardown),

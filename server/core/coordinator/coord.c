@@ -265,8 +265,11 @@ static bool is_complete(const struct ampd_model *model, uint32_t rank)
 static bool list_is_old(const struct ampd_model *model)
 {
     const struct ampd_open *open = &model->coord->step.open;
+    const struct ampd_close *close = model->coord->step.state == AMPD_STEP_CLOSED ? &model->coord->step.close : NULL;
     for (uint32_t i = 0; i < open->expected_count; i++) {
         uint32_t rank = open->expected[i].rank;
+        if (close != NULL && ampd_contributor_of(close->contributors, close->contributors_count, rank) == NULL)
+            continue; /* a quorum has closed without it: it comes in with the next step */
         const struct ampd_worker *worker = &model->workers[rank];
         bool lost = !ampd_workers_expected(model, rank) && !is_complete(model, rank);
         if (lost || !ampd_incarnation_same(open->expected[i].incarnation, worker->record.incarnation))
