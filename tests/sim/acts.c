@@ -117,8 +117,11 @@ void sim_operator_act(struct sim *sim)
     if (delete_is_due(sim))
         choose_delete(sim);
     bool useful = store->has_model && store->last_step > 0 && store->last_step + 1 < sim->model.spec.max_steps;
-    if (operator->waits || operator->pause_ms> sim->now_ms ||(!operator->asking &&(operator->left == 0 || !useful)))
+    bool frozen = sim_is_frozen(sim);
+    if (operator->waits || operator->pause_ms> sim->now_ms ||(!operator->asking && !frozen &&(operator->left == 0 || !useful)))
         return;
+    if (!operator->asking && frozen)
+        sim_floors_choose(sim);
     if (!operator->asking && sim->rolls_back && !stores_part(sim) && sim_below(sim, 8) != 0)
         return;
     if (!operator->asking)
@@ -161,7 +164,9 @@ void sim_operator_answer(struct sim *sim, const struct sim_message *message)
         (void)fprintf(stderr, "%8llu operator: %s, event %d: %d %s\n",
                       (unsigned long long)sim->now_ms, operator->note.request_id, operator->type, code,
                       message->error.text);
-    if (code == AMP_EUNAVAILABLE || code == AMP_EDEADLINE || code == AMP_EEXHAUSTED) {
+    bool sets_scale = operator->type == AMPD_EVENT_SET_SCALE || operator->type == AMPD_EVENT_RESET_SCALE;
+    bool no_help = code == AMP_EEXHAUSTED && !sets_scale && sim_is_frozen(sim);
+    if (!no_help && (code == AMP_EUNAVAILABLE || code == AMP_EDEADLINE || code == AMP_EEXHAUSTED)) {
         operator->pause_ms = sim->now_ms + PAUSE_MS;
         return;
     }
@@ -178,7 +183,7 @@ void sim_operator_answer(struct sim *sim, const struct sim_message *message)
         return;
     }
     /* The model is done, the checkpoint has been dropped or is damaged, or a rollback has taken the act back. */
-    if (code != 0 && code != AMP_ESTATE && code != AMP_ENOTFOUND && code != AMP_EDATALOSS)
+    if (code != 0 && !no_help && code != AMP_ESTATE && code != AMP_ENOTFOUND && code != AMP_EDATALOSS)
         sim_fail(sim, SIM_ONE_ANSWER, "the act %s failed: %s", operator->note.request_id, message->error.text);
 }
 
@@ -253,6 +258,8 @@ void sim_check_act(struct sim *sim, const struct sim_shard *shard, const struct 
                  (unsigned long long)row->epoch, (unsigned long long)row->step);
     check_change(sim, row);
     sim->newest = row->after;
+    if (sim->acts_count == SIM_ACTS_MAX)
+        sim_fail(sim, SIM_ITSELF, "more than %d acts", SIM_ACTS_MAX);
     struct sim_act *act = &sim->acts[sim->acts_count++];
     *act = (struct sim_act){.kind = row->kind, .epoch = row->epoch, .step = row->step, .from_step = row->from_step, .after = row->after};
     memcpy(act->request_id, row->note.request_id, sizeof(act->request_id));

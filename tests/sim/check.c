@@ -451,6 +451,7 @@ void sim_check_event(struct sim *sim)
     for (uint32_t k = 0; k < sim->shards; k++)
         check_shard(sim, &sim->shard[k]);
     sim_ends_event(sim);
+    sim_floors_check(sim);
 }
 
 /* After the answer to DeleteModel, and after a restart of all shards. */

@@ -95,6 +95,7 @@ static void random_spec(struct ampd_model_spec *spec, uint64_t seed)
         spec->schedule = AMPD_SCHEDULE_LINEAR_WARMUP, spec->warmup_steps = 3;
     if (sim_has(seed, SIM_RATES))
         spec->schedule = AMPD_SCHEDULE_WORKER, spec->warmup_steps = 0;
+    sim_floors_spec(spec, seed);
 }
 
 static void state_alloc(const struct sim_model *model, struct sim_state *state)

@@ -485,7 +485,8 @@ bool sim_ends_deleted(uint64_t seed)
 bool sim_has_one_result(uint64_t seed)
 {
     return !sim_model_by_actor(seed) && !sim_model_quorum(seed) && !sim_model_shrinks(seed) &&
-           !sim_has_operator(seed) && !sim_has(seed, SIM_LOADS) && !sim_has(seed, SIM_FULL);
+           !sim_has_operator(seed) && !sim_has(seed, SIM_LOADS) && !sim_has(seed, SIM_FULL) &&
+           !sim_has(seed, SIM_FLOORS);
 }
 
 uint64_t sim_run(uint64_t seed, enum sim_faults faults, bool verbose, uint64_t *result)

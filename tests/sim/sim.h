@@ -9,6 +9,7 @@
  *   losses.c  a disk that is lost, and epochs whose numbers are kept elsewhere
  *   kinds.c   faults that a second generator draws, each kind of which can be left out
  *   asks.c    GetPushState at any moment
+ *   floors.c  models that stop at the floor of their scale
  *   values.c  whose values an epoch has, and that a version names one state
  *   leases.c  incarnations and leases, seen from outside
  *   server.c  the host of a shard's core: calls, streams, sessions; and its death
@@ -36,7 +37,7 @@
 #define SIM_CALLS_MAX          256
 #define SIM_BOOTS_MAX          64  /* of the coordinator */
 #define SIM_ACTORS_MAX         512 /* Joins of one boot of the coordinator */
-#define SIM_ACTS_MAX           8
+#define SIM_ACTS_MAX           64
 #define SIM_EVENTS_MAX         400000 /* a run that takes more does not end */
 #define SIM_VALUES             8      /* loaders with values of their own; the next one has those of the first again */
 #define SIM_FULL_STEP          2      /* after which a full load is: one skipped, one applied */
@@ -77,7 +78,8 @@
     X(SIM_ROWS, "rows")       /* in each seed: rows of epochs and acts are compared on all shards */                   \
     X(SIM_RATES, "rates")     /* pushes name the learning rate, and some another than the others of the step */        \
     X(SIM_FULL, "full")       /* two of three loaders bring a model that has made SIM_FULL_STEP steps elsewhere */            \
-    X(SIM_SET_RATES, "set-rates") /* the operator sets the learning rate, too */
+    X(SIM_SET_RATES, "set-rates") /* the operator sets the learning rate, too */                                       \
+    X(SIM_FLOORS, "floors") /* the scale comes to its floor, where the model stops until an operator sets it */
 
 #define SIM_INVARIANT_ENUM(name, text) name,
 enum sim_kind { SIM_KINDS(SIM_INVARIANT_ENUM) SIM_KINDS_COUNT };
@@ -440,6 +442,7 @@ struct sim {
     uint64_t epochs_newest; /* number of it: stored by a shard */
     uint64_t steps_decided, steps_skipped, epochs_seen, applied_max;
     uint64_t durable_told; /* highest durable step that a worker was told, in the present lineage */
+    uint32_t thaws;          /* acts asked for of a model that was frozen */
     uint64_t kinds;          /* bits: which the seed has */
     struct amp_random more;  /* what draws them */
     uint32_t unlike, silent, wrong; /* faults left */
@@ -467,6 +470,14 @@ uint64_t sim_more(struct sim *sim, uint64_t bound); /* of the second generator *
 void sim_kinds_fault(struct sim *sim);              /* before each event */
 uint64_t sim_kinds_next(const struct sim *sim);     /* when something of it is due; UINT64_MAX: nothing is */
 void sim_kinds_run(struct sim *sim);                /* what is due by now */
+
+/* ---- floors.c ---- */
+void sim_floors_spec(struct ampd_model_spec *spec, uint64_t seed);
+bool sim_is_frozen(const struct sim *sim); /* and an operator is to do something about it */
+bool sim_floors_refuse(const struct sim *sim, const struct amp_error *error); /* what a worker was told */
+void sim_floors_choose(struct sim *sim); /* the operator's next act on such a model */
+void sim_floors_check(struct sim *sim);  /* after every event */
+
 uint64_t sim_memory_max(const struct sim *sim, const struct sim_shard *shard);
 bool sim_is_limited(const struct sim *sim); /* some shard has no memory for the model */
 
