@@ -216,8 +216,8 @@ def evictions(test_model):
 def test_an_evicted_worker_is_refused_and_the_others_go_on_without_it(context):
     test_model = context.model(world_size=2, on_loss=model.ON_LOSS_SHRINK)
     first, second = test_model.workers(2)
-    step(first)  # the first step may have opened before the second worker came
-    second.join(rank=1)
+    step(first)  # the first step had opened before the second worker came; the next one has both
+    second.step = first.step
     for worker in (first, second):
         worker.pull()
     together([first, second], {"w": [0.0] * 4})

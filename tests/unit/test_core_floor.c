@@ -244,6 +244,36 @@ static void a_worker_that_leaves_is_left_out_too_and_comes_back_later(void **sta
     assert_int_equal(2, host->row.contributors_count);
 }
 
+/* Each Join renews the lease, so that the rank is never lost. */
+static void a_worker_that_starts_again_and_again_holds_up_no_step(void **state)
+{
+    struct core_host *host = *state;
+    begin_shrinking(host, 1);
+    uint64_t call = core_push_all(host, 2, 0, incarnations[0], 1024);
+    assert_false(core_call(host, call)->answered);
+    incarnations[1] = core_joined(host, core_join(host, "w1", 1));
+    assert_true(core_call(host, call)->answered);
+    assert_int_equal(1, host->row.contributors_count);
+    assert_int_equal(2, host->row.tries);
+    (void)core_push_all(host, 3, 0, incarnations[0], 1024); /* it comes in with the next step */
+    assert_int_equal(2, host->row.step);
+    (void)core_push_all(host, 3, 1, incarnations[1], 1024);
+    assert_int_equal(3, host->row.step);
+    assert_int_equal(2, host->row.contributors_count);
+}
+
+static void where_too_few_are_left_a_step_waits_for_who_has_started_again(void **state)
+{
+    struct core_host *host = *state;
+    begin_shrinking(host, 2);
+    (void)core_push_all(host, 1, 0, incarnations[0], 1024);
+    incarnations[1] = core_joined(host, core_join(host, "w1", 1));
+    incarnations[2] = core_joined(host, core_join(host, "w2", 2));
+    (void)core_push_all(host, 1, 1, incarnations[1], 1024);
+    assert_int_equal(1, host->row.step);
+    assert_int_equal(2, host->row.contributors_count);
+}
+
 static void a_push_that_is_complete_counts_though_its_worker_is_gone(void **state)
 {
     struct core_host *host = *state;
@@ -584,6 +614,8 @@ int main(void)
         TEST(the_first_step_opens_with_the_least_number_of_workers),
         TEST(a_worker_whose_lease_ends_is_left_out_of_the_open_step),
         TEST(a_worker_that_leaves_is_left_out_too_and_comes_back_later),
+        TEST(a_worker_that_starts_again_and_again_holds_up_no_step),
+        TEST(where_too_few_are_left_a_step_waits_for_who_has_started_again),
         TEST(a_push_that_is_complete_counts_though_its_worker_is_gone),
         TEST(with_too_few_workers_the_model_waits_and_stalls),
         TEST(each_group_is_clipped_by_its_own_norm),

@@ -135,17 +135,39 @@ void ampd_coord_tell_state(struct ampd_model *model)
 
 /* ---- opening a step ---- */
 
+/*
+ * SHRINK: of those that the try before has listed, who is still there; how many are left. The step goes on with these
+ * where they are enough: a worker that starts again and again would else have each try of it begin anew.
+ */
+static uint32_t keep_listed(const struct ampd_model *model, struct ampd_open *open)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < open->expected_count; i++) {
+        struct ampd_expected was = open->expected[i];
+        if (ampd_workers_expected(model, was.rank) &&
+            ampd_incarnation_same(was.incarnation, model->workers[was.rank].record.incarnation))
+            open->expected[kept++] = was;
+    }
+    return kept;
+}
+
 static void fill_open(struct ampd_model *model, uint32_t try_number)
 {
     struct ampd_coord *coord = model->coord;
     struct ampd_open *open = &coord->step.open;
-    bool first = try_number == 0; /* all tries have the scale of the first: gradients carry it */
-    *open = (struct ampd_open){.step = coord->decided + 1,
-                               .version = coord->version,
-                               .try_number = try_number,
-                               .scale = first ? coord->carry.scaler.scale : open->scale,
-                               .scale_id = first ? coord->carry.scaler.scale_id : open->scale_id};
-    for (uint32_t r = 0; r < model->spec.world_size; r++) {
+    bool first = try_number == 0;
+    uint32_t kept = model->spec.on_loss == AMPD_ON_LOSS_SHRINK && !first ? keep_listed(model, open) : 0;
+    bool keeps = kept >= ampd_workers_least(model);
+    open->step = coord->decided + 1;
+    open->version = coord->version;
+    open->try_number = try_number;
+    if (first) { /* all tries have the scale of the first: gradients carry it */
+        open->scale = coord->carry.scaler.scale;
+        open->scale_id = coord->carry.scaler.scale_id;
+    }
+    open->coefficient = 0;
+    open->expected_count = keeps ? kept : 0;
+    for (uint32_t r = 0; !keeps && r < model->spec.world_size; r++) {
         if (ampd_workers_expected(model, r))
             open->expected[open->expected_count++] = (struct ampd_expected){r, model->workers[r].record.incarnation};
     }

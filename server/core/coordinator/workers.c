@@ -47,6 +47,14 @@ bool ampd_workers_expected(const struct ampd_model *model, uint32_t rank)
     return worker->joined_epoch == model->coord->epoch && worker->lease == AMPD_LEASE_LIVE && !worker->record.left;
 }
 
+uint32_t ampd_workers_least(const struct ampd_model *model)
+{
+    const struct ampd_model_spec *spec = &model->spec;
+    if (spec->on_loss != AMPD_ON_LOSS_SHRINK)
+        return spec->world_size;
+    return spec->sync == AMPD_SYNC_QUORUM && spec->quorum > spec->min_workers ? spec->quorum : spec->min_workers;
+}
+
 /*
  * WAIT: all have joined under the epoch, once, and none has left before the first step. SHRINK: min_workers are there.
  */
@@ -61,9 +69,7 @@ bool ampd_workers_enough(const struct ampd_model *model)
         bool here = worker->joined_epoch == model->coord->epoch && !worker->record.left;
         count += shrinks ? (ampd_workers_expected(model, r) ? 1 : 0) : (here || !begins ? 1 : 0);
     }
-    uint32_t least =
-        spec->sync == AMPD_SYNC_QUORUM && spec->quorum > spec->min_workers ? spec->quorum : spec->min_workers;
-    return count >= (shrinks ? least : spec->world_size);
+    return count >= ampd_workers_least(model);
 }
 
 bool ampd_workers_holds_lease(const struct ampd_model *model, uint32_t *rank)

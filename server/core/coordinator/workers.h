@@ -25,6 +25,7 @@ bool ampd_workers_may_evict(struct ampd_model *model, uint64_t call, uint32_t ra
 /* Ends the lease of whoever holds the rank, if somebody does, for an operator (`note`), and refuses it from then on. */
 void ampd_workers_evict(struct ampd_model *model, uint32_t rank, const struct ampd_note *note);
 bool ampd_workers_enough(const struct ampd_model *model);                  /* for a step to open */
+uint32_t ampd_workers_least(const struct ampd_model *model);               /* so many are enough; 1 or more */
 bool ampd_workers_expected(const struct ampd_model *model, uint32_t rank); /* by a step that opens now */
 /*
  * Steps go on without the rank, and for a while nobody may join as it. False if they could not: then nothing is done.
