@@ -219,13 +219,7 @@ static void tell_close(const struct ampd_model *model)
 static void close_with_open(struct ampd_coord *coord)
 {
     struct ampd_close *close = &coord->step.close;
-    *close = (struct ampd_close){.step = coord->step.open.step,
-                                 .try_number = coord->step.open.try_number,
-                                 .coefficient = coord->step.open.coefficient,
-                                 .contributors_count = coord->step.open.expected_count};
-    for (uint32_t i = 0; i < coord->step.open.expected_count; i++)
-        close->contributors[i] =
-            (struct ampd_contributor){coord->step.open.expected[i].rank, coord->step.open.expected[i].incarnation, 1};
+    ampd_close_of_open(&coord->step.open, close);
     coord->step.hash = ampd_contributors_hash(close->contributors, close->contributors_count);
     ampd_coord_set_step(coord, AMPD_STEP_CLOSED);
 }
@@ -277,7 +271,7 @@ static void send_open(struct ampd_model *model)
     ampd_bus_send_all_take(model->core, message);
 }
 
-static bool is_complete(const struct ampd_model *model, uint32_t rank)
+bool ampd_coord_is_complete(const struct ampd_model *model, uint32_t rank)
 {
     AMP_ASSERT(rank < model->spec.world_size);
     return model->coord->step.complete[rank] == AMPD_ALL_SHARDS(model->core);
@@ -293,7 +287,7 @@ static bool list_is_old(const struct ampd_model *model)
         if (close != NULL && ampd_contributor_of(close->contributors, close->contributors_count, rank) == NULL)
             continue; /* a quorum has closed without it: it comes in with the next step */
         const struct ampd_worker *worker = &model->workers[rank];
-        bool lost = !ampd_workers_expected(model, rank) && !is_complete(model, rank);
+        bool lost = !ampd_workers_expected(model, rank) && !ampd_coord_is_complete(model, rank);
         if (lost || !ampd_incarnation_same(open->expected[i].incarnation, worker->record.incarnation))
             return true;
     }
@@ -398,7 +392,7 @@ static void try_close(struct ampd_model *model)
     for (uint32_t i = 0; i < coord->step.open.expected_count; i++) {
         const struct ampd_expected *expected = &coord->step.open.expected[i];
         float weight = coord->step.weights[expected->rank];
-        if (!is_complete(model, expected->rank))
+        if (!ampd_coord_is_complete(model, expected->rank))
             continue;
         close->contributors[close->contributors_count++] =
             (struct ampd_contributor){expected->rank, expected->incarnation, weight};
@@ -421,7 +415,7 @@ static void try_close(struct ampd_model *model)
 static void refuse_push(struct ampd_model *model, const struct ampd_complete *complete, uint32_t other)
 {
     struct ampd_coord_step *step = &model->coord->step;
-    step->complete_count -= is_complete(model, complete->contributor.rank) ? 1 : 0;
+    step->complete_count -= ampd_coord_is_complete(model, complete->contributor.rank) ? 1 : 0;
     step->complete[complete->contributor.rank] = 0;
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_UNFIT, 0);
     message->u.unfit = (struct ampd_unfit){
@@ -446,7 +440,7 @@ static uint32_t disagrees_with(const struct ampd_model *model, const struct ampd
         return AMPD_NO_RANK;
     for (uint32_t i = 0; i < step->open.expected_count; i++) {
         uint32_t other = step->open.expected[i].rank;
-        if (is_complete(model, other) && step->rates[other] != complete->lr)
+        if (ampd_coord_is_complete(model, other) && step->rates[other] != complete->lr)
             return other;
     }
     return AMPD_NO_RANK;
@@ -469,9 +463,9 @@ void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *me
     }
     if (coord->step.complete[rank] != AMPD_ALL_SHARDS(model->core)) {
         coord->step.complete[rank] |= AMPD_BIT(message->from);
-        coord->step.complete_count += is_complete(model, rank) ? 1 : 0;
+        coord->step.complete_count += ampd_coord_is_complete(model, rank) ? 1 : 0;
         coord->step.completed_ms[rank] = model->core->now_ms;
-        if (is_complete(model, rank) && coord->step.complete_count == contributors_wanted(model))
+        if (ampd_coord_is_complete(model, rank) && coord->step.complete_count == contributors_wanted(model))
             coord->step.whole_us = model->core->utc_us;
     }
     coord->step.weights[rank] = complete->contributor.weight;
@@ -489,18 +483,9 @@ bool ampd_coord_decides_soon(const struct ampd_model *model)
     uint32_t coming = 0;
     for (uint32_t i = 0; open && i < coord->step.open.expected_count; i++) {
         uint32_t rank = coord->step.open.expected[i].rank;
-        coming += is_complete(model, rank) || model->workers[rank].lease == AMPD_LEASE_LIVE ? 1 : 0;
+        coming += ampd_coord_is_complete(model, rank) || model->workers[rank].lease == AMPD_LEASE_LIVE ? 1 : 0;
     }
     return coord->step.state == AMPD_STEP_VOTED || (open && coming >= contributors_wanted(model));
-}
-
-static bool is_expected(const struct ampd_open *open, uint32_t rank)
-{
-    for (uint32_t i = 0; i < open->expected_count; i++) {
-        if (open->expected[i].rank == rank)
-            return true;
-    }
-    return false;
 }
 
 bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
@@ -510,11 +495,11 @@ bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
     if (coord->step.state == AMPD_STEP_NONE)
         return !ampd_core_pauses(model->core) && (coord->state == AMPD_COORD_RUNNING ||
                                                   coord->state == AMPD_COORD_STALLED); /* SHRINK: too few are left */
-    if (!open || !is_expected(&coord->step.open, rank) || is_complete(model, rank))
+    if (!open || ampd_open_find(&coord->step.open, rank) == NULL || ampd_coord_is_complete(model, rank))
         return false;
     uint32_t coming = 0; /* that are complete, or may be: a quorum of them moves the step without this rank */
     for (uint32_t r = 0; model->spec.sync == AMPD_SYNC_QUORUM && r < model->spec.world_size; r++)
-        coming += is_complete(model, r) || model->workers[r].lease == AMPD_LEASE_LIVE ? 1 : 0;
+        coming += ampd_coord_is_complete(model, r) || model->workers[r].lease == AMPD_LEASE_LIVE ? 1 : 0;
     return model->spec.sync != AMPD_SYNC_QUORUM || (coord->step.state == AMPD_STEP_OPEN && coming < model->spec.quorum);
 }
 

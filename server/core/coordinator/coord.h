@@ -90,6 +90,7 @@ void ampd_coord_set_decision(struct ampd_coord *coord, enum ampd_decided_state t
 void ampd_coord_ranks(struct ampd_model *model); /* a rank joined, left, or its lease ended; or an operator action is
                                                     stored */
 void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *message);
+bool ampd_coord_is_complete(const struct ampd_model *model, uint32_t rank); /* its push is whole on all shards */
 bool ampd_coord_decides_soon(const struct ampd_model *model); /* enough ranks of the open step have pushed or live */
 bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank); /* only its push can move the step */
 void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *message);

@@ -164,12 +164,6 @@ static void watch_values(struct ampd_model *model, const struct ampd_step_row *r
 /* So many are named in a line. */
 #define RANKS_NAMED 8
 
-static bool has_pushed(const struct ampd_model *model, uint32_t rank)
-{
-    AMP_ASSERT(rank < model->spec.world_size);
-    return model->coord->step.complete[rank] == AMPD_ALL_SHARDS(model->core);
-}
-
 static bool has_joined(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_worker *worker = &model->workers[rank];
@@ -205,7 +199,7 @@ uint64_t ampd_health_awaited_ms(const struct ampd_model *model)
     uint64_t since = 0;
     for (uint32_t i = 0; i < open->expected_count; i++) {
         uint32_t rank = open->expected[i].rank;
-        if (has_pushed(model, rank) && (since == 0 || coord->step.completed_ms[rank] < since))
+        if (ampd_coord_is_complete(model, rank) && (since == 0 || coord->step.completed_ms[rank] < since))
             since = coord->step.completed_ms[rank];
     }
     return since;
@@ -224,13 +218,7 @@ bool ampd_health_awaits(const struct ampd_model *model, uint32_t rank)
         return false;
     if (model->coord->state == AMPD_COORD_WAITING)
         return !has_joined(model, rank);
-    if (has_pushed(model, rank))
-        return false;
-    for (uint32_t i = 0; i < open->expected_count; i++) {
-        if (open->expected[i].rank == rank)
-            return true;
-    }
-    return false;
+    return !ampd_coord_is_complete(model, rank) && ampd_open_find(open, rank) != NULL;
 }
 
 /*

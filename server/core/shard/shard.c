@@ -156,11 +156,7 @@ uint64_t ampd_shard_next_step(const struct ampd_model *model)
 const struct ampd_expected *ampd_shard_expected(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_open_step *step = &model->shard->step;
-    for (uint32_t i = 0; step->state != AMPD_STEP_NONE && i < step->open.expected_count; i++) {
-        if (step->open.expected[i].rank == rank)
-            return &step->open.expected[i];
-    }
-    return NULL;
+    return step->state == AMPD_STEP_NONE ? NULL : ampd_open_find(&step->open, rank);
 }
 
 /* ---- OPEN and CLOSE ---- */
@@ -233,13 +229,8 @@ static void close_step(struct ampd_model *model, const struct ampd_close *close)
 /* Equal weights: who contributes is known at OPEN. The caller frees it. */
 static struct ampd_close *close_of_open(const struct ampd_open *open)
 {
-    struct ampd_close *close = ampd_need(calloc(1, sizeof *close));
-    close->step = open->step;
-    close->try_number = open->try_number;
-    close->coefficient = open->coefficient;
-    close->contributors_count = open->expected_count;
-    for (uint32_t i = 0; i < open->expected_count; i++)
-        close->contributors[i] = (struct ampd_contributor){open->expected[i].rank, open->expected[i].incarnation, 1};
+    struct ampd_close *close = ampd_need(malloc(sizeof *close));
+    ampd_close_of_open(open, close);
     return close;
 }
 

@@ -127,3 +127,22 @@ uint64_t ampd_contributors_hash(const struct ampd_contributor *contributors, uin
     }
     return XXH3_64bits(words, 4 * (size_t)count * sizeof words[0]);
 }
+
+void ampd_close_of_open(const struct ampd_open *open, struct ampd_close *close)
+{
+    *close = (struct ampd_close){.step = open->step,
+                                 .try_number = open->try_number,
+                                 .coefficient = open->coefficient,
+                                 .contributors_count = open->expected_count};
+    for (uint32_t i = 0; i < open->expected_count; i++)
+        close->contributors[i] = (struct ampd_contributor){open->expected[i].rank, open->expected[i].incarnation, 1};
+}
+
+const struct ampd_expected *ampd_open_find(const struct ampd_open *open, uint32_t rank)
+{
+    for (uint32_t i = 0; i < open->expected_count; i++) {
+        if (open->expected[i].rank == rank)
+            return &open->expected[i];
+    }
+    return NULL;
+}

@@ -139,4 +139,10 @@ struct ampd_applied {
 /* Who contributes, with which weight, as one number: of CLOSE, votes and verdicts. */
 uint64_t ampd_contributors_hash(const struct ampd_contributor *contributors, uint32_t count);
 
+/* Of an OPEN that is closed: all that are expected contribute, each with weight 1. */
+void ampd_close_of_open(const struct ampd_open *open, struct ampd_close *close);
+
+/* Whom the step expects of the rank; NULL: nobody. */
+const struct ampd_expected *ampd_open_find(const struct ampd_open *open, uint32_t rank);
+
 #endif
