@@ -355,6 +355,24 @@ static void a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_ho
 }
 
 /* It would shut out the shard itself, whose starts count by one, and leave no number above it for anybody. */
+/* By turns each of them would be news. */
+static void of_fences_that_are_refused_the_log_is_told_once_a_second(void **state)
+{
+    (void)state;
+    const uint64_t counters[] = {0, UINT64_MAX}; /* too low, and too far above */
+    unsigned lines = 0;
+    for (unsigned i = 0; i < 40; i++) {
+        struct ampd_message *message = pair_message(AMPD_MESSAGE_HELLO, 1, 0);
+        message->from_fence.counter = counters[i % 2];
+        message->to_fence = (struct ampd_fence){0};
+        pair_logged[0] = 0;
+        pair_now_ms += 100;
+        pair_send_take(message);
+        lines += strstr(pair_logged, ": refused") != NULL ? 1 : 0;
+    }
+    assert_int_equal(4, lines);
+}
+
 static void a_fence_that_no_count_of_starts_leads_to_is_refused_and_forgotten(void **state)
 {
     (void)state;
@@ -362,6 +380,7 @@ static void a_fence_that_no_count_of_starts_leads_to_is_refused_and_forgotten(vo
     for (unsigned i = 0; i < 2; i++) {
         struct ampd_message *message = pair_message(AMPD_MESSAGE_HELLO, 1, 0);
         message->from_fence.counter = far[i];
+        pair_now_ms += 1000; /* the log has heard of the one before */
         message->to_fence = (struct ampd_fence){0};
         pair_logged[0] = 0;
         pair_send_take(message);
@@ -521,6 +540,7 @@ int main(void)
         PAIR_TEST(a_list_unlike_that_of_a_vote_kept_over_a_restart_is_refused),
         PAIR_TEST(range_warnings_of_no_parameter_are_refused),
         PAIR_TEST(a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_holds_nothing),
+        PAIR_TEST(of_fences_that_are_refused_the_log_is_told_once_a_second),
         PAIR_TEST(a_fence_that_no_count_of_starts_leads_to_is_refused_and_forgotten),
         PAIR_TEST(a_decided_step_without_its_row_is_not_adopted),
         PAIR_TEST(an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here),

@@ -19,7 +19,6 @@ struct ampd_peer {
     struct ampd_fence fence;   /* the highest seen, stored; counter 0: none */
     struct ampd_fence storing; /* a higher one that is being stored; counter 0: none */
     struct ampd_message *held; /* its last HELLO or SYNC, taken when the fence is stored; owned */
-    uint64_t told;             /* the counter of a fence that was reported as too low */
     bool up;                   /* a session with it has begun, and is not over */
     uint64_t leaving;          /* shard 0: the counter of the fence that is about to end; 0: none */
     uint64_t let_go;           /* shard 0: ... and that was told that it may */
@@ -65,8 +64,8 @@ struct ampd_core {
     struct amp_list graves; /* models that are gone, whose places others have taken, until nobody holds them */
     struct ampd_peer peers[AMPD_SHARDS_MAX];
     struct ampd_sync_round sync;
-    uint64_t misfit_ms; /* when the log was last told of a message that fits no model, 0: never */
-    bool fenced;        /* another process has this shard's place */
+    uint64_t refused_ms; /* when the log was last told of a message that was refused, 0: never */
+    bool fenced;         /* another process has this shard's place */
     struct ampd_leave leave;
     uint64_t memory_bytes;
     struct amp_list outputs;      /* ampd_out_node */

@@ -69,17 +69,24 @@ void ampd_bus_send_all_take(struct ampd_core *core, struct ampd_message *message
     ampd_bus_send_take(core, message);
 }
 
-/* From one line of the log about such a message to the next: their sender may have many. */
-#define MISFIT_MS 1000
+/* From one line of the log about a message that is refused to the next. */
+#define REFUSED_MS 1000
+
+bool ampd_bus_tells_refused(struct ampd_core *core)
+{
+    if (core->refused_ms != 0 && core->now_ms - core->refused_ms < REFUSED_MS)
+        return false;
+    core->refused_ms = core->now_ms;
+    return true;
+}
 
 void ampd_bus_misfit(struct ampd_model *model, const struct ampd_message *message, const char *why)
 {
-    struct ampd_core *core = model->core;
-    if (core->misfit_ms != 0 && core->now_ms - core->misfit_ms < MISFIT_MS)
+    if (!ampd_bus_tells_refused(model->core))
         return;
-    core->misfit_ms = core->now_ms;
-    ampd_out_log(core, AMP_LOG_ERROR, model, "a message of shard %u (type %d) does not fit the model: refused%s%s",
-                 message->from, (int)message->type, why[0] != 0 ? ", " : "", why);
+    ampd_out_log(model->core, AMP_LOG_ERROR, model,
+                 "a message of shard %u (type %d) does not fit the model: refused%s%s", message->from,
+                 (int)message->type, why[0] != 0 ? ", " : "", why);
 }
 
 void ampd_bus_close(struct ampd_core *core)

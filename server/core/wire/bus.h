@@ -17,6 +17,8 @@ void ampd_bus_send_take(struct ampd_core *core, struct ampd_message *message);
 void ampd_bus_send_all_take(struct ampd_core *core, struct ampd_message *message); /* a copy to each shard */
 struct ampd_message *ampd_bus_next(struct ampd_core *core); /* to this shard, from itself; the caller's. NULL: none */
 void ampd_bus_close(struct ampd_core *core);
+/* Whether the log is told of a message that is refused: now and then, for its sender may have many. */
+bool ampd_bus_tells_refused(struct ampd_core *core);
 /*
  * Its sender is no shard of this cluster that runs the same program, or that has the same model: the log says so, now
  * and then.

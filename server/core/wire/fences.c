@@ -75,16 +75,13 @@ static void store(struct ampd_core *core, uint32_t shard, const struct ampd_fenc
 
 static void refuse(struct ampd_core *core, const struct ampd_message *message, const struct ampd_fence *known)
 {
-    struct ampd_peer *peer = &core->peers[message->from];
     if (message->type == AMPD_MESSAGE_TOO_LOW)
         return; /* two that think so of each other would never end */
-    if (peer->told != message->from_fence.counter) {
-        peer->told = message->from_fence.counter;
+    if (ampd_bus_tells_refused(core))
         ampd_out_log(core, AMP_LOG_ERROR, NULL,
                      "a process with fence %llu speaks as shard %u, but one with fence %llu has that place: refused",
                      (unsigned long long)message->from_fence.counter, message->from,
                      (unsigned long long)known->counter);
-    }
     struct ampd_message *answer = ampd_need(ampd_message_new(AMPD_MESSAGE_TOO_LOW));
     answer->from = core->config.shard;
     answer->to = message->from;
@@ -96,10 +93,8 @@ static void refuse(struct ampd_core *core, const struct ampd_message *message, c
 
 static void refuse_leap(struct ampd_core *core, const struct ampd_message *message, const struct ampd_fence *known)
 {
-    struct ampd_peer *peer = &core->peers[message->from];
-    if (peer->told == message->from_fence.counter)
+    if (!ampd_bus_tells_refused(core))
         return;
-    peer->told = message->from_fence.counter;
     ampd_out_log(core, AMP_LOG_ERROR, NULL,
                  "a process speaks as shard %u with fence %llu, too far above %llu, the last one known of it: refused; "
                  "if it is the right one, start it with --fence-above %llu, else see who has the role peer",
