@@ -34,7 +34,7 @@ static void hold_signals(void)
     (void)sigprocmask(SIG_BLOCK, &signals, NULL);
 }
 
-/* What says which versions run beside each other, and which can go back to another one (docs/operations.md). */
+/* What says which versions run beside each other, and which can go back to another one (docs/runbooks.md). */
 static char version[128];
 __attribute__((visibility("default"))) /* the C library looks for it */
 const char *argp_program_version = version;

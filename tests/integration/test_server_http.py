@@ -251,10 +251,10 @@ def test_calls_are_counted_under_the_names_of_etcd(context):
 def test_the_document_lists_every_metric(context):
     server = http_server(context)
     _, _, text = get(server, "/metrics")
-    rows = re.findall(r"^\| `((?:ampd|grpc|process)_[a-z_]+)` \|(?: with (`--cluster`))?", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `((?:ampd|grpc|process)_[a-z_]+)` \|(?: with (`--cluster`))?", (ROOT / "docs" / "monitoring.md").read_text(), re.MULTILINE)
     listed = {name for name, in_cluster in rows if not in_cluster}  # test_server_cluster.py looks at the others
     made = set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
-    assert made == listed, f"not in docs/operations.md: {made - listed}; only there: {listed - made}"
+    assert made == listed, f"not in docs/monitoring.md: {made - listed}; only there: {listed - made}"
 
 
 def promtool(*arguments):

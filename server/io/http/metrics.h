@@ -1,6 +1,6 @@
 /*
  * What the server tells of itself to Prometheus: a text of what the process counts (base/counts.h) and of what core,
- * rpc and system know. Names of calls are those of go-grpc-prometheus, which etcd has too; docs/operations.md has the
+ * rpc and system know. Names of calls are those of go-grpc-prometheus, which etcd has too; docs/monitoring.md has the
  * list.
  */
 #ifndef AMPD_IO_METRICS_H
