@@ -47,7 +47,7 @@ static long long read_number(int fd)
     return end == text || number < 0 ? -1 : number;
 }
 
-/* Whether a small file has less than the whole text of this number: nothing, or what a full disk left of it. */
+/* Whether a file has only a beginning of this number's text, or nothing: what is left when the disk was full. */
 static bool is_torn(int fd, long long number)
 {
     char text[NUMBER_TEXT_MAX], found[NUMBER_TEXT_MAX];
@@ -65,7 +65,7 @@ static int write_number(int fd, long long number)
     return pwrite(fd, text, (size_t)size, 0) == size ? 0 : -1;
 }
 
-/* Without the lock nothing is served, whatever the reason: two processes on one store would ruin it. */
+/* Locks the file LOCK. Any failure ends the start: two processes that write to one store would destroy it. */
 static int lock(const struct ampd_datadir *dir, struct amp_error *error)
 {
     int rc;
@@ -114,7 +114,7 @@ int ampd_datadir_try(const char *path, const char *what, struct amp_error *error
     return unlink(name) == 0 || errno == ENOENT ? 0 : system_error(error, text, path);
 }
 
-/* Whether every user of the machine may make and remove names in it: then no file in it is this process's own. */
+/* Whether every user of the machine may create and remove files in a directory, so that none in it can be trusted. */
 static bool is_open_to_all(const struct stat *about)
 {
     return (about->st_mode & S_IWOTH) != 0 && (about->st_mode & S_ISVTX) == 0;
@@ -158,8 +158,9 @@ int ampd_datadir_sync(const char *path, struct amp_error *error)
 }
 
 /*
- * Makes a directory's own name durable, also if it was there: it may be from a run that ended before this. A parent
- * that may not be read cannot be synced; then whoever made the directory has to have done it.
+ * Syncs the parent of a directory, so that the directory's entry survives power loss. Also done if the directory was
+ * there: an earlier run may have created it and ended before the sync. A parent that this process may not read cannot
+ * be synced; then that is left to the user that created the directory.
  */
 static int sync_parent(const char *path, struct amp_error *error)
 {
@@ -190,7 +191,7 @@ int ampd_datadir_make(const char *path, const char *what, struct amp_error *erro
     return sync_parent(path, error);
 }
 
-/* Writes VERSION into a new directory, so that a later and different layout can be told from this one. */
+/* Writes VERSION into a new directory, so that later programs can recognise its layout. */
 static int write_version(int fd, const struct ampd_datadir *dir, const char *path, struct amp_error *error)
 {
     if (write_number(fd, AMPD_DATADIR_VERSION) != 0 || fsync(fd) != 0)
