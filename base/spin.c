@@ -26,6 +26,6 @@ void amp_spin_missed(struct amp_spin *spin, uint64_t end_ns, uint64_t now_ns)
         spin->rest_end_ns = now_ns + late_ns * AMP_SPIN_CROWD_REST;
     if (spin->misses < AMP_SPIN_MISSES)
         spin->misses++;
-    if (spin->misses == AMP_SPIN_MISSES) /* and the next one in vain is one too many again */
+    if (spin->misses == AMP_SPIN_MISSES) /* stays so until a spin finds work: each further miss rests again */
         spin->rest = AMP_SPIN_REST_WAITS;
 }

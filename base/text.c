@@ -24,7 +24,7 @@ size_t amp_text_char(const char *at, size_t left)
     return overlong || surrogate || beyond ? 0 : length;
 }
 
-/* The control character of `length` bytes, U+FFFD for no character, 0: it may be printed. */
+/* The code of a control character of `length` bytes, U+FFFD if length is 0 (no character), 0 if it may be printed. */
 static unsigned unprintable(const char *at, size_t length)
 {
     const uint8_t *byte = (const uint8_t *)at;

@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Names that are compared; a longer one is near to nothing. */
+/* Bytes of the longest name that is compared; nothing is suggested for a longer one. */
 #define NAME_MAX_SIZE 48
-/* Of names up to this the first letter is right: "stop" is no slip of "top". */
+/* For a word of up to so many bytes a suggestion must have the same first letter: "stop" is not meant by "top". */
 #define NAME_SHORT 4
-/* Names of one command line. */
+/* The most option names that are compared. */
 #define NAMES_MAX 128
 
-/* What argp has in each command line. */
+/* The options that argp itself adds to each command line. */
 static const struct argp_option own_options[] = {
     {"help", '?', NULL, 0, NULL, 0}, {"usage", 0, NULL, 0, NULL, 0}, {"version", 'V', NULL, 0, NULL, 0}, {0}};
 
@@ -49,7 +49,7 @@ static unsigned least(unsigned a, unsigned b)
     return a < b ? a : b;
 }
 
-/* Letters put in, left out, changed, or two neighbours swapped (Damerau 1964), each counted once. */
+/* The edit distance: letters inserted, left out or changed, or two neighbours swapped (Damerau 1964), each counts 1. */
 static unsigned distance(const char *left, const char *right)
 {
     unsigned rows[3][NAME_MAX_SIZE + 1];
@@ -97,9 +97,9 @@ const char *amp_usage_near(const char *wrong, const char *const *names, size_t c
 struct known {
     const char *names[NAMES_MAX];
     size_t count;
-    size_t matches;                 /* options that the argument is, or begins */
-    const struct argp_option *last; /* of these, or the one that it is in full */
-    bool exact;
+    size_t matches;                 /* options whose name begins with the argument */
+    const struct argp_option *last; /* the last of these; the equal one, if `exact` */
+    bool exact;                     /* the argument is the whole name of an option */
 };
 
 static void compare_option(struct known *known, const struct argp_option *option, const char *name, size_t size)
@@ -115,7 +115,7 @@ static void compare_option(struct known *known, const struct argp_option *option
     known->last = option;
 }
 
-/* False: no option is so called. *next: its value is the next argument. */
+/* Whether an option has this name or a longer one; false: `text` says so. *next: its value is the next argument. */
 static bool is_known(const char *argument, const struct argp_option *const *tables, bool *next, char *text,
                      size_t capacity)
 {
