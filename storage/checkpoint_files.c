@@ -18,7 +18,7 @@
 #define FILE_PREFIX "shard-"
 #define FILE_SUFFIX ".safetensors"
 
-/* Longest name of a step directory relative to the data directory, with the final zero. */
+/* Bytes of the path of a step directory relative to data_dir, with the final zero. */
 #define STEP_PATH_MAX 512
 
 int checkpoint_system_error(struct amp_error *error, const char *what, const char *path)
@@ -100,7 +100,7 @@ int checkpoint_directories_make(const char *data_dir, const char *file, bool dur
         (void)snprintf(path, sizeof path, "%s/%.*s", data_dir, (int)(slash - file), file);
         if (mkdir(path, 0700) != 0 && errno != EEXIST)
             return checkpoint_system_error(error, "cannot create", path);
-        /* Also if it was there: it may be from a run that ended before this fsync. */
+        /* Also if it was there: a run that created it may have ended before the fsync. */
         int rc = durable ? checkpoint_directory_sync(path, error) : 0;
         if (rc != 0)
             return rc;
@@ -108,7 +108,7 @@ int checkpoint_directories_make(const char *data_dir, const char *file, bool dur
     return 0;
 }
 
-/* Removes the step directory that a file's path is in, if it is empty; the removal is made durable. */
+/* Removes the step directory that has the file `path`, if it is empty, and syncs the removal. Changes the path. */
 static int remove_step_directory(char *path, struct amp_error *error)
 {
     char *slash = strrchr(path, '/');
@@ -136,8 +136,8 @@ int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_er
 }
 
 /*
- * Whether a file falls to the shard that `where` names. `is_left`: nobody asks for those of another number of shards
- * any more.
+ * Whether the shard that `where` names may remove a file of this name (checkpoint_remove.h). `is_left`: complete files
+ * of another number of shards are not needed any more.
  */
 static bool is_own(const struct ampd_checkpoint_path *where, const char *name, bool is_left)
 {
@@ -194,7 +194,7 @@ static bool is_step_name(const char *name)
     return digits >= 10 && name[prefix + digits] == 0;
 }
 
-/* The oldest step of those that are kept; 0: none is, or all steps count. */
+/* The lowest step in `keep`; 0 if it is empty. */
 static uint64_t oldest_step(const struct ampd_checkpoint_record *keep, uint32_t keep_count)
 {
     uint64_t oldest = keep_count > 0 ? keep[0].step : 0;
@@ -203,7 +203,7 @@ static uint64_t oldest_step(const struct ampd_checkpoint_record *keep, uint32_t 
     return oldest;
 }
 
-/* Of a model; *dir is NULL where there are none. */
+/* Opens the directory that has the step directories of a model; *dir is NULL if it is not there. */
 static int open_steps(const struct ampd_checkpoint_path *where, DIR **dir, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
@@ -231,7 +231,8 @@ static bool next_step(DIR *dir, const struct ampd_checkpoint_path *where, char s
 }
 
 /*
- * Steps below `left_below` have nothing that another number of shards would be taken up from; those above `up_to` stay.
+ * Sweeps all step directories of a model up to `up_to`. In steps below `left_below` files of another number of shards
+ * are removed, too, since no restore needs them.
  */
 static int sweep_steps(const struct ampd_checkpoint_path *where, uint64_t left_below, uint64_t up_to,
                        const struct ampd_checkpoint_record *keep, uint32_t keep_count, struct amp_error *error)
@@ -254,7 +255,7 @@ int ampd_checkpoint_sweep(const struct ampd_checkpoint_path *where, const struct
     return sweep_steps(where, oldest_step(keep, keep_count), up_to, keep, keep_count, error);
 }
 
-/* The first whole file of a step directory that falls to the shard; file[0] is 0 where there is none. */
+/* Finds a complete file of a step directory that belongs to the shard; file[0] stays 0 if there is none. */
 static int find_in_step(const struct ampd_checkpoint_path *where, const char *step, char *file, size_t file_size,
                         struct amp_error *error)
 {
@@ -293,7 +294,7 @@ int ampd_checkpoint_any(const struct ampd_checkpoint_path *where, char *file, si
     if (rc != 0 || file[0] == 0)
         return rc;
     rc = checkpoint_is_marked(where, &marked, error);
-    if (rc == 0 && !marked) /* it may have gone together with the mark meanwhile */
+    if (rc == 0 && !marked) /* look again: a deletion may have removed the file and the mark between the two checks */
         return find_any(where, file, file_size, error);
     file[0] = 0;
     return rc;
@@ -307,7 +308,7 @@ int ampd_checkpoint_remove_model(const struct ampd_checkpoint_path *where, struc
         rc = ampd_checkpoint_unmark_deleted(where, error);
     if (rc != 0)
         return rc;
-    /* A directory that is not empty holds something of another's, and stays. */
+    /* A directory that is not empty has files of others, and stays. */
     for (unsigned i = 0; i < 2; i++) {
         int size =
             snprintf(path, sizeof path, "%s/models/%s%s", where->data_dir, where->model, i == 0 ? "/checkpoints" : "");

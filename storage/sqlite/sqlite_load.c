@@ -1,4 +1,4 @@
-/* All that the SQLite store has of models, as it is read at start. */
+/* Loads the records of all models from the SQLite store at start. */
 #include "storage/spec_json.h"
 #include "storage/sqlite/sqlite_ops.h"
 #include "storage/sqlite/sqlite_rows.h"
@@ -118,7 +118,7 @@ static int load_checkpoints(struct sqlite_store *store, int64_t id, struct ampd_
     return rc;
 }
 
-/* The newest operator actions with a request id; they are read newest first and kept the other way round. */
+/* Loads the newest operator actions with a request id. They are read newest first, and stored oldest first. */
 static int load_acts(struct sqlite_store *store, int64_t id, struct ampd_model_record *record, struct amp_error *error)
 {
     struct store_cursor list = store_binder(store, STMT_ACTS_LIST);
@@ -194,7 +194,7 @@ static int load_last_row(struct sqlite_store *store, int64_t id, struct ampd_mod
     return rc;
 }
 
-/* Fills a record from the row of STMT_MODELS_LIST that `list` stands at. */
+/* Fills a record from the present row of STMT_MODELS_LIST and from the other tables. */
 static int load_model(struct sqlite_store *store, const struct store_cursor *list, struct ampd_model_record *record,
                       struct amp_error *error)
 {
@@ -250,7 +250,7 @@ int store_sqlite_load(struct ampd_store *base, struct ampd_model_record **record
                       struct amp_error *error)
 {
     struct sqlite_store *store = store_of(base);
-    /* One read transaction, so that all tables are of one moment. */
+    /* One read transaction, so that all tables are read as of one moment. */
     int rc = store_ready(store, error);
     if (rc == 0)
         rc = store_run(store, store_statement(store, STMT_BEGIN_READ), "loading", error);

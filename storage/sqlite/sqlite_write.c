@@ -1,4 +1,4 @@
-/* The SQLite store's writing calls: each is one transaction. */
+/* The calls of the SQLite store that write, without verdicts, deletion and trimming: each is one transaction. */
 #include "storage/spec_json.h"
 #include "storage/sqlite/sqlite_cursor.h"
 #include "storage/sqlite/sqlite_known.h"
