@@ -3,8 +3,8 @@
  *
  *   bench_charlm TEXT f32|bf16|f16
  *
- * Says "ready", and then for each line on stdin does one step and prints its seconds. bench/charlm_rows.py puts it
- * beside PyTorch and beside itself.
+ * Prints "ready", and then for each line on stdin makes one step and prints its seconds. bench/charlm_rows.py compares
+ * it with PyTorch, and its precisions with each other.
  */
 #include "amp/cpu.h"
 #include "bench/measure.h"
