@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-/* The usual norm. */
+/* The value of p for the usual (Euclidean) norm. */
 #define AMP_CLIP_L2 2.0
 
 /*
@@ -52,7 +52,7 @@ int amp_grads_clip_by_norm(const struct amp_kernels *kernels, const struct amp_t
                            double max_norm, double p, const struct amp_tensor *out, double *norm,
                            struct amp_error *error);
 
-/* The same for one gradient, by its own norm. */
+/* As amp_grads_clip_by_norm, for one gradient and its own norm. */
 int amp_grad_clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradient, double max_norm,
                           double p, const struct amp_tensor *out, double *norm, struct amp_error *error);
 

@@ -121,7 +121,7 @@ int amp_fsdp_manager_init(struct amp_fsdp_manager *manager, const struct amp_fsd
 int amp_fsdp_to_mixed_precision(const struct amp_fsdp_manager *manager, const struct amp_tensor *gathered, void *buffer,
                                 size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
 
-/* The same for a gradient, to backward_dtype. */
+/* As amp_fsdp_to_mixed_precision, for a gradient and backward_dtype. */
 int amp_fsdp_gradient_to_fp32(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient, void *buffer,
                               size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
 
@@ -134,7 +134,10 @@ int amp_fsdp_gradient_to_reduce(const struct amp_fsdp_manager *manager, const st
 int amp_fsdp_gradient_reduced(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient, void *buffer,
                               size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
 
-/* Likewise a buffer of the model (such as a running mean) to buffer_dtype; an input of forward to forward_dtype. */
+/*
+ * As amp_fsdp_to_mixed_precision: cast a buffer of the model (such as a running mean) to buffer_dtype, and an input of
+ * forward to forward_dtype.
+ */
 int amp_fsdp_cast_buffer(const struct amp_fsdp_manager *manager, const struct amp_tensor *tensor, void *buffer,
                          size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
 int amp_fsdp_cast_input(const struct amp_fsdp_manager *manager, const struct amp_tensor *input, void *buffer,
@@ -193,25 +196,28 @@ int amp_fsdp_integration_init(struct amp_fsdp_integration *integration, const st
 int amp_fsdp_apply_mixed_precision(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
                                    struct amp_error *error);
 
-/* Before a scatter: the unit's gradient becomes fp32, likewise. AMP_ESTATE if it has not been computed. */
+/* Before a scatter: casts the unit's gradient to fp32 and frees the old memory. AMP_ESTATE if it was not computed. */
 int amp_fsdp_apply_gradient_fp32(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
                                  struct amp_error *error);
 
-/* As amp_fsdp_apply_gradient_fp32: to reduce_dtype before a scatter; and once the reduced gradient has come back. */
+/*
+ * As amp_fsdp_apply_gradient_fp32: reduce_dtype casts the gradient to reduce_dtype before a scatter, and reduced casts
+ * it back once the reduced gradient has arrived (amp_fsdp_gradient_reduced).
+ */
 int amp_fsdp_apply_reduce_dtype(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
                                 struct amp_error *error);
 int amp_fsdp_apply_reduced(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
                            struct amp_error *error);
 
-/* amp_fsdp_scale_loss of its manager. */
+/* Calls amp_fsdp_scale_loss with the integration's manager. */
 int amp_fsdp_integration_scale_loss(struct amp_fsdp_integration *integration, const struct amp_tensor *loss,
                                     const struct amp_tensor *out, struct amp_error *error);
 
-/* amp_fsdp_check_overflow of its manager. */
+/* Calls amp_fsdp_check_overflow with the integration's manager. */
 int amp_fsdp_integration_check_overflow(struct amp_fsdp_integration *integration, const struct amp_tensor *gradients,
                                         size_t n, bool *overflow, struct amp_error *error);
 
-/* Its manager: borrowed as long as the integration. */
+/* The integration's manager, which is borrowed and valid as long as the integration. */
 struct amp_fsdp_manager *amp_fsdp_integration_manager(struct amp_fsdp_integration *integration);
 
 /* ---- hooks: before and after forward and backward of the parameters that are gathered together ---- */

@@ -1,5 +1,5 @@
 /*
- * What every loss scaler of the library can do, for code that does not want to know which one it has.
+ * The interface that all loss scalers of the library have, for code that works with any of them.
  *
  * A scaler is caller memory of its own type; amp_static_scaler_interface and amp_dynamic_scaler_interface make this
  * view of one, which borrows it. The members are those of the functions of the same names, with their errors and thread
