@@ -219,10 +219,11 @@ int amp_usage_man_examples(struct amp_buf *out, const char *lines)
 /* ---- bash's completion ---- */
 
 /*
- * @ is the program, @@ an @. A list has a line for each option, its name and what its value is: nothing, "value",
- * "file", or the words of it with bars between them; and such a line for arguments, whose names are #1, #2 and so on,
- * which may be a "model", too. bash takes an address apart at its colons: they are put together first. Names of models
- * are a server's: compgen -W would expand what is in them.
+ * The template of the script: @ stands for the program's name, @@ for an @. The list of a verb has a line for each
+ * option: its name, and the kind of its value, which is nothing, "value", "file", or the possible words with bars
+ * between them. It has such a line also for each argument, whose names are #1, #2 and so on, and whose kind may be
+ * "model", too. bash splits an address at its colons, so the script first joins these words. Names of models come from
+ * a server, so they are not given to compgen -W, which would expand them.
  */
 static const char bash_head[] = "# bash completion for this program; made from the tables that its --help is made of.\n"
                                 "\n"
@@ -361,7 +362,7 @@ int amp_usage_bash_verb(struct amp_buf *out, const char *verb, const struct argp
         if (!is_shown(options))
             continue;
         const char *kind = bash_kind(options);
-        char letter[128] = ""; /* is known, and not offered */
+        char letter[128] = ""; /* the option's letter, which the script knows, but does not offer */
         if (options->arg != NULL && options->key > ' ' && options->key < 0x7f)
             (void)snprintf(letter, sizeof letter, "            '-%c %s' \\\n", options->key, kind);
         rc = APPEND(out, "            '--", options->name, kind[0] != 0 ? " " : "", kind, "' \\\n", letter);

@@ -106,7 +106,7 @@ int ampd_datadir_try(const char *path, const char *what, struct amp_error *error
         return amp_error_set(error, AMP_EINVAL, "DATA_DIR", "%s %.200s: the path is too long", what, path);
     int fd = mkstemp(name);
     if (fd < 0 && (errno == ENOSPC || errno == EDQUOT))
-        return 0; /* who writes waits for room */
+        return 0; /* the disk is full: later writes wait for room */
     (void)snprintf(text, sizeof text, "%s cannot be written; is it mounted, and this user's? Making a file in", what);
     if (fd < 0)
         return system_error(error, text, path);

@@ -454,7 +454,7 @@ static int remove_shard(const char *path, struct amp_error *error)
         if (unlink(slot) != 0 && errno != ENOENT && errno != ENOTDIR)
             return checkpoint_system_error(error, "cannot remove", slot);
     }
-    (void)rmdir(path); /* not empty: something of another's is in it */
+    (void)rmdir(path); /* fails if files of others are in it */
     return 0;
 }
 
@@ -475,7 +475,7 @@ int ampd_vote_journal_remove(const char *data_dir, const char *model, struct amp
             rc = remove_shard(shard, error);
     }
     (void)closedir(dir);
-    (void)rmdir(path); /* as above */
+    (void)rmdir(path); /* fails if files of others are in it */
     return rc;
 }
 
