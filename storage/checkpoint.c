@@ -110,7 +110,7 @@ static int read_header(struct bulk_reader *file, char **json, uint64_t *size, st
     if (rc != 0)
         return rc;
     if (*size < 2 || *size > file_size - 8 || *size > CHECKPOINT_HEADER_MAX)
-        return damaged(error, "the header's length makes no sense");
+        return damaged(error, "the header's length is invalid");
     *json = malloc(*size);
     if (*json == NULL)
         return out_of_memory(error);

@@ -259,7 +259,7 @@ static int sync_file(struct ampd_checkpoint_writer *writer, struct amp_error *er
         return checkpoint_final_error(error, "cannot fsync", writer->temporary);
     AMP_FAILPOINT("checkpoint.synced");
     if (!bulk_writer_is_at(writer->out, writer->temporary)) /* never rename the file of this shard's next process */
-        return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s is not this process's any more", writer->temporary);
+        return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s was replaced by another process", writer->temporary);
     struct bulk_writer *out = writer->out;
     writer->out = NULL;
     writer->synced = true;

@@ -138,7 +138,7 @@ static int check_mode(const char *path, struct amp_error *error)
 {
     struct stat about;
     if (stat(path, &about) != 0)
-        return system_error(error, "cannot look at data directory", path);
+        return system_error(error, "cannot get the status of data directory", path);
     if (!is_open_to_all(&about))
         return 0;
     return amp_error_set(error, AMP_EINVAL, "DATA_DIR",
@@ -187,7 +187,7 @@ int ampd_datadir_make(const char *path, const char *what, struct amp_error *erro
         return system_error(error, text, path);
     struct stat about;
     if (stat(path, &about) == 0 && !S_ISDIR(about.st_mode))
-        return amp_error_set(error, AMP_EINVAL, "DATA_DIR", "%s %s is no directory; give another path", what, path);
+        return amp_error_set(error, AMP_EINVAL, "DATA_DIR", "%s %s is not a directory; give another path", what, path);
     return sync_parent(path, error);
 }
 

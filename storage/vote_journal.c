@@ -162,7 +162,7 @@ static int look_at_slot(struct ampd_vote_journal *journal, unsigned i, struct am
     struct stat info;
     struct head head;
     struct slot *slot = &journal->slots[i];
-    int rc = fstat(fd, &info) == 0 ? 0 : checkpoint_system_error(error, "cannot look at", path);
+    int rc = fstat(fd, &info) == 0 ? 0 : checkpoint_system_error(error, "cannot get the status of", path);
     /* `made` stays false: its name may be of a run that ended before it was durable. */
     slot->room = rc == 0 ? (uint64_t)info.st_size : 0;
     if (rc == 0)
@@ -202,7 +202,7 @@ int ampd_vote_journal_find(const struct ampd_checkpoint_path *where, bool *found
         (size_t)snprintf(path, sizeof path, "%s/%s", where->data_dir, file) >= sizeof path)
         return amp_error_set(error, AMP_EINVAL, NULL, "the path of the journal of %.100s is too long", where->model);
     *found = stat(path, &info) == 0;
-    return *found || errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot look at", path);
+    return *found || errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot get the status of", path);
 }
 
 int ampd_vote_journal_open(const struct ampd_checkpoint_path *where, struct ampd_vote_journal **out,

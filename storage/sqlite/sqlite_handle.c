@@ -55,14 +55,14 @@ static bool no_descriptors(struct sqlite_store *store, int sqlite_rc)
 int store_damaged(struct amp_error *error, const char *path, const char *why)
 {
     return amp_error_set(error, AMP_EDATALOSS, "STORE_DAMAGED",
-                         "%s is damaged (%s): bring back the whole data directory from a copy; one of several shards "
-                         "is filled anew on an empty one, with --epoch-above or --cluster",
+                         "%s is damaged (%s): bring back the whole data directory from a copy; where there are other "
+                         "shards, start this one on an empty directory with --epoch-above or --cluster: they fill it",
                          path, why);
 }
 
 int store_damaged_row(struct sqlite_store *store, const char *what, struct amp_error *error)
 {
-    return amp_error_set(error, AMP_EDATALOSS, "STORE_DAMAGED", "%s: a stored %s makes no sense", store->path, what);
+    return amp_error_set(error, AMP_EDATALOSS, "STORE_DAMAGED", "%s: a stored %s is invalid", store->path, what);
 }
 
 int store_failure(struct sqlite_store *store, int sqlite_rc, const char *what, struct amp_error *error)

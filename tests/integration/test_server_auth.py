@@ -438,10 +438,10 @@ def test_options_that_do_not_fit_are_refused_at_start(context):
         code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), "--listen", address, "--metrics-listen", "none")
         assert code == 1 and address in lines[-1] and "end what listens there" in lines[-1], (code, lines)
     code, lines = start_and_fail(context.bin_dir, "--data-dir", tokens.path, "--listen", "127.0.0.1:0")
-    assert code == 3 and f"data directory {tokens.path} is no directory" in lines[-1], (code, lines)
+    assert code == 3 and f"data directory {tokens.path} is not a directory" in lines[-1], (code, lines)
     code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), "--listen", "127.0.0.1:0",
                                  "--checkpoint-dir", tokens.path)
-    assert code != 0 and f"checkpoint directory {tokens.path} is no directory" in lines[-1], (code, lines)
+    assert code != 0 and f"checkpoint directory {tokens.path} is not a directory" in lines[-1], (code, lines)
     for options, words in cases:
         code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), "--listen", "127.0.0.1:0", *options)
         assert code == 2 and len(lines) == 1, (options, code, lines)

@@ -175,7 +175,7 @@ static int set_aside(struct ampd_server *server, char dir[AMPD_DATADIR_PATH_MAX 
     if (rc != 0)
         return rc;
     amp_log(server->log, AMP_LOG_WARN, "refill",
-            "msg=\"the old data directory was renamed, and is filled anew\" shard=%" PRIu32 " aside=%s",
+            "msg=\"the old data directory was renamed, and a new one is filled from the other shards\" shard=%" PRIu32 " aside=%s",
             server->options->shard, aside);
     (void)snprintf(dir, AMPD_DATADIR_PATH_MAX + 64, "%s/" COPY_DIR, aside);
     return 0;
@@ -246,7 +246,7 @@ static int store_held(struct io_refill *refill, struct amp_error *error)
 static int take_row(struct io_refill *refill, const struct ampd_step_row *row, struct amp_error *error)
 {
     if (row->kind == AMPD_ROW_EPOCH || row->kind == 0 || row->epoch == 0)
-        return amp_error_set(error, AMP_EINVAL, NULL, "a row of %s makes no sense", refill->model);
+        return amp_error_set(error, AMP_EINVAL, NULL, "a row of %s is invalid", refill->model);
     if (refill->held == NULL)
         refill->held = malloc(ROWS_TOGETHER * sizeof *refill->held);
     if (refill->held == NULL)
@@ -260,7 +260,7 @@ static int take_model(struct io_refill *refill, const struct io_peer_item *item,
 {
     memcpy(refill->model, item->spec.name, sizeof refill->model);
     if (!ampd_datadir_name_ok(refill->model))
-        return amp_error_set(error, AMP_EINVAL, NULL, "a model's name makes no sense");
+        return amp_error_set(error, AMP_EINVAL, NULL, "a model's name is invalid");
     int rc = ampd_spec_check(&item->spec, error);
     if (rc != 0)
         return rc;
@@ -290,7 +290,7 @@ static int take_item(struct io_refill *refill, const struct io_peer_item *item, 
         return take_model(refill, item, error);
     case IO_ITEM_EPOCH:
         if (item->row.kind != AMPD_ROW_EPOCH || item->epoch.epoch == 0 || item->row.epoch != item->epoch.epoch)
-            return amp_error_set(error, AMP_EINVAL, NULL, "an epoch of %s makes no sense", refill->model);
+            return amp_error_set(error, AMP_EINVAL, NULL, "an epoch of %s is invalid", refill->model);
         refill->rows++;
         return ampd_store_put_epoch(refill->copy, refill->model, &item->epoch, &item->row, error);
     case IO_ITEM_ROW:
