@@ -125,7 +125,8 @@ static int load_acts(struct sqlite_store *store, int64_t id, struct ampd_model_r
     store_bind_u64(&list, (uint64_t)id);
     store_bind_u64(&list, AMPD_ACTIONS_MAX);
     int rc;
-    while ((rc = store_next_row(store, &list, "loading operators' actions", error)) == 1 && record->acts_count < AMPD_ACTIONS_MAX) {
+    while ((rc = store_next_row(store, &list, "loading operators' actions", error)) == 1 &&
+           record->acts_count < AMPD_ACTIONS_MAX) {
         memmove(record->acts + 1, record->acts, record->acts_count * sizeof *record->acts);
         struct ampd_act_record *to = &record->acts[0];
         struct store_cursor get = {.statement = list.statement};

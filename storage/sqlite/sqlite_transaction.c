@@ -72,8 +72,9 @@ int store_begin_knowing(struct sqlite_store *store, bool full, struct amp_error 
 {
     AMP_ASSERT(!store->reader);
     if (store->failed)
-        return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s: nothing more is stored, because an earlier write failed: %s",
-                             store->path, store->why);
+        return amp_error_set(error, AMP_EIO, "STORE_FAILED",
+                             "%s: nothing more is stored, because an earlier write failed: %s", store->path,
+                             store->why);
     int rc = store_ready(store, error);
     if (rc == 0)
         rc = set_synchronous(store, full, error);

@@ -175,7 +175,8 @@ static int set_aside(struct ampd_server *server, char dir[AMPD_DATADIR_PATH_MAX 
     if (rc != 0)
         return rc;
     amp_log(server->log, AMP_LOG_WARN, "refill",
-            "msg=\"the old data directory was renamed, and a new one is filled from the other shards\" shard=%" PRIu32 " aside=%s",
+            "msg=\"the old data directory was renamed, and a new one is filled from the other shards\" shard=%" PRIu32
+            " aside=%s",
             server->options->shard, aside);
     (void)snprintf(dir, AMPD_DATADIR_PATH_MAX + 64, "%s/" COPY_DIR, aside);
     return 0;
