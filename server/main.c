@@ -176,7 +176,9 @@ int main(int argc, char **argv)
     int rc = ampd_config_read(&options.config, argc, argv, &options.arguments);
     int code = rc == 0 ? AMPD_EXIT_OK : rc == AMP_ENOMEM ? AMPD_EXIT_FAILED : AMPD_EXIT_USAGE;
     if (rc == AMP_ENOMEM)
-        (void)fprintf(stderr, "ampd: out of memory while its options were read: give this machine or group more\n");
+        (void)fprintf(
+            stderr,
+            "ampd: out of memory while its options were read: give this machine or control group more memory\n");
     else if (rc != 0)
         config_error(&options.config);
     else if (options.arguments.check_only)

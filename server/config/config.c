@@ -161,7 +161,7 @@ static void on_value(void *arg, unsigned line, const char *name, const char *val
     if (option == NULL)
         tell_unknown(name, text, sizeof text);
     else
-        (void)snprintf(text, sizeof text, "%.64s is for the command line", name);
+        (void)snprintf(text, sizeof text, "%.64s can be given only on the command line", name);
     if (option == NULL || !ampd_option_is_for_file(option)) {
         tell_line(reader->config, line, text);
         return;
@@ -307,7 +307,8 @@ static void tell_faults(const struct ampd_config *fresh, struct amp_log *log)
         char line[FAULT_MAX];
         const char *line_end = memchr(at, '\n', (size_t)(end - at));
         (void)snprintf(line, sizeof line, "%.*s", (int)(line_end - at), at);
-        amp_log(log, AMP_LOG_ERROR, "config", "msg=\"the options stay as they are\" fault=\"%s\"", line);
+        amp_log(log, AMP_LOG_ERROR, "config",
+                "msg=\"the options could not be reloaded; the old ones stay in force\" fault=\"%s\"", line);
         at = line_end + 1;
     }
 }
@@ -328,7 +329,7 @@ static void change(struct ampd_config *config, struct ampd_config *fresh, size_t
     struct ampd_config_value old = config->values[option];
     if (!ampd_option_reloads(&ampd_options[option])) {
         amp_log(log, AMP_LOG_WARN, "config",
-                "msg=\"changed, but not taken until the next start\" option=%s is=\"%s\" "
+                "msg=\"changed; takes effect at the next start\" option=%s is=\"%s\" "
                 "will_be=\"%s\"",
                 ampd_options[option].name, before, now);
         return;

@@ -50,7 +50,7 @@ static bool is_new(struct reading *reading)
     for (unsigned i = 0; i < reading->names_count; i++) {
         if (strcmp(reading->names[i], reading->name) != 0)
             continue;
-        (void)snprintf(text, sizeof text, "%s is in line %u already; keep one of them", reading->name,
+        (void)snprintf(text, sizeof text, "%s is already given in line %u; keep one of them", reading->name,
                        reading->lines[i]);
         fault(reading, reading->line, text);
         return false;
@@ -71,7 +71,8 @@ static void take_name(struct reading *reading, const yaml_event_t *event)
     reading->line = line_of(&event->start_mark);
     reading->place = PLACE_VALUE;
     if (size == 0 || size >= NAME_MAX_BYTES || memchr(text, 0, size) != NULL) {
-        fault(reading, reading->line, "this is no name of an option; write NAME: VALUE, as in: listen: 127.0.0.1:7420");
+        fault(reading, reading->line,
+              "this is not the name of an option; write NAME: VALUE, as in: listen: 127.0.0.1:7420");
         reading->unwanted = true;
         return;
     }
@@ -137,13 +138,15 @@ static void begin_mapping(struct reading *reading, const yaml_event_t *event)
     if (reading->place == PLACE_OUTSIDE)
         reading->place = PLACE_NAME;
     else
-        skip(reading, event, "options have no options of their own");
+        skip(reading, event, "an option's value cannot be a mapping");
 }
 
 static void begin_list(struct reading *reading, const yaml_event_t *event)
 {
     if (reading->place != PLACE_VALUE) {
-        skip(reading, event, reading->place == PLACE_LIST ? "a list in a list" : "a list without a name");
+        skip(reading, event,
+             reading->place == PLACE_LIST ? "a list cannot be inside a list"
+                                          : "a list needs the name of an option before it");
         return;
     }
     reading->place = PLACE_LIST;
@@ -158,7 +161,7 @@ static void skip_on(struct reading *reading, const yaml_event_t *event)
     reading->skipped += begins ? 1u : 0u;
     reading->skipped -= ends ? 1u : 0u;
     if (reading->skipped == DEPTH_MAX) {
-        fault(reading, line_of(&event->start_mark), "nested too deep; what follows was not read");
+        fault(reading, line_of(&event->start_mark), "nested too deeply; the rest of the file was not read");
         reading->over = true;
     }
     if (reading->skipped > 0 || reading->place == PLACE_OUTSIDE || reading->place == PLACE_LIST)
@@ -181,10 +184,10 @@ static void take_event(struct reading *reading, const yaml_event_t *event)
         else if (reading->place != PLACE_OUTSIDE)
             take_value(reading, event);
         else if (event->data.scalar.length > 0) /* an empty file is an empty scalar */
-            fault(reading, line_of(&event->start_mark), "this is no option; write NAME: VALUE, one option a line");
+            fault(reading, line_of(&event->start_mark), "this is not an option; write NAME: VALUE, one option a line");
         break;
     case YAML_ALIAS_EVENT:
-        fault(reading, line_of(&event->start_mark), "an alias has no meaning here; write the value");
+        fault(reading, line_of(&event->start_mark), "aliases are not supported; write the value");
         reading->unwanted = true;
         if (reading->place != PLACE_LIST)
             reading->place = reading->place == PLACE_VALUE ? PLACE_NAME : PLACE_VALUE;
@@ -220,7 +223,7 @@ static unsigned line_of_problem(const yaml_parser_t *parser, const char *text, s
 static void tell_syntax(struct reading *reading, const yaml_parser_t *parser)
 {
     char text[FAULT_MAX];
-    (void)snprintf(text, sizeof text, "%s%s%s; what follows was not read", parser->problem,
+    (void)snprintf(text, sizeof text, "%s%s%s; the rest of the file was not read", parser->problem,
                    parser->context != NULL ? " " : "", parser->context != NULL ? parser->context : "");
     fault(reading, line_of_problem(parser, reading->text, reading->size), text);
 }
@@ -236,7 +239,7 @@ static void read_all(struct reading *reading, yaml_parser_t *parser)
         }
         goes_on = event.type != YAML_STREAM_END_EVENT && !reading->over;
         if (event.type == YAML_DOCUMENT_START_EVENT && ++documents > 1) {
-            fault(reading, line_of(&event.start_mark), "a second document; what follows was not read");
+            fault(reading, line_of(&event.start_mark), "a second YAML document begins here; it was not read");
             goes_on = false;
         } else {
             take_event(reading, &event);
@@ -250,7 +253,7 @@ void ampd_config_file_read(const char *text, size_t size, const struct ampd_conf
     struct reading reading = {.ops = ops, .arg = arg, .text = text, .size = size};
     yaml_parser_t parser;
     if (size > AMPD_CONFIG_FILE_MAX) {
-        fault(&reading, 1, "the file is longer than 64 KiB; ampd has no use for so much");
+        fault(&reading, 1, "the file is longer than 64 KiB; is it a configuration file of ampd?");
         return;
     }
     if (yaml_parser_initialize(&parser) == 0) {

@@ -223,7 +223,7 @@ static const char *set_value(enum kind kind, const char *text, void *at)
     case KIND_NUMBER:
         return parse_number(text, at) ? NULL : "give a number of 0 to 2^62";
     case KIND_PERCENT:
-        return parse_count(text, 1, 100, at) ? NULL : "give 1 to 100, percent";
+        return parse_count(text, 1, 100, at) ? NULL : "give a percentage from 1 to 100";
     case KIND_FORMAT:
         return parse_choice(text, "json", "text", at) ? NULL : "give text or json";
     case KIND_LEVEL:

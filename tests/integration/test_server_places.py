@@ -227,7 +227,7 @@ def test_data_of_before_of_the_only_shard_stand_by_until_an_operator_says_otherw
     newer.kill()
     stale.start()
     stale.says("this one stands by")
-    assert "p0/shard-0-of-1 is not what shard 0 was last" in stale.log(), stale.log()[-1500:]
+    assert "p0/shard-0-of-1 does not have the last data of shard 0" in stale.log(), stale.log()[-1500:]
     subprocess.run(["etcdctl", f"--endpoints={cluster.etcd.endpoints}", "del", "ampd/c/who/last-0"], check=True, timeout=60,
                    capture_output=True)
     stale.serves()
@@ -248,7 +248,7 @@ def test_copies_of_before_stand_by_while_etcd_knows_newer_data_and_each_names_it
         (cluster.folder / f"{process.name}-copy").rename(cluster.folder / process.name)
     start(cluster)
     for process in cluster.processes:
-        process.says(f"{process.name}/{held[process]} is not what shard {held[process].split('-')[1]} was last")
+        process.says(f"{process.name}/{held[process]} does not have the last data of shard {held[process].split('-')[1]}")
     end(cluster)
     subprocess.run(["etcdctl", f"--endpoints={cluster.etcd.endpoints}", "del", "--prefix", "ampd/c/"], check=True, timeout=60,
                    capture_output=True)

@@ -440,7 +440,7 @@ static void insecure_is_warned_of_by_what_it_opens(void **state)
     const struct ampd_auth_options plain = {.insecure = true}, tls = {TLS, .insecure = true},
                                    tokens = {.insecure = true, .token_file = "t"};
     assert_null(ampd_auth_options_warning(&plain, "127.0.0.1:1"));
-    assert_non_null(strstr(ampd_auth_options_warning(&plain, "0.0.0.0:1"), "listen to all of it"));
+    assert_non_null(strstr(ampd_auth_options_warning(&plain, "0.0.0.0:1"), "read what is sent"));
     assert_non_null(strstr(ampd_auth_options_warning(&tls, "0.0.0.0:1"), "read and change every model"));
     assert_non_null(strstr(ampd_auth_options_warning(&tokens, "0.0.0.0:1"), "unencrypted"));
 }

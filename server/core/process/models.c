@@ -196,7 +196,7 @@ struct ampd_model *ampd_core_known(struct ampd_core *core, uint64_t call, const 
     if (model == NULL) {
         ampd_call_fail(
             core, call, NULL, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
-            "model: there is none named %s on this server; look at which there are (ampctl models), or create it",
+            "model: there is none named %s on this server; ampctl models lists those that there are, or create it",
             name);
         return NULL;
     }

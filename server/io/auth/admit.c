@@ -24,7 +24,7 @@ static void end_calls(struct ampd_server *server)
     unsigned ended = server->rpc != NULL ? arpc_server_admit_again(server->rpc, would_admit) : 0;
     if (ended > 0)
         amp_log(server->log, AMP_LOG_INFO, "auth",
-                "msg=\"calls under way were ended: their callers may not call any more\" count=%u", ended);
+                "msg=\"open calls were ended: their callers are no longer allowed\" count=%u", ended);
 }
 
 /* The clock may have been set either way, so it is looked at again and again. */

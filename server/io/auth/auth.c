@@ -69,12 +69,12 @@ static int identify_token(const struct ampd_auth_policy *policy, const struct am
     uint8_t hash[ARPC_TOKEN_HASH_SIZE];
     if (caller->way == AMPD_AUTH_PLAINTEXT && !policy->token_over_plaintext)
         return refuse_token(error, "TOKEN_OVER_PLAINTEXT",
-                            "a token came over an unencrypted connection from another machine and is known to who "
-                            "listens there now: make a new one, and connect with TLS");
+                            "a token came over an unencrypted connection from another machine and may have been read "
+                            "by anyone on the network: make a new one, and connect with TLS");
     if (token == NULL || caller->authorization_twice || !arpc_token_valid(token, size))
         return refuse_token(
             error, "TOKEN_MALFORMED",
-            "the metadata \"authorization\" must be there once and be \"Bearer TOKEN\", with a token of "
+            "the metadata \"authorization\" must be given exactly once and be \"Bearer TOKEN\", with a token of "
             "16 to 1024 letters, digits or -._~+/");
     if (arpc_token_hash(token, size, hash) != 0)
         return amp_error_set(error, AMP_EINTERNAL, "HASH_FAILED",
@@ -165,9 +165,10 @@ static int identify(const struct ampd_auth_policy *policy, const struct ampd_aut
         return identify_cert(policy, caller, identity, error);
     if (caller->way == AMPD_AUTH_UNIX && caller->uid_known)
         return identify_uid(policy, caller, identity, error);
-    return refuse_token(error, "TOKEN_MISSING",
-                        "this server asks who calls; send a token as the metadata \"authorization: Bearer TOKEN\" "
-                        "(ampctl --token-file FILE)");
+    return refuse_token(
+        error, "TOKEN_MISSING",
+        "this server requires authentication; send a token as the metadata \"authorization: Bearer TOKEN\" "
+        "(ampctl --token-file FILE)");
 }
 
 /* The lowest role that has one of the bits. */

@@ -142,24 +142,24 @@ void ampd_auth_reload(struct ampd_auth *auth)
     struct amp_error error = {0};
     struct ampd_auth_rules *rules;
     if (auth->rules == NULL && auth->tls == NULL)
-        amp_log(auth->log, AMP_LOG_INFO, "auth", "msg=\"nothing to read anew: no --token-file, no --cert-file\"");
+        amp_log(auth->log, AMP_LOG_INFO, "auth", "msg=\"nothing to reload: no --token-file, no --cert-file\"");
     if (auth->rules != NULL) {
         if (load_rules(auth, &rules, &error) == 0) {
             use_rules(auth, rules);
-            amp_log(auth->log, AMP_LOG_INFO, "auth", "msg=\"token file read anew\" rules=%zu", rules->count);
+            amp_log(auth->log, AMP_LOG_INFO, "auth", "msg=\"token file reloaded\" rules=%zu", rules->count);
         } else {
             amp_log(auth->log, AMP_LOG_ERROR, "auth",
-                    "msg=\"the token file was not taken, the old rules hold\" err=\"%s\"", error.text);
+                    "msg=\"the token file could not be reloaded; the old rules stay in force\" err=\"%s\"", error.text);
         }
     }
     if (auth->tls == NULL)
         return;
     if (arpc_tls_reload(auth->tls, &error) == 0) {
-        amp_log(auth->log, AMP_LOG_INFO, "auth", "msg=\"certificates read anew\"");
+        amp_log(auth->log, AMP_LOG_INFO, "auth", "msg=\"certificates reloaded\"");
         warn_of_tls(auth);
     } else {
         amp_log(auth->log, AMP_LOG_ERROR, "auth",
-                "msg=\"the certificates were not taken, the old ones hold\" err=\"%s\"", error.text);
+                "msg=\"the certificates could not be reloaded; the old ones stay in force\" err=\"%s\"", error.text);
     }
 }
 
@@ -212,7 +212,7 @@ void ampd_auth_handshake_failed(struct ampd_auth *auth, const char *peer, const 
 {
     if (count_refusal(&auth->handshakes))
         amp_log(auth->log, AMP_LOG_WARN, "auth",
-                "msg=\"TLS connections came to nothing\" count=%" PRIu64 " total=%" PRIu64 " peer=%s err=\"%s\"",
+                "msg=\"TLS handshakes failed\" count=%" PRIu64 " total=%" PRIu64 " peer=%s err=\"%s\"",
                 tell(&auth->handshakes), auth->handshakes.count, peer, error->text);
 }
 
@@ -222,8 +222,9 @@ void ampd_auth_close(struct ampd_auth *auth)
     uint64_t handshakes = tell(&auth->handshakes);
     if (calls + handshakes > 0)
         amp_log(auth->log, AMP_LOG_WARN, "auth",
-                "msg=\"refused since the last line about it\" calls=%" PRIu64 " handshakes=%" PRIu64, calls,
-                handshakes);
+                "msg=\"more calls or handshakes were refused since the last line about it\" calls=%" PRIu64
+                " handshakes=%" PRIu64,
+                calls, handshakes);
     free(auth->rules);
     arpc_tls_unref(auth->tls);
     *auth = (struct ampd_auth){0};

@@ -81,7 +81,7 @@ static int take_name(const struct line *line, const char *name, struct ampd_auth
     if (size == 0 || size >= sizeof rule->name)
         return bad_line(line, "the name is missing or longer than 255 bytes");
     if (!amp_text_is_name(name, sizeof rule->name - 1, ""))
-        return bad_line(line, "the name is no UTF-8 text without control characters");
+        return bad_line(line, "the name must be UTF-8 text without control characters");
     memcpy(rule->name, name, size + 1);
     return 0;
 }
@@ -99,7 +99,7 @@ static int parse_token_option(const struct line *line, const char *word, struct 
                *memory = value_of(word, "memory");
     if ((time != NULL && rule->expires_us != INT64_MAX) || (models != NULL && rule->quota.models != 0) ||
         (memory != NULL && rule->quota.memory_bytes != 0))
-        return bad_line(line, "expires, models and memory may each be there once");
+        return bad_line(line, "expires, models and memory may each be given once");
     if (time != NULL && amp_utc_parse(time, &rule->expires_us))
         return 0;
     if (models != NULL && amp_count_parse(models, &rule->quota.models))
@@ -134,7 +134,7 @@ static int parse_uid(struct line *line, struct ampd_auth_rule *rule)
     /* The greatest number is "no user" to the system. */
     if (!rule->any_uid && (*word < '0' || *word > '9' || strlen(word) > 10 || *end != 0 || uid >= UINT32_MAX))
         return bad_line(line, "the number of a user, or * for all others, is expected");
-    return *next_word(line) == 0 ? 0 : bad_line(line, "there is something behind the number");
+    return *next_word(line) == 0 ? 0 : bad_line(line, "unexpected text after the number");
 }
 
 static int parse_rule(struct line *line, const char *kind, struct ampd_auth_rule *rule)
@@ -193,7 +193,7 @@ static int parse_line(struct line *line, struct ampd_auth_rules *rules)
 {
     for (const char *at = line->at; *at != 0; at++)
         if ((unsigned char)*at < ' ' && strchr(SPACE, *at) == NULL)
-            return bad_line(line, "there is a control character in it");
+            return bad_line(line, "the line contains a control character");
     const char *kind = next_word(line);
     if (*kind == 0 || *kind == '#')
         return 0;
@@ -233,7 +233,7 @@ int ampd_auth_rules_parse(const char *text, size_t size, const char *path, struc
         line.at = at;
         line.number++;
         rc = strlen(at) == (size_t)(line_end - at) ? parse_line(&line, rules)
-                                                   : bad_line(&line, "there is a zero byte in it");
+                                                   : bad_line(&line, "the line contains a zero byte");
         line.at = line_end + 1;
     }
     if (rc == 0) {

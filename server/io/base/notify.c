@@ -57,7 +57,7 @@ void io_notify_reloading(void)
 
 void io_notify_stopping(void)
 {
-    tell("STOPPING=1\nSTATUS=draining: last checkpoints are written\n");
+    tell("STOPPING=1\nSTATUS=draining: writing the last checkpoints\n");
 }
 
 void io_notify_status(const char *text)

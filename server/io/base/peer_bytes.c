@@ -593,7 +593,7 @@ int io_peer_body_decode(struct ampd_message *message, const uint8_t *data, size_
     if (v.code != 0)
         return amp_error_set(
             error, v.code, "INVALID_FIELD",
-            "body: these bytes are no message of type %d in format %d; run the same ampd on all shards",
+            "body: these bytes are not a message of type %d in format %d; run the same ampd on all shards",
             (int)message->type, AMPD_PEER_FORMAT);
     return 0;
 }
@@ -673,6 +673,6 @@ int io_peer_item_decode(struct io_peer_item *x, const uint8_t *data, size_t size
     if (v.code == AMP_ENOMEM)
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for a record of another shard");
     return amp_error_set(error, v.code, "INVALID_FIELD",
-                         "body: these bytes are no record in format %d; run the same ampd on all shards",
+                         "body: these bytes are not a record in format %d; run the same ampd on all shards",
                          AMPD_PEER_FORMAT);
 }

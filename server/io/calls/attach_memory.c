@@ -183,7 +183,8 @@ static int make_room(const struct attachment *newcomer, struct ampd_incarnation 
                              "rank %u of %s has memory attached %u times; end some of these calls", rank, model, all);
     if (live >= ATTACHMENTS_PER_RANK)
         io_server_call_refuse(&oldest->call, AMP_EUNAVAILABLE, "TOO_MANY_CALLS",
-                              "rank %u of %s has attached memory again, more than once", rank, model);
+                              "rank %u of %s has attached memory again, more than once; this older call ends", rank,
+                              model);
     return 0;
 }
 
@@ -198,7 +199,7 @@ static int check(const struct attachment *own, const struct ampd_msg_attach_memo
         return amp_error_set(error, AMP_ESTATE, "NO_SHARED_MEMORY", "this server shares no memory");
     if (peer->transport != ARPC_TRANSPORT_UNIX || peer->pid <= 0)
         return amp_error_set(error, AMP_ESTATE, "NO_SHARED_MEMORY",
-                             "memory is shared with processes of this host, which come by the unix socket");
+                             "memory is shared only with processes on this host that connect through the unix socket");
     if (request->rank >= info->spec->world_size)
         return amp_error_set(error, AMP_EINVAL, "RANK", "rank: %u is not below the world_size of %s, %u", request->rank,
                              request->model, info->spec->world_size);
@@ -240,7 +241,7 @@ static void slot_filled(struct io_shared_fill *fill)
         answer(own);
     else
         io_server_call_refuse(call, fill->code != 0 ? fill->code : AMP_ECANCELLED, NULL,
-                              "there is no memory for a slot of %llu bytes; send the blocks",
+                              "there is no memory for a slot of %llu bytes; send the blocks instead",
                               (unsigned long long)own->slot_bytes);
     io_server_call_unref(call);
 }
@@ -285,7 +286,7 @@ static void attach(struct attachment *own, const struct ampd_msg_attach_memory_r
     if (rc == 0)
         rc = check(own, request, &info, &error);
     if (rc == 0 && getrandom(own->nonce, sizeof own->nonce, 0) != (ssize_t)sizeof own->nonce)
-        rc = amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "there is no randomness; try again");
+        rc = amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the system gives no random numbers; try again");
     memcpy(own->model, request->model, sizeof own->model);
     own->rank = request->rank;
     own->incarnation = io_incarnation(request->has_incarnation, &request->incarnation);

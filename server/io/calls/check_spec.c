@@ -10,7 +10,8 @@ static int invalid(struct amp_error *error, const char *field, const char *remed
 
 static int not_yet(struct amp_error *error, const char *field, const char *remedy)
 {
-    return amp_error_set(error, AMP_EUNIMPLEMENTED, "RESERVED_VALUE", "%s: this comes later; %s", field, remedy);
+    return amp_error_set(error, AMP_EUNIMPLEMENTED, "RESERVED_VALUE", "%s: this is not supported yet; %s", field,
+                         remedy);
 }
 
 /* ---- enums ---- */
@@ -43,8 +44,8 @@ static int check_enums(const struct ampd_msg_model_spec *spec, struct amp_error 
             continue;
         if (field->value > 0 && field->value <= field->reserved)
             return not_yet(error, field->field, "use a value that the schema names");
-        return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC", "%s: there is no %d; use a value that the schema names",
-                             field->field, field->value);
+        return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
+                             "%s: %d is not a value of it; use one that the schema names", field->field, field->value);
     }
     return 0;
 }

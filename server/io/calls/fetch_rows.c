@@ -237,7 +237,7 @@ static int check(const struct ampd_server *server, const struct ampd_msg_session
 {
     const struct ampd_msg_envelope *envelope = &request->envelope;
     if (server->data.reader == NULL)
-        return amp_error_set(error, AMP_EUNAVAILABLE, "NO_PLACE", "this process is no shard yet");
+        return amp_error_set(error, AMP_EUNAVAILABLE, "NO_PLACE", "this process is not a shard yet");
     if (server->peers == NULL)
         return amp_error_set(error, AMP_ESTATE, "NO_CLUSTER", "this is the only shard; rows are for other shards");
     if (!request->has_envelope || envelope->format != AMPD_PEER_FORMAT)
@@ -245,18 +245,19 @@ static int check(const struct ampd_server *server, const struct ampd_msg_session
                              "format: the caller speaks format %u, this shard %d; run the same ampd on all shards",
                              envelope->format, AMPD_PEER_FORMAT);
     if (envelope->shard_count != io_peers_shards(server))
-        return amp_error_set(
-            error, AMP_ESTATE, "SHARD_COUNT",
-            "shard_count: the caller has a list of %u shards, this one of %u; give all the same --peers",
-            envelope->shard_count, io_peers_shards(server));
+        return amp_error_set(error, AMP_ESTATE, "SHARD_COUNT",
+                             "shard_count: the caller has a list of %u shards, and this shard one of %u; give all "
+                             "shards the same --peers",
+                             envelope->shard_count, io_peers_shards(server));
     if (envelope->receiver != server->options->shard)
-        return amp_error_set(error, AMP_EUNAVAILABLE, "SHARD_MOVED",
-                             "receiver: %u is not here; this process is shard %u, with what that one has seen",
-                             envelope->receiver, server->options->shard);
+        return amp_error_set(
+            error, AMP_EUNAVAILABLE, "SHARD_MOVED",
+            "receiver: shard %u is not here; this process is shard %u, with the data that shard has seen",
+            envelope->receiver, server->options->shard);
     if (io_refill_under_way(server))
         return amp_error_set(error, AMP_EUNAVAILABLE, "JOINING",
-                             "this process has models of another shard, and is about to be told itself what this one "
-                             "has; ask the other shards");
+                             "this process has models of another shard, and is itself about to load this shard's rows; "
+                             "ask the other shards");
     if (server->calls->fetchings >= FETCHES_MAX)
         return amp_error_set(error, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "%d shards fetch rows already; try again",
                              FETCHES_MAX);

@@ -34,7 +34,8 @@ static int check_id(const char *request_id, struct amp_error *error)
 {
     if (strncmp(request_id, "server/", 7) != 0)
         return 0;
-    return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "request_id: \"server/\" begins ids of the server's own");
+    return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
+                         "request_id: ids that begin with \"server/\" are the server's own; give another");
 }
 
 /* What every operator action does once its message was decoded, or was not (`rc`). */

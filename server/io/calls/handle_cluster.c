@@ -140,7 +140,7 @@ static bool ask(struct cluster *cluster, const struct ampd_msg_get_cluster_reque
         if (arpc_call_send(asked, NULL, 0, buf.data, buf.size, NULL, NULL) == 0)
             arpc_call_half_close(asked);
         else
-            arpc_call_cancel(asked, ARPC_STATUS_UNAVAILABLE, "no memory for the question");
+            arpc_call_cancel(asked, ARPC_STATUS_UNAVAILABLE, "no memory for the request");
     }
     amp_buf_close(&buf);
     return begun;

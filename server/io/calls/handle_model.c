@@ -94,7 +94,7 @@ static void create_look(struct io_task *task)
     create->code = ampd_checkpoint_any(&place, file, sizeof file, &create->error);
     if (create->code == 0 && file[0] != 0)
         create->code = amp_error_set(&create->error, AMP_ESTATE, "CHECKPOINTS_EXIST",
-                                     "a model %s has checkpoints in %s (%s), and this server has never heard of it: is "
+                                     "a model %s has checkpoints in %s (%s), and this server does not know it: is "
                                      "its --data-dir the one that "
                                      "they were written from, and mounted? Else give this model another name, or the "
                                      "server another --checkpoint-dir",
@@ -273,7 +273,7 @@ static void list_message(struct arpc_call *rpc, const uint8_t *data, size_t size
         rc = io_page_size(request.page_size, &page_size, &error);
     if (rc == 0 && token_name(request.page_token) == NULL)
         rc = amp_error_set(&error, AMP_EINVAL, "INVALID_FIELD",
-                           "page_token: not one of this server; give next_page_token of the page before");
+                           "page_token: this server has not made it; give next_page_token of the page before");
     if (rc != 0) {
         io_server_call_fail(call, &error);
         return;

@@ -27,7 +27,7 @@ void io_page_token_write(const struct ampd_history_key *key, char *text, size_t 
 int io_page_token_refuse(struct amp_error *error)
 {
     return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
-                         "page_token: not one of this server; give next_page_token of the page before");
+                         "page_token: this server has not made it; give next_page_token of the page before");
 }
 
 int io_page_steps(struct ampd_history_filter *filter, uint64_t from_step, bool has_to_step, uint64_t to_step,
@@ -121,8 +121,9 @@ int io_history_check_gone(struct ampd_store *reader, const char *model, uint64_t
     if (rc != 0 || !beginning.gone || step >= beginning.step)
         return rc;
     return amp_error_set(error, AMP_ERANGE, "HISTORY_GONE",
-                         "%s: the history begins with step %" PRIu64 ": name that one or a later one; those before it "
-                         "were removed, as the server's history-rows or history-age says",
+                         "%s: the history begins with step %" PRIu64
+                         ": give that one or a later one; those before it were removed, as the server's history-rows "
+                         "or history-age says",
                          field, beginning.step);
 }
 
@@ -154,7 +155,7 @@ int io_page_past_end(struct ampd_store *reader, const char *model, const struct 
         return rc;
     if (from_token)
         return amp_error_set(error, AMP_ERANGE, "PAGE_PAST_END",
-                             "page_token: there are no rows from there on any more; begin again without one");
+                             "page_token: the rows that it names are gone; begin again without one");
     return amp_error_set(error, AMP_ERANGE, "PAGE_PAST_END",
                          "from_step: step %" PRIu64 " and those after it have not been decided", filter->step_min);
 }
@@ -165,7 +166,7 @@ bool io_find_model(struct io_server_call *call, const char *name, uint32_t *inde
     if (found < 0) {
         io_server_call_refuse(
             call, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
-            "model: there is none named %s on this server; look at which there are (ampctl models), or create it",
+            "model: there is none named %s on this server; ampctl models lists those that there are, or create it",
             name);
         return false;
     }

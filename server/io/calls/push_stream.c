@@ -185,8 +185,8 @@ static int begin_user_state(struct receive *receive, const struct ampd_block *bl
 {
     if (block->index >= receive->load.world_size)
         return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
-                             "index: a user state of rank %u; %s has %u ranks, and %u tensors of %llu blocks each come "
-                             "before their states",
+                             "index: it is that of a user state of rank %u; %s has %u ranks, and %u tensors of %llu "
+                             "blocks each come before their states",
                              block->index, receive->model, receive->load.world_size, receive->load.planes_count,
                              (unsigned long long)receive->layout->blocks);
     if (block->size == 0 || block->size > AMPD_USER_STATE_MAX)

@@ -60,10 +60,10 @@ static int open_file(struct reading *reading)
     struct stat status;
     reading->fd = ampd_plain_open(reading->path, O_RDONLY);
     if (reading->fd < 0 && errno == ENOENT)
-        return amp_error_set(&reading->error, AMP_ENOTFOUND, "CHECKPOINT_NOT_FOUND",
-                             "the checkpoint's file is not there: is the checkpoint directory mounted? If it is, the "
-                             "checkpoint has been "
-                             "dropped meanwhile, and ListCheckpoints (ampctl checkpoints) tells those that there are");
+        return amp_error_set(
+            &reading->error, AMP_ENOTFOUND, "CHECKPOINT_NOT_FOUND",
+            "the checkpoint's file is not there: is the checkpoint directory mounted? If it is, the "
+            "checkpoint has been removed meanwhile; ListCheckpoints (ampctl checkpoints) lists those that there are");
     if (reading->fd < 0 || fstat(reading->fd, &status) != 0)
         return amp_error_set(&reading->error, AMP_EIO, NULL, "the checkpoint's file cannot be opened: %s",
                              ampd_plain_why(errno));
@@ -206,7 +206,7 @@ static void begin(struct reading *reading, const struct ampd_msg_read_checkpoint
     if (record == NULL || record->epoch != request->epoch) {
         io_server_call_refuse(&reading->call, AMP_ENOTFOUND, "CHECKPOINT_NOT_FOUND",
                               "%s has no checkpoint of epoch %" PRIu64 ", step %" PRIu64
-                              "; ListCheckpoints tells those that there are",
+                              "; ListCheckpoints lists those that there are",
                               request->model, request->epoch, request->step);
         return;
     }

@@ -45,10 +45,11 @@ static void refuse_standby(const struct ampd_server *server, struct arpc_call *r
     details.pairs = &at;
     details.pair_count = address[0] != 0;
     if (why[0] != 0)
-        (void)snprintf(text, sizeof text, "this process is no shard yet: %.450s", why);
+        (void)snprintf(text, sizeof text, "this process is not a shard yet: %.450s", why);
     else
-        (void)snprintf(text, sizeof text, "this process is no shard yet: it stands by for a place in its cluster; %s%s",
-                       address[0] != 0 ? "call shard 0, at " : "call one that is", address);
+        (void)snprintf(text, sizeof text,
+                       "this process is not a shard yet: it stands by for a place in its cluster; %s%s",
+                       address[0] != 0 ? "call shard 0, at " : "call a process that is one", address);
     arpc_call_finish(rpc, ARPC_STATUS_UNAVAILABLE, text, &details);
 }
 

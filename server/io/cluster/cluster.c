@@ -13,7 +13,7 @@ int io_cluster_init(struct io_cluster *cluster, const struct io_cluster_ops *ops
 {
     if (options->shards == 0 || options->shards > IO_CLUSTER_SHARDS_MAX ||
         (options->shard != IO_CLUSTER_ANY && options->shard >= options->shards))
-        return amp_error_set(error, AMP_EINVAL, NULL, "shard %u of %u: there are 1 to %d shards, from 0",
+        return amp_error_set(error, AMP_EINVAL, NULL, "shard %u of %u: a cluster has 1 to %d shards, counted from 0",
                              options->shard, options->shards, IO_CLUSTER_SHARDS_MAX);
     cluster->ops = ops;
     cluster->options = *options;

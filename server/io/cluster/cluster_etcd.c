@@ -94,14 +94,14 @@ static void refuse(struct etcd_cluster *cluster, const struct cluster_entry *ent
 {
     if (entry->format != CLUSTER_FORMAT)
         cluster_lost(cluster, AMP_ESTATE,
-                     "cluster %s is that of another version of ampd (format %" PRIu32
+                     "cluster %s belongs to another version of ampd (format %" PRIu32
                      ", this one %d); run the same ampd on "
                      "all shards, or give this one another name",
                      cluster->base.url.name, entry->format, CLUSTER_FORMAT);
     else
         cluster_lost(cluster, AMP_ESTATE,
-                     "cluster %s has %" PRIu32 " shards, as %s says; this process is for %" PRIu32
-                     ": give all the same --shards, or this one another name",
+                     "cluster %s has %" PRIu32 " shards, as %s says; this process was started for %" PRIu32
+                     ": give all the same --shards, or this process another --cluster name",
                      cluster->base.url.name, entry->shards, entry->address, cluster->base.options.shards);
 }
 
@@ -111,11 +111,12 @@ static bool refuse_other_number(struct etcd_cluster *cluster)
     uint32_t shards = cluster->base.options.shards;
     if (cluster->models == 0 || cluster->models == shards)
         return false;
-    cluster_lost(cluster, AMP_ESTATE,
-                 "cluster %s has %" PRIu64
-                 " shards, as the key %swho/shards in etcd says, and models on them; this process is "
-                 "for %" PRIu32 ": start it with --shards %" PRIu64 ", or give it another --cluster name",
-                 cluster->base.url.name, cluster->models, cluster->prefix, shards, cluster->models);
+    cluster_lost(
+        cluster, AMP_ESTATE,
+        "cluster %s has %" PRIu64
+        " shards, as the key %swho/shards in etcd says, and models on them; this process was started for %" PRIu32
+        ": start it with --shards %" PRIu64 ", or give it another --cluster name",
+        cluster->base.url.name, cluster->models, cluster->prefix, shards, cluster->models);
     return true;
 }
 
@@ -165,9 +166,8 @@ static void tell_taken(struct etcd_cluster *cluster)
         return;
     if (cluster->base.last == 0 && newest != 0 && !all_are_held(cluster)) {
         say_waiting(cluster, AMP_ESTATE,
-                    "shard %" PRIu32
-                    " is this process's, and etcd has lost who was it last: the processes of the other "
-                    "shards are waited for, whose data know more",
+                    "shard %" PRIu32 " is held by this process, and etcd has lost which process held it last: it waits "
+                                     "for the processes of the other shards, whose data say more",
                     cluster->shard);
         return;
     }
@@ -195,7 +195,7 @@ static bool gives_way(struct etcd_cluster *cluster)
     if (owner == NULL)
         return false;
     amp_log(cluster->base.options.log, AMP_LOG_INFO, "cluster",
-            "msg=\"the place is given back to who has newer data\" shard=%" PRIu32 " address=%s served=%" PRIu64,
+            "msg=\"the place is given back to a process with newer data\" shard=%" PRIu32 " address=%s served=%" PRIu64,
             cluster->shard, owner->address, owner->served[cluster->shard]);
     if (!cluster->told) {
         start_over(cluster);
@@ -317,7 +317,8 @@ static void on_shown(void *arg, const struct amp_error *error, const uint8_t *da
         cluster->showing != io_etcd_lease_id(cluster->lease))
         return; /* of a lease of before */
     if (error->code != 0) {
-        say_waiting(cluster, AMP_EUNAVAILABLE, "etcd cannot be told of this process, trying again: %s", error->text);
+        say_waiting(cluster, AMP_EUNAVAILABLE, "this process cannot be registered in etcd, trying again: %s",
+                    error->text);
         start_over(cluster);
         return;
     }
@@ -385,8 +386,8 @@ static void stand_by(struct etcd_cluster *cluster)
         say_waiting(cluster, AMP_EDATALOSS,
                     "shard %" PRIu32 " is served by %s under fence %" PRIu64 ", and %.200s/shard-%" PRIu32
                     "-of-%" PRIu32 " was it under %" PRIu64
-                    ": etcd has lost what it held, and what is here came too late. To go on with it, end that process, "
-                    "and what it has stored since is lost; this one stands by",
+                    ": etcd has lost its data, and this directory came too late. To go on with this directory, end "
+                    "that process; what it has stored since is lost then. This process stands by",
                     older, cluster->places[older].entry.address, cluster->places[older].fence,
                     options->data_dir != NULL ? options->data_dir : "", older, options->shards,
                     cluster_served(cluster, older));
@@ -511,7 +512,7 @@ static void on_settled(void *arg, int64_t revision)
     if (cluster->state == CLUSTER_HOLDING && cluster->confirmed &&
         (!mine->held || mine->revision != cluster->place_revision)) {
         cluster_lost(cluster, AMP_EUNAVAILABLE,
-                     "the place of shard %" PRIu32 " in etcd is %s: it was deleted, or etcd has lost what it held",
+                     "the place of shard %" PRIu32 " in etcd is %s: it was deleted, or etcd has lost its data",
                      cluster->shard, mine->held ? "another process's" : "gone");
         return;
     }
@@ -655,7 +656,7 @@ int io_cluster_new_etcd(struct uv_loop_s *loop, const struct io_cluster_options 
     if (rc == 0 && !io_cluster_address_ok(cluster->base.address))
         rc = amp_error_set(
             error, AMP_EINVAL, NULL,
-            "%.200s: nobody on another machine could connect to that; give where this process is by --advertise",
+            "%.200s: no other machine could connect to this address; give one to which they can with --advertise",
             options->address);
     if (rc == 0)
         rc = io_etcd_new(loop, cluster->base.url.endpoints, options->access, options->log, &cluster->etcd, error);

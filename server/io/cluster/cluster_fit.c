@@ -191,7 +191,8 @@ void cluster_what_lacks(const struct etcd_cluster *cluster, uint32_t shard, char
     char what[240], remedy[240];
     if ((options->models >> shard & 1) != 0)
         (void)snprintf(what, sizeof what,
-                       "is not what shard %" PRIu32 " was last (another process has been it, under fence %" PRIu64 ").",
+                       "does not have the last data of shard %" PRIu32
+                       " (another process has held it since, under fence %" PRIu64 ").",
                        shard, cluster_newest(cluster, shard));
     else
         (void)snprintf(
@@ -208,8 +209,9 @@ void cluster_what_lacks(const struct etcd_cluster *cluster, uint32_t shard, char
         (void)snprintf(remedy, sizeof remedy,
                        "until that is back; to go on without it, with what is here, delete ampd/%s/who/last-0 in etcd",
                        name);
-    (void)snprintf(text, size,
-                   "%.120s/shard-%" PRIu32 "-of-%" PRIu32
-                   " %s Start the process that was it last, or bring back its directory: this one stands by %s",
-                   options->data_dir != NULL ? options->data_dir : "", shard, options->shards, what, remedy);
+    (void)snprintf(
+        text, size,
+        "%.120s/shard-%" PRIu32 "-of-%" PRIu32
+        " %s Start the process that held the shard last, or bring back its directory: this process stands by %s",
+        options->data_dir != NULL ? options->data_dir : "", shard, options->shards, what, remedy);
 }

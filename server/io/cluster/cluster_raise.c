@@ -74,8 +74,8 @@ static void take_answer(struct cluster_raise *raise, const struct ampd_etcd_txn_
     struct etcd_cluster *cluster = raise->cluster;
     const struct ampd_etcd_key_value *place = cluster_answer(answer, 0), *number = cluster_answer(answer, 1);
     if (place == NULL || place->create_revision != cluster->place_revision) {
-        cluster_lost(cluster, AMP_EUNAVAILABLE, "the place of shard %" PRIu32 " in etcd is not this process's any more",
-                     cluster->shard);
+        cluster_lost(cluster, AMP_EUNAVAILABLE,
+                     "the place of shard %" PRIu32 " in etcd is no longer held by this process", cluster->shard);
         return;
     }
     raise->revision = number != NULL ? number->mod_revision : 0;

@@ -53,7 +53,7 @@ struct io_membership {
     char other
         [AMPD_DATADIR_PATH_MAX]; /* data with models of another number of shards, which is `other_shards`; "": none */
     uint32_t other_shards;
-    bool doubt; /* another process has been this shard since its data were */
+    bool doubt; /* another process has held this shard since its data were */
     bool bare; /* the shard's directory has no model, and is not the one that it served from last, when it had some */
     bool has;  /* what is served has models */
     struct amp_error why; /* of over */
@@ -228,7 +228,8 @@ static void note_lease(void *arg, int64_t lease)
     char text[LEASE_TEXT_MAX];
     int fd = lease_text(server, lease, text) == 0 ? open_lease(server, O_WRONLY | O_CREAT | O_TRUNC) : -1;
     if (fd >= 0 && write(fd, text, strlen(text)) < 0)
-        amp_log(server->log, AMP_LOG_INFO, "cluster", "msg=\"the lease is not noted\" err=\"%s\"", strerror(errno));
+        amp_log(server->log, AMP_LOG_INFO, "cluster", "msg=\"the lease could not be noted\" err=\"%s\"",
+                strerror(errno));
     if (fd >= 0)
         (void)close(fd); /* as above */
 }
@@ -333,7 +334,7 @@ bool io_membership_stands_by(const struct ampd_server *server)
 _Noreturn static void end_without_place(const struct ampd_server *server, const char *why)
 {
     amp_log(server->log, AMP_LOG_ERROR, "cluster",
-            "msg=\"this process is no shard any more, ending; start it again\" shard=%" PRIu32 " fence=%" PRIu64
+            "msg=\"this process is not a shard any more and ends; start it again\" shard=%" PRIu32 " fence=%" PRIu64
             " err=\"%s\"",
             server->options->shard, server->fence.counter, why);
     _Exit(AMPD_EXIT_LOST);
@@ -379,7 +380,7 @@ void io_membership_check(const struct ampd_server *server)
 /* ---- taking it ---- */
 
 /*
- * Whether the store has models, and another process has been this shard since; or has none, though the cluster has
+ * Whether the store has models, and another process has held this shard since; or has none, though the cluster has
  * models. The store that the shard served from last holds all that there is, also where a first model was noted in etcd
  * and never stored.
  */
@@ -394,13 +395,13 @@ static int doubt(struct ampd_server *server, const struct ampd_fence *before, st
     server->membership->bare = rc == 0 && count == 0 && io_cluster_models(server->cluster) != 0;
     if (server->membership->doubt)
         amp_log(server->log, AMP_LOG_WARN, "cluster",
-                "msg=\"another process has been this shard since\" shard=%" PRIu32 " data_dir=%s under=%" PRIu64
+                "msg=\"another process has held this shard since\" shard=%" PRIu32 " data_dir=%s under=%" PRIu64
                 " since=%" PRIu64,
                 server->options->shard, server->data.dir.path, before->counter, last);
     if ((server->membership->doubt || server->membership->bare) &&
         io_peers_shards(server) < 2) /* who served it last came meanwhile */
         rc = amp_error_set(error, AMP_EUNAVAILABLE, NULL,
-                           "%s is not what the only shard was last, under fence %" PRIu64 "; start ampd again",
+                           "%s does not have the last data of the only shard, of fence %" PRIu64 "; start ampd again",
                            server->data.dir.path, last);
     return rc;
 }
@@ -452,7 +453,7 @@ int io_membership_serve(struct ampd_server *server, struct amp_error *error)
     io_cluster_keep(server->cluster);
     int rc = io_off_loop(server, note_fence, server, error);
     if (rc == 0 && (rc = io_cluster_serves(server->cluster, membership->has, on_noted, membership)) != 0)
-        return amp_error_set(error, rc, NULL, "it cannot be noted in etcd who serves: %s", amp_strerror(rc));
+        return amp_error_set(error, rc, NULL, "it cannot be noted in etcd which process serves: %s", amp_strerror(rc));
     while (rc == 0 && !membership->noted && !server->life.signalled)
         (void)uv_run(&server->loop, UV_RUN_ONCE); /* a place that is lost meanwhile ends the process */
     membership->doubt = false;
@@ -484,7 +485,8 @@ static int make_cluster(struct ampd_server *server, struct amp_error *error)
         return io_cluster_new_list(&server->loop, &options, &server->cluster, error);
     if (server->membership->other[0] != 0)
         return amp_error_set(error, AMP_EINVAL, NULL,
-                             "%s has models of a cluster of %" PRIu32 " shards, and this process is for %" PRIu32
+                             "%s has models of a cluster of %" PRIu32
+                             " shards, and this process was started for %" PRIu32
                              ": start it with --shards %" PRIu32 ", or give it another --data-dir",
                              server->membership->other, server->membership->other_shards, given->shards,
                              server->membership->other_shards);
@@ -572,14 +574,14 @@ void io_membership_raise(struct ampd_server *server, uint64_t token, const char 
     amp_list_push(&server->membership->raises, &raise->node);
     /* It fails without memory, or when the place is lost: the one or the other ends the process. */
     if (io_cluster_raise_epoch(server->cluster, model, epoch, on_raised, raise) != 0)
-        end_without_place(server, "a new epoch cannot be asked for");
+        end_without_place(server, "a new epoch cannot be requested");
 }
 
 static void on_fences_raised(void *arg)
 {
     const struct ampd_server *server = arg;
     end_without_place(server, "other shards know of a higher fence for it, as the line before says; etcd may have lost "
-                              "what it held, and gives higher ones from now on");
+                              "its data, and gives higher ones from now on");
 }
 
 /* With a list the operator alone can tell which of two processes is the right one. */
@@ -587,8 +589,8 @@ _Noreturn static void end_for_another(const struct ampd_server *server, const st
 {
     struct amp_error error;
     (void)amp_error_set(&error, AMP_ESTATE, NULL,
-                        "one with fence %" PRIu64 "; end it, or, if it is none of this cluster's, start this one with "
-                        "--fence-above %" PRIu64 " and see who has the role peer",
+                        "one with fence %" PRIu64 "; end it, or, if it does not belong to this cluster, start "
+                        "this one with --fence-above %" PRIu64 " and see who has the role peer",
                         fence->counter, fence->counter);
     io_fatal(server->log, "another process has this shard's place", &error);
 }

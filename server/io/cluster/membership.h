@@ -38,7 +38,7 @@ bool io_membership_has_models(const struct ampd_server *server);
 bool io_membership_is_bare(const struct ampd_server *server);
 
 /*
- * Whether another process has been this shard since its data were: the other shards are asked (refill.h). Until
+ * Whether another process has held this shard since its data were: the other shards are asked (refill.h). Until
  * io_membership_serve has said whose the data are.
  */
 bool io_membership_in_doubt(const struct ampd_server *server);

@@ -185,9 +185,9 @@ void io_peers_send(struct ampd_server *server, const struct ampd_message *messag
     if (rc == 0 && !too_much_waits(link, message->type, before))
         return;
     amp_log(server->log, AMP_LOG_WARN, "peer",
-            "msg=\"a message cannot be sent, the session begins anew\" shard=%u err=\"%s\"", message->to,
-            rc != 0 ? amp_strerror(rc) : "too much waits to be sent");
-    arpc_call_cancel(link->call, ARPC_STATUS_UNAVAILABLE, "too much waits to be sent");
+            "msg=\"a message cannot be sent, so the session starts again\" shard=%u err=\"%s\"", message->to,
+            rc != 0 ? amp_strerror(rc) : "too many bytes wait to be sent");
+    arpc_call_cancel(link->call, ARPC_STATUS_UNAVAILABLE, "too many bytes wait to be sent");
 }
 
 /* ---- receiving ---- */
@@ -285,7 +285,7 @@ static int take_trouble(struct link *link, const char *text, struct amp_error *e
     const struct ampd_server *server = link->server;
     if (server->options->shard != 0 || !link->known)
         return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
-                             "trouble: it is told to shard 0, behind a first envelope");
+                             "trouble: only shard 0 takes it, after a first envelope");
     (void)snprintf(link->trouble, sizeof link->trouble, "%s", text);
     if (text[0] != 0)
         amp_log(server->log, AMP_LOG_WARN, "peer", "msg=\"another shard reports a problem\" shard=%u err=\"%s\"",
@@ -351,8 +351,9 @@ static void session_started(struct arpc_call *call)
     bool lives =
         server->life.state == SERVER_RUNNING || (server->life.state == SERVER_DRAINING && !server->life.core_drained);
     if (server->peers == NULL || server->options->shard != 0 || !lives) {
-        (void)amp_error_set(&error, AMP_EUNAVAILABLE, "NO_COORDINATOR",
-                            "this is no shard 0 of several, or it ends: sessions are held with shard 0");
+        (void)amp_error_set(
+            &error, AMP_EUNAVAILABLE, "NO_COORDINATOR",
+            "this is not shard 0 of several shards, or it is about to end: sessions are held with shard 0");
         arpc_call_fail(call, &error);
         return;
     }
@@ -603,7 +604,7 @@ static void missing_shard(const struct ampd_server *server, uint32_t k, char *te
     const struct io_peers *peers = server->peers;
     const char *address = io_peers_address(server, k);
     if (address[0] == 0)
-        (void)snprintf(text, size, "nobody has the place of shard %u; no step is decided without it", k);
+        (void)snprintf(text, size, "no process holds shard %u; no step is decided without it", k);
     else if (peers->trouble[0] != 0)
         (void)snprintf(text, size, "no session with shard %u at %s: %s", k, address, peers->trouble);
     else
@@ -688,9 +689,10 @@ void io_peers_close(struct ampd_server *server)
     for (uint32_t k = 0; k < peers->count; k++) {
         struct arpc_call *call = peers->links[k] != NULL ? peers->links[k]->call : NULL;
         if (call != NULL && server->options->shard == 0 && server->life.state != SERVER_CLOSING)
-            arpc_call_finish(call, ARPC_STATUS_UNAVAILABLE, "this shard ends", NULL); /* after what is queued */
+            arpc_call_finish(call, ARPC_STATUS_UNAVAILABLE, "this shard is about to end",
+                             NULL); /* after what is queued */
         else if (call != NULL)
-            arpc_call_cancel(call, ARPC_STATUS_UNAVAILABLE, "this shard ends");
+            arpc_call_cancel(call, ARPC_STATUS_UNAVAILABLE, "this shard is about to end");
     }
     if (peers->channel != NULL)
         arpc_channel_close(peers->channel, NULL, NULL);

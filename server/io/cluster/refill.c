@@ -230,7 +230,7 @@ static int copy_drop(struct io_refill *refill)
     path_of(refill->server, "", COPY_DIR, path);
     (void)rmdir(path);
     amp_log(refill->server->log, AMP_LOG_INFO, "refill",
-            "msg=\"the other shards hold nothing that this one has not\" shard=%u", refill->server->options->shard);
+            "msg=\"the other shards hold nothing that this one lacks\" shard=%u", refill->server->options->shard);
     return 0;
 }
 
@@ -314,7 +314,7 @@ static int take_bytes(struct io_refill *refill, const struct ampd_msg_envelope *
                              envelope->format, AMPD_PEER_FORMAT);
     /* At the last address of a place that nobody holds there may be another shard, or this process itself. */
     if (envelope->sender != refill->source)
-        return amp_error_set(error, AMP_ESTATE, NULL, "shard %u is not where it was; there is shard %u now",
+        return amp_error_set(error, AMP_ESTATE, NULL, "shard %u is not at its address any more; shard %u is there now",
                              refill->source, envelope->sender);
     int rc = amp_buf_append(&refill->in, envelope->body.data, envelope->body.size);
     if (rc != 0)
@@ -345,7 +345,7 @@ static void on_again(uv_timer_t *timer)
 static void on_silent(uv_timer_t *timer)
 {
     const struct io_refill *refill = timer->data;
-    arpc_call_cancel(refill->call, ARPC_STATUS_DEADLINE_EXCEEDED, "it has said nothing for a while");
+    arpc_call_cancel(refill->call, ARPC_STATUS_DEADLINE_EXCEEDED, "it has been silent for too long");
 }
 
 static void expect_more(struct io_refill *refill)
@@ -443,15 +443,15 @@ static void give_up(struct io_refill *refill, int code, const char *why)
     uint32_t shard = server->options->shard;
     if (io_membership_in_doubt(server))
         (void)amp_error_set(&refill->error, code, NULL,
-                            "%s is not what shard %" PRIu32
-                            " was last (another process has been it, under fence %" PRIu64
+                            "%s does not have the last data of shard %" PRIu32
+                            " (another process has held it since, under fence %" PRIu64
                             "), and %s: bring back the data directory of that process, or those of the other shards",
                             dir, shard, io_cluster_last(server->cluster), why);
     else
         (void)amp_error_set(
             &refill->error, code, NULL,
             "%s has no model, and %s; but cluster %s has models, as %s: is the right directory mounted there? "
-            "Start the processes that the shards were last, or bring back the data directory of one of them; a "
+            "Start the processes that held the shards last, or bring back the data directory of one of them; a "
             "new cluster begins under another --cluster name",
             dir, why, cluster,
             io_membership_is_bare(server) ? "etcd says (who/shards)" : "other data of this process say");
@@ -485,7 +485,7 @@ static void try_next(struct io_refill *refill, const char *why)
 {
     if ((io_membership_in_doubt(refill->server) || io_membership_is_bare(refill->server)) &&
         uv_now(&refill->server->loop) - refill->began_ms >= DOUBT_MS) {
-        give_up(refill, AMP_EUNAVAILABLE, "no other shard says what it holds");
+        give_up(refill, AMP_EUNAVAILABLE, "no other shard answers what it holds");
         return;
     }
     if (refill->attempts++ % TOLD_EVERY == 0)
@@ -583,7 +583,7 @@ static struct io_refill *begin(struct ampd_server *server)
     refill->source = server->options->shard == 0 ? 1 : 0;
     refill->began_ms = uv_now(&server->loop);
     amp_log(server->log, AMP_LOG_INFO, "refill", "msg=\"the data directory is %s: the other shards are asked\"",
-            io_membership_in_doubt(server) ? "perhaps of before" : "empty");
+            io_membership_in_doubt(server) ? "perhaps out of date" : "empty");
     (void)uv_timer_start(&refill->again, on_again, 0, 0); /* cannot fail: it is open and has a callback */
     return refill;
 }

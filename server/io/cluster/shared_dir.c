@@ -89,7 +89,7 @@ int io_shared_dir_claim(const char *path, const char *cluster, struct amp_error 
         return rc;
     return amp_error_set(
         error, AMP_ESTATE, NULL,
-        "--checkpoint-dir %s is cluster \"%s\"'s, as %s says, and this is cluster %s: give each one of its "
-        "own; or, where it is the same cluster under another name, write that name into the file",
+        "--checkpoint-dir %s belongs to cluster \"%s\", as %s says, and this is cluster %s: give each cluster a "
+        "directory of its own; or, if it is the same cluster under another name, write that name into the file",
         path, owner, file, cluster);
 }

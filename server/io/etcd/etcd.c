@@ -217,10 +217,11 @@ void io_etcd_reload(struct io_etcd *etcd)
     if (etcd->tls == NULL)
         return;
     if (arpc_tls_reload(etcd->tls, &error) == 0)
-        amp_log(etcd->log, AMP_LOG_INFO, "etcd", "msg=\"certificates for etcd read anew\"");
+        amp_log(etcd->log, AMP_LOG_INFO, "etcd", "msg=\"certificates for etcd reloaded\"");
     else
         amp_log(etcd->log, AMP_LOG_ERROR, "etcd",
-                "msg=\"the certificates for etcd were not taken, the old ones are used\" err=\"%s\"", error.text);
+                "msg=\"the certificates for etcd could not be reloaded; the old ones stay in use\" err=\"%s\"",
+                error.text);
 }
 
 uv_loop_t *io_etcd_loop(const struct io_etcd *etcd)
@@ -272,7 +273,7 @@ void io_etcd_reconnect(struct io_etcd *etcd, uint32_t index)
 {
     if (etcd->closing)
         return;
-    amp_log(etcd->log, AMP_LOG_INFO, "etcd", "msg=\"no answer, connecting anew\" endpoint=%s",
+    amp_log(etcd->log, AMP_LOG_INFO, "etcd", "msg=\"no answer, connecting again\" endpoint=%s",
             etcd->endpoints[index].address);
     drop_channel(etcd, &etcd->endpoints[index]); /* the next call makes another */
 }

@@ -45,7 +45,7 @@ static int take_token(struct io_etcd_auth *auth, const uint8_t *data, size_t siz
     struct ampd_etcd_authenticate_response answer;
     int rc = ampd_etcd_authenticate_response_decode(&answer, data, size, error);
     if (rc == 0 && (answer.token.size == 0 || answer.token.size >= sizeof auth->token))
-        rc = amp_error_set(error, AMP_EINTERNAL, NULL, "etcd gave a token of %zu bytes; 1 to %zu can be taken",
+        rc = amp_error_set(error, AMP_EINTERNAL, NULL, "etcd gave a token of %zu bytes; it must have 1 to %zu",
                            answer.token.size, sizeof auth->token - 1);
     if (rc == 0) {
         memcpy(auth->token, answer.token.data, answer.token.size);

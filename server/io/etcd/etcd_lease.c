@@ -300,7 +300,7 @@ static void on_revoked(void *arg, const struct amp_error *error, const uint8_t *
     struct io_etcd_lease *lease = revocation->lease;
     if (error->code != 0)
         amp_log(io_etcd_log(lease->etcd), AMP_LOG_INFO, "etcd",
-                "msg=\"the lease is not given back; it ends by itself\" err=\"%s\"", error->text);
+                "msg=\"the lease could not be given back; it ends by itself\" err=\"%s\"", error->text);
     if (revocation->done_cb != NULL)
         revocation->done_cb(revocation->arg);
     free(revocation);

@@ -167,7 +167,7 @@ static void tell_all(struct io_etcd_watch *watch, const struct ampd_etcd_range_r
     if (revision < watch->known) {
         /* Reads are linearizable: it has forgotten what it had told before. */
         amp_log(io_etcd_log(watch->etcd), AMP_LOG_ERROR, "etcd",
-                "msg=\"etcd has lost what it held, its revision has gone back\" before=%" PRId64 " now=%" PRId64,
+                "msg=\"etcd has lost its data: its revision has gone back\" before=%" PRId64 " now=%" PRId64,
                 watch->known, revision);
         end_stream(watch);
     }

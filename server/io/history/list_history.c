@@ -158,7 +158,7 @@ static int history_filter(struct page *page, const struct ampd_msg_list_scale_hi
     for (uint32_t i = 0; i < request->verdicts_count; i++) {
         if ((unsigned)request->verdicts[i] - 1 > (unsigned)AMPD_VERDICT_SKIPPED_EMPTY - 1)
             return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
-                                 "verdicts: %d is in no row; use APPLIED, SKIPPED_OVERFLOW or SKIPPED_EMPTY",
+                                 "verdicts: %d is not a verdict; use APPLIED, SKIPPED_OVERFLOW or SKIPPED_EMPTY",
                                  (int)request->verdicts[i]);
         page->filter.verdicts |= 1u << request->verdicts[i];
     }
@@ -270,7 +270,7 @@ static int overflow_filter(struct page *page, const struct ampd_msg_list_overflo
     page->filter.superseded_too = request->include_superseded || request->has_epoch;
     page->filter.descending = request->newest_first;
     if ((unsigned)request->source > (unsigned)AMPD_MSG_OVERFLOW_SOURCE_RANGE)
-        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "source: there is no %d; use WORKER, SUM or RANGE",
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "source: %d is not a source; use WORKER, SUM or RANGE",
                              (int)request->source);
     source_bounds(request->source, &page->which);
     if (request->has_rank && request->rank >= AMPD_WORLD_MAX)

@@ -19,9 +19,9 @@
     (1u << AMPD_VERDICT_APPLIED | 1u << AMPD_VERDICT_SKIPPED_OVERFLOW | 1u << AMPD_VERDICT_SKIPPED_EMPTY)
 
 #define NOTE                                                                                                           \
-    "Every step is taken to end as it did: how many steps would have overflowed under the other scale cannot be "      \
+    "Every step is assumed to end as it did: how many steps would have overflowed under the other scale cannot be "    \
     "known, "                                                                                                          \
-    "since gradients are not kept; the uncertain steps are those that might have ended otherwise."
+    "since gradients are not kept; the uncertain steps are those that might have ended differently."
 
 struct replay {
     struct io_server_call call;

@@ -263,7 +263,7 @@ static void remove_checkpoint(const struct persist_task *task)
         io_fatal(server->log, "a checkpoint cannot be removed", &error);
     if (rc != 0)
         amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
-                "msg=\"not removed; the next start does\" model=%s err=\"%s\"", task->model, error.text);
+                "msg=\"could not be removed; the next start removes it\" model=%s err=\"%s\"", task->model, error.text);
 }
 
 /* A deletion has ended when all of its files are gone. */

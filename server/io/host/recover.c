@@ -37,7 +37,7 @@ static int sweep(struct ampd_server *server, const struct ampd_model_record *rec
 static int not_taken_up(const struct ampd_server *server, const char *model, struct amp_error *error)
 {
     return amp_error_set(error, AMP_EEXHAUSTED, NULL,
-                         "the stored model %s cannot be taken up, as the log says; --memory-max is %" PRIu64
+                         "the stored model %s cannot be loaded, as the log says; --memory-max is %" PRIu64
                          " bytes: start with a higher one",
                          model, server->options->memory_max);
 }

@@ -38,7 +38,7 @@ int io_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void
     (void)close(*fd);
     *memory = NULL;
     return amp_error_set(error, AMP_EEXHAUSTED, NULL,
-                         "shared memory: of %llu descriptors that the process may have the last %llu are kept back for "
+                         "shared memory: the process may have %llu descriptors, of which the last %llu are kept for "
                          "storage; raise its limit of open files",
                          (unsigned long long)most, (unsigned long long)(most - room));
 }
@@ -133,7 +133,7 @@ const struct ampd_copy_memory *io_shared_copies_open(struct ampd_server *server)
     if (is_promised_nothing()) {
         amp_log(server->log, AMP_LOG_WARN, "server",
                 "msg=\"no shared memory with workers of this host\" err=\"vm.overcommit_memory is 2, so that its pages "
-                "may be missing when they are written; with 0 or 1 there is\"");
+                "may be missing when they are written; set it to 0 or 1\"");
         return NULL;
     }
     if (amp_shared_new("ampd-probe", 1, true, &fd, &memory, &error) != 0) {

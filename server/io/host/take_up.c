@@ -265,7 +265,7 @@ static int take_up_one(struct ampd_server *server, const struct ampd_model_recor
     } else if (shards == count && checkpoint->parts_count == 0) {
         return amp_error_set(error, rc, NULL, "this shard's part of it is not known");
     } else if (*taken) {
-        return amp_error_set(error, rc, NULL, "it was cut for another number of shards, and a newer one is taken up");
+        return amp_error_set(error, rc, NULL, "it was cut for another number of shards, and a newer one is loaded");
     } else {
         rc = convert_newest(server, record, checkpoint, shards, error);
         if (is_lost(rc))
@@ -305,8 +305,9 @@ int io_take_up(struct ampd_server *server, struct ampd_model_record *record, str
         if (!lost[i])
             continue;
         any_lost = true;
-        amp_log(server->log, AMP_LOG_WARN, "checkpoint", "msg=\"not taken up\" model=%s step=%" PRIu64 " err=\"%s\"",
-                record->spec.name, checkpoint->step, error->text);
+        amp_log(server->log, AMP_LOG_WARN, "checkpoint",
+                "msg=\"a stored model cannot be loaded\" model=%s step=%" PRIu64 " err=\"%s\"", record->spec.name,
+                checkpoint->step, error->text);
         rc = taken || i > 0 ? 0 : AMP_ESTATE; /* with the text of the last one */
         if (rc != 0)
             amp_error_wrap(error, "model %s: no part of its checkpoints is below %s (--checkpoint-dir)",

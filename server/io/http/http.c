@@ -281,7 +281,7 @@ static enum MHD_Result answer_page(struct io_http *http, struct MHD_Connection *
 
 static enum MHD_Result refuse_method(struct io_http *http, struct MHD_Connection *connection)
 {
-    static const char text[] = "only GET and HEAD\n";
+    static const char text[] = "only GET and HEAD are possible\n";
     struct MHD_Response *response =
         MHD_create_response_from_buffer(sizeof text - 1, (void *)(uintptr_t)text, MHD_RESPMEM_PERSISTENT);
     http->refused++;
@@ -669,7 +669,9 @@ static int open_daemon(struct io_http *http, int fd, struct amp_error *error)
 static int go_without(struct ampd_server *server, const struct amp_error *error)
 {
     amp_log(server->log, AMP_LOG_WARN, "http",
-            "msg=\"no metrics; --metrics-listen HOST:PORT gives them another address\" err=\"%s\"", error->text);
+            "msg=\"the HTTP port cannot be opened, so there are no metrics; give it another address with "
+            "--metrics-listen HOST:PORT\" err=\"%s\"",
+            error->text);
     return 0;
 }
 
@@ -739,8 +741,9 @@ void io_http_write_metrics(const struct ampd_server *server, struct amp_metric_t
     static const struct amp_metric requests = {"ampd_http_requests_total", AMP_METRIC_COUNTER, "Requests to this port"};
     static const struct amp_metric refused = {"ampd_http_refused_total", AMP_METRIC_COUNTER,
                                               "Requests to this port that were refused"};
-    static const struct amp_metric dropped = {"ampd_http_dropped_total", AMP_METRIC_COUNTER,
-                                              "Connections to this port that took too long, or gave way to newer ones"};
+    static const struct amp_metric dropped = {
+        "ampd_http_dropped_total", AMP_METRIC_COUNTER,
+        "Connections to this port that were closed because they took too long, or to make room for newer ones"};
     const struct io_http *http = server->http;
     amp_metric_one(text, &requests, http != NULL ? (double)http->requests : 0);
     amp_metric_one(text, &refused, http != NULL ? (double)http->refused : 0);

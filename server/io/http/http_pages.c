@@ -12,7 +12,8 @@
 
 static const char *not_draining(const struct ampd_server *server)
 {
-    return server->life.state >= SERVER_DRAINING ? "draining: this server ends, and takes no new calls" : NULL;
+    return server->life.state >= SERVER_DRAINING ? "draining: this server is about to end, and takes no new calls"
+                                                 : NULL;
 }
 
 static const char *has_place(const struct ampd_server *server)

@@ -206,8 +206,8 @@ bool io_page_model(struct io_page_ask *ask, const char *name, uint32_t *index, s
     if (found < 0) {
         char text[AMP_ERROR_TEXT_MAX] = "give a model: ?model=NAME";
         if (name != NULL)
-            (void)snprintf(text, sizeof text, "there is no model %s on this server; /api/status has those that are",
-                           name);
+            (void)snprintf(text, sizeof text,
+                           "there is no model %s on this server; /api/status lists those that there are", name);
         io_page_answer_refusal(ask, name != NULL ? IO_PAGE_NOT_FOUND : IO_PAGE_BAD, "MODEL_NOT_FOUND", text);
         return false;
     }
@@ -228,7 +228,7 @@ bool io_page_number(struct io_page_ask *ask, const struct io_page_request *reque
     if (text[0] != 0 && strspn(text, "0123456789") == strlen(text) && errno == 0 && *value <= INT64_MAX)
         return true;
     char sentence[AMP_ERROR_TEXT_MAX];
-    (void)snprintf(sentence, sizeof sentence, "%s: %s is not a number that is possible here; give digits alone", name,
+    (void)snprintf(sentence, sizeof sentence, "%s: %s is not a number that is possible here; give digits only", name,
                    text);
     io_page_answer_refusal(ask, IO_PAGE_BAD, "INVALID_ARGUMENT", sentence);
     return false;
@@ -294,7 +294,7 @@ struct io_page_read *io_page_read_new(struct io_page_ask *ask, size_t size)
     struct io_page *page = ask->page;
     struct io_page_read *read = page->reads < IO_PAGE_READS_MAX ? calloc(1, size) : NULL;
     if (read == NULL) {
-        io_page_answer_refusal(ask, IO_PAGE_BUSY, "BUSY", "too many questions about the history at once: ask again");
+        io_page_answer_refusal(ask, IO_PAGE_BUSY, "BUSY", "too many requests for the history at once: try again");
         return NULL;
     }
     *read = (struct io_page_read){.task = {.run_cb = read_run, .done_cb = read_done}, .page = page, .ask = ask};
@@ -376,10 +376,10 @@ static void ask_path(struct io_page_ask *ask, const struct io_page_request *requ
         (void)io_page_asset(ask, request->path);
     else if (i == sizeof paths / sizeof *paths)
         io_page_answer_refusal(ask, IO_PAGE_NOT_FOUND, "NOT_FOUND",
-                               "there are /api/status, model, history, pace, step and events");
+                               "there is no such path; there are /api/status, model, history, pace, step and events");
     else if (ask->page->server->core == NULL)
         io_page_answer_refusal(ask, IO_PAGE_BUSY, "STARTING",
-                               "this server starts, or waits for a place in its cluster");
+                               "this server is starting, or waits for a place in its cluster");
     else
         paths[i].ask(ask, request);
 }
@@ -473,12 +473,12 @@ void io_page_free(struct io_page *page)
 void io_page_write_metrics(const struct io_page *page, struct amp_metric_text *text)
 {
     static const struct amp_metric streams = {"ampd_page_streams", AMP_METRIC_GAUGE,
-                                              "Viewers of the page that hear what changes"};
+                                              "Event streams of the page that are open"};
     static const struct amp_metric refused = {"ampd_page_refused_total", AMP_METRIC_COUNTER,
                                               "Requests of the page that were refused"};
     static const struct amp_metric cut = {
         "ampd_page_streams_cut_total", AMP_METRIC_COUNTER,
-        "Viewers that were cut off, since they read too slowly or may not look any more"};
+        "Event streams of the page that were closed because the reader was too slow or is no longer allowed"};
     amp_metric_one(text, &streams, page != NULL ? (double)page->streams : 0);
     amp_metric_one(text, &refused, page != NULL ? (double)page->refused : 0);
     amp_metric_one(text, &cut, page != NULL ? (double)page->cut : 0);

@@ -69,21 +69,22 @@ bool io_page_admit(struct io_page_ask *ask, const struct io_page_request *reques
     struct amp_error error = {0};
     bool beyond = !arpc_is_loopback(request->peer);
     if (beyond && !ask->page->server->options->auth->insecure) {
-        io_page_answer_refusal(ask, IO_PAGE_DENIED, "NOT_LOCAL",
-                               "this page is shown to its own machine alone: come by ssh -L 7421:127.0.0.1:7421, or "
-                               "through a proxy with TLS on that machine; ampd --insecure shows it to everybody");
+        io_page_answer_refusal(
+            ask, IO_PAGE_DENIED, "NOT_LOCAL",
+            "this page is shown only to the machine of the server: connect through ssh -L 7421:127.0.0.1:7421, or "
+            "through a proxy with TLS on that machine; ampd --insecure shows it to everybody");
         return false;
     }
     if (!beyond && (request->host == NULL || !io_page_host_is_ours(request->host))) {
         io_page_answer_refusal(
             ask, IO_PAGE_MISDIRECTED, "HOST",
-            "the name in Host is not this machine's: ask 127.0.0.1 or localhost; a proxy has to send "
-            "one of these");
+            "the Host header does not name this machine: use 127.0.0.1 or localhost; a proxy has to send one of these");
         return false;
     }
     if (data && request->site != NULL && strcmp(request->site, "same-origin") != 0 &&
         strcmp(request->site, "none") != 0) {
-        io_page_answer_refusal(ask, IO_PAGE_DENIED, "OTHER_SITE", "another site's page asks: open this one");
+        io_page_answer_refusal(ask, IO_PAGE_DENIED, "OTHER_SITE",
+                               "the request comes from a page of another site: open the page of this server");
         return false;
     }
     size_t size = request->authorization != NULL ? strlen(request->authorization) : 0;

@@ -338,7 +338,7 @@ void io_page_events(struct io_page_ask *ask, const struct io_page_request *reque
         return;
     if (page->streams >= IO_PAGE_STREAMS_MAX) {
         io_page_answer_refusal(ask, IO_PAGE_BUSY, "TOO_MANY_STREAMS",
-                               "as many as may look at once do so: the page goes on without events, and asks anew");
+                               "too many event streams are open; the page polls instead");
         return;
     }
     if (name != NULL && (feed = feed_of(page, model, &info)) == NULL) {

@@ -58,7 +58,7 @@ static void tell_of_server(const struct ampd_server *server, struct troubles *tr
     char text[AMP_ERROR_TEXT_MAX];
     io_storage_alert_text(server->storage_alert, text, sizeof text);
     if (text[0] != 0)
-        tell(troubles, "", "Make room on the disk that it names; what waits goes on by itself.", "%s", text);
+        tell(troubles, "", "Make room on the disk that it names; what waits continues by itself.", "%s", text);
     io_peers_cluster_trouble(server, text, sizeof text);
     if (text[0] != 0)
         tell(troubles, "", "See docs/cluster.md: what happens at failures; ampctl cluster shows each shard.", "%s",
@@ -91,7 +91,7 @@ static void tell_of_model(const struct ampd_server *server, uint32_t index, cons
 {
     const char *name = info->spec->name;
     if (info->trouble != NULL)
-        tell(troubles, name, "It goes on by itself once this is mended.", "%s", info->trouble);
+        tell(troubles, name, "It continues by itself once this is fixed.", "%s", info->trouble);
     if (info->frozen)
         tell(troubles, name, "Lower the learning rate or roll back, then ampctl scale set or reset.",
              "No step opens: the loss scale is at its floor after %u overflows in a row.",
@@ -100,7 +100,7 @@ static void tell_of_model(const struct ampd_server *server, uint32_t index, cons
         tell(troubles, name, "Lower the learning rate, or go back to a checkpoint: ampctl rollback.",
              "Training is unstable: %u overflows in a row.", info->scaler.consecutive_overflows);
     if (info->range_total > 0)
-        tell(troubles, name, "Use bf16 for the cast, or more weight decay: no loss scale cures that.",
+        tell(troubles, name, "Use bf16 for the cast, or more weight decay: no loss scale can fix that.",
              "%llu values of the parameters are beyond the range of the cast.", (unsigned long long)info->range_total);
     for (uint32_t rank = 0; rank < info->spec->world_size && server->options->shard == 0; rank++) {
         struct ampd_worker_info worker;

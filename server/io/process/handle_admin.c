@@ -64,7 +64,7 @@ static void level_message(struct arpc_call *rpc, const uint8_t *data, size_t siz
     int rc = ampd_msg_set_log_level_request_decode(&request, data, size, &error);
     if (rc == 0 && (request.level < AMPD_MSG_LOG_LEVEL_DEBUG || request.level > AMPD_MSG_LOG_LEVEL_ERROR))
         rc = amp_error_set(&error, AMP_EINVAL, "INVALID_FIELD",
-                           "level: there is no %d; give DEBUG, INFO, WARN or ERROR", (int)request.level);
+                           "level: %d is not a level; give DEBUG, INFO, WARN or ERROR", (int)request.level);
     if (rc != 0) {
         io_server_call_fail(call, &error);
         return;
