@@ -20,7 +20,7 @@ static enum amp_autocast_mode mode_of(const char *precision)
     if (strcmp(precision, "bf16") == 0)
         return AMP_AUTOCAST_BF16;
     if (strcmp(precision, "f16") != 0)
-        bench_fail("the precision is none of f32, bf16, f16");
+        bench_fail("the precision is not one of f32, bf16, f16");
     return AMP_AUTOCAST_FP16;
 }
 

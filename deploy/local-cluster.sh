@@ -237,7 +237,7 @@ choose_network() {
     [[ $mode == loopback ]] || return 0
     ((was_base > 0)) || port_base=$(free_ports)
     are_free "$port_base" ||
-        fail "the ports of the cluster in $dir ($port_base to $((port_base + ports_each - 1))) are in use; end who uses them, or give another --dir"
+        fail "the ports of the cluster in $dir ($port_base to $((port_base + ports_each - 1))) are in use; stop the programs that use them, or give another --dir"
 }
 
 # ---- processes ----
@@ -338,7 +338,7 @@ await() { # what, seconds, command...: until the command succeeds
                 fail "$node has ended; its log is $dir/$node.log"
             fi
         done
-        ((SECONDS < deadline)) || fail "$what: not within the time; logs are in $dir"
+        ((SECONDS < deadline)) || fail "$what: not reached in time; the logs are in $dir"
         sleep 0.1
     done
 }

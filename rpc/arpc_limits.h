@@ -126,7 +126,7 @@ bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value
     X(UNFINISHED, "unfinished", "an address whose unfinished messages take too much memory")                           \
     X(WAITING, "waiting", "an address whose waiting calls take too much memory")                                       \
     X(INFLATED, "inflated", "an address whose messages inflate to too much")                                           \
-    X(STRANGERS, "strangers", "too many connections without a call that was let in")                                   \
+    X(STRANGERS, "strangers", "too many connections without a call that was accepted")                                 \
     X(CONNECTIONS, "connections", "too many connections in all")                                                       \
     X(ADDRESS, "address", "too many connections of one address")                                                       \
     X(STRIKES, "strikes", "an address whose connections were ended as abuse")                                          \

@@ -179,10 +179,11 @@ int ampclient_core_push_check(const struct ampclient_core *core, uint32_t parame
     if (core->taken.code != 0)
         return amp_error_set(error, core->taken.code, core->taken.reason, "%s", core->taken.text);
     if (core->state != AMPCLIENT_STATE_COMPUTING)
-        return amp_error_set(error, AMP_ESTATE, NULL, "no step is begun: call ampclient_step_begin first");
+        return amp_error_set(error, AMP_ESTATE, NULL, "no step has begun: call ampclient_step_begin first");
     if (core->push.closed)
-        return amp_error_set(error, AMP_ESTATE, NULL,
-                             "the step's end was told to the server: call ampclient_step_end again for its verdict");
+        return amp_error_set(
+            error, AMP_ESTATE, NULL,
+            "the server has been told that the step ends: call ampclient_step_end again for its verdict");
     if (parameter >= core->flat.parameters)
         return amp_error_set(error, AMP_ERANGE, NULL, "parameter %u: the model has %u, counted from 0", parameter,
                              core->flat.parameters);
@@ -191,8 +192,8 @@ int ampclient_core_push_check(const struct ampclient_core *core, uint32_t parame
                              parameter);
     if (core->push.given[parameter] >= core->config.accumulate)
         return amp_error_set(error, AMP_ESTATE, NULL,
-                             "parameter %u was pushed %u times in this step, as agreed; for more, join with a larger "
-                             "accumulate",
+                             "parameter %u was pushed %u times in this step, as often as accumulate says; for more, "
+                             "join with a larger accumulate",
                              parameter, core->config.accumulate);
     if (core->config.accumulate == 1 && core->push.dtype != AMP_DTYPE_NONE && core->push.dtype != dtype)
         return amp_error_set(error, AMP_EINVAL, NULL,

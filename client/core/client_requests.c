@@ -126,7 +126,7 @@ static void request_step_end(struct ampclient_core *core)
         return;
     }
     if (core->state != AMPCLIENT_STATE_COMPUTING) {
-        refuse(core, "no step is begun: call ampclient_step_begin first");
+        refuse(core, "no step has begun: call ampclient_step_begin first");
         return;
     }
     ampclient_core_push_close_step(core);
@@ -195,7 +195,7 @@ static void request_drain(struct ampclient_core *core)
     if (!core->config.units)
         refuse(core, "this handle has no units: set units in the join options");
     else if (core->state != AMPCLIENT_STATE_COMPUTING && core->state != AMPCLIENT_STATE_ROLLED_BACK)
-        refuse(core, "no step is begun: call ampclient_step_begin first");
+        refuse(core, "no step has begun: call ampclient_step_begin first");
 }
 
 static void set_user_state(struct ampclient_core *core, const void *data, size_t size)

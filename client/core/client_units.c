@@ -262,7 +262,7 @@ int ampclient_core_prefetch(struct ampclient_core *core, uint64_t now_ms, uint32
         return 1;
     if (!has_source(core))
         return amp_error_set(error, AMP_ESTATE, NULL,
-                             "no version is in hand: call ampclient_step_begin or ampclient_pull first");
+                             "no version has been pulled: call ampclient_step_begin or ampclient_pull first");
     if (unit->state != AMPCLIENT_UNIT_ABSENT)
         return 0;
     if (unit->memory == NULL) {

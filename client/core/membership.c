@@ -19,7 +19,7 @@ static int cannot_take(struct ampclient_core *core, int code)
 {
     return amp_error_set(&core->last_error, code, NULL, "%s",
                          code == AMP_ESTATE      ? "the model is not the one that was joined before"
-                         : code == AMP_EDATALOSS ? "the server's parameters cannot be: wrong sizes"
+                         : code == AMP_EDATALOSS ? "the server's parameters have impossible sizes"
                                                  : "no memory for the model");
 }
 

@@ -151,7 +151,7 @@ void ampclient_attach_cancel(struct ampclient_model *model)
         struct attach_call *own = AMP_CONTAINER(node, struct attach_call, node);
         own->dropped = true;
         if (own->call != NULL)
-            arpc_call_cancel(own->call, ARPC_STATUS_CANCELLED, "the client has let go of the memory");
+            arpc_call_cancel(own->call, ARPC_STATUS_CANCELLED, "the client has released the memory");
     }
 }
 
@@ -257,11 +257,11 @@ static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[F
         return amp_error_set(error, rc, NULL, "%s did not give the descriptors in time", answer->socket);
     if (why == 0)
         return amp_error_set(error, rc, NULL,
-                             "%s gave no descriptors, as where the server takes this process for another one than "
-                             "called, behind a proxy: then connect to the server's own unix socket",
+                             "%s gave no descriptors; if there is a proxy between, connect to the server's own unix "
+                             "socket, since the server takes this process for another one",
                              answer->socket);
     return amp_error_set(error, rc, NULL,
-                         "the descriptors cannot be fetched from %s (%s); let this process see that socket",
+                         "the descriptors cannot be fetched from %s (%s); give this process access to that socket",
                          answer->socket, strerror(why));
 }
 

@@ -376,7 +376,7 @@ static int find_place(struct ampclient_model *model, uint32_t parameter, enum am
     if (ampclient_core_state(core) != AMPCLIENT_STATE_COMPUTING &&
         ampclient_core_state(core) != AMPCLIENT_STATE_ROLLED_BACK)
         return amp_error_set(&model->client->error, AMP_ESTATE, NULL,
-                             "no step is begun: call ampclient_step_begin first");
+                             "no step has begun: call ampclient_step_begin first");
     /* Of narrower values the slots of several shards do not join. */
     if (model->shared != NULL && model->shared->on && amp_dtype_size(model->shared->dtype) == size) {
         *place = model->shared->slot + start * size;

@@ -124,7 +124,7 @@ static int open_load(struct ampclient *client, const struct ampd_msg_get_model_r
         if (sizes[i] != elements[i]) {
             free(sizes);
             return amp_error_set(&client->error, AMP_ESTATE, NULL,
-                                 "The model has been made anew with other shapes meanwhile; try again.");
+                                 "The model has been created again with other shapes meanwhile; try again.");
         }
     /* Sizes of blocks are bounded by what one message can carry. */
     if (rc == 0 && model->block_elements > AMPD_BLOCK_DATA_MAX / sizeof(float))
@@ -137,7 +137,7 @@ static int open_load(struct ampclient *client, const struct ampd_msg_get_model_r
     if (rc == AMP_ENOMEM)
         return amp_error_set(&client->error, rc, NULL, "There is no memory for the layout of the model.");
     return amp_error_set(&client->error, AMP_EINTERNAL, NULL,
-                         "The server describes a model that cannot be: is it an ampd?");
+                         "The server describes an impossible model: is it an ampd?");
 }
 
 /* How many moments the model's optimizer keeps, and whether they are given; and for how many ranks states may be. */

@@ -61,10 +61,10 @@ def put(made, field: str, value, name: str | None = None, *, above_zero: bool = 
         raise errors.InvalidArgument("%s is %s; give %s" % (name or field, shown(value), words)) from None
     if kind.kind == "primitive" and getattr(made, field) == 0:
         if value != 0:
-            raise errors.InvalidArgument("%s is %s, which is 0 where it is kept; give a larger number"
+            raise errors.InvalidArgument("%s is %s, which is rounded to 0; give a larger number"
                                          % (name or field, shown(value)))
         if above_zero:
-            raise errors.InvalidArgument("%s is 0, which this server does not take; give a number above 0"
+            raise errors.InvalidArgument("%s is 0, which this server does not accept; give a number above 0"
                                          % (name or field))
 
 
@@ -94,11 +94,11 @@ def utf8(name: str, what: str) -> bytes:
     if not isinstance(name, str):
         raise errors.InvalidArgument("%s is %s; give a string" % (what, shown(name)))
     if "\0" in name:
-        raise errors.InvalidArgument("%s is %r, which has a zero in it; leave it out" % (what, name))
+        raise errors.InvalidArgument("%s is %r, which contains a zero character; remove it" % (what, name))
     try:
         return name.encode()
     except UnicodeEncodeError:
-        raise errors.InvalidArgument("%s is %r, which is no text in UTF-8; give another" % (what, name)) from None
+        raise errors.InvalidArgument("%s is %r, which is not UTF-8 text; give another" % (what, name)) from None
 
 
 def endpoint_of(given: str | None) -> str:
@@ -178,7 +178,8 @@ class Client:
         """What `take` makes of the code, while no other call writes over what the library has said."""
         if getattr(_telling, "line", False):
             raise errors.WrongState("a handler of the logger ampd may not call %s: all calls of a client wait while "
-                                    "its line is told; give it to another thread by a queue.Queue" % self.endpoint)
+                                    "the handler runs; pass the record to another thread through a queue.Queue"
+                                    % self.endpoint)
         with self._turn:
             self.refuse_within_call()
             self._calling = threading.get_ident()
@@ -196,7 +197,7 @@ class Client:
         """A signal handler of the thread that waits in a call comes here in spite of its turn."""
         if self._calling == threading.get_ident():
             raise errors.WrongState("a call to %s waits; in a signal handler raise SystemExit or KeyboardInterrupt, "
-                                    "which ends it, and go on behind it" % self.endpoint)
+                                    "which ends it, and continue after it" % self.endpoint)
 
     def ask(self, method: str, request: bytes) -> bytes:
         """A method of the server that answers once."""

@@ -467,7 +467,7 @@ class Job:
         """What this worker's gradients count for from now on (weighting="pushed"), for example its samples."""
         number = _number(weight, "the weight")
         if number != 0 and ffi.new("float *", number)[0] == 0:
-            raise errors.InvalidArgument("the weight is %s, which is 0 where it is kept; give a larger number"
+            raise errors.InvalidArgument("the weight is %s, which is rounded to 0; give a larger number"
                                          % shown(weight))
         self.client.call(lib.ampclient_set_weight, self.model, number)
 
@@ -633,7 +633,7 @@ def array_of(what: str, value) -> numpy.ndarray:
             value = value if value.is_complex() else value.float()
         return numpy.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:  # the last one is torch's
-        raise errors.InvalidArgument("%s is a %s that numpy makes no array of: %s"
+        raise errors.InvalidArgument("%s is a %s, of which numpy makes no array: %s"
                                      % (what, type(value).__name__, str(error).partition("\n")[0])) from None
 
 

@@ -146,7 +146,7 @@ class Launch:
             elif self.output.broken:
                 return self._end(signal.SIGTERM, NOBODY_READS)
             elif self.server is not None and self.server.process.poll() is not None:
-                self.output.say("ampd ended; its last words: %s" % self.server.log().strip()[-500:])
+                self.output.say("ampd ended; the last line of its log: %s" % self.server.log().strip()[-500:])
                 return self._end(signal.SIGTERM, 1)
             time.sleep(POLL_S)
 

@@ -332,7 +332,7 @@ def test_whatever_cannot_be_is_an_error_of_ampd_and_makes_no_model():
         assert list(operator.models()) == []
         with line(server) as job:
             raises(ampd.InvalidArgument, lambda: job.set_weight("x"), "the weight is 'x'")
-            raises(ampd.InvalidArgument, lambda: job.set_weight(1e-50), "the weight is 1e-50, which is 0")
+            raises(ampd.InvalidArgument, lambda: job.set_weight(1e-50), "the weight is 1e-50, which is rounded to 0")
             job.begin()
             raises(ampd.InvalidArgument, lambda: job.push("b", [[1.0], [2.0, 3.0]]), "the gradient of b is a list")
             raises(ampd.InvalidArgument, lambda: job.set_learning_rate("x"), "the learning rate is 'x'")

@@ -563,7 +563,7 @@ def test_a_server_drains():
 
 def test_the_history_has_the_losses_that_were_told():
     with ampd.testing.server() as server, join(server, max_steps=6) as job:
-        raises(ampd.WrongState, lambda: job.tell_loss(1), "no step is begun")
+        raises(ampd.WrongState, lambda: job.tell_loss(1), "no step has begun")
         for step in job.steps():
             for name, array in job.parameters.items():
                 step.push(name, numpy.zeros(array.shape, array.dtype))
@@ -581,7 +581,7 @@ def test_the_history_has_the_losses_that_were_told():
             elif step.number == 5:
                 step.loss = numpy.zeros(3)  # which is told once to be none, and costs no step
         rows = [row for row in job.server.history(job.name) if row.kind == "step"]
-        raises(ampd.WrongState, lambda: job.tell_metric("accuracy", 1), "no step is begun")
+        raises(ampd.WrongState, lambda: job.tell_metric("accuracy", 1), "no step has begun")
         raises(ampd.InvalidArgument, lambda: job.tell_loss("much"), "one number")
         raises(ampd.InvalidArgument, lambda: job.tell_metric("a=b", 1), "1 to 32 bytes")
     assert [row.loss for row in rows[:2]] == [0.5, 0.25] and math.isnan(rows[2].loss), rows

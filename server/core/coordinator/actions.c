@@ -189,7 +189,7 @@ static int change_lr(const struct ampd_model *model, double lr, struct ampd_carr
     /* What is 0 as fp32 would end learning without a word. Both bounds may be given as they are printed. */
     if (!(lr >= (double)FLT_TRUE_MIN) || !ampd_spec_takes_lr(lr))
         return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
-                             "learning_rate: %g cannot be one; give a number from %g to %g", lr, (double)FLT_TRUE_MIN,
+                             "learning_rate: %g is not possible; give a number from %g to %g", lr, (double)FLT_TRUE_MIN,
                              (double)FLT_MAX);
     after->lr = lr;
     return 0;

@@ -236,7 +236,7 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
     }
     if (core->last_incarnation == AMPD_INCARNATION_NUMBER_MAX) {
         ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_JOINS",
-                       "this process has answered %llu Joins, and can number no more; start it anew",
+                       "this process has answered %llu Joins, and can number no more; start it again",
                        (unsigned long long)core->last_incarnation);
         return;
     }

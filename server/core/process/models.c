@@ -84,8 +84,8 @@ int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, s
     *model = NULL;
     uint32_t index = free_place(core);
     if (index == AMPD_MODELS_MAX)
-        return amp_error_set(error, AMP_EEXHAUSTED, "TOO_MANY_MODELS", "this server has %d models, its bound",
-                             AMPD_MODELS_MAX);
+        return amp_error_set(error, AMP_EEXHAUSTED, "TOO_MANY_MODELS",
+                             "this server has %d models, which is the most that it can have", AMPD_MODELS_MAX);
     struct ampd_model *made = allocate_model();
     if (made == NULL)
         goto fail;

@@ -434,7 +434,7 @@ void ampd_shard_journal_drop(struct ampd_model *model)
             if (call->push.rank == rank && call->state != AMPD_CALL_HELD)
                 ampd_call_end(
                     call, AMP_EABORTED, "REPLACED",
-                    "what was pushed before the restart is of no use any more; ask GetPushState, begin again");
+                    "what was pushed before the restart can no longer be used; ask GetPushState and begin again");
         }
         ampd_slot_empty(model, rank);
         shard->slots[rank].vanished = AMPD_VANISHED;
@@ -655,8 +655,8 @@ void ampd_shard_journal_replayed(struct ampd_model *model, const struct ampd_eve
     if (event->code != 0 && event->code != AMP_ENOTFOUND && event->code != AMP_EDATALOSS) {
         ampd_memory_read_later(
             model,
-            "step %llu of the journal of %s cannot be read now: %s; it is read as soon as it can be: mend the disk or "
-            "its mount. Only if it is lost for good, move its file away and keep it: the model goes back to a "
+            "step %llu of the journal of %s cannot be read now: %s; it is read as soon as it can be: repair the disk "
+            "or its mount. Only if it is lost for good, move its file away and keep it: the model goes back to a "
             "checkpoint then",
             (unsigned long long)(shard->decided.step + 1), model->spec.name, amp_strerror(event->code));
         return;

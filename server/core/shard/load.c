@@ -223,7 +223,7 @@ void ampd_load_void(struct ampd_model *model)
     {
         struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
         if (call->state != AMPD_CALL_HELD) /* who has sent nothing yet may go on waiting */
-            ampd_call_end(call, AMP_EUNAVAILABLE, "RECOVERING", "%s begins anew; load again", model->spec.name);
+            ampd_call_end(call, AMP_EUNAVAILABLE, "RECOVERING", "%s starts again; load again", model->spec.name);
     }
 }
 

@@ -127,12 +127,14 @@ static void say_unfit(const struct ampd_slot *slot, const struct ampd_unfit *unf
                             "with all pushes of a step",
                             unfit->push.lr, rank, unfit->other_lr, unfit->other);
     else if (unfit->push.contributor.weight != unfit->other_weight)
-        (void)amp_error_set(error, AMP_EINVAL, "WEIGHT", "weight: %g here, another on another shard; give all the same",
+        (void)amp_error_set(error, AMP_EINVAL, "WEIGHT",
+                            "weight: %g here, and another on another shard; give the same to all shards",
                             (double)slot->weight);
     else
-        (void)amp_error_set(error, AMP_EINVAL, "LEARNING_RATE",
-                            "learning_rate: rank %u gave %.17g to one shard and %.17g to another; give all the same",
-                            rank, unfit->other_lr, unfit->push.lr);
+        (void)amp_error_set(
+            error, AMP_EINVAL, "LEARNING_RATE",
+            "learning_rate: rank %u gave %.17g to one shard and %.17g to another; give the same to all shards", rank,
+            unfit->other_lr, unfit->push.lr);
 }
 
 void ampd_slot_unfit(struct ampd_model *model, const struct ampd_unfit *unfit)
@@ -531,7 +533,8 @@ static void refuse_trailer(struct ampd_model *model, uint32_t rank, const char *
             !ampd_incarnation_same(call->push.incarnation, slot->incarnation))
             continue;
         if (vanished)
-            ampd_call_end(call, AMP_EABORTED, "REPLACED", "the server has started anew; ask GetPushState, begin again");
+            ampd_call_end(call, AMP_EABORTED, "REPLACED",
+                          "the server has started again; ask GetPushState and begin again");
         else
             ampd_call_end(call, AMP_EINVAL, "INCOMPLETE_PUSH",
                           "%s%s; send all blocks, and list each parameter without a gradient in trailer.absent", what,
@@ -540,7 +543,7 @@ static void refuse_trailer(struct ampd_model *model, uint32_t rank, const char *
     struct ampd_call *writer = slot->writer == 0 ? NULL : ampd_call_find(model->core, slot->writer);
     if (writer != NULL) /* it was told to drop blocks that are wanted now */
         ampd_call_end(writer, AMP_EABORTED, "REPLACED",
-                      "the trailer before was refused; ask GetPushState, begin again");
+                      "the trailer before was refused; ask GetPushState and begin again");
 }
 
 /* Whether every parameter of a block is in the absent list; else *parameter is one that is not. */
