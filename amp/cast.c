@@ -180,12 +180,12 @@ void amp_cast(const struct amp_kernels *kernels, void *dst, enum amp_dtype to, c
     bool stream = count >= CAST_STREAM_BYTES / amp_dtype_size(to);
     if (from == AMP_F32) {
         (void)(stream ? kernels->store_stream : kernels->store)[to](dst, src, count);
-        kernels->drain();
+        kernels->store_fence();
         return;
     }
     if (to == AMP_F32) {
         (stream ? kernels->load_stream : kernels->load)[from](dst, src, count);
-        kernels->drain();
+        kernels->store_fence();
         return;
     }
     /* Between the 16-bit types tile by tile through fp32, which is exact, so that the result is rounded once. */

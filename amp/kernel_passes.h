@@ -31,15 +31,15 @@ struct amp_pass_in;
  * The vote pass over the elements [start, start + n) of 1 to AMP_VOTE_INPUTS inputs of one dtype with equal weights. g
  * is what amp_form_fn makes of them, clamped to [-limit, limit] (limit Inf: not clamped); a NaN may have any payload.
  * The squares of g are added to the AMP_SQUARE_LANES lanes as amp_squares_fn does it. g is written past the caches to
- * `kept`, without the kernel's drain; NULL: it is not kept, and always so for inputs of f32. Returns the bits of the
- * largest magnitude of g before the clamp; if that is not finite the lanes have no meaning.
+ * `kept`, without the kernel's store fence; NULL: it is not kept, and always so for inputs of f32. Returns the bits of
+ * the largest magnitude of g before the clamp; if that is not finite the lanes have no meaning.
  */
 typedef uint32_t amp_vote_pass_fn(const struct amp_input *inputs, unsigned inputs_count, float factor, float limit,
                                   size_t start, size_t n, double *lanes, float *kept);
 
 /*
  * All of amp_pass_apply (amp/pass.h): makes g from the inputs, applies the step, and writes the next cast copy past the
- * caches, without the kernel's drain and without saturation. Returns the bits of the largest magnitude of the new
+ * caches, without the kernel's store fence and without saturation. Returns the bits of the largest magnitude of the new
  * masters.
  */
 typedef uint32_t amp_apply_pass_fn(const struct amp_apply_scalars *scalars, const struct amp_pass_in *in,

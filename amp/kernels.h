@@ -47,7 +47,7 @@ typedef void amp_load_fn(float *dst, const void *src, size_t n);
 typedef uint32_t amp_store_fn(void *dst, const float *src, size_t n);
 
 /* Orders what this thread has written past the caches before its later writes (a store fence). */
-typedef void amp_drain_fn(void);
+typedef void amp_store_fence_fn(void);
 
 /* Tests n elements for Inf and NaN and adds the result to *check; the first of them counts as index `base`. */
 typedef void amp_check_fn(const void *src, size_t n, uint64_t base, struct amp_check *check);
@@ -115,11 +115,11 @@ struct amp_kernels {
     amp_store_fn *store[AMP_KERNEL_DTYPES];
     /*
      * As load and store, but writing past the caches where a variant can: for a dst that is larger than the caches or
-     * is not read soon. dst and src must not overlap. After any number of calls `drain` is called once.
+     * is not read soon. dst and src must not overlap. After any number of calls `store_fence` is called once.
      */
     amp_load_fn *load_stream[AMP_KERNEL_DTYPES];
     amp_store_fn *store_stream[AMP_KERNEL_DTYPES];
-    amp_drain_fn *drain;
+    amp_store_fence_fn *store_fence;
     amp_check_fn *check[AMP_KERNEL_DTYPES];
     amp_sum_fn *sum_set[AMP_KERNEL_DTYPES];
     amp_sum_fn *sum_add[AMP_KERNEL_DTYPES];

@@ -140,7 +140,7 @@ void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *
             largest = most;
     }
     if (g_out != NULL)
-        kernels->drain();
+        kernels->store_fence();
     vote->sum_inf = check.inf_count;
     vote->sum_nan = check.nan_count;
     vote->sum_first = check.first;
@@ -249,7 +249,7 @@ void amp_pass_cast(const struct amp_kernels *kernels, size_t count, const float 
         size_t n = count - start < TILE ? count - start : TILE;
         cast_tile(kernels, master + start, n, cast, saturating, (char *)cast_out + start * size, stats);
     }
-    kernels->drain();
+    kernels->store_fence();
 }
 
 /* Applies one tile, whose g is given. */
@@ -271,7 +271,7 @@ static bool apply_at_once(const struct amp_kernels *kernels, const struct amp_pa
     if (pass == NULL)
         return false;
     uint32_t largest = pass(scalars, in, apply->cast, master, m, v, cast_out);
-    kernels->drain();
+    kernels->store_fence();
     judge_cast(largest, master, in->count, apply->cast, apply->saturate, cast_out, stats);
     return true;
 }
@@ -292,7 +292,7 @@ void amp_pass_apply(const struct amp_kernels *kernels, const struct amp_pass_in 
             kernels->clip_value(g, in->clip_value, n);
         apply_tile(kernels, apply, &scalars, start, n, g, master, m, v, cast_out, stats);
     }
-    kernels->drain();
+    kernels->store_fence();
 }
 
 static void lamb_tile(const struct amp_kernels *kernels, const struct amp_apply_scalars *scalars, size_t start,
@@ -354,5 +354,5 @@ void amp_pass_apply_g(const struct amp_kernels *kernels, size_t count, const flo
         ask_for_tile(g + start + n, count - start - n);
         apply_tile(kernels, apply, &scalars, start, n, g + start, master, m, v, cast_out, stats);
     }
-    kernels->drain();
+    kernels->store_fence();
 }

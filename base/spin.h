@@ -21,16 +21,16 @@
  * A spin that ends at least this many nanoseconds later than planned shows that other threads use the core: a thread
  * that yields its core then gets it back later than one that sleeps.
  */
-#define AMP_SPIN_CROWD_NS UINT64_C(100000)
+#define AMP_SPIN_CONTENTION_NS UINT64_C(100000)
 
 /*
- * After such a late spin there is no spin for AMP_SPIN_CROWD_REST times as long as it was late, so that a spinning
- * thread loses at most a 17th of its time to the others. The pause is at most AMP_SPIN_CROWD_REST_MAX_NS, which is 16
- * time slices of a scheduler: a spin that ends even later was probably delayed by something else than other threads on
- * the core, such as an event loop that its owner did not run.
+ * After such a late spin there is no spin for AMP_SPIN_CONTENTION_REST times as long as it was late, so that a spinning
+ * thread loses at most a 17th of its time to the others. The pause is at most AMP_SPIN_CONTENTION_REST_MAX_NS, which is
+ * 16 time slices of a scheduler: a spin that ends even later was probably delayed by something else than other threads
+ * on the core, such as an event loop that its owner did not run.
  */
-#define AMP_SPIN_CROWD_REST        16
-#define AMP_SPIN_CROWD_REST_MAX_NS UINT64_C(100000000)
+#define AMP_SPIN_CONTENTION_REST        16
+#define AMP_SPIN_CONTENTION_REST_MAX_NS UINT64_C(100000000)
 
 /* What earlier spins found. All zero is the state at the start. */
 struct amp_spin {

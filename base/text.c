@@ -35,7 +35,7 @@ static unsigned unprintable(const char *at, size_t length)
     return byte[0] == 0xc2 && byte[1] < 0xa0 ? byte[1] : 0; /* U+0080 to U+009F: a terminal may take U+009B for ESC [ */
 }
 
-void amp_text_mend(char *text)
+void amp_text_repair(char *text)
 {
     for (size_t left = strlen(text), length; left > 0; text += length, left -= length) {
         length = amp_text_char(text, left);

@@ -17,7 +17,7 @@
 size_t amp_text_char(const char *at, size_t left);
 
 /* Replaces each byte that is not part of a UTF-8 character by '?'. For a text that may have been cut inside one. */
-void amp_text_mend(char *text);
+void amp_text_repair(char *text);
 
 /*
  * Whether `text` can be a name: 1 to `max` bytes of UTF-8, without control characters (U+0000 to U+001F, U+007F to

@@ -329,7 +329,7 @@ bool bulk_writer_is_at(const struct bulk_writer *writer, const char *path)
            own.st_ino == there.st_ino;
 }
 
-int bulk_writer_drain(struct bulk_writer *writer, struct amp_error *error)
+int bulk_writer_flush(struct bulk_writer *writer, struct amp_error *error)
 {
     while (!amp_list_empty(&writer->filling))
         hand_over(writer, AMP_CONTAINER(writer->filling.next, struct window, node));

@@ -39,9 +39,9 @@ int bulk_writer_put(struct bulk_writer *writer, const void *data, uint64_t size,
                     struct amp_error *error);
 
 /* Waits until all bytes that were put are written. AMP_EEXHAUSTED: the disk is full, repeat the call; AMP_EIO. */
-int bulk_writer_drain(struct bulk_writer *writer, struct amp_error *error);
+int bulk_writer_flush(struct bulk_writer *writer, struct amp_error *error);
 
-/* Fsyncs the file, after a bulk_writer_drain that returned 0. 0, or -1 with errno; it must not be tried again then. */
+/* Fsyncs the file, after a bulk_writer_flush that returned 0. 0, or -1 with errno; it must not be tried again then. */
 int bulk_writer_sync(struct bulk_writer *writer);
 
 /* Drops bytes that are not written yet, closes the file and frees the writer. NULL is allowed. 0, or close's -1. */

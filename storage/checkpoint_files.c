@@ -35,7 +35,7 @@ int checkpoint_system_error(struct amp_error *error, const char *what, const cha
 int checkpoint_final_error(struct amp_error *error, const char *what, const char *path)
 {
     int cause = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
-    return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s %s: %s", what, path, ampd_plain_why(cause));
+    return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s %s: %s", what, path, ampd_plain_strerror(cause));
 }
 
 bool ampd_checkpoint_file_shard(const char *file, uint32_t *shard, uint32_t *shards)

@@ -249,7 +249,7 @@ static int write_tail(struct ampd_checkpoint_writer *writer, struct amp_error *e
     AMP_ASSERT(size == writer->header_size);
     rc = put_tail(writer, before, header, size, 0, error);
     free(header);
-    return rc == 0 ? bulk_writer_drain(writer->out, error) : rc;
+    return rc == 0 ? bulk_writer_flush(writer->out, error) : rc;
 }
 
 static int sync_file(struct ampd_checkpoint_writer *writer, struct amp_error *error)

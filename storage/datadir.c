@@ -31,7 +31,7 @@ static int system_error(struct amp_error *error, const char *what, const char *p
     bool given_wrong = cause == EACCES || cause == EPERM || cause == ENOENT || cause == ENOTDIR || cause == EROFS ||
                        cause == ELOOP || cause == ENXIO || cause == EISDIR;
     return amp_error_set(error, given_wrong ? AMP_EINVAL : AMP_EIO, "DATA_DIR", "%s %s: %s", what, path,
-                         ampd_plain_why(cause));
+                         ampd_plain_strerror(cause));
 }
 
 /* The number at the start of a small file; -1 if there is none. */
@@ -99,7 +99,7 @@ static int take_lock(struct ampd_datadir *dir, struct amp_error *error)
     return rc;
 }
 
-int ampd_datadir_try(const char *path, const char *what, struct amp_error *error)
+int ampd_datadir_check_writable(const char *path, const char *what, struct amp_error *error)
 {
     char name[AMPD_DATADIR_PATH_MAX + 32], text[96];
     if (snprintf(name, sizeof name, "%s/.ampd-try-XXXXXX", path) >= (int)sizeof name)
@@ -120,7 +120,7 @@ static bool is_open_to_all(const struct stat *about)
     return (about->st_mode & S_IWOTH) != 0 && (about->st_mode & S_ISVTX) == 0;
 }
 
-bool ampd_datadir_doubt(const char *path, char *text, size_t size)
+bool ampd_datadir_writable_by_others(const char *path, char *text, size_t size)
 {
     struct stat about;
     if (stat(path, &about) != 0)

@@ -50,13 +50,13 @@ int ampd_datadir_make(const char *path, const char *what, struct amp_error *erro
  * directory's purpose in the text of an error. AMP_EINVAL: not permitted; AMP_EIO: the system failed. A full disk is
  * not an error here, since later writes wait until there is room. Any thread.
  */
-int ampd_datadir_try(const char *path, const char *what, struct amp_error *error);
+int ampd_datadir_check_writable(const char *path, const char *what, struct amp_error *error);
 
 /*
  * Whether a user other than root and this process's can change the content of a directory. If so, `text` (of `size`
  * bytes) gets the reason as a part of a sentence. False also if there is no such directory. Any thread.
  */
-bool ampd_datadir_doubt(const char *path, char *text, size_t size);
+bool ampd_datadir_writable_by_others(const char *path, char *text, size_t size);
 
 /*
  * Fsyncs a directory: after 0 all entries that were created, renamed or removed in it before survive power loss.

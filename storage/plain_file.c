@@ -35,7 +35,7 @@ int ampd_plain_check(const char *path)
     return check_mode(&about);
 }
 
-const char *ampd_plain_why(int cause)
+const char *ampd_plain_strerror(int cause)
 {
     if (cause == ELOOP)
         return "it is a symbolic link, which ampd does not follow to its own files; put the file itself there";

@@ -19,6 +19,6 @@ int ampd_plain_open(const char *path, int flags);
 int ampd_plain_check(const char *path);
 
 /* The text for an errno of these two functions, as part of a sentence; valid as long as that of strerror(3). */
-const char *ampd_plain_why(int cause);
+const char *ampd_plain_strerror(int cause);
 
 #endif

@@ -88,7 +88,7 @@ int store_sqlite_purge(struct ampd_store *base, uint32_t limit, bool *more, stru
     int rc = find_deleted(store, &id, error);
     if (rc != 0 || id < 0)
         return rc;
-    rc = store_begin_lightly(store, error);
+    rc = store_begin_relaxed(store, error);
     if (rc == 0)
         rc = store_end(store, purge(store, id, limit, error), error);
     if (rc == 0)

@@ -106,7 +106,7 @@ static int cannot_open(struct amp_error *error, const char *path)
                          full          ? AMP_EEXHAUSTED
                          : given_wrong ? AMP_EINVAL
                                        : AMP_EIO,
-                         "STORE_FAILED", "cannot open %s: %s", path, ampd_plain_why(errno));
+                         "STORE_FAILED", "cannot open %s: %s", path, ampd_plain_strerror(errno));
 }
 
 /*

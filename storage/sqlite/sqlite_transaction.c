@@ -62,7 +62,7 @@ int store_begin(struct sqlite_store *store, struct amp_error *error)
     return store_begin_knowing(store, true, error);
 }
 
-int store_begin_lightly(struct sqlite_store *store, struct amp_error *error)
+int store_begin_relaxed(struct sqlite_store *store, struct amp_error *error)
 {
     store_forget(store);
     return store_begin_knowing(store, false, error);

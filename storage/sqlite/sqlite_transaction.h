@@ -29,7 +29,7 @@ int store_begin(struct sqlite_store *store, struct amp_error *error);
  * As store_begin, for a transaction that power loss may undo until the next one of store_begin has been committed. The
  * end of the process alone does not undo it.
  */
-int store_begin_lightly(struct sqlite_store *store, struct amp_error *error);
+int store_begin_relaxed(struct sqlite_store *store, struct amp_error *error);
 
 /*
  * Begins a write transaction for rows of verdicts only, which survives power loss if `full`. It keeps the cache of

@@ -154,7 +154,7 @@ int store_sqlite_trim(struct ampd_store *base, const char *model, const struct a
 {
     struct sqlite_store *store = store_of(base);
     *trimmed = (struct ampd_trimmed){0};
-    int rc = store_begin_lightly(store, error);
+    int rc = store_begin_relaxed(store, error);
     if (rc == 0)
         rc = store_end(store, trim(store, model, limit, portion, trimmed, error), error);
     if (rc != 0)

@@ -67,7 +67,7 @@ static int identify_token(const struct ampd_auth_policy *policy, const struct am
     size_t size = 0;
     const char *token = token_of(caller, &size);
     uint8_t hash[ARPC_TOKEN_HASH_SIZE];
-    if (caller->way == AMPD_AUTH_PLAINTEXT && !policy->token_over_plaintext)
+    if (caller->transport == AMPD_AUTH_PLAINTEXT && !policy->token_over_plaintext)
         return refuse_token(error, "TOKEN_OVER_PLAINTEXT",
                             "a token came over an unencrypted connection from another machine and may have been read "
                             "by anyone on the network: make a new one, and connect with TLS");
@@ -161,9 +161,9 @@ static int identify(const struct ampd_auth_policy *policy, const struct ampd_aut
     *identity = (struct identity){0};
     if (caller->authorization != NULL)
         return identify_token(policy, caller, now_us, identity, error);
-    if (caller->way == AMPD_AUTH_TLS && caller->cert_name_count > 0)
+    if (caller->transport == AMPD_AUTH_TLS && caller->cert_name_count > 0)
         return identify_cert(policy, caller, identity, error);
-    if (caller->way == AMPD_AUTH_UNIX && caller->uid_known)
+    if (caller->transport == AMPD_AUTH_UNIX && caller->uid_known)
         return identify_uid(policy, caller, identity, error);
     return refuse_token(
         error, "TOKEN_MISSING",
@@ -188,7 +188,7 @@ void ampd_auth_caller_name(const struct ampd_auth_policy *policy, const struct a
     struct identity identity;
     struct amp_error error = {0};
     name[0] = 0;
-    if (!policy->on && caller->way == AMPD_AUTH_UNIX && caller->uid_known) {
+    if (!policy->on && caller->transport == AMPD_AUTH_UNIX && caller->uid_known) {
         (void)snprintf(name, size, "user %u", (unsigned)caller->uid);
     } else if (policy->on && identify(policy, caller, now_us, &identity, &error) == 0) {
         size_t used = 0; /* without the quotes that are good in a sentence */
@@ -196,7 +196,7 @@ void ampd_auth_caller_name(const struct ampd_auth_policy *policy, const struct a
             if (*at != '"')
                 name[used++] = *at;
         name[used] = 0;
-        amp_text_mend(name); /* it may be cut within a character, and goes into the history */
+        amp_text_repair(name); /* it may be cut within a character, and goes into the history */
     }
 }
 

@@ -28,10 +28,10 @@ struct ampd_auth_policy {
 };
 
 /* What a connection comes over. */
-enum ampd_auth_way { AMPD_AUTH_PLAINTEXT, AMPD_AUTH_LOOPBACK, AMPD_AUTH_TLS, AMPD_AUTH_UNIX };
+enum ampd_auth_transport { AMPD_AUTH_PLAINTEXT, AMPD_AUTH_LOOPBACK, AMPD_AUTH_TLS, AMPD_AUTH_UNIX };
 
 struct ampd_auth_caller {
-    enum ampd_auth_way way;
+    enum ampd_auth_transport transport;
     bool uid_known; /* UNIX */
     uint32_t uid;
     const char *const *cert_names; /* of a verified client certificate: its common name and DNS names */

@@ -232,7 +232,7 @@ void ampd_auth_close(struct ampd_auth *auth)
 
 /* ---- each call ---- */
 
-static enum ampd_auth_way way_of(const struct arpc_peer *peer)
+static enum ampd_auth_transport transport_of(const struct arpc_peer *peer)
 {
     if (peer->transport == ARPC_TRANSPORT_UNIX)
         return AMPD_AUTH_UNIX;
@@ -254,7 +254,7 @@ static struct ampd_auth_caller caller_of(struct arpc_call *call, const char *nam
     size_t size = 0, second_size;
     bool there = arpc_call_metadata(call, AUTHORIZATION, 0, &value, &size);
     return (struct ampd_auth_caller){
-        .way = way_of(peer),
+        .transport = transport_of(peer),
         .uid_known = peer->uid >= 0,
         .uid = (uint32_t)peer->uid,
         .cert_names = names,

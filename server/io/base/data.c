@@ -15,14 +15,14 @@ static int open_checkpoint_dir(struct ampd_server *server, struct amp_error *err
     server->data.checkpoint_dir = path != NULL ? path : server->data.dir.path;
     int rc = path != NULL ? ampd_datadir_make(path, "checkpoint directory", error) : 0;
     if (rc == 0 && path != NULL)
-        rc = ampd_datadir_try(path, "checkpoint directory", error);
+        rc = ampd_datadir_check_writable(path, "checkpoint directory", error);
     return rc;
 }
 
 static void warn_of_others(const struct ampd_server *server, const char *what, const char *path)
 {
     char doubt[128];
-    if (ampd_datadir_doubt(path, doubt, sizeof doubt))
+    if (ampd_datadir_writable_by_others(path, doubt, sizeof doubt))
         amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"others can change the %s\" path=%s err=\"%s\"", what, path,
                 doubt);
 }

@@ -78,7 +78,7 @@ static void text(struct visit *v, char *value, uint32_t room)
     if (v->code == 0 && strnlen(value, size) != size)
         v->code = AMP_EINVAL; /* a zero byte within */
     if (v->out == NULL)
-        amp_text_mend(value); /* what is stored, and told to clients, is text */
+        amp_text_repair(value); /* what is stored, and told to clients, is text */
 }
 #define TEXT(v, field) text((v), (field), sizeof field)
 

@@ -106,7 +106,7 @@ static void keep_alive_reply(struct io_server_call *call, const struct ampd_repl
     ampd_core_model(call->server->core, reply->u.keep_alive.model, &info);
     io_waiting_text(call->server, reply->u.keep_alive.model, &info, response.waiting_for, sizeof response.waiting_for);
     (void)snprintf(response.taken_by, sizeof response.taken_by, "%s", reply->u.keep_alive.taken_by);
-    amp_text_mend(response.taken_by);
+    amp_text_repair(response.taken_by);
     struct amp_buf buf = io_message_buf();
     io_server_call_reply_buf(call, &buf, ampd_msg_keep_alive_response_encode(&response, &buf));
 }

@@ -66,7 +66,7 @@ static int open_file(struct reading *reading)
             "checkpoint has been removed meanwhile; ListCheckpoints (ampctl checkpoints) lists those that there are");
     if (reading->fd < 0 || fstat(reading->fd, &status) != 0)
         return amp_error_set(&reading->error, AMP_EIO, NULL, "the checkpoint's file cannot be opened: %s",
-                             ampd_plain_why(errno));
+                             ampd_plain_strerror(errno));
     if ((uint64_t)status.st_size != reading->header.size_bytes)
         return amp_error_set(&reading->error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED",
                              "the file has %" PRIu64 " bytes and should have %" PRIu64, (uint64_t)status.st_size,

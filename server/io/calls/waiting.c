@@ -203,5 +203,5 @@ void io_waiting_text(const struct ampd_server *server, uint32_t model, const str
     uint64_t waited_ms = text[0] != 0 ? io_waiting_ms(server, model, info) : 0;
     if (waited_ms != 0)
         append(text, size, ", for %llu s", (unsigned long long)waited_ms / 1000);
-    amp_text_mend(text); /* names are cut */
+    amp_text_repair(text); /* names are cut */
 }

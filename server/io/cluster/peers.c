@@ -586,7 +586,7 @@ void io_peers_shard_trouble(const struct ampd_server *server, uint32_t shard, ch
     } else if (server->options->shard == 0 && io_peers_session_up(server, shard)) {
         (void)snprintf(text, size, "%s", server->peers->links[shard]->trouble);
     }
-    amp_text_mend(text); /* paths are cut, and need not be UTF-8 */
+    amp_text_repair(text); /* paths are cut, and need not be UTF-8 */
 }
 
 uint32_t io_peers_missing(const struct ampd_server *server)
@@ -631,7 +631,7 @@ void io_peers_trouble(const struct ampd_server *server, char *text, size_t size)
     io_storage_alert_text(server->storage_alert, text, size);
     if (text[0] == 0)
         io_peers_cluster_trouble(server, text, size);
-    amp_text_mend(text);
+    amp_text_repair(text);
 }
 
 struct arpc_channel *io_peers_coordinator(const struct ampd_server *server, const char **authorization)

@@ -22,7 +22,7 @@
 static int failed(struct amp_error *error, const char *what, const char *path)
 {
     return amp_error_set(error, errno == ENOSPC || errno == EDQUOT ? AMP_EEXHAUSTED : AMP_EIO, NULL, "cannot %s %s: %s",
-                         what, path, ampd_plain_why(errno));
+                         what, path, ampd_plain_strerror(errno));
 }
 
 /* The name in the file; AMP_ENOTFOUND: there is no such file. */
@@ -73,7 +73,7 @@ int io_shared_dir_claim(const char *path, const char *cluster, struct amp_error 
         return amp_error_set(error, AMP_EINVAL, NULL, "--checkpoint-dir %.200s: the path is too long", path);
     int rc = ampd_datadir_make(path, "checkpoint directory", error);
     if (rc == 0)
-        rc = ampd_datadir_try(path, "checkpoint directory", error);
+        rc = ampd_datadir_check_writable(path, "checkpoint directory", error);
     if (rc != 0)
         return rc;
     (void)snprintf(file, sizeof file, "%s/" OWNER_FILE, path);

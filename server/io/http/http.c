@@ -56,7 +56,7 @@
 #define HTTP_STREAM_PIECE ((size_t)4 << 10)
 
 /* A connection. */
-struct visit {
+struct connection {
     struct amp_list node; /* by since_ms */
     uint64_t since_ms;    /* the connection, or its last answer */
     int fd;
@@ -71,8 +71,8 @@ struct io_http {
     bool has_handles;
     bool running; /* within run */
     char endpoint[300];
-    struct amp_list visits; /* in time; those that were shut down are in no list */
-    unsigned visits_count;
+    struct amp_list connections; /* in time; those that were shut down are in no list */
+    unsigned connections_count;
     uint64_t paid_until_us;       /* the runs so far are paid for then */
     struct MHD_Response *metrics; /* the text that was made last, or NULL */
     uint64_t metrics_ms;          /* when */
@@ -93,55 +93,55 @@ struct ask {
 
 /* ---- connections ---- */
 
-/* libmicrohttpd sees its end and forgets it; the visit goes then. */
-static void shut_down(struct io_http *http, struct visit *visit)
+/* libmicrohttpd sees its end and forgets it; the struct is freed then. */
+static void shut_down(struct io_http *http, struct connection *conn)
 {
-    amp_list_remove(&visit->node);
-    http->visits_count--;
+    amp_list_remove(&conn->node);
+    http->connections_count--;
     http->dropped++;
-    (void)shutdown(visit->fd, SHUT_RDWR); /* it may be closed from the other side already */
+    (void)shutdown(conn->fd, SHUT_RDWR); /* it may be closed from the other side already */
 }
 
-static struct visit *oldest(struct io_http *http)
+static struct connection *oldest(struct io_http *http)
 {
-    return amp_list_empty(&http->visits) ? NULL : AMP_CONTAINER(http->visits.next, struct visit, node);
+    return amp_list_empty(&http->connections) ? NULL : AMP_CONTAINER(http->connections.next, struct connection, node);
 }
 
-static void visit_begins(struct io_http *http, struct MHD_Connection *connection, void **context)
+static void connection_begins(struct io_http *http, struct MHD_Connection *connection, void **context)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct visit *visit = info != NULL ? malloc(sizeof *visit) : NULL;
-    *context = visit;
-    if (info != NULL && visit == NULL)
+    struct connection *conn = info != NULL ? malloc(sizeof *conn) : NULL;
+    *context = conn;
+    if (info != NULL && conn == NULL)
         (void)shutdown(info->connect_fd, SHUT_RDWR); /* out of memory: it would have no end */
-    if (visit == NULL)
+    if (conn == NULL)
         return;
-    *visit = (struct visit){.since_ms = uv_now(&http->server->loop), .fd = info->connect_fd};
-    amp_list_push(&http->visits, &visit->node);
-    http->visits_count++;
-    if (http->visits_count > HTTP_CONNECTIONS_MAX)
+    *conn = (struct connection){.since_ms = uv_now(&http->server->loop), .fd = info->connect_fd};
+    amp_list_push(&http->connections, &conn->node);
+    http->connections_count++;
+    if (http->connections_count > HTTP_CONNECTIONS_MAX)
         shut_down(http, oldest(http));
 }
 
-static void visit_ends(struct io_http *http, struct visit *visit)
+static void connection_ends(struct io_http *http, struct connection *conn)
 {
-    if (visit != NULL && !amp_list_empty(&visit->node)) {
-        amp_list_remove(&visit->node);
-        http->visits_count--;
+    if (conn != NULL && !amp_list_empty(&conn->node)) {
+        amp_list_remove(&conn->node);
+        http->connections_count--;
     }
-    free(visit);
+    free(conn);
 }
 
 static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
                           enum MHD_ConnectionNotificationCode what)
 {
     if (what == MHD_CONNECTION_NOTIFY_STARTED)
-        visit_begins(arg, connection, context);
+        connection_begins(arg, connection, context);
     else
-        visit_ends(arg, *context);
+        connection_ends(arg, *context);
 }
 
-static struct visit *visit_of(struct MHD_Connection *connection)
+static struct connection *connection_of(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info != NULL ? info->socket_context : NULL;
@@ -159,22 +159,22 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **re
                          enum MHD_RequestTerminationCode why)
 {
     struct io_http *http = arg;
-    struct visit *visit = visit_of(connection);
+    struct connection *conn = connection_of(connection);
     if (*request != NULL && *request != http)
         end_ask(*request);
     *request = NULL;
-    if (visit == NULL || amp_list_empty(&visit->node))
+    if (conn == NULL || amp_list_empty(&conn->node))
         return;
-    amp_list_remove(&visit->node);
-    visit->since_ms = uv_now(&http->server->loop);
-    amp_list_push(&http->visits, &visit->node);
+    amp_list_remove(&conn->node);
+    conn->since_ms = uv_now(&http->server->loop);
+    amp_list_push(&http->connections, &conn->node);
 }
 
 static void sweep(struct io_http *http)
 {
     uint64_t now_ms = uv_now(&http->server->loop);
-    for (struct visit *visit; (visit = oldest(http)) != NULL && now_ms - visit->since_ms >= HTTP_REQUEST_MS;)
-        shut_down(http, visit);
+    for (struct connection *conn; (conn = oldest(http)) != NULL && now_ms - conn->since_ms >= HTTP_REQUEST_MS;)
+        shut_down(http, conn);
 }
 
 /* ---- answers ---- */
@@ -385,9 +385,9 @@ static enum MHD_Result answer_ask(struct MHD_Connection *connection, const struc
         answer->hold == NULL
             ? MHD_create_response_from_buffer(answer->size, data,
                                               answer->copy ? MHD_RESPMEM_MUST_COPY : MHD_RESPMEM_PERSISTENT)
-            : MHD_create_response_from_buffer_with_free_callback_cls(answer->size, data, io_page_let_go, answer->hold);
+            : MHD_create_response_from_buffer_with_free_callback_cls(answer->size, data, io_page_release, answer->hold);
     if (response == NULL && answer->hold != NULL)
-        io_page_let_go(answer->hold);
+        io_page_release(answer->hold);
     if (response != NULL && answer->status == MHD_HTTP_UNAUTHORIZED)
         add_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     if (response != NULL && answer->status == MHD_HTTP_SERVICE_UNAVAILABLE)
@@ -409,14 +409,14 @@ static ssize_t read_stream(void *arg, uint64_t offset, char *bytes, size_t max)
 
 static enum MHD_Result begin_stream(struct ask *ask)
 {
-    struct visit *visit = visit_of(ask->connection);
+    struct connection *conn = connection_of(ask->connection);
     int bytes = HTTP_STREAM_SEND_BYTES;
-    if (visit == NULL)
+    if (conn == NULL)
         return MHD_NO;
-    (void)setsockopt(visit->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes); /* else the system's own bound counts */
-    if (!amp_list_empty(&visit->node)) {
-        amp_list_remove(&visit->node); /* it may last */
-        ask->http->visits_count--;
+    (void)setsockopt(conn->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes); /* else the system's own bound counts */
+    if (!amp_list_empty(&conn->node)) {
+        amp_list_remove(&conn->node); /* it may last */
+        ask->http->connections_count--;
     }
     struct MHD_Response *response =
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, HTTP_STREAM_PIECE, read_stream, ask, NULL);
@@ -453,17 +453,17 @@ static void *on_uri(void *arg, const char *uri, struct MHD_Connection *connectio
         "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
         "\r\n{\"error\":\"the URL is too long, or has too many arguments\",\"reason\":\"URI_TOO_LONG\"}\n";
     struct io_http *http = arg;
-    struct visit *visit = visit_of(connection);
+    struct connection *conn = connection_of(connection);
     unsigned arguments = 0;
     for (const char *at = strchr(uri, '?'); at != NULL; at = strchr(at + 1, '&'))
         arguments++;
-    if (visit == NULL || (strlen(uri) <= HTTP_URI_MAX && arguments <= HTTP_ARGUMENTS_MAX))
+    if (conn == NULL || (strlen(uri) <= HTTP_URI_MAX && arguments <= HTTP_ARGUMENTS_MAX))
         return NULL;
-    visit->refused = true;
+    conn->refused = true;
     http->refused++;
     /* There is room for it, or the other side is gone. */
-    (void)send(visit->fd, text, sizeof text - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    (void)shutdown(visit->fd, SHUT_WR);
+    (void)send(conn->fd, text, sizeof text - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)shutdown(conn->fd, SHUT_WR);
     return NULL;
 }
 
@@ -473,8 +473,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 {
     struct io_http *http = arg;
     if (*request == NULL) {
-        const struct visit *visit = visit_of(connection);
-        if (visit != NULL && visit->refused)
+        const struct connection *conn = connection_of(connection);
+        if (conn != NULL && conn->refused)
             return MHD_NO;
         *request = http;
         http->requests++;
@@ -542,10 +542,10 @@ static void run_soon(struct io_http *http)
 static uint64_t next_ms(struct io_http *http, uint64_t page_ms)
 {
     MHD_UNSIGNED_LONG_LONG due_ms = 0;
-    const struct visit *visit = oldest(http);
+    const struct connection *conn = oldest(http);
     uint64_t next = HTTP_REQUEST_MS;
-    if (visit != NULL) {
-        uint64_t age_ms = uv_now(&http->server->loop) - visit->since_ms;
+    if (conn != NULL) {
+        uint64_t age_ms = uv_now(&http->server->loop) - conn->since_ms;
         next = age_ms < HTTP_REQUEST_MS ? HTTP_REQUEST_MS - age_ms : 0;
     }
     if (MHD_get_timeout(http->daemon, &due_ms) == MHD_YES && due_ms < next)
@@ -686,7 +686,7 @@ int io_http_open(struct ampd_server *server, struct amp_error *error)
     if (http == NULL)
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the HTTP port");
     http->server = server;
-    amp_list_init(&http->visits);
+    amp_list_init(&http->connections);
     amp_list_init(&http->asks);
     int rc = open_socket(http, address, &fd, error);
     if (rc == 0 && (http->page = io_page_new(server)) == NULL) {

@@ -70,7 +70,7 @@ static void text_unref(struct io_page_text *text)
     io_page_unref(page);
 }
 
-void io_page_let_go(void *hold)
+void io_page_release(void *hold)
 {
     text_unref(hold);
 }

@@ -81,7 +81,7 @@ struct io_page_ask *io_page_begin(struct io_page *page, const struct io_page_req
                                   void (*ready_cb)(void *arg), void *arg);
 void io_page_end(struct io_page_ask *ask);
 
-/* An answer: its bytes live until io_page_let_go(hold); where hold is NULL for ever, or until io_page_end (`copy`). */
+/* An answer: its bytes live until io_page_release(hold); where hold is NULL for ever, or until io_page_end (`copy`). */
 struct io_page_answer {
     unsigned status;
     const char *type;
@@ -98,7 +98,7 @@ enum io_page_state {
     IO_PAGE_STREAMS /* io_page_stream_read, until it says that it has ended */
 };
 enum io_page_state io_page_take(struct io_page_ask *ask, struct io_page_answer *answer);
-void io_page_let_go(void *hold);
+void io_page_release(void *hold);
 
 /* Up to `max` bytes of a stream: how many; 0: none now (ready_cb tells); -1: it has ended. */
 ptrdiff_t io_page_stream_read(struct io_page_ask *ask, char *bytes, size_t max);

@@ -57,7 +57,7 @@ static bool ask_who(struct io_page_ask *ask, bool again, struct amp_error *error
 {
     const struct io_page_caller *asked_by = &ask->caller;
     const struct ampd_auth_caller caller = {
-        .way = arpc_is_loopback(asked_by->peer) ? AMPD_AUTH_LOOPBACK : AMPD_AUTH_PLAINTEXT,
+        .transport = arpc_is_loopback(asked_by->peer) ? AMPD_AUTH_LOOPBACK : AMPD_AUTH_PLAINTEXT,
         .authorization = asked_by->authorization[0] != 0 ? asked_by->authorization : NULL,
         .authorization_size = strlen(asked_by->authorization)};
     return ampd_auth_admit_http(ask->page->server->auth, &caller, method_of(ask->method), asked_by->peer, again,
