@@ -44,7 +44,6 @@ struct receive {
     struct io_server_call call;
     bool is_push;
     struct ampd_block_reader reader;
-    struct amp_error refusal; /* of a callback, for those that get only a code */
     /* of the header */
     char model[AMPD_NAME_MAX];
     uint32_t rank;

@@ -60,11 +60,13 @@ bool io_cluster_holds(const struct io_cluster *cluster)
 int io_cluster_raise_epoch(struct io_cluster *cluster, const char *model, uint64_t epoch,
                            void (*done_cb)(void *arg, const char *model, uint64_t epoch), void *arg)
 {
+    AMP_ASSERT(cluster->ops->abilities.remembers);
     return cluster->ops->raise_epoch(cluster, model, epoch, done_cb, arg);
 }
 
 void io_cluster_raise_fences(struct io_cluster *cluster, uint64_t above, void (*done_cb)(void *arg), void *arg)
 {
+    AMP_ASSERT(cluster->ops->abilities.remembers);
     cluster->ops->raise_fences(cluster, above, done_cb, arg);
 }
 
@@ -75,6 +77,7 @@ void io_cluster_keep(struct io_cluster *cluster)
 
 int io_cluster_serves(struct io_cluster *cluster, bool models, void (*done_cb)(void *arg), void *arg)
 {
+    AMP_ASSERT(cluster->ops->abilities.remembers);
     int rc = cluster->ops->serves(cluster, models, done_cb, arg);
     cluster->keeps = cluster->keeps || rc == 0;
     return rc;

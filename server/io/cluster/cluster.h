@@ -27,7 +27,7 @@ struct io_cluster;
 /* What an implementation can do. */
 struct io_cluster_abilities {
     bool excludes;  /* a second process waits until the first has gone */
-    bool remembers; /* the highest epoch of a model, though all stores are new */
+    bool remembers; /* epochs, fences and who served last, though all stores are new */
     bool any_index; /* takes IO_CLUSTER_ANY */
     bool moves;     /* addresses are those of the holders, and change with them */
 };
@@ -68,6 +68,7 @@ bool io_cluster_holds(const struct io_cluster *cluster);
  * Raises the highest epoch of a model, while this process holds the place of shard 0 under its fence: done_cb gets a
  * number that is at least `epoch` and above all that were given before. It is tried until it is done or the place is
  * lost; then done_cb does not come. AMP_EEXHAUSTED: too many at a time; AMP_ENOMEM. done_cb does not come then either.
+ * Only where the cluster remembers (struct io_cluster_abilities).
  */
 int io_cluster_raise_epoch(struct io_cluster *cluster, const char *model, uint64_t epoch,
                            void (*done_cb)(void *arg, const char *model, uint64_t epoch), void *arg);
@@ -75,6 +76,7 @@ int io_cluster_raise_epoch(struct io_cluster *cluster, const char *model, uint64
 /*
  * This process holds its place, but others know of a higher fence: where the places are kept has lost what it held.
  * Makes all fences that are given from now on higher than that one; done_cb (may be NULL) comes also when that fails.
+ * Only where the cluster remembers.
  */
 void io_cluster_raise_fences(struct io_cluster *cluster, uint64_t above, void (*done_cb)(void *arg), void *arg);
 
@@ -86,7 +88,7 @@ void io_cluster_keep(struct io_cluster *cluster);
  * its fence by io_cluster_last. `models`: its data have any, which is noted with it (io_cluster_models), as with each
  * epoch that is raised. Before anything is stored that others have not. done_cb when that is kept; it is tried until it
  * is, or the place is lost, and then done_cb does not come. The place is kept (io_cluster_keep) from here on at the
- * latest. AMP_ESTATE: it holds no place; AMP_ENOMEM.
+ * latest. AMP_ESTATE: it holds no place; AMP_ENOMEM. Only where the cluster remembers.
  */
 int io_cluster_serves(struct io_cluster *cluster, bool models, void (*done_cb)(void *arg), void *arg);
 

@@ -18,6 +18,7 @@ struct io_cluster_ops {
     bool (*holds)(const struct io_cluster *cluster);
     int64_t (*lease_left_ms)(const struct io_cluster *cluster); /* NULL: there are no leases */
     const char *(*trouble)(const struct io_cluster *cluster);   /* NULL: nobody is asked */
+    /* These three are NULL where the cluster does not remember. */
     int (*raise_epoch)(struct io_cluster *cluster, const char *model, uint64_t epoch,
                        void (*done_cb)(void *arg, const char *model, uint64_t epoch), void *arg);
     void (*raise_fences)(struct io_cluster *cluster, uint64_t above, void (*done_cb)(void *arg), void *arg);
