@@ -53,7 +53,7 @@
 #
 # Installs missing packages (PyTorch, 0.5 GB, only when rows that need it are measured), builds the release preset, and
 # prints the machine on stderr. Exit code 0: all was measured, also if a row is short; 1: something could not be
-# measured; 2: wrong use.
+# measured; 2: wrong usage.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -12,7 +12,7 @@
 #   local-cluster.sh kill NAME [SIGNAL] [--dir DIR]    default KILL; returns at once
 #   local-cluster.sh exec NAME [--dir DIR] -- COMMAND...    runs a command where NAME is in the network; "operator" is anywhere
 #
-# OPTIONS, in brackets what holds without:
+# OPTIONS, with the defaults in brackets:
 #   --dir DIR          data, logs, process ids and cluster.env, which names all addresses [build/local-cluster]. A cluster that was
 #                      there before goes on: with its data, at its addresses, and its logs are added to
 #   --bin DIR          where ampd, ampctl and digits are [build/release/bin]
@@ -23,7 +23,7 @@
 #   --ampd OPTION      one more option of every ampd; any number of times
 #   --digits OPTION    one more option of every worker; any number of times
 #
-# Exit code: 0; 1: something did not come up, or a worker or an ampd ended with another code than 0; 2: wrong use.
+# Exit code: 0; 1: something did not come up, or a worker or an ampd ended with another code than 0; 2: wrong usage.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -144,7 +144,7 @@ static error_t check_options(struct argp_state *state, const struct charlm_optio
         argp_error(state, "--width is %zu, must be a multiple of --heads, %zu", options->shape.width,
                    options->shape.heads);
     if (options->scale > 0.0f && charlm_scaler_of(options) == CHARLM_SCALER_NONE)
-        argp_error(state, "--scale has no meaning without a scaler; leave it out, or give --scaler dynamic or static");
+        argp_error(state, "--scale does nothing without a scaler; leave it out, or give --scaler dynamic or static");
     if (options->initial_path != NULL && !options->local)
         argp_error(state, "--initial needs --local");
     if (options->units && options->local)

@@ -159,7 +159,7 @@ class GradScaler:
         if step is None and self.job.done:
             raise errors.WrongState(_DONE % self.job.name)
         if step is None:
-            raise errors.WrongState("no step is in hand; make ampd.Optimizer(job) first")
+            raise errors.WrongState("no step has begun; make ampd.Optimizer(job) first")
         return step
 
     def scale(self, outputs):

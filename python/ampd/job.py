@@ -401,8 +401,8 @@ class Job:
             raise errors.WrongState("the backward of step %d failed, and a part of its gradients may have been pushed; "
                                     "begin it again: job.begin()" % step.number)
         if not self.in_hand(step):
-            raise errors.WrongState("step %d is not in hand any more: it has ended, or has been begun again; use the "
-                                    "step that job.begin() has given last" % step.number)
+            raise errors.WrongState("step %d is over: it has ended, or was begun again; use the step that job.begin() "
+                                    "has returned last" % step.number)
 
     def push(self, name: str, gradient, dtype=None) -> None:
         """Hands in the scaled gradient of a parameter: a numpy array of its shape, float16 or float32, all of a step
@@ -417,7 +417,7 @@ class Job:
         """The same of a parameter by its index, whose gradient lies at an address: contiguous, of its size."""
         model = self.model
         if self._step is None:
-            raise errors.WrongState("no step is in hand; push between job.begin() and step.end()")
+            raise errors.WrongState("no step has begun; push between job.begin() and step.end()")
         try:
             self.client.call(lib.ampclient_push, model, index, ffi.cast("const void *", address), code)
         except errors.Error as error:

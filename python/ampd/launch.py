@@ -194,7 +194,8 @@ def parse(argv: list[str] | None):
     parser = Parser(prog="python3 -m ampd.launch", description=__doc__, allow_abbrev=False,
                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", "--workers", type=_number(1), default=1, metavar="N", help="how many workers (1)")
-    parser.add_argument("-m", "--module", action="store_true", help="the script is named as a module, as python's -m")
+    parser.add_argument("-m", "--module", action="store_true",
+                        help="the script is the name of a module, as for python -m")
     parser.add_argument("--endpoint", metavar="E", help="an ampd that runs already; without it one is started")
     parser.add_argument("--data-dir", metavar="D",
                         help="the data directory of the ampd that is started: it stays, with ampd's log in it, and a "
@@ -205,7 +206,7 @@ def parse(argv: list[str] | None):
                         help="start a worker that failed again, with its rank, so many times (0)")
     parser.add_argument("--grace", type=_seconds, default=GRACE_S, metavar="S",
                         help="seconds between SIGTERM and SIGKILL (%g)" % GRACE_S)
-    parser.add_argument("script", nargs="?", help="the script, and what is behind it: its arguments")
+    parser.add_argument("script", nargs="?", help="the script, followed by its arguments")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.script is None:
@@ -216,7 +217,7 @@ def parse(argv: list[str] | None):
         parser.error("--data-dir and --server-option are for an ampd that is started; leave out --endpoint, or them")
     for option in options.server_option:
         if option.startswith(OWN_OPTIONS):
-            parser.error("%s is the launcher's own; leave it out, or start an ampd yourself and give --endpoint"
+            parser.error("%s is set by the launcher; leave it out, or start an ampd yourself and give --endpoint"
                          % option.partition("=")[0])
     options.command = [sys.executable, *["-m"] * options.module, options.script, *options.arguments]
     return options

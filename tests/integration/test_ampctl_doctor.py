@@ -50,7 +50,7 @@ def test_a_sound_server_has_a_line_for_each_check(context):
     model = context.model()
     found = doctor(context, address(context.shared))
     assert list(found) == CHECKS and all(verdict == "ok" for [(verdict, _)] in found.values()), found
-    assert found["token"][0][1] == "who calls without a token has the role operator"
+    assert found["token"][0][1] == "a caller without a token has the role operator"
     assert "ampctl 0" in found["versions"][0][1] and found["models"][0][1].startswith("1, of which 1 waits"), found
     assert model.api.GetStatus().server_time.seconds > 0
     command = [context.bin_dir / "ampctl", "-e", address(context.shared), "doctor"]

@@ -444,11 +444,11 @@ def test_a_step_that_has_ended_writes_nothing_into_the_next_one():
             step = job.begin()  # the second time it is begun again
             for act in (lambda: first.push("b", numpy.ones(5, numpy.float16)), lambda: first.tell_loss(1.0),
                         lambda: first.tell_metric("m", 1.0)):
-                raises(ampd.WrongState, act, "step 1 is not in hand any more")
+                raises(ampd.WrongState, act, "step 1 is over")
             assert first.end() is result
         again = job.begin()
-        raises(ampd.WrongState, lambda: step.push("b", numpy.ones(5, numpy.float16)), "step 2 is not in hand")
-        raises(ampd.WrongState, step.end, "step 2 is not in hand")
+        raises(ampd.WrongState, lambda: step.push("b", numpy.ones(5, numpy.float16)), "step 2 is over")
+        raises(ampd.WrongState, step.end, "step 2 is over")
         assert again.end().applied
         assert next(job.server.history("line", from_step=2)).loss is None
 

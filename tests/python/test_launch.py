@@ -215,7 +215,7 @@ def test_what_is_wrong_gets_a_sentence():
                                  (("--ranks", "2", path), "unrecognized arguments: --ranks"),
                                  (("--server-option", "--worker-lease=2s", path), "write --server-option=--name=VALUE"),
                                  (("--endpoint", "a:1", "--data-dir", "d", path), "leave out --endpoint"),
-                                 (("--server-option=--listen=:1", path), "--listen is the launcher's own"),
+                                 (("--server-option=--listen=:1", path), "--listen is set by the launcher"),
                                  (("--endpoint", "a:1", "--server-option=-v", path), "leave out --endpoint")):
             out, said = launch(*arguments, code=2)
             assert out == "" and words in said and said.count("\n") == 1, (arguments, said)

@@ -242,7 +242,7 @@ def test_a_loss_that_is_no_tensor_and_one_of_a_step_that_has_ended_are_refused()
         first.backward(loss_of(net, 1))
         assert first.end().applied
         second = job.begin()
-        raises(ampd.WrongState, lambda: first.backward(loss_of(net, 2)), "step 1 is not in hand any more")
+        raises(ampd.WrongState, lambda: first.backward(loss_of(net, 2)), "step 1 is over")
         second.backward(loss_of(net, 2))
         assert second.end().applied
 

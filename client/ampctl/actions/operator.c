@@ -274,7 +274,7 @@ const struct ampctl_verb ampctl_set_lr_verb = {
     .summary = "sets the base learning rate by hand",
     .doc =
         "Sets the base learning rate by hand, from the next verdict on; the schedule goes on from it. Checkpoints keep "
-        "it, so a rollback brings back the one of then. The history says who, when and why.",
+        "it, so a rollback brings back the rate of that time. The history says who, when and why.",
     .examples = "ampctl set-lr digits 0.0001 --reason \"the loss does not fall any more\"",
     .options = scale_options,
     .parser = parse_set_lr,

@@ -111,8 +111,8 @@ const struct ampctl_verb ampctl_cluster_verb = {
     .name = "cluster",
     .arguments = "[MODEL]",
     .summary = "the shards: where each is, and how far",
-    .doc = "Shows the shards: where each is, whether it is there and since when, its blocks, "
-           "how many models it holds up, and what is wrong with it; with MODEL its last step "
+    .doc = "Shows the shards: where each is, whether it is there and since when, its blocks, how many models wait for "
+           "it, and what is wrong with it; with MODEL its last step "
            "beside that of shard 0; and where processes stand by. Any shard can be asked.",
     .examples = "ampctl cluster\n"
                 "ampctl cluster digits\n"

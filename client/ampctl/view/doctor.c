@@ -159,7 +159,7 @@ static void find_token(struct doctor *doctor, const struct ampclient_reply *repl
     else if (reply->status == ARPC_STATUS_PERMISSION_DENIED)
         find(doctor, "token", WRONG, "%s; a token of the role read, worker or operator is needed", reply->error.text);
     else
-        find(doctor, "token", FINE, "%s has the role %s", has ? "the token" : "who calls without a token",
+        find(doctor, "token", FINE, "%s has the role %s", has ? "the token" : "a caller without a token",
              is_operator(doctor) ? "operator"
              : is_worker(doctor) ? "worker"
                                  : "read");

@@ -44,7 +44,7 @@ static int look(struct looking *x)
     }
     if (ampctl_top_take(&x->top, &status, ampctl_now_ms()) != 0) {
         code = AMPCTL_EXIT_FAILED;
-        (void)snprintf(x->top.failure, sizeof x->top.failure, "there is no memory for what it has said");
+        (void)snprintf(x->top.failure, sizeof x->top.failure, "there is no memory for what it has answered");
     }
     ampd_msg_get_status_response_free(&status);
     return code;

@@ -54,7 +54,7 @@ void ampd_ranks_tick(struct ampd_model *model, uint32_t rank)
     ampd_out_log(
         model->core, strange ? AMP_LOG_WARN : AMP_LOG_INFO, model,
         "rank %u (%s, %s): in the last %d s %llu more Joins, of these %llu by another process while the lease ran, "
-        "%llu Leaves, and %llu refused calls of who held it before",
+        "%llu Leaves, and %llu refused calls of workers that held it before",
         rank, worker->record.name, worker->peer, TELL_MS / 1000, (unsigned long long)worker->untold.joins,
         (unsigned long long)worker->untold.replacements, (unsigned long long)worker->untold.leaves,
         (unsigned long long)worker->untold.fences);

@@ -123,8 +123,8 @@ static void say_unfit(const struct ampd_slot *slot, const struct ampd_unfit *unf
     uint32_t rank = unfit->push.contributor.rank;
     if (unfit->other != rank)
         (void)amp_error_set(error, AMP_EINVAL, "LEARNING_RATE",
-                            "learning_rate: %.17g of rank %u, but %.17g of rank %u, whose push is whole; give the same "
-                            "with all pushes of a step",
+                            "learning_rate: %.17g of rank %u, but %.17g of rank %u, whose push is complete; give the "
+                            "same with all pushes of a step",
                             unfit->push.lr, rank, unfit->other_lr, unfit->other);
     else if (unfit->push.contributor.weight != unfit->other_weight)
         (void)amp_error_set(error, AMP_EINVAL, "WEIGHT",

@@ -160,10 +160,11 @@ void ampd_fences_too_low(struct ampd_core *core, const struct ampd_message *mess
     if (!real || leaps(higher, &core->config.fence))
         return;
     core->fenced = true;
-    ampd_out_log(
-        core, AMP_LOG_ERROR, NULL,
-        "shard %u: a process with fence %llu is this shard now, mine is %llu; this process answers nobody any more",
-        core->config.shard, (unsigned long long)higher->counter, (unsigned long long)core->config.fence.counter);
+    ampd_out_log(core, AMP_LOG_ERROR, NULL,
+                 "shard %u: a process with fence %llu is this shard now, and this one has fence %llu; this process "
+                 "answers nobody any more",
+                 core->config.shard, (unsigned long long)higher->counter,
+                 (unsigned long long)core->config.fence.counter);
     ampd_out(core, AMPD_OUT_FENCED, 0)->u.fence = *higher;
 }
 

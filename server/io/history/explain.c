@@ -63,7 +63,7 @@ static int not_found(struct ampd_store *reader, const char *model, const struct 
                              filter->step_min);
     return amp_error_set(error, rc != 0 ? rc : AMP_ENOTFOUND, "STEP_NOT_FOUND",
                          "step: there is no row of step %" PRIu64 "%s", filter->step_min,
-                         filter->epoch != 0 ? " in this epoch; leave the epoch out for the one in which it stands"
+                         filter->epoch != 0 ? " in this epoch; leave the epoch out for the one in which it counts"
                                             : "");
 }
 
