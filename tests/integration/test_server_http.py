@@ -325,7 +325,7 @@ def test_a_port_that_is_used_ends_the_start_only_if_it_was_asked_for(context):
         assert "metrics and health" not in server.log()
         assert server.terminate() == 0
     first, second = context.server(), context.server()  # one of them at most has the default's port
-    assert "no metrics" in first.log() + second.log()
+    assert "there are no metrics" in first.log() + second.log()
     assert (first.terminate(), second.terminate()) == (0, 0)
 
 

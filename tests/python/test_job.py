@@ -282,7 +282,7 @@ def test_a_number_that_would_be_the_default_in_its_place_is_refused_by_name():
                                ({"clip_value": 1e-50}, "clip_value is 1e-50"),
                                ({"clip_norm": 1e-50}, "clip_norm is 1e-50"),
                                ({"groups": [ampd.Group(["w"], clip_norm=1e-50)]}, "clip_norm is 1e-50")):
-            raises(ampd.InvalidArgument, lambda: line(server, **options), words, "is 0 where it is kept")
+            raises(ampd.InvalidArgument, lambda: line(server, **options), words, "is rounded to 0")
         for seconds in (0, 1e-9, -1, math.inf, math.nan, "60"):
             raises(ampd.InvalidArgument, lambda: line(server, loss_timeout=seconds), "loss_timeout is", "0.001 or more")
         for seconds in (0, 1e-9, math.nan, "60"):

@@ -204,7 +204,7 @@ const struct ampctl_verb ampctl_scale_set_verb = {
 const struct ampctl_verb ampctl_scale_reset_verb = {
     .name = "scale reset",
     .arguments = "MODEL",
-    .summary = "resets the loss scale to the start of its policy",
+    .summary = "resets the scale to the start of its policy",
     .doc = "Resets the loss scale to the start of its policy, from the next step on. The history says who, when and "
            "why.",
     .examples = "ampctl scale reset digits",
