@@ -210,9 +210,9 @@ def damages(folder):
     made["a later format"] = (put("manifest.json", with_hash(text.replace(b'"format": 1', b'"format": 2'))),
                               "format 2, and this ampctl reads 1")
     made["a name that leads elsewhere"] = (
-        put("manifest.json", with_hash(text.replace(b'"name": "m"', b'"name": "../m"'))), "not that of a backup")
+        put("manifest.json", with_hash(text.replace(b'"name": "m"', b'"name": "../m"'))), "of a backup")
     made["a file that lies elsewhere"] = (
-        put("manifest.json", with_hash(text.replace(b'"history.json"', b'"../../../history.json"'))), "not that of a backup")
+        put("manifest.json", with_hash(text.replace(b'"history.json"', b'"../../../history.json"'))), "of a backup")
     return made
 
 

@@ -307,7 +307,7 @@ def test_a_client_of_grpc_that_asks_this_port_is_asked_whether_it_is_the_right_o
     server = http_server(context)
     done = subprocess.run([context.bin_dir / "ampctl", "--endpoint", f"127.0.0.1:{server.http_port}", "status"], timeout=60,
                           capture_output=True, encoding="utf-8", check=False)
-    assert done.returncode == 64 + 14 and "is this the port of its gRPC?" in done.stderr, (done.returncode, done.stderr)
+    assert done.returncode == 64 + 14 and "is this its gRPC port?" in done.stderr, (done.returncode, done.stderr)
 
 
 def test_a_port_that_is_used_ends_the_start_only_if_it_was_asked_for(context):
