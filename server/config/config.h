@@ -18,7 +18,7 @@ struct ampd_config_value {
 struct ampd_config {
     char *path;                                        /* path of the configuration file, owned; NULL: there is none */
     struct ampd_config_value values[AMPD_OPTIONS_MAX]; /* indexed as ampd_options */
-    char *flags[AMPD_OPTIONS_MAX];                     /* owned; values from the command line, indexed as ampd_options */
+    char *flags[AMPD_OPTIONS_MAX];                     /* owned; what the command line gives, indexed as ampd_options */
     struct amp_buf faults;                             /* text: one line for each fault, ended by a newline */
     unsigned faults_count;                             /* number of faults, with those that faults had no room for */
     bool memory_out;                                   /* there was no memory for a value or for the file */
