@@ -179,18 +179,19 @@ size_t ampd_auth_expired(const struct ampd_auth *auth, bool *more)
 
 /* ---- who was turned away ---- */
 
-/* Counts one more; true: it is time for a line in the log. */
+/* Counts a refusal. True: a log line is due. */
 static bool count_refusal(struct ampd_auth_refusals *refusals)
 {
     int64_t now_us = io_clock_utc_us();
     refusals->count++;
-    /* A clock that was set back must not silence the log. */
+    /* If the clock was set back, the log must not stay silent until it has caught up. */
     if (refusals->logged_us != 0 && now_us >= refusals->logged_us && now_us - refusals->logged_us < AMPD_AUTH_LOG_US)
         return false;
     refusals->logged_us = now_us;
     return true;
 }
 
+/* Marks all refusals as logged, and returns how many were not yet. */
 static uint64_t tell(struct ampd_auth_refusals *refusals)
 {
     uint64_t untold = refusals->count - refusals->told;
@@ -240,7 +241,7 @@ static enum ampd_auth_way way_of(const struct arpc_peer *peer)
     return arpc_is_loopback(peer->address) ? AMPD_AUTH_LOOPBACK : AMPD_AUTH_PLAINTEXT;
 }
 
-/* What a call shows of who makes it; `names` is for the names of its certificate. */
+/* What is known of a call's caller. `names` is the memory for the names of its certificate. */
 static struct ampd_auth_caller caller_of(struct arpc_call *call, const char *names[2])
 {
     const struct arpc_peer *peer = arpc_call_peer_info(call);
