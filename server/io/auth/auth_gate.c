@@ -26,7 +26,10 @@ static int file_error(const char *path, int code, const char *what, struct amp_e
     return amp_error_set(error, code, "TOKEN_FILE", "--token-file %.200s: %s", path, what);
 }
 
-/* Whoever can write the file can let anybody in; whoever can read it sees names and roles. */
+/*
+ * Checks the file's mode and owner: a user who can write it can let anybody in, and one who can read it sees names and
+ * roles.
+ */
 static int check_file(const struct ampd_auth *auth, int fd, size_t *size, struct amp_error *error)
 {
     const char *path = auth->options->token_file;
@@ -177,7 +180,7 @@ size_t ampd_auth_expired(const struct ampd_auth *auth, bool *more)
     return expired;
 }
 
-/* ---- who was turned away ---- */
+/* ---- refusals ---- */
 
 /* Counts a refusal. True: a log line is due. */
 static bool count_refusal(struct ampd_auth_refusals *refusals)

@@ -26,7 +26,7 @@
  * 23 microseconds, with one 0.7.
  */
 #define AMPD_AUTH_RULES_MAX 1024
-/* Most bytes of a file: so many rules in long lines. */
+/* Most bytes of a file; AMPD_AUTH_RULES_MAX long lines take less. */
 #define AMPD_AUTH_FILE_MAX ((size_t)512 << 10)
 /* Bytes of a name with its final zero; a DNS name has at most 253 bytes. */
 #define AMPD_AUTH_NAME_MAX 256

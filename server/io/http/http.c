@@ -47,7 +47,7 @@
 #define HTTP_FRESH_MS 100
 /* Most texts of metrics in memory: the newest, and older ones that slow clients have not read to the end. */
 #define HTTP_TEXTS_MAX 4
-/* HTTP takes at most one part in so many of the loop's time. */
+/* HTTP takes at most 1 / HTTP_SHARE of the loop's time. */
 #define HTTP_SHARE 10
 #define BACKLOG    64
 /* Send buffer of the socket of an event stream. If a client does not read, and it fills up, libmicrohttpd ends it. */

@@ -58,7 +58,7 @@ static double boot_time(void)
     return at;
 }
 
-/* By the clock, not by /proc: that counts ticks of 10 ms, of which a server that has done little has none yet. */
+/* From the clock, not from /proc, which counts ticks of 10 ms: a server that has done little would have 0 there. */
 static void write_cpu(struct amp_metric_text *text)
 {
     static const struct amp_metric cpu = {"process_cpu_seconds_total", AMP_METRIC_COUNTER,

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A pace is measured over at least so many steps and so long a time, if there are as many: else it is mostly noise. */
+/* A pace is measured over at least PACE_STEPS steps and PACE_US, as far as the history goes; a shorter one is noise. */
 #define PACE_STEPS 100
 #define PACE_US    ((int64_t)10 * 1000000)
 /* The pace `before` is that of so long ago, or of half of the time since the first step: then both are of one run. */

@@ -44,7 +44,7 @@ static void tell(struct troubles *troubles, const char *model, const char *remed
         return;
     troubles->shown++;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args); /* a text that is too long is cut */
+    (void)vsnprintf(text, sizeof text, format, args); /* a text that is too long is truncated */
     va_end(args);
     io_json_open(troubles->json, NULL, '{');
     io_json_text(troubles->json, "model", model);
