@@ -94,7 +94,7 @@ void ampd_coord_resume(struct ampd_model *model);
 void ampd_coord_forget_step(struct ampd_model *model);
 /* Sends a shard again all that a broken session may have lost, as the present state asks for it. */
 void ampd_coord_resend(struct ampd_model *model, uint32_t shard);
-/* Change a state; assert that its table allows it. DONE also tells watchers of the history that it is over. */
+/* Change a state; assert that its table allows it. DONE also ends the streams that watch the history. */
 void ampd_coord_set(struct ampd_model *model, enum ampd_coord_state state);
 void ampd_coord_set_step(struct ampd_coord *coord, enum ampd_step_state to);
 void ampd_coord_set_decision(struct ampd_coord *coord, enum ampd_decided_state to);

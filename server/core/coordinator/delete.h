@@ -13,9 +13,9 @@ struct ampd_message;
 struct ampd_model;
 
 /*
- * DeleteModel. Answered when no shard has the model any more. Fails as ampd_core_coordinated does, but for a model that
- * is being created or, with `force`, one that cannot be brought back; and with AMP_ESTATE while a worker holds a lease,
- * unless `force` is given.
+ * DeleteModel. Answered when no shard has the model any more. Fails as ampd_core_coordinated does, except that a model
+ * which is being created or, with `force`, one that cannot be brought back is deleted, too. Fails with AMP_ESTATE while
+ * a worker holds a lease, unless `force` is given.
  */
 void ampd_delete_call(struct ampd_core *core, uint64_t call, const struct ampd_event_act *act);
 

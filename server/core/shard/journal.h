@@ -25,7 +25,7 @@ struct ampd_replay {
     uint32_t count, capacity, next;
     bool carry_set;          /* `carry` was found in the store */
     struct ampd_carry carry; /* after the newest row, of whatever kind it is */
-    bool late_act;           /* an operator set the scale while a step was open: that step keeps the earlier scale */
+    bool late_act;           /* an operator action came while a step was open, which keeps the scale before it */
     float open_scale;        /* late_act: the scale of that step */
     uint64_t open_scale_id;
     uint64_t token; /* of the record that is being read; 0: none is */

@@ -17,7 +17,7 @@ struct ampd_message;
 bool ampd_sync_asked(struct ampd_core *core, const struct ampd_message *message);
 
 /*
- * Sends SYNCED for each model, and SYNC_DONE, if an answer is due and nothing that it tells is being stored or
+ * Sends SYNCED for each model, and SYNC_DONE, if an answer is due and nothing that it names is being stored or
  * replayed; also the SYNCED of single models that was owed since they could not be read. Called whenever that may have
  * changed.
  */
