@@ -1,4 +1,4 @@
-/* What the user tells of the step in hand, for its row in the history: its loss, and other numbers by their names. */
+/* What the user reports about the step in hand, for its row in the history: the loss, and other numbers by name. */
 #ifndef AMPCLIENT_CORE_METRICS_H
 #define AMPCLIENT_CORE_METRICS_H
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* As the server's: how many, the bytes of a name with the final zero, and what is not in one. */
+/* The server's limits: metrics of a step, bytes of a name with the final zero, and characters that no name has. */
 #define AMPCLIENT_METRICS_MAX     8
 #define AMPCLIENT_METRIC_NAME_MAX 33
 #define AMPCLIENT_METRIC_WITHOUT  "=;"
@@ -15,18 +15,19 @@
 struct ampclient_core;
 
 struct ampclient_core_metrics {
-    bool has_loss;
+    bool has_loss; /* a loss was reported */
     float loss;
-    uint32_t count;
+    uint32_t count; /* of items */
     struct {
-        char name[AMPCLIENT_METRIC_NAME_MAX]; /* the rest is zero */
+        char name[AMPCLIENT_METRIC_NAME_MAX]; /* zeros fill the rest */
         float value;
     } items[AMPCLIENT_METRICS_MAX];
 };
 
 /*
- * The loss of this worker's samples, and another number; a name that comes again has the newer value. Until step_end;
- * forgotten with the step. AMP_ESTATE, AMP_EINVAL with a text; 0, and nothing done, after a rollback.
+ * Set the loss of this worker's samples, and another number by its name, for the trailer of the push; a newer value
+ * replaces an older one, and all are forgotten with the step. AMP_ESTATE (no step is begun, or step_end was called),
+ * AMP_EINVAL (no valid name, or a ninth one) with a text; 0, and nothing done, after a rollback. With the lock.
  */
 int ampclient_core_loss(struct ampclient_core *core, float loss, struct amp_error *error);
 int ampclient_core_metric(struct ampclient_core *core, const char *name, float value, struct amp_error *error);

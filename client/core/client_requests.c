@@ -55,9 +55,9 @@ static void request_join(struct ampclient_core *core)
 }
 
 /*
- * What was pushed is not to be of the step that is begun again: the server would go on with it. Another incarnation
- * begins with nothing, if no other process has the rank by now. (With units a step's gradients are always the same, and
- * may be mixed.)
+ * A step is begun again: gradients that were pushed before must not count, but the server would go on with them. A new
+ * incarnation begins with nothing pushed; so join again, if no other process has the rank by now. (With units a step's
+ * gradients are always the same, and may be mixed.)
  */
 static void drop_pushed(struct ampclient_core *core)
 {
@@ -92,13 +92,13 @@ static void request_step_begin(struct ampclient_core *core)
         return;
     }
     ampclient_core_units_forget(core);
-    core->pull.ahead = false; /* what has come of it, or is to come, is this one's */
+    core->pull.ahead = false; /* a pull that was begun ahead becomes the pull of this request */
     core->pull.by = AMPCLIENT_PULL_STEP;
     core->pull.resends = 0;
     ampclient_core_set_state(core, AMPCLIENT_STATE_PULLING);
 }
 
-/* The request of a step in hand that is void is answered. */
+/* Answers a step_end whose step is void. */
 static void finish_rolled_back(struct ampclient_core *core)
 {
     core->done.result =
@@ -242,7 +242,7 @@ void ampclient_core_request(struct ampclient_core *core, const struct ampclient_
     }
 }
 
-/* The user's call returns, so no stream may read gradients; each begins anew, and goes on where it was. */
+/* The user's call returns, so no stream may read gradients now; each begins again later, and goes on where it was. */
 static void cut_push(struct ampclient_core *core)
 {
     ampclient_core_push_cancel(core);
