@@ -358,7 +358,7 @@ int ampclient_load_from(struct ampclient *client, const char *model_name, const 
     if (rc == 0) {
         if (source->full != NULL)
             rc = open_full(client, &model, &load);
-        /* Values once loaded stay: there is no need to send others. */
+        /* Values that were loaded stay: there is no need to send others. */
         if (rc == 0 && !was_there)
             rc = run_load(client, model_name, &load, &was_there);
         if (!client->link->broken)
