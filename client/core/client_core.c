@@ -184,7 +184,6 @@ void ampclient_core_step(struct ampclient_core *core, uint64_t now_ms, const str
     case AMPCLIENT_EVENT_STEP_END:
     case AMPCLIENT_EVENT_PULL_LATEST:
     case AMPCLIENT_EVENT_LEAVE:
-    case AMPCLIENT_EVENT_USER_STATE:
     case AMPCLIENT_EVENT_GATHER:
     case AMPCLIENT_EVENT_DRAIN:
         ampclient_core_request(core, event);

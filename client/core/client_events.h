@@ -71,13 +71,12 @@ struct ampclient_range {
 };
 
 enum ampclient_event_type {
-    /* The user's requests, one at a time. Each but USER_STATE and INTERRUPT is answered by AMPCLIENT_OUT_USER_DONE. */
+    /* The user's requests, one at a time. Each but INTERRUPT is answered by AMPCLIENT_OUT_USER_DONE. */
     AMPCLIENT_EVENT_JOIN = 1,
     AMPCLIENT_EVENT_STEP_BEGIN,
     AMPCLIENT_EVENT_STEP_END,
     AMPCLIENT_EVENT_PULL_LATEST,
     AMPCLIENT_EVENT_LEAVE,
-    AMPCLIENT_EVENT_USER_STATE, /* u.user_state is copied; without memory for the copy the earlier state stays */
     AMPCLIENT_EVENT_GATHER,     /* answered when the parameters of u.unit are in memory */
     AMPCLIENT_EVENT_DRAIN,      /* units: answered when gradients that were handed in are not read any more */
     AMPCLIENT_EVENT_INTERRUPT,  /* the user stops waiting: the request ends as at its deadline, with AMP_ECANCELLED */
@@ -114,10 +113,6 @@ struct ampclient_event {
     enum ampclient_event_type type;
     uint64_t call; /* network events: the number of the call, from the output that began it */
     union {
-        struct {
-            const void *data;
-            size_t size; /* bytes, at most AMPCLIENT_USER_STATE_MAX */
-        } user_state;
         struct ampclient_pull_header header;
         uint64_t block;
         uint32_t unit;

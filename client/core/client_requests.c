@@ -198,18 +198,27 @@ static void request_drain(struct ampclient_core *core)
         refuse(core, "no step is begun: call ampclient_step_begin first");
 }
 
-static void set_user_state(struct ampclient_core *core, const void *data, size_t size)
+int ampclient_core_set_user_state(struct ampclient_core *core, const void *data, size_t size, struct amp_error *error)
 {
-    uint8_t *copy = malloc(size == 0 ? 1 : size);
-    if (copy == NULL || size > AMPCLIENT_USER_STATE_MAX) {
-        free(copy);
-        return;
-    }
-    memcpy(copy, data, size);
+    bool pushed = core->state == AMPCLIENT_STATE_COMPUTING && core->push.dtype != AMP_DTYPE_NONE;
+    if (size > AMPCLIENT_USER_STATE_MAX || (data == NULL && size > 0))
+        return amp_error_set(error, AMP_EINVAL, NULL, "the user state has %zu bytes; give at most %d", size,
+                             AMPCLIENT_USER_STATE_MAX);
+    if (core->config.units && pushed)
+        return amp_error_set(
+            error, AMP_ESTATE, NULL,
+            "step %llu has been scattered to with a user state; set it before the first scatter of a step",
+            (unsigned long long)core->step);
+    uint8_t *copy = malloc(size + 1);
+    if (copy == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "there is no memory for a copy of the user state");
+    if (size > 0)
+        memcpy(copy, data, size);
     free(core->user_state);
     core->user_state = copy;
     core->user_state_size = (uint32_t)size;
     core->user_state_serial++;
+    return 0;
 }
 
 void ampclient_core_request(struct ampclient_core *core, const struct ampclient_event *event)
@@ -237,7 +246,6 @@ void ampclient_core_request(struct ampclient_core *core, const struct ampclient_
         request_drain(core);
         break;
     default:
-        set_user_state(core, event->u.user_state.data, event->u.user_state.size);
         break;
     }
 }

@@ -291,16 +291,6 @@ int ampclient_core_release(struct ampclient_core *core, uint32_t number, struct 
     return 0;
 }
 
-int ampclient_core_check_user_state(const struct ampclient_core *core, struct amp_error *error)
-{
-    bool pushed = core->state == AMPCLIENT_STATE_COMPUTING && core->push.dtype != AMP_DTYPE_NONE;
-    if (!core->config.units || !pushed)
-        return 0;
-    return amp_error_set(error, AMP_ESTATE, NULL,
-                         "step %llu has been scattered to with a user state; set it before the first scatter of a step",
-                         (unsigned long long)core->step);
-}
-
 int ampclient_core_scatter(struct ampclient_core *core, uint64_t now_ms, uint32_t number, const void *const *gradients,
                            enum amp_dtype dtype, struct amp_error *error)
 {

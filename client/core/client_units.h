@@ -93,12 +93,6 @@ int ampclient_core_release(struct ampclient_core *core, uint32_t unit, struct am
  */
 int ampclient_core_scatter(struct ampclient_core *core, uint64_t now_ms, uint32_t unit, const void *const *gradients,
                            enum amp_dtype dtype, struct amp_error *error);
-/*
- * 0 if the user state may be set now. It is sent in the header of a push, before the gradients; another one would make
- * their streams begin again, with bytes that are gone. So with units AMP_ESTATE, with a text, after a step's first
- * scatter.
- */
-int ampclient_core_check_user_state(const struct ampclient_core *core, struct amp_error *error);
 /* Bytes allocated for units, and for copies of blocks with several parameters (client_push.h). */
 uint64_t ampclient_core_held(const struct ampclient_core *core);
 

@@ -529,16 +529,8 @@ int ampclient_set_user_state(struct ampclient_model *model, const void *data, si
         return AMP_EINVAL;
     struct ampclient *client = model->client;
     ampclient_begin(client);
-    if (size > AMPCLIENT_USER_STATE_MAX || (data == NULL && size > 0))
-        return amp_error_set(&client->error, AMP_EINVAL, NULL, "User state has %zu bytes; give at most %d.", size,
-                             AMPCLIENT_USER_STATE_MAX);
-    const struct ampclient_event event = {.type = AMPCLIENT_EVENT_USER_STATE,
-                                          .u.user_state = {.data = data, .size = size}};
     (void)pthread_mutex_lock(&client->link->mutex);
-    int rc = ampclient_core_check_user_state(model->core, &client->error);
-    if (rc == 0)
-        ampclient_core_step(model->core, ampclient_now_ms(), &event);
-    ampclient_link_kick(client->link);
+    int rc = ampclient_core_set_user_state(model->core, data, size, &client->error);
     (void)pthread_mutex_unlock(&client->link->mutex);
     return rc;
 }
