@@ -1,7 +1,8 @@
 /*
- * A cluster whose shards and their addresses are a list on every process's command line. Nothing outside of the
- * processes keeps it: who is told to be a shard is that shard, its fence is a counter of starts in its own store, and
- * the shards that know of a higher fence than that of a second process refuse it (server/core/wire/fences.c).
+ * A cluster whose shards and their addresses are a list on every process's command line. No service outside of the
+ * processes keeps it: a process is the shard that its command line names, and its fence is a counter of starts in its
+ * own store. If two processes are started as the same shard, the other shards refuse the one with the lower fence
+ * (server/core/wire/fences.c).
  */
 #include "server/io/cluster/cluster_list.h"
 
@@ -13,21 +14,21 @@
 #include <string.h>
 #include <uv.h>
 
-/* An answer that is due at the next turn of the loop. */
+/* A callback that is due at the next turn of the loop. */
 struct answer {
     struct answer *next;
     char model[AMPD_NAME_MAX];
     uint64_t epoch;
-    void (*epoch_cb)(void *arg, const char *model, uint64_t epoch); /* either this */
-    void (*done_cb)(void *arg);                                     /* or this */
+    void (*epoch_cb)(void *arg, const char *model, uint64_t epoch); /* of raise_epoch; else NULL */
+    void (*done_cb)(void *arg);                                     /* of the others; may be NULL */
     void *arg;
 };
 
 struct list_cluster {
     struct io_cluster base;
-    uv_timer_t soon;
-    struct answer *answers;
-    bool taking, holding, lost;
+    uv_timer_t soon;            /* runs what is due at the next turn of the loop */
+    struct answer *answers;     /* owned, in order */
+    bool taking, holding, lost; /* taking: at the next turn of the loop. lost: boot_cb has failed */
 };
 
 static void tell(struct list_cluster *cluster)
@@ -124,7 +125,7 @@ static bool list_holds(const struct io_cluster *base)
     return ((const struct list_cluster *)base)->holding;
 }
 
-/* The stores of the shards are all that remembers epochs here, and the caller has asked them. */
+/* Epochs are kept in the stores of the shards alone, and the caller has asked these already. */
 static int list_raise_epoch(struct io_cluster *base, const char *model, uint64_t epoch,
                             void (*done_cb)(void *arg, const char *model, uint64_t epoch), void *arg)
 {
@@ -140,14 +141,14 @@ static void list_raise_fences(struct io_cluster *base, uint64_t above, void (*do
         done_cb(arg);
 }
 
-/* The place is always the same process's, and its store is all that remembers. */
+/* Nothing is noted outside of the process's own store: done_cb just comes. */
 static int list_serves(struct io_cluster *base, bool models, void (*done_cb)(void *arg), void *arg)
 {
     struct answer answer = {.done_cb = done_cb, .arg = arg};
     return list_holds(base) ? queue((struct list_cluster *)base, &answer) : AMP_ESTATE;
 }
 
-/* It has no files. */
+/* A list has no files to read again. */
 static void list_reload(struct io_cluster *base)
 {
 }
@@ -176,7 +177,7 @@ int io_cluster_new_list(struct uv_loop_s *loop, const struct io_cluster_options 
         return rc;
     }
     for (uint32_t k = 0; k < options->shards; k++) {
-        cluster->base.members[k].held = true; /* nobody can say otherwise */
+        cluster->base.members[k].held = true; /* whether a process runs there is not known */
         (void)io_cluster_list_address(options->list, k, cluster->base.members[k].address);
     }
     (void)uv_timer_init(loop, &cluster->soon); /* cannot fail */
