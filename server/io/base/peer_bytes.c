@@ -645,7 +645,7 @@ int io_peer_item_encode(const struct io_peer_item *x, struct amp_buf *out)
     uint32_t size = 0;
     struct visit v = {.out = out};
     NUMBER(&v, size);
-    item(&v, (struct io_peer_item *)(uintptr_t)x); /* as above: only read */
+    item(&v, (struct io_peer_item *)(uintptr_t)x); /* writing only reads it */
     if (v.code != 0) {
         out->size = before;
         return v.code;

@@ -1,7 +1,7 @@
 /*
  * Which process is which shard of a cluster. Each shard index has one place, which at most one process holds at a time.
- * A struct io_cluster takes the place of this process, and keeps a map: who holds each place, and at which address.
- * Two implementations, which struct io_cluster_abilities tells apart:
+ * A struct io_cluster takes the place of this process, and keeps a map: which process holds each place, at which
+ * address. Two implementations, which struct io_cluster_abilities tells apart:
  *
  *   etcd           `--cluster etcd://h:2379,.../NAME`, or etcds: a place is a key bound to a lease (cluster_etcd.c)
  *   a fixed list   `--peers A,B,...`: the process started with an index holds its place; its fence is a counter of
@@ -37,7 +37,7 @@ struct io_cluster_abilities {
 /* One place, as this process knows it. With a fixed list all places count as held. */
 struct io_cluster_member {
     bool held;
-    uint64_t fence;                       /* of the holder; 0: not known, or nobody holds the place */
+    uint64_t fence;                       /* of the holder; 0: not known, or the place is not held */
     char address[IO_CLUSTER_ADDRESS_MAX]; /* of the holder, or of the last one if it is gone; "": none is known */
 };
 
@@ -58,8 +58,9 @@ void io_cluster_take(struct io_cluster *cluster);
 void io_cluster_leave(struct io_cluster *cluster, void (*done_cb)(void *arg), void *arg);
 
 /*
- * Frees the cluster without giving the place back; to be called once. No other callback comes from then on. closed_cb
- * (may be NULL) comes when the memory is freed and nothing uses the loop any more.
+ * Frees the cluster without giving the place back; to be called once. From then on no callback comes, except done_cb of
+ * an io_cluster_leave that is under way in etcd and closed_cb (may be NULL), which comes when the memory is freed and
+ * nothing uses the loop any more.
  */
 void io_cluster_close(struct io_cluster *cluster, void (*closed_cb)(void *arg), void *arg);
 

@@ -102,7 +102,7 @@ const char *io_membership_address(const struct ampd_server *server)
     return server->options->advertise != NULL ? server->options->advertise : server->endpoint;
 }
 
-/* AMP_EINVAL: the path is too long. */
+/* Writes the path of a shard's directory, shard-k-of-K in the data directory. AMP_EINVAL: it is too long. */
 static int shard_path(const struct ampd_server *server, uint32_t shard, char path[AMPD_DATADIR_PATH_MAX],
                       struct amp_error *error)
 {
@@ -114,6 +114,7 @@ static int shard_path(const struct ampd_server *server, uint32_t shard, char pat
                                server->options->data_dir);
 }
 
+/* The number of models in a store, also those that are being deleted. */
 static int count_models(struct ampd_store *store, size_t *count, struct amp_error *error)
 {
     struct ampd_model_record *records = NULL;
@@ -141,7 +142,7 @@ static int look_into(struct ampd_server *server, uint32_t own, const char *path,
         rc = ampd_store_get_fence(store, k, &fence, error);
         if (k == own)
             server->membership->served[k] = fence.counter;
-        if (fence.counter > server->membership->known[k] && (k != own || count > 0)) /* cluster_served says why */
+        if (fence.counter > server->membership->known[k] && (k != own || count > 0)) /* see cluster_served */
             server->membership->known[k] = fence.counter;
     }
     *models = *models || count > 0;
@@ -331,7 +332,7 @@ static void on_taken(void *arg, uint32_t shard, const struct ampd_fence *fence)
     server->membership->taken = true;
     server->membership->waits = false;
     server->membership->lacks[0] = 0;
-    uv_stop(&server->loop); /* io_membership_take goes on */
+    uv_stop(&server->loop); /* so that io_membership_take goes on */
 }
 
 static void on_waiting(void *arg, const struct amp_error *why)

@@ -27,10 +27,10 @@ int io_membership_open(struct ampd_server *server, struct amp_error *error);
 
 /*
  * Waits for a place, running the loop, and then sets options->shard and server->fence; with etcd it also opens the
- * store of that shard. The server must listen already. With one shard alone it counts this start, and does not wait.
- * 0; AMP_ECANCELLED: a signal came while it waited; AMP_EINVAL: the options do not fit the cluster; AMP_EUNAVAILABLE,
- * AMP_ESTATE: the data have been overtaken by another process, and ampd is to be started again; else an error of the
- * store.
+ * store of that shard. The server must listen already. With one shard alone it counts this start, and does not wait. 0;
+ * AMP_ECANCELLED: a signal came while it waited; AMP_EINVAL: the options do not fit the cluster; AMP_EUNAVAILABLE,
+ * AMP_ESTATE: the place was lost meanwhile, or another process has served as this shard, and ampd is to be started
+ * again; else an error of the store.
  */
 int io_membership_take(struct ampd_server *server, struct amp_error *error);
 

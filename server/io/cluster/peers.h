@@ -55,8 +55,8 @@ void io_peers_close(struct ampd_server *server);
 void io_peers_free(struct ampd_server *server);
 
 /*
- * Whether a shard is connected: this one always is, another one if this shard has a session with it. *since_us: UTC
- * microseconds since when that is so; 0: since this process started. shard < io_peers_shards.
+ * Whether a shard is connected: this one always is, another one if this shard has a session with it whose connection
+ * stands. *since_us: UTC microseconds since when that is so; 0: since this process started. shard < io_peers_shards.
  */
 bool io_peers_up(const struct ampd_server *server, uint32_t shard, int64_t *since_us);
 

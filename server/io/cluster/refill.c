@@ -565,7 +565,7 @@ static int send_request(struct io_refill *refill, struct amp_error *error)
     return rc != 0 ? amp_error_set(error, rc, NULL, "a request cannot be sent: %s", amp_strerror(rc)) : 0;
 }
 
-/* Asks the shard. A place that nobody has held yet has no address, which is an error like others that pass. */
+/* Asks the shard. A place that was never held has no address: an error like others that pass. */
 static int try_ask(struct io_refill *refill, struct amp_error *error)
 {
     const struct arpc_pair pair = {"authorization", io_peers_authorization(refill->server)};

@@ -16,7 +16,7 @@
 
 #define OWNER_FILE "CLUSTER"
 
-/* Longest path of a file in it with the final zero. */
+/* Longest path of a file in the shared directory, with the final zero. */
 #define FILE_PATH_MAX 4096
 
 static int failed(struct amp_error *error, const char *what, const char *path)
@@ -65,7 +65,7 @@ static int write_owner(const char *dir, const char *path, const char *cluster, s
     int rc = write_whole(own, cluster, error);
     if (rc == 0 && link(own, path) != 0 && errno != EEXIST)
         rc = failed(error, "make", path);
-    (void)unlink(own); /* of no consequence */
+    (void)unlink(own); /* if it stays, no harm is done */
     return rc;
 }
 

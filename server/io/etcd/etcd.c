@@ -211,7 +211,7 @@ void io_etcd_close(struct io_etcd *etcd, void (*closed_cb)(void *arg), void *arg
     for (uint32_t i = 0; i < etcd->count; i++)
         drop_channel(etcd, &etcd->endpoints[i]);
     etcd->closing = true;
-    uv_close((uv_handle_t *)&etcd->auth.timer, on_timer_closed); /* from the loop: until then it is not freed */
+    uv_close((uv_handle_t *)&etcd->auth.timer, on_timer_closed); /* comes from the loop: nothing is freed before */
 }
 
 void io_etcd_reload(struct io_etcd *etcd)
@@ -255,7 +255,7 @@ struct arpc_channel *io_etcd_channel(struct io_etcd *etcd, uint32_t index)
 {
     struct endpoint *endpoint = &etcd->endpoints[index];
     if (endpoint->channel == NULL && !etcd->closing)
-        (void)connect_endpoint(etcd, endpoint, NULL); /* NULL again: there is no memory for it */
+        (void)connect_endpoint(etcd, endpoint, NULL); /* if it fails, the channel stays NULL */
     return endpoint->channel;
 }
 

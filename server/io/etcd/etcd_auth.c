@@ -65,7 +65,7 @@ static void on_answer(void *arg, const struct amp_error *error, const uint8_t *d
         wrong.code = 0;
         auth->token[0] = 0;
     } else if (error->code == 0) {
-        (void)take_token(auth, data, size, &wrong); /* wrong says it */
+        (void)take_token(auth, data, size, &wrong); /* the error is in `wrong` */
     }
     end(auth, wrong.code == 0 ? IO_ETCD_AUTH_KNOWN : IO_ETCD_AUTH_NONE, &wrong);
 }

@@ -101,7 +101,7 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
     if (watch != NULL) {
         watch->stream = NULL;
         io_etcd_failed(watch->etcd, stream->endpoint);
-        look_in(watch, IO_ETCD_AGAIN_MS); /* and begin another */
+        look_in(watch, IO_ETCD_AGAIN_MS); /* which also begins another stream */
     }
     free(stream);
 }

@@ -46,7 +46,7 @@ struct cut_task {
     uint32_t segment;
 };
 
-/* A part in the making. */
+/* A part that is being written. */
 struct cut {
     struct amp_list in_cuts;    /* entry in io_checkpoint_files.cuts */
     struct cut_task open, last; /* the first task and the last one */
@@ -512,7 +512,7 @@ static void restore_done(struct io_task *base)
 void io_checkpoint_files_restore(struct ampd_server *server, const struct ampd_restore_order *order)
 {
     struct restore_task *task = calloc(1, sizeof *task);
-    AMP_NEED(task != NULL); /* 1 KiB that the start depends on */
+    AMP_NEED(task != NULL); /* 1 KiB, without which the restore could not end */
     task->task = (struct io_task){.run_cb = restore_run, .done_cb = restore_done};
     task->server = server;
     task->order = *order;

@@ -27,7 +27,7 @@
 struct trim_task {
     struct io_task task;
     struct ampd_server *server;
-    uint32_t model; /* index */
+    uint32_t model; /* its index in the core */
     char name[AMPD_NAME_MAX];
     struct ampd_history_limit limit;
     struct ampd_trimmed trimmed;

@@ -229,7 +229,7 @@ static void verdicts_run(struct amp_list *tasks)
     }
 }
 
-/* Gives the core PERSISTED and frees the task; then tells watchers and others who depend on the record. */
+/* Gives the core PERSISTED and frees the task; then notifies watchers and others that depend on the record. */
 static void tell(struct persist_task *task)
 {
     struct ampd_server *server = task->server;

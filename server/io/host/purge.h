@@ -29,7 +29,7 @@ void io_purge_resume(struct ampd_server *server);
 
 /*
  * Ends the watchers of a model (watchers.h) and clears its counts. To be called when the model is deleted from the
- * store, just before the core hears of it.
+ * store, just before the core gets PERSISTED.
  */
 void io_purge_model_deleted(struct ampd_server *server, const char *model);
 
