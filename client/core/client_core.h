@@ -124,14 +124,6 @@ int ampclient_core_learning_rate(struct ampclient_core *core, double lr, struct 
  */
 const void *ampclient_core_block(const struct ampclient_core *core, uint64_t block, void *scratch, size_t *size);
 
-/*
- * Sets the bytes that go with the pushes from now on (copied). They are sent in the header of a push, before the
- * gradients: a push under way begins again with them. With units the gradients are gone by then, so AMP_ESTATE after a
- * step's first scatter. Else 0, AMP_EINVAL (more than AMPCLIENT_USER_STATE_MAX bytes), AMP_ENOMEM; with a text, and the
- * earlier state stays.
- */
-int ampclient_core_set_user_state(struct ampclient_core *core, const void *data, size_t size, struct amp_error *error);
-
 /* ---- query ---- */
 
 enum ampclient_state ampclient_core_state(const struct ampclient_core *core);

@@ -1,10 +1,11 @@
-/* What the user reports about the step in hand, for its row in the history: the loss, and other numbers by name. */
+/* What the user sends along with a step: the loss and other numbers for its row in the history, and the user state. */
 #ifndef AMPCLIENT_CORE_METRICS_H
 #define AMPCLIENT_CORE_METRICS_H
 
 #include "base/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* The server's limits: metrics of a step, bytes of a name with the final zero, and characters that no name has. */
@@ -31,5 +32,13 @@ struct ampclient_core_metrics {
  */
 int ampclient_core_loss(struct ampclient_core *core, float loss, struct amp_error *error);
 int ampclient_core_metric(struct ampclient_core *core, const char *name, float value, struct amp_error *error);
+
+/*
+ * Sets the bytes that go with the pushes from now on (copied), as ampclient_set_user_state does. They are in the header
+ * of a push, before the gradients: a push under way begins again with them. With units the gradients are gone by then,
+ * so AMP_ESTATE after a step's first scatter. Else 0, AMP_EINVAL (more than AMPCLIENT_USER_STATE_MAX bytes) or
+ * AMP_ENOMEM, with a text; the earlier state stays. With the lock.
+ */
+int ampclient_core_set_user_state(struct ampclient_core *core, const void *data, size_t size, struct amp_error *error);
 
 #endif
