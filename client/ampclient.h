@@ -115,7 +115,7 @@ struct ampclient_options {
     size_t size;
     uint64_t connect_timeout_ms;   /* first connection; default 10000 */
     uint64_t reconnect_timeout_ms; /* wait for a lost server, or for a shard that is not up yet; default 600000 */
-    uint64_t call_timeout_ms;      /* calls that do not wait for workers; default 60000. A load has 1 s more per 8 MiB */
+    uint64_t call_timeout_ms;      /* calls that do not wait for workers; default 60000. A load: 1 s more per 8 MiB */
     uint64_t step_timeout_ms;      /* step_begin and step_end, which wait for other workers, and pull; default 900000 */
 
     /*
