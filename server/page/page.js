@@ -626,7 +626,7 @@ const CHECKPOINT_COLUMNS = [
 
 const rates = (a) => plain(a.learning_rate) + (a.old_learning_rate > 0 ? ", was " + plain(a.old_learning_rate) : "");
 const ACT_COLUMNS = [
-  ["What", (a) => [KINDS[a.kind] || a.kind, a.kind === "rate" && under(rates(a))].filter(Boolean)],
+  ["What", (a) => [KINDS[a.kind] || a.kind, a.kind === "rate" && under(rates(a)), a.kind === "evict" && under("rank " + a.rank)].filter(Boolean)],
   ["From step", (a) => whole(a.step), "right"],
   ["Loss scale", (a) => a.old_scale === a.scale ? power(a.scale) : power(a.old_scale) + " → " + power(a.scale), "right"],
   ["Who", (a) => a.actor || "–", "wrap"],

@@ -269,6 +269,18 @@ def test_the_learning_rate_is_set_by_hand():
         raises(ampd.InvalidArgument, lambda: operator.set_learning_rate("line", math.inf), "learning_rate")
 
 
+def test_an_eviction_is_in_the_history_with_its_rank():
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        with join(server, max_steps=0) as job:
+            train(job, 2)
+        subprocess.run([ampd.testing.program("ampctl"), "--endpoint", server.endpoint, "evict", "line", "0", "--reason",
+                        "slow"], stdout=subprocess.DEVNULL, check=True)
+        rows = list(operator.history("line"))
+        [row] = [row for row in rows if row.kind == "evicted"]
+        assert (row.rank, row.reason, row.verdict) == (0, "slow", None) and row.from_step >= row.step == 3, row
+        assert all(row.rank is None for row in rows if row.kind != "evicted")
+
+
 # ---- checkpoints ----
 
 def test_a_model_goes_back_to_a_checkpoint():

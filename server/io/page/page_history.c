@@ -50,6 +50,7 @@ static void write_act(const struct ampd_model_spec *spec, const struct ampd_step
     io_json_text(json, "kind", kinds[message.kind <= AMPD_MSG_HISTORY_KIND_LEARNING_RATE_SET ? message.kind : 0]);
     io_json_count(json, "epoch", message.epoch);
     io_json_count(json, "step", message.step);
+    io_json_count(json, "rank", message.rank);
     io_json_number(json, "old_scale", (double)message.old_scale);
     io_json_number(json, "scale", (double)message.record.scale);
     io_json_number(json, "learning_rate", message.learning_rate);
