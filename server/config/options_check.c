@@ -10,7 +10,7 @@
 /* Whether an address to listen on is a wildcard, which does not say how others reach this machine. */
 static bool is_everywhere(const char *listen)
 {
-    static const char *const hosts[] = {"0.0.0.0:", "[::]:", "*:", ":"};
+    static const char *const hosts[] = {"0.0.0.0:", "[::]:", "*:"};
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
         if (strncmp(listen, hosts[i], strlen(hosts[i])) == 0)
             return true;
