@@ -329,7 +329,7 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
     list_all(model, slot, call->id);
 }
 
-/* ---- the table of docs/step-protocol.md section 5 ---- */
+/* ---- the table "The life of a step" of docs/protocol.md ---- */
 
 /* A push of the open step. */
 static void judge_open(struct ampd_model *model, struct ampd_call *call)
