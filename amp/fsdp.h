@@ -9,7 +9,8 @@
  *
  * Common rules. 0, or AMP_EINVAL with a text (a NULL that the specification forbids, a tensor that is not well formed,
  * see amp/tensor.h), AMP_ESTATE (a unit without what is to be converted), AMP_ENOMEM. After a failure nothing has
- * changed. Objects are used by one thread at a time, whatever its floating-point mode, with exceptions masked (the default).
+ * changed. Objects are used by one thread at a time, whatever its floating-point mode, with exceptions masked (the
+ * default).
  *
  * Source: the specification of FSDP mixed precision, with the differences that docs/specs.md lists.
  */
