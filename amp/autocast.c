@@ -317,6 +317,10 @@ int amp_autocast_cast_to(const struct amp_kernels *kernels, enum amp_dtype dtype
     if (!is_eligible(dtype) || !is_eligible(in->dtype))
         return amp_error_set(error, AMP_EINVAL, NULL, "no cast from %s to %s: only f32, f16 and bf16 are cast",
                              amp_dtype_name(in->dtype), amp_dtype_name(dtype));
+    if (in->count == 0) {
+        *out = (struct amp_tensor_view){in->data, 0, dtype, 0, 0};
+        return 0;
+    }
     code = check_count(in, error);
     return code != 0 ? code : cast_to_buffer(kernels, dtype, in, buffer, buffer_bytes, out, error);
 }

@@ -2,9 +2,10 @@
  * Gradient clipping: by value, and by the p-norm of one gradient or of a whole dictionary.
  *
  * The rules of amp/grad.h hold: memory is the caller's and nothing is allocated; missing gradients are passed over; 0,
- * or AMP_EINVAL with a text; after a failure nothing has been written; any thread, whatever its floating-point mode. p
- * is a number above 0, or INFINITY for the largest magnitude; 0, negative ones and NaN are AMP_EINVAL. Below 1 the
- * formula is no norm in the strict sense, and may be beyond a double: the norm is Inf then.
+ * or AMP_EINVAL with a text; after a failure nothing has been written; any thread, whatever its floating-point mode,
+ * with exceptions masked (the default). p is a number above 0, or INFINITY for the largest magnitude; 0, negative ones
+ * and NaN are AMP_EINVAL. Below 1 the formula is no norm in the strict sense, and may be beyond a double: the norm is
+ * Inf then. A result that its own, narrower dtype cannot hold becomes Inf there without an error.
  *
  * Clip after unscaling and after the overflow test: clipping by value would turn an Inf into a finite number, and a
  * norm that is not finite is refused.

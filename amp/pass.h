@@ -67,8 +67,8 @@ struct amp_apply_stats {
 
 /*
  * The apply pass: forms g again and applies it. master, m and v (NULL if the optimizer has none) are changed in place,
- * and cast_out (count elements of apply->cast) gets the next cast copy. Called only after a verdict APPLIED, so that g
- * is finite.
+ * and cast_out (count elements of apply->cast, which the caller has set; neither may be left out) gets the next cast
+ * copy. Called only after a verdict APPLIED, so that g is finite.
  */
 void amp_pass_apply(const struct amp_kernels *kernels, const struct amp_pass_in *in, const struct amp_apply *apply,
                     float *master, float *m, float *v, void *cast_out, struct amp_apply_stats *stats);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Whether something may be told of the step in hand: 1, 0 after a rollback, which voids it, or an error. */
+/* Whether loss and metrics of the step in hand may be set: 1; 0 after a rollback, which voids it; or an error. */
 static int takes_metrics(const struct ampclient_core *core, struct amp_error *error)
 {
     if (core->state == AMPCLIENT_STATE_ROLLED_BACK)

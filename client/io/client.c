@@ -265,7 +265,7 @@ static int ask_shards(struct ampclient *client)
     if (rc == AMP_EUNIMPLEMENTED || rc == AMP_EDENIED) {
         ampclient_reply_close(&reply);
         ampclient_begin(client);
-        client->shards_known = true; /* whoever does not tell has none */
+        client->shards_known = true; /* a server that does not say has no shards */
         return 0;
     }
     if (rc == 0)
@@ -284,7 +284,7 @@ int ampclient_find_shards(struct ampclient *client)
     uint64_t until_ms = ampclient_now_ms() + client->options.reconnect_timeout_ms;
     int rc = client->shards_known ? 0 : ask_shards(client);
     bool said = false;
-    /* As a lost server is waited for. */
+    /* Waits for the missing shard as long as for a lost server. */
     while (rc != 0 && strcmp(client->error.reason, SHARD_AWAY) == 0 && ampclient_now_ms() < until_ms) {
         if (!said)
             ampclient_link_log_soon(client->link, AMPCLIENT_LOG_WARN, client->error.text);

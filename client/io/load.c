@@ -26,6 +26,12 @@
 /* A shard hears of a new model a moment after it was created. */
 #define CREATED_MS 10000
 
+/*
+ * Bytes in a millisecond (8 MiB/s) below which a network counts as too slow for a load. The values of a model take as
+ * long as they are large, so a load has the time that its bytes take at this rate, besides the limit of a call.
+ */
+#define LEAST_BYTES_MS 8192
+
 struct load {
     struct ampclient_flat flat;
     const struct ampclient_load_source *source;
@@ -215,10 +221,12 @@ static void *run_part(void *arg)
 {
     struct part *part = arg;
     const struct ampclient_options *options = &part->client->options;
+    const struct load *load = &part->load;
+    uint64_t bytes = load->planes * (load->end - load->first) * load->flat.block_elements * sizeof(float);
     struct ampclient_request request = {.path = AMPCLIENT_PARAMETER_SERVICE "Load",
                                         .shard = part->shard,
                                         .body = &part->header,
-                                        .timeout_ms = options->call_timeout_ms,
+                                        .timeout_ms = options->call_timeout_ms + bytes / LEAST_BYTES_MS,
                                         .feed_cb = feed,
                                         .arg = &part->load};
     struct ampclient_link *link = part->client->link;
@@ -358,7 +366,7 @@ int ampclient_load_from(struct ampclient *client, const char *model_name, const 
     if (rc == 0) {
         if (source->full != NULL)
             rc = open_full(client, &model, &load);
-        /* Values once loaded stay: there is no need to send others. */
+        /* Values that were loaded stay: there is no need to send others. */
         if (rc == 0 && !was_there)
             rc = run_load(client, model_name, &load, &was_there);
         if (!client->link->broken)

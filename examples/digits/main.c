@@ -97,8 +97,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         options->quiet = true;
         return 0;
     case ARGP_KEY_END:
-        if (options->steps == 0 || options->hidden == 0 || options->batch == 0)
-            argp_error(state, "--steps, --hidden and --batch must be at least 1");
+        if (options->steps == 0 || options->hidden == 0 || options->batch == 0 || options->checkpoint_every == 0)
+            argp_error(state, "--steps, --hidden, --batch and --checkpoint-every must be at least 1");
         if (options->local && options->dtype != AMP_DTYPE_NONE && options->dtype != AMP_F32)
             argp_error(state, "--local trains in fp32: leave --dtype out, or train with a server");
         if (options->dtype == AMP_DTYPE_NONE)

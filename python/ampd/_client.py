@@ -176,12 +176,8 @@ class Client:
 
     def _call(self, take, function, *args):
         """What `take` makes of the code, while no other call writes over what the library has said."""
-        if getattr(_telling, "line", False):
-            raise errors.WrongState("a handler of the logger ampd may not call %s: all calls of a client wait while "
-                                    "the handler runs; pass the record to another thread through a queue.Queue"
-                                    % self.endpoint)
+        self.refuse_within_call()
         with self._turn:
-            self.refuse_within_call()
             self._calling = threading.get_ident()
             try:
                 handle = self.handle
@@ -194,7 +190,11 @@ class Client:
                 self._calling = 0
 
     def refuse_within_call(self) -> None:
-        """A signal handler of the thread that waits in a call comes here in spite of its turn."""
+        """A handler of the logger, and a signal handler of the thread that waits in a call: that one would have its
+        turn in spite of it."""
+        if getattr(_telling, "line", False):
+            raise errors.WrongState("a handler of the logger ampd may not call %s: all calls of a client wait while "
+                                    "its line is told; give it to another thread by a queue.Queue" % self.endpoint)
         if self._calling == threading.get_ident():
             raise errors.WrongState("a call to %s waits; in a signal handler raise SystemExit or KeyboardInterrupt, "
                                     "which ends it, and continue after it" % self.endpoint)

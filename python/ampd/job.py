@@ -244,7 +244,8 @@ class Job:
         self._server = None
         self.memory = memory if memory is not None else Memory()
         self._model = ffi.NULL
-        self._restore = ffi.callback("void(void *, uint64_t, const void *, size_t)", self._take_state)
+        self._restore = ffi.callback("void(void *, uint64_t, const void *, size_t)", self._take_state,
+                                      onerror=client._keep_interrupt)
         options.restore_cb = self._restore
         if self.memory.stays_shared:
             self._shared_cb = ffi.callback("void(void *, const struct ampclient_shared_memory *, bool)",
@@ -571,7 +572,7 @@ class Job:
     def shares_memory(self) -> bool:
         """Whether parameters and gradients lie in memory shared with the server now: from the first step on, where the
         endpoint is a unix socket. Where they do not, the logger "ampd" says why, at INFO."""
-        return bool(lib.ampclient_shares_memory(self.model))
+        return self.client._call(bool, lib.ampclient_shares_memory, self.model)
 
     def status(self):
         """How the model stands (ampd.ModelStatus)."""
@@ -579,20 +580,21 @@ class Job:
 
     def leave(self) -> None:
         """Gives the rank back and closes the connection. Views of parameters remain valid, with what was pulled last.
-        May be called again. Not in a signal handler while a call waits."""
+        May be called again. Not in a signal handler while a call waits, nor in a handler of the logger."""
         self.client.refuse_within_call()
-        model, self._model = self._model, ffi.NULL
-        if model == ffi.NULL:
-            return
-        try:
-            if self.module is not None:
-                self.module.left()
-            self.client.call(lib.ampclient_leave, model)
-        except errors.Internal:
-            _still_used.append((self.memory, self._borrowed, self.module))
-            raise
-        finally:
-            self.client.close()
+        with self.client._turn:  # a call that another thread has begun finds the connection closed, not the model gone
+            model, self._model = self._model, ffi.NULL
+            if model == ffi.NULL:
+                return
+            try:
+                if self.module is not None:
+                    self.module.left()
+                self.client.call(lib.ampclient_leave, model)
+            except errors.Internal:
+                _still_used.append((self.memory, self._borrowed, self.module))
+                raise
+            finally:
+                self.client.close()
 
     close = leave
 

@@ -32,7 +32,7 @@ GRACE_S = 10.0        # between SIGTERM, or a Ctrl-C that was passed on, and SIG
 POLL_S = 0.02         # between looks at who has ended
 DRAIN_S = 5.0         # for the last output of a worker that has ended
 LINE_MAX = 64 << 10   # bytes; a longer line is shown in parts
-OWN_OPTIONS = ("--data-dir", "--listen", "--log-level")  # of ampd; its address is read from its log
+OWN_OPTIONS = ("--data-dir", "--listen", "--log-level", "--log-format")  # of ampd; its address is read from its log
 NOBODY_READS = 128 + signal.SIGPIPE
 
 
@@ -201,7 +201,8 @@ def parse(argv: list[str] | None):
                         help="the data directory of the ampd that is started: it stays, with ampd's log in it, and a "
                         "later run goes on there")
     parser.add_argument("--server-option", action="append", default=[], metavar="OPT",
-                        help="for the ampd that is started: --server-option=--worker-lease=5s; may be repeated")
+                        help="for the ampd that is started, which takes none from the environment: "
+                        "--server-option=--worker-lease=5s; may be repeated")
     parser.add_argument("--restarts", type=_number(0), default=0, metavar="N",
                         help="start a worker that failed again, with its rank, so many times (0)")
     parser.add_argument("--grace", type=_seconds, default=GRACE_S, metavar="S",

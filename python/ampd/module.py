@@ -168,9 +168,11 @@ class Module:
 
     def _hook_all(self) -> None:
         """Hooks what has none: before torch 2.1 a parameter that goes to another dtype or device loses its hook, also
-        where it comes back."""
+        where it comes back. One that is frozen has nothing to hook."""
         for name, parameter in self._parameters.items():
-            if name not in self._hooks or (not _POST_ACCUMULATE and self._hooks[name][0] is not _adds_to(parameter)):
+            if parameter.requires_grad and (
+                    name not in self._hooks
+                    or (not _POST_ACCUMULATE and self._hooks[name][0] is not _adds_to(parameter))):
                 self._hooks[name] = self._hook(name, parameter)
 
     def _hook(self, name: str, parameter) -> tuple:

@@ -7,14 +7,14 @@
 #include <string.h>
 #include <yaml.h>
 
-/* Names that have been seen: more than ampd has options. */
+/* Most names that are remembered, to find one that comes again; ampd has fewer options. */
 #define NAMES_MAX      128
 #define NAME_MAX_BYTES 64
 #define FAULT_MAX      256
-/* What is skipped is read on to its end up to this depth: libyaml takes time by the square of it. */
+/* Deepest nesting of what is skipped. libyaml's time grows with the square of the depth. */
 #define DEPTH_MAX 8
 
-/* Where the reader is: on the document's level, in its one mapping, or behind a name. */
+/* Where the parser is: outside of the mapping of options, before a name in it, before a value, or in a list. */
 enum place { PLACE_OUTSIDE, PLACE_NAME, PLACE_VALUE, PLACE_LIST };
 
 struct reading {
@@ -23,11 +23,11 @@ struct reading {
     const char *text;
     size_t size;
     enum place place;
-    unsigned skipped; /* depth of a mapping or list that is no value, and has been told */
+    unsigned skipped; /* depth within a mapping or list that cannot be a value, and is a fault; 0: not in one */
     char name[NAME_MAX_BYTES];
-    unsigned line; /* of the name */
-    bool over;     /* nothing more is read */
-    bool unwanted; /* the value that comes is that of a name that was told */
+    unsigned line; /* line of the name */
+    bool over;     /* parsing has to stop */
+    bool unwanted; /* the present value is not reported, as there was a fault in its name or in it */
     struct amp_buf list;
     char names[NAMES_MAX][NAME_MAX_BYTES];
     unsigned lines[NAMES_MAX], names_count;
@@ -43,7 +43,7 @@ static void fault(struct reading *reading, unsigned line, const char *text)
     reading->ops->fault_cb(reading->arg, line, text);
 }
 
-/* Whether the name is new; else it is told. */
+/* Whether the name has not come before; if it has, that is a fault. */
 static bool is_new(struct reading *reading)
 {
     char text[FAULT_MAX];
@@ -80,7 +80,7 @@ static void take_name(struct reading *reading, const yaml_event_t *event)
     reading->unwanted = !is_new(reading);
 }
 
-/* What YAML has for "nothing" would be a path or a name here. */
+/* Whether a value is YAML's "nothing", which would else be taken for a path or a name. */
 static bool is_null(const yaml_event_t *event)
 {
     static const char *const nulls[] = {"~", "null", "Null", "NULL"};
@@ -123,14 +123,14 @@ static void end_list(struct reading *reading)
         reading->ops->value_cb(reading->arg, reading->line, reading->name, (const char *)reading->list.data);
 }
 
-/* What a configuration has no use for, with all that is in it. */
+/* Begins to skip a mapping or list that has no meaning in a configuration, and adds a fault. */
 static void skip(struct reading *reading, const yaml_event_t *event, const char *what)
 {
     char text[FAULT_MAX];
     (void)snprintf(text, sizeof text, "%s; write NAME: VALUE, one option a line", what);
     fault(reading, line_of(&event->start_mark), text);
     reading->skipped = 1;
-    reading->unwanted = true; /* a list with such a thing in it is no value */
+    reading->unwanted = true; /* a list that contains it is not a value, either */
 }
 
 static void begin_mapping(struct reading *reading, const yaml_event_t *event)
@@ -153,7 +153,7 @@ static void begin_list(struct reading *reading, const yaml_event_t *event)
     reading->list.size = 0;
 }
 
-/* In what is skipped nothing counts but where it ends. */
+/* Handles an event within what is skipped: only its end matters. */
 static void skip_on(struct reading *reading, const yaml_event_t *event)
 {
     bool begins = event->type == YAML_MAPPING_START_EVENT || event->type == YAML_SEQUENCE_START_EVENT;
@@ -166,7 +166,7 @@ static void skip_on(struct reading *reading, const yaml_event_t *event)
     }
     if (reading->skipped > 0 || reading->place == PLACE_OUTSIDE || reading->place == PLACE_LIST)
         return;
-    /* It stood for a value, or for a name, whose value is still to come. */
+    /* It was in place of a value, or of a name whose value follows. */
     reading->unwanted = true;
     reading->place = reading->place == PLACE_VALUE ? PLACE_NAME : PLACE_VALUE;
 }
@@ -209,7 +209,7 @@ static void take_event(struct reading *reading, const yaml_event_t *event)
     }
 }
 
-/* Of bytes that are no text libyaml tells the offset alone. */
+/* The line of a fault of syntax. For bytes that are not text libyaml only gives an offset, from which it is counted. */
 static unsigned line_of_problem(const yaml_parser_t *parser, const char *text, size_t size)
 {
     unsigned line = 1;

@@ -1,4 +1,4 @@
-/* What must hold between options. */
+/* Checks of what must hold between options. */
 #include "server/config/options.h"
 
 #include "server/io/cluster/cluster_address.h"
@@ -7,17 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An address to listen on that says nothing about where that is. */
+/* Whether an address to listen on is a wildcard, which does not say how others reach this machine. */
 static bool is_everywhere(const char *listen)
 {
-    static const char *const hosts[] = {"0.0.0.0:", "[::]:", "*:", ":"};
+    static const char *const hosts[] = {"0.0.0.0:", "[::]:", "*:"};
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
         if (strncmp(listen, hosts[i], strlen(hosts[i])) == 0)
             return true;
     return false;
 }
 
-/* Where the places are kept in etcd. */
+/* Checks the options of a cluster whose members register in etcd. */
 static void check_etcd(struct ampd_arguments *arguments)
 {
     struct ampd_server_options *server = &arguments->server;
@@ -56,7 +56,7 @@ static void check_etcd(struct ampd_arguments *arguments)
         server->shard = IO_CLUSTER_ANY;
 }
 
-/* The first of --peers to which nobody could connect. */
+/* Finds the first address of --peers to which nobody could connect. */
 static bool find_bad_peer(const char *peers, char address[IO_CLUSTER_ADDRESS_MAX])
 {
     for (uint32_t i = 0; io_cluster_list_address(peers, i, address); i++)

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Options of all groups are a few thousand bytes. */
+/* Most bytes of the text; all options together take a few thousand. */
 #define PRINT_MAX ((size_t)1 << 16)
 
-/* Columns of the commented file. */
+/* Width of comments in the example file, without the "# ". */
 #define CONF_COLUMNS 100
 
 static int append(struct amp_buf *out, const char *text)

@@ -6,6 +6,7 @@
 import datetime
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -19,6 +20,7 @@ from ampd_testing import (CALL_TIMEOUT_S, CHANNEL_OPTIONS, METHODS, Api, Code, R
 from auth_testing import ROLES, TokenFile, WithToken, api_with, command, hang_up, methods_def
 
 
+DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
 FLOOD = 10000
 FLOOD_IN_FLIGHT = 200
 NOBODY = 65534
@@ -332,6 +334,17 @@ def test_a_unix_socket_can_be_all_that_is_listened_on(context):
 
 # ---- programs and options ----
 
+def test_a_container_whose_ampd_has_its_tokens_by_the_environment_is_healthy(context):
+    tokens, server, _ = tokens_and_server(context)
+    environment = {"AMPD_TOKEN_FILE": str(tokens.path), "AMPCTL_ENDPOINTS": f"127.0.0.1:{server.port}",
+                   "PATH": f"{context.bin_dir}:{os.environ['PATH']}"}
+    check = json.loads(re.search(r"^HEALTHCHECK .*\n +CMD (.*)$", (DEPLOY / "Dockerfile").read_text(), re.M)[1])
+    check[check.index("--endpoint") + 1] = environment["AMPCTL_ENDPOINTS"]
+    command(context.bin_dir, *check, env=environment)
+    [_, line] = json.loads(re.search(r"^ +test: (.*)$", (DEPLOY / "cluster.yml").read_text(), re.M)[1])
+    command(pathlib.Path("/bin"), "sh", "-c", line, env=environment)
+
+
 def test_ampctl_makes_tokens_and_sends_them(context):
     tokens, server, by_role = tokens_and_server(context)
     endpoint, file = f"127.0.0.1:{server.port}", tokens.client_file(by_role["read"])
@@ -341,7 +354,7 @@ def test_ampctl_makes_tokens_and_sends_them(context):
     command(context.bin_dir, "ampctl", "-e", endpoint, "models", env=dict(os.environ, AMPD_TOKEN_FILE=str(file)))
     _, said = command(context.bin_dir, "ampctl", "-e", endpoint, "checkpoint", "m", "--token-file", file, code=64 + 7)
     assert "the role read" in said and "needs the role operator" in said
-    command(context.bin_dir, "ampctl", "-e", endpoint, "ready")  # health asks nobody
+    command(context.bin_dir, "ampctl", "-e", endpoint, "ready")  # health asks for no token
     _, said = command(context.bin_dir, "ampctl", "-e", "192.0.2.1:7420", "--token-file", file, "models", code=2)
     assert "unencrypted" in said and by_role["read"] not in said
     made = json.loads(command(context.bin_dir, "ampctl", "-o", "json", "token", "new", "worker", "w")[0])

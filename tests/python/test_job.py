@@ -10,6 +10,7 @@ import signal
 import tempfile
 import threading
 import time
+from unittest import mock
 
 import ampd
 import ampd.testing
@@ -432,6 +433,55 @@ def test_a_connection_is_closed_beside_a_call_that_waits_in_another_thread():
         waiting.join()
         assert time.monotonic() - began < 5 * PATIENCE and len(raised) == 1, raised
         raises(ampd.WrongState, first.pull, "is closed")
+
+
+def test_no_call_of_another_thread_uses_the_model_of_a_job_that_leaves():
+    used, said = [], []
+
+    def beside(use):
+        """A thread that has so long to use a model that it may never use."""
+        def run():
+            try:
+                used.append(use())
+            except ampd.WrongState as error:
+                said.append(str(error))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join(0.3)
+        return thread
+
+    with ampd.testing.server() as server:
+        job, other = line(server), line(server, name="other")
+        close, model = other.client.close, other.model
+        threads = []
+
+        def close_later():
+            threads.append(beside(lambda: other.client.call(lambda model: 0, model)))
+            close()
+
+        with mock.patch.object(other.client, "close", close_later):
+            other.leave()
+        with job.client._turn:
+            threads.append(beside(lambda: job.shares_memory))
+            job.leave()
+        for one in threads:
+            one.join()
+        assert used == [] and len(said) == 2 and all("is closed" in text for text in said), (used, said)
+
+
+def test_an_interrupt_while_user_state_is_given_back_is_raised_by_the_call():
+    take = mock.Mock(return_value=None)
+    with ampd.testing.server() as server, mock.patch.object(jobs.Job, "_take_state", take):
+        with line(server, checkpoint_every=2) as job:
+            for _, step in zip(range(3), job.steps()):
+                step.end()
+            assert eventually(lambda: job.status().durable_step == 2)
+            server.kill()
+            server.start()
+            take.side_effect = KeyboardInterrupt("the user has pressed a key")
+            raises(KeyboardInterrupt, job.begin)
+            assert job.begin().number == 3
 
 
 def test_a_step_that_has_ended_writes_nothing_into_the_next_one():

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import unittest.mock
 
 import ampd
 import ampd.testing
@@ -216,6 +217,7 @@ def test_what_is_wrong_gets_a_sentence():
                                  (("--server-option", "--worker-lease=2s", path), "write --server-option=--name=VALUE"),
                                  (("--endpoint", "a:1", "--data-dir", "d", path), "leave out --endpoint"),
                                  (("--server-option=--listen=:1", path), "--listen is set by the launcher"),
+                                 (("--server-option=--log-format=json", path), "--log-format is set by the launcher"),
                                  (("--endpoint", "a:1", "--server-option=-v", path), "leave out --endpoint")):
             out, said = launch(*arguments, code=2)
             assert out == "" and words in said and said.count("\n") == 1, (arguments, said)
@@ -228,6 +230,31 @@ def test_an_option_for_the_server_reaches_it():
         data = path.parent / "data"
         launch("--data-dir", data, "--server-option=--metrics-listen=127.0.0.1:0", path)
         assert "metrics" in (data / "log").read_text(), (data / "log").read_text()
+
+
+def test_options_of_another_server_in_the_environment_do_not_reach_the_one_that_is_started():
+    other = {"AMPD_TOKEN_FILE": "/nowhere", "AMPD_CONFIG": "/nowhere", "AMPD_LOG_FORMAT": "json",
+             "AMPD_LOG_LEVEL": "warn", "AMPD_ISA": "none"}
+    with script(TRAIN) as path, unittest.mock.patch.dict(os.environ, other):
+        _, said = launch(path, 1, code=1)
+        assert "unknown instruction set" in said, said  # the name of no option
+        del os.environ["AMPD_ISA"]
+        launch(path, 1)
+
+
+def test_a_server_whose_log_would_have_another_form_is_recognised_when_it_listens():
+    with ampd.testing.server(options=["--log-level=error", "--log-format=json"]) as server:
+        assert 'msg="listening"' in server.log()
+
+
+def test_a_server_that_has_written_more_than_ascii_is_recognised_when_it_is_started_again():
+    with ampd.testing.server() as server:
+        server.kill()
+        with open(server.log_path, "ab") as log:
+            log.write("\xe4".encode() * 100000)
+        server.start()
+        with ampd.connect(server.endpoint) as operator:
+            assert operator.status().models == ()
 
 
 run(globals())

@@ -149,6 +149,20 @@ def test_frozen_parameters_are_no_part_of_the_model():
         raises(ampd.InvalidArgument, lambda: joined(server, "all", net), "nothing is to be trained")
 
 
+def test_a_parameter_that_is_frozen_between_two_steps_stays_as_it_is_until_it_is_trained_again():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, max_steps=3) as job:
+        seen = []
+        for step in job.steps():
+            seen.append(net[0].weight.detach().clone())
+            net[0].weight.requires_grad_(step.number != 2)
+            step.backward(loss_of(net, step.number))
+            assert step.end().applied
+        job.pull()
+        assert not torch.equal(seen[0], seen[1]) and torch.equal(seen[1], seen[2])
+        assert not torch.equal(seen[2], net[0].weight)
+
+
 def test_a_parameter_without_a_gradient_in_a_step_stays_as_it_is():
     net = new_net()
     with ampd.testing.server() as server, joined(server, "net", net, max_steps=2) as job:

@@ -283,7 +283,7 @@ const struct ampctl_verb ampctl_set_lr_verb = {
 
 /* ---- rollback ---- */
 
-/* Files of every shard are read anew. */
+/* Limit of a rollback, for which every shard reads its file of the checkpoint. */
 #define ROLLBACK_TIMEOUT_MS 120000
 
 static error_t parse_rollback(int key, char *arg, struct argp_state *state)

@@ -1,4 +1,4 @@
-/* The models of a process: their memory, from the first byte to the last, and who may be asked about one now. */
+/* The models of a process: how they are made and freed, and which of them a call may use now. */
 #include "server/core/base/model.h"
 
 #include "base/assert.h"
@@ -19,9 +19,9 @@
 #include <string.h>
 
 /*
- * What a model may come to take, counted before any of it is asked for: tensors and slots, what is known of their
- * blocks and segments, user states (a slot's, held pushes', those of the last step, of the base and of two cuts), and
- * with durability STEP the rows of three checkpoints' distance.
+ * The most memory that a model may come to take, counted before any of it is allocated: tensors and slots, the arrays
+ * for their blocks and segments, user states (a slot's, those of held pushes, of the last step, of the base and of two
+ * checkpoint parts), and with `durability: step` the rows of three times the distance between checkpoints.
  */
 static uint64_t most_bytes(const struct ampd_core *core, const struct ampd_layout *layout,
                            const struct ampd_model_spec *spec, uint64_t count)
@@ -48,7 +48,7 @@ int ampd_model_most_bytes(const struct ampd_core *core, const struct ampd_model_
     return 0;
 }
 
-/* The place of a model that is gone, or the next one. */
+/* The place of a model that is gone, or the first that was never used. */
 static uint32_t free_place(const struct ampd_core *core)
 {
     for (uint32_t i = 0; i < core->models_count; i++) {
@@ -59,8 +59,8 @@ static uint32_t free_place(const struct ampd_core *core)
 }
 
 /*
- * A model in one piece of memory. The header of a model only names its machines: who looks into one includes its
- * header.
+ * A model in one piece of memory. model.h only declares the structs of its machines, so that a file which looks into
+ * one has to include its header.
  */
 struct whole_model {
     struct ampd_model model; /* first: its address is the whole's */

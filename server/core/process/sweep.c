@@ -1,4 +1,4 @@
-/* Nothing waits without a deadline: calls that have waited too long are answered with what they wait for. */
+/* Nothing waits without a deadline: a call that has waited too long ends with an error that says what it waited for. */
 #include "server/core/process/sweep.h"
 
 #include "base/list.h"

@@ -26,7 +26,10 @@ static int file_error(const char *path, int code, const char *what, struct amp_e
     return amp_error_set(error, code, "TOKEN_FILE", "--token-file %.200s: %s", path, what);
 }
 
-/* Whoever can write the file can let anybody in; whoever can read it sees names and roles. */
+/*
+ * Checks the file's mode and owner: a user who can write it can let anybody in, and one who can read it sees names and
+ * roles.
+ */
 static int check_file(const struct ampd_auth *auth, int fd, size_t *size, struct amp_error *error)
 {
     const char *path = auth->options->token_file;
@@ -177,20 +180,21 @@ size_t ampd_auth_expired(const struct ampd_auth *auth, bool *more)
     return expired;
 }
 
-/* ---- who was turned away ---- */
+/* ---- refusals ---- */
 
-/* Counts one more; true: it is time for a line in the log. */
+/* Counts a refusal. True: a log line is due. */
 static bool count_refusal(struct ampd_auth_refusals *refusals)
 {
     int64_t now_us = io_clock_utc_us();
     refusals->count++;
-    /* A clock that was set back must not silence the log. */
+    /* If the clock was set back, the log must not stay silent until it has caught up. */
     if (refusals->logged_us != 0 && now_us >= refusals->logged_us && now_us - refusals->logged_us < AMPD_AUTH_LOG_US)
         return false;
     refusals->logged_us = now_us;
     return true;
 }
 
+/* Marks all refusals as logged, and returns how many were not yet. */
 static uint64_t tell(struct ampd_auth_refusals *refusals)
 {
     uint64_t untold = refusals->count - refusals->told;
@@ -241,7 +245,7 @@ static enum ampd_auth_transport transport_of(const struct arpc_peer *peer)
     return arpc_is_loopback(peer->address) ? AMPD_AUTH_LOOPBACK : AMPD_AUTH_PLAINTEXT;
 }
 
-/* What a call shows of who makes it; `names` is for the names of its certificate. */
+/* What is known of a call's caller. `names` is the memory for the names of its certificate. */
 static struct ampd_auth_caller caller_of(struct arpc_call *call, const char *names[2])
 {
     const struct arpc_peer *peer = arpc_call_peer_info(call);

@@ -38,7 +38,7 @@ static int check_tls(const struct ampd_auth_options *options, const char *listen
     if (options->cert_file != NULL && strncmp(listen, "unix:", 5) == 0)
         return refuse(error, "--cert-file with a unix socket: no other machine can read what is sent there; leave TLS "
                              "out, or listen on HOST:PORT");
-    /* Nobody but the owner of the data directory could ever call. */
+    /* With this nobody could call but the owner of the data directory. */
     if (options->trusted_ca_file != NULL && options->token_file == NULL && options->client_cert_role == NULL)
         return refuse(error,
                       "--trusted-ca-file alone lets nobody in: add --client-cert-role ROLE for all certificates, "
@@ -57,7 +57,10 @@ int ampd_auth_options_check(const struct ampd_auth_options *options, const char 
         return refuse(error, "--insecure is not needed with TLS and tokens or client certificates: leave it out");
     if (!beyond || options->insecure || (tls && asks_who(options)))
         return 0;
-    /* What is misspelt is not beyond loopback, but nowhere. Asked only here: SIGHUP comes this way, and would wait. */
+    /*
+     * A misspelt host gets its own error. It is looked up only here, where the options are refused anyway: SIGHUP has
+     * this called on the loop, which would wait for a name server.
+     */
     rc = arpc_host_resolves(listen, error);
     if (rc != 0)
         return rc;
@@ -81,7 +84,7 @@ bool ampd_auth_peer_cert(const struct ampd_auth_options *options, const char **c
     return *cert_file != NULL;
 }
 
-/* Whether one of the addresses is (beyond loopback), or is a unix socket. */
+/* Whether is_cb is true for one of the addresses, which have commas between them. */
 static bool any_peer(const char *peers, bool (*is_cb)(const char *address))
 {
     for (const char *at = peers;; at++) {

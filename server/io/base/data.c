@@ -8,7 +8,7 @@ void io_data_init(struct io_data *data)
     *data = (struct io_data){.dir.lock_fd = -1};
 }
 
-/* Made if it is not there, as the data directory is. */
+/* Sets the checkpoint directory. If it is not the data directory, it is made and tried. */
 static int open_checkpoint_dir(struct ampd_server *server, struct amp_error *error)
 {
     const char *path = server->options->checkpoint_dir;
@@ -19,6 +19,7 @@ static int open_checkpoint_dir(struct ampd_server *server, struct amp_error *err
     return rc;
 }
 
+/* Warns in the log if other users can change the directory. */
 static void warn_of_others(const struct ampd_server *server, const char *what, const char *path)
 {
     char doubt[128];

@@ -19,8 +19,8 @@ static int not_yet(struct amp_error *error, const char *field, const char *remed
 struct enum_field {
     const char *field;
     int value;
-    int max;      /* largest number that the schema names */
-    int reserved; /* largest one that it keeps for later, or 0 */
+    int max;      /* the largest number that the schema names */
+    int reserved; /* the largest number that the schema reserves, or 0 */
 };
 
 static int check_enums(const struct ampd_msg_model_spec *spec, struct amp_error *error)
@@ -106,7 +106,7 @@ static int check_not_negative(const struct ampd_msg_model_spec *spec, struct amp
 
 #define IS_U64(type) _Generic((type)0, uint64_t : true, default : false)
 
-/* Whole numbers beyond what the store holds, of which AMPD_CHECKPOINT_ON_DEMAND is the core's own. */
+/* Whole numbers that the store cannot hold. One of them, AMPD_CHECKPOINT_ON_DEMAND, has a meaning for the core. */
 static int check_whole(const struct ampd_msg_model_spec *spec, struct amp_error *error)
 {
     const struct given_field fields[] = {
@@ -122,7 +122,7 @@ static int check_whole(const struct ampd_msg_model_spec *spec, struct amp_error 
     return 0;
 }
 
-/* Zeros that the schema allows and the core cannot hold: it would take them for absent. */
+/* Zeros that the schema allows, but that the core would take for absent fields. */
 static int check_later_zeros(const struct ampd_msg_model_spec *spec, struct amp_error *error)
 {
     const struct ampd_msg_optimizer_spec *optimizer = &spec->optimizer;
@@ -137,7 +137,7 @@ static int check_later_zeros(const struct ampd_msg_model_spec *spec, struct amp_
     return 0;
 }
 
-/* What is 0 as fp32 would end learning without a word. */
+/* A learning rate that is rounded to 0 as fp32 would silently end the training. */
 static int check_learning_rate(const struct ampd_msg_optimizer_spec *optimizer, struct amp_error *error)
 {
     double lr = optimizer->learning_rate;

@@ -14,31 +14,31 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Who has connected has sent his nonce before that; this is for one whose process was stopped in between. */
+/* Time for a client from its connection to its nonce. It takes longer only if its process is stopped in between. */
 #define CLIENT_MS 2000
-/* Each is there for less than a millisecond as a rule. More wait to be accepted. */
+/* Most clients at a time; others wait to be accepted. Each usually takes less than a millisecond. */
 #define CLIENTS_MAX 8
 #define FDS         3
 #define NONCE_SIZE  16
-/* Until it accepts again when it could not: this process, or the machine, is at its limit of open files. */
+/* Pause after a failed accept: this process or the machine has reached its limit of open files. */
 #define SHORT_MS 100
 
-/* One that has connected and is to send its nonce. */
+/* A client that has connected, and whose nonce is awaited. */
 struct client {
     struct io_memory_socket *socket; /* NULL: this place is free */
     uv_poll_t poll;
     uv_timer_t timer;
-    int fd;
-    unsigned open; /* handles */
+    int fd;        /* the connection, owned */
+    unsigned open; /* handles that are not closed yet */
 };
 
 struct io_memory_socket {
     struct ampd_server *server;
     uv_poll_t poll;
-    uv_timer_t again;
-    int fd;
+    uv_timer_t again; /* accepts again after SHORT_MS */
+    int fd;           /* listens; owned */
     bool closing;
-    unsigned open; /* clients, and the two handles */
+    unsigned open; /* clients, and handles of this struct, that are not closed yet; at 0 the memory is freed */
     struct client clients[CLIENTS_MAX];
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
 };
@@ -50,7 +50,7 @@ const char *io_memory_socket_path(const struct io_memory_socket *socket)
 
 static void on_ready(uv_poll_t *poll, int status, int events);
 
-/* Accepts only while there is a place. */
+/* Watches for connections. The watch stops while all places are taken. */
 static void listen_on(struct io_memory_socket *socket)
 {
     if (!socket->closing)
@@ -105,7 +105,7 @@ static void give(int fd, const int fds[FDS])
     head->cmsg_type = SCM_RIGHTS;
     head->cmsg_len = CMSG_LEN(sizeof(int) * FDS);
     memcpy(CMSG_DATA(head), fds, sizeof(int) * FDS);
-    (void)sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT); /* who does not get it asks again, or does without */
+    (void)sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT); /* without it a worker attaches again */
 }
 
 static void on_nonce(uv_poll_t *poll, int status, int events)
@@ -116,7 +116,7 @@ static void on_nonce(uv_poll_t *poll, int status, int events)
     socklen_t size = sizeof who;
     int fds[FDS];
     (void)events;
-    /* One message, whole: it is sent in one piece by whoever means well. */
+    /* The nonce has to come in one piece, as docs/protocol.md says. */
     if (status == 0 && recv(client->fd, nonce, sizeof nonce, MSG_DONTWAIT) == (ssize_t)sizeof nonce &&
         getsockopt(client->fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
         io_attachment_take(client->socket->server, nonce, who.pid, who.uid, fds))
@@ -161,13 +161,13 @@ static void on_ready(uv_poll_t *poll, int status, int events)
         int fd = accept4(socket->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
             return;
-        if (fd < 0) { /* whoever waits stays ready: asked again at once, the loop would do nothing else */
+        if (fd < 0) { /* the socket stays readable: without a pause the loop would do nothing else */
             (void)uv_timer_start(&socket->again, on_again, SHORT_MS, 0);
             break;
         }
         client_open(socket, client, fd);
     }
-    (void)uv_poll_stop(poll); /* until one of them has gone */
+    (void)uv_poll_stop(poll); /* until a place is free, or the pause is over */
 }
 
 /* ---- life ---- */
@@ -176,7 +176,7 @@ static int listen_at(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memcpy(address.sun_path, path, strlen(path) + 1);
-    (void)unlink(path); /* of a process that is gone: this one holds the directory's lock */
+    (void)unlink(path); /* left by an earlier process: this one holds the directory's lock */
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && chmod(path, 0666) == 0 &&
         listen(fd, CLIENTS_MAX) == 0)
@@ -195,7 +195,7 @@ void io_memory_socket_open(struct ampd_server *server, const char *directory)
         free(socket);
         return;
     }
-    char *whole = realpath(directory, NULL); /* workers are elsewhere */
+    char *whole = realpath(directory, NULL); /* absolute, since workers have other working directories */
     int length = snprintf(socket->path, sizeof socket->path, "%s/memory.sock", whole != NULL ? whole : directory);
     free(whole);
     errno = ENAMETOOLONG;

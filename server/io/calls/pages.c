@@ -52,11 +52,11 @@ static int seen(void *arg, const struct ampd_history_key *key, const struct ampd
     return 0;
 }
 
-/* ---- a beginning that is gone ---- */
+/* ---- histories whose beginning was removed ---- */
 
 struct first_row {
     struct ampd_history_key key; /* all zero: there is none */
-    uint64_t base_epoch;         /* of a row of kind EPOCH */
+    uint64_t base_epoch;         /* for a row of kind EPOCH: the epoch that it goes on from; else 0 */
 };
 
 static int take_first(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
@@ -67,8 +67,8 @@ static int take_first(void *arg, const struct ampd_history_key *key, const struc
 }
 
 /*
- * Whether the row of the step before `first` is there: its own epoch's, or, where the epoch begins there, that of the
- * epoch which it goes on from.
+ * Sets *gone if the step before `first` has no row. If the epoch of `first` begins with that step, the row of the step
+ * before belongs to the epoch from which it goes on; with one_epoch that epoch is not looked at.
  */
 static int find_before(struct ampd_store *reader, const char *model, const struct ampd_history_key *first,
                        bool one_epoch, bool *gone, struct amp_error *error)
@@ -82,7 +82,8 @@ static int find_before(struct ampd_store *reader, const char *model, const struc
         int rc = ampd_store_page_history(reader, model, &before, 1, &row, error, take_first);
         if (rc != 0)
             return rc;
-        *gone = row.key.epoch == 0 || row.key.sequence > 0; /* an operator's act may be there without its step */
+        /* No row, or only that of an operator's act, which may be left without its step. */
+        *gone = row.key.epoch == 0 || row.key.sequence > 0;
         epoch = one_epoch ? 0 : row.base_epoch;
     }
     return 0;
@@ -107,7 +108,7 @@ int io_history_find_beginning(struct ampd_store *reader, const char *model, uint
         return find_before(reader, model, &first.key, epoch != 0, &beginning->gone, error);
     if (epoch == 0)
         return 0;
-    /* The epoch has no step: it had none, or it is one of those before the beginning. */
+    /* The epoch has no row of a step: either it had no step, or its rows were removed. */
     rc = io_history_find_beginning(reader, model, 0, beginning, error);
     beginning->gone = beginning->gone && epoch < beginning->epoch;
     return rc;

@@ -1,7 +1,8 @@
 /*
- * A cluster whose shards and their addresses are a list on every process's command line. Nothing outside of the
- * processes keeps it: who is told to be a shard is that shard, its fence is a counter of starts in its own store, and
- * the shards that know of a higher fence than that of a second process refuse it (server/core/wire/fences.c).
+ * A cluster whose shards and their addresses are a list on every process's command line. No service outside of the
+ * processes keeps it: a process is the shard that its command line names, and its fence is a counter of starts in its
+ * own store. If two processes are started as the same shard, the other shards refuse the one with the lower fence
+ * (server/core/wire/fences.c).
  */
 #include "server/io/cluster/cluster_list.h"
 
@@ -14,8 +15,8 @@
 
 struct list_cluster {
     struct io_cluster base;
-    uv_timer_t soon;
-    bool taking, holding, lost;
+    uv_timer_t soon;            /* runs what is due at the next turn of the loop */
+    bool taking, holding, lost; /* taking: at the next turn of the loop. lost: boot_cb has failed */
     void (*left_cb)(void *arg); /* of a leave, which is answered at the next turn of the loop; or NULL */
     void *left_arg;
 };
@@ -90,7 +91,7 @@ static bool list_holds(const struct io_cluster *base)
     return ((const struct list_cluster *)base)->holding;
 }
 
-/* It has no files. */
+/* A list has no files to read again. */
 static void list_reload(struct io_cluster *base)
 {
 }
@@ -114,7 +115,7 @@ int io_cluster_new_list(struct uv_loop_s *loop, const struct io_cluster_options 
         return rc;
     }
     for (uint32_t k = 0; k < options->shards; k++) {
-        cluster->base.members[k].held = true; /* nobody can say otherwise */
+        cluster->base.members[k].held = true; /* whether a process runs there is not known */
         (void)io_cluster_list_address(options->list, k, cluster->base.members[k].address);
     }
     (void)uv_timer_init(loop, &cluster->soon); /* cannot fail */

@@ -30,7 +30,7 @@ static int open_tls(struct io_peer_secure *secure, struct amp_error *error)
     struct arpc_tls_client_options tls = {.size = sizeof tls, .trusted_ca_file = options->peer_trusted_ca_file};
     if (tls.trusted_ca_file == NULL)
         tls.trusted_ca_file = options->trusted_ca_file;
-    (void)ampd_auth_peer_cert(options, &tls.cert_file, &tls.key_file); /* none is none */
+    (void)ampd_auth_peer_cert(options, &tls.cert_file, &tls.key_file); /* where there is none, both stay NULL */
     int rc = arpc_tls_client(&tls, &secure->tls, error);
     if (rc == 0)
         warn_of_tls(secure);

@@ -5,7 +5,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Overflow rows that are told one by one; the rest is counted, so that the reasons still have a place behind them. */
+/*
+ * Most overflow rows with a sentence of their own; the others are counted, so that the text has room for the reasons.
+ */
 #define ROWS_TOLD 2
 
 struct writer {
@@ -13,7 +15,7 @@ struct writer {
     size_t size, used;
 };
 
-/* Appends; what does not fit is left out. */
+/* Appends to the text; what does not fit is left out. */
 static void say(struct writer *writer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(struct writer *writer, const char *format, ...)
 {

@@ -14,9 +14,9 @@
 #include <inttypes.h>
 
 /*
- * Removes files that the catalogue does not name: of interrupted writes, and of void epochs. Files above the
- * newest step that it names stay: the catalogue of an older data directory that was brought back does not name them.
- * Files in a shared directory are swept later (purge.c).
+ * Removes files that the catalogue does not name: those of interrupted writes, and of void epochs. Files above the
+ * newest step in the catalogue stay, since the catalogue of an older data directory that was brought back does not name
+ * them. Files in a shared directory are removed later (purge.c).
  */
 static int sweep(struct ampd_server *server, const struct ampd_model_record *record, struct amp_error *error)
 {
@@ -42,9 +42,10 @@ static int not_taken_up(const struct ampd_server *server, const char *model, str
                          model, server->options->memory_max);
 }
 
+/* Makes the files of one stored model ready for the core. */
 static int find_model(struct ampd_server *server, struct ampd_model_record *record, struct amp_error *error)
 {
-    int rc = record->deleting ? 0 : io_take_up(server, record, error); /* its files may be gone already */
+    int rc = record->deleting ? 0 : io_take_up(server, record, error); /* the files of a deletion may be gone already */
     if (rc == 0)
         rc = sweep(server, record, error);
     const struct ampd_checkpoint_path place = io_model_files_journal(server, record->spec.name);

@@ -1,4 +1,4 @@
-/* The text as a whole, and what no other file writes. */
+/* The whole text of /metrics, and those metrics that no other file writes. */
 #include "server/io/http/metrics.h"
 
 #include "server/io/base/counts.h"

@@ -1,4 +1,4 @@
-/* grpc_server_*: go-grpc-prometheus' names and labels, so that dashboards and alerts of etcd fit; and connections. */
+/* grpc_server_*, with the names and labels of go-grpc-prometheus, so that dashboards made for etcd fit; connections. */
 #include "server/io/http/metrics_calls.h"
 
 #include "rpc/arpc_server.h"
@@ -18,7 +18,7 @@ static const char *const codes[ARPC_STATUS_COUNT] = {
     "Aborted",  "OutOfRange",     "Unimplemented",    "Internal",          "Unavailable",
     "DataLoss", "Unauthenticated"};
 
-/* The labels of a method; the fourth is of its codes. */
+/* Number of the labels of a method. A fourth one, the status, is added where samples have it. */
 #define METHOD_LABELS 3
 
 static const struct arpc_method_stats *stats_of(const struct ampd_server *server, size_t index,
@@ -32,7 +32,7 @@ static const struct arpc_method_stats *stats_of(const struct ampd_server *server
     return stats;
 }
 
-/* One count of each method. */
+/* Writes a metric with one sample for each method: the count at `offset` in its statistics. */
 static void write_counts(const struct ampd_server *server, struct amp_metric_text *text,
                          const struct amp_metric *metric, size_t offset)
 {

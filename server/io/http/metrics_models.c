@@ -1,6 +1,7 @@
 /*
- * ampd_model_*: one row of the tables below is one metric, with one sample for each model (the label `model`) or for
- * each of its states. Names of workers and parameters are no labels: status and history have them.
+ * ampd_model_*: each row of the tables below is a metric, with one sample for each model (label `model`), or with
+ * several that a second label tells apart. Names of workers and parameters are not used as labels: the status and the
+ * history have them.
  */
 #include "server/io/http/metrics_models.h"
 
@@ -11,7 +12,7 @@
 
 #include <stdlib.h>
 
-/* What the rows look at. */
+/* What is known of a model, for the rows of the tables. */
 struct view {
     struct ampd_model_info info;
     uint64_t now_ms;
@@ -174,9 +175,9 @@ static const struct {
      {{"apply", apply_time}, {"pull", pull_time}, {"wait", wait_time}, {"push", push_time}, {"vote", vote_time}}},
 };
 
-/* ---- what they look at ---- */
+/* ---- filling the views ---- */
 
-/* Leases are known to shard 0 alone: on another one nobody is missing. */
+/* Counts workers by their states. Only shard 0 knows leases: on other shards no worker counts as live or missing. */
 static void count_workers(const struct ampd_server *server, uint32_t index, struct view *view)
 {
     uint64_t now_ms = uv_now(&server->loop);
@@ -202,7 +203,7 @@ static void count_workers(const struct ampd_server *server, uint32_t index, stru
     }
 }
 
-/* The models that have rows; *models is how many there are. */
+/* Fills in the first IO_METRICS_MODELS_MAX models, and returns their number; *models is that of all models. */
 static size_t fill_views(const struct ampd_server *server, struct view *views, size_t *models)
 {
     size_t count = 0;

@@ -1,4 +1,7 @@
-/* process_*: as the official clients of Prometheus name them, read from /proc/self. What cannot be read is left out. */
+/*
+ * process_*, with the names of Prometheus' official client libraries, read from /proc/self. A value that cannot be read
+ * is left out.
+ */
 #include "server/io/http/metrics_process.h"
 
 #include "server/io/base/open_files.h"
@@ -15,7 +18,8 @@ enum { STAT_FIRST = 3, STAT_STARTTIME = 22, STAT_VSIZE = 23, STAT_RSS = 24 };
 #define STAT_COUNT (STAT_RSS + 1)
 
 /*
- * False: not readable. The name in the second field may hold anything, so that reading begins behind its last bracket.
+ * Reads the fields of /proc/self/stat. False: it cannot be read. The name in the second field may contain anything, so
+ * reading begins behind the last bracket.
  */
 static bool read_stat(double values[STAT_COUNT])
 {
@@ -54,7 +58,7 @@ static double boot_time(void)
     return at;
 }
 
-/* By the clock, not by /proc: that counts ticks of 10 ms, of which a server that has done little has none yet. */
+/* From the clock, not from /proc, which counts ticks of 10 ms: a server that has done little would have 0 there. */
 static void write_cpu(struct amp_metric_text *text)
 {
     static const struct amp_metric cpu = {"process_cpu_seconds_total", AMP_METRIC_COUNTER,

@@ -1,6 +1,7 @@
 /*
- * Requests of the page: each path has its function, which answers at once or begins a read of the store. A text that
- * was made lately is given again, so that ten people who look at one model cost about what one does.
+ * Requests to the page. Each path of the data has a function, which answers at once or begins a read of the store. A
+ * text made within the last IO_PAGE_FRESH_MS is given again for the same request, so that ten browsers that show one
+ * model cost about as much as one.
  */
 #include "base/assert.h"
 #include "server/io/base/clock.h"
@@ -15,12 +16,12 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-/* The disk fills slowly, and a look at it may wait. */
+/* For how long the numbers of the disk are good: it fills slowly, and reading them may block. */
 #define DISK_FRESH_MS 5000
 
 /*
- * Nothing but what this server itself serves, and no script or style in the page's text: a name that gets into the page
- * as HTML against all care finds nothing that would run it.
+ * The page may load only what this server serves, and no script or style that is in its HTML. So even if a name got
+ * into the page as HTML in spite of all care, nothing would run it.
  */
 const char *const io_page_headers[] = {
     "Content-Security-Policy",
@@ -47,7 +48,7 @@ static struct io_page_text *text_new(struct io_page *page, struct io_json *json)
         *text = (struct io_page_text){.page = page, .refs = 1, .buf = json->buf};
         page->texts++;
         page->refs++;
-        amp_buf_init(&json->buf, 0); /* it is the text's now */
+        amp_buf_init(&json->buf, 0); /* the text owns the memory now */
     }
     io_json_close(json);
     return text;
@@ -93,7 +94,7 @@ static void remember(struct io_page *page, const char *key, struct io_page_text 
     (void)snprintf(oldest->key, sizeof oldest->key, "%s", key);
 }
 
-/* A text that nobody asks for again does not stay. */
+/* Drops texts that are no longer fresh from the cache; with `all` the others, too. */
 static void forget_old(struct io_page *page, uint64_t now_ms, bool all)
 {
     for (size_t i = 0; i < IO_PAGE_CACHE_MAX; i++) {
@@ -138,12 +139,12 @@ static void write_refusal(struct io_json *json, const char *reason, const char *
     io_json_raw(json, "\n");
 }
 
-/* In the ask's own memory: who is refused takes no text from those who may ask. */
+/* The refusal is in the request's own memory, so that refused requests use up none of the IO_PAGE_TEXTS_MAX texts. */
 void io_page_answer_refusal(struct io_page_ask *ask, unsigned status, const char *reason, const char *text)
 {
     struct io_json json;
     write_refusal(&json, reason, text);
-    if (json.error == AMP_EEXHAUSTED) { /* a name of strange characters, each of them escaped */
+    if (json.error == AMP_EEXHAUSTED) { /* the text has a name of unusual characters, each of which is escaped */
         io_json_close(&json);
         write_refusal(&json, reason, reason);
     }
@@ -152,7 +153,7 @@ void io_page_answer_refusal(struct io_page_ask *ask, unsigned status, const char
         ask->status = status;
         ask->data = NULL;
         amp_buf_close(&ask->queue);
-        ask->queue = json.buf; /* it is the ask's now, which is no stream */
+        ask->queue = json.buf; /* the request owns the memory now; it is not a stream */
         amp_buf_init(&json.buf, 0);
     }
     io_json_close(&json);

@@ -1,11 +1,11 @@
 /*
- * Who may see the page. It is for this machine: what others see of it crosses the network in the clear, as with gRPC
- * without TLS, so they get nothing without --insecure. Data asks for the token and the role that the RPC with the same
- * data asks for (server/io/auth), on this machine too.
+ * Who may see the page. It is for this machine: to other machines it would be sent unencrypted, as gRPC without TLS, so
+ * they are refused unless --insecure is given. Its data requires the same token and role as the RPC with the same data
+ * (server/io/auth), on this machine, too.
  *
- * On loopback there is no network that a request could come from, but a page of somebody else's in this machine's
- * browser may have its own name resolve to 127.0.0.1 (DNS rebinding): then Host has that name. So Host must be an
- * address or localhost. And whatever asks from another site's page is refused (Sec-Fetch-Site).
+ * On loopback a request cannot come from the network, but it can come from somebody else's web page in a browser of
+ * this machine, whose own name resolves to 127.0.0.1 (DNS rebinding). Then the header Host has that name, so Host must
+ * be an address or localhost. Requests that another site's page makes are refused, too (Sec-Fetch-Site).
  */
 #include "base/assert.h"
 #include "rpc/arpc_peer.h"
@@ -36,7 +36,7 @@ static const struct arpc_method *method_of(const char *name)
     return &methods[i];
 }
 
-/* "127.0.0.1:7421", "[::1]:7421", "localhost": no name that somebody else could have. */
+/* As "127.0.0.1:7421", "[::1]:7421" or "localhost", which cannot be the name of another site. */
 bool io_page_host_is_ours(const char *host)
 {
     char text[INET6_ADDRSTRLEN + 2];

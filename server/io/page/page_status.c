@@ -1,6 +1,6 @@
 /*
- * /api/status: the server, its shards and models, and what is wrong with them, each in a sentence with what helps. What
- * GetStatus and GetCluster tell, and what people look for first.
+ * /api/status: the server, its shards and models, and what is wrong with them: for each trouble a sentence, with what
+ * helps. Its data is that of GetStatus and GetCluster.
  */
 #include "server/io/base/clock.h"
 #include "server/io/base/options.h"
@@ -17,12 +17,12 @@
 #include <stdio.h>
 
 /*
- * Models that are shown, while there is room for another one with the longest names; more are counted. A screen has
- * place for fewer, and ampctl lists all.
+ * Most models in the answer, as long as there is room for one with the longest names; the others are only counted. A
+ * screen shows fewer, and ampctl lists all.
  */
 #define MODELS_SHOWN 100
 #define MODEL_ROOM   ((size_t)10 << 10)
-/* Sentences, and how far they may come; what is wrong first is told first. */
+/* Most sentences about troubles, and their bytes; the most important come first. */
 #define TROUBLES_SHOWN 24
 #define TROUBLES_UP_TO (IO_PAGE_STATUS_BYTES / 2)
 
@@ -44,7 +44,7 @@ static void tell(struct troubles *troubles, const char *model, const char *remed
         return;
     troubles->shown++;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args); /* a text that is too long is cut */
+    (void)vsnprintf(text, sizeof text, format, args); /* a text that is too long is truncated */
     va_end(args);
     io_json_open(troubles->json, NULL, '{');
     io_json_text(troubles->json, "model", model);
@@ -148,7 +148,7 @@ static void write_server(const struct io_page *page, struct io_json *json)
 
 /* ---- models ---- */
 
-/* Whom others wait for: the first few. */
+/* Writes the workers whose pushes others wait for: the first few. */
 static void write_awaited(const struct ampd_server *server, uint32_t index, const struct ampd_model_info *info,
                           struct io_json *json)
 {
@@ -280,7 +280,7 @@ void io_page_status_write(struct io_page *page, struct io_json *json)
     io_json_shut(json, '}');
 }
 
-/* The disk has been looked at, as by every read. */
+/* finish_cb: the reader's thread has read the numbers of the disk, as it does with every read. */
 static void looked(struct io_page_read *read)
 {
     io_page_status_write(read->page, &read->json);
