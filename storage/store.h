@@ -126,7 +126,10 @@ int ampd_store_adopt_checkpoint(struct ampd_store *store, const char *model,
 int ampd_store_put_parts(struct ampd_store *store, const char *model, const struct ampd_checkpoint_record *checkpoint,
                          struct amp_error *error);
 
-/* ampd_store_put_fence, _put_worker, _drop_checkpoint and _trim: their contracts are in storage/store_calls.def. */
+/*
+ * ampd_store_put_fence, _count_models, _put_worker, _drop_checkpoint and _trim: their contracts are in
+ * storage/store_calls.def.
+ */
 #define AMPD_STORE_CALL(name, parameters, arguments) int ampd_store_##name parameters;
 #define AMPD_STORE_OP(name, parameters)
 #include "storage/store_calls.def"

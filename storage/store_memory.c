@@ -467,6 +467,15 @@ static int memory_load(struct ampd_store *store, struct ampd_model_record **reco
     return unlock_with(shared, 0);
 }
 
+static int memory_count_models(struct ampd_store *store, size_t *count, struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    *count = 0;
+    AMP_LIST_EACH(it, safe, &shared->models)
+    (*count)++;
+    return unlock_with(shared, 0);
+}
+
 static bool step_passes(const struct history_row *row, const struct ampd_history_filter *filter)
 {
     if (row->row.superseded && !filter->superseded_too)

@@ -45,7 +45,7 @@ bool store_disk_full(struct sqlite_store *store, int sqlite_rc, bool moves)
     return (sqlite_rc & 0xff) == SQLITE_IOERR && !sync && (cause == ENOSPC || cause == EDQUOT);
 }
 
-/* Whether no more files could be open. SQLite also opens temporary files within a transaction, for large statements. */
+/* Whether no more files could be open. */
 static bool no_descriptors(struct sqlite_store *store, int sqlite_rc)
 {
     int cause = (sqlite_rc & 0xff) == SQLITE_CANTOPEN ? sqlite3_system_errno(store->db) : 0;

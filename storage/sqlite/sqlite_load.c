@@ -247,6 +247,16 @@ static int load_models(struct sqlite_store *store, struct ampd_model_record **re
     return rc;
 }
 
+int store_sqlite_count_models(struct ampd_store *base, size_t *count, struct amp_error *error)
+{
+    struct sqlite_store *store = store_of(base);
+    struct store_cursor get = store_binder(store, STMT_MODELS_COUNT);
+    uint64_t number = 0;
+    int rc = store_query_number(store, &get, 0, &number, error);
+    *count = number;
+    return rc;
+}
+
 int store_sqlite_load(struct ampd_store *base, struct ampd_model_record **records, size_t *count,
                       struct amp_error *error)
 {

@@ -75,14 +75,15 @@ static int sqlite_open_reader(struct ampd_store *base, struct ampd_store **reade
 
 /*
  * Sets WAL mode and the other pragmas of a writer. secure_delete is on in Debian's build and would overwrite freed
- * pages with zeros.
+ * pages with zeros. Without temp_store a statement that needs much room would look for it in the directory for
+ * temporary files, which may be small or missing, and whose lack of room would be taken for a full disk of the store.
  */
 static int configure(struct sqlite_store *store, struct amp_error *error)
 {
     sqlite3_stmt *statement = NULL;
     int rc = sqlite3_exec(store->db,
                           "PRAGMA secure_delete=OFF; PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF;"
-                          "PRAGMA journal_size_limit=" WAL_SIZE_LIMIT,
+                          "PRAGMA temp_store=MEMORY; PRAGMA journal_size_limit=" WAL_SIZE_LIMIT,
                           NULL, NULL, NULL);
     if (rc == SQLITE_OK)
         rc = sqlite3_prepare_v2(store->db, "PRAGMA journal_mode=WAL", -1, &statement, NULL);

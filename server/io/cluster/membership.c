@@ -114,15 +114,6 @@ static int shard_path(const struct ampd_server *server, uint32_t shard, char pat
                                server->options->data_dir);
 }
 
-/* The number of models in a store, also those that are being deleted. */
-static int count_models(struct ampd_store *store, size_t *count, struct amp_error *error)
-{
-    struct ampd_model_record *records = NULL;
-    int rc = ampd_store_load(store, &records, count, error);
-    ampd_model_records_free(records, *count);
-    return rc;
-}
-
 /*
  * Opens the store of shard `own`, notes which fences it names (served, known) and whether it has models (filled,
  * *models), and closes it. With own IO_CLUSTER_ANY, for a store of another number of shards, only *models is set.
@@ -136,7 +127,7 @@ static int look_into(struct ampd_server *server, uint32_t own, const char *path,
         rc = ampd_store_sqlite_open(dir.path, &store, error);
     size_t count = 0;
     if (rc == 0)
-        rc = count_models(store, &count, error);
+        rc = ampd_store_count_models(store, &count, error);
     for (uint32_t k = 0; rc == 0 && own != IO_CLUSTER_ANY && k < server->options->shards; k++) {
         struct ampd_fence fence = {0};
         rc = ampd_store_get_fence(store, k, &fence, error);
@@ -421,7 +412,7 @@ static int doubt(struct ampd_server *server, const struct ampd_fence *before, st
     uint64_t last = io_cluster_last(server->cluster);
     if (before->counter >= last)
         return 0;
-    int rc = count_models(server->data.store, &count, error);
+    int rc = ampd_store_count_models(server->data.store, &count, error);
     server->membership->doubt = rc == 0 && count > 0;
     server->membership->bare = rc == 0 && count == 0 && io_cluster_models(server->cluster) != 0;
     if (server->membership->doubt)
@@ -470,7 +461,7 @@ static int note_fence(void *arg, struct amp_error *error)
 {
     const struct ampd_server *server = arg;
     size_t count = 0;
-    int rc = count_models(server->data.store, &count, error);
+    int rc = ampd_store_count_models(server->data.store, &count, error);
     server->membership->has = count > 0;
     return rc == 0 ? ampd_store_put_fence(server->data.store, server->options->shard, &server->fence, error) : rc;
 }

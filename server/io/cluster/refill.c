@@ -114,15 +114,12 @@ static uint32_t shards_of(const struct ampd_server *server)
 /* Whether the store must be filled or compared, see refill.h. */
 static int is_due(struct ampd_server *server, bool *due, struct amp_error *error)
 {
-    struct ampd_model_record *records;
-    size_t count;
+    size_t count = 0;
     *due = false;
     bool asks = server->options->refills || server->options->cluster != NULL;
     if (!asks || server->peers == NULL || shards_of(server) < 2)
         return 0;
-    int rc = ampd_store_load(server->data.store, &records, &count, error);
-    if (rc == 0)
-        ampd_model_records_free(records, count);
+    int rc = ampd_store_count_models(server->data.store, &count, error);
     *due = rc == 0 && (count == 0 || io_membership_in_doubt(server));
     return rc;
 }
