@@ -163,9 +163,24 @@ static bool is_kept(const char *file, const struct ampd_checkpoint_record *keep,
     return false;
 }
 
+/* What a sweep removes of the files that belong to the shard. */
+struct sweep {
+    bool complete;       /* also complete files, without those in `keep` */
+    uint64_t left_below; /* in steps below this also those of another number of shards: no restore needs them */
+    uint64_t up_to;      /* files of later steps stay */
+    const struct ampd_checkpoint_record *keep;
+    uint32_t keep_count;
+};
+
+static bool is_complete(const char *name)
+{
+    size_t size = strlen(name), suffix = strlen(FILE_SUFFIX);
+    return size >= suffix && strcmp(name + size - suffix, FILE_SUFFIX) == 0;
+}
+
 /* Sweeps one step directory, given relative to the data directory. */
 static int sweep_step(const struct ampd_checkpoint_path *where, const char *step, bool is_left,
-                      const struct ampd_checkpoint_record *keep, uint32_t keep_count, struct amp_error *error)
+                      const struct sweep *sweep, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
     (void)snprintf(path, sizeof path, "%s/%s", where->data_dir, step);
@@ -175,10 +190,10 @@ static int sweep_step(const struct ampd_checkpoint_path *where, const char *step
     int rc = 0;
     for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
         const char *name = entry->d_name;
-        bool ours = is_own(where, name, is_left);
+        bool ours = is_own(where, name, is_left) && (sweep->complete || !is_complete(name));
         char file[CHECKPOINT_PATH_MAX];
         int used = snprintf(file, sizeof file, "%s/%s", step, name);
-        if (ours && used > 0 && (size_t)used < sizeof file && !is_kept(file, keep, keep_count))
+        if (ours && used > 0 && (size_t)used < sizeof file && !is_kept(file, sweep->keep, sweep->keep_count))
             rc = ampd_checkpoint_remove(where->data_dir, file, error);
     }
     (void)closedir(dir); /* only read */
@@ -230,20 +245,16 @@ static bool next_step(DIR *dir, const struct ampd_checkpoint_path *where, char s
     return false;
 }
 
-/*
- * Sweeps all step directories of a model up to `up_to`. In steps below `left_below` files of another number of shards
- * are removed, too, since no restore needs them.
- */
-static int sweep_steps(const struct ampd_checkpoint_path *where, uint64_t left_below, uint64_t up_to,
-                       const struct ampd_checkpoint_record *keep, uint32_t keep_count, struct amp_error *error)
+/* Sweeps the step directories of a model. */
+static int sweep_steps(const struct ampd_checkpoint_path *where, const struct sweep *sweep, struct amp_error *error)
 {
     char step[STEP_PATH_MAX];
     uint64_t number;
     DIR *dir;
     int rc = open_steps(where, &dir, error);
     while (rc == 0 && dir != NULL && next_step(dir, where, step, &number))
-        if (number <= up_to)
-            rc = sweep_step(where, step, number < left_below, keep, keep_count, error);
+        if (number <= sweep->up_to)
+            rc = sweep_step(where, step, number < sweep->left_below, sweep, error);
     if (dir != NULL)
         (void)closedir(dir); /* only read */
     return rc;
@@ -252,7 +263,13 @@ static int sweep_steps(const struct ampd_checkpoint_path *where, uint64_t left_b
 int ampd_checkpoint_sweep(const struct ampd_checkpoint_path *where, const struct ampd_checkpoint_record *keep,
                           uint32_t keep_count, uint64_t up_to, struct amp_error *error)
 {
-    return sweep_steps(where, oldest_step(keep, keep_count), up_to, keep, keep_count, error);
+    const struct sweep sweep = {true, oldest_step(keep, keep_count), up_to, keep, keep_count};
+    return sweep_steps(where, &sweep, error);
+}
+
+int ampd_checkpoint_sweep_temporary(const struct ampd_checkpoint_path *where, struct amp_error *error)
+{
+    return sweep_steps(where, &(const struct sweep){.up_to = UINT64_MAX}, error);
 }
 
 /* Finds a complete file of a step directory that belongs to the shard; file[0] stays 0 if there is none. */
@@ -303,7 +320,7 @@ int ampd_checkpoint_any(const struct ampd_checkpoint_path *where, char *file, si
 int ampd_checkpoint_remove_model(const struct ampd_checkpoint_path *where, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
-    int rc = sweep_steps(where, UINT64_MAX, UINT64_MAX, NULL, 0, error);
+    int rc = sweep_steps(where, &(const struct sweep){true, .left_below = UINT64_MAX, .up_to = UINT64_MAX}, error);
     if (rc == 0)
         rc = ampd_checkpoint_unmark_deleted(where, error);
     if (rc != 0)

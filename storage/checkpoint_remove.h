@@ -33,6 +33,12 @@ int ampd_checkpoint_sweep(const struct ampd_checkpoint_path *where, const struct
                           uint32_t keep_count, uint64_t up_to, struct amp_error *error);
 
 /*
+ * Removes this shard's temporary files of a model, of every step. The caller knows that no process is writing any of
+ * them.
+ */
+int ampd_checkpoint_sweep_temporary(const struct ampd_checkpoint_path *where, struct amp_error *error);
+
+/*
  * Removes all checkpoint files of a deleted model that belong to the shard (shards 0: of all shards), the deletion
  * marks, and the model's directories if they are empty then. What is not there is success.
  */

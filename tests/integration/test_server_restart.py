@@ -243,6 +243,28 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(context):
     assert run_steps(worker, 4) == told[2:]
 
 
+def test_what_a_kill_cut_off_is_removed_at_the_start_whatever_its_step(context):
+    server = context.server()
+    for name in ("some", "none"):
+        test_model = context.model(name, server, checkpoint_every=2, **momentum())
+        run_steps(test_model.worker(), 2 if name == "some" else 1)
+    eventually(lambda: found(server.data_dir, "models/some/**/*.safetensors"), "a checkpoint is there")
+    server.kill()
+    cut_off, complete = [], []
+    for name in ("some", "none"):
+        for step in (0, 7):
+            folder = server.data_dir / "models" / name / "checkpoints" / f"step-{step:010}"
+            folder.mkdir(parents=True, exist_ok=True)
+            cut_off.append(folder / "shard-0-of-1.safetensors.tmp")
+            complete.append(folder / "shard-0-of-1.safetensors")
+            cut_off[-1].write_bytes(b"x")
+    for path in complete[1:]:  # the first is older than the catalogue's and not in it
+        path.write_bytes(b"x")
+    server.start()
+    assert not any(path.exists() for path in cut_off), cut_off
+    assert all(path.exists() for path in complete[1:]), complete
+
+
 # ---- drain ----
 
 def test_sigterm_drains_and_a_restart_goes_on_with_the_next_step(context):
