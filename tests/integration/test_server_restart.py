@@ -265,6 +265,22 @@ def test_what_a_kill_cut_off_is_removed_at_the_start_whatever_its_step(context):
     assert all(path.exists() for path in complete[1:]), complete
 
 
+def test_a_checkpoint_that_nothing_needs_and_that_cannot_be_removed_ends_nothing(context):
+    server = context.server()
+    test_model = context.model("kept", server, checkpoint_every=1, keep_last=2, **momentum())
+    worker = test_model.worker()
+    run_steps(worker, 2)
+    eventually(lambda: test_model.status().durable_step == 2, "step 2 is durable")
+    first = found(server.data_dir, "models/kept/**/*.safetensors")[0]
+    first.unlink()
+    first.mkdir()  # no file, so that it cannot be removed like one
+    run_steps(worker, 3)
+    eventually(lambda: "not removed; the next start does" in server.log(), "it is tried")
+    run_steps(worker, 6)
+    eventually(lambda: test_model.status().durable_step == 6, "training goes on")
+    first.rmdir()
+
+
 # ---- drain ----
 
 def test_sigterm_drains_and_a_restart_goes_on_with_the_next_step(context):

@@ -261,8 +261,6 @@ static void remove_checkpoint(const struct persist_task *task)
     const struct ampd_server *server = task->server;
     struct amp_error error = {0};
     int rc = ampd_checkpoint_remove(server->data.checkpoint_dir, task->checkpoint.file, &error);
-    if (rc == AMP_EIO)
-        io_fatal(server->log, "a checkpoint cannot be removed", &error);
     if (rc != 0)
         amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
                 "msg=\"could not be removed; the next start removes it\" model=%s err=\"%s\"", task->model, error.text);
