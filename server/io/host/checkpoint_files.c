@@ -61,7 +61,7 @@ struct cut {
     bool ending;                            /* the last task was submitted */
     atomic_bool cancel;                     /* the core has cancelled the part */
     /* The following are used by the files' thread only, except in last_done. */
-    bool told;                      /* it was logged that there is no room */
+    bool told;                      /* it was logged that there is no room, and there was none since */
     const struct cut_task *no_room; /* the task that has found no room, or NULL */
     uint64_t begun_us;
     bool sealed;     /* the file is complete */
@@ -158,6 +158,15 @@ static void found_no_room(struct cut_task *task, int code, const struct amp_erro
     task->result = AGAIN;
 }
 
+/* The part has room again, or needs none any more: ends the alert, unless another part still waits. */
+static void found_room(struct cut *cut)
+{
+    const struct ampd_server *server = cut->server;
+    if (cut->told && --server->checkpoint_files->told == 0)
+        io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_CHECKPOINT, "");
+    cut->told = false;
+}
+
 static void cut_task_run(struct io_task *base)
 {
     struct cut_task *task = AMP_CONTAINER(base, struct cut_task, task);
@@ -167,6 +176,8 @@ static void cut_task_run(struct io_task *base)
         int rc = task->try_cb(task, &error);
         if (rc != 0)
             found_no_room(task, rc, &error);
+        else
+            found_room(task->cut);
     }
     AMP_FAILPOINT("checkpoint.done");
 }
@@ -229,8 +240,7 @@ static void last_run(struct io_task *base)
     if (!cut->sealed)
         atomic_store(&cut->code, AMP_ECANCELLED);
     ampd_checkpoint_abandon(cut->writer);
-    if (cut->told && --cut->server->checkpoint_files->told == 0) /* otherwise another part still waits */
-        io_storage_alert_set(cut->server->storage_alert, IO_STORAGE_ALERT_CHECKPOINT, "");
+    found_room(cut);
 }
 
 static void free_cut(struct cut *cut)
