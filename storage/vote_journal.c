@@ -434,6 +434,15 @@ int ampd_vote_journal_read(struct ampd_vote_journal *journal, uint64_t epoch, ui
     }
 }
 
+/* Removes a slot whose record is not needed. If it stays, no harm is done. */
+static void remove_slot(struct ampd_vote_journal *journal, unsigned i)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    slot_path(journal, i, path);
+    if (unlink(path) == 0)
+        journal->slots[i] = (struct slot){0};
+}
+
 void ampd_vote_journal_prune(struct ampd_vote_journal *journal, uint64_t epoch, uint64_t step)
 {
     AMP_FAILPOINT("journal.prune");
@@ -441,6 +450,8 @@ void ampd_vote_journal_prune(struct ampd_vote_journal *journal, uint64_t epoch, 
         struct slot *slot = &journal->slots[i];
         if (slot->key.epoch != epoch || slot->key.step <= step)
             slot->wanted = false;
+        if (!slot->wanted && slot->room > 0 && i >= AMPD_VOTE_JOURNAL_SLOTS_KEPT)
+            remove_slot(journal, i);
     }
 }
 

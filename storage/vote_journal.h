@@ -31,6 +31,9 @@
  */
 #define AMPD_VOTE_JOURNAL_SLOTS_MAX (3 * AMPD_VOTE_JOURNAL_STEPS + 8)
 
+/* Slots from this index on are needed where a checkpoint took long: they are removed once they are not needed. */
+#define AMPD_VOTE_JOURNAL_SLOTS_KEPT (2 * AMPD_VOTE_JOURNAL_STEPS)
+
 /* The most bytes of notes in a record: 256 user states of 64 KiB, the vote's rows and sums, and room to spare. */
 #define AMPD_VOTE_JOURNAL_NOTES_MAX ((uint64_t)64 << 20)
 
@@ -93,7 +96,10 @@ int ampd_vote_journal_write(struct ampd_vote_journal *journal, const struct ampd
 int ampd_vote_journal_read(struct ampd_vote_journal *journal, uint64_t epoch, uint64_t step, float *g,
                            uint64_t elements, struct ampd_vote_journal_record *record, struct amp_error *error);
 
-/* Releases the slots of all records of other epochs than `epoch` and of steps up to `step`, so that they are reused. */
+/*
+ * Releases the slots of all records of other epochs than `epoch` and of steps up to `step`, so that they are reused, or
+ * removed from AMPD_VOTE_JOURNAL_SLOTS_KEPT on.
+ */
 void ampd_vote_journal_prune(struct ampd_vote_journal *journal, uint64_t epoch, uint64_t step);
 
 /*
