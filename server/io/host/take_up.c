@@ -227,10 +227,14 @@ static int convert_newest(struct ampd_server *server, const struct ampd_model_re
                        "model %s was cut for %" PRIu32 " shards, this is one of %" PRIu32
                        "; its parts must all be below %s (--checkpoint-dir)",
                        name, from, io_peers_shards(server), server->data.checkpoint_dir);
+    /*
+     * The journal was written with the other number of shards, and holds nothing that is still needed. It goes first:
+     * once the checkpoint is adopted, no start looks for it any more.
+     */
+    if (rc == 0)
+        rc = ampd_vote_journal_remove(server->data.dir.path, name, error);
     if (rc == 0)
         rc = adopt(server, name, newest, error);
-    if (rc == 0) /* the journal was written with the other number of shards, and holds nothing that is still needed */
-        rc = ampd_vote_journal_remove(server->data.dir.path, name, error);
     if (rc == 0)
         amp_log(server->log, AMP_LOG_WARN, "checkpoint",
                 "msg=\"converted from another number of shards\" model=%s step=%" PRIu64 " from=%" PRIu32
