@@ -9,7 +9,9 @@
  *   or SIGINT
  *   SIGHUP            ends nothing: options, certificates and tokens are read again
  *
- * The drain is bounded: after DRAIN_MS and the grace the process ends, whatever it waits for.
+ * The drain is bounded: after DRAIN_MS and the grace the process ends, whatever it waits for. That holds, and so does
+ * the second signal, also at the very end, where the loop does not run but waits for threads, and these for disks: from
+ * then on signals have handlers that need no loop (end_without_loop).
  */
 #include "server/io/process/drain.h"
 
@@ -39,6 +41,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* Grace after a signal, in which answers that are queued can be sent. The RPC Drain gives its own. */
 #define GRACE_MS 1000
@@ -162,6 +165,49 @@ void io_drain_core_done(struct ampd_server *server)
     arpc_server_drain(server->rpc, server->drain->grace_ms, on_connections_gone, server);
 }
 
+/* How many more of SIGTERM and SIGINT end the process, once the loop does not run. */
+static volatile sig_atomic_t signals_left;
+
+/* Only what may be called at any point of the program: so the sentence is no line of the log. */
+static void on_signal_without_loop(int number)
+{
+    static const char late[] =
+        "ampd: the drain took too long, ending: threads still wait, as for a disk that does not answer\n";
+    static const char again[] = "ampd: second signal, ending at once\n";
+    if (number != SIGALRM && --signals_left > 0)
+        return;
+    (void)write(STDERR_FILENO, number == SIGALRM ? late : again,
+                number == SIGALRM ? sizeof late - 1 : sizeof again - 1);
+    _exit(AMPD_EXIT_FAILED);
+}
+
+/* Closes the timer and the signals of the loop, which does not run any more, and takes their place. */
+static void end_without_loop(struct ampd_server *server)
+{
+    struct io_drain *drain = server->drain;
+    const struct sigaction action = {.sa_handler = on_signal_without_loop};
+    uint64_t left_ms = DRAIN_MS + GRACE_MS, due_ms = uv_timer_get_due_in(&drain->timer);
+    if (uv_is_active((uv_handle_t *)&drain->timer) != 0 && due_ms < left_ms) /* there may have been a long grace */
+        left_ms = due_ms;
+    sigset_t signals;
+    (void)sigemptyset(&signals);
+    (void)sigaddset(&signals, SIGTERM);
+    (void)sigaddset(&signals, SIGINT);
+    (void)sigaddset(&signals, SIGHUP);
+    (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    uv_close((uv_handle_t *)&drain->timer, NULL);
+    uv_close((uv_handle_t *)&drain->on_term, NULL);
+    uv_close((uv_handle_t *)&drain->on_int, NULL);
+    uv_close((uv_handle_t *)&drain->on_hup, NULL);
+    signals_left = server->life.signalled ? 1 : 2;
+    (void)sigaction(SIGTERM, &action, NULL); /* none of these can fail */
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGALRM, &action, NULL);
+    (void)signal(SIGHUP, SIG_IGN);
+    (void)pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+    (void)alarm((unsigned)(left_ms / 1000) + 1);
+}
+
 /*
  * The rpc library has released every body, so no memory of the core is in use. Threads end when their queues are empty.
  */
@@ -169,6 +215,8 @@ static void on_rpc_closed(void *arg)
 {
     struct ampd_server *server = arg;
     server->rpc = NULL;
+    if (server->drain->open)
+        end_without_loop(server);
     io_threads_close(server->pools.compute);
     io_threads_close(server->pools.files);
     io_checkpoint_files_drop(server);
@@ -186,17 +234,6 @@ static void on_rpc_closed(void *arg)
     io_checkpoint_files_close(server);
     io_alive_close(server);
     io_memory_socket_close(server);
-    /* Once the handles are closed, a signal would end the process with the wrong exit code. It ends soon anyway. */
-    sigset_t ending;
-    (void)sigemptyset(&ending);
-    (void)sigaddset(&ending, SIGTERM);
-    (void)sigaddset(&ending, SIGINT);
-    (void)sigaddset(&ending, SIGHUP);
-    (void)pthread_sigmask(SIG_BLOCK, &ending, NULL);
-    uv_close((uv_handle_t *)&server->drain->timer, NULL);
-    uv_close((uv_handle_t *)&server->drain->on_term, NULL);
-    uv_close((uv_handle_t *)&server->drain->on_int, NULL);
-    uv_close((uv_handle_t *)&server->drain->on_hup, NULL);
 }
 
 void io_drain_close(struct ampd_server *server)
