@@ -575,6 +575,46 @@ def test_base_rates_of_groups_may_differ_by_rounding_but_no_more():
         raises(ampd.InvalidArgument, lambda: scaler.step(optimizer), "base rates")
 
 
+def test_a_rate_that_the_server_does_not_use_is_told_once():
+    with ampd.testing.server() as server:
+        for schedule, lines in ((ampd.Constant(), 1), (ampd.Worker(), 0)):
+            net = new_net()
+            with told() as said, joined(server, schedule.kind, net, schedule=schedule) as job:
+                optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+                scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+                while not optimizer.done:
+                    optimizer.zero_grad()
+                    scaler.scale(loss_of(net, optimizer.number)).backward()
+                    scaler.step(optimizer)
+                    assert not said or optimizer.result.step > 2
+                    scheduler.step()
+            assert len(said) == lines and all("schedule=ampd.Worker()" in one for one in said), said
+
+
+def test_a_loop_that_is_started_again_goes_on_with_the_number_and_the_rate_of_its_step():
+    def run_until(end, name, net, lines):
+        with joined(server, name, net, schedule=ampd.Worker()) as job:
+            optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+            scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+            for _ in range(optimizer.number - 1):
+                scheduler.step()
+            for number in iter(lambda: optimizer.number, end):
+                optimizer.zero_grad()
+                scaler.scale(loss_of(net, number)).backward()
+                lines.append((number, optimizer.param_groups[0]["lr"]))
+                scaler.step(optimizer)
+                scheduler.step()
+
+    with ampd.testing.server() as server, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, of a scheduler before the first step
+        cut, whole, again, once = new_net(), new_net(), [], []
+        run_until(4, "cut", cut, again)
+        run_until(None, "cut", cut, again)
+        run_until(None, "whole", whole, once)
+        assert again == once == [(number, 0.1 * 0.5 ** (number - 1)) for number in range(1, STEPS + 1)], again
+        assert same(cut, whole)
+
+
 def test_a_skipped_step_returns_false_and_leaves_the_values():
     net = new_net()
     with ampd.testing.server() as server, joined(server, "net", net, cast="float16") as job:
