@@ -80,7 +80,14 @@ def milliseconds(seconds: float, what: str, *, least: int = 1, most_s: float = m
     return made
 
 
+#: What a caller of this package has in place of the functions that sentences of the library name.
+_NAMES = {"ampclient_step_begin": "job.begin()", "ampclient_step_end": "step.end()", "ampclient_pull": "job.pull()",
+          "ampclient_push": "step.push"}
+
+
 def raise_code(code: int, sentence: str, reason: str = ""):
+    for theirs, ours in _NAMES.items():
+        sentence = sentence.replace(theirs, ours)
     raise errors.error_of(CODES.get(code, "EUNKNOWN"), sentence, reason)
 
 

@@ -242,6 +242,7 @@ class Job:
         self._loss_told = False  # by the program itself, in the step in hand
         self._told: set[str] = set()
         self._server = None
+        self._takes: dict[str, str] | None = None  # its schedule and weighting, once they have been asked for
         self.memory = memory if memory is not None else Memory()
         self._model = ffi.NULL
         self._restore = ffi.callback("void(void *, uint64_t, const void *, size_t)", self._take_state,
@@ -470,11 +471,25 @@ class Job:
         if number != 0 and ffi.new("float *", number)[0] == 0:
             raise errors.InvalidArgument("the weight is %s, which is rounded to 0; give a larger number"
                                          % shown(weight))
+        self._refuse_unless("weighting", "pushed", "weight", 'weighting="pushed"')
         self.client.call(lib.ampclient_set_weight, self.model, number)
 
     def set_learning_rate(self, rate: float) -> None:
         """The learning rate from the step on whose first push has not been made (schedule=ampd.Worker())."""
-        self.client.call(lib.ampclient_set_learning_rate, self.model, _number(rate, "the learning rate"))
+        number = _number(rate, "the learning rate")
+        self._refuse_unless("schedule", "worker", "learning rate", "schedule=ampd.Worker()")
+        self.client.call(lib.ampclient_set_learning_rate, self.model, number)
+
+    def _refuse_unless(self, field: str, wanted: str, what: str, how: str) -> None:
+        """What the model does not take from its workers is refused here: the server would refuse the whole step. The
+        server is asked once what the model has."""
+        self.model  # noqa: B018 (a job that has left says that)
+        if self._takes is None:
+            found = self.server.specification(self.name)
+            self._takes = {"schedule": found.schedule.kind, "weighting": found.weighting}
+        if self._takes[field] != wanted:
+            raise errors.WrongState("the %s of %s is %s, and takes no %s of a worker; make a model with %s"
+                                    % (field, self.name, self._takes[field], what, how))
 
     def tell_loss(self, loss) -> None:
         """Tells the loss of this worker's samples in the step in hand, for the step's row in the history: a number, or

@@ -256,6 +256,30 @@ def test_what_is_wrong_gets_a_sentence():
         raises(ampd.WrongState, job.begin, "left")
 
 
+def test_a_rate_and_a_weight_that_the_model_does_not_take_are_refused_at_once_and_the_step_goes_on():
+    with ampd.testing.server() as server:
+        with line(server) as job:
+            for step in job.steps():
+                for function, name in ((job.set_learning_rate, "schedule=ampd.Worker()"),
+                                       (job.set_weight, 'weighting="pushed"')):
+                    raises(ampd.WrongState, lambda: function(0.5), "line", name)
+                assert push_ones(job, step).applied
+        raises(ampd.WrongState, lambda: job.set_weight(0.5), "left")
+        with line(server, "taken", schedule=ampd.Worker(), weighting="pushed") as job:
+            for step in job.steps():
+                job.set_learning_rate(0.5)
+                job.set_weight(0.5)
+                assert push_ones(job, step).applied
+
+
+def test_sentences_of_the_library_name_what_python_has():
+    with ampd.testing.server() as server, line(server) as job:
+        raises(ampd.WrongState, lambda: job.tell_loss(1.0), "job.begin()")
+        push_ones(job, job.begin())
+        said = raises(ampd.WrongState, lambda: job.tell_metric("accuracy", 1.0), "job.begin()")
+        assert "ampclient" not in str(said) + said.remedy, said
+
+
 def given_fields():
     """struct ampclient_spec's names of the numbers for which the library has a default in place of 0."""
     rows = re.findall(r"AMPD_SPEC_NUMBER\((.*?)\)\n", (ROOT / "proto/spec_fields.def").read_text(), re.S)
