@@ -163,6 +163,30 @@ def test_a_parameter_that_is_frozen_between_two_steps_stays_as_it_is_until_it_is
         assert not torch.equal(seen[2], net[0].weight)
 
 
+def test_a_parameter_that_is_unfrozen_after_join_is_told_once_not_to_be_trained():
+    def by_optimizer(job, net):
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        while not optimizer.done:
+            net[0].weight.requires_grad_(optimizer.number > 2)
+            scaler.scale(loss_of(net, optimizer.number)).backward()
+            scaler.step(optimizer)
+            optimizer.zero_grad()
+
+    def by_step(job, net):
+        for step in job.steps():
+            net[0].weight.requires_grad_(step.number > 2)
+            step.backward(loss_of(net, step.number))
+
+    with ampd.testing.server() as server:
+        for loop in (by_optimizer, by_step):
+            net = new_net()
+            net[0].weight.requires_grad_(False)
+            for steps, lines in ((2, 0), (4, 1)):
+                with joined(server, "%s%d" % (loop.__name__, steps), net, max_steps=steps) as job, told() as said:
+                    loop(job, net)
+                assert len(said) == lines and all(" 0.weight, " in one for one in said), said
+
+
 def test_a_parameter_without_a_gradient_in_a_step_stays_as_it_is():
     net = new_net()
     with ampd.testing.server() as server, joined(server, "net", net, max_steps=2) as job:
