@@ -90,6 +90,18 @@ def test_a_server_that_runs_is_used_and_stays():
             assert job.pull() == 3
 
 
+def test_a_server_that_the_environment_names_is_used_and_told_but_not_where_one_is_to_be_started():
+    with script(TRAIN) as path, ampd.testing.server() as server:
+        with unittest.mock.patch.dict(os.environ, AMPD_ENDPOINT=server.endpoint):
+            _, said = launch("-n", 2, path, 3)
+            assert said == f"ampd.launch: the ampd of AMPD_ENDPOINT is used: {server.endpoint}\n", said
+            for option in (f"--data-dir={path.parent}/data", "--server-option=--worker-lease=5s"):
+                _, said = launch("-n", 2, option, path, 3)
+                assert "ampd is at " in said and server.endpoint not in said, said
+        with ampd.join(server.endpoint, "line", rank=0) as job:
+            assert job.pull() == 3
+
+
 def test_an_operators_script_finds_the_server_too():
     with script("import ampd\nwith ampd.connect() as server:\n    print(len(list(server.models())))\n") as path:
         out, _ = launch(path)
@@ -209,6 +221,7 @@ def test_what_is_wrong_gets_a_sentence():
     with script("") as path:
         for arguments, words in ((("-n", "two", path), "'two' is not a number from 1"),
                                  (("-n", "0", path), "'0' is not a number from 1"),
+                                 (("-n", "257", path), "'257' is not a number from 1 to 256"),
                                  (("--restarts", "-1", path), "'-1' is not a number from 0"),
                                  (("--grace", "soon", path), "'soon' is not a number of seconds"),
                                  ((), "a script is missing"), (("-m",), "a script is missing"),
