@@ -233,7 +233,7 @@ def test_what_is_wrong_gets_a_sentence():
         raises(ampd.AlreadyExists, lambda: line(server, max_steps=6), "max_steps")
         raises(ampd.InvalidArgument, lambda: line(server, "m", cast="float8"), "float8", "bfloat16")
         raises(ampd.InvalidArgument, lambda: line(server, "m", on_loss="cry"), "on_loss", "shrink")
-        raises(ampd.InvalidArgument, lambda: line(server, "m", optimizer=ampd.SGD(lr=-1.0)), "learning_rate")
+        raises(ampd.InvalidArgument, lambda: line(server, "m", optimizer=ampd.SGD(lr=-1.0)), "learning_rate", "above 0")
         raises(ampd.NotFound, lambda: ampd.join(server.endpoint, "nobody"), "nobody")
         raises(ampd.InvalidArgument, lambda: line(server, "m", optimizer="adam"), "optimizer", "'adam'", "ampd.AdamW")
         raises(ampd.InvalidArgument, lambda: line(server, "m", optimizer=ampd.AdamW), "optimizer", "AdamW'", "ampd.SGD")
@@ -278,6 +278,17 @@ def test_sentences_of_the_library_name_what_python_has():
         push_ones(job, job.begin())
         said = raises(ampd.WrongState, lambda: job.tell_metric("accuracy", 1.0), "job.begin()")
         assert "ampclient" not in str(said) + said.remedy, said
+
+
+def test_short_words_for_dtypes_are_those_dtypes():
+    words = {"fp16": "float16", "half": "float16", "f16": "float16", "bf16": "bfloat16", "fp32": "float32",
+             "f32": "float32"}
+    with ampd.testing.server() as server:
+        for short, word in words.items():
+            with line(server, "of-" + short, cast=short, gradients=short) as job:
+                push_ones(job, job.begin())
+                assert job.cast == word and job.copies == (0 if word == "float32" else 2)
+                assert job.server.specification(job.name).cast == word
 
 
 def given_fields():

@@ -137,13 +137,14 @@ static int check_later_zeros(const struct ampd_msg_model_spec *spec, struct amp_
     return 0;
 }
 
-/* A learning rate that is rounded to 0 as fp32 would silently end the training. */
+/* A learning rate that is rounded to 0 as fp32 would silently end the training. 0 itself comes later. */
 static int check_learning_rate(const struct ampd_msg_optimizer_spec *optimizer, struct amp_error *error)
 {
     double lr = optimizer->learning_rate;
-    if (optimizer->has_learning_rate && lr > 0 && lr < (double)FLT_TRUE_MIN)
+    if (optimizer->has_learning_rate && lr != 0 && !(lr >= (double)FLT_TRUE_MIN && isfinite((float)lr)))
         return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
-                             "optimizer.learning_rate: %g is out of range; give %g or more", lr, (double)FLT_TRUE_MIN);
+                             "optimizer.learning_rate: %g is out of range; give a number above 0 that fp32 can hold",
+                             lr);
     return 0;
 }
 
@@ -163,9 +164,9 @@ int io_check_spec(const struct ampd_msg_model_spec *spec, struct amp_error *erro
     if (rc == 0)
         rc = check_zeros(spec, error);
     if (rc == 0)
-        rc = check_not_negative(spec, error);
-    if (rc == 0)
         rc = check_learning_rate(&spec->optimizer, error);
+    if (rc == 0)
+        rc = check_not_negative(spec, error);
     if (rc == 0)
         rc = check_groups(spec, error);
     if (rc == 0)
