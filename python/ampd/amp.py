@@ -140,7 +140,7 @@ class Optimizer(torch.optim.Optimizer):
     def _scale_again(self) -> None:
         for parameter in self.job.module._parameters.values():
             if parameter.grad is not None:
-                parameter.grad.mul_(self.current.scale)  # a power of two: exact but for what overflows
+                parameter.grad.mul_(self.current.scale)  # a power of two (unscale_): exact but for what overflows
 
     def state_dict(self) -> dict:
         """The step that is next; moments and masters are the server's (ampctl checkpoint export --full)."""

@@ -353,7 +353,11 @@ class Job:
         rights where tokens are in use); with masters=False the cast values of the newest version. torch tensors
         where the job has a module, else numpy arrays."""
         if masters:
-            arrays = self.server.masters(self.name)
+            try:
+                arrays = self.server.masters(self.name)
+            except errors.Denied as error:
+                error.args = ("%s; state_dict(masters=False) has the cast values" % str(error).rstrip("."),)
+                raise
         else:
             if self._step is None:  # a step in hand has the newest version
                 self.pull()

@@ -580,7 +580,8 @@ def test_a_token_to_read_may_watch_and_may_not_set_the_scale():
                     error = raises(ampd.Denied, lambda: reader.set_scale("line", 2.0), "operator")
                     assert (error.code, error.reason) == ("EDENIED", "ROLE_REQUIRED")
                     raises(ampd.Denied, lambda: reader.masters("line"), "operator")
-                raises(ampd.Denied, job.state_dict, "operator")
+                raises(ampd.Denied, job.state_dict, "operator", "state_dict(masters=False)")
+                assert (job.state_dict(masters=False)["b"] == numpy.arange(5) - MOVED * 5).all()
             with ampd.connect(server.endpoint, token_file=files["operator"]) as operator:
                 assert (operator.masters("line")["b"] == numpy.arange(5) - MOVED * 5).all()
 
