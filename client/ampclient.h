@@ -252,7 +252,7 @@ struct ampclient_shared_memory {
 
 struct ampclient_join_options {
     size_t size;
-    const char *worker_name; /* NULL: "rank-<rank>", for which `rank` or RANK must be given */
+    const char *worker_name; /* NULL: "rank-<rank>", for which `rank` or RANK must be given, or a world_size of 1 */
     int32_t rank; /* -1: RANK of the environment if it is set, else the server gives one (worker_name is needed then) */
     int32_t world_size;  /* -1: WORLD_SIZE of the environment if it is set, else it is not checked */
     bool replace;        /* take the rank of a worker whose lease has ended */

@@ -58,10 +58,12 @@ static int find_identity(struct ampclient *client, const char *model_name, const
         return rc;
     if (options->worker_name != NULL)
         return ampclient_copy_name(identity->worker, options->worker_name, "worker_name", error);
+    if (identity->rank < 0 && identity->world_size == 1)
+        identity->rank = 0;
     if (identity->rank < 0)
         return amp_error_set(
             error, AMP_EINVAL, NULL,
-            "This worker has no name: set worker_name or rank in the join options, or RANK in the environment.");
+            "This worker has no rank: set rank or worker_name in the join options, or RANK in the environment.");
     (void)snprintf(identity->worker, sizeof identity->worker, "rank-%" PRId32, identity->rank);
     return 0;
 }
