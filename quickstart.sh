@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a bare Debian 12 machine to a trained network: installs what is missing, builds, and trains the digits job with
-# one ampd server and two workers in fp16. Everything stays in this folder's build/.
+# one ampd server and two workers, by default in fp16. Everything stays in this folder's build/.
 #
 #   quickstart.sh [--steps N] [--dtype f16|bf16|f32] [--seed S] [--hidden H]
 set -euo pipefail
@@ -22,6 +22,6 @@ cmake --build --preset release --target ampd ampctl digits >>"$log" 2>&1 || { ta
 
 dir=build/quickstart
 rm -rf "$dir"
-echo "== training: 1 ampd, 2 workers, fp16 from loss scale 2^24 (server's log: $dir/ampd.log)"
+echo "== training: 1 ampd, 2 workers (server's log: $dir/ampd.log)"
 examples/digits/run.sh --bin build/release/bin --dir "$dir" --port 0 --picture "$@"
 echo "checkpoints: $(cd "$dir/data" && find . -name '*.safetensors' | sort | tail -n 1 | sed "s|^\.|$dir/data|")"

@@ -1,8 +1,8 @@
 /*
- * Autocast regions: what an operation runs in, and the casts that follow from it.
+ * Autocast regions: the dtype in which an operation runs, and the casts that it needs.
  *
- * A region is an entry of a small per-thread stack, so that entering, leaving and deciding touch no memory that has to
- * be allocated or locked.
+ * A region is an entry of a small stack of the thread, so that entering, leaving and deciding neither allocate memory
+ * nor take a lock.
  */
 #include "amp/autocast.h"
 
@@ -13,17 +13,19 @@
 
 static _Thread_local struct {
     unsigned depth;
-    uint64_t visit; /* the number of the outermost region: what a cache hands out in it stays until it ends */
+    uint64_t visit; /* number of the outermost region: a cast that a cache hands out in it stays until it ends */
     struct amp_autocast_config regions[AMP_AUTOCAST_DEPTH_MAX];
 } stack;
 
-/* The numbers of outermost regions that threads have taken: no two of the process have the same. */
+/* The count of numbers that threads have taken for their outermost regions: no two in the process have the same. */
 static _Atomic uint64_t visits;
 
-/* How many numbers a thread takes of `visits` at a time: to count there at each enter would be most of its time. */
+/*
+ * How many numbers a thread takes at a time: counting in `visits` at each enter would be most of the time of an enter.
+ */
 #define VISITS_TAKEN 65536
 
-/* What holds outside every region, and in one that is not enabled. */
+/* The settings outside all regions, and in one that is not enabled. */
 static const struct amp_autocast_config untouched = {AMP_AUTOCAST_NONE, false, false, NULL, AMP_OP_LISTS_OF_MODE};
 
 static const struct amp_autocast_config *current(void)
@@ -132,7 +134,7 @@ enum amp_dtype amp_autocast_low_dtype(enum amp_autocast_mode mode)
     }
 }
 
-/* What autocast may touch: floats that are not f64. */
+/* Whether autocast may cast this dtype: a float other than f64. */
 static bool is_eligible(enum amp_dtype dtype)
 {
     return dtype == AMP_F32 || dtype == AMP_F16 || dtype == AMP_BF16;
@@ -164,7 +166,7 @@ enum amp_dtype amp_autocast_dtype(const char *op, enum amp_dtype in)
     const struct amp_autocast_config *region = current();
     if (region->mode == AMP_AUTOCAST_NONE)
         return in;
-    /* The built-in lists know policies alone: the shortest way for the question that comes most often. */
+    /* The built-in lists have only policies: a shortcut for the most frequent case. */
     struct amp_op_rule rule = {.policy = AMP_OP_UNLISTED};
     if (region->registry == NULL)
         rule.policy = amp_op_lists_policy(region->lists, op);
@@ -236,7 +238,7 @@ static int check_count(const struct amp_tensor_view *in, struct amp_error *error
     return amp_error_set(error, AMP_EINVAL, NULL, "the tensor has more elements than memory can hold");
 }
 
-/* What both casts need; elements that are said to be there must have an address. */
+/* The arguments that both casts need; a tensor with elements must have an address. */
 static int check_cast(const struct amp_kernels *kernels, const struct amp_tensor_view *in,
                       const struct amp_tensor_view *out, struct amp_error *error)
 {
@@ -315,6 +317,10 @@ int amp_autocast_cast_to(const struct amp_kernels *kernels, enum amp_dtype dtype
     if (!is_eligible(dtype) || !is_eligible(in->dtype))
         return amp_error_set(error, AMP_EINVAL, NULL, "no cast from %s to %s: only f32, f16 and bf16 are cast",
                              amp_dtype_name(in->dtype), amp_dtype_name(dtype));
+    if (in->count == 0) {
+        *out = (struct amp_tensor_view){in->data, 0, dtype, 0, 0};
+        return 0;
+    }
     code = check_count(in, error);
     return code != 0 ? code : cast_to_buffer(kernels, dtype, in, buffer, buffer_bytes, out, error);
 }

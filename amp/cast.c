@@ -1,13 +1,14 @@
 /*
  * Casts and the cast cache.
  *
- * An entry is in two lists: the ring of all entries by last use, whose oldest goes when the bound is reached, and the
- * chain of its slot in a hash of (tensor id, dtype). An entry whose version is not the one asked for is stale by
- * definition: it is cast again in place, which is a use of it. One whose size is not the tensor's leaves its chain, so
- * that it is never found again, and its memory goes by age like any other's: somebody may be reading it.
+ * An entry is in two lists: the ring of all entries in the order of their last use, whose oldest is freed when the
+ * bound is reached, and the chain of its slot in a hash table of (tensor id, dtype). An entry of another version than
+ * the requested one is stale: it is cast again in place, which counts as a use. An entry of another size than the
+ * tensor's is taken out of its chain, so that it is not found again; it is freed when it is the oldest and not before,
+ * since the caller may still be reading it.
  *
- * Those handed out during the present visit (see amp/cast_cache.h) are the newest of the ring, so if the oldest is one
- * of them, all are.
+ * The entries handed out during the present visit (see amp/cast_cache.h) are the newest in the ring, so if the oldest
+ * is one of them, all are.
  */
 #include "amp/cast_cache.h"
 
@@ -24,7 +25,7 @@ struct entry {
     uint64_t version;
     uint64_t visit; /* the last one in which it was handed out */
     enum amp_dtype dtype;
-    bool retired; /* in no chain */
+    bool retired; /* it is in no chain, and so is not found any more */
     size_t bytes;
     max_align_t data[]; /* one allocation, so that a look-up and its cast touch memory in one place */
 };
@@ -106,7 +107,10 @@ void amp_cast_cache_stats(const struct amp_cast_cache *cache, struct amp_cast_ca
     *stats = cache->stats;
 }
 
-/* Whether there is room for `bytes` more; casts that are not of this visit make room, the oldest first. */
+/*
+ * Makes room for `bytes` more by freeing casts that were not handed out in this visit, the oldest first. False: there
+ * is not enough.
+ */
 static bool make_room(struct amp_cast_cache *cache, uint64_t visit, size_t bytes)
 {
     while (bytes > cache->max_bytes - cache->stats.bytes) {
@@ -120,7 +124,7 @@ static bool make_room(struct amp_cast_cache *cache, uint64_t visit, size_t bytes
     return true;
 }
 
-/* An entry with memory for `bytes`; NULL without memory. */
+/* Allocates an entry with room for `bytes`. NULL: out of memory. */
 static struct entry *make(struct amp_cast_cache *cache, uint64_t id, enum amp_dtype dtype, size_t bytes)
 {
     struct entry *entry = malloc(sizeof *entry + bytes);
@@ -165,8 +169,8 @@ int amp_cast_cache_get(struct amp_cast_cache *cache, uint64_t visit, const struc
 }
 
 /*
- * A destination from this size on is written past the caches: what a core has of them would be gone before it is read,
- * and writing alone saves reading it first. As the C library's memcpy does.
+ * A destination of at least this size is written past the caches, as by the C library's memcpy: it would be displaced
+ * from a core's caches before it is read, and such a write does not read the lines first.
  */
 #define CAST_STREAM_BYTES (8u << 20)
 
@@ -176,15 +180,15 @@ void amp_cast(const struct amp_kernels *kernels, void *dst, enum amp_dtype to, c
     bool stream = count >= CAST_STREAM_BYTES / amp_dtype_size(to);
     if (from == AMP_F32) {
         (void)(stream ? kernels->store_stream : kernels->store)[to](dst, src, count);
-        kernels->drain();
+        kernels->store_fence();
         return;
     }
     if (to == AMP_F32) {
         (stream ? kernels->load_stream : kernels->load)[from](dst, src, count);
-        kernels->drain();
+        kernels->store_fence();
         return;
     }
-    /* Between the 16-bit types by tiles; exact in the middle, so rounded once. */
+    /* Between the 16-bit types tile by tile through fp32, which is exact, so that the result is rounded once. */
     float tile[256];
     const char *s = src;
     char *d = dst;

@@ -1,8 +1,8 @@
 /*
  * Casts of whole tensors, and a cache of casts that cannot be stale.
  *
- * The cache finds a cast by (tensor id, dtype). A pull or an update gives a tensor another version: its old cast is
- * then cast again in place, so nothing has to be cleared by luck. amp_autocast_cast (amp/autocast.h) fills the cache.
+ * The cache finds a cast by (tensor id, dtype). A pull or an update gives a tensor another version; its cast is then
+ * made again in place, so that the caller never has to clear the cache. amp_autocast_cast (amp/autocast.h) fills it.
  */
 #ifndef AMP_CAST_H
 #define AMP_CAST_H
@@ -27,33 +27,33 @@ struct amp_tensor_view {
 };
 
 /*
- * dst (count elements of `to`) = src cast from `from`; any pair of f32, f16, bf16. Goes through f32. The two do not
- * overlap; they may lie at any address.
+ * Casts `count` elements of src from the dtype `from` to the dtype `to` into dst, through f32; both are f32, f16 or
+ * bf16. dst and src must not overlap; they may have any alignment. Any thread.
  */
 void amp_cast(const struct amp_kernels *kernels, void *dst, enum amp_dtype to, const void *src, enum amp_dtype from,
               size_t count);
 
 /*
- * Casts of one thread's tensors; another thread may use the cache once that thread has left its outermost region. A
- * cast that was handed out is not freed before then. Its elements change only where the same id and dtype are asked
- * for with another version and as many elements. After that it stays until another cast needs its room: of those that
- * may go, the one that was used longest ago goes first.
+ * A cache of casts, used by one thread at a time; another thread may use it once that thread has left its outermost
+ * autocast region. A cast that was handed out is not freed before then, and its elements change only if the same id and
+ * dtype are requested with another version and the same number of elements. After that it stays until another cast
+ * needs its room; the one used longest ago is freed first.
  */
 struct amp_cast_cache;
 
-/* An empty cache of at most max_bytes of casts, or NULL without memory. */
+/* Makes an empty cache of at most max_bytes of casts; the caller's (amp_cast_cache_free). NULL: out of memory. */
 struct amp_cast_cache *amp_cast_cache_new(size_t max_bytes);
 
 /* Frees the cache and every cast in it; NULL is allowed. */
 void amp_cast_cache_free(struct amp_cast_cache *cache);
 
-/* What a cache holds and has done. */
+/* Statistics of a cache since it was made. */
 struct amp_cast_cache_stats {
-    size_t entries; /* casts held */
-    size_t bytes;   /* what they take */
-    uint64_t hits;
-    uint64_t misses;
-    uint64_t compared; /* entries that the searches have looked at: about one each */
+    size_t entries;    /* casts in the cache now */
+    size_t bytes;      /* bytes of their elements */
+    uint64_t hits;     /* requests that were served without a cast */
+    uint64_t misses;   /* requests that were not */
+    uint64_t compared; /* entries that all searches together have looked at: about one for each search */
 };
 void amp_cast_cache_stats(const struct amp_cast_cache *cache, struct amp_cast_cache_stats *stats);
 

@@ -1,4 +1,4 @@
-/* The question that autocast puts to the cast cache (amp/cast.h). Not installed. */
+/* The cast cache as autocast uses it (amp/cast.h). Not installed. */
 #ifndef AMP_CAST_CACHE_H
 #define AMP_CAST_CACHE_H
 
@@ -10,9 +10,10 @@ extern "C" {
 #endif
 
 /*
- * *out = the cast of `in` to `dtype`, found or made. `visit` is the number of the thread's outermost region, never 0:
- * what is handed out under it is not freed under it. 0; AMP_ENOMEM; AMP_EEXHAUSTED if it would not fit, or all that
- * would have to go was handed out under this visit. The count has been checked.
+ * Sets *out to the cast of `in` to `dtype`, from the cache or made now; *out borrows the cache's memory. `visit` is a
+ * number, never 0, of the thread's present outermost region: a cast that is handed out during a visit is not freed
+ * during it. The caller has checked in->count. AMP_ENOMEM; AMP_EEXHAUSTED: the cast is larger than the cache, or there
+ * is no room because everything that could be freed was handed out during this visit.
  */
 int amp_cast_cache_get(struct amp_cast_cache *cache, uint64_t visit, const struct amp_kernels *kernels,
                        const struct amp_tensor_view *in, enum amp_dtype dtype, struct amp_tensor_view *out);

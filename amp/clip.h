@@ -2,9 +2,10 @@
  * Gradient clipping: by value, and by the p-norm of one gradient or of a whole dictionary.
  *
  * The rules of amp/grad.h hold: memory is the caller's and nothing is allocated; missing gradients are passed over; 0,
- * or AMP_EINVAL with a text; after a failure nothing has been written; any thread, whatever its floating-point mode. p
- * is a number above 0, or INFINITY for the largest magnitude; 0, negative ones and NaN are AMP_EINVAL. Below 1 the
- * formula is no norm in the strict sense, and may be beyond a double: the norm is Inf then.
+ * or AMP_EINVAL with a text; after a failure nothing has been written; any thread, whatever its floating-point mode,
+ * with exceptions masked (the default). p is a number above 0, or INFINITY for the largest magnitude; 0, negative ones
+ * and NaN are AMP_EINVAL. Below 1 the formula is no norm in the strict sense, and may be beyond a double: the norm is
+ * Inf then. A result that its own, narrower dtype cannot hold becomes Inf there without an error.
  *
  * Clip after unscaling and after the overflow test: clipping by value would turn an Inf into a finite number, and a
  * norm that is not finite is refused.
@@ -22,7 +23,7 @@
 extern "C" {
 #endif
 
-/* The usual norm. */
+/* The value of p for the usual (Euclidean) norm. */
 #define AMP_CLIP_L2 2.0
 
 /*
@@ -52,7 +53,7 @@ int amp_grads_clip_by_norm(const struct amp_kernels *kernels, const struct amp_t
                            double max_norm, double p, const struct amp_tensor *out, double *norm,
                            struct amp_error *error);
 
-/* The same for one gradient, by its own norm. */
+/* As amp_grads_clip_by_norm, for one gradient and its own norm. */
 int amp_grad_clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradient, double max_norm,
                           double p, const struct amp_tensor *out, double *norm, struct amp_error *error);
 

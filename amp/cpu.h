@@ -1,4 +1,4 @@
-/* Which kernels this processor can run, and whether its floating-point environment is the one they need. */
+/* Chooses the kernels that this processor can run, and checks that the floating-point environment is what they need. */
 #ifndef AMP_CPU_H
 #define AMP_CPU_H
 
@@ -12,11 +12,12 @@ extern "C" {
 /*
  * Chooses a kernel table: `isa` is "ref", "avx2", "avx512" or "neon"; NULL or "" means the fastest that this processor
  * has. 0; AMP_EINVAL for an unknown name, AMP_EUNIMPLEMENTED for one that this processor or build lacks, with a text
- * that names those it has. *out lives for ever. Programs pass the variable AMPD_ISA; any thread.
+ * that names those it has. *out is constant and always valid. Programs pass the environment variable AMPD_ISA. Any
+ * thread.
  */
 int amp_cpu_select(const char *isa, const struct amp_kernels **out, struct amp_error *error);
 
-/* The i-th variant's name whether this processor has it or not; NULL behind the last. For tests and benches. */
+/* The name of the i-th variant, whether this processor can run it or not; NULL after the last. For tests and bench/. */
 const char *amp_cpu_isa(size_t i);
 
 /*

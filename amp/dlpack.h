@@ -1,12 +1,13 @@
 /*
- * Tensors of other libraries, in and out, by DLPack, without a copy: 1.x (DLManagedTensorVersioned), and the
- * unversioned struct before it (DLManagedTensor), which is all that the NumPy and PyTorch of Debian 12 know.
+ * Exchanges tensors with other libraries by DLPack, without copies, in both directions: DLPack 1.x
+ * (DLManagedTensorVersioned), and the older unversioned struct (DLManagedTensor), which is the only one that the NumPy
+ * and PyTorch of Debian 12 support.
  *
- * The structs are declared here, with DLPack's layouts and names of our own: the header that distributions carry (0.6)
- * has the unversioned struct alone, which cannot say that a tensor is read only. A pointer of a program's
- * DLManagedTensorVersioned or DLManagedTensor can be cast to ours and back. Only memory of the CPU, dense in row-major
- * order, of f32, f16, bf16 or f64 is taken; anything else is an error and leaves the tensor with its owner. A pointer
- * that is NULL, where that is not said to be allowed, is AMP_EINVAL.
+ * The structs are declared here, with the layouts of DLPack and names of our own, because the header in distributions
+ * (0.6) has only the unversioned struct, which cannot mark a tensor as read only. A pointer to a program's
+ * DLManagedTensorVersioned or DLManagedTensor can be cast to ours and back. Only CPU memory, dense in row-major order,
+ * of f32, f16, bf16 or f64 is accepted; anything else is an error, and the tensor stays with its owner. A NULL pointer
+ * is AMP_EINVAL unless it is said to be allowed.
  */
 #ifndef AMP_DLPACK_H
 #define AMP_DLPACK_H
@@ -22,7 +23,7 @@
 extern "C" {
 #endif
 
-/* The version that is written; any minor version of the same major is read. */
+/* The version of exported tensors. Tensors of any minor version of the same major version can be imported. */
 #define AMP_DLPACK_MAJOR 1
 #define AMP_DLPACK_MINOR 0
 
@@ -30,12 +31,12 @@ extern "C" {
 #define AMP_DLPACK_READ_ONLY UINT64_C(1)
 #define AMP_DLPACK_IS_COPIED UINT64_C(2)
 
-/* The one device that is taken, and the type codes that have a dtype here. */
+/* The only device type that is accepted, and the type codes that have a dtype here. */
 #define AMP_DLPACK_CPU    1
 #define AMP_DLPACK_FLOAT  2
 #define AMP_DLPACK_BFLOAT 4
 
-/* Most dimensions of a tensor that is taken or given: NumPy's bound. */
+/* The most dimensions of an imported or exported tensor, which is NumPy's limit. */
 #define AMP_DLPACK_NDIM_MAX 64
 
 struct amp_dlpack_tensor {
@@ -73,40 +74,40 @@ struct amp_dlpack_legacy {
     void (*deleter)(struct amp_dlpack_legacy *self); /* may be NULL */
 };
 
-/* A tensor that was taken in. */
+/* An imported tensor. */
 struct amp_dlpack_import {
     struct amp_tensor_view view; /* borrowed from the struct below; id and version are the caller's, 0 at first */
     bool read_only;              /* view.data must not be written to */
     struct amp_dlpack_managed *managed;
-    struct amp_dlpack_legacy *legacy; /* one of the two is NULL; both: nothing was taken in */
+    struct amp_dlpack_legacy *legacy; /* one of these two is NULL; if both are, the struct is empty */
 };
 
 /*
- * Takes `managed` over and fills *import; amp_dlpack_release gives it back. 0; AMP_EVERSION for another major version;
- * AMP_EINVAL for a device, dtype, shape, stride or address that cannot be taken. On failure `managed` stays with the
- * caller, its deleter not called, and *import is empty. Allocates nothing.
+ * Takes ownership of `managed` and fills *import, to be given to amp_dlpack_release. AMP_EVERSION for another major
+ * version; AMP_EINVAL for a device, dtype, shape, stride or address that is not accepted. On failure `managed` stays
+ * the caller's, its deleter is not called, and *import is empty. Allocates nothing.
  */
 int amp_dlpack_import(struct amp_dlpack_managed *managed, struct amp_dlpack_import *import, struct amp_error *error);
 
-/* The same for the unversioned struct, which nobody can mark as read only: ask its owner before writing. */
+/* As amp_dlpack_import, for the unversioned struct. It cannot be marked as read only: ask its owner before writing. */
 int amp_dlpack_import_legacy(struct amp_dlpack_legacy *legacy, struct amp_dlpack_import *import,
                              struct amp_error *error);
 
-/* Calls the deleter of what was taken in, once, and empties *import; an empty one is allowed. */
+/* Calls the deleter of an imported tensor, once, and empties *import. An empty one is allowed. */
 void amp_dlpack_release(struct amp_dlpack_import *import);
 
 /*
- * A view as a DLPack tensor of one dimension with ndim 0, or of the ndim sizes in `shape` whose product is view->count,
- * into *out. The receiver owns it, and calls its deleter from any thread, once; that calls release_cb(context), if
- * there is one, when the elements may go, and frees the struct. The elements are not copied and must live until then.
- * read_only asks the receiver not to write. 0; AMP_EINVAL for a shape that does not fit, or a dtype that is no float;
- * AMP_ENOMEM. On failure release_cb is not called and *out is NULL.
+ * Makes a DLPack tensor of a view. Its shape has the ndim sizes in `shape`, whose product must be view->count; with
+ * ndim 0 it has one dimension. *out is for the receiver, which calls its deleter once, from any thread; the deleter
+ * calls release_cb(context), unless that is NULL, and frees the struct. The elements are not copied and must stay valid
+ * until then. read_only asks the receiver not to write. 0; AMP_EINVAL for a shape that does not fit, or a dtype that is
+ * no float; AMP_ENOMEM. On failure release_cb is not called and *out is NULL.
  */
 int amp_dlpack_export(const struct amp_tensor_view *view, const int64_t *shape, size_t ndim, bool read_only,
                       void *context, void (*release_cb)(void *context), struct amp_dlpack_managed **out,
                       struct amp_error *error);
 
-/* The same as an unversioned struct, for receivers that know no other. */
+/* As amp_dlpack_export, as an unversioned struct, for receivers that support no other. */
 int amp_dlpack_export_legacy(const struct amp_tensor_view *view, const int64_t *shape, size_t ndim, void *context,
                              void (*release_cb)(void *context), struct amp_dlpack_legacy **out,
                              struct amp_error *error);

@@ -60,7 +60,7 @@ float amp_dynamic_scaler_scale(const struct amp_dynamic_scaler *scaler);
 
 /* Overflows since the last clean step. */
 uint32_t amp_dynamic_scaler_consecutive_overflows(const struct amp_dynamic_scaler *scaler);
-/* Clean steps since the last overflow or growth: as the specification has it, growth begins the count anew. */
+/* Clean steps since the last overflow or growth: by the specification a growth restarts the count. */
 uint32_t amp_dynamic_scaler_steps_since_overflow(const struct amp_dynamic_scaler *scaler);
 
 /* Overflows since the scaler was made or reset. */
@@ -87,7 +87,7 @@ int amp_dynamic_scaler_check_overflow(const struct amp_dynamic_scaler *scaler, c
 /* Moves the state by one step. Returns whether the step has to be skipped: `overflow`, and false if disabled. */
 bool amp_dynamic_scaler_update(struct amp_dynamic_scaler *scaler, bool overflow);
 
-/* check_overflow and update in one: *skip tells whether the step has to be skipped. */
+/* As check_overflow and then update. *skip: whether the step has to be skipped. */
 int amp_dynamic_scaler_check_and_update(struct amp_dynamic_scaler *scaler, const struct amp_tensor *gradients, size_t n,
                                         bool *skip, struct amp_error *error);
 
@@ -107,14 +107,14 @@ struct amp_dynamic_saved {
 };
 #define AMP_DYNAMIC_SAVED_VERSION 1
 
-/* *saved = the state now; whoever loads it goes on with the same scales. Nothing is kept of `saved`. */
+/* Sets *saved to the present state. A scaler that loads it continues with the same scales. `saved` is not kept. */
 int amp_dynamic_scaler_save(const struct amp_dynamic_scaler *scaler, struct amp_dynamic_saved *saved,
                             struct amp_error *error);
 
 /*
- * Goes on from a saved state, with the scaler's own options. Every field is checked against these options and against
- * the other fields: AMP_EINVAL with a text that names the first that cannot be, and the remedy; the scaler is then as
- * it was.
+ * Continues from a saved state, with the scaler's own options. Every field is checked against these options and against
+ * the other fields: AMP_EINVAL with a text that names the first impossible one and the remedy; the scaler then does not
+ * change.
  */
 int amp_dynamic_scaler_load(struct amp_dynamic_scaler *scaler, const struct amp_dynamic_saved *saved,
                             struct amp_error *error);

@@ -1,9 +1,9 @@
 /*
- * The default floating-point environment for the length of a call, in a thread whose program flushes denormals or
- * rounds otherwise. Not installed.
+ * Sets the default floating-point environment for the duration of a call, in a thread whose program flushes denormals
+ * or has another rounding mode. Not installed.
  *
- * The compiler knows nothing of the environment and may move arithmetic over these calls: what computes between them is
- * in functions marked AMP_IN_FP_ENV.
+ * The compiler does not know about the environment and may move arithmetic across these calls. So the arithmetic
+ * between set and restore is in functions marked AMP_IN_FP_ENV, which are not inlined.
  */
 #ifndef AMP_FP_ENV_H
 #define AMP_FP_ENV_H
@@ -16,15 +16,16 @@
 #define AMP_IN_FP_ENV __attribute__((noinline))
 
 struct amp_fp_env {
-    bool changed;
-    fenv_t saved; /* the program's, if changed */
+    bool changed; /* amp_fp_env_set had to change the environment */
+    fenv_t saved; /* the thread's own environment, if changed */
 };
 
 /*
- * Rounds to nearest and keeps denormals until amp_fp_env_restore, which each success needs. 0; AMP_ESTATE with a text
- * if this machine cannot, and the environment is as it was.
+ * Makes this thread round to nearest and keep denormals until amp_fp_env_restore, which must follow each success. 0;
+ * AMP_ESTATE with a text if this machine cannot do that; the environment then does not change.
  */
 int amp_fp_env_set(struct amp_fp_env *env, struct amp_error *error);
+/* Restores the environment that the thread had before amp_fp_env_set. */
 void amp_fp_env_restore(const struct amp_fp_env *env);
 
 #endif

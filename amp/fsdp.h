@@ -9,7 +9,8 @@
  *
  * Common rules. 0, or AMP_EINVAL with a text (a NULL that the specification forbids, a tensor that is not well formed,
  * see amp/tensor.h), AMP_ESTATE (a unit without what is to be converted), AMP_ENOMEM. After a failure nothing has
- * changed. Objects are used by one thread at a time, whatever its floating-point mode.
+ * changed. Objects are used by one thread at a time, whatever its floating-point mode, with exceptions masked (the
+ * default).
  *
  * Source: the specification of FSDP mixed precision, with the differences that docs/specs.md lists.
  */
@@ -121,7 +122,7 @@ int amp_fsdp_manager_init(struct amp_fsdp_manager *manager, const struct amp_fsd
 int amp_fsdp_to_mixed_precision(const struct amp_fsdp_manager *manager, const struct amp_tensor *gathered, void *buffer,
                                 size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
 
-/* The same for a gradient, to backward_dtype. */
+/* As amp_fsdp_to_mixed_precision, for a gradient and backward_dtype. */
 int amp_fsdp_gradient_to_fp32(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient, void *buffer,
                               size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
 
@@ -134,7 +135,10 @@ int amp_fsdp_gradient_to_reduce(const struct amp_fsdp_manager *manager, const st
 int amp_fsdp_gradient_reduced(const struct amp_fsdp_manager *manager, const struct amp_tensor *gradient, void *buffer,
                               size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
 
-/* Likewise a buffer of the model (such as a running mean) to buffer_dtype; an input of forward to forward_dtype. */
+/*
+ * As amp_fsdp_to_mixed_precision: cast a buffer of the model (such as a running mean) to buffer_dtype, and an input of
+ * forward to forward_dtype.
+ */
 int amp_fsdp_cast_buffer(const struct amp_fsdp_manager *manager, const struct amp_tensor *tensor, void *buffer,
                          size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);
 int amp_fsdp_cast_input(const struct amp_fsdp_manager *manager, const struct amp_tensor *input, void *buffer,
@@ -156,7 +160,8 @@ int amp_fsdp_scale_loss(struct amp_fsdp_manager *manager, const struct amp_tenso
  * *overflow: whether any of the n gradients has an Inf or NaN, missing ones passed over; and moves the loss scale by
  * one step: on an overflow max(min_loss_scale, scale * backoff), else after loss_scale_steps min(max_loss_scale, scale
  * * growth). Without loss scaling false, and nothing moves. With a server nothing moves either: it tells what this
- * worker's gradients have, and they are pushed all the same, for the server judges those of all.
+ * worker's gradients have, and they are pushed all the same, for the server judges those of all. The gradients stay
+ * scaled: unscale them by amp_fsdp_loss_scale before this call (amp_grads_unscale_in_place), as it may move the scale.
  */
 int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_tensor *gradients, size_t n,
                             bool *overflow, struct amp_error *error);
@@ -193,25 +198,28 @@ int amp_fsdp_integration_init(struct amp_fsdp_integration *integration, const st
 int amp_fsdp_apply_mixed_precision(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
                                    struct amp_error *error);
 
-/* Before a scatter: the unit's gradient becomes fp32, likewise. AMP_ESTATE if it has not been computed. */
+/* Before a scatter: casts the unit's gradient to fp32 and frees the old memory. AMP_ESTATE if it was not computed. */
 int amp_fsdp_apply_gradient_fp32(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
                                  struct amp_error *error);
 
-/* As amp_fsdp_apply_gradient_fp32: to reduce_dtype before a scatter; and once the reduced gradient has come back. */
+/*
+ * As amp_fsdp_apply_gradient_fp32: reduce_dtype casts the gradient to reduce_dtype before a scatter, and reduced casts
+ * it back once the reduced gradient has arrived (amp_fsdp_gradient_reduced).
+ */
 int amp_fsdp_apply_reduce_dtype(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
                                 struct amp_error *error);
 int amp_fsdp_apply_reduced(const struct amp_fsdp_integration *integration, struct amp_fsdp_unit *unit,
                            struct amp_error *error);
 
-/* amp_fsdp_scale_loss of its manager. */
+/* Calls amp_fsdp_scale_loss with the integration's manager. */
 int amp_fsdp_integration_scale_loss(struct amp_fsdp_integration *integration, const struct amp_tensor *loss,
                                     const struct amp_tensor *out, struct amp_error *error);
 
-/* amp_fsdp_check_overflow of its manager. */
+/* Calls amp_fsdp_check_overflow with the integration's manager. */
 int amp_fsdp_integration_check_overflow(struct amp_fsdp_integration *integration, const struct amp_tensor *gradients,
                                         size_t n, bool *overflow, struct amp_error *error);
 
-/* Its manager: borrowed as long as the integration. */
+/* The integration's manager, which is borrowed and valid as long as the integration. */
 struct amp_fsdp_manager *amp_fsdp_integration_manager(struct amp_fsdp_integration *integration);
 
 /* ---- hooks: before and after forward and backward of the parameters that are gathered together ---- */

@@ -1,6 +1,6 @@
 /*
- * What every function of the library that returns a code says of an argument that is missing. Not installed: a caller
- * sees the code and the text.
+ * The check for arguments that must not be NULL, which every function of the library with an error code makes in the
+ * same way. Not installed.
  */
 #ifndef AMP_GIVEN_H
 #define AMP_GIVEN_H
@@ -17,7 +17,7 @@ static inline int amp_given(const void *argument, const char *name, struct amp_e
     return amp_error_set(error, AMP_EINVAL, NULL, "the argument %s is NULL: it must be given", name);
 }
 
-/* The same for two arguments, the first one first. */
+/* Checks two arguments; the error names the first that is NULL. */
 static inline int amp_both_given(const void *a, const char *a_name, const void *b, const char *b_name,
                                  struct amp_error *error)
 {

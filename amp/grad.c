@@ -61,8 +61,8 @@ static bool search(const struct amp_kernels *kernels, const struct amp_tensor *t
 }
 
 /*
- * Of what was copied, and has become an Inf in a narrower dtype: where a gradient is missing, nobody knows what stands
- * in its place.
+ * Whether a copy has an Inf or NaN, perhaps because out's dtype is narrower. Missing gradients are left out, since
+ * their place in `out` was not written.
  */
 static bool copied_overflow(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
                             const struct amp_tensor *out)

@@ -37,11 +37,11 @@ extern "C" {
 int amp_grads_unscale(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, float scale,
                       const struct amp_tensor *out, bool *overflow, struct amp_error *error);
 
-/* The same for one gradient. */
+/* As amp_grads_unscale, for one gradient. */
 int amp_grad_unscale(const struct amp_kernels *kernels, const struct amp_tensor *gradient, float scale,
                      const struct amp_tensor *out, bool *overflow, struct amp_error *error);
 
-/* The same in the gradient's own memory and dtype. A scale of 1 writes nothing. */
+/* As amp_grads_unscale, but in the gradients' own memory and dtype. A scale of 1 writes nothing. */
 int amp_grads_unscale_in_place(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
                                float scale, bool *overflow, struct amp_error *error);
 int amp_grad_unscale_in_place(const struct amp_kernels *kernels, const struct amp_tensor *gradient, float scale,
@@ -62,13 +62,16 @@ int amp_grads_copy(const struct amp_kernels *kernels, const struct amp_tensor *i
 int amp_grads_overflow(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, bool *overflow,
                        struct amp_error *error);
 
-/* The same for one gradient; amp_grad_is_inf_or_nan is its other name. */
+/* As amp_grads_overflow, for one tensor; amp_grad_is_inf_or_nan is another name for it. */
 int amp_grad_overflow(const struct amp_kernels *kernels, const struct amp_tensor *gradient, bool *overflow,
                       struct amp_error *error);
 int amp_grad_is_inf_or_nan(const struct amp_kernels *kernels, const struct amp_tensor *tensor, bool *found,
                            struct amp_error *error);
 
-/* *found: whether any element is Inf, of either sign (is_inf), or NaN (is_nan). Early exit as above. */
+/*
+ * *found: whether any element is Inf, of either sign (is_inf), or NaN (is_nan). Reads no further than the first tile
+ * with one.
+ */
 int amp_grad_is_inf(const struct amp_kernels *kernels, const struct amp_tensor *tensor, bool *found,
                     struct amp_error *error);
 int amp_grad_is_nan(const struct amp_kernels *kernels, const struct amp_tensor *tensor, bool *found,

@@ -1,14 +1,14 @@
 /*
- * The numeric kernels: one table of functions per instruction set, all of them with the same bits.
+ * The numeric kernels: one table of functions for each instruction set, all of which give the same bits.
  *
- * kernels/ref.c is plain C and defines what is correct; the other variants are faster and equal, bit for bit, for
+ * kernels/ref.c is plain C and defines what is correct; the other variants are faster, and equal to it bit for bit for
  * every input (docs/numerics.md). A new operation is a new member here and a function in kernels/ref.c; a new optimizer
- * or dtype is a new row of the arrays. An entry is never NULL where the reference has one: a variant starts as a copy
- * of the reference's entry and replaces what it does faster.
+ * or dtype is a new row of the arrays. An entry is never NULL if the reference has one: a variant uses the reference's
+ * function where it has no faster one.
  *
- * Common rules: n = 0 is allowed; arrays of elements may begin at any address, odd ones too (lanes need the alignment
- * of double); source and destination are the same or do not overlap; nothing is allocated; any thread. Results that are
- * NaN are the canonical NaN.
+ * Rules for all kernels: n = 0 is allowed; arrays of elements may begin at any address, also odd ones (lanes need the
+ * alignment of double); source and destination are the same or do not overlap; nothing is allocated; any thread. A
+ * result that is NaN is the canonical NaN.
  */
 #ifndef AMP_KERNELS_H
 #define AMP_KERNELS_H
@@ -46,22 +46,22 @@ typedef void amp_load_fn(float *dst, const void *src, size_t n);
 /* dst[i] = src[i] in the dtype, RNE, overflow to Inf. Returns the largest magnitude of src as bits (0 if n = 0). */
 typedef uint32_t amp_store_fn(void *dst, const float *src, size_t n);
 
-/* What this thread wrote past the caches is ordered before what it writes from now on, as any other write is. */
-typedef void amp_drain_fn(void);
+/* Orders what this thread has written past the caches before its later writes (a store fence). */
+typedef void amp_store_fence_fn(void);
 
-/* Adds the n elements, whose first has index `base`, to *check. */
+/* Tests n elements for Inf and NaN and adds the result to *check; the first of them counts as index `base`. */
 typedef void amp_check_fn(const void *src, size_t n, uint64_t base, struct amp_check *check);
 
 /*
- * sum[i] = fp32(weight * src[i]) (set), or sum[i] = fp32(sum[i] + fp32(weight * src[i])) (add). A NaN in sum has any
- * payload: scale makes it canonical.
+ * sum_set: sum[i] = fp32(weight * src[i]). sum_add: sum[i] = fp32(sum[i] + fp32(weight * src[i])). A NaN in sum may
+ * have any payload; amp_scale_fn makes it canonical.
  */
 typedef void amp_sum_fn(float *sum, const void *src, float weight, size_t n);
 
 /* dst[i] = fp32(src[i] * factor). Returns the largest magnitude of dst as bits: all finite if below AMP_F32_INF. */
 typedef uint32_t amp_scale_fn(float *dst, const float *src, float factor, size_t n);
 
-/* One worker's staged gradient of the segment; not listed if it is absent from that worker. */
+/* One worker's gradient of a segment. A worker that sent none for the parameter is not in the list of inputs. */
 struct amp_input {
     const void *data;
     enum amp_dtype dtype; /* f32, f16 or bf16; may differ between inputs */
@@ -69,9 +69,9 @@ struct amp_input {
 };
 
 /*
- * g[i] = fp32(sum * factor) over the inputs' elements from `start` on, in their order (sum_set for the first, sum_add
- * for the others, scale; but in registers where a variant can). inputs_count >= 1. Returns the largest magnitude as
- * bits.
+ * g[i] = fp32(sum * factor), where sum is the weighted sum of element start + i of the inputs, in their order: as
+ * sum_set for the first, sum_add for the others and scale, but in registers where a variant can. inputs_count >= 1.
+ * Returns the bits of the largest magnitude of g.
  */
 typedef uint32_t amp_form_fn(const struct amp_input *inputs, unsigned inputs_count, bool equal_weights, float factor,
                              size_t start, size_t n, float *g);
@@ -88,49 +88,55 @@ typedef uint32_t amp_largest_fn(const void *src, size_t n);
 /* lanes[i mod 16] += |g[i]|, with the rules of amp_squares_fn. */
 typedef void amp_magnitudes_fn(const float *g, size_t n, double lanes[AMP_SQUARE_LANES]);
 
-/* lanes[i mod 16] += (|g[i]| / unit)^p, p > 0 and finite; unit >= every |g[i]|, finite, > 0. Otherwise as squares. */
+/*
+ * lanes[i mod 16] += (|g[i]| / unit)^p, with the rules of amp_squares_fn. p is finite and > 0; unit is finite, > 0 and
+ * at least every |g[i]|.
+ */
 typedef void amp_powers_fn(const float *g, size_t n, double p, float unit, double lanes[AMP_SQUARE_LANES]);
 
 /*
- * One step of an optimizer on n elements: p, and the moments it has (others may be NULL: SGD's m without momentum,
- * RMSProp's v if neither momentum nor centered).
+ * One step of an optimizer on n elements: changes the masters p and the moments m and v. Moments that the optimizer
+ * does not have may be NULL (SGD's m without momentum, RMSProp's v with neither momentum nor centered).
  */
 typedef void amp_apply_fn(const struct amp_apply_scalars *scalars, size_t n, const float *g, float *p, float *m,
                           float *v);
 
-/* LAMB's first pass: the squares of masters and of updates, each to its lanes as amp_squares_fn; no other change. */
+/*
+ * LAMB's first pass: adds the squares of masters and of updates to their lanes as amp_squares_fn; changes nothing else.
+ */
 typedef void amp_lamb_squares_fn(const struct amp_apply_scalars *scalars, size_t n, const float *g, const float *p,
                                  const float *m, const float *v, double masters[AMP_SQUARE_LANES],
                                  double updates[AMP_SQUARE_LANES]);
 
+/* A variant. Arrays are indexed by enum amp_dtype or enum amp_optimizer; their row 0 is NULL. */
 struct amp_kernels {
-    const char *isa;                      /* "ref", "avx2", "avx512", "neon" */
-    amp_load_fn *load[AMP_KERNEL_DTYPES]; /* row 0 is NULL in each of these */
+    const char *isa; /* "ref", "avx2", "avx512", "neon" */
+    amp_load_fn *load[AMP_KERNEL_DTYPES];
     amp_store_fn *store[AMP_KERNEL_DTYPES];
     /*
-     * the same past the caches, where a variant can: for a dst that is larger than they are, or that nobody reads soon;
-     * dst and src do not overlap
+     * As load and store, but writing past the caches where a variant can: for a dst that is larger than the caches or
+     * is not read soon. dst and src must not overlap. After any number of calls `store_fence` is called once.
      */
     amp_load_fn *load_stream[AMP_KERNEL_DTYPES];
     amp_store_fn *store_stream[AMP_KERNEL_DTYPES];
-    amp_drain_fn *drain; /* once after any number of these two */
+    amp_store_fence_fn *store_fence;
     amp_check_fn *check[AMP_KERNEL_DTYPES];
     amp_sum_fn *sum_set[AMP_KERNEL_DTYPES];
     amp_sum_fn *sum_add[AMP_KERNEL_DTYPES];
     amp_scale_fn *scale;
     amp_form_fn *form;
-    amp_vote_pass_fn *vote_pass; /* NULL where a variant has none: the pass goes by its parts */
+    amp_vote_pass_fn *vote_pass; /* NULL: the variant has none, and amp_pass_vote uses the separate kernels */
     amp_clip_value_fn *clip_value;
     amp_squares_fn *squares;
     amp_magnitudes_fn *magnitudes;
     amp_powers_fn *powers;
     amp_lamb_squares_fn *lamb_squares;
     amp_largest_fn *largest[AMP_KERNEL_DTYPES];
-    amp_apply_fn *apply[AMP_OPTIMIZERS];           /* row 0 is NULL */
-    amp_apply_pass_fn *apply_pass[AMP_OPTIMIZERS]; /* NULL where a variant has none: the pass goes by its parts */
+    amp_apply_fn *apply[AMP_OPTIMIZERS];
+    amp_apply_pass_fn *apply_pass[AMP_OPTIMIZERS]; /* NULL: the variant has none, as vote_pass */
 };
 
-/* The tables. Ask amp_cpu_select: a variant may not be compiled, or not be for this processor. */
+/* The variants. Use amp_cpu_select to get one: not all of them are in each build or can run on each processor. */
 extern const struct amp_kernels amp_kernels_ref;
 extern const struct amp_kernels amp_kernels_avx2;
 extern const struct amp_kernels amp_kernels_avx512;

@@ -1,5 +1,5 @@
 /*
- * What every loss scaler of the library can do, for code that does not want to know which one it has.
+ * The interface that all loss scalers of the library have, for code that works with any of them.
  *
  * A scaler is caller memory of its own type; amp_static_scaler_interface and amp_dynamic_scaler_interface make this
  * view of one, which borrows it. The members are those of the functions of the same names, with their errors and thread
@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 struct amp_loss_scaler_ops {
-    float (*scale)(const void *scaler);  /* the factor in use now */
+    float (*scale)(const void *scaler);  /* the factor, also of a disabled scaler, which does not use it */
     bool (*enabled)(const void *scaler); /* a disabled scaler passes everything through */
     int (*scale_loss)(const void *scaler, const struct amp_tensor *loss, const struct amp_tensor *out,
                       struct amp_error *error);
@@ -40,6 +40,12 @@ struct amp_loss_scaler {
  * looks for Inf and NaN before and after the division, calls step_cb (the optimizer, with clipping before it if wanted)
  * on the unscaled gradients unless there was one, and only then moves the scale. *skipped: whether the step was left
  * out. A disabled scaler has step_cb called on the gradients as they are.
+ *
+ * One call for each backward, with all gradients: it moves the scale. With several optimizers call `unscale` for the
+ * gradients of each, then `update` once, with the OR of the overflows. Clip inside step_cb, and do not unscale before:
+ * torch's unscale_ is remembered by its step, here the gradients would be divided twice. Gradients of f16 are unscaled
+ * in f16, where small ones are lost, which is what the scale is for (torch refuses them): copy them into f32 before, or
+ * use amp_grads_measure. Missing gradients count as finite: without any gradient, do not call it.
  *
  * The gradients stay the caller's; the next step needs new ones, also after a failure, for these may be unscaled. 0;
  * AMP_EINVAL for a missing argument (`arg` may be NULL) and the errors of amp_grads_unscale: nothing has been written;

@@ -1,6 +1,7 @@
 /*
- * p-norms of tensors, with one result whatever the variant or the number of threads: the maximum is exact, and sums go
- * through the lanes and trees of amp/reduce.h. Powers are our own (docs/numerics.md): libm's differ between machines.
+ * p-norms of tensors, with the same bits for every variant of the kernels and every number of threads: the maximum is
+ * exact, and sums use the lanes and trees of amp/reduce.h. Powers are computed here (docs/numerics.md section 7), since
+ * libm's differ between machines.
  *
  * A tensor is summed in blocks of AMP_NORM_BLOCK elements, so that several threads may each take some of the blocks.
  * All functions are pure; any thread.
@@ -42,10 +43,12 @@ float amp_norm_largest(const struct amp_kernels *kernels, const struct amp_span 
  */
 double amp_norm_block(const struct amp_kernels *kernels, const struct amp_span *block, double p, float unit);
 
-/* The sum of a whole span: the tree over its blocks. */
+/* As amp_norm_block, the sum of a span of any length: by the tree over its blocks. */
 double amp_norm_sum(const struct amp_kernels *kernels, const struct amp_span *span, double p, float unit);
 
-/* The norm from its sum: sum for p = 1, its root for 2, else unit * sum^(1/p), which is at least unit. */
+/*
+ * The norm that belongs to a sum: the sum for p = 1, its root for p = 2, else unit * sum^(1/p), which is at least unit.
+ */
 double amp_norm_of_sum(double sum, double p, float unit);
 
 /*

@@ -101,7 +101,7 @@ void amp_optim_scalars(const struct amp_optim_config *config, uint64_t t, double
  */
 unsigned amp_optim_moments(enum amp_optimizer optimizer, double momentum);
 
-/* The same for a whole configuration, centered RMSProp included (v: the mean of gradients). */
+/* Moments kept per element by a whole configuration, centered RMSProp included (v: the mean of gradients). */
 unsigned amp_optim_config_moments(const struct amp_optim_config *config);
 
 /* Whether the optimizer squares the gradient, so that the range test |g| < 2^63 applies. */

@@ -14,11 +14,13 @@
 #include <math.h>
 #include <string.h>
 
-/* 4 KiB of g: with the tiles of master, moments and inputs it stays within a first-level cache of 32 KiB. */
+/*
+ * Elements of a tile, 4 KiB of g: with the tiles of master, moments and inputs it fits a first-level cache of 32 KiB.
+ */
 #define TILE 1024
 _Static_assert(TILE % AMP_SQUARE_LANES == 0, "lanes go on from tile to tile");
 
-/* The tile of a vote that keeps g: its writes come in portions that the reads of the next one go on beside. */
+/* Elements of a tile of a vote that keeps g: small, so that its writes overlap with the reads of the next tile. */
 #define TILE_KEPT 512
 _Static_assert(TILE_KEPT % AMP_SQUARE_LANES == 0, "lanes go on from tile to tile");
 _Static_assert(TILE_KEPT <= TILE, "by parts it is formed in an array of TILE");
@@ -29,7 +31,7 @@ _Static_assert(TILE_KEPT * sizeof(float) % AMP_VOTE_ALIGNMENT == 0, "each tile o
 /* The range test: below it, g * g and its sums stay far from overflow in single precision (docs/numerics.md). */
 #define RANGE_LIMIT 0x1p63f
 
-/* Smallest eps * sqrt(bias2) for which AdamW's single-precision form is exact enough. */
+/* The smallest eps * sqrt(bias2) for which AdamW's single-precision form is accurate enough. */
 #define ADAMW_GUARD_EPS 0x1p-40
 
 /* Smallest magnitude, as bits, that rounds to Inf in each cast; none does in f32. And the largest finite values. */
@@ -51,7 +53,7 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* sum * f of n elements from `start`; returns the largest magnitude. */
+/* Forms g = sum * f of n elements from `start`; returns the bits of the largest magnitude. */
 static uint32_t form(const struct amp_kernels *kernels, const struct amp_pass_in *in, size_t start, size_t n, float *g)
 {
     return kernels->form(in->inputs, in->inputs_count, in->equal_weights, in->coefficient, start, n, g);
@@ -80,7 +82,7 @@ static bool votes_at_once(const struct amp_kernels *kernels, const struct amp_pa
     return can;
 }
 
-/* The vote of n elements from `start` by the kernels of its parts. Returns the largest magnitude. */
+/* The vote of n elements from `start` by the separate kernels. Returns the bits of the largest magnitude. */
 static uint32_t vote_by_parts(const struct amp_kernels *kernels, const struct amp_pass_in *in, size_t start, size_t n,
                               double *lanes, float *g_out)
 {
@@ -138,7 +140,7 @@ void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *
             largest = most;
     }
     if (g_out != NULL)
-        kernels->drain();
+        kernels->store_fence();
     vote->sum_inf = check.inf_count;
     vote->sum_nan = check.nan_count;
     vote->sum_first = check.first;
@@ -193,7 +195,7 @@ void amp_apply_prepare(const struct amp_apply *apply, struct amp_apply_scalars *
     k->guard_keep = in_double ? 0.0f : (float)(1 - 10 * k->decay);
 }
 
-/* A finite master beyond the cast's range: the largest finite value of its sign. */
+/* Saturates: a finite master beyond the cast's range becomes the largest finite value of its sign. */
 static void saturate(const any_f32 *master, size_t n, enum amp_dtype cast, any_u16 *out)
 {
     for (size_t i = 0; i < n; i++) {
@@ -218,7 +220,7 @@ static void count_masters(const any_f32 *master, size_t n, enum amp_dtype cast, 
     }
 }
 
-/* After n masters, the largest of which is given as bits, have been cast. */
+/* Fills the statistics, and saturates if asked to, after n masters were cast; `largest`: the bits of their largest. */
 static void judge_cast(uint32_t largest, const float *master, size_t n, enum amp_dtype cast, bool saturating, void *out,
                        struct amp_apply_stats *stats)
 {
@@ -235,7 +237,7 @@ static void judge_cast(uint32_t largest, const float *master, size_t n, enum amp
 static void cast_tile(const struct amp_kernels *kernels, const float *master, size_t n, enum amp_dtype cast,
                       bool saturating, void *out, struct amp_apply_stats *stats)
 {
-    /* Past the caches: nobody reads the copy before the pass has gone over much more than they hold. */
+    /* Past the caches: the copy is not read before the pass has moved much more data than the caches hold. */
     judge_cast(kernels->store_stream[cast](out, master, n), master, n, cast, saturating, out, stats);
 }
 
@@ -247,10 +249,10 @@ void amp_pass_cast(const struct amp_kernels *kernels, size_t count, const float 
         size_t n = count - start < TILE ? count - start : TILE;
         cast_tile(kernels, master + start, n, cast, saturating, (char *)cast_out + start * size, stats);
     }
-    kernels->drain();
+    kernels->store_fence();
 }
 
-/* One tile of apply, from its g. */
+/* Applies one tile, whose g is given. */
 static void apply_tile(const struct amp_kernels *kernels, const struct amp_apply *apply,
                        const struct amp_apply_scalars *scalars, size_t start, size_t n, const float *g, float *master,
                        float *m, float *v, void *cast_out, struct amp_apply_stats *stats)
@@ -260,7 +262,7 @@ static void apply_tile(const struct amp_kernels *kernels, const struct amp_apply
               (char *)cast_out + start * amp_dtype_size(apply->cast), stats);
 }
 
-/* All of the pass by the variant's own kernel, where it has one. */
+/* The whole pass by the variant's own kernel. False: it has none, and nothing was done. */
 static bool apply_at_once(const struct amp_kernels *kernels, const struct amp_pass_in *in,
                           const struct amp_apply *apply, const struct amp_apply_scalars *scalars, float *master,
                           float *m, float *v, void *cast_out, struct amp_apply_stats *stats)
@@ -269,7 +271,7 @@ static bool apply_at_once(const struct amp_kernels *kernels, const struct amp_pa
     if (pass == NULL)
         return false;
     uint32_t largest = pass(scalars, in, apply->cast, master, m, v, cast_out);
-    kernels->drain();
+    kernels->store_fence();
     judge_cast(largest, master, in->count, apply->cast, apply->saturate, cast_out, stats);
     return true;
 }
@@ -290,7 +292,7 @@ void amp_pass_apply(const struct amp_kernels *kernels, const struct amp_pass_in 
             kernels->clip_value(g, in->clip_value, n);
         apply_tile(kernels, apply, &scalars, start, n, g, master, m, v, cast_out, stats);
     }
-    kernels->drain();
+    kernels->store_fence();
 }
 
 static void lamb_tile(const struct amp_kernels *kernels, const struct amp_apply_scalars *scalars, size_t start,
@@ -329,7 +331,7 @@ void amp_pass_lamb_g(const struct amp_kernels *kernels, size_t count, const floa
 }
 
 /*
- * Asks for the next tile of g, of which `left` elements are there: an optimizer's kernel asks for its own arrays alone.
+ * Prefetches the next tile of g, which has `left` elements: the optimizer's kernel prefetches only its other arrays.
  */
 static void ask_for_tile(const float *g, size_t left)
 {
@@ -352,5 +354,5 @@ void amp_pass_apply_g(const struct amp_kernels *kernels, size_t count, const flo
         ask_for_tile(g + start + n, count - start - n);
         apply_tile(kernels, apply, &scalars, start, n, g + start, master, m, v, cast_out, stats);
     }
-    kernels->drain();
+    kernels->store_fence();
 }

@@ -1,9 +1,10 @@
 /*
- * Which precision an operation runs in: PyTorch's autocast lists, by op name, and a caller's own additions.
+ * The precision in which an operation (op) runs: PyTorch's autocast lists by the name of the op, and additions of the
+ * program.
  *
- * The built-in lists are a sorted constant table. A registry of one's own is consulted first; it takes any number of
- * ops, in memory of its own (malloc). Functions that return a code refuse a registry or an op that is NULL by
- * AMP_EINVAL; an op that is NULL is listed nowhere.
+ * The built-in lists are a sorted constant table. A program may have a registry with rules of its own, which come
+ * before the lists; it has room for any number of ops (malloc). Functions that return a code return AMP_EINVAL if
+ * registry or op is NULL; for the others an op that is NULL is not listed.
  */
 #ifndef AMP_REGISTRY_H
 #define AMP_REGISTRY_H
@@ -39,20 +40,22 @@ enum amp_op_policy {
     AMP_OP_BANNED,       /* refused: unsafe in low precision */
 };
 
-/* Longest name of an op of one's own, with the final zero. */
+/* Bytes of the name of an op in a registry, with the final zero. */
 #define AMP_OP_NAME_MAX 48
 
-/* Longest remedy of a banned op, with the final zero: half a sentence. */
+/* Bytes of the remedy of a banned op, which is a part of a sentence, with the final zero. */
 #define AMP_OP_REMEDY_MAX 96
 
-/* A hash of the ops that have a rule. Its fields are its own; a copy of the struct is no second registry. */
+/*
+ * A hash table of the ops that have a rule. Its members are private, and a copy of the struct is not a second registry.
+ */
 struct amp_registry {
     size_t count;
     unsigned slot_bits;
     struct amp_registry_row **slots;
 };
 
-/* All that is known of an op in a mode. */
+/* The rule of an op in a mode. */
 struct amp_op_rule {
     enum amp_op_policy policy;
     enum amp_dtype forward;  /* NONE: by policy */
@@ -60,10 +63,10 @@ struct amp_op_rule {
     const char *remedy;      /* of a banned op, what to do instead: borrowed; NULL or "": leave the region */
 };
 
-/* Empty, and holds no memory: the built-in lists alone decide. */
+/* Makes a registry empty; it has no memory yet, and only the built-in lists decide. */
 void amp_registry_init(struct amp_registry *registry);
 
-/* Frees all rules: the registry is empty, and may be used again. Not while a region has it. */
+/* Frees all rules; the registry is then empty and may be used again. Not while an autocast region uses it. */
 void amp_registry_close(struct amp_registry *registry);
 
 /*
@@ -90,9 +93,9 @@ int amp_registry_keep(struct amp_registry *registry, const char *op, struct amp_
 int amp_registry_ban(struct amp_registry *registry, const char *op, const char *remedy, struct amp_error *error);
 
 /*
- * Default dtypes of a function of one's own, in place of its policy, in both modes: f32, f16 or bf16; AMP_DTYPE_NONE
- * leaves the forward to the policy, and lets the backward follow the forward. A forward dtype lifts a ban. As
- * amp_registry_set, but the policy stays; AMP_EINVAL for another dtype.
+ * Sets the dtypes of an op in both modes, in place of those by its policy: f32, f16 or bf16. AMP_DTYPE_NONE leaves the
+ * forward to the policy, and the backward to the forward. A forward dtype lifts a ban. As amp_registry_set, but the
+ * policy stays; AMP_EINVAL for another dtype.
  */
 int amp_registry_set_dtypes(struct amp_registry *registry, const char *op, enum amp_dtype forward,
                             enum amp_dtype backward, struct amp_error *error);
@@ -104,7 +107,7 @@ int amp_registry_set_dtypes(struct amp_registry *registry, const char *op, enum 
 struct amp_op_rule amp_registry_rule_of(const struct amp_registry *registry, enum amp_autocast_mode mode,
                                         enum amp_op_lists lists, const char *op);
 
-/* The same, and its policy alone, by the mode's own lists. */
+/* The rule of `op`, and only its policy, by PyTorch's lists for the mode (AMP_OP_LISTS_OF_MODE). */
 struct amp_op_rule amp_registry_rule(const struct amp_registry *registry, enum amp_autocast_mode mode, const char *op);
 enum amp_op_policy amp_registry_policy(const struct amp_registry *registry, enum amp_autocast_mode mode,
                                        const char *op);
@@ -112,10 +115,10 @@ enum amp_op_policy amp_registry_policy(const struct amp_registry *registry, enum
 /* The lists that PyTorch has for a mode; OF_MODE for NONE. */
 enum amp_op_lists amp_op_lists_of(enum amp_autocast_mode mode);
 
-/* The policy of `op` in the built-in lists themselves: CUDA's or the CPU's; UNLISTED for other values. */
+/* The policy of `op` in the built-in lists, CUDA's or the CPU's; UNLISTED for other values of `lists`. */
 enum amp_op_policy amp_op_lists_policy(enum amp_op_lists lists, const char *op);
 
-/* The i-th built-in row in sorted order: its name, or NULL behind the last. For tests and documentation. */
+/* The name of the i-th op of the built-in lists in sorted order; NULL after the last. For tests and documentation. */
 const char *amp_registry_builtin(size_t i);
 
 #ifdef __cplusplus

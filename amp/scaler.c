@@ -210,7 +210,7 @@ int amp_scaler_state_check(const struct amp_scaler_config *config, const struct 
         return amp_error_set(error, AMP_EINVAL, NULL, "hysteresis_left is %u, must be within [1, %u]",
                              state->hysteresis_left, config->hysteresis);
     if (state->applied > state->attempted || state->skipped != state->attempted - state->applied)
-        return amp_error_set(error, AMP_EINVAL, NULL, "applied and skipped must be attempted together");
+        return amp_error_set(error, AMP_EINVAL, NULL, "applied + skipped must equal attempted");
     if (state->total_overflows > state->skipped || state->consecutive_overflows > state->total_overflows ||
         state->steps_since_overflow > state->attempted)
         return amp_error_set(error, AMP_EINVAL, NULL, "there are more overflows than steps could have had");

@@ -1,7 +1,7 @@
 /*
- * Loss-scale policies as one table-driven machine: the server's record and a library user's scaler move by it alone.
- * The state machines are those of PyTorch's GradScaler (dynamic), Megatron-LM, DeepSpeed, Apex and Paddle, each with a
- * floor and a cap, and a fixed scale. scaler.c has them as a table.
+ * Loss-scale policies, as one state machine that is driven by a table (scaler.c). It is used by the server and by the
+ * scalers of the library. The policies are those of PyTorch's GradScaler (dynamic), Megatron-LM, DeepSpeed, Apex and
+ * Paddle, each with a lowest and a highest scale, and a fixed scale. docs/scalers.md describes them.
  */
 #ifndef AMP_SCALER_H
 #define AMP_SCALER_H
@@ -28,35 +28,35 @@ enum amp_scaler_policy {
     AMP_SCALER_PADDLE = 8,
 };
 
-/* What a user chooses; zero fields are filled by amp_scaler_config_defaults. */
+/* The settings of a policy. Fields that are zero are filled by amp_scaler_config_defaults. */
 struct amp_scaler_config {
     enum amp_scaler_policy policy; /* default AMP_SCALER_DYNAMIC */
     float init_scale;              /* default 2^16; within [min_scale, max_scale] */
     float growth_factor;           /* default 2; > 1 */
     float backoff_factor;          /* default 0.5; in (0, 1) */
     uint32_t growth_interval;      /* default 2000 clean steps; >= 1 */
-    uint32_t hysteresis;           /* default 2; >= 1. The overflow of this number backs off (MEGATRON and later) */
+    uint32_t hysteresis;           /* default 2; >= 1. From MEGATRON on: the overflow of this number lowers the scale */
     float min_scale;               /* default 1; > 0 */
     float max_scale;               /* default 2^24; finite, >= min_scale */
 };
 
-/* The loss-scale record (docs/scalers.md). */
+/* The state of a loss scaler (docs/scalers.md). */
 struct amp_scaler_state {
     float scale;              /* finite, in [min_scale, max_scale] */
     uint64_t scale_id;        /* rises by one each time the scale's value changes, or is set by hand */
     uint32_t growth_tracker;  /* clean steps towards the next growth */
-    uint32_t hysteresis_left; /* hysteresis to 1: at 1 the next overflow backs off; of no meaning without forgiveness */
-    uint32_t consecutive_overflows;
+    uint32_t hysteresis_left; /* from hysteresis down to 1; at 1 the next overflow lowers the scale; else unused */
+    uint32_t consecutive_overflows; /* overflows since the last clean step */
     uint64_t total_overflows;
     uint64_t steps_since_overflow;
-    uint64_t attempted; /* decided steps */
+    uint64_t attempted; /* decided steps: applied + skipped */
     uint64_t applied;
-    uint64_t skipped; /* overflow and empty */
+    uint64_t skipped; /* because of an overflow, or because the step was empty */
 };
 
 enum amp_scaler_outcome { AMP_SCALER_CLEAN, AMP_SCALER_OVERFLOW, AMP_SCALER_EMPTY };
 
-/* Fills absent (zero) fields with their defaults; `none` and `static` get what they need. */
+/* Fills fields that are zero with their defaults; for the policies NONE and STATIC with the values that they need. */
 void amp_scaler_config_defaults(struct amp_scaler_config *config);
 
 /* 0, or AMP_EINVAL with a text that names the field and its range. Call after the defaults are filled. */
@@ -73,28 +73,29 @@ void amp_scaler_update(const struct amp_scaler_config *config, struct amp_scaler
                        enum amp_scaler_outcome outcome);
 
 /*
- * Counts a decided step whose gradients carried another scale than the record's: one that was set while they were on
- * their way. It says nothing about the present scale, so the policy does not move. Pure; any thread.
+ * Counts a decided step whose gradients had another scale than the state's, which was set while the step was open. The
+ * step says nothing about the present scale, so the policy does not move. Pure; any thread.
  */
 void amp_scaler_count(struct amp_scaler_state *state, enum amp_scaler_outcome outcome);
 
 /*
- * Sets the scale by hand: the run of clean steps, forgiveness and the overflows in a row begin anew, the counts go on,
- * and the scale has a new id even if its value is the same. AMP_EINVAL with a text if the scale is not within
- * [min_scale, max_scale], or not 1 under the policy none; the state is then as before. Any thread.
+ * Sets the scale by hand. growth_tracker, hysteresis_left and consecutive_overflows restart, the other counts go on,
+ * and the scale gets a new id even if its value is the same. AMP_EINVAL with a text if the scale is not within
+ * [min_scale, max_scale], or is not 1 with the policy NONE; the state then does not change. Any thread.
  */
 int amp_scaler_set(const struct amp_scaler_config *config, struct amp_scaler_state *state, float scale,
                    struct amp_error *error);
 
 /*
- * The same with init_scale: the record is that of the policy's start, but for its id and the counts. Pure; any thread.
+ * As amp_scaler_set with init_scale: the state is that of amp_scaler_init, except for the id and the counts that go on.
+ * Pure; any thread.
  */
 void amp_scaler_reset(const struct amp_scaler_config *config, struct amp_scaler_state *state);
 
 /*
- * Whether a record that comes from elsewhere can be one of a model with this config, which must have been checked: its
- * scale in the config's bounds, its counts of each other. 0, or AMP_EINVAL with a text that names the field. Pure; any
- * thread.
+ * Checks a state that comes from outside, as from a file: its scale must be within the bounds of the config, which must
+ * have been checked, and its counts must agree with each other. 0, or AMP_EINVAL with a text that names the field.
+ * Pure; any thread.
  */
 int amp_scaler_state_check(const struct amp_scaler_config *config, const struct amp_scaler_state *state,
                            struct amp_error *error);

@@ -56,7 +56,7 @@ int amp_static_scaler_scale_loss(const struct amp_static_scaler *scaler, const s
 int amp_static_scaler_unscale(const struct amp_static_scaler *scaler, const struct amp_tensor *gradients, size_t n,
                               const struct amp_tensor *out, bool *overflow, struct amp_error *error);
 
-/* The same for one gradient. */
+/* As amp_static_scaler_unscale, for one gradient. */
 int amp_static_scaler_unscale_one(const struct amp_static_scaler *scaler, const struct amp_tensor *gradient,
                                   const struct amp_tensor *out, bool *overflow, struct amp_error *error);
 
@@ -64,7 +64,7 @@ int amp_static_scaler_unscale_one(const struct amp_static_scaler *scaler, const 
 int amp_static_scaler_check_overflow(const struct amp_static_scaler *scaler, const struct amp_tensor *gradients,
                                      size_t n, bool *overflow, struct amp_error *error);
 
-/* The same for one gradient. */
+/* As amp_static_scaler_check_overflow, for one gradient. */
 int amp_static_scaler_check_overflow_one(const struct amp_static_scaler *scaler, const struct amp_tensor *gradient,
                                          bool *overflow, struct amp_error *error);
 
@@ -72,8 +72,8 @@ int amp_static_scaler_check_overflow_one(const struct amp_static_scaler *scaler,
 bool amp_static_scaler_update(struct amp_static_scaler *scaler, bool overflow);
 
 /*
- * The scale and its reciprocal as scalar tensors (one f32), for a multiplication of one's own. Borrowed from the
- * scaler: valid as long as it, and not to be written. Both are 1 if it is disabled.
+ * The scale and its reciprocal as scalar tensors (one f32), for callers that multiply themselves. They are borrowed
+ * from the scaler, valid as long as it is, and must not be written. Both are 1 if the scaler is disabled.
  */
 struct amp_tensor amp_static_scaler_scale_tensor(struct amp_static_scaler *scaler);
 struct amp_tensor amp_static_scaler_inverse_tensor(struct amp_static_scaler *scaler);

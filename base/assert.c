@@ -18,10 +18,10 @@ void amp_memory_out_set(void (*end)(void))
 
 _Noreturn void amp_memory_out(const char *file, int line)
 {
-    (void)fprintf(
-        stderr,
-        "%s:%d: out of memory for what was promised: this process ends, a new one goes on from what is stored\n", file,
-        line);
+    (void)fprintf(stderr,
+                  "%s:%d: out of memory for work that was already acknowledged: this process ends; a restarted one "
+                  "continues from what is stored\n",
+                  file, line);
     if (end_process != NULL)
         end_process();
     abort();

@@ -5,7 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of the bytes so far (0 at the start) continued over `size` more. Any thread. */
+/*
+ * Continues a checksum over `size` more bytes. `crc` is the checksum of the bytes before them, 0 at the start. Any
+ * thread.
+ */
 uint32_t amp_crc32c(uint32_t crc, const void *data, size_t size);
 
 #endif

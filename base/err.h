@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* name, value, gRPC status (google.rpc.Code), text */
+/* One row for each code: name, value, gRPC status (google.rpc.Code), text. */
 #define AMP_ERR_MAP(X)                                                                                       \
     X(EINVAL, -1, 3, "invalid argument")                                                                     \
     X(ENOMEM, -2, 8, "out of memory")                                                                        \
@@ -50,7 +50,10 @@ enum amp_err {
 #define AMP_ERROR_TEXT_MAX 512
 #define AMP_ERROR_REASON_MAX 32
 
-/* An error that can be shown: `text` names the thing and the remedy; `reason` is the ErrorInfo reason or "". */
+/*
+ * An error with a text for users. `text` is a sentence that names the thing that failed and the remedy; `reason` is the
+ * reason of a google.rpc.ErrorInfo, or "".
+ */
 struct amp_error {
     int code;
     char reason[AMP_ERROR_REASON_MAX];
@@ -63,7 +66,7 @@ const char *amp_strerror(int code);
 /* The gRPC status of a code: 0 for 0, 2 (UNKNOWN) for a number that is not a code. Any thread. */
 int amp_err_grpc_status(int code);
 
-/* The code of a gRPC status 0..16; AMP_EUNKNOWN for others. Any thread. */
+/* The code for a gRPC status from 0 to 16; AMP_EUNKNOWN for other numbers. Any thread. */
 int amp_err_from_grpc_status(int status);
 
 /*
@@ -73,7 +76,9 @@ int amp_err_from_grpc_status(int status);
 int amp_error_set(struct amp_error *error, int code, const char *reason, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Puts "prefix: " in front of the text that is there. Does nothing if error is NULL. */
+/*
+ * Puts the formatted text and ": " in front of error->text, and cuts the end if needed. Does nothing if error is NULL.
+ */
 void amp_error_wrap(struct amp_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #ifdef __cplusplus

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whether `text` is exactly 2 * size hexadecimal digits, of either case; then bytes[0..size) are what they say. */
+/* Reads exactly 2 * size hexadecimal digits, of either case, into bytes[0..size). False: `text` is something else. */
 bool amp_hex_parse(const char *text, uint8_t *bytes, size_t size);
 
 #endif

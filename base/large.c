@@ -13,7 +13,7 @@ size_t amp_large_pages(size_t size)
 
 void amp_large_advise(void *memory, size_t size)
 {
-    /* Of a smaller one at most a page is inside. */
+    /* A smaller piece holds at most one whole huge page. */
     if (memory == NULL || size < 2 * HUGE_PAGE)
         return;
     uintptr_t begin = ((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;

@@ -1,37 +1,38 @@
-/* Large memory. */
+/* Large pieces of memory, in huge pages where the kernel has them. Any thread. */
 #ifndef AMP_LARGE_H
 #define AMP_LARGE_H
 
 #include <stddef.h>
 
-/* Bytes of a page on the machines that ampd runs on, and of a huge one. */
+/* Bytes of a page and of a huge page on the machines that ampd runs on. */
 #define AMP_PAGE      ((size_t)4096)
 #define AMP_HUGE_PAGE ((size_t)2 << 20)
 
-/* Bytes rounded up to whole pages. */
+/* `size` rounded up to whole pages (AMP_PAGE). */
 size_t amp_large_pages(size_t size);
 
 /*
- * Asks the kernel for huge pages (2 MiB) where [memory, memory + size) holds whole ones: for what is used from end to
- * end, as tensors are. A virtual machine walks two page tables for each page that the processor does not remember: with
- * huge ones a checkpoint was restored almost twice as quickly, and a push and its apply took a tenth less time. It
- * touches nothing, and is only advice: without huge pages all is as before. NULL is allowed. Any thread.
+ * Asks the kernel for huge pages (2 MiB) in the part of [memory, memory + size) that consists of whole ones; for memory
+ * that is used from end to end, as tensors are. On a virtual machine each TLB miss walks two page tables: with huge
+ * pages a checkpoint was restored almost twice as fast, and a push and its apply took a tenth less time. The memory is
+ * not touched. This is only advice: where there are no huge pages nothing changes. NULL is allowed.
  */
 void amp_large_advise(void *memory, size_t size);
 
 /*
- * Memory of its own pages, so advised, that goes back to the kernel when it is freed: for large pieces that come and
- * go. malloc may keep theirs, and glibc's aligned_alloc before 2.38 finds no use for it, so that a process that holds
- * two of 16 MiB at a time grew to 400. Zeros; NULL: there is none, or size is 0. Freed by amp_large_free with the same
- * size.
+ * Allocates zeroed memory in pages of its own, with amp_large_advise, that goes back to the kernel when it is freed:
+ * for large pieces that are allocated and freed often. malloc may keep freed memory, and glibc's aligned_alloc before
+ * 2.38 does not reuse it: a process that held two pieces of 16 MiB at a time grew to 400 MiB. NULL: out of memory, or
+ * size is 0. The memory is the caller's, to be freed by amp_large_free with the same size (NULL is allowed).
  */
 void *amp_large_new(size_t size);
 void amp_large_free(void *memory, size_t size);
 
 /*
- * Addresses for `size` bytes, that of the first a multiple of AMP_HUGE_PAGE, for mappings of files: those have huge
- * pages only where address and offset are alike. Nothing can be read or written there. NULL: there are none. Freed by
- * amp_large_free, with what has been mapped there.
+ * Reserves a range of addresses for `size` bytes that begins at a multiple of AMP_HUGE_PAGE, for file mappings: these
+ * have huge pages only where address and file offset agree modulo a huge page. The range cannot be read or written
+ * until something is mapped there. NULL: there is no such range. amp_large_free frees it together with the mappings in
+ * it.
  */
 void *amp_large_reserve(size_t size);
 

@@ -5,16 +5,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A head (empty: points to itself) or a node (linked into exactly one ring, or to itself). */
+/* The head of a ring, which points to itself if the ring is empty, or a node: in exactly one ring, or in none. */
 struct amp_list {
     struct amp_list *next;
     struct amp_list *prev;
 };
 
-/* The owner of a node. */
+/* The struct of `type` that has the node as its `member`. */
 #define AMP_CONTAINER(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
-/* Visits each node; `safe` lets the body unlink the node it is at. */
+/* A loop over all nodes of a ring. The body may unlink the node `it`, but not the one after it, which is `safe`. */
 #define AMP_LIST_EACH(it, safe, head)                                                                        \
     for (struct amp_list *it = (head)->next, *safe = it->next; it != (head); it = safe, safe = it->next)
 
@@ -29,7 +29,7 @@ static inline bool amp_list_empty(const struct amp_list *head)
     return head->next == head;
 }
 
-/* Links node at the end of the ring; it must not be linked elsewhere. */
+/* Links a node at the end of a ring. The node must not be in a ring. */
 static inline void amp_list_push(struct amp_list *head, struct amp_list *node)
 {
     node->prev = head->prev;
@@ -38,7 +38,7 @@ static inline void amp_list_push(struct amp_list *head, struct amp_list *node)
     head->prev = node;
 }
 
-/* Unlinks node; unlinking an unlinked node has no effect. */
+/* Takes a node out of its ring; does nothing if it is in none. The node must have been initialised. */
 static inline void amp_list_remove(struct amp_list *node)
 {
     node->prev->next = node->next;
@@ -46,7 +46,7 @@ static inline void amp_list_remove(struct amp_list *node)
     amp_list_init(node);
 }
 
-/* Unlinks and returns the first node, or NULL. */
+/* Takes the first node out of a ring and returns it. NULL: the ring is empty. */
 static inline struct amp_list *amp_list_shift(struct amp_list *head)
 {
     if (amp_list_empty(head))

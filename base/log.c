@@ -57,7 +57,10 @@ static void append(struct line *line, const char *text, size_t size)
 
 _Static_assert(sizeof(long) == sizeof(long long) && sizeof(size_t) == sizeof(long), "one width for %lu, %llu and %zu");
 
-/* One conversion of a format, `at` stands after its %: a text or a whole number. Returns what follows it. */
+/*
+ * Writes the argument of one conversion, a text or an integer; `at` is after its %. Returns what follows it in the
+ * format.
+ */
 static const char *convert(const char *at, va_list *args, char *out, size_t capacity)
 {
     size_t wide = strspn(at, "lz");
@@ -73,7 +76,7 @@ static const char *convert(const char *at, va_list *args, char *out, size_t capa
     return at + 1;
 }
 
-/* Makes the value whose format begins at `at`, without the format's quotes. Returns what follows it. */
+/* Makes the value whose format begins at `at`, without the quotes around it. Returns what follows it in the format. */
 static const char *fill_value(const char *at, va_list *args, char value[AMP_LOG_LINE_MAX])
 {
     char end = *at == '"' ? '"' : ' ';
@@ -91,8 +94,8 @@ static const char *fill_value(const char *at, va_list *args, char value[AMP_LOG_
 }
 
 /*
- * A field of logfmt. What an argument brings along stays inside its value: one that a reader would take for something
- * else gets quotes, and the escapes of JSON inside them. False: the value was cut, or there was no room at all.
+ * Appends a field of logfmt. A value that a reader could misunderstand (with a space, an equals sign or a character
+ * that is escaped) gets quotes, and the escapes of JSON inside them. False: the value was cut, or nothing had room.
  */
 static bool append_logfmt(struct line *line, const char *name, size_t name_size, const char *value, bool quoted)
 {
@@ -110,7 +113,7 @@ static bool append_logfmt(struct line *line, const char *name, size_t name_size,
     return whole;
 }
 
-/* A member of a JSON object, which always has room for its end. */
+/* Appends a member of a JSON object, and leaves room for the closing brace. False: it was cut, or nothing had room. */
 static bool append_json(struct line *line, const char *name, size_t name_size, const char *value, bool number)
 {
     char escaped[AMP_LOG_LINE_MAX];
@@ -128,7 +131,7 @@ static bool append_json(struct line *line, const char *name, size_t name_size, c
     return whole;
 }
 
-/* Whether the value of a format is one whole number, and no text. */
+/* Whether the value's format is a single %d or %u. */
 static bool is_number(const char *at)
 {
     if (*at != '%')
@@ -137,7 +140,10 @@ static bool is_number(const char *at)
     return (*at == 'd' || *at == 'u') && (at[1] == ' ' || at[1] == 0);
 }
 
-/* `key=value key="a value" ...` by the format. A line that is too long is cut inside a value, and still read. */
+/*
+ * Appends the fields of a format `key=value key="a value" ...`. A line that is too long ends inside a value, but
+ * parses.
+ */
 static void append_fields(struct line *line, bool json, const char *format, va_list *args)
 {
     for (bool whole = true; *format != 0 && whole;) {

@@ -1,6 +1,6 @@
 /*
- * The log: one line an event, logfmt, with a fixed set of first keys (ts, level, component, msg). The sink and the
- * clock are given by the program, so that base/ has neither.
+ * The log: one line for each event, in logfmt or JSON, which begins with the keys ts, level, component and msg. The
+ * program provides the sink and the clock, so that base/ does no I/O and reads no clock.
  */
 #ifndef AMP_BASE_LOG_H
 #define AMP_BASE_LOG_H
@@ -11,25 +11,24 @@
 
 enum amp_log_level { AMP_LOG_DEBUG, AMP_LOG_INFO, AMP_LOG_WARN, AMP_LOG_ERROR };
 
-/* Longest line, with the final zero; a longer one is cut inside the value that does not fit, and ends with it. */
+/* Bytes of a line with the final zero. A longer line ends after the first value that does not fit, which is cut. */
 #define AMP_LOG_LINE_MAX 1024
 
-/* Where lines go: `write_cb` gets a whole line without a newline; `now_us_cb` gives UTC microseconds since 1970. */
+/* A log: its level and format, and the callbacks of the program. */
 struct amp_log {
-    enum amp_log_level level; /* lines below it are dropped; while others log: amp_log_set_level */
-    bool json;                /* lines are objects of JSON, all on one level; else logfmt */
-    void (*write_cb)(void *arg, enum amp_log_level level, const char *line);
-    int64_t (*now_us_cb)(void *arg);
-    void *arg;
+    enum amp_log_level level; /* lines of a lower level are dropped; amp_log_set_level changes it while threads log */
+    bool json;                /* each line is a flat JSON object; else it is logfmt */
+    void (*write_cb)(void *arg, enum amp_log_level level, const char *line); /* gets a line without newline */
+    int64_t (*now_us_cb)(void *arg); /* gives UTC microseconds since 1970; NULL: lines have no time */
+    void *arg;                       /* passed to both callbacks */
 };
 
 /*
- * Writes one line, logfmt or JSON. `format` makes what follows component and level: `msg="..." key=value ...`, whose
- * values have the conversions %s, %d and %u (with l, ll or z) and no quotes of their own. An argument may hold
- * anything: quotes, backslashes and control characters are written with the escapes of JSON, and in logfmt quotes are
- * put around a value that needs them, so that a reader gets it back. In JSON a value that is one number is a number,
- * all others are texts. Does nothing if log is NULL or the level is below the log's. As thread-safe as the write
- * callback.
+ * Writes one line. `format` is the part after ts, level and component: `msg="..." key=value ...`. Its values may have
+ * the conversions %s, %d and %u (with l, ll or z), and no quotes inside. The arguments may be any text: quotes,
+ * backslashes and control characters are written with the escapes of JSON, and in logfmt a value that needs quotes gets
+ * them, so that a reader recovers it exactly. In JSON a value that is one %d or %u is a number, all others are strings.
+ * Does nothing if log is NULL or `level` is below the log's. Any thread, if write_cb may be called from any thread.
  */
 void amp_log(const struct amp_log *log, enum amp_log_level level, const char *component, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -40,10 +39,10 @@ bool amp_log_is_on(const struct amp_log *log, enum amp_log_level level);
 /* "debug", "info", "warn", "error". Any thread. */
 const char *amp_log_level_name(enum amp_log_level level);
 
-/* Changes the level while other threads may log. Returns the level before. Any thread. */
+/* Changes the level, also while other threads log, and returns the one before. Any thread. */
 enum amp_log_level amp_log_set_level(struct amp_log *log, enum amp_log_level level);
 
-/* "2026-01-02T03:04:05.678901Z" of microseconds since 1970 into text[32]. */
+/* Writes a time, UTC microseconds since 1970, as "2026-01-02T03:04:05.678901Z"; "?" for a year after 9999. */
 void amp_log_time(int64_t us, char text[32]);
 
 #endif

@@ -31,7 +31,7 @@ static void put_text(struct amp_metric_text *text, const char *string)
     put(text, string, strlen(string));
 }
 
-/* A help may hold quotes as they are, a label's value not. */
+/* Writes a text with a backslash before each character in `escaped`; a newline becomes \n. */
 static void put_escaped(struct amp_metric_text *text, const char *string, const char *escaped)
 {
     while (*string != 0) {
@@ -72,7 +72,7 @@ static void put_label(struct amp_metric_text *text, const char *name, const char
     put_text(text, "\"");
 }
 
-/* One line. `le` is a bucket's upper end, NULL for what is none. */
+/* Writes the line of one sample. `le` is the upper end of a histogram's bucket; NULL: the sample is not a bucket. */
 static void put_line(struct amp_metric_text *text, const struct amp_metric *metric, const char *suffix,
                      const struct amp_metric_label *labels, size_t count, const char *le, double value)
 {

@@ -99,7 +99,9 @@ int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_e
                         MAP_SHARED | MAP_FIXED, fd, 0);
     if (mapped == MAP_FAILED)
         return failed(error, "mmap");
-    /* A forked child would keep the pages of a slot that has ended, and could write there. Without it: as before. */
+    /*
+     * A forked child would keep the pages of a slot that has ended, and could write to them. A failure changes nothing.
+     */
     if (writable)
         (void)madvise(mapped, amp_large_pages(size), MADV_DONTFORK);
     return 0;

@@ -1,8 +1,11 @@
 /*
- * Whether one who waits spins for a while before sleeping: it polls for work, and yields the core between two polls. To
- * be woken costs a thread 40 to 80 us where its core stops meanwhile (measured on virtual machines), more than a small
- * piece of work takes; a spin that finds nothing costs the time it lasts. Pure: times are given, in nanoseconds of one
- * clock. One thread at a time.
+ * Decides whether a thread that waits for work spins for a while before it sleeps. To spin is to poll for work and to
+ * yield the core (sched_yield) between two polls. Waking a sleeping thread costs 40 to 80 us if its core was halted
+ * meanwhile (measured on virtual machines), more than a small piece of work takes; a spin that finds no work costs all
+ * the time it lasts.
+ *
+ * The caller spins; this module only decides, from what earlier spins found. It reads no clock: all times are given by
+ * the caller, in nanoseconds of one monotonic clock. A struct amp_spin is used by one thread at a time.
  */
 #ifndef AMP_SPIN_H
 #define AMP_SPIN_H
@@ -10,34 +13,39 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* After so many spins in a row that found nothing ... */
-#define AMP_SPIN_MISSES 4
-/* ... so many waits sleep at once before the next spin. */
+/* After this many spins in a row that found no work, the next AMP_SPIN_REST_WAITS waits sleep without spinning. */
+#define AMP_SPIN_MISSES     4
 #define AMP_SPIN_REST_WAITS 64
-/*
- * A spin that ends so much later than it should: others wanted the core, and whoever yields gets it back later than who
- * sleeps.
- */
-#define AMP_SPIN_CROWD_NS UINT64_C(100000)
-/*
- * Then there is no spin for so many times as long, so that spinning loses a 17th of the time to others; but for no more
- * than this, which is 16 slices of a scheduler's: who comes back later has perhaps not wanted the core, for a loop need
- * not be run all the time.
- */
-#define AMP_SPIN_CROWD_REST        16
-#define AMP_SPIN_CROWD_REST_MAX_NS UINT64_C(100000000)
 
-/* Zeroed: no spin has been in vain. */
+/*
+ * A spin that ends at least this many nanoseconds later than planned shows that other threads use the core: a thread
+ * that yields its core then gets it back later than one that sleeps.
+ */
+#define AMP_SPIN_CONTENTION_NS UINT64_C(100000)
+
+/*
+ * After such a late spin there is no spin for AMP_SPIN_CONTENTION_REST times as long as it was late, so that a spinning
+ * thread loses at most a 17th of its time to the others. The pause is at most AMP_SPIN_CONTENTION_REST_MAX_NS, which is
+ * 16 time slices of a scheduler: a spin that ends even later was probably delayed by something else than other threads
+ * on the core, such as an event loop that its owner did not run.
+ */
+#define AMP_SPIN_CONTENTION_REST        16
+#define AMP_SPIN_CONTENTION_REST_MAX_NS UINT64_C(100000000)
+
+/* What earlier spins found. All zero is the state at the start. */
 struct amp_spin {
-    unsigned misses;      /* in a row */
-    unsigned rest;        /* waits that sleep at once */
-    uint64_t rest_end_ns; /* all waits sleep at once until then */
+    unsigned misses;      /* spins in a row that found no work, at most AMP_SPIN_MISSES */
+    unsigned rest;        /* so many of the next waits sleep without spinning */
+    uint64_t rest_end_ns; /* until this time all waits sleep without spinning */
 };
 
-/* A wait begins: whether to spin. */
+/* Called when a wait begins. True: the caller spins, and reports the end of the spin with one of the two below. */
 bool amp_spin_begin(struct amp_spin *spin, uint64_t now_ns);
 
-/* A spin that was to end at `end_ns` ended now, with work or without. */
+/*
+ * Report that a spin which was planned to end at `end_ns` ended now, having found work or not. Work that came at
+ * `end_ns` or later counts as not found.
+ */
 void amp_spin_found(struct amp_spin *spin, uint64_t end_ns, uint64_t now_ns);
 void amp_spin_missed(struct amp_spin *spin, uint64_t end_ns, uint64_t now_ns);
 

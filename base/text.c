@@ -24,7 +24,7 @@ size_t amp_text_char(const char *at, size_t left)
     return overlong || surrogate || beyond ? 0 : length;
 }
 
-/* The control character of `length` bytes, U+FFFD for no character, 0: it may be printed. */
+/* The code of a control character of `length` bytes, U+FFFD if length is 0 (no character), 0 if it may be printed. */
 static unsigned unprintable(const char *at, size_t length)
 {
     const uint8_t *byte = (const uint8_t *)at;
@@ -35,7 +35,7 @@ static unsigned unprintable(const char *at, size_t length)
     return byte[0] == 0xc2 && byte[1] < 0xa0 ? byte[1] : 0; /* U+0080 to U+009F: a terminal may take U+009B for ESC [ */
 }
 
-void amp_text_mend(char *text)
+void amp_text_repair(char *text)
 {
     for (size_t left = strlen(text), length; left > 0; text += length, left -= length) {
         length = amp_text_char(text, left);

@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Names that are compared; a longer one is near to nothing. */
+/* Bytes of the longest name that is compared; nothing is suggested for a longer one. */
 #define NAME_MAX_SIZE 48
-/* Of names up to this the first letter is right: "stop" is no slip of "top". */
+/* For a word of up to so many bytes a suggestion must have the same first letter: "stop" is not meant by "top". */
 #define NAME_SHORT 4
-/* Names of one command line. */
+/* The most option names that are compared. */
 #define NAMES_MAX 128
 
-/* What argp has in each command line. */
+/* The options that argp itself adds to each command line. */
 static const struct argp_option own_options[] = {
     {"help", '?', NULL, 0, NULL, 0}, {"usage", 0, NULL, 0, NULL, 0}, {"version", 'V', NULL, 0, NULL, 0}, {0}};
 
@@ -49,7 +49,7 @@ static unsigned least(unsigned a, unsigned b)
     return a < b ? a : b;
 }
 
-/* Letters put in, left out, changed, or two neighbours swapped (Damerau 1964), each counted once. */
+/* The edit distance: letters inserted, left out or changed, or two neighbours swapped (Damerau 1964), each counts 1. */
 static unsigned distance(const char *left, const char *right)
 {
     unsigned rows[3][NAME_MAX_SIZE + 1];
@@ -97,9 +97,9 @@ const char *amp_usage_near(const char *wrong, const char *const *names, size_t c
 struct known {
     const char *names[NAMES_MAX];
     size_t count;
-    size_t matches;                 /* options that the argument is, or begins */
-    const struct argp_option *last; /* of these, or the one that it is in full */
-    bool exact;
+    size_t matches;                 /* options whose name begins with the argument */
+    const struct argp_option *last; /* the last of these; the equal one, if `exact` */
+    bool exact;                     /* the argument is the whole name of an option */
 };
 
 static void compare_option(struct known *known, const struct argp_option *option, const char *name, size_t size)
@@ -115,7 +115,7 @@ static void compare_option(struct known *known, const struct argp_option *option
     known->last = option;
 }
 
-/* False: no option is so called. *next: its value is the next argument. */
+/* Whether an option has this name or a longer one; false: `text` says so. *next: its value is the next argument. */
 static bool is_known(const char *argument, const struct argp_option *const *tables, bool *next, char *text,
                      size_t capacity)
 {
@@ -219,10 +219,11 @@ int amp_usage_man_examples(struct amp_buf *out, const char *lines)
 /* ---- bash's completion ---- */
 
 /*
- * @ is the program, @@ an @. A list has a line for each option, its name and what its value is: nothing, "value",
- * "file", or the words of it with bars between them; and such a line for arguments, whose names are #1, #2 and so on,
- * which may be a "model", too. bash takes an address apart at its colons: they are put together first. Names of models
- * are a server's: compgen -W would expand what is in them.
+ * The template of the script: @ stands for the program's name, @@ for an @. The list of a verb has a line for each
+ * option: its name, and the kind of its value, which is nothing, "value", "file", or the possible words with bars
+ * between them. It has such a line also for each argument, whose names are #1, #2 and so on, and whose kind may be
+ * "model", too. bash splits an address at its colons, so the script first joins these words. Names of models come from
+ * a server, so they are not given to compgen -W, which would expand them.
  */
 static const char bash_head[] = "# bash completion for this program; made from the tables that its --help is made of.\n"
                                 "\n"
@@ -361,7 +362,7 @@ int amp_usage_bash_verb(struct amp_buf *out, const char *verb, const struct argp
         if (!is_shown(options))
             continue;
         const char *kind = bash_kind(options);
-        char letter[128] = ""; /* is known, and not offered */
+        char letter[128] = ""; /* the option's letter, which the script knows, but does not offer */
         if (options->arg != NULL && options->key > ' ' && options->key < 0x7f)
             (void)snprintf(letter, sizeof letter, "            '-%c %s' \\\n", options->key, kind);
         rc = APPEND(out, "            '--", options->name, kind[0] != 0 ? " " : "", kind, "' \\\n", letter);

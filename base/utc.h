@@ -1,4 +1,4 @@
-/* A time as people write it. */
+/* Parses times that users write. */
 #ifndef AMP_UTC_H
 #define AMP_UTC_H
 
@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /*
- * "2027-01-31" (its first instant) or "2027-01-31T12:00:00Z", from 1970 on, as microseconds of UTC. False: it is none,
- * or there is no such day or hour; *us is then as it was. Any thread.
+ * Parses "2027-01-31" (midnight at its beginning) or "2027-01-31T12:00:00Z" into UTC microseconds since 1970. False: it
+ * is neither, there is no such day or time of day, or it is before 1970; *us does not change. Any thread.
  */
 bool amp_utc_parse(const char *text, int64_t *us);
 

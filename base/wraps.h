@@ -1,6 +1,7 @@
 /*
- * AMP_WRAPS marks a function whose unsigned arithmetic wraps on purpose, so that clang's -fsanitize=integer leaves it
- * alone; a comment at the function says why. Anywhere else in amp and base a wrap is a fault (AMPD_INTEGER).
+ * AMP_WRAPS marks a function whose unsigned arithmetic wraps around on purpose, so that clang's -fsanitize=integer does
+ * not report it; a comment at the function says why. Anywhere else in amp and base a wrap-around is a fault, which the
+ * build option AMPD_INTEGER finds.
  */
 #ifndef AMP_BASE_WRAPS_H
 #define AMP_BASE_WRAPS_H

@@ -3,8 +3,8 @@
  *
  *   bench_charlm TEXT f32|bf16|f16
  *
- * Says "ready", and then for each line on stdin does one step and prints its seconds. bench/charlm_rows.py puts it
- * beside PyTorch and beside itself.
+ * Prints "ready", and then for each line on stdin makes one step and prints its seconds. bench/charlm_rows.py compares
+ * it with PyTorch, and its precisions with each other.
  */
 #include "amp/cpu.h"
 #include "bench/measure.h"
@@ -20,7 +20,7 @@ static enum amp_autocast_mode mode_of(const char *precision)
     if (strcmp(precision, "bf16") == 0)
         return AMP_AUTOCAST_BF16;
     if (strcmp(precision, "f16") != 0)
-        bench_fail("the precision is none of f32, bf16, f16");
+        bench_fail("the precision is not one of f32, bf16, f16");
     return AMP_AUTOCAST_FP16;
 }
 

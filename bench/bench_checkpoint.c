@@ -1,12 +1,13 @@
 /*
- * A worker of two models, for the rows of checkpoint_rows.py: one cuts checkpoints, the other does not.
+ * A worker of two models, for the rows of checkpoint_rows.py: "with" takes checkpoints, "without" does not.
  *
  *     bench_checkpoint ENDPOINT ELEMENTS COMPUTE_MS EVERY [WORKERS RANK]
- *         for each line on stdin, "with" or "without", makes one step of that model and prints the seconds it took. As
- *         one of several workers it has the first model alone, which the one of rank 0 makes.
+ *         for each line on stdin, "with" or "without", makes one step of that model and prints the seconds that it
+ *         took. With WORKERS and RANK it is one of several workers and has only the model "with", which the worker of
+ *         rank 0 creates.
  *
- * The computing is a wait, so that the server has the processors as it would have them beside an accelerator. A step is
- * measured from step_begin, which waits for the parameters and so for the apply before, to the verdict.
+ * The worker sleeps instead of computing, so that the server has the processors as it would beside an accelerator. A
+ * step is measured from step_begin, which waits for the parameters and so for the apply before, to the verdict.
  */
 #include "amp/dtype.h"
 #include "base/large.h"
@@ -25,8 +26,8 @@
 #define JOIN_S           60.0
 
 /*
- * First values are this far from zero, on the side to which each step moves them. AdamW computes masters as small as a
- * few steps in double: from zeros, each of the first ten steps took twice as long.
+ * The distance of the first values from zero, on the side to which each step moves them. AdamW computes masters that
+ * are as small as a few updates in double: from zeros, each of the first ten steps took twice as long.
  */
 #define FIRST_VALUE 0.125f
 
@@ -66,7 +67,7 @@ static void join(const struct bench *bench, struct side *side)
     int rc;
     double until = bench_now_s() + JOIN_S;
     while ((rc = ampclient_join(bench->client, side->name, &join, &side->model)) == AMP_ENOTFOUND &&
-           bench_now_s() < until) { /* the worker of rank 0 has yet to make it */
+           bench_now_s() < until) { /* the worker of rank 0 has not created it yet */
         const struct timespec pause = {.tv_nsec = 50000000};
         (void)nanosleep(&pause, NULL);
     }

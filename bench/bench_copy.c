@@ -1,7 +1,7 @@
 /*
- * How fast this machine's memory moves bytes: two threads copy between arrays that no cache holds.
+ * The speed of this machine's memory: two threads copy between arrays that are larger than any cache.
  *
- *     bench_copy BYTES     for each line on stdin copies BYTES, and prints the seconds it took
+ *     bench_copy BYTES     for each line on stdin copies BYTES and prints the seconds that it took
  */
 #include "bench/measure.h"
 

@@ -1,13 +1,15 @@
 /*
- * What the gradient utilities cost beside the training step that they guard: unscale, overflow check and clipping by
- * the global norm, against forward and backward of examples/digits in f16 (width 512, batch 64), on one thread.
+ * The cost of the gradient utilities (unscale, overflow check and clipping by the global norm) as a share of the
+ * training step that they belong to: forward and backward of examples/digits in f16 (width 512, batch 64), on one
+ * thread.
  *
  *   bench_grad DIGITS.CSV
  *
- * Each pair is one step and the utilities on its gradients. Prints a row in the form of bench/run.sh: milliseconds of
- * the utilities and of the step, medians, and the median share; the specifications ask for less than 0.05. With the
- * plain C kernels (AMPD_ISA=ref) it has no goal. A second row has what autocast adds to a forward pass: entering,
- * leaving, and the decision of each operation (the casts are what it is asked for). Same goal.
+ * Each pair is one step and the utilities on its gradients. Prints a row in the form of bench/run.sh: the median
+ * milliseconds of the utilities and of the step, and the median share, for which the specifications ask for less than
+ * 0.05; with the plain C kernels (AMPD_ISA=ref) there is no goal. A second row with the same goal has the time that
+ * autocast adds to a forward pass: entering, leaving, and the decision for each operation, without the casts, which are
+ * its purpose.
  */
 #include "amp/autocast.h"
 #include "amp/clip.h"
@@ -97,7 +99,7 @@ static int measure(struct digits_data *data, struct digits_mlp *mlp, const struc
     return 0;
 }
 
-/* One forward pass's share of autocast: a region, and a decision for each operation of the network. */
+/* What autocast does in one forward pass: a region, and a decision for each operation of the network. */
 static double autocast_ms(void)
 {
     static const char *const ops[] = {"linear", "relu", "linear", "relu", "linear", "cross_entropy"};

@@ -1,15 +1,15 @@
 /*
- * What the guard, the loss scaler's part of a training step, costs where matrix products run at OpenBLAS's speed. A
- * step is forward and backward of two linear layers of width x width in fp32, batch 64, on one thread. The guard of its
- * gradients is one of
+ * The cost of the guard, which is the loss scaler's part of a training step, as a share of a step whose matrix products
+ * run at OpenBLAS's speed: forward and backward of two linear layers of width x width in fp32, batch 64, on one thread.
+ * The guard of the step's gradients is one of
  *
  *   one pass   amp_grads_measure: unscale, overflow check, norm, clip factor; the optimizer multiplies by the factors
  *   apart      amp_grads_unscale, amp_grads_overflow, amp_grads_clip_by_norm, each over all gradients
  *
- * They take turns, each after a step of its own, with their bound: to read each gradient once, by the fastest loop of
- * kernel_bounds.h. Prints a row in the form of bench/run.sh for each guard and width: median milliseconds of the guard
- * and of the step, and the median share. Where the bound's share is more than 0.95 of the goal, the goal is 1 / 0.95 of
- * it.
+ * Both and their bound, which only reads each gradient once by the fastest loop of kernel_bounds.h, take turns, each
+ * after a step of its own. Prints a row in the form of bench/run.sh for each guard and width: the median milliseconds
+ * of the guard and of the step, and the median share. If the bound's share is more than 0.95 of the goal, the goal is
+ * that share divided by 0.95.
  */
 #include "amp/clip.h"
 #include "amp/cpu.h"
@@ -204,7 +204,7 @@ static void print_row(const char *name, int width, struct times *times, double g
         printf("-\tinfo\n");
 }
 
-/* A step, and then the guard's milliseconds: one_pass, apart, or what they have to read. */
+/* Makes a step, and then measures the milliseconds of a guard (one_pass or apart) or of their bound. */
 static int take_turns(const struct amp_kernels *kernels, struct network *network, const struct amp_tensor *gradients,
                       const struct bound_loops *loops, struct times times[3], struct amp_error *error)
 {

@@ -1,42 +1,49 @@
 /*
- * The numeric kernels at the speed of memory: rows of bench/run.sh, each beside a peer in this program.
+ * The rows kernels_ of bench/run.sh: the numeric kernels, which should run at the speed of memory, each beside a peer
+ * in this program.
  *
- *     bench_kernels --list    the names of the rows
+ *     bench_kernels --list    prints the names of the rows
  *     bench_kernels NAME      measures one row and prints it (see bench/run.sh)
  *     bench_kernels --serve ELEMENTS THREADS [apply|bound]
- *                             our side of the rows kernels_torch_*: vote and apply of one worker, for each line on
- *                             stdin, and its seconds (torch_adamw.py is the peer, pairs.py takes the turns). With
- *                             `apply` what a shard does after the verdict, for the bound of cluster_apply: the apply
- *                             and the checksum of each block of the copy. With `bound` the loops of kernel_bounds.h,
- *                             for the bound of kernels_torch_2t
+ *                             our side of the rows kernels_torch_: for each line on stdin makes vote and apply of one
+ *                             worker and prints the seconds (torch_adamw.py is the peer, pairs.py lets them take
+ *                             turns). `apply`: only what a shard does after the verdict, the apply and the checksum of
+ *                             each block of the copy, for the bound of cluster_apply. `bound`: the loops of
+ *                             kernel_bounds.h, for the bound of kernels_torch_2t
  *
- * Ours and peer take turns, A B A B, over the same arrays, together at least 2 GB, every page written before; threads
- * are pinned, and of two threads each has one half. What we run is what the server runs: amp_pass_vote and
- * amp_pass_apply by blocks of 65,536 elements. The kernels are those that AMPD_ISA names, or the fastest. GB/s are 10^9
- * bytes per second of the bytes that the row below counts, the same number for both sides, so that the ratio is that of
- * times. Reading a line for ownership before it is stored is never counted: who avoids it is faster.
+ * Ours and peer take turns, A B A B, over the same arrays, which have at least 2 GB together and whose pages were all
+ * written before. Threads are pinned; of two threads each has one half. Our side is the server's code: amp_pass_vote
+ * and amp_pass_apply by blocks of 65,536 elements, with the kernels that AMPD_ISA names, or the fastest. GB/s are 10^9
+ * bytes a second; the bytes an element that are counted are in the table, the same for both sides, so that the ratio is
+ * that of the times. Reading a cache line before it is overwritten is never counted: a side that avoids it is faster.
  *
- *   kernels_adamw_1t, _2t one worker's f16 gradient, AdamW, next f16 copy: reads g 2, p m v 12, writes p m v 12, copy
- *                                    2: 28 bytes an element. Peer: a loop that reads and writes the same arrays with
- *                                    one exclusive-or; the fastest of plain, non-temporal copy, and that with prefetch.
- *   kernels_cast_A_to_B_1t, _2t      amp_cast, 6 bytes an element. Peer: the C library's memcpy of half as many bytes,
- *                                    which it reads and writes.
- *   kernels_finite_test unscale of fp32 in place (8 bytes), which tests as it goes. Peer: without the test.
- *   kernels_vote_apply_wW_1t, _2t the vote pass over W staged f16 gradients, which keeps g, and the apply pass from
- *   that:
- *                                    2W + 34 bytes. Peer: each gradient is added to an fp32 sum when it comes (the
- *                                    first one stored plainly or non-temporally, the others with and without prefetch,
- *                                    whichever is fastest), then our apply pass from that sum: 10W + 26.
- *   kernels_fused_1t, _2t vote and apply of one worker with clip by value: 30 bytes. Peer: the same work by our own
- *                                    kernels, one pass over all each: unscale, finite test, clip, AdamW, cast: 52.
- * Each of these but kernels_finite_test, whose peer is one, has a bound (kernel_bounds.h): loops with the same reads
- * and writes as ours and less arithmetic, the fastest of which takes its turns in the row. The row's goal is then at
- * most 0.95 of what that loop has beside the peer, since no kernel does more on the processor at hand.
+ *   row                        ours                                    peer
+ *   kernels_adamw_1t, _2t      one worker's f16 gradient, AdamW, next  a loop that reads and writes the same arrays
+ *                              f16 copy: reads g 2, p m v 12; writes   with one exclusive-or: the fastest of a plain
+ *                              p m v 12, copy 2: 28 bytes              one, one with a non-temporal copy, and one with
+ *                                                                      prefetch, too
+ *   kernels_cast_A_to_B_1t,    amp_cast: 6 bytes                       the C library's memcpy of half as many bytes,
+ *     _2t                                                              each read and written
+ *   kernels_finite_test        unscale of fp32 in place with the test  the same without the test
+ *                              for Inf and NaN: 8 bytes
+ *   kernels_vote_apply_wW_1t,  the vote pass over W staged f16         each gradient is added to an fp32 sum when it
+ *     _2t                      gradients, which keeps g, and the       comes (the first stored plainly or
+ *                              apply pass from g: 2W + 34 bytes        non-temporally, the others with or without
+ *                                                                      prefetch, whichever is fastest), then our apply
+ *                                                                      pass from the sum: it moves 10W + 26 bytes
+ *   kernels_fused_1t, _2t      vote and apply of one worker with clip  the same by our separate kernels, each one pass
+ *                              by value: 30 bytes                      over all: unscale, finite test, clip, AdamW,
+ *                                                                      cast: it moves 52 bytes
+ *   kernels_autocast_..._ns    nanoseconds of a call, the median of    none; the goal is the most
+ *                              10^7 calls
  *
- *   kernels_autocast_..._ns          medians of 10^7 calls in nanoseconds; the goal is a limit, there is no peer.
+ * All rows with GB/s but kernels_finite_test, whose peer is a bound itself, have a bound (kernel_bounds.h): loops with
+ * the same reads and writes as ours and less arithmetic, the fastest of which takes turns with both sides. The goal is
+ * then at most 0.95 of that loop's ratio to the peer, since no kernel is faster on this processor.
  *
- * The state is that of training: masters of 0.02, gradients of 0.001, both normal, moments that fit, lr 3e-4, step
- * 1,000; each round has other gradients. About one element in twenty of AdamW then takes its path in double.
+ * The values are those of a training: masters of 0.02 and gradients of 0.001, both normally distributed, moments that
+ * fit, lr 3e-4, step 1,000; each round has other gradients. About one element in twenty of AdamW is then computed in
+ * double.
  */
 #include "amp/autocast.h"
 #include "amp/cpu.h"
@@ -54,14 +61,14 @@
 #define MIB   ((size_t)1 << 20)
 
 #define WORKERS_MAX 8
-/* Elements that the gradients of the next round lie further on. */
+/* Each round takes its gradients from so many elements further on in the arrays. */
 #define ROUND_SHIFT 64
 #define ROUNDS_MAX  64
 
 #define GRADIENT_SCALE 1024.0f
 #define CLIP_VALUE     0.01f
 
-/* A period of random numbers for all arrays: longer than what a branch predictor learns. */
+/* The period of the random numbers in all arrays: longer than what a branch predictor can learn. */
 #define PERIOD MIB
 
 static const struct amp_kernels *kernels;
@@ -159,7 +166,7 @@ static void next_round(void *context)
     a->round = (a->round + 1) % ROUNDS_MAX;
 }
 
-/* Rounds of both sides change the masters: what one leaves the other goes on from, and both do the same. */
+/* Both sides change the same masters, one after the other, in the same way. */
 static const uint16_t *gradient(const struct arrays *a, unsigned worker, size_t i)
 {
     return a->g[worker] + (size_t)a->round * ROUND_SHIFT + i;
@@ -185,7 +192,7 @@ static void apply_block(struct arrays *a, const struct amp_pass_in *in, size_t i
         bench_fail("a master is not finite any more");
 }
 
-/* As the server does: the vote keeps g, here where the peer has its sum. */
+/* Vote and apply as the server makes them. The vote keeps g in the array in which the peer has its sum. */
 static bool keeps_g(const struct arrays *a)
 {
     return a->workers >= AMP_PASS_KEEP_G;
@@ -321,7 +328,7 @@ static void run_bound_read_step(void *context, size_t first, size_t count)
 
 #define BOUND_LOOPS_MAX 8
 
-/* The fastest loops for one pass over the arrays. NULL: there are none for kernels of this instruction set. */
+/* The fastest bound loops for one pass over the arrays. NULL: there are none for this instruction set. */
 static const struct bound_loops *fastest_loops(const struct bench_row *row, const struct arrays *shared,
                                                bench_work_fn *pass)
 {
@@ -339,7 +346,7 @@ static const struct bound_loops *fastest_loops(const struct bench_row *row, cons
     return n == 0 ? NULL : ((const struct arrays *)bench_fastest("bound", sides, n, row)->context)->first;
 }
 
-/* The row's bound, of one pass or two; `a` shares the arrays, and belongs to the side. NULL as above. */
+/* The bound of a row with one pass or two. `a` is the context of the bound's side. NULL: there are no such loops. */
 static struct bench_side *bound_of(struct bench_side *side, const struct bench_row *row, struct arrays *a,
                                    bench_work_fn *first, bench_work_fn *second, bench_work_fn *both)
 {
@@ -388,7 +395,7 @@ static void run_cast(void *context, size_t first, size_t count)
              (const char *)c->src + first * amp_dtype_size(c->from), c->from, count);
 }
 
-/* Three bytes an element, so that reading and writing them makes the same six. */
+/* memcpy of three bytes an element, so that it reads and writes six as the cast does. */
 static void run_memcpy(void *context, size_t first, size_t count)
 {
     const struct cast *c = context;
@@ -470,7 +477,7 @@ static void measure_finite(struct bench_row *row, unsigned workers)
     bench_free(normal, PERIOD * sizeof *normal);
 }
 
-/* Each gradient to the sum as it comes, worker after worker; then one pass over the sum. */
+/* The peer of vote and apply: adds the gradients to the sum, worker by worker; then one pass over the sum. */
 static void run_accumulate_apply(void *context, size_t first, size_t count)
 {
     struct arrays *a = context;
@@ -580,7 +587,7 @@ static void measure_bf16_to_f32(struct bench_row *row, unsigned workers)
     measure_cast(row, AMP_BF16, AMP_F32);
 }
 
-/* A clock costs more than a call: the median is that of batches. */
+/* Reading the clock takes longer than a call, so batches of calls are timed; the median is that of the batches. */
 #define BATCH   1000
 #define BATCHES 10000
 

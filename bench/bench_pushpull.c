@@ -1,18 +1,23 @@
 /*
- * Our side of the push and pull rows: one fp16 parameter, one worker, a real ampd, through libampclient.
+ * Our side of the rows of push and pull: a worker of a model with one fp16 parameter of BYTES bytes, on a real ampd,
+ * through libampclient. For each line on stdin it does what MODE says and prints the seconds that this took.
  *
- *     bench_pushpull push|pull|apply|step|run|begin|move|place|steps HOST:PORT BYTES for each line on stdin moves BYTES
- *     and prints the seconds it took
+ *     bench_pushpull MODE HOST:PORT BYTES
  *
- * push: from handing in the gradient to the verdict. That is more than the peer does: block checksums, the finite test,
- * the vote and the stored verdict are inside. The apply is not: the next step_begin waits for it, outside the time.
- * pull: of a version that this client has not seen, complete on the server; ends when the whole tensor lies in this
- * process and its block checksums are verified. apply: AdamW, from the verdict to the version that is complete on all
- * shards, as the server's status tells it (every millisecond). step: AdamW, a whole step of the loop that users write:
- * the wait for the apply before, pull, push, verdict. run: the mean of RUN_STEPS of those, behind another one. begin:
- * step_begin of a version that is complete. move: the same and the push, up to the verdict. place: likewise, but the
- * gradient has been written where ampclient_gradient says, as backward does, between the two and outside the time.
- * steps: the mean of STEPS of whole steps, of a model of ten parameters.
+ *   push    from ampclient_push to the verdict. That is more than the peer does: the block checksums, the test for Inf
+ *           and NaN, the vote and the storing of the verdict are included. The apply is not: the next step_begin waits
+ *           for it, outside the time
+ *   pull    the pull of a version that is complete on the server and new to this client, until the whole tensor is in
+ *           this process and its block checksums are verified
+ *   apply   AdamW; from the verdict until the version is complete on all shards, by the server's status, which is
+ *           queried every millisecond
+ *   step    AdamW; a whole step as users write it: the wait for the apply before, pull, push, verdict
+ *   run     the mean of RUN_STEPS such steps, after one that does not count
+ *   begin   step_begin of a version that is complete
+ *   move    begin and the push up to the verdict
+ *   place   as move, but the gradient is written where ampclient_gradient says, as backward does, between the two and
+ *           outside the time
+ *   steps   the mean of STEPS whole steps, of a model with ten parameters that have BYTES together
  */
 #include "amp/dtype.h"
 #include "base/large.h"
@@ -33,7 +38,7 @@
 #define APPLY_TIMEOUT_S 30.0
 #define APPLY_POLL_NS   1000000
 
-/* Of the mode steps: a step takes a fraction of a millisecond. python_steps.py has the same numbers. */
+/* For the mode steps, in which a step takes a fraction of a millisecond. python_steps.py has the same numbers. */
 #define STEPS            200
 #define RUN_STEPS        5
 #define STEPS_PARAMETERS 10
@@ -50,7 +55,7 @@ struct bench {
     enum ampclient_optimizer optimizer;
 };
 
-/* What one line on stdin asks for; the seconds it took. */
+/* A mode's function: does it once and returns the seconds. */
 typedef double bench_round(const struct bench *bench);
 
 static void check(const struct bench *bench, int rc, const char *what)
@@ -93,7 +98,7 @@ static void create(const struct bench *bench)
 /* Small numbers of both signs and all mantissas: bits 0x1000 to 0x1fff are 2^-11 to 2^-7. */
 static void fill_gradient(struct bench *bench)
 {
-    /* As large tensors lie: in small pages, of a virtual machine, walks of page tables would be part of the figure. */
+    /* In huge pages, as large tensors are: with small pages a virtual machine's page walks would be in the figure. */
     bench->gradient = amp_large_new(bench->elements * sizeof *bench->gradient);
     if (bench->gradient == NULL)
         check(bench, AMP_ENOMEM, "gradient");
@@ -199,7 +204,7 @@ static double step_once(const struct bench *bench)
     return bench_now_s() - begin;
 }
 
-/* Of a version that is there: what a worker waits for when it is not the server that it waits for. */
+/* Mode begin: step_begin of a version that is complete, so that nothing waits for the server's apply. */
 static double begin_once(const struct bench *bench)
 {
     struct ampclient_step step = AMPCLIENT_STEP_INIT;
@@ -211,7 +216,9 @@ static double begin_once(const struct bench *bench)
     return bench_now_s() - begin; /* the step is begun again by the next round */
 }
 
-/* What one step moves, both ways: the version is there when it begins, and its apply is over before the next one. */
+/*
+ * Mode move: the transfers of a step in both directions. The version is complete before, and the apply is waited for.
+ */
 static double move_once(const struct bench *bench)
 {
     uint64_t version;
@@ -222,7 +229,7 @@ static double move_once(const struct bench *bench)
     return seconds;
 }
 
-/* As move_once, of a gradient that backward has written to its place: the worker's own work, and so not in the time. */
+/* Mode place: as move_once, with a gradient that is already in its place; writing it is not in the time. */
 static double place_once(const struct bench *bench)
 {
     struct ampclient_step step = AMPCLIENT_STEP_INIT;
@@ -242,7 +249,7 @@ static double place_once(const struct bench *bench)
     return seconds;
 }
 
-/* As a worker goes round: each step waits for the apply of the one before, the first one's too. */
+/* A loop of whole steps as a worker makes them: each waits for the apply of the one before, also the first. */
 static double run_once(const struct bench *bench)
 {
     (void)step_once(bench);

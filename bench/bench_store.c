@@ -1,22 +1,24 @@
 /*
- * The store and the checkpoint files beside what the disk can do, both sides in turns on the same disk.
+ * The rows of bench/run.sh for the store and the checkpoint files, each beside a simple program on the same disk with
+ * which it takes turns.
  *
- *     bench_store --list    the names of the rows
- *     bench_store ROW       measures it and prints the row (bench/run.sh)
+ *     bench_store --list    prints the names of the rows
+ *     bench_store ROW       measures the row and prints it
  *
- *     storage_verdicts_full_8, _1 thousands of verdicts a second, each durable before its model goes on (FULL), from 8
- *                                    models and from 1, through the server's queue for the store and back to a loop
- *                                    that has the server's turns; the peer appends the bytes that a row takes in the
- *                                    file to a file, and calls fdatasync, as often
- *     storage_verdicts_normal the same with NORMAL, from 8 models; the peer is one prepared INSERT of the same row
- *                                    after the other into a table of the same schema, each a transaction of its own,
- *                                    with SQLite's own settings (it moves the log every 1,000 pages, the store every
- *                                    4,000)
- *     storage_verdicts_normal_call   from 1 model, the store's call in a loop, beside the same peer
- *     storage_checkpoint_write GB/s of a checkpoint of 64 M parameters with two moments, durable; the peer is dd with
- *                                    fsync, the fastest of several ways
- *     storage_checkpoint_restore GB/s of the same file, not in the page cache, into memory that was touched before,
- *                                    every hash checked; the peer is dd out of the file, the fastest of several ways
+ *     storage_verdicts_full_8, _1    thousands of verdicts a second from 8 models and from 1, each durable (FULL)
+ *                                    before its model goes on, through the server's queue for the store and back to a
+ *                                    loop as the server's. Peer: appends as many bytes as a row takes in the database
+ *                                    to a file, and calls fdatasync, the same number of times
+ *     storage_verdicts_normal        the same from 8 models, not synced (NORMAL). Peer: one prepared INSERT of the same
+ *                                    row after the other into a table of the same schema, each a transaction of its
+ *                                    own, with SQLite's own settings (it checkpoints the log every 1,000 pages, the
+ *                                    store every 4,000)
+ *     storage_verdicts_normal_call   the same from 1 model, by calls of the store in a loop, without the queue
+ *     storage_checkpoint_write       GB/s of writing a durable checkpoint of 64 M parameters with two moments. Peer: dd
+ *                                    with fsync, the fastest of several ways
+ *     storage_checkpoint_restore     GB/s of reading the same file, which is not in the page cache, into memory that
+ *                                    was touched before, with every hash checked. Peer: dd from the file, the fastest
+ *                                    of several ways
  */
 #define _GNU_SOURCE /* affinity */
 #include "base/assert.h"
@@ -77,7 +79,7 @@ static void check(int rc, const char *what)
         bench_fail(what);
 }
 
-/* bench_run pins its thread, and what that starts would be on the same core: the server's threads are not. */
+/* Lets this thread run on all cores again: bench_run has pinned it, and threads that it starts would inherit that. */
 static void unpin(void *context)
 {
     (void)context;
@@ -176,7 +178,7 @@ static void fill_row(struct ampd_step_row *row)
         row->contributors[i] = (struct ampd_contributor){.rank = i, .incarnation = {1, 2 + i}, .weight = 1};
 }
 
-/* A store with models that have begun, in a folder of its own. */
+/* Makes a store in a directory of its own, with models that have an epoch. */
 static struct ampd_store *open_store(const char *name, unsigned models)
 {
     char path[300];
@@ -236,7 +238,7 @@ static void verdicts_free(struct verdicts *side)
     free(side);
 }
 
-/* Bytes that a row takes in the file. */
+/* The number of bytes that a row takes in the database file. */
 static size_t row_bytes(void)
 {
     struct ampd_store *store = open_store("sample", 1);
@@ -317,7 +319,7 @@ static void inserts_run(void *context, size_t first, size_t count)
     }
 }
 
-/* What it inserts again and again is a row that the store has put. */
+/* Takes a row that the store has written, which the peer then inserts again and again. */
 static void inserts_open(struct inserts *side)
 {
     char path[300];
@@ -405,7 +407,7 @@ static void forget(const char *path)
     (void)close(fd);
 }
 
-/* Nothing of the run before is left to be done. */
+/* Removes the files of the run before and syncs, so that no writing of that run is left. */
 static void before_write(void *context)
 {
     const struct files *files = context;

@@ -1,11 +1,11 @@
 """charlm_rows.py: the language model of examples/charlm: a training step on one thread, and what a server adds to it.
 
-    charlm_torch    steps a second in fp32, beside PyTorch's, eager (torch_charlm.py), with the same values and batches
-    charlm_bf16     steps a second in bf16, beside ours in fp32; skipped where the processor does not multiply bf16
-    charlm_f16      the same in f16, which this processor and its libraries may have to widen
-    charlm_share    milliseconds of the calls of the client (begin and pull, push, end and wait) and of a whole step, of
-                    one of two workers in bf16 beside their server, all on this machine; no goal, for with fewer cores
-                    than processes they wait for each other
+    charlm_torch    steps a second in fp32. Peer: PyTorch, eager (torch_charlm.py), with the same values and batches
+    charlm_bf16     steps a second in bf16. Peer: ours in fp32. Skipped if the processor cannot multiply bf16
+    charlm_f16      the same in f16, which this processor and its libraries may have to widen; no goal
+    charlm_share    milliseconds of the client's calls in a step (begin and pull, push, end and wait), and of the whole
+                    step, for one of two workers in bf16 and their server, all on this machine. No goal, since with
+                    fewer cores than processes they wait for each other
 """
 import os
 import re
@@ -22,7 +22,7 @@ TIMES = re.compile(r"a step took ([0-9.]+) ms; of it ([0-9.]+) to begin and pull
 
 
 class Step(Side):
-    """Steps a second of ours (bench_charlm.c)."""
+    """Our steps a second (bench_charlm.c)."""
 
     unit = "step"
 
@@ -50,7 +50,7 @@ class Step(Side):
 
 
 class Torch(Step):
-    """The same by PyTorch."""
+    """PyTorch's steps a second."""
 
     def command(self):
         return ["/usr/bin/python3", os.path.join(ROOT, "bench", "torch_charlm.py"), "serve", self.program("charlm")]

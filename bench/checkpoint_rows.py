@@ -1,13 +1,13 @@
-"""checkpoint_rows.py: what checkpoints in the background cost a training, in one run of about a minute and a half.
+"""checkpoint_rows.py: what checkpoints in the background cost a training. One run of about a minute and a half.
 
-64 M parameters, AdamW, fp16, one worker that computes for a second a step (bench_checkpoint.c). Two models on one
+64 M parameters, AdamW, fp16, one worker that computes for a second in each step (bench_checkpoint.c). Two models on one
 server take turns in windows of ten steps: "with" has a checkpoint in the middle of each of its windows, "without" has
 none.
 
-    storage_checkpoint_share    milliseconds of a step, mean of the windows, with and without; what a checkpoint every
-                                ten steps adds, as a share of a step
-    storage_stall_share         milliseconds that apply stood still for the writer, as the server's log has it, the
-                                longest of all checkpoints; as a share of a step
+    storage_checkpoint_share    milliseconds of a step, the mean of the windows. Ours: with checkpoints; peer: without;
+                                ratio: what a checkpoint every ten steps adds, as a share of a step
+    storage_stall_share         milliseconds for which an apply waited for the checkpoint's writer, by the server's log,
+                                the longest of all checkpoints. Peer: a step without; ratio: the share of it
 """
 import re
 import statistics
@@ -18,8 +18,8 @@ from sides import Ampd, Failed, START_S
 ELEMENTS = 64 << 20
 COMPUTE_MS = 1000
 EVERY = 10
-# Windows of each model. The first steps of both are not counted: they touch the memory for the first time (the
-# server's, and with the first cut the page cache's), and they shift the cuts into the middle of the windows.
+# Windows of each model. The first steps of both are not counted: they touch memory for the first time (the server's,
+# and with the first checkpoint the page cache's), and they shift the checkpoints into the middle of the windows.
 WINDOWS = 2
 FIRST = 15
 COST_MAX, STALL_MAX = 0.035, 0.05
@@ -28,7 +28,7 @@ measured = {}
 
 
 class Checkpoints(Ampd):
-    """A server on all cores, as it is run, and its worker."""
+    """A server on all cores, as it is used, and its worker."""
 
     def __init__(self, programs):
         super().__init__(programs, ELEMENTS, "with", unix=True)

@@ -1,17 +1,17 @@
-"""cluster_rows.py: one shard beside two, each with one compute thread on a core of its own.
+"""cluster_rows.py: two shards (ours) beside one (the peer), each shard with one compute thread on a core of its own.
 
-    cluster_apply    from the verdict to the version that is complete on all shards: AdamW, 64 M parameters of fp16
-                     copies. Its bound is what two cores have beside one: apply and checksums by the library alone, no
-                     server, two threads beside one over the same arrays (a memory that one core fills gives a second
-                     one nothing)
-    cluster_step     a whole step of one worker (wait for the apply before, pull, push, verdict), 32 M parameters; each
-                     shard is a host of its own (network namespace) with a link of 1 Gb/s each way (tc tbf), the
-                     worker's link has no limit. Needs root
+    cluster_apply    from the verdict until the version is complete on all shards: AdamW, 64 M parameters with fp16
+                     copies. The bound is the ratio of two cores and one without a server: the library's apply and
+                     checksums by two threads, beside one, over the same arrays (where one core uses all of the memory's
+                     bandwidth, a second one adds nothing)
+    cluster_step     a whole step of one worker (wait for the apply before, pull, push, verdict), 32 M parameters. Each
+                     shard is a host of its own (a network namespace) with a link of 1 Gb/s in each direction (tc tbf);
+                     the worker's link has no limit. Needs root
 
-ours is the cluster of two, the peer that of one; GB/s of fp16 parameters (cluster_step: pulled and pushed once each).
+The figures of these are GB/s of fp16 parameters (cluster_step: pulled and pushed once each).
 
-    cluster_scale_wW_kK    W workers and K shards behind such links: milliseconds of a step, and beside them what the
-                           cost model of docs/cluster-cost.md says
+    cluster_scale_wW_kK    W workers and K shards with such links: milliseconds of a step. Peer: what the cost model of
+                           docs/cluster-cost.md predicts. Needs root
 """
 import os
 import socket
@@ -25,14 +25,14 @@ from sides import MIB, START_S, Ampd, Kernels, Skipped
 APPLY_SIZE = 2 * 64 * MIB
 STEP_SIZE = 2 * 32 * MIB
 LINK = "1gbit"
-# A bucket must hold what passes in a timer's tick; a packet that waits longer than the latency is dropped, as a switch
-# would.
+# The bucket must hold the bytes that pass in one tick of the timer; a packet that waits longer than the latency is
+# dropped, as by a switch.
 BURST, LATENCY = "1mb", "50ms"
 COMMAND_S = 10
 
 
 def free_ports(count):
-    """So many different ports, which nobody uses now."""
+    """`count` different ports that are not in use now."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:
@@ -44,7 +44,7 @@ def free_ports(count):
 
 
 class Shards(Ampd):
-    """So many shards on loopback; shard k has core k."""
+    """A number of shards on loopback; shard k runs on core k."""
 
     def __init__(self, programs, size, what, shards):
         super().__init__(programs, size, what)
@@ -54,7 +54,7 @@ class Shards(Ampd):
         return ["127.0.0.1:%d" % port for port in free_ports(self.shards)]
 
     def inside(self, _shard):
-        """What comes before the command of a shard, or of the worker (None)."""
+        """The words before the command of a shard, or of the worker (None)."""
         return []
 
     def start(self):
@@ -70,7 +70,7 @@ class Shards(Ampd):
                           str(self.size))
 
     def await_shard(self, server, address):
-        """Until it listens; whether the cluster is ready, the worker finds out."""
+        """Waits until the shard listens; the worker finds out when the cluster is ready."""
         ready = [*self.inside(None), self.program("ampctl"), "--endpoint", address, "status"]
         deadline = time.monotonic() + START_S
         while subprocess.run(ready, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode != 0:
@@ -80,7 +80,7 @@ class Shards(Ampd):
 
 
 class Hosts(Shards):
-    """The same, each shard behind a link with a limit; the worker is on the host that they all hang on."""
+    """Shards behind links with a limit each; the worker is on the host to which all links lead."""
 
     used = 0  # networks of this process
 
@@ -105,7 +105,7 @@ class Hosts(Shards):
         return self.prefix + name
 
     def addresses(self):
-        """The bridge is in the worker's namespace, where no filter of the machine's looks at what passes."""
+        """Creates the worker's namespace with the bridge, in which no firewall of the machine looks at the packets."""
         if os.geteuid() != 0:
             raise Skipped("network namespaces need root")
         worker = self.space("w")
@@ -115,7 +115,7 @@ class Hosts(Shards):
         return [self.host(worker, shard) for shard in range(self.shards)]
 
     def host(self, worker, shard):
-        """A namespace on the bridge, both directions of its link limited where they leave."""
+        """Creates a namespace with a link to the bridge; each direction of the link is limited at its sender."""
         space, link, address = self.space(str(shard)), "shard%d" % shard, "%s.%d" % (self.net, 10 + shard)
         self.command("ip", "-n", worker, "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", space)
         self.command("ip", "-n", worker, "link", "set", link, "master", "br0", "up")
@@ -147,7 +147,7 @@ PAIRS = (
 
 SCALE_ELEMENTS = 32 << 20
 SCALE_STEPS, SCALE_WARM_UPS = 7, 2
-# What of a link's bytes is payload: 1,448 bytes of a segment in a frame of 1,514.
+# The payload of a link in bytes a second: 1,448 bytes of a TCP segment in a frame of 1,514.
 LINK_BYTES_S = 125e6 * 1448 / 1514
 NEVER = "1000000000"
 
@@ -165,7 +165,7 @@ class Workers(Hosts):
         return super().program("bench_checkpoint" if name == "bench_pushpull" else name)
 
     def spawn(self, core, *command):
-        """The first worker's command line is that of bench_pushpull: the one of each rank takes its place."""
+        """Starts a worker for each rank in place of the one bench_pushpull that the base class would start."""
         if not any(part.endswith("/bench_checkpoint") for part in command):
             return super().spawn(core, *command)
         at = command[-2]
@@ -184,7 +184,7 @@ class Workers(Hosts):
 
 
 def measured_apply_s(programs):
-    """Seconds of one shard's apply of an element, on one core, as cluster_apply has it."""
+    """Seconds of the apply of one element by one shard on one core, measured as in cluster_apply."""
     if not apply_s:
         with Shards(programs, APPLY_SIZE, "apply", 1) as side:
             rates = [side.round() for _ in range(SCALE_WARM_UPS + SCALE_STEPS)][SCALE_WARM_UPS:]
@@ -193,7 +193,7 @@ def measured_apply_s(programs):
 
 
 def scale(programs, name):
-    """cluster_scale_wW_kK: milliseconds of a step, beside those of the model."""
+    """Measures cluster_scale_wW_kK: milliseconds of a step, beside those of the cost model."""
     workers, shards = (int(part[1:]) for part in name.split("_")[-2:])
     each = measured_apply_s(programs)
     cores = min(shards, len(os.sched_getaffinity(0)))

@@ -1,21 +1,24 @@
-"""host_checkpoint_rows.py: steps without compute while a checkpoint is written, a worker and its server on one host.
+"""host_checkpoint_rows.py: steps without compute while a checkpoint is written, with a worker and its server on one
+host.
 
 64 M parameters, AdamW, fp16, one worker over shared memory (bench_checkpoint.c), a checkpoint every 40 steps; server
-and worker on all cores, as they are run.
+and worker on all cores, as they are used. Ours are the steps while a checkpoint is written, the peer those after it
+until the next one; ratio is the median over the checkpoints, and the goal is the most.
 
-    host_checkpoint         milliseconds of a step, median: while a checkpoint is written, beside the steps that follow
-                            until the next one; the median of the checkpoints' ratios, the goal is a limit
-    host_checkpoint_mean    the same with the mean of the former: one of them waits until the writer is nearly through,
-                            which a median does not show
-    host_checkpoint_memory  the same mean with --checkpoint-memory 100, where every block can be saved
+    host_checkpoint         milliseconds of a step, the median of both
+    host_checkpoint_mean    the same with the mean of ours: one of these steps waits until the writer is nearly
+                            finished, which a median does not show
+    host_checkpoint_memory  the same mean with --checkpoint-memory 100, with which the server has memory to save every
+                            block before the step overwrites it
 
-The two means have a bound: a step writes over every block, and ends no earlier than those that cannot be saved are on
-the disk, which takes a bare writer (dd past the page cache, into room that is there, no sync: the quickest of four
-between checkpoints) so long; all the others as long as a step without a checkpoint.
+The two means have a bound. A step overwrites every block, and cannot end before the blocks that cannot be saved are on
+the disk. The bound of that step is the time in which a plain writer writes them (dd past the page cache, into allocated
+space, without a sync; the fastest of four runs between checkpoints); the bound of all other steps is a step without a
+checkpoint.
 
-Counted as "while" are the steps that begin after the answer to the step that is the checkpoint, and before the server's
-log says "written". Not counted are the first steps after the load, until the first checkpoint behind it is written and
-EVERY steps have passed: they touch memory for the first time.
+Steps count as "while a checkpoint is written" if they begin after the answer to the checkpoint's step and before the
+server's log says "written". The first steps after the load do not count, until the first checkpoint after it is written
+and EVERY further steps have passed: they touch memory for the first time.
 """
 import datetime
 import os
@@ -38,7 +41,7 @@ measured = {}
 
 
 class OneModel(Checkpoints):
-    """Given a number of workers, here one, bench_checkpoint has the model with checkpoints alone."""
+    """A worker that has only the model with checkpoints: bench_checkpoint does so if a number of workers is given."""
 
     options, saved = (), SAVED
 
@@ -50,7 +53,7 @@ class OneModel(Checkpoints):
         return self.spawn(None, self.program("bench_checkpoint"), endpoint, str(ELEMENTS), "0", str(EVERY), "1", "0")
 
     def written(self):
-        """When each checkpoint was, by its step."""
+        """The time of each checkpoint, by its step."""
         found = re.findall(r'ts=(\S+) \S+ component=checkpoint msg="written" model=with step=(\d+)', self.log())
         return {int(step): datetime.datetime.fromisoformat(ts.replace("Z", "+00:00")).timestamp() for ts, step in found}
 
@@ -60,7 +63,7 @@ class WithMemory(OneModel):
 
 
 def bare_write(folder, piece):
-    """Seconds for the bytes of a checkpoint."""
+    """Seconds in which the plain writer writes the bytes of a checkpoint."""
     path = os.path.join(folder, "bare")
     with open(path, "wb") as file:
         os.posix_fallocate(file.fileno(), 0, BYTES)

@@ -1,33 +1,35 @@
-"""host_rows.py: workers and their server on one host, by shared memory.
+"""host_rows.py: workers and their server on one host, with shared memory.
 
-64 M parameters, AdamW, fp16, one worker (bench_pushpull.c); server and workers on all cores, as they are run. Both
-sides of a row take turns (sides.py: they start twice). The first WARM_UPS rounds of each after a start (of a round of
-`run`, six steps; else one step) touch memory for the first time, the slots, the copies and the page tables, and are not
-counted; all others are.
+64 M parameters, AdamW, fp16, one worker (bench_pushpull.c); server and workers on all cores, as they are used. Both
+sides of a row take turns (sides.py: they start twice). The first WARM_UPS rounds of each side after a start touch
+memory for the first time (slots, copies and page tables) and do not count; a round of `run` is six steps, else one.
 
-    host_step      milliseconds of a whole step, beside the bound: the bytes that the worker's writing, the server's
-                   taking away, the vote and the apply move, at the speed of a copy by two threads in the same run; the
-                   goal is a limit
-    host_step_tcp  milliseconds of a whole step, beside the same over TCP; the goal is a limit. Where TCP is so fast
-                   that the bound of host_step is more than half of its time, the goal is that (sides.bounded_goal)
-    host_push      milliseconds from the gradient to the verdict, beside the same over TCP
-    host_begin     microseconds of step_begin when the version is there: the parameters are mapped; beside the same over
-                   a unix socket without shared memory
-    host_bytes     GB/s of what a step moves, both ways: the bytes of the gradient and of the parameters, by the time
-                   of step_begin, of a version that is there, and of push and step_end to the verdict, SGD; beside the
-                   same over TCP. On both sides backward has written the gradient where ampclient_gradient says, which
-                   is not in the time. The ratio is that of GB/s, ours to the peer's; the goal is the least
-    host_bytes_copied  the same where the gradient lies in memory of the worker's own and ampclient_push copies it
+    row                ours; peer; goal
+    host_step          milliseconds of a whole step. Peer: a bound, which is the bytes that the worker's writing, the
+                       server's reading, the vote and the apply move, at the speed of a copy by two threads in the same
+                       run. The goal is the most
+    host_step_tcp      milliseconds of a whole step. Peer: the same over TCP. The goal is the most; if TCP is so fast
+                       that the bound of host_step is more than half of its time, it is that of the bound
+                       (sides.bounded_goal)
+    host_push          milliseconds from the gradient to the verdict. Peer: the same over TCP. No goal
+    host_begin         microseconds of step_begin with a complete version, which maps the parameters. Peer: the same
+                       over a unix socket without shared memory. No goal
+    host_bytes         GB/s of both transfers of a step: the bytes of the gradient and of the parameters, divided by the
+                       time of step_begin, with a complete version, and of push and step_end up to the verdict, SGD.
+                       Peer: the same over TCP. On both sides backward has written the gradient where
+                       ampclient_gradient says, outside the time. The goal is the least
+    host_bytes_copied  the same with a gradient in the worker's own memory, which ampclient_push copies. No goal
     host_two, _four    milliseconds of a whole step of two and of four workers, each a process (bench_checkpoint.c, 64
-                   parameters), beside the same over TCP: from the common start to the last one's verdict
-    host_memory_2, _4  bytes of memory a parameter that the server holds with two and with four workers, more than
-                   before the model was there, the most of all steps after the first: its own pages and all pages of
-                   memory that it shares, each once, mapped by it or not. Beside docs/cluster-cost.md: 12 of
-                   masters and moments, 2 x 2 of cast copies, 2 W of staging, 2 W of the slots that the workers map,
-                   and from three workers on 4 of the sum; the goal is a limit. No checkpoint is cut
+                       parameters), from the common start to the last verdict. Peer: the same over TCP. No goal
+    host_memory_2, _4  bytes of memory a parameter that the server has with two and with four workers, without what it
+                       had before the model was created, the most of all steps after the first: its own pages and all
+                       pages of memory that it shares, each once, mapped by it or not. Peer: the formula of
+                       docs/cluster-cost.md: 12 of masters and moments, 2 x 2 of cast copies, 2 W of staging, 2 W of the
+                       slots that the workers map, and from three workers on 4 of the sum. The goal is the most. No
+                       checkpoint is taken
 
-Beside torch on the CPU in one process (offload: unscale, isfinite, clip, AdamW by its fused form where this torch has
-it for CPUs, half) are kernels_torch_1t and _2t of pairs.py, which have the same arithmetic without a transport.
+The comparison with torch on the CPU in one process (offload: unscale, isfinite, clip, AdamW in its fused form if this
+torch has it for CPUs, half) is kernels_torch_1t and _2t in pairs.py, with the same arithmetic and without a transport.
 """
 import os
 import re
@@ -38,13 +40,13 @@ import time
 from sides import MIB, START_S, Ampd, Side, bounded_goal, in_turns, reaches_bound
 
 ELEMENTS = 64 << 20
-# Of each parameter: read and written by the worker (2 + 2), read and written by the server (2 + 2), and what the vote
-# and the apply of AdamW move with one worker (pairs.py, STEP_BYTES).
+# Bytes that are moved for each parameter: read and written by the worker (2 + 2), read and written by the server
+# (2 + 2), and moved by the vote and the apply of AdamW with one worker (pairs.py, STEP_BYTES).
 BYTES_EACH = 4 + 4 + 30
 PAIRS, WARM_UPS = 12, 6
 APPLY_S = 0.3  # longer than an apply of 64 M parameters
 STEP_GOAL, TCP_GOAL, BYTES_GOAL = 1.25, 0.5, 5.0
-# Steps, of which the memory is looked at after each; the most that it may be beside what the formula says.
+# The number of steps after each of which the memory is read; the most that its ratio to the formula may be.
 MEMORY_STEPS, MEMORY_LIMIT = 6, 1.10
 CHECKPOINT_NEVER = 1000000000
 
@@ -77,7 +79,7 @@ class Host(Ampd):
 
 
 class Several(Host):
-    """So many workers, a process each, which push the same parameters and so make one step together."""
+    """Several workers, each a process, which push the same parameters and so make each step together."""
 
     def __init__(self, programs, workers, transport):
         super().__init__(programs, "with", transport)
@@ -99,7 +101,7 @@ class Several(Host):
 
     @staticmethod
     def held(server):
-        """Bytes: its own pages, and those of the memory that it has descriptors of, whoever has mapped it."""
+        """Bytes of the server's own pages and of the memory for which it has descriptors, mapped by it or not."""
         with open("/proc/%d/status" % server.pid, encoding="ascii") as status:
             fields = dict(re.findall(r"(Rss\w+):\s+(\d+) kB", status.read()))
         shared = {}
@@ -116,18 +118,18 @@ class Several(Host):
 
 
 class Copy(Side):
-    """The memory of this machine."""
+    """The speed of this machine's memory (bench_copy.c)."""
 
     def start(self):
         return self.spawn(None, self.program("bench_copy"), str(self.size))
 
     def ms(self):
-        """Milliseconds that a copy takes for the bytes that a step moves."""
+        """Milliseconds in which a copy moves as many bytes as a step."""
         return BYTES_EACH * ELEMENTS / (2 * self.round()) / 1e6
 
 
 def row(name, ours, peer, ratios, goal, shown="%.1f", least=False, reaches=False):
-    """`least`: the goal is the least that the ratio may be, else the most. `reaches`: it is enough beside its bound."""
+    """Prints a row. `least`: the goal is the least ratio, else the most. `reaches`: it is ok by its bound."""
     ratio = statistics.median(ratios)
     good = reaches or goal is None or (ratio >= goal if least else ratio <= goal)
     verdict = "info" if goal is None else "ok" if good else "short"
@@ -137,7 +139,7 @@ def row(name, ours, peer, ratios, goal, shown="%.1f", least=False, reaches=False
 
 
 def measure(*makers, take=lambda side: side.ms()):
-    """What `take` gives of the sides that these make: a list of each. Their rests let the apply of another one end."""
+    """The results of `take` for each side, as one list a side. The rest before a round lets another's apply end."""
     return list(zip(*in_turns(makers, PAIRS, WARM_UPS, take, APPLY_S)[0]))
 
 

@@ -1,6 +1,7 @@
 /*
- * Each loop with vectors of 32 and of 64 bytes, and each of those with three ways of asking for memory. For this
- * machine alone (-O3 -march=native), contracted: no bits are promised here.
+ * The loops of the bounds: each one with vectors of 32 and of 64 bytes, and each of these with three ways of
+ * prefetching. They are compiled for this machine only (-O3 -march=native) and with contraction: their bits do not
+ * matter.
  */
 #include "bench/kernel_bounds.h"
 
@@ -11,13 +12,13 @@
 
 #define LOOP static inline __attribute__((always_inline))
 
-/* Elements of 16 bits in a line of the caches, and lines of a turn are those of as many elements. */
+/* 16-bit elements in a cache line; a turn of the outer loops handles so many elements of every array. */
 #define LINE 32
 
 /* Elements of a tile: as in amp/pass.c where the vote keeps g. */
 #define TILE 256
 
-/* What is asked for besides the processor's own prefetch: that much further on, or both levels as our AVX-512 does. */
+/* Software prefetch: none, ONE_BYTES ahead to the first cache level, or to both levels as our AVX-512 kernels do it. */
 enum ahead { NOTHING, ONE_LEVEL, TWO_LEVELS };
 #define ONE_BYTES  2048
 #define NEAR_BYTES 1024

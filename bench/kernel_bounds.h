@@ -1,9 +1,10 @@
 /*
- * What a row of bench_kernels.c could reach at best on this processor: loops that make the reads and writes of our
- * kernels, and of their arithmetic only what nobody can leave out: no test, no norm, no guard, no element in double,
- * products and sums contracted. They have less to do than our kernels, so that the fastest of them is faster than any
- * way of doing the row's work that we know of. Where the processor cannot overlap that much arithmetic with that much
- * traffic, a loop without arithmetic (kernel_peers.h) is no bar, and this is.
+ * Bounds: the best that a row of bench_kernels.c can reach on this processor. A bound is a loop with the reads and
+ * writes of our kernel and only that part of its arithmetic which no implementation can leave out: without the tests,
+ * the norm, the guard and elements in double, and with contracted products and sums. It has less to do than our kernel,
+ * so that the fastest of such loops is faster than any way of doing the row's work that we know. If a processor cannot
+ * overlap so much arithmetic with so much traffic, a loop without arithmetic (kernel_peers.h) cannot be reached; this
+ * one can nearly be.
  */
 #ifndef BENCH_KERNEL_BOUNDS_H
 #define BENCH_KERNEL_BOUNDS_H
@@ -16,14 +17,14 @@ struct bound_scalars {
     float beta1, rest1, beta2, rest2, rate, eps, keep;
 };
 
-/* n is a multiple of 256 everywhere, what is written begins with a whole line. */
+/* In all loops n is a multiple of 256, and arrays that are written begin at a cache line. */
 typedef void bound_step_fn(const struct bound_scalars *k, const void *g, float *p, float *m, float *v, uint16_t *copy,
                            size_t n);
 typedef void bound_vote_fn(const uint16_t *const *g, unsigned workers, float *sum, size_t n);
 typedef uint32_t bound_read_fn(const uint16_t *g, size_t n); /* all bits of g in one word */
 typedef void bound_move_fn(void *dst, const void *src, size_t n);
 
-/* The same work in one way of writing it. */
+/* One variant of the loops: a vector length and a way of prefetching. */
 struct bound_loops {
     const char *name;
     unsigned vector_bytes;
@@ -33,13 +34,13 @@ struct bound_loops {
     bound_move_fn *halve, *twice; /* 4 bytes to 2 and 2 to 4, past the caches, without a conversion */
 };
 
-/* None but on x86 with AVX2. */
+/* All variants; there are some only on x86 with AVX2. */
 extern const struct bound_loops bound_loops[];
 extern const size_t bound_loops_count;
 
 /*
- * The longest vectors of the kernels of an instruction set (amp_kernels.isa); 0 where there are no loops for it. A
- * bound for AVX2 does without those that only AVX-512 has.
+ * The bytes of the longest vectors of an instruction set (amp_kernels.isa); 0 if there are no loops for it. The bound
+ * of AVX2's kernels is taken only from loops with vectors that AVX2 has.
  */
 unsigned bound_vector_bytes(const char *isa);
 

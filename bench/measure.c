@@ -11,7 +11,9 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* Runs of each side that is one of several, in turns: where others use the machine, two are too few. */
+/*
+ * Runs of each side in turns, to choose the fastest of several: if the machine is also used by others two are too few.
+ */
 #define TRIALS    4
 #define SIDES_MAX 8
 
@@ -33,8 +35,9 @@ double bench_now_s(void)
 }
 
 /*
- * One page more than asked for, as malloc takes for its header. Arrays at distances of exactly 2^28 bytes would share
- * the hash by which AMD's first cache level predicts its way, and evict each other at every turn (four times slower).
+ * Allocates one page more than requested, as malloc does for its header. Arrays at distances of exactly 2^28 bytes
+ * would have the same hash by which AMD's first-level cache predicts its way, and evict each other all the time (four
+ * times slower).
  */
 #define SPACING 4096
 
@@ -73,7 +76,7 @@ void bench_pin(unsigned i)
         bench_fail("a thread cannot be pinned");
 }
 
-/* The second thread: lives for one run, and is there before the clock starts. */
+/* The second thread of a run, which is started before the clock. */
 struct helper {
     const struct bench_side *side;
     pthread_barrier_t barrier;
@@ -146,7 +149,7 @@ double bench_median(double *values, size_t n)
     return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
-/* 95 % of the medians of resampled lists. */
+/* The 95 % confidence interval of the median, by the bootstrap: the medians of resampled lists. */
 static void interval(const double *values, size_t n, double *low, double *high)
 {
     static double medians[BOOTSTRAP_DRAWS];
@@ -165,8 +168,8 @@ static void interval(const double *values, size_t n, double *low, double *high)
 }
 
 /*
- * The goal that is left of the row's where the processor lets nobody reach more. Of the bound's interval the upper end
- * counts: a busy machine must not take a goal away. `bounds` are sorted by it.
+ * The goal of a row with a bound: the row's own, or BENCH_OF_BOUND of the bound's ratio if that is less. The upper end
+ * of the ratio's interval counts, so that the noise of a busy machine makes no goal easier. Sorts `bounds`.
  */
 static double bounded_goal(const struct bench_row *row, const struct bench_side *bound, double *bounds)
 {

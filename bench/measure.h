@@ -1,6 +1,7 @@
 /*
- * Measuring two sides of one program beside each other: threads on cores of their own, turns A B A B, and a row of
- * bench/run.sh from the times. For the programs in bench/ alone; a failure ends the program with a sentence.
+ * Measures two sides (ways of doing the same work) within one program: they run on pinned threads and take turns, A B A
+ * B, and a row of bench/run.sh is printed from their times. Used only by the programs in bench/; a failure ends the
+ * program with a sentence on stderr.
  */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
@@ -8,25 +9,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BENCH_PAIRS       12
-#define BENCH_WARM_UPS    2
-#define BENCH_THREADS_MAX 2
-#define BENCH_OF_BOUND    0.95
+#define BENCH_PAIRS       12   /* measured rounds of both sides */
+#define BENCH_WARM_UPS    2    /* rounds before these, which do not count */
+#define BENCH_THREADS_MAX 2    /* threads of a side */
+#define BENCH_OF_BOUND    0.95 /* the part of a bound that a row must reach at most */
 
-/* Does the elements [first, first + count). Called by each thread with a part of its own. */
+/* Does a side's work on the elements [first, first + count). Each thread calls it with a part of its own. */
 typedef void bench_work_fn(void *context, size_t first, size_t count);
 
 struct bench_side {
-    const char *name; /* told on stderr where one of several is chosen */
+    const char *name; /* printed on stderr if one of several sides is chosen */
     bench_work_fn *work;
-    void *context;
-    void (*before)(void *context); /* before each run, outside its time; may be NULL */
+    void *context;                 /* passed to both functions */
+    void (*before)(void *context); /* called before each run, outside the measured time; may be NULL */
 };
 
-/* Monotonic seconds. */
+/* Seconds of a monotonic clock. */
 double bench_now_s(void);
 
-/* Zeroed pages, huge ones where there are, aligned to 64 bytes, not touched yet. Ended by bench_free. */
+/* Zeroed memory aligned to 64 bytes, in huge pages if possible, not touched yet. Freed by bench_free. */
 void *bench_alloc(size_t bytes);
 void bench_free(void *memory, size_t bytes);
 
@@ -39,32 +40,32 @@ void bench_pin(unsigned i);
  */
 double bench_run(const struct bench_side *side, size_t elements, size_t grain, unsigned threads);
 
-/* What a row says besides the times. */
+/* A row, without its times. */
 struct bench_row {
     const char *name;
-    double goal;  /* of peer's time / our time */
-    double bytes; /* moved by one run, for GB/s of both sides */
-    size_t elements;
+    double goal;     /* least ratio of the peer's time to our time */
+    double bytes;    /* counted for one run, the same for both sides, to print GB/s */
+    size_t elements; /* elements, grain and threads as in bench_run */
     size_t grain;
     unsigned threads;
 };
 
-/* The fastest of n sides (1 to 8), by the best of some runs each; `what` they are, for stderr. */
+/* Chooses the fastest of n sides (1 to 8) by the best of several runs of each; `what` names them on stderr. */
 const struct bench_side *bench_fastest(const char *what, const struct bench_side *sides, size_t n,
                                        const struct bench_row *row);
 
 /*
- * Warms up, measures the pairs, and prints the row; spread and interval go to stderr. `bound`, where it is not NULL,
- * has less to do than any way of doing the row's work, and takes its turns too: the goal is then at most BENCH_OF_BOUND
- * of the ratio that it has, of whose interval (95 %) the upper end counts.
+ * Warms up, measures the pairs, and prints the row; range and confidence interval go to stderr. `bound`, if it is not
+ * NULL, is a side that has less to do than any implementation of the row's work, and takes turns with the others. The
+ * goal is then at most BENCH_OF_BOUND of the bound's ratio to the peer (the upper end of its 95 % interval).
  */
 void bench_pairs(const struct bench_row *row, const struct bench_side *ours, const struct bench_side *peer,
                  const struct bench_side *bound);
 
-/* The median of n values, which are sorted by it. */
+/* The median of n values; sorts the array. */
 double bench_median(double *values, size_t n);
 
-/* The program's end with a sentence on stderr. */
+/* Ends the program with exit code 1 and a sentence on stderr. */
 _Noreturn void bench_fail(const char *what);
 
 #endif

@@ -1,9 +1,9 @@
-"""memory_row.py: the memory of a server that trains, as the kernel counts it.
+"""memory_row.py: the memory of a server during a training, as the kernel counts it.
 
-    storage_memory    bytes a parameter that the server's process holds more than before the model was there, the most
-                      of all steps: 64 M parameters, AdamW, fp16, two workers, two checkpoints in the background while
-                      it trains. Beside 12 + 2 x 2 + 2 W: masters and moments, two cast copies, a gradient in fp16 of
-                      each worker
+    storage_memory    bytes a parameter of the server's process, without what it had before the model was created, the
+                      most of all steps: 64 M parameters, AdamW, fp16, two workers, two checkpoints in the background.
+                      Peer: the formula 12 + 2 x 2 + 2 W, for masters and moments, two cast copies, and a gradient in
+                      fp16 of each worker. The goal is the most
 """
 import re
 import sys
@@ -19,7 +19,7 @@ LIMIT = 1.10
 
 
 class Memory(Checkpoints):
-    """A server on all cores, and a worker a rank."""
+    """A server on all cores, and one worker for each rank."""
 
     def start(self):
         self.at = self.endpoint()

@@ -1,13 +1,15 @@
-"""page_rows.py: what it costs a training that people look at its page: ten viewers (page_viewers.py) beside none.
+"""page_rows.py: what viewers of the page cost a training. Ours: with ten viewers (page_viewers.py); peer: with none.
 
-    page_step    milliseconds of a whole step of 64 MiB of fp16; the goal is a limit
-    page_small   microseconds of a step of ten small tensors, a thousand a second: as many rows to tell of as can be
-    page_cpu     microseconds of the server's processors for one of those; other work of the machine does not change it
+    page_step    milliseconds of a whole step of 64 MiB of fp16
+    page_small   microseconds of a step of ten small tensors, with a thousand steps a second and so as many new rows for
+                 the viewers as there can be
+    page_cpu     microseconds of processor time of the server for such a small step, which other work on the machine
+                 does not change
 
-A viewer reads the history and then hears the model's events, as the page does. It is one server: two differ by more
-than is asked here, by where their memory lies. The viewers come and go, and each pair is a turn with them and one
-without, in either order. A turn is TURN_S of one step after another: viewers hear something each second after the first
-of them came, so that two ticks lie well within it.
+The goals are the most. A viewer reads the history and then receives the model's events, as the page does. Both sides
+are the same server: two servers differ by more than the goal allows, because of where their memory is. The viewers
+come and go; each pair is a turn with them and one without, in either order. A turn is TURN_S seconds of steps one after
+another: viewers get events once a second, so that two of these times are well within a turn.
 """
 import os
 import re
@@ -27,7 +29,7 @@ GOAL = 1.02
 
 
 class Training(Ampd):
-    """A training, and a program for its viewers, who are none at first."""
+    """A training, and the program of its viewers, at first with none."""
 
     def start(self):
         endpoint = self.endpoint()
@@ -50,7 +52,7 @@ class Training(Ampd):
         time.sleep(SETTLE_S)
 
     def server_s(self):
-        """The processor time of all of the server's threads."""
+        """Seconds of processor time of all threads of the server."""
         folder = "/proc/%d/task" % self.server.pid
         total = 0
         for thread in os.listdir(folder):
@@ -59,7 +61,7 @@ class Training(Ampd):
         return total / 1e9
 
     def turn(self, count):
-        """Seconds of a step, and of the server's processors for a round, with so many viewers."""
+        """A turn with `count` viewers: seconds of a step, and seconds of the server's processor time for a round."""
         self.viewers(count)
         steps, before, until = [], self.server_s(), time.monotonic() + TURN_S
         while time.monotonic() < until:
@@ -71,7 +73,7 @@ measured = {}
 
 
 def pairs(programs, size, mode):
-    """What the turns of each pair gave: with viewers, without."""
+    """The results of the turns of each pair: with viewers, without."""
     if size not in measured:
         with Training(programs, size, mode) as side:
             for _ in range(WARM_UPS):
@@ -85,7 +87,7 @@ def pairs(programs, size, mode):
 
 
 def row(size, mode, which, per_s):
-    """`which` of what a turn gives."""
+    """The function that prints a row from result `which` (0 or 1) of the turns."""
     def print_row(programs, name):
         values = [(viewed[which], alone[which]) for viewed, alone in pairs(programs, size, mode)]
         ours, peer = (statistics.median(side) * per_s for side in zip(*values))

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""page_viewers.py PORT: viewers of the first model's page: each reads its history, and then hears events.
+"""page_viewers.py PORT: viewers of the first model's page: each one reads the history, and then receives events.
 
-Each line of its input says how many there are from then on; it answers "viewing" once all of them hear something.
-Ends with its input.
+Each line on stdin is the number of viewers from then on; it prints "viewing" once all of them have received something.
+It ends when stdin ends.
 """
 import http.client
 import json
@@ -33,7 +33,7 @@ def first_model(port):
 
 
 def viewer(port, name):
-    """The answer that is its stream, of which it has read something."""
+    """Opens a viewer's stream of events; returns the response once something of it was read."""
     connection, answer = ask(port, f"/api/history?model={name}&pixels=800")
     answer.read()
     connection.close()

@@ -3,16 +3,17 @@
 
     name  ours  peer  ratio  goal  ok|short
 
-ours and peer are medians in GB/s (10^9 bytes), ratio is the median of the ratios of the pairs. A row is `ok` when that
-median meets the goal; the confidence interval and the CPU time go to stderr. BIN holds the programs. NAME picks rows by
-a part of their name; rows marked as calibration run only so. The exit code says whether it could be measured, not how
-well. Rows that a program measures by itself (bench_kernels, bench_grad) are run from here too, and print themselves.
-AMPD_PAIRS=60 in the environment takes 60 pairs instead of 16, in the rows that pairs.py itself measures: the confidence
-interval becomes narrower.
+The columns and the groups of rows are explained in bench/run.sh. A pair is one round of each side; ours and peer are
+medians over the pairs, and ratio is the median of the pairs' ratios. A row is `ok` if that median reaches the goal. The
+confidence interval and the CPU time are printed on stderr. BIN is the directory of the programs. NAME selects the rows
+whose names contain it; the rows for calibration (noise_) and the long ones are measured only with a NAME. The exit code
+says whether everything could be measured, not how good it is. Rows that a program measures by itself (bench_kernels,
+bench_grad, bench_guard, bench_store) are started here, too, and these programs print them. With AMPD_PAIRS=60 in the
+environment the rows that pairs.py itself measures have 60 pairs instead of 16, and a narrower confidence interval.
 
-Both sides speak one protocol: a server program on the first core, a client program on the second; for each line that
-the client gets on stdin it moves the bytes once and prints the seconds it took. So two sides are alive at the same time
-and take turns, A B A B, and a change of the machine's speed meets both; then they start again in the other order.
+A side is a server program on the first core and a client program on the second. For each line on its stdin the client
+moves the bytes once and prints the seconds that this took. So both sides run at the same time and take turns, A B A B,
+and a change of the machine's speed affects both; then both are started again in the other order.
 """
 import functools
 import os
@@ -39,7 +40,7 @@ WARM_UPS = 3
 
 
 class Torch(Kernels):
-    """The same by PyTorch (torch_adamw.py), with as many threads."""
+    """The work of Kernels by PyTorch (torch_adamw.py), with the same number of threads."""
 
     def command(self):
         return ["/usr/bin/python3", os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_adamw.py")]
@@ -49,8 +50,8 @@ class Torch(Kernels):
 STEP_ELEMENTS = 128 * MIB
 STEP_BYTES = 30 * STEP_ELEMENTS
 
-# name, (ours, its arguments), (peers, each with its arguments), goal, whether it is only a calibration of the harness;
-# and where the row has a bound, that: a side that has less to do than ours must, and its peer (None: the row's)
+# name, (ours, its arguments), (peers, each with its arguments), goal, whether it is measured only with a NAME; and for
+# a row with a bound a pair: the side of the bound, which has less to do than ours, and its peer (None: the row's peer)
 ROWS = (
     *rpc_rows.PAIRS,
     *cluster_rows.PAIRS,
@@ -59,14 +60,14 @@ ROWS = (
     ("kernels_torch_1t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 1), ((Torch, STEP_BYTES, STEP_ELEMENTS, 1),), 5.0, False),
     ("kernels_torch_2t", (Kernels, STEP_BYTES, STEP_ELEMENTS, 2), ((Torch, STEP_BYTES, STEP_ELEMENTS, 2),), 10, False,
      ((Kernels, STEP_BYTES, STEP_ELEMENTS, 2, "bound"), None)),
-    # The peer against itself: how far from 1 the noise of this machine takes a ratio.
+    # The peer beside itself: how far from 1 a ratio can be by the noise of this machine alone.
     ("noise_push_64mib", (Pump, 64 * MIB, "push"), ((Pump, 64 * MIB, "push"),), 0.95, True),
     ("noise_pull_64mib", (Pump, 64 * MIB, "pull"), ((Pump, 64 * MIB, "pull"),), 0.95, True),
 )
 
 
 def measure(programs, name, ours, peers, goal, bound=()):
-    """Where there are several peers, the row is that beside the best of them."""
+    """Measures and prints a row; with several peers the row is beside the best one."""
     others = [side for side in bound if side is not None]
     makers = [functools.partial(side[0], programs, *side[1:]) for side in (ours, *peers, *others)]
     rounds, cpu, sides = in_turns(makers, PAIRS, WARM_UPS)
@@ -96,7 +97,7 @@ def measure(programs, name, ours, peers, goal, bound=()):
 
 
 def own_rows(programs):
-    """Rows that programs measure by themselves: (name, command, added environment)."""
+    """The rows of the numerics that programs measure by themselves: (name, command, added environment)."""
     programs = os.path.abspath(programs)
     kernels = os.path.join(programs, "bench_kernels")
     try:
@@ -112,7 +113,7 @@ def own_rows(programs):
 
 
 def store_rows(programs):
-    """The same of bench_store."""
+    """The rows that bench_store measures by itself, as own_rows gives them."""
     store = os.path.join(os.path.abspath(programs), "bench_store")
     names = subprocess.run([store, "--list"], stdout=subprocess.PIPE, check=True, timeout=START_S).stdout
     for name in names.decode().split():

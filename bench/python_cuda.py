@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""python_cuda.py run ENDPOINT BYTES: for each line on stdin some whole steps of a torch module of fp16 parameters on a
-CUDA device, 16 that have BYTES together, and the seconds of one; "run" is its only mode. Exits with 77 where there is
-no device.
+"""python_cuda.py run ENDPOINT BYTES: for each line on stdin makes several whole steps of a torch module on a CUDA
+device and prints the seconds of one. The module has 16 fp16 parameters of BYTES together; "run" is the only mode.
+Exits with 77 if there is no device.
 """
 import sys
 import time

@@ -1,11 +1,11 @@
-"""python_rows.py: what the Python package costs beside the C client it is made of (bench_pushpull.c, python_steps.py).
+"""python_rows.py: what the Python package (python_steps.py) costs beside the C client that it uses (bench_pushpull.c).
 
-    python_step   milliseconds of a whole step of 64 MiB of fp16 by Python, beside the same in C; the goal is a limit
-    python_small  microseconds of a step of ten small tensors by Python, beside the same in C; the ratio column has the
-                  difference in microseconds, and the goal is a limit of that
+    python_step   milliseconds of a whole step of 64 MiB of fp16. Peer: the same in C. The goal is the most
+    python_small  microseconds of a step of ten small tensors. Peer: the same in C. The column ratio has the difference
+                  in microseconds, and the goal is the most that this may be
     python_cuda   milliseconds of a whole step of a torch module on a CUDA device, 64 M parameters, fp16, AdamW, in
-                  shared memory that is pinned, beside the same over TCP; the goal is a limit. By sys.executable, which
-                  needs a torch with CUDA; skipped without a device
+                  pinned shared memory. Peer: the same over TCP. The goal is the most. It is run by sys.executable,
+                  which needs a torch with CUDA, and is skipped if there is no device
 """
 import os
 import statistics
@@ -22,7 +22,7 @@ APPLY_S = 0.2  # longer than the apply that the other side has left behind
 
 
 class CStep(Ampd):
-    """Milliseconds of a step by libampclient."""
+    """Milliseconds of a step by libampclient in C."""
 
     limits, unit = True, "step"
 
@@ -36,14 +36,14 @@ class CStep(Ampd):
 
 
 class PythonStep(CStep):
-    """The same by the package."""
+    """Milliseconds of a step by the Python package."""
 
     def worker(self):
         return python_with_package(self.programs, "/usr/bin/python3", "python_steps.py")
 
 
 class CudaStep(host_rows.Host):
-    """A step by "shared" or "tcp"."""
+    """Milliseconds of a step on a CUDA device, over "shared" memory or "tcp"."""
 
     def __init__(self, programs, transport):
         super().__init__(programs, "run", transport)

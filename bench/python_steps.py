@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""python_steps.py run|steps HOST:PORT BYTES: what bench_pushpull does in these modes, by the Python package.
+"""python_steps.py run|steps HOST:PORT BYTES: the modes run and steps of bench_pushpull with the Python package.
 
-For each line on stdin some whole steps of one fp16 parameter of BYTES, or of ten that have BYTES together, and the
-seconds of one. At the end it fails if the package has made a copy of a parameter or a gradient.
+For each line on stdin it makes several whole steps, of one fp16 parameter of BYTES (run) or of ten that have BYTES
+together (steps), and prints the seconds of one. At the end it fails if the package has copied a parameter or a
+gradient.
 """
 import sys
 import time

@@ -1,7 +1,10 @@
-"""rpc_rows.py: the rows of rpc: calls, bulk transfer and idle connections, ours beside grpc++'s, nghttpd's and plain
-sockets.
+"""rpc_rows.py: the rows rpc_ of bench/run.sh: calls, bulk transfer and idle connections, beside grpc++, nghttpd and
+plain sockets.
 
-Rows in _ns are times and limits, rpc_rate is thousands of calls a second, rpc_idle KiB of a connection, the rest GB/s.
+    rpc_unary_p50_ns, _p99_ns    nanoseconds of a call, median and 99th percentile; the goal is the most
+    rpc_rate                     thousands of calls a second; the goal is the least
+    rpc_push_, rpc_pull_         GB/s of a transfer of 64 MiB; the goal is the least
+    rpc_idle_kib                 KiB of the server's memory for an idle connection; the goal is the most
 """
 import os
 import re
@@ -20,7 +23,7 @@ PATH = "/ampd.test.v1.Echo/Unary"
 
 
 class Echo(Side):
-    """The echo server of the conformance tests, on rpc/ alone."""
+    """The echo server of the conformance tests, which uses only rpc/."""
 
     def serve(self, *options):
         server = self.spawn(0, self.program("echo_server"), self.address(), *options)
@@ -50,7 +53,7 @@ class Unary(Echo):
 
 
 class Grpcpp(Side):
-    """grpcpp_peer.cc serves, with its callback API or the blocking one."""
+    """A server by grpcpp_peer.cc, with the callback API of grpc++ or the blocking one."""
 
     def __init__(self, programs, size, what, unix=False, api="callback"):
         super().__init__(programs, size)
@@ -115,7 +118,7 @@ class Loaded(Echo):
 
 
 class Nghttpd(Loaded):
-    """nghttpd with one thread: the same request, which it reads, and an answer of as many bytes from a file it keeps
+    """nghttpd with one thread: it reads the same request, and answers with as many bytes from a file that it keeps
     open."""
 
     def serve_load(self):
@@ -140,9 +143,9 @@ class Nghttpd(Loaded):
 
 def bulk(direction):
     """
-    The rows of one direction, 64 MiB of fp16 each: the model of one parameter, ampd's checks and staging included. Over
-    TCP each of grpc++'s servers has a row of its own, over a unix socket the better one is the peer. The bound of
-    the latter, and of the rows beside a pump, is the socket alone, from array to array.
+    The rows of one direction, 64 MiB of fp16 each: a model of one parameter, ampd's checks and staging included. Over
+    TCP each of the two grpc++ servers has a row of its own; over a unix socket the better one is the peer. The bound
+    of the row over a unix socket, and of the row beside the pump, is a socket alone, from array to array.
     """
     size = 64 * MIB
     push = direction == "push"
@@ -178,7 +181,7 @@ SETTINGS_ACK = b"\0\0\0\4\1\0\0\0\0"
 
 
 def literal(name, value):
-    """A field that goes into no table."""
+    """A header field without indexing (HPACK)."""
     return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
@@ -190,7 +193,7 @@ def call_frames():
 
 
 def call_once(peer):
-    """Preface, one call, and its answer up to the trailers: what any client has done before it is idle."""
+    """Sends the preface and one call, and reads its answer up to the trailers, as any client does before it is idle."""
     peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS + call_frames())
     data, ended = b"", False
     while not ended:
@@ -207,7 +210,7 @@ def call_once(peer):
 
 
 class Idle(Echo):
-    """A server that takes many connections of one address; measured by its resident memory."""
+    """A server that accepts many connections from one address; its resident memory is measured."""
 
     def start(self):
         limits = ["%s=%d" % (name, 2 * IDLE_CONNECTIONS) for name in ("connections", "connections_per_address")]
@@ -226,7 +229,7 @@ def measure_idle(programs, name):
         host, port = side.target.rsplit(":", 1)
         peers = []
         try:
-            # What the first call makes once for all is none of theirs.
+            # The memory that the first call allocates once for all is not counted for the connections.
             for count in (1, IDLE_CONNECTIONS):
                 before = side.kib()
                 for _ in range(count):

@@ -1,11 +1,13 @@
 /*
- * Our side of the unary rows: one connection of our channel, calls of ampd.test.v1.Echo.Unary one after another.
+ * Our side of the rows rpc_unary_: calls of ampd.test.v1.Echo.Unary one after another, on one connection of our
+ * channel.
  *
- *     rpc_unary TARGET CALLS for each line on stdin makes CALLS calls of 64 bytes and prints their median and their
- *                                 99th percentile in seconds
+ *     rpc_unary TARGET CALLS    for each line on stdin makes CALLS calls of 64 bytes and prints their median and their
+ *                               99th percentile in seconds
  *
- * The line is read by plain stdio, so the loop does not run between rounds: nothing is open then, and rounds follow at
- * once. The time of a call is from before it is made until its status is here, as the peer's (grpcpp_peer.cc).
+ * The line is read by plain stdio, so that the event loop does not run between rounds; no call is open then, and the
+ * rounds follow each other at once. The time of a call is from before it is made until its status has arrived, as in
+ * the peer (grpcpp_peer.cc).
  */
 #include "rpc/arpc_client.h"
 

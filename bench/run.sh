@@ -1,26 +1,59 @@
 #!/usr/bin/env bash
-# run.sh [NAME]: measures ampd beside its peers on this machine, one row a measurement, tab-separated:
+# run.sh [NAME]: measures ampd beside other programs (its peers) on this machine and prints one row for each
+# measurement, with tabs between the columns:
 #
-#   name  ours  peer  ratio  goal  ok|short|info|skipped: reason
+#   name    of the row
+#   ours    the figure of ampd, the median of all rounds
+#   peer    the figure of the peer in the same rounds; of several peers that of the best one; "-": there is none
+#   ratio   the median of ours / peer over all rounds; "-": there is no peer
+#   goal    what the ratio has to reach; without a peer what ours has to reach; "-": there is no goal
+#   state   ok: the goal is reached; short: it is not; info: there is no goal; skipped: REASON
 #
-# ours and peer are GB/s and ratio is ours to peer, but for names in _ns (nanoseconds of a call, the goal is a limit),
-# in _share (milliseconds, the ratio is a share and the goal a limit) and in _kib (KiB of a connection, the goal is a limit),
-# and for rpc_rate and storage_verdicts_ (thousands a second), charlm_torch, charlm_bf16 and charlm_f16 (steps a second), and storage_memory (bytes a parameter, the goal is a limit). `info` has no goal. Of several peers the best is shown.
-# Some rows have a bound, measured in the same run: what is left of the row's work where all that another way could leave out is left out
-# (kernel_bounds.h; cluster_apply, kernels_torch_2t, host_step_tcp, rpc_ over unix sockets and beside a pump). Nothing reaches more on the processor at hand, so the goal shown is then at most
-# 0.95 of what the bound has beside the peer (the upper end of its interval; of times the lower one, by 0.95); stderr has "# NAME: bound X". Where the bound is beside the row's own peer (kernels_torch_2t, rpc_, host_), a row
-# is ok, too, that has 0.95 of the bound itself, pair by pair: "# NAME: beside the bound Y" (sides.py, reaches_bound).
-# NAME picks the rows whose names contain it: `rpc` those of rpc_rows.py; `storage` those of checkpoint_rows.py, memory_row.py and
-# bench_store.c (four minutes, only when asked for: storage_checkpoint_share, storage_stall_share, storage_memory,
-# storage_verdicts_full_8, storage_verdicts_full_1, storage_verdicts_normal, storage_verdicts_normal_call, storage_checkpoint_write,
-# storage_checkpoint_restore); `cluster` those of cluster_rows.py (two shards beside one, and the cost model, five minutes, only when asked for; most need
-# root); `charlm` those of the language model, of which charlm_rows.py says what each compares; `kernels` those of the numerics library, of which
-# bench_kernels.c says what each compares (kernels_torch_1t and _2t are also those beside CPU offload in one process); `host` those of workers that share
-# memory with their server (host_rows.py; but for host_bytes and host_bytes_copied times or memory, and the goal a limit), and their steps while a checkpoint is written
-# (host_checkpoint_rows.py); `python` what the Python package costs beside the C client (python_rows.py); `page` what ten viewers of the page cost a training (page_rows.py); torch is installed when its rows are asked for,
-# which takes 0.5 GB.
-# Installs what is missing, builds the release preset, and says on stderr on
-# what machine. A row that falls short does not change the exit code: 0 measured, 1 something could not be, 2 wrong use.
+# Without NAME the rows marked with * are measured, else all rows whose names contain NAME. Each group is described in
+# the file named last.
+#
+#   group                       ours and peer                                      goal is      file
+#   rpc_push_, rpc_pull_ *      GB/s of bulk transfer, beside plain sockets        the least    rpc_rows.py
+#                               (pump) and grpc++
+#   rpc_unary_..._ns *          nanoseconds of a call, beside grpc++               the most     rpc_rows.py
+#   rpc_rate *                  thousands of calls a second, beside nghttpd        the least    rpc_rows.py
+#   rpc_idle_kib *              KiB of memory of an idle connection; no peer       the most     rpc_rows.py
+#   kernels_ *                  GB/s of the numerics, beside other loops           the least    bench_kernels.c
+#   kernels_torch_1t, _2t *     GB/s, beside PyTorch on the CPU in one process     the least    pairs.py
+#   kernels_autocast_..._ns *   nanoseconds of a call; no peer                     the most     bench_kernels.c
+#   kernels_guard_..._share *   milliseconds of the loss scaler's part, beside     the most     bench_grad.c,
+#                               those of the training step it belongs to                        bench_guard.c
+#   charlm_torch, _bf16, _f16 * steps a second of a language model                 the least    charlm_rows.py
+#   charlm_share                milliseconds of the client's calls and of a step   none         charlm_rows.py
+#   python_step *, _cuda        milliseconds of a step by the Python package,      the most     python_rows.py
+#                               beside C, or beside TCP
+#   python_small                microseconds; ratio is the difference to C         the most     python_rows.py
+#   host_, host_checkpoint      times, memory and GB/s of workers that share       see the      host_rows.py,
+#                               memory with their server, beside TCP               file         host_checkpoint_rows.py
+#   page_                       times of a training with ten viewers of the        the most     page_rows.py
+#                               page, beside the same with none
+#   cluster_apply, _step        GB/s of two shards, beside one                     the least    cluster_rows.py
+#   cluster_scale_              milliseconds, beside those of the cost model       none         cluster_rows.py
+#   storage_verdicts_           thousands of verdicts a second                     the least    bench_store.c
+#   storage_checkpoint_write,   GB/s of a checkpoint file, beside dd               the least    bench_store.c
+#     _restore
+#   storage_checkpoint_share,   milliseconds; what checkpoints add to a step,      the most     checkpoint_rows.py
+#     storage_stall_share       or delay an apply; the ratio is a share
+#   storage_memory              bytes a parameter, beside those of the tensors     the most     memory_row.py
+#
+# GB/s are 10^9 bytes a second. `storage` takes four minutes and `cluster` five; most rows of cluster need root.
+#
+# Some rows have a bound, which is measured in the same rounds: a program that does only the part of the row's work that
+# no implementation can leave out (kernel_bounds.h; the bounds of cluster_apply, kernels_torch_2t, host_step_tcp, and of
+# rpc_ over unix sockets and beside a pump are in the files above). As nothing is faster than the bound on this
+# processor, the goal that is shown is at most 0.95 of the ratio of bound and peer (the upper end of its 95 % interval;
+# of times the lower end divided by 0.95); "# NAME: bound X" on stderr says so. If the bound is measured beside the
+# row's own peer (kernels_torch_2t, rpc_, host_), a row is also ok if it reaches 0.95 of the bound itself, round by
+# round: "# NAME: beside the bound Y" (reaches_bound in sides.py).
+#
+# Installs missing packages (PyTorch, 0.5 GB, only when rows that need it are measured), builds the release preset, and
+# prints the machine on stderr. Exit code 0: all was measured, also if a row is short; 1: something could not be
+# measured; 2: wrong usage.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

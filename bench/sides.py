@@ -1,8 +1,8 @@
-"""sides.py: what is measured beside what: a server program on the first core, a client program on the second.
+"""sides.py: the sides of a measurement: each is a server program on the first core and a client program on the second.
 
-For each line that the client gets on stdin it moves its bytes once, or makes its calls, and prints the seconds it took.
-So several sides are alive at the same time and take turns, A B A B, and a change of the machine's speed meets all of
-them; then they start again in the opposite order.
+For each line on its stdin the client moves its bytes once, or makes its calls, and prints the seconds that this took.
+So several sides run at the same time and take turns, A B A B, and a change of the machine's speed affects all of them;
+then all are started again in the opposite order.
 """
 import contextlib
 import os
@@ -27,7 +27,7 @@ BOOTSTRAP_DRAWS = 2000
 
 
 def interval(values):
-    """95 % of the medians of resampled lists."""
+    """The 95 % confidence interval of the median, by the bootstrap: the medians of resampled lists."""
     draw = random.Random(BOOTSTRAP_SEED)
     medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(BOOTSTRAP_DRAWS))
     return medians[int(0.025 * BOOTSTRAP_DRAWS)], medians[int(0.975 * BOOTSTRAP_DRAWS)]
@@ -35,10 +35,10 @@ def interval(values):
 
 def in_turns(makers, rounds, warm_ups, take=lambda side: side.round(), rest_s=0):
     """
-    `take` of each side, in turns: a list of `rounds` lists in the order of `makers`, which make the sides; the CPU
-    seconds of each; and sides, which have ended. What starts last finds memory that is up to a twentieth slower: half
-    of the rounds are measured after a start in the opposite order, and in that order. `rest_s`: seconds of rest before
-    a side's round that counts.
+    Calls `take` for each side in turns. Returns a list of `rounds` lists of results, in the order of `makers`, which
+    make the sides; the CPU seconds of each side; and the sides, which have ended. A side that starts last gets memory
+    that is up to a twentieth slower, so half of the rounds are measured after a start in the opposite order, and in
+    that order. `rest_s`: seconds of rest before each round that counts.
     """
     values, cpu = [], [0] * len(makers)
     for half, step in ((rounds - rounds // 2, 1), (rounds // 2, -1)):
@@ -61,14 +61,15 @@ def in_turns(makers, rounds, warm_ups, take=lambda side: side.round(), rest_s=0)
     return values, cpu, sides
 
 
-# What a row may be asked for of a bound that the same run has measured.
+# The part of a bound, measured in the same run, that a row must reach.
 OF_BOUND = 0.95
 
 
 def bounded_goal(name, goal, ratios, limits=False):
     """
-    What is left of the goal where nothing reaches more (`limits`: less); `ratios` of the bound to the peer. A busy
-    machine, with a wide interval, takes nothing away.
+    The goal of a row with a bound: the given one, or what the bound allows if that is less (`limits`: more). `ratios`
+    are those of bound and peer. The far end of their interval counts, so that the noise of a busy machine, with its
+    wide interval, makes no goal easier.
     """
     low, high = interval(ratios)
     left = max(goal, low / OF_BOUND) if limits else min(goal, OF_BOUND * high)
@@ -79,8 +80,8 @@ def bounded_goal(name, goal, ratios, limits=False):
 
 def reaches_bound(name, ratios, limits=False):
     """
-    Whether a row reaches what is asked of its bound; `ratios` of ours to the bound, pair by pair. What the peer's
-    rounds differ by is not in them, as it is in two ratios to the peer, of which each has an interval of its own.
+    Whether a row reaches OF_BOUND of its bound; `ratios` are those of ours and the bound, pair by pair. Unlike a
+    comparison of two ratios to the peer, these do not contain the differences between the peer's rounds.
     """
     ratio = statistics.median(ratios)
     print("# %s: beside the bound %.3f, 95 %% of it %.3f to %.3f; %.2f is asked" % (
@@ -104,9 +105,9 @@ def many_files():
 class Side:
     """A server and its client, pinned, with a folder of their own."""
 
-    # Whether what a round gives is a time, of which less is better; else it is a rate.
+    # Whether the result of a round is a time, so that less is better; else it is a rate.
     limits = False
-    # What `amount` counts: what one round moves, for the CPU time.
+    # The unit of `amount`, which is what one round moves; for the figure of CPU time.
     unit = "GB"
 
     def __init__(self, programs, size):
@@ -138,7 +139,7 @@ class Side:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def spawn(self, core, *command):
-        """On one core, or with None on all. With as many descriptors as this machine lets anybody have."""
+        """Starts a program on one core, or with None on all, with the highest limit of open files that is allowed."""
         cores = sorted(os.sched_getaffinity(0))
         core = ",".join(map(str, cores)) if core is None else cores[min(core, len(cores) - 1)]
         with open(os.path.join(self.folder, "log"), "ab") as log:
@@ -158,7 +159,7 @@ class Side:
             raise Failed("%s\n%s" % (what, "".join(log.readlines()[-10:])))
 
     def line(self, process, timeout_s):
-        """One line of a process, unbuffered on our side, so that select tells the truth."""
+        """Reads one line of a process without a buffer of our own, so that select sees all that is left to read."""
         ready, _, _ = select.select([process.stdout], [], [], timeout_s)
         text = process.stdout.readline() if ready else b""
         if not text:
@@ -218,7 +219,7 @@ class Pump(Side):
 
 
 class UnixPump(Pump):
-    """The same over a unix socket."""
+    """Pump over a unix socket."""
 
     def start(self):
         pump, address = self.program("tcp_pump"), "unix:" + os.path.join(self.folder, "socket")

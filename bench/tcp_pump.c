@@ -1,17 +1,18 @@
 /*
- * The peer of the push and pull rows: how fast plain TCP on loopback moves bytes between two processes when nothing is
- * done with them but what any receiver must do: read each of them once.
+ * The peer (pump) of the rows of push and pull: how fast plain TCP on loopback moves bytes between two processes if the
+ * receiver does only what any receiver must do, which is to read each byte once.
  *
  *     tcp_pump serve [unix:PATH]                            prints "port N" and serves one connection
  *     tcp_pump push|pull PORT|unix:PATH BYTES [arrays]      for each line on stdin moves BYTES and prints the seconds
  *                                                           it took
  *
- * Both ends use one buffer of 256 KiB, so that the sender's side stays in cache; the receiver adds up all 64-bit words.
- * With `arrays`, for the bounds of rows, the bytes come from an array of so many, and are kept in one, as a gradient is
- * until the vote, and a worker's parameters are until the next step.
- * A request is three words: direction, whether by arrays, bytes. The receiver's sum goes back to the other end, which
- * knows what it must be: after a push that is the acknowledgement that ends the time, after a pull it is compared in
- * place. Words are in host order: both ends are on one machine.
+ * Both ends use one buffer of 256 KiB, so that the sender's data stays in cache; the receiver adds up all 64-bit words.
+ * With `arrays`, for the bounds of rows, the bytes come from an array of BYTES and are kept in another one, as a
+ * gradient is kept until the vote, and a worker's parameters until the next step.
+ *
+ * A request is three words: direction, whether with arrays, number of bytes. The sum of all words is compared with what
+ * it must be: after a push the receiver sends it back, and its arrival ends the measured time; after a pull the
+ * receiver compares it itself. Words are in host byte order, as both ends are on one machine.
  */
 #include "base/large.h"
 #include "bench/measure.h"
@@ -35,15 +36,15 @@
 #define BUFFER_WORDS (BUFFER_BYTES / sizeof(uint64_t))
 
 /*
- * The kernel's own choice of socket buffers gives one of two speeds, 1.4 times apart, by chance and for the life of a
- * connection; most likely it is whether the sender's core sends, or the receiver's does it when an acknowledgement
- * opens the window. A small send buffer before a large window measured within 3 % from run to run, at nearly the higher
- * speed: a peer that is strong and always the same.
+ * With the socket buffers that the kernel chooses, a connection has by chance one of two speeds, 1.4 times apart, for
+ * all its life; the cause is most likely whether the sender's core sends, or the receiver's core does so when an
+ * acknowledgement opens the window. With a small send buffer and a large receive window the speed is within 3 % from
+ * run to run, and nearly the higher one: a peer that is strong and reproducible.
  */
 #define SEND_BUFFER_BYTES    (128 * 1024)
 #define RECEIVE_BUFFER_BYTES (4096 * 1024)
 
-/* A peer silent for this long is gone: no end waits for ever. */
+/* Seconds after which an end gives up waiting for the other one. */
 #define SILENCE_S 30
 
 enum direction { PUSH = 1, PULL = 2 };
@@ -91,7 +92,7 @@ static void send_all(int fd, const void *data, size_t size)
     }
 }
 
-/* False at the end of the stream, if that is before the first byte. */
+/* False: the stream ended before the first byte. */
 static bool receive_all(int fd, void *data, size_t size)
 {
     char *at = data;
@@ -122,14 +123,14 @@ static uint64_t sum_words(const uint64_t *words, size_t count)
     return sum;
 }
 
-/* The sum that the other end must find in so many bytes of filled buffers. */
+/* The sum of the words in `bytes` bytes of filled buffers. */
 static uint64_t expected_sum(uint64_t bytes)
 {
     fill_buffer();
     return sum_words(buffer, BUFFER_WORDS) * (bytes / BUFFER_BYTES);
 }
 
-/* From the array, or where that is NULL from the buffer, again and again. */
+/* Sends from the array, or if that is NULL from the buffer again and again. */
 static void send_bytes(int fd, const uint64_t *array, uint64_t bytes)
 {
     if (array != NULL)
@@ -157,7 +158,7 @@ static uint64_t receive_buffers(int fd, uint64_t bytes)
     return sum;
 }
 
-/* Into an array that holds all of them; each portion is added up while it is in cache. */
+/* Receives into an array that holds all bytes; each portion is added up while it is in cache. */
 static uint64_t receive_array(int fd, uint64_t *array, uint64_t bytes)
 {
     uint64_t sum = 0, have = 0, words = 0;

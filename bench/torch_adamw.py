@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""torch_adamw.py ELEMENTS THREADS: torch's side of the row kernels_torch: for each line on stdin one step, and its
-seconds.
+"""torch_adamw.py ELEMENTS THREADS: torch's side of the rows kernels_torch_: for each line on stdin makes one step and
+prints its seconds.
 
-A step is what a training loop with a loss scale does to fp16 gradients and fp32 masters: unscale to fp32, isfinite,
-clip by the global norm, AdamW, the next fp16 copy. The parameters are tensors of 4 Mi elements, as a model's are
-several. Before the first line it times AdamW's forms (a loop over tensors, foreach, and fused where this torch has it
-for CPUs) and keeps the fastest. Says so on stderr. Exits with 77 if there is no torch.
+A step is what a training loop with a loss scale does with fp16 gradients and fp32 masters: unscale to fp32, isfinite,
+clip by the global norm, AdamW, the next fp16 copy. The parameters are several tensors of 4 Mi elements, as in a model.
+Before the first line it times the forms of AdamW (a loop over tensors, foreach, and fused if this torch has it for
+CPUs), chooses the fastest, and prints it on stderr. Exits with 77 if there is no torch.
 """
 import sys
 import time
@@ -23,7 +23,7 @@ TRIALS = 2
 
 
 def forms():
-    """AdamW's keyword arguments that this torch takes, by name."""
+    """The keyword arguments for AdamW that this torch supports, by the name of the form."""
     parameter = torch.nn.Parameter(torch.zeros(1))
     for name, options in (("loop", {"foreach": False}), ("foreach", {"foreach": True}), ("fused", {"fused": True})):
         try:

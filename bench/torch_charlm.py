@@ -27,19 +27,19 @@ except ImportError as error:
     sys.exit(77)
 
 TEXT = pathlib.Path(__file__).resolve().parent.parent / "examples" / "charlm" / "opticks.txt"
-# Those of CHARLM without options (examples/charlm/main.c, charlm.h).
+# The sizes that CHARLM has without options (examples/charlm/main.c, charlm.h).
 LAYERS, HEADS, CONTEXT, SEQUENCES = 4, 4, 128, 8
 LR, WEIGHT_DECAY, CLIP_NORM = 1e-3, 0.01, 1.0
-# precision, CHARLM's options, seeds, how far the mean losses may be apart, in the mean over the seeds. What bf16 rounds
-# away sends a run on a way of its own, now a little above and now a little below: three of them. f16 begins with a
-# scale that really overflows.
+# precision, CHARLM's options, seeds, and how far the mean losses may be apart, as the mean over the seeds. By the
+# rounding of bf16 a run takes a course of its own, sometimes a little above and sometimes a little below torch's: so
+# there are three seeds. f16 begins with a scale that overflows.
 CURVES = (("f32", (), (1,), 0.01), ("f16", ("--scale", "16777216"), (1,), 0.02), ("bf16", (), (1, 2, 3), 0.02))
 TRIALS = 5
 MASK64 = (1 << 64) - 1
 
 
 def mix(x):
-    """splitmix64, as examples/charlm/text.c has it."""
+    """splitmix64, as in examples/charlm/text.c."""
     x = (x + 0x9e3779b97f4a7c15) & MASK64
     x = ((x ^ (x >> 30)) * 0xbf58476d1ce4e5b9) & MASK64
     x = ((x ^ (x >> 27)) * 0x94d049bb133111eb) & MASK64
@@ -52,7 +52,7 @@ class Text:
         self.train_count = len(self.characters) // 10 * 9
 
     def batch(self, seed, step):
-        """Inputs and targets of a step, which counts from 0."""
+        """Inputs and targets of a step; steps count from 0."""
         places = [mix((mix(seed) + step * SEQUENCES + i) & MASK64) % (self.train_count - CONTEXT)
                   for i in range(SEQUENCES)]
         return (torch.stack([self.characters[p:p + CONTEXT] for p in places]),
@@ -155,7 +155,7 @@ def serve(charlm, folder):
 
 
 class Curves:
-    """Losses of each step, ours and torch's; torch's are kept, for the precisions that skip the same steps."""
+    """The losses of each step, ours and torch's; torch's are kept for all precisions that skip the same steps."""
 
     def __init__(self, charlm, folder, steps):
         self.charlm, self.folder, self.steps = charlm, folder, steps

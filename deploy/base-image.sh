@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# base-image.sh: sees to it that this machine has the image debian:bookworm-slim.
+# base-image.sh: makes sure that this machine has the image debian:bookworm-slim.
 #
 # Where it is there already, nothing happens. Else it is pulled; and where no registry can be reached, it is made from
 # Debian packages with debootstrap, from the mirrors that this machine's own apt uses, and imported under that name.

@@ -12,7 +12,7 @@
 #   local-cluster.sh kill NAME [SIGNAL] [--dir DIR]    default KILL; returns at once
 #   local-cluster.sh exec NAME [--dir DIR] -- COMMAND...    runs a command where NAME is in the network; "operator" is anywhere
 #
-# OPTIONS, in brackets what holds without:
+# OPTIONS, with the defaults in brackets:
 #   --dir DIR          data, logs, process ids and cluster.env, which names all addresses [build/local-cluster]. A cluster that was
 #                      there before goes on: with its data, at its addresses, and its logs are added to
 #   --bin DIR          where ampd, ampctl and digits are [build/release/bin]
@@ -23,7 +23,7 @@
 #   --ampd OPTION      one more option of every ampd; any number of times
 #   --digits OPTION    one more option of every worker; any number of times
 #
-# Exit code: 0; 1: something did not come up, or a worker or an ampd ended with another code than 0; 2: wrong use.
+# Exit code: 0; 1: something did not come up, or a worker or an ampd ended with another code than 0; 2: wrong usage.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -237,7 +237,7 @@ choose_network() {
     [[ $mode == loopback ]] || return 0
     ((was_base > 0)) || port_base=$(free_ports)
     are_free "$port_base" ||
-        fail "the ports of the cluster in $dir ($port_base to $((port_base + ports_each - 1))) are in use; end who uses them, or give another --dir"
+        fail "the ports of the cluster in $dir ($port_base to $((port_base + ports_each - 1))) are in use; stop the programs that use them, or give another --dir"
 }
 
 # ---- processes ----
@@ -338,7 +338,7 @@ await() { # what, seconds, command...: until the command succeeds
                 fail "$node has ended; its log is $dir/$node.log"
             fi
         done
-        ((SECONDS < deadline)) || fail "$what: not within the time; logs are in $dir"
+        ((SECONDS < deadline)) || fail "$what: not reached in time; the logs are in $dir"
         sleep 0.1
     done
 }

@@ -5,7 +5,7 @@
 # own tools, needs no root for that, and ends with lintian. What goes into which package is in deploy/debian: control has a
 # paragraph for each, PACKAGE.install its files. The version is that of CMakeLists.txt. The same commit gives the same bytes;
 # what is not committed is packed too. From the environment: PACKAGE_WORK, the folder (build) where the copy is made, in
-# package, and removed; PACKAGE_VERSION, a version in place of that of CMakeLists.txt. Exit code: 0 all are there and lintian has found no error, 1 something failed, 2 wrong use.
+# package, and removed; PACKAGE_VERSION, a version in place of that of CMakeLists.txt. Exit code: 0 all are there and lintian has found no error, 1 something failed, 2 wrong usage.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

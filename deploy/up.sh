@@ -12,9 +12,9 @@
 # on with the standby in its place.
 #
 # From the environment: UP_TIMEOUT_S, the longest that training may take (900); AMPD_PORT, the port on this machine's
-# loopback (7420), PROMETHEUS_PORT (9090); DIGITS_STEPS, DIGITS_DTYPE, DIGITS_SEED; UP_IMAGES=keep takes the images that there are.
+# loopback (7420), PROMETHEUS_PORT (9090); DIGITS_STEPS, DIGITS_DTYPE, DIGITS_SEED; UP_IMAGES=keep uses the images that exist.
 # Exit code: 0 all workers and every ampd ended with 0 and the checkpoint is where it was wanted,
-# 1 anything else, 2 wrong use.
+# 1 anything else, 2 wrong usage.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -48,7 +48,7 @@ struct ampd_msg_load_state {
 struct ampd_msg_load_header {
     char model[128];
     uint32_t shard;        /* index of the shard that is addressed; default 0 */
-    char worker_name[128]; /* shown while others wait for this loader; default "" */
+    char worker_name[128]; /* name of the loader, which the server does not read; default "" */
     uint64_t load;         /* number of this load, the same on every shard; not 0 where there are several; default 0 */
     bool has_state;
     struct ampd_msg_load_state state; /* a full load: training goes on after this step; absent: first values */

@@ -94,7 +94,7 @@ extern const struct arpc_limits arpc_limits_default;
 /* Largest value that is set by name: no machine has more of anything, and in thousandths it still is a number. */
 #define ARPC_LIMIT_MAX ((int64_t)1 << 40)
 
-/* Of so many descriptors that the process may have: those that are not kept for storage. Pure. */
+/* How many of `most` descriptors, all that the process may have, are not kept for storage. A pure function. */
 uint64_t arpc_limits_descriptors(const struct arpc_limits *limits, uint64_t most);
 
 /* Sets a limit by its name; false if there is no such limit, or the value is negative or above ARPC_LIMIT_MAX. */
@@ -126,7 +126,7 @@ bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value
     X(UNFINISHED, "unfinished", "an address whose unfinished messages take too much memory")                           \
     X(WAITING, "waiting", "an address whose waiting calls take too much memory")                                       \
     X(INFLATED, "inflated", "an address whose messages inflate to too much")                                           \
-    X(STRANGERS, "strangers", "too many connections without a call that was let in")                                   \
+    X(STRANGERS, "strangers", "too many connections without a call that was accepted")                                 \
     X(CONNECTIONS, "connections", "too many connections in all")                                                       \
     X(ADDRESS, "address", "too many connections of one address")                                                       \
     X(STRIKES, "strikes", "an address whose connections were ended as abuse")                                          \

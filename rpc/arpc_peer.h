@@ -1,4 +1,4 @@
-/* Who is at the other end of a connection, as far as the transport knows. */
+/* The peer at the other end of a connection, as far as the transport knows it. */
 #ifndef ARPC_PEER_H
 #define ARPC_PEER_H
 

@@ -1,4 +1,4 @@
-/* What a server counts of each of its methods, in the terms of go-grpc-prometheus, whose names dashboards know. */
+/* What a server counts for each of its methods, with the meaning that go-grpc-prometheus and its dashboards give it. */
 #ifndef ARPC_STATS_H
 #define ARPC_STATS_H
 

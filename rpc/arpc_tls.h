@@ -56,8 +56,8 @@ int arpc_tls_server(const struct arpc_tls_server_options *options, struct arpc_t
 int arpc_tls_client(const struct arpc_tls_client_options *options, struct arpc_tls **out, struct amp_error *error);
 
 /*
- * Reads the files of the context anew, for connections that begin from now on; those that there are keep what they
- * have. 0, or an error as above: then the context is as before.
+ * Reads the files of the context again, for connections that begin from now on; open connections keep what they have.
+ * 0; a code of arpc_tls_client: then the context is as before.
  */
 int arpc_tls_reload(struct arpc_tls *tls, struct amp_error *error);
 

@@ -2,7 +2,7 @@
 # packages.sh SECTION...: installs the packages of these sections of deploy/packages.txt that are missing.
 #
 # Nothing is asked of the network when nothing is missing. Says what it does. Exit code: 0 all are there, 1 they
-# could not be installed, 2 wrong use.
+# could not be installed, 2 wrong usage.
 set -euo pipefail
 
 list=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/deploy/packages.txt

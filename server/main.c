@@ -20,9 +20,9 @@
 #include <uv.h>
 
 /*
- * SIGTERM, SIGINT and SIGHUP wait from the first instant until the server watches for them, so that one that comes
- * while it starts has its effect then, and does not end it half-way. Threads made meanwhile keep them blocked: the
- * loop's thread takes them.
+ * Blocks SIGTERM, SIGINT and SIGHUP from the start until the server watches for them, so that one which comes meanwhile
+ * has its effect then, and does not end a half-started process. Threads that are made meanwhile keep them blocked: the
+ * loop's thread gets them.
  */
 static void hold_signals(void)
 {
@@ -34,7 +34,7 @@ static void hold_signals(void)
     (void)sigprocmask(SIG_BLOCK, &signals, NULL);
 }
 
-/* What says which versions run beside each other, and which can go back to another one (docs/operations.md). */
+/* Text of --version. Its formats say which versions run together, and which can be downgraded (docs/runbooks.md). */
 static char version[128];
 __attribute__((visibility("default"))) /* the C library looks for it */
 const char *argp_program_version = version;
@@ -45,14 +45,14 @@ static void write_version(void)
                    AMPD_PEER_FORMAT, AMPD_DATADIR_VERSION, AMPD_STORE_SCHEMA);
 }
 
-/* One line on stderr and exit code 2 for whatever is wrong. */
+/* Writes one line about a wrong usage to stderr, and returns the exit code for it. */
 static int usage_error(const char *text)
 {
     (void)fprintf(stderr, "ampd: %s (see ampd --help)\n", text);
     return AMPD_EXIT_USAGE;
 }
 
-/* What is wrong with the options, a line each. */
+/* Writes all faults of the options to stderr, one in each line. */
 static void config_error(const struct ampd_config *config)
 {
     const char *at = (const char *)config->faults.data, *end = at + config->faults.size;
@@ -82,7 +82,7 @@ static int64_t log_now(void *arg)
     return io_clock_utc_us();
 }
 
-/* A connection is a descriptor: take as many as the system lets us. */
+/* Raises the limit of open files to the highest that the system allows, since each connection needs a descriptor. */
 static void raise_descriptors(const struct amp_log *log)
 {
     struct rlimit limit;
@@ -93,20 +93,20 @@ static void raise_descriptors(const struct amp_log *log)
         amp_log(log, AMP_LOG_WARN, "server", "msg=\"cannot raise the limit of open files\"");
 }
 
-/* Nothing is acknowledged after it. */
+/* For when memory is out in a place that cannot report it: ends the process, so that nothing more is acknowledged. */
 static void end_at_once(void)
 {
     _Exit(AMPD_EXIT_FAILED);
 }
 
-/* Those that this process may run on (taskset, a container's cpuset). */
+/* How many processors this process may run on (taskset, a container's cpuset), up to AMPD_COMPUTE_THREADS_MAX. */
 static unsigned processors(void)
 {
     unsigned count = uv_available_parallelism(); /* at least 1 */
     return count > AMPD_COMPUTE_THREADS_MAX ? AMPD_COMPUTE_THREADS_MAX : count;
 }
 
-/* What SIGHUP reads again. */
+/* The options with their sources, which SIGHUP reads again, and the log. */
 struct options {
     struct ampd_config config;
     struct ampd_arguments arguments;
@@ -127,7 +127,10 @@ static void on_reload(void *arg, struct ampd_server_options *running)
     running->history_age_ms = options->arguments.server.history_age_ms;
 }
 
-/* What the server is to know of its options, once they are good. */
+/*
+ * Fills in what the server needs beside the options that were given: the log, defaults of this machine, values for
+ * GetConfig.
+ */
 static void prepare(struct options *options)
 {
     struct ampd_server_options *server = &options->arguments.server;
@@ -159,8 +162,8 @@ static int run(struct options *options)
     }
     prepare(options);
     raise_descriptors(&options->log);
-    (void)signal(SIGPIPE, SIG_IGN); /* a lost connection is an error of a write */
-    (void)signal(SIGXFSZ, SIG_IGN); /* so is a file that may not be so large */
+    (void)signal(SIGPIPE, SIG_IGN); /* writing to a lost connection returns an error */
+    (void)signal(SIGXFSZ, SIG_IGN); /* and so does a file that reaches the size limit */
     return ampd_server_run(server);
 }
 
@@ -176,7 +179,9 @@ int main(int argc, char **argv)
     int rc = ampd_config_read(&options.config, argc, argv, &options.arguments);
     int code = rc == 0 ? AMPD_EXIT_OK : rc == AMP_ENOMEM ? AMPD_EXIT_FAILED : AMPD_EXIT_USAGE;
     if (rc == AMP_ENOMEM)
-        (void)fprintf(stderr, "ampd: out of memory while its options were read: give this machine or group more\n");
+        (void)fprintf(
+            stderr,
+            "ampd: out of memory while its options were read: give this machine or control group more memory\n");
     else if (rc != 0)
         config_error(&options.config);
     else if (options.arguments.check_only)

@@ -1,10 +1,10 @@
 /*
- * The file is divided into windows. Window i is read into buffer i % BUFFERS, in order, by whichever thread is free, at
- * most BUFFERS windows from the one that the caller is at, which nobody touches.
+ * The file is divided into windows. Window i is read into buffer i % BUFFERS. Windows are read in order, each by any
+ * thread that is free, and fewer than BUFFERS windows after the caller's present one, whose buffer no thread touches.
  *
- * Threads tell no errors: a window that could not be read is shorter than it should be. If the caller ever wants what
- * is missing, it reads that itself, through the page cache, and that is where an error is found, or that the disk only
- * refused direct reads.
+ * The threads report no errors: a window that could not be read completely is just shorter. If the caller asks for a
+ * missing byte, it reads it itself through the page cache, and reports the error if that fails, too. So a disk that
+ * only refuses direct reads is no error.
  */
 #define _GNU_SOURCE /* O_DIRECT */
 #include "storage/bulk_reader.h"
@@ -25,40 +25,47 @@
 
 #define WINDOW BULK_WINDOW
 
-/* Reads under way: one after the other leaves the disk idle between them, and more than these made nothing faster. */
+/* Reads in progress at a time: with one the disk is idle between two reads, and more than four made nothing faster. */
 #define THREADS 4
 
-/* One at the caller, four with the threads, and the rest for a disk and a caller that take turns at being slow. */
+/*
+ * One is used by the caller and four by the threads; the others absorb times in which the disk or the caller is slow.
+ */
 #define BUFFERS 8
 
-/* Up to here a file is read by the caller alone: it takes about a millisecond out of the page cache. */
+/* Bytes. A file of up to this size is read by the caller itself, in about a millisecond from the page cache. */
 #define SMALL_FILE (2 * WINDOW)
 
-/* The caller gets no more at once: it looks at it more than once, and then it is still in the processor's cache. */
+/*
+ * The most bytes that the caller gets at once: it reads them twice, and they are still in the processor's cache then.
+ */
 #define PART_MAX ((uint64_t)128 << 10)
 
 struct window {
     uint8_t *data; /* [WINDOW] */
-    uint64_t got;  /* bytes from its begin that could be read */
-    bool is_read;  /* by a thread, just now; perhaps for a caller that has jumped away since */
+    uint64_t got;  /* bytes from the start of the window that could be read */
+    bool is_read;  /* a thread reads into it now, perhaps a window that the caller no longer needs */
 };
 
 struct bulk_reader {
     int fd;
     uint64_t size;
-    uint8_t *memory;        /* of all windows; one part of a file that is read without threads */
-    unsigned threads_count; /* 0: the caller reads */
+    uint8_t *memory;        /* of all windows; without threads PART_MAX bytes */
+    unsigned threads_count; /* 0: the caller reads itself */
     pthread_t threads[THREADS];
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* protects the members below */
     pthread_cond_t changed;
-    uint64_t first, next; /* windows: the caller's, and the one that is read next; those between have been begun */
+    uint64_t first, next; /* indices of the caller's window and of the next to be read; all between are read or begun */
     bool stop;
     struct window windows[BUFFERS];
 };
 
 /* ---- the threads ---- */
 
-/* Whole windows are asked for, since direct reads want whole pages: the end of the file makes the last one shorter. */
+/*
+ * Reads a window; returns the number of bytes that could be read. Each pread asks for the rest of a whole window, since
+ * direct reads need whole pages; at the end of the file the kernel returns fewer bytes.
+ */
 static uint64_t read_window(const struct bulk_reader *reader, uint8_t *data, uint64_t offset)
 {
     uint64_t rest = reader->size - offset, wanted = rest < WINDOW ? rest : WINDOW, got = 0;
@@ -71,7 +78,7 @@ static uint64_t read_window(const struct bulk_reader *reader, uint8_t *data, uin
     return got < wanted ? got : wanted; /* a file may have grown */
 }
 
-/* With the lock. */
+/* Whether a thread may begin to read the next window. Called with the lock. */
 static bool can_begin(const struct bulk_reader *reader)
 {
     return reader->next < reader->first + BUFFERS && reader->next * WINDOW < reader->size &&
@@ -103,7 +110,10 @@ static void *thread_main(void *arg)
 
 /* ---- the caller ---- */
 
-/* Reads some of [offset, offset + size) through the page cache, as the threads do from then on. */
+/*
+ * Reads the first bytes of [offset, offset + size) through the page cache. It clears O_DIRECT of the descriptor, so
+ * that the threads read through the page cache, too, from then on.
+ */
 static int read_self(const struct bulk_reader *reader, uint8_t *to, uint64_t offset, uint64_t size, uint64_t *got,
                      struct amp_error *error)
 {
@@ -120,7 +130,10 @@ static int read_self(const struct bulk_reader *reader, uint8_t *to, uint64_t off
     return 0;
 }
 
-/* Makes a window the caller's, and waits until it has been read. What was read ahead stays if it is among that. */
+/*
+ * Makes a window the caller's and waits until it has been read. If it is among the windows that were read ahead, these
+ * are kept; else reading ahead starts again from it.
+ */
 static struct window *go_to(struct bulk_reader *reader, uint64_t index)
 {
     struct window *window = &reader->windows[index % BUFFERS];
@@ -169,14 +182,15 @@ static int open_file(struct bulk_reader *reader, const char *path, struct amp_er
         return amp_error_set(error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "%s is not a regular file", path);
     if (reader->fd < 0)
         return amp_error_set(error, errno == ENOENT ? AMP_ENOTFOUND : AMP_EIO, "CHECKPOINT_UNREADABLE",
-                             "cannot open %s: %s", path, ampd_plain_why(errno));
+                             "cannot open %s: %s", path, ampd_plain_strerror(errno));
     if (fstat(reader->fd, &info) != 0)
-        return amp_error_set(error, AMP_EIO, "CHECKPOINT_UNREADABLE", "cannot look at %s: %s", path, strerror(errno));
+        return amp_error_set(error, AMP_EIO, "CHECKPOINT_UNREADABLE", "cannot get the status of %s: %s", path,
+                             strerror(errno));
     reader->size = (uint64_t)info.st_size;
     return 0;
 }
 
-/* As many threads as there can be; without any the page cache reads ahead. */
+/* Starts up to THREADS threads. If none can be started, the caller reads itself. */
 static void start_threads(struct bulk_reader *reader)
 {
     for (unsigned i = 0; i < BUFFERS; i++)

@@ -1,10 +1,11 @@
 /*
- * The file is divided into windows. A window that bytes come for gets a buffer; once it is full, or so many others have
- * begun that it must be an old one, it goes to the thread, which writes it and gives the buffer back.
+ * The file is divided into windows. A window gets a buffer when its first bytes are put. When it is full, or when it is
+ * the oldest of FILLING_MAX windows and another one needs a buffer, it is handed to the thread, which writes it and
+ * returns the buffer.
  *
- * Direct writes want whole grains (pages). A grain that one window's bytes fill is written directly and never touched
- * again; the others, at the ends of what a window has, go through the page cache, where several of them may make up one
- * page.
+ * Direct writes need whole grains (pages). A grain that is filled completely within a window is written directly, and
+ * only once. Parts of grains, at the ends of a window's spans, are written through the page cache, where several of
+ * them may form one page.
  */
 #define _GNU_SOURCE /* O_DIRECT, fallocate */
 #include "storage/bulk_writer.h"
@@ -27,44 +28,49 @@
 #define WINDOW BULK_WINDOW
 
 /*
- * At most so many windows have buffers; at most FILLING_MAX of them are not with the thread yet: three streams and a
- * rest.
+ * The number of buffers. At most FILLING_MAX of them belong to windows that the caller still fills: one for each of the
+ * three streams (values, m, v), and one to spare.
  */
 #define BUFFERS     8
 #define FILLING_MAX 4
 
-/* What a window has been given: more pieces than these make it leave early. */
+/* The most separate spans of bytes in a window; a window with more is written before it is full. */
 #define SPANS_MAX 4
 
-/* At least what any disk wants. */
+/* Bytes. The alignment of direct writes, which is enough for nearly all disks. */
 #define GRAIN_MIN 4096
 
 struct span {
-    uint64_t begin, end; /* in the window */
+    uint64_t begin, end; /* offsets in the window, in bytes */
 };
 
 struct window {
-    struct amp_list node; /* in filling, full or spare */
-    uint64_t offset;      /* in the file */
+    struct amp_list node; /* in writer->filling, full or spare */
+    uint64_t offset;      /* of the window in the file */
     unsigned spans_count;
-    struct span spans[SPANS_MAX];
-    uint8_t *data; /* WINDOW bytes, or all of a smaller file; a grain's alignment */
+    struct span spans[SPANS_MAX]; /* the bytes that were put, in no order */
+    uint8_t *data;                /* WINDOW bytes, or as many as a smaller file has; aligned to a grain */
 };
 
 struct bulk_writer {
-    int fd, direct; /* direct: -1 where the file system has none; the thread's from then on */
-    uint64_t size, grain;
-    struct amp_list filling; /* oldest first; the caller's */
+    int fd, direct;          /* direct: with O_DIRECT, -1: not possible; used by the thread only */
+    uint64_t size, grain;    /* bytes of the file; the alignment of direct writes */
+    struct amp_list filling; /* windows that the caller fills, oldest first; used by the caller only */
     unsigned filling_count;
     uint8_t *memory; /* of all windows */
     struct window windows[BUFFERS];
     pthread_t thread;
-    pthread_mutex_t lock;       /* of all below */
-    pthread_cond_t more, less;  /* `full` grew, or stop, or another try; `full` shrank, or failed */
-    struct amp_list full, spare;
+    pthread_mutex_t lock; /* protects the members below */
+    /*
+     * `more` is signalled to the thread when `full` has more windows, `stop` is set, or `failed` was cleared; `less` to
+     * the caller when `full` has fewer windows or `failed` was set.
+     */
+    pthread_cond_t more, less;
+    struct amp_list full, spare; /* windows to be written; windows without bytes */
     bool stop;
-    int failed; /* the thread waits: until the caller has heard of it and comes again, or for good */
-    struct amp_error trouble;
+    /* Code of the last write. If it is not 0 the thread pauses: after AMP_EEXHAUSTED until the caller tries again. */
+    int failed;
+    struct amp_error trouble; /* the error of that write */
     char path[];
 };
 
@@ -136,7 +142,7 @@ static void *thread_main(void *arg)
 
 /* ---- windows ---- */
 
-/* With the lock. What the thread has met; a full disk is tried again from now on. */
+/* Takes the error of the thread, if any; after a full disk the thread then tries again. Called with the lock. */
 static int take_trouble(struct bulk_writer *writer, struct amp_error *error)
 {
     int rc = writer->failed;
@@ -185,7 +191,7 @@ static int window_at(struct bulk_writer *writer, uint64_t offset, struct window 
     return 0;
 }
 
-/* Adds [begin, end) to what a window has. False: it has too many pieces already. */
+/* Adds [begin, end) to the spans of a window, joined with adjacent ones. False: there are SPANS_MAX others already. */
 static bool add_span(struct window *window, uint64_t begin, uint64_t end)
 {
     struct span *spans = window->spans;
@@ -243,7 +249,7 @@ static int start(struct bulk_writer *writer)
         each = (writer->size + writer->grain) / writer->grain * writer->grain;
         count = 1;
     }
-    /* A small file needs another only where one leaves before it is full. */
+    /* One more than the file has windows: a window may be handed over before it is full and then be filled again. */
     count = count < BUFFERS ? count + 1 : BUFFERS;
     writer->memory = each == WINDOW ? bulk_memory(count) : aligned_alloc(writer->grain, count * each);
     if (writer->memory == NULL)
@@ -256,9 +262,9 @@ static int start(struct bulk_writer *writer)
 }
 
 /*
- * A file of its own, also where one of that name is there: in a directory that shards share, a process that was stopped
- * in the middle of one and has lost its place meanwhile may wake up, and what it still writes must not get into its
- * successor's file.
+ * Creates a new file, also if there is one of that name. In a directory that shards share, an earlier process of this
+ * shard may have been suspended while it wrote and have been replaced since; if it wakes up, what it still writes must
+ * not get into the file of its successor.
  */
 static int create(struct bulk_writer *writer, struct amp_error *error)
 {
@@ -323,7 +329,7 @@ bool bulk_writer_is_at(const struct bulk_writer *writer, const char *path)
            own.st_ino == there.st_ino;
 }
 
-int bulk_writer_drain(struct bulk_writer *writer, struct amp_error *error)
+int bulk_writer_flush(struct bulk_writer *writer, struct amp_error *error)
 {
     while (!amp_list_empty(&writer->filling))
         hand_over(writer, AMP_CONTAINER(writer->filling.next, struct window, node));

@@ -1,11 +1,12 @@
 /*
- * A new file written in large pieces by a thread of its own, past the page cache where the file system lets us.
+ * Writes a large new file: the caller gives bytes, and a thread of the writer writes them in large pieces.
  *
- * Past it, for two reasons: nobody reads the file soon, so that its pages would only drive out others; and fresh pages
- * are slow to come by on virtual machines whose host takes back what they free (a fifth of the disk's speed was seen).
+ * The page cache is bypassed (O_DIRECT) where the file system allows it, for two reasons: the file is not read soon, so
+ * that its pages would only displace others; and new pages are slow to get on virtual machines whose host reclaims
+ * freed memory (a fifth of the disk's speed was measured).
  *
- * The bytes may come in several streams at once, each in order, anywhere in the file; small neighbours leave in one
- * write. A handle is one thread's at a time; what that thread has put it may write over at once.
+ * The bytes may come as several streams in turns, each in ascending order, anywhere in the file. Small adjacent pieces
+ * are joined into one write. A writer is used by one thread at a time.
  */
 #ifndef AMPD_BULK_WRITER_H
 #define AMPD_BULK_WRITER_H
@@ -18,30 +19,32 @@
 struct bulk_writer;
 
 /*
- * Creates the file, in the place of one that is there, and finds room for `size` bytes, so that a full disk is found
- * before a byte is written (where the file system can do that). On success *writer is the caller's (bulk_writer_close).
- * AMP_EEXHAUSTED (NO_SPACE, NO_DESCRIPTORS), AMP_EIO (STORE_FAILED), AMP_ENOMEM: there is no file then.
+ * Creates a file of `size` bytes, removing one of the same path first. Disk space is allocated at once where the file
+ * system can do that, so that a full disk is found before a byte is written. On success *writer is the caller's
+ * (bulk_writer_close). AMP_EEXHAUSTED (NO_SPACE, NO_DESCRIPTORS), AMP_EIO (STORE_FAILED), AMP_ENOMEM: *writer is NULL,
+ * and no file is left.
  */
 int bulk_writer_open(const char *path, uint64_t size, struct bulk_writer **writer, struct amp_error *error);
 
-/* Whether the file of that path is still the one that is written. */
+/* Whether `path` still names the file that is being written, and not one that another process has put there since. */
 bool bulk_writer_is_at(const struct bulk_writer *writer, const char *path);
 
 /*
- * Takes bytes for [offset, offset + size), which lie in the file; no byte of the file is given twice. *taken says how
- * many were taken, all with 0. AMP_EEXHAUSTED: the disk was full when something before was written; the call may be
- * repeated with the rest. AMP_EIO: the file can no longer be written.
+ * Copies bytes for [offset, offset + size), which must lie in the file; no byte of the file may be given twice. *taken
+ * is the number of bytes that were copied, all of them on success; the caller may reuse their memory. AMP_EEXHAUSTED:
+ * the disk was full when earlier bytes were written; the call may be repeated with the bytes that were not taken.
+ * AMP_EIO: the file can no longer be written.
  */
 int bulk_writer_put(struct bulk_writer *writer, const void *data, uint64_t size, uint64_t offset, uint64_t *taken,
                     struct amp_error *error);
 
-/* Waits until all that was put is with the file system. Errors as above; after AMP_EEXHAUSTED it may be repeated. */
-int bulk_writer_drain(struct bulk_writer *writer, struct amp_error *error);
+/* Waits until all bytes that were put are written. AMP_EEXHAUSTED: the disk is full, repeat the call; AMP_EIO. */
+int bulk_writer_flush(struct bulk_writer *writer, struct amp_error *error);
 
-/* fsync, after bulk_writer_drain. 0 or -1 with errno: there is no second try. */
+/* Fsyncs the file, after a bulk_writer_flush that returned 0. 0, or -1 with errno; it must not be tried again then. */
 int bulk_writer_sync(struct bulk_writer *writer);
 
-/* Drops what is not written, and frees the writer; NULL is allowed. 0 or -1 with errno of close. */
+/* Drops bytes that are not written yet, closes the file and frees the writer. NULL is allowed. 0, or close's -1. */
 int bulk_writer_close(struct bulk_writer *writer);
 
 #endif

@@ -1,4 +1,4 @@
-/* Checkpoint files at once: a whole one written, the parts of one read. The format is checkpoint_format.c's. */
+/* Writes a whole checkpoint file, and reads the parts of a checkpoint. checkpoint_format.c has the format. */
 #include "storage/checkpoint.h"
 
 #include "base/assert.h"
@@ -54,25 +54,25 @@ int ampd_checkpoint_write(const struct ampd_checkpoint_path *where, const struct
 
 /* ---- reading ---- */
 
-/* What is being read. */
+/* A checkpoint that is being read. */
 struct reading {
     const struct ampd_checkpoint_target *targets;
     uint32_t targets_count;
-    struct ampd_checkpoint_state *state; /* the first part's */
-    struct range *ranges;                /* elements that have been read and verified; owned */
+    struct ampd_checkpoint_state *state; /* of the first part; the others must agree with it */
+    struct range *ranges;                /* the elements that were read into targets; owned */
     size_t ranges_count, ranges_room;
-    struct bulk_reader *file;
-    uint64_t data_at; /* in the file */
+    struct bulk_reader *file; /* the part that is read now */
+    uint64_t data_at;         /* offset in bytes at which its data begins */
 };
 
-/* Elements of one kind of a target. */
+/* The elements [first, end) of one kind of a target, counted in the parameter. */
 struct range {
     uint32_t owner;
     enum checkpoint_kind kind;
     uint64_t first, end;
 };
 
-/* Where bytes [begin, end) of a piece go. */
+/* The memory for the bytes [begin, end) of a piece; its other bytes are not wanted. */
 struct destination {
     uint8_t *memory;
     uint64_t begin, end;
@@ -100,7 +100,7 @@ static int read_all(struct bulk_reader *file, void *to, uint64_t size, uint64_t 
     return 0;
 }
 
-/* Reads the length and the JSON behind it; *json is the caller's (free). */
+/* Reads the length at the start of the file and the JSON after it; *json is the caller's (free). */
 static int read_header(struct bulk_reader *file, char **json, uint64_t *size, struct amp_error *error)
 {
     uint64_t file_size = bulk_reader_size(file);
@@ -110,7 +110,7 @@ static int read_header(struct bulk_reader *file, char **json, uint64_t *size, st
     if (rc != 0)
         return rc;
     if (*size < 2 || *size > file_size - 8 || *size > CHECKPOINT_HEADER_MAX)
-        return damaged(error, "the header's length makes no sense");
+        return damaged(error, "the header's length is invalid");
     *json = malloc(*size);
     if (*json == NULL)
         return out_of_memory(error);
@@ -120,7 +120,7 @@ static int read_header(struct bulk_reader *file, char **json, uint64_t *size, st
     return rc;
 }
 
-/* Where an element of a kind goes; `element` counts in the parameter. */
+/* The memory for an element of a kind; `element` counts in the parameter. */
 static float *memory_of(const struct ampd_checkpoint_target *target, enum checkpoint_kind kind, uint64_t element)
 {
     float *base = kind == CHECKPOINT_MASTER ? target->master : kind == CHECKPOINT_M ? target->m : target->v;
@@ -137,7 +137,7 @@ static struct range wanted_of(const struct ampd_checkpoint_target *target, const
     return range;
 }
 
-/* Reads a piece bit by bit; what is wanted of it goes to its memory, the rest only into the hash. */
+/* Reads a piece in parts and hashes all of it; the wanted bytes are copied to their memory. */
 static int read_piece(const struct reading *reading, const struct checkpoint_piece *piece, const struct destination *to,
                       XXH3_state_t *hash, struct amp_error *error)
 {
@@ -209,7 +209,7 @@ static int read_tensor(struct reading *reading, const struct checkpoint_piece *p
     return verify_piece(reading, piece, &to, error);
 }
 
-/* A part's state must be the first one's, but for user states. */
+/* Whether two parts have the same state, user states not compared: only then they are of one checkpoint. */
 static bool same_state(const struct ampd_checkpoint_state *a, const struct ampd_checkpoint_state *b)
 {
     const struct amp_scaler_state *left = &a->carry.scaler, *right = &b->carry.scaler;
@@ -286,7 +286,7 @@ static int compare_ranges(const void *a, const void *b)
     return left->first < right->first ? -1 : left->first > right->first;
 }
 
-/* Every element that is wanted came, and once. */
+/* Checks that every wanted element was read exactly once. */
 static int check_whole(struct reading *reading, struct amp_error *error)
 {
     if (reading->ranges_count > 0)

@@ -1,17 +1,18 @@
 /*
- * Checkpoint files: one safetensors file per shard, readable by any reader of that format.
+ * Checkpoint files: one safetensors file per shard, which any reader of that format can open.
  *
- * Tensors: `name`, `name#m`, `name#v` (F32; m and v as the optimizer has them), then `user_state#<rank>` (U8), each
- * kind sorted by name without holes, as the format's own writer orders them. A parameter that a shard's border cuts is
- * one-dimensional there: `name@first:end`, `name#m@first:end`, elements of the whole; its shape is in the metadata.
- * `__metadata__` carries the format "ampd/1", step, version, the scale record, the optimizer's name, an XXH3-128 of
+ * Tensors: `name`, `name#m`, `name#v` (F32; m and v if the optimizer has them), then `user_state#<rank>` (U8). Each of
+ * the two types is sorted by name, and the data has no gaps, as the format's own writer does it. If a parameter lies
+ * only partly in a shard, its tensors are one-dimensional and named `name@first:end`, `name#m@first:end` and so on,
+ * where first and end count elements of the whole parameter; the parameter's shape is then in the metadata.
+ * `__metadata__` has the format "ampd/1", step, version, the loss scaler's state, the optimizer's name, an XXH3-128 of
  * each tensor and one of the header. The file is a pure function of the state: equal states give equal bytes.
  *
- * A file appears whole or not at all: written beside under a name ending in ".tmp", fsynced, renamed,
- * directory fsynced. Reading trusts nothing: header, sizes, offsets and hashes are verified before the state
- * is handed out.
+ * A file appears whole or not at all: it is written under a name ending in ".tmp" in the same directory, fsynced and
+ * renamed, and the directory is fsynced. Nothing that is read is trusted: header, sizes, offsets and hashes are
+ * verified before the state is handed out.
  *
- * Any thread; no call keeps state of its own but a writer, which is one thread's at a time. Calls block on the disk.
+ * All functions may be called from any thread. Calls block on the disk.
  */
 #ifndef AMPD_CHECKPOINT_H
 #define AMPD_CHECKPOINT_H
@@ -22,26 +23,27 @@
 #include <stdatomic.h>
 
 /*
- * Largest header of a file: 8,192 parameters with moments need 8 MiB with short names; the format itself allows 100 MB.
+ * The most bytes of a file's header: 8,192 parameters with moments need 8 MiB if their names are short. The format
+ * itself allows 100 MB.
  */
 #define AMPD_CHECKPOINT_HEADER_MAX ((uint64_t)64 << 20)
 
 /*
- * One parameter: what of it a file or a shard has. The floats are the caller's, without padding: those of [first, end)
- * with is_part, else all. m and v are NULL where there is none.
+ * One parameter to be written, all of it or the part that this shard has. The floats are the caller's, without padding:
+ * the elements [first, end) with is_part, else all.
  */
 struct ampd_checkpoint_tensor {
     const char *name; /* UTF-8, no '#' or '@', not "__metadata__" */
     uint32_t dimensions;
-    const uint64_t *shape;
+    const uint64_t *shape; /* [dimensions], of the whole parameter */
     const float *master;
-    const float *m;
-    const float *v;
-    bool is_part; /* only elements [first, end) of it, possibly none */
+    const float *m; /* first moment; NULL: the optimizer has none */
+    const float *v; /* second moment; NULL: the optimizer has none */
+    bool is_part;   /* only the elements [first, end) of the parameter, possibly none */
     uint64_t first, end;
 };
 
-/* The same to read into. */
+/* One parameter to be read, with the memory that is filled. The members mean those of ampd_checkpoint_tensor. */
 struct ampd_checkpoint_target {
     const char *name;
     uint32_t dimensions;
@@ -54,63 +56,64 @@ struct ampd_checkpoint_target {
 };
 
 /*
- * Which file: data_dir/models/<model>/checkpoints/step-<step>/shard-<shard>-of-<shards>.safetensors. All shards may
- * have one data_dir for these: each writes and removes its own files alone, and those of another number of shards that
- * fall to it.
+ * Names the files of one shard of a model: data_dir/models/<model>/checkpoints/step-<step>/shard-<shard>-of-<shards>
+ * .safetensors. Shards may share one data_dir: each one writes and removes only its own files, and of files written by
+ * another number of shards those whose index is its own modulo `shards`.
  */
 struct ampd_checkpoint_path {
-    const char *data_dir; /* the directory of checkpoints: the data directory, or one that shards share */
+    const char *data_dir; /* the directory that has the checkpoints: the data directory, or one that shards share */
     const char *model;
-    uint32_t shard, shards; /* 0, 0: those of every shard, to remove them */
+    uint32_t shard, shards; /* 0, 0 in calls that remove files: those of all shards */
 };
 
-/* The name of a step's file relative to data_dir. AMP_EINVAL: a bad model name, or it is too long. */
+/* Makes the path of a step's file relative to data_dir. AMP_EINVAL: a bad name of a model, or the path is too long. */
 int ampd_checkpoint_file(const struct ampd_checkpoint_path *where, uint64_t step, char *file, size_t file_size,
                          struct amp_error *error);
 
-/* Whose part a file is by its name. False: it is none of this format's names. */
+/* Takes shard and number of shards out of a file's name. False: it is not the name of a checkpoint file. */
 bool ampd_checkpoint_file_shard(const char *file, uint32_t *shard, uint32_t *shards);
 
 /*
- * Whether a name, which may come from elsewhere, is one that ampd_checkpoint_file makes of model and step for any
- * shard.
+ * Whether `file`, which may come from another process, is exactly the path that ampd_checkpoint_file makes for this
+ * model and step and some shard.
  */
 bool ampd_checkpoint_file_is_of(const char *file, const char *model, uint64_t step);
 
 /*
- * Writes the file of state->step, replacing one that is there. On success *record has step, version, file,
- * size_bytes and manifest (epoch and at_us are the caller's to set). `cancel` may be NULL; once it is true
- * the write ends with AMP_ECANCELLED and leaves nothing (looked at between tensors). AMP_EINVAL: a name or shape that a
- * file cannot hold; AMP_EEXHAUSTED (NO_SPACE, NO_DESCRIPTORS): the disk is full or no more files can be open, nothing
- * is left; AMP_EIO (STORE_FAILED): a write or fsync failed: the server must end; AMP_ENOMEM.
+ * Writes the file of state->step, in place of one that is there. On success *record has step, version, scale, file,
+ * size_bytes and manifest; the caller sets epoch and at_us. `cancel` may be NULL; it is looked at between tensors, and
+ * if it is true the result is AMP_ECANCELLED. AMP_EINVAL: a name or shape that a file cannot hold; AMP_EEXHAUSTED: the
+ * disk is full (NO_SPACE) or no more files can be open (NO_DESCRIPTORS); AMP_ENOMEM. After each of these no temporary
+ * file is left. AMP_EIO (STORE_FAILED): a write or fsync failed, and the server must end.
  */
 int ampd_checkpoint_write(const struct ampd_checkpoint_path *where, const struct ampd_checkpoint_tensor *tensors,
                           uint32_t tensors_count, const struct ampd_checkpoint_state *state, const atomic_bool *cancel,
                           struct ampd_checkpoint_record *record, struct amp_error *error);
 
-/* One part of a checkpoint: `file` relative to data_dir, as in the catalogue; manifest may be NULL: not compared. */
+/* One part of a checkpoint to be read. */
 struct ampd_checkpoint_part {
     const char *data_dir;
-    const char *file;
-    const uint8_t *manifest;
+    const char *file;        /* path relative to data_dir, as the catalogue has it */
+    const uint8_t *manifest; /* [16], which the file's must equal; NULL: any file */
 };
 
-/* The reason of the error for a file that never was a checkpoint. */
+/* The reason of the error AMP_EDATALOSS for a file that never was a checkpoint of ampd. */
 #define AMPD_CHECKPOINT_FOREIGN "CHECKPOINT_FOREIGN"
 
 /*
- * Reads the parts of one checkpoint, however many shards it was cut for, into the targets, which are all parameters of
- * the model; is_part says what of each is wanted here (nothing, for one that another shard owns). Parts that hold
- * nothing of it may be left out. *state is filled; its user states are the caller's (ampd_checkpoint_state_clear). A
- * tensor is verified whole before its elements count. AMP_EDATALOSS: damaged, or not what is asked for, with file and
- * tensor in the text; AMP_EVERSION: a newer format; AMP_ENOTFOUND: no such file; AMP_EIO, AMP_ENOMEM. After a failure
- * the destinations hold anything, and *state is empty.
+ * Reads the parts of one checkpoint, whatever number of shards wrote it, into the targets. `targets` has all parameters
+ * of the model; is_part says which elements of one are wanted here (none, for one that another shard owns). Parts
+ * without a wanted element may be left out. On success *state is filled, and its user states are the caller's
+ * (ampd_checkpoint_state_clear). Every tensor that is read is verified as a whole by its hash. AMP_EDATALOSS: a file is
+ * damaged or is not what is asked for, with file and tensor in the text; AMP_EVERSION: a newer format; AMP_ENOTFOUND:
+ * no such file; AMP_EINVAL, AMP_EIO, AMP_ENOMEM. After an error the targets' memory holds anything, and *state is all
+ * zero.
  */
 int ampd_checkpoint_read_parts(const struct ampd_checkpoint_part *parts, uint32_t parts_count,
                                const struct ampd_checkpoint_target *targets, uint32_t targets_count,
                                struct ampd_checkpoint_state *state, struct amp_error *error);
 
-/* The same of a checkpoint with one part: the file must hold no other tensor than the targets'. */
+/* As ampd_checkpoint_read_parts, for a checkpoint of one part. */
 int ampd_checkpoint_read(const char *data_dir, const char *file, const uint8_t manifest[16],
                          const struct ampd_checkpoint_target *targets, uint32_t targets_count,
                          struct ampd_checkpoint_state *state, struct amp_error *error);

@@ -1,7 +1,7 @@
 /*
- * Marks of deletions under way, "models/NAME/shard-k-of-K.deleted": the shard forgets the model in its store first, and
- * then removes its files, so that after a crash in between nothing but the mark says that they are to go. Who is the
- * shard then may be a process with another store, or a shard of another number of them.
+ * Deletion marks, "models/NAME/shard-k-of-K.deleted" (checkpoint_remove.h). A shard deletes the model in its store
+ * first and removes the files then; after a crash between these only the mark says that the files are to be removed.
+ * The process that finds it may have another store, or be one of another number of shards.
  */
 #include "storage/checkpoint_files.h"
 #include "storage/checkpoint_remove.h"
@@ -28,10 +28,7 @@ static int folder_of(const struct ampd_checkpoint_path *where, char path[CHECKPO
     return 0;
 }
 
-/*
- * Whether a mark falls to the shard that `where` names: its own, and those of another number of shards as their files
- * do.
- */
+/* Whether `name` is the name of a mark that belongs to the shard that `where` names (checkpoint_remove.h). */
 static bool is_own_mark(const struct ampd_checkpoint_path *where, const char *name)
 {
     uint32_t shard, shards;
@@ -59,7 +56,7 @@ int ampd_checkpoint_mark_deleted(const struct ampd_checkpoint_path *where, struc
     return checkpoint_directory_sync(path, error);
 }
 
-/* Of one model: removes its own marks, or only counts them. */
+/* Counts the marks of one model that belong to the shard, and with `remove` removes them. */
 static int take_marks(const struct ampd_checkpoint_path *where, bool remove, unsigned *count, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];

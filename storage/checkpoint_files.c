@@ -18,7 +18,7 @@
 #define FILE_PREFIX "shard-"
 #define FILE_SUFFIX ".safetensors"
 
-/* Longest name of a step directory relative to the data directory, with the final zero. */
+/* Bytes of the path of a step directory relative to data_dir, with the final zero. */
 #define STEP_PATH_MAX 512
 
 int checkpoint_system_error(struct amp_error *error, const char *what, const char *path)
@@ -35,7 +35,7 @@ int checkpoint_system_error(struct amp_error *error, const char *what, const cha
 int checkpoint_final_error(struct amp_error *error, const char *what, const char *path)
 {
     int cause = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
-    return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s %s: %s", what, path, ampd_plain_why(cause));
+    return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s %s: %s", what, path, ampd_plain_strerror(cause));
 }
 
 bool ampd_checkpoint_file_shard(const char *file, uint32_t *shard, uint32_t *shards)
@@ -100,7 +100,7 @@ int checkpoint_directories_make(const char *data_dir, const char *file, bool dur
         (void)snprintf(path, sizeof path, "%s/%.*s", data_dir, (int)(slash - file), file);
         if (mkdir(path, 0700) != 0 && errno != EEXIST)
             return checkpoint_system_error(error, "cannot create", path);
-        /* Also if it was there: it may be from a run that ended before this fsync. */
+        /* Also if it was there: a run that created it may have ended before the fsync. */
         int rc = durable ? checkpoint_directory_sync(path, error) : 0;
         if (rc != 0)
             return rc;
@@ -108,7 +108,7 @@ int checkpoint_directories_make(const char *data_dir, const char *file, bool dur
     return 0;
 }
 
-/* Removes the step directory that a file's path is in, if it is empty; the removal is made durable. */
+/* Removes the step directory that has the file `path`, if it is empty, and syncs the removal. Changes the path. */
 static int remove_step_directory(char *path, struct amp_error *error)
 {
     char *slash = strrchr(path, '/');
@@ -136,8 +136,8 @@ int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_er
 }
 
 /*
- * Whether a file falls to the shard that `where` names. `is_left`: nobody asks for those of another number of shards
- * any more.
+ * Whether the shard that `where` names may remove a file of this name (checkpoint_remove.h). `is_left`: complete files
+ * of another number of shards are not needed any more.
  */
 static bool is_own(const struct ampd_checkpoint_path *where, const char *name, bool is_left)
 {
@@ -163,9 +163,24 @@ static bool is_kept(const char *file, const struct ampd_checkpoint_record *keep,
     return false;
 }
 
+/* What a sweep removes of the files that belong to the shard. */
+struct sweep {
+    bool complete;       /* also complete files, without those in `keep` */
+    uint64_t left_below; /* in steps below this also those of another number of shards: no restore needs them */
+    uint64_t up_to;      /* files of later steps stay */
+    const struct ampd_checkpoint_record *keep;
+    uint32_t keep_count;
+};
+
+static bool is_complete(const char *name)
+{
+    size_t size = strlen(name), suffix = strlen(FILE_SUFFIX);
+    return size >= suffix && strcmp(name + size - suffix, FILE_SUFFIX) == 0;
+}
+
 /* Sweeps one step directory, given relative to the data directory. */
 static int sweep_step(const struct ampd_checkpoint_path *where, const char *step, bool is_left,
-                      const struct ampd_checkpoint_record *keep, uint32_t keep_count, struct amp_error *error)
+                      const struct sweep *sweep, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
     (void)snprintf(path, sizeof path, "%s/%s", where->data_dir, step);
@@ -175,10 +190,10 @@ static int sweep_step(const struct ampd_checkpoint_path *where, const char *step
     int rc = 0;
     for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
         const char *name = entry->d_name;
-        bool ours = is_own(where, name, is_left);
+        bool ours = is_own(where, name, is_left) && (sweep->complete || !is_complete(name));
         char file[CHECKPOINT_PATH_MAX];
         int used = snprintf(file, sizeof file, "%s/%s", step, name);
-        if (ours && used > 0 && (size_t)used < sizeof file && !is_kept(file, keep, keep_count))
+        if (ours && used > 0 && (size_t)used < sizeof file && !is_kept(file, sweep->keep, sweep->keep_count))
             rc = ampd_checkpoint_remove(where->data_dir, file, error);
     }
     (void)closedir(dir); /* only read */
@@ -194,7 +209,7 @@ static bool is_step_name(const char *name)
     return digits >= 10 && name[prefix + digits] == 0;
 }
 
-/* The oldest step of those that are kept; 0: none is, or all steps count. */
+/* The lowest step in `keep`; 0 if it is empty. */
 static uint64_t oldest_step(const struct ampd_checkpoint_record *keep, uint32_t keep_count)
 {
     uint64_t oldest = keep_count > 0 ? keep[0].step : 0;
@@ -203,7 +218,7 @@ static uint64_t oldest_step(const struct ampd_checkpoint_record *keep, uint32_t 
     return oldest;
 }
 
-/* Of a model; *dir is NULL where there are none. */
+/* Opens the directory that has the step directories of a model; *dir is NULL if it is not there. */
 static int open_steps(const struct ampd_checkpoint_path *where, DIR **dir, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
@@ -230,19 +245,16 @@ static bool next_step(DIR *dir, const struct ampd_checkpoint_path *where, char s
     return false;
 }
 
-/*
- * Steps below `left_below` have nothing that another number of shards would be taken up from; those above `up_to` stay.
- */
-static int sweep_steps(const struct ampd_checkpoint_path *where, uint64_t left_below, uint64_t up_to,
-                       const struct ampd_checkpoint_record *keep, uint32_t keep_count, struct amp_error *error)
+/* Sweeps the step directories of a model. */
+static int sweep_steps(const struct ampd_checkpoint_path *where, const struct sweep *sweep, struct amp_error *error)
 {
     char step[STEP_PATH_MAX];
     uint64_t number;
     DIR *dir;
     int rc = open_steps(where, &dir, error);
     while (rc == 0 && dir != NULL && next_step(dir, where, step, &number))
-        if (number <= up_to)
-            rc = sweep_step(where, step, number < left_below, keep, keep_count, error);
+        if (number <= sweep->up_to)
+            rc = sweep_step(where, step, number < sweep->left_below, sweep, error);
     if (dir != NULL)
         (void)closedir(dir); /* only read */
     return rc;
@@ -251,10 +263,16 @@ static int sweep_steps(const struct ampd_checkpoint_path *where, uint64_t left_b
 int ampd_checkpoint_sweep(const struct ampd_checkpoint_path *where, const struct ampd_checkpoint_record *keep,
                           uint32_t keep_count, uint64_t up_to, struct amp_error *error)
 {
-    return sweep_steps(where, oldest_step(keep, keep_count), up_to, keep, keep_count, error);
+    const struct sweep sweep = {true, oldest_step(keep, keep_count), up_to, keep, keep_count};
+    return sweep_steps(where, &sweep, error);
 }
 
-/* The first whole file of a step directory that falls to the shard; file[0] is 0 where there is none. */
+int ampd_checkpoint_sweep_temporary(const struct ampd_checkpoint_path *where, struct amp_error *error)
+{
+    return sweep_steps(where, &(const struct sweep){.up_to = UINT64_MAX}, error);
+}
+
+/* Finds a complete file of a step directory that belongs to the shard; file[0] stays 0 if there is none. */
 static int find_in_step(const struct ampd_checkpoint_path *where, const char *step, char *file, size_t file_size,
                         struct amp_error *error)
 {
@@ -293,7 +311,7 @@ int ampd_checkpoint_any(const struct ampd_checkpoint_path *where, char *file, si
     if (rc != 0 || file[0] == 0)
         return rc;
     rc = checkpoint_is_marked(where, &marked, error);
-    if (rc == 0 && !marked) /* it may have gone together with the mark meanwhile */
+    if (rc == 0 && !marked) /* look again: a deletion may have removed the file and the mark between the two checks */
         return find_any(where, file, file_size, error);
     file[0] = 0;
     return rc;
@@ -302,12 +320,12 @@ int ampd_checkpoint_any(const struct ampd_checkpoint_path *where, char *file, si
 int ampd_checkpoint_remove_model(const struct ampd_checkpoint_path *where, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
-    int rc = sweep_steps(where, UINT64_MAX, UINT64_MAX, NULL, 0, error);
+    int rc = sweep_steps(where, &(const struct sweep){true, .left_below = UINT64_MAX, .up_to = UINT64_MAX}, error);
     if (rc == 0)
         rc = ampd_checkpoint_unmark_deleted(where, error);
     if (rc != 0)
         return rc;
-    /* A directory that is not empty holds something of another's, and stays. */
+    /* A directory that is not empty has files of others, and stays. */
     for (unsigned i = 0; i < 2; i++) {
         int size =
             snprintf(path, sizeof path, "%s/models/%s%s", where->data_dir, where->model, i == 0 ? "/checkpoints" : "");

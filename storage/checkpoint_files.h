@@ -1,4 +1,4 @@
-/* Paths and directories of checkpoint files. */
+/* Paths, directories and system errors of checkpoint files and journals. Any thread; calls block on the disk. */
 #ifndef AMPD_CHECKPOINT_FILES_H
 #define AMPD_CHECKPOINT_FILES_H
 
@@ -7,32 +7,42 @@
 /* Linux's PATH_MAX. */
 #define CHECKPOINT_PATH_MAX 4096
 
-/* What a file is called until it is whole. */
+/* Appended to the name of a file until it is complete. */
 #define CHECKPOINT_TEMPORARY ".tmp"
 
 /*
- * The code of errno, with a text: AMP_EEXHAUSTED for a full disk (NO_SPACE) and where no more files can be open
- * (NO_DESCRIPTORS), both of which pass; else AMP_EIO (STORE_FAILED).
+ * Turns errno into an error, fills *error (NULL is allowed) with "<what> <path>: <reason>", and returns the code:
+ * AMP_EEXHAUSTED for a full disk (NO_SPACE) or for too many open files (NO_DESCRIPTORS), after which the caller may try
+ * again, else AMP_EIO (STORE_FAILED).
  */
 int checkpoint_system_error(struct amp_error *error, const char *what, const char *path);
 
 /*
- * The same of a failed fsync or close, which is final: pages that could not be written may be dropped and reported
- * clean the next time. So a full disk that only these find is an I/O error too.
+ * As checkpoint_system_error, for an fsync or close that failed; the code is always AMP_EIO, also for a full disk. Such
+ * a failure is final: the kernel may have dropped the pages that it could not write, and a second call would succeed.
  */
 int checkpoint_final_error(struct amp_error *error, const char *what, const char *path);
 
-/* The path of a step's file, and its name relative to the data directory. AMP_EINVAL: a bad model name, too long. */
+/*
+ * Makes the path of a step's file, and in `file` the same relative to where->data_dir. AMP_EINVAL: the model's name
+ * cannot name a directory, or a path is too long.
+ */
 int checkpoint_path_make(const struct ampd_checkpoint_path *where, uint64_t step, char path[CHECKPOINT_PATH_MAX],
                          char *file, size_t file_size, struct amp_error *error);
 
-/* Makes the directories between data_dir and the file; with `durable`, each is fsynced into its parent. */
+/*
+ * Creates the directories between data_dir and `file`, which is relative to it, where they are missing. With `durable`
+ * the entry of each one is synced, also of those that were there. AMP_EEXHAUSTED, AMP_EIO.
+ */
 int checkpoint_directories_make(const char *data_dir, const char *file, bool durable, struct amp_error *error);
 
-/* Whether a mark of a deletion falls to the shard that `where` names. */
+/*
+ * *marked: whether the model has a deletion mark (checkpoint_remove.h) for the shard that `where` names. AMP_EINVAL,
+ * AMP_EEXHAUSTED, AMP_EIO.
+ */
 int checkpoint_is_marked(const struct ampd_checkpoint_path *where, bool *marked, struct amp_error *error);
 
-/* Fsyncs the directory that a path is in. */
+/* Fsyncs the directory that has the file or directory `path`. AMP_EEXHAUSTED, AMP_EIO. */
 int checkpoint_directory_sync(const char *path, struct amp_error *error);
 
 #endif

@@ -1,13 +1,16 @@
 /*
+ * The header of a checkpoint file, written and checked.
+ *
  * safetensors (github.com/huggingface/safetensors, "Format"): a 64-bit little-endian length, a JSON object of that
- * length, the data. The object maps a tensor's name to {dtype, shape, data_offsets}, offsets counted from the start of
- * the data; "__metadata__" maps strings to strings. Offsets neither overlap nor leave holes. The JSON may end in
+ * length, the data. The object maps a tensor's name to {dtype, shape, data_offsets}, with offsets from the start of the
+ * data; "__metadata__" maps strings to strings. The tensors neither overlap nor leave holes. The JSON may end in
  * spaces.
  *
- * Our metadata: "format" "ampd/1"; numbers of the state as decimal text, the scale also as the bits of its fp32;
- * "optimizer", whose moments the file has, and of rmsprop "centered", 0 or 1; "hash:<tensor>" as 32 hex digits;
- * "hash": XXH3-128 of the whole object without this one entry, dumped compact and sorted. Keys are sorted, so that
- * equal states give equal bytes.
+ * The metadata of ampd: "format" is "ampd/1"; the numbers of the state as decimal text, the scale as the bits of its
+ * fp32 and for people also as a decimal; "optimizer", the one whose moments the file has; "centered", 0 or 1, of
+ * rmsprop; "shape:<parameter>" of parameters in parts; "hash:<tensor>" as 32 hex digits; "hash", the XXH3-128 of the
+ * whole object without this entry, printed compactly and sorted. Keys are sorted, so that equal states give equal
+ * bytes.
  */
 #include "storage/checkpoint_format.h"
 #include "storage/store.h"
@@ -68,7 +71,7 @@ static const struct number numbers[] = {
 
 #define NUMBERS_COUNT (sizeof numbers / sizeof *numbers)
 
-/* Decimal digits only, the whole text, within 64 bits. */
+/* Reads a text of decimal digits only. False: it is NULL, empty or something else, or does not fit into 64 bits. */
 static bool parse_number(const char *text, uint64_t *value)
 {
     *value = 0;
@@ -82,7 +85,7 @@ static bool parse_number(const char *text, uint64_t *value)
     return true;
 }
 
-/* A name that is not known here, of a newer ampd, says as little as none. */
+/* UNSET: there is no name, or a name that this program does not know, from a newer ampd. */
 static enum amp_optimizer read_optimizer(const json_t *metadata)
 {
     const char *name = json_string_value(json_object_get(metadata, "optimizer"));
@@ -101,12 +104,12 @@ static enum ampd_centered read_centered(const json_t *metadata)
 }
 
 /*
- * The base learning rate that an operator has set, as its bits. It is there where one is set alone, so that all other
- * checkpoints are the bytes that they were before it could be.
+ * The base learning rate that an operator has set, as the bits of its double. The entry is written only if one is set,
+ * so that all other files have the same bytes as before this entry existed.
  */
 #define LEARNING_RATE_BITS "learning_rate_bits"
 
-/* Whether there is none, or one that can be. */
+/* Reads the learning rate, 0 if there is no entry. False: the entry has an impossible value. */
 static bool read_learning_rate(const json_t *metadata, double *lr)
 {
     const json_t *text = json_object_get(metadata, LEARNING_RATE_BITS);
@@ -178,7 +181,7 @@ static void hash_text(const uint8_t hash[CHECKPOINT_HASH_BYTES], char text[HASH_
         (void)snprintf(text + 2 * i, 3, "%02x", hash[i]);
 }
 
-/* The hash of an object's dump. 0 or AMP_ENOMEM. */
+/* The hash of an object's JSON text, compact and sorted. 0 or AMP_ENOMEM. */
 static int hash_object(const json_t *object, char text[HASH_TEXT_MAX])
 {
     char *dump = json_dumps(object, DUMP_FLAGS);
@@ -211,7 +214,9 @@ void checkpoint_manifest(const struct checkpoint_pieces *pieces, uint8_t manifes
     XXH128_hash_t hash = {0, 0};
     for (uint32_t i = 0; i < pieces->count; i++) {
         const struct checkpoint_piece *piece = &pieces->items[i];
-        /* One record a tensor, fixed size, unused bytes zero; the chain goes on through the seed. */
+        /*
+         * Each tensor is hashed as one record of fixed size, unused bytes zero, that has the hash of those before it.
+         */
         struct {
             char name[AMPD_NAME_MAX + 16]; /* without "@first:end", which the shape of a part carries */
             uint64_t shape[AMPD_DIMENSIONS_MAX];
@@ -381,7 +386,7 @@ void checkpoint_shape_text(uint32_t dimensions, const uint64_t *shape, char text
             (size_t)snprintf(text + used, CHECKPOINT_SHAPE_TEXT_MAX - used, "%s%" PRIu64, i > 0 ? "," : "", shape[i]);
 }
 
-/* The shape of a parameter of which only a part is here. */
+/* Adds the entry with the shape of a parameter of which the file has only a part. */
 static int set_shape(json_t *metadata, const struct ampd_checkpoint_tensor *tensor)
 {
     char key[AMPD_NAME_MAX + 8], text[CHECKPOINT_SHAPE_TEXT_MAX];
@@ -390,7 +395,7 @@ static int set_shape(json_t *metadata, const struct ampd_checkpoint_tensor *tens
     return set_string(metadata, key, text);
 }
 
-/* The whole object but the hash of itself. NULL: out of memory, or a name that is not UTF-8 or given twice. */
+/* Makes the JSON object without its own hash. NULL: out of memory, or a name is not UTF-8 or given twice. */
 static json_t *header_object(const struct checkpoint_pieces *pieces, const struct ampd_checkpoint_tensor *tensors,
                              const struct ampd_checkpoint_state *state)
 {
@@ -419,7 +424,7 @@ static json_t *header_object(const struct checkpoint_pieces *pieces, const struc
     return object;
 }
 
-/* Puts length and JSON, padded with spaces, into one allocation. */
+/* Puts the length and the JSON, padded with spaces, into one allocation. */
 static int frame_header(const char *json, uint8_t **header, size_t *size)
 {
     size_t used = strlen(json);

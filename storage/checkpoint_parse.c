@@ -1,6 +1,6 @@
 /*
- * The header of a checkpoint file that is read: which tensors it has, checked against the parameters that a model has.
- * What a file says of itself is believed only where it agrees with them, with the length of the file, and with its own
+ * Reads the header of a checkpoint file: which tensors the file has, checked against the parameters of the model. What
+ * the header says is accepted only if it agrees with these, with the length of the file, and with the header's own
  * hash.
  */
 #include "storage/checkpoint_format.h"
@@ -21,7 +21,7 @@ static int damaged(struct amp_error *error, const char *what)
 
 /* ---- which parameter a name is of ---- */
 
-/* The targets by name. */
+/* The targets sorted by name, for look-ups. */
 struct names {
     const struct ampd_checkpoint_target *targets;
     const struct ampd_checkpoint_target **sorted; /* owned */
@@ -54,7 +54,7 @@ static const struct ampd_checkpoint_target *names_find(const struct names *names
     return found == NULL ? NULL : *found;
 }
 
-/* Digits from *text on, fewer than 20, so that they fit. */
+/* Reads 1 to 19 digits, which fit into 64 bits, and moves *text behind them. False: there are none, or more. */
 static bool take_number(const char **text, uint64_t *value)
 {
     size_t digits = strspn(*text, "0123456789");
@@ -63,7 +63,10 @@ static bool take_number(const char **text, uint64_t *value)
     return digits > 0 && digits <= 19;
 }
 
-/* Takes a name apart: "user_state#<rank>", or a parameter's with "#m" or "#v" and "@<first>:<end>". */
+/*
+ * Parses the name of a tensor: "user_state#<rank>", or a parameter's with "#m" or "#v" and "@<first>:<end>". False: it
+ * is neither, or belongs to no target.
+ */
 static bool take_name(const struct names *names, const char *name, struct checkpoint_piece *piece)
 {
     static const char user_state[] = "user_state#";
@@ -111,7 +114,7 @@ static bool json_count(const json_t *value, uint64_t *count)
     return json_is_integer(value) && number >= 0;
 }
 
-/* Fills the piece's shape, which must be its parameter's, or that of the part that its name says. */
+/* Fills the piece's shape. False: it is not that of the parameter, or of the part that the name states. */
 static bool take_shape(const json_t *shape, const json_t *metadata, const struct names *names,
                        struct checkpoint_piece *piece)
 {
@@ -144,7 +147,7 @@ static bool take_shape(const json_t *shape, const json_t *metadata, const struct
            piece->first + piece->elements <= elements;
 }
 
-/* Fills a piece from its entry: type, shape, place and hash. */
+/* Fills a piece from its entry in the header: shape, offsets and hash. False: one is missing or wrong. */
 static bool take_piece(const json_t *entry, const json_t *metadata, const struct names *names,
                        struct checkpoint_piece *piece)
 {
@@ -184,8 +187,7 @@ static int take_pieces(json_t *object, uint64_t data_size, const struct names *n
         struct checkpoint_piece *piece = &pieces->items[pieces->count++];
         if (!take_name(names, name, piece))
             return amp_error_set(error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED",
-                                 "tensor \"%.150s\" is none of the model's; the file has other tensors than the model",
-                                 name);
+                                 "tensor \"%.150s\" does not belong to the model; the file has other tensors", name);
         (void)snprintf(piece->name, sizeof piece->name, "%s", name);
         if (!take_piece(entry, metadata, names, piece))
             return amp_error_set(error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED",

@@ -1,52 +1,70 @@
 /*
- * The end of checkpoint files (checkpoint.h): of single ones, of what was left half done, and of a model that is
- * deleted; and the marks that say so beside them.
+ * Removes checkpoint files (checkpoint.h): single ones, those that an interrupted write left, and those of a deleted
+ * model.
+ *
+ * A deletion mark is an empty file "models/<model>/shard-<k>-of-<K>.deleted" beside a model's files, which says that
+ * they are to be removed: a shard marks the files, deletes the model in its store, and then removes the files and the
+ * mark. So a deletion is completed after a crash between these, also by a process with another store.
+ *
+ * A file or mark belongs to the shard that is in its name. Those of another number of shards belong to the shard whose
+ * index is theirs modulo the present number.
+ *
+ * Any thread; calls block on the disk. Errors of all: AMP_EINVAL (a bad name of a model, or a path too long), AMP_EIO,
+ * AMP_EEXHAUSTED (no more files can be open).
  */
 #ifndef AMPD_CHECKPOINT_REMOVE_H
 #define AMPD_CHECKPOINT_REMOVE_H
 
 #include "storage/checkpoint.h"
 
-/* Removes a file (relative to data_dir) and its step directory if that is empty then. A missing file is
- * success. */
+/*
+ * Removes a file, whose path is relative to data_dir, and its step directory if that is empty then. A missing file is
+ * success.
+ */
 int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_error *error);
 
 /*
- * Removes what an interrupted write or a void epoch left below a model: files of this shard that are not among `keep`
- * (relative to data_dir), its "*.tmp", and step directories that are empty then. Files of another number of shards stay
- * until `keep` begins with a later step: then file i goes by the shard i modulo shards. Other names are left alone, and
- * so are steps above `up_to`.
+ * Removes what interrupted writes and superseded epochs left of a model: this shard's temporary files, its checkpoint
+ * files that are not in `keep` (compared by record->file), and step directories that are empty then. Complete files of
+ * another number of shards are kept from the lowest step in `keep` on, or all of them if `keep` is empty, since a
+ * restore may need them. Files with other names are left alone, and so are steps above `up_to`.
  */
 int ampd_checkpoint_sweep(const struct ampd_checkpoint_path *where, const struct ampd_checkpoint_record *keep,
                           uint32_t keep_count, uint64_t up_to, struct amp_error *error);
 
 /*
- * Removes the files of a shard (or all) below a model that is deleted, of any number of shards as above, and the
- * model's directories if they are empty then. What is not there is success.
+ * Removes this shard's temporary files of a model, of every step. The caller knows that no process is writing any of
+ * them.
+ */
+int ampd_checkpoint_sweep_temporary(const struct ampd_checkpoint_path *where, struct amp_error *error);
+
+/*
+ * Removes all checkpoint files of a deleted model that belong to the shard (shards 0: of all shards), the deletion
+ * marks, and the model's directories if they are empty then. What is not there is success.
  */
 int ampd_checkpoint_remove_model(const struct ampd_checkpoint_path *where, struct amp_error *error);
 
 /*
- * A whole checkpoint file of a model, of any step, that falls to this shard, also one of another number of shards: its
- * name relative to data_dir in `file`, or "" where there is none, or where a mark says that the files are to go. For a
- * model that the store does not know.
+ * Finds out whether there is a complete checkpoint file of a model, of any step, that belongs to this shard: `file`
+ * gets its path relative to data_dir. It gets "" if there is none, or if the files have a deletion mark. For a model
+ * that the store does not have, whose name must not be used for a new model while there are files.
  */
 int ampd_checkpoint_any(const struct ampd_checkpoint_path *where, char *file, size_t file_size,
                         struct amp_error *error);
 
 /*
- * Notes beside the files of a shard that they are to go, before the store forgets the model;
- * ampd_checkpoint_remove_model takes the mark away, too. AMP_EEXHAUSTED: there is no room for one. Without files there
- * is nothing to note.
+ * Creates the deletion mark of a shard and syncs its directory. Called before the store deletes the model;
+ * ampd_checkpoint_remove_model removes the mark. If the model has no directory there are no files, and nothing is done.
+ * AMP_EEXHAUSTED also if the disk is full.
  */
 int ampd_checkpoint_mark_deleted(const struct ampd_checkpoint_path *where, struct amp_error *error);
 
-/* Takes the mark away alone: the model is there again. */
+/* Removes only the deletion marks that belong to the shard, since a model of this name exists again. */
 int ampd_checkpoint_unmark_deleted(const struct ampd_checkpoint_path *where, struct amp_error *error);
 
 /*
- * Models with a mark that falls to the shard of `of`, whose model is not looked at. Ends with a callback's code that is
- * not 0.
+ * Calls found_cb with the name of each model that has a deletion mark belonging to the shard of `of`; of->model is not
+ * used. A result other than 0 ends the walk and is returned.
  */
 int ampd_checkpoint_each_deleted(const struct ampd_checkpoint_path *of, void *arg, struct amp_error *error,
                                  int (*found_cb)(void *arg, const char *model));

@@ -1,7 +1,7 @@
 /*
- * Writing of checkpoint files. The places of all tensors are known before the first byte is, so that elements go where
- * they belong as they come; the hashes are taken on the way, and the header, whose size does not depend on them, is
- * written last. No byte is read twice, and no tensor is held.
+ * Writes checkpoint files. Names and shapes give the place of every tensor in the file before any element is known, so
+ * that elements are written to their place as they are given. Hashes are computed on the way, and the header, whose
+ * size does not depend on them, is written last. No byte is read twice, and no tensor is kept in memory.
  */
 #include "base/assert.h"
 #include "base/failpoint.h"
@@ -19,22 +19,22 @@
 
 #define NO_PIECE UINT32_MAX
 
-/* Hashed and copied at a time: what the processor's cache holds. */
+/* Bytes that are hashed and copied at a time: few enough to stay in the processor's cache between the two. */
 #define CHUNK_BYTES ((uint64_t)256 << 10)
 
 struct ampd_checkpoint_writer {
     struct bulk_writer *out;
-    bool opened, synced, renamed; /* how far it has come */
+    bool opened, synced, renamed; /* the steps that are done: temporary file created, fsynced, renamed */
     struct checkpoint_pieces pieces;
     const struct ampd_checkpoint_state *state;
     struct ampd_checkpoint_tensor *tensors; /* owned copy, for names and shapes */
     uint32_t tensors_count;
-    uint32_t (*of)[CHECKPOINT_KINDS]; /* [tensors_count] the piece of each kind, or NO_PIECE; owned */
-    uint64_t header_size;
-    uint32_t tensor;                        /* that comes now, */
-    uint64_t next;                          /* its next element; */
-    uint64_t taken[CHECKPOINT_KINDS];       /* bytes of the call that are taken: it may have failed half-way; */
-    XXH3_state_t *hashes[CHECKPOINT_KINDS]; /* and what has come of it */
+    uint32_t (*of)[CHECKPOINT_KINDS]; /* [tensors_count] index of the tensor's piece of each kind, or NO_PIECE; owned */
+    uint64_t header_size;             /* bytes */
+    uint32_t tensor;                  /* the tensor of the last put */
+    uint64_t next;                    /* its next element, counted in the parameter */
+    uint64_t taken[CHECKPOINT_KINDS]; /* bytes that a put has taken before it failed; its repetition goes on there */
+    XXH3_state_t *hashes[CHECKPOINT_KINDS]; /* of the tensor's elements so far */
     uint64_t tail;                          /* bytes of user states and header that are taken */
     char path[CHECKPOINT_PATH_MAX], temporary[CHECKPOINT_PATH_MAX];
     char data_dir[CHECKPOINT_PATH_MAX], file[sizeof((struct ampd_checkpoint_record *)NULL)->file];
@@ -47,7 +47,7 @@ static int out_of_memory(struct amp_error *error)
 
 /* ---- begin ---- */
 
-/* After the layout, which sorts the pieces. */
+/* Fills writer->of. Called after checkpoint_layout, which sorts the pieces. */
 static int index_pieces(struct ampd_checkpoint_writer *writer)
 {
     writer->of = malloc((writer->tensors_count + (size_t)1) * sizeof *writer->of);
@@ -96,7 +96,10 @@ static uint64_t file_size(const struct ampd_checkpoint_writer *writer)
     return writer->header_size + (pieces->count > 0 ? pieces->items[pieces->count - 1].end : 0);
 }
 
-/* Another shard that shares the directory may remove a step's directory between its making and the first file in it. */
+/*
+ * How often the file is tried to be created: another shard that shares data_dir may remove the empty directory of the
+ * step between its creation and that of the file.
+ */
 #define OPEN_TRIES 8
 
 static bool step_is_gone(const struct ampd_checkpoint_writer *writer)
@@ -157,7 +160,7 @@ static void finish_hash(const XXH3_state_t *state, struct checkpoint_piece *piec
     memcpy(piece->hash, canonical.digest, sizeof piece->hash);
 }
 
-/* Hashes and hands over what is left of a call's bytes of one kind. */
+/* Hashes and puts those bytes of one kind that an earlier try of the same call has not taken. */
 static int put_kind(struct ampd_checkpoint_writer *writer, unsigned kind, const float *from, uint64_t bytes,
                     uint64_t offset, struct amp_error *error)
 {
@@ -208,7 +211,10 @@ int ampd_checkpoint_put(struct ampd_checkpoint_writer *writer, uint32_t tensor, 
 
 /* ---- end ---- */
 
-/* Bytes behind the `before` first ones of the tail: what an earlier try has put is passed over. */
+/*
+ * Puts a piece of the tail (user states, then the header), before which `before` bytes of the tail come. Bytes that an
+ * earlier try has put are left out.
+ */
 static int put_tail(struct ampd_checkpoint_writer *writer, uint64_t before, const void *data, uint64_t size,
                     uint64_t offset, struct amp_error *error)
 {
@@ -243,7 +249,7 @@ static int write_tail(struct ampd_checkpoint_writer *writer, struct amp_error *e
     AMP_ASSERT(size == writer->header_size);
     rc = put_tail(writer, before, header, size, 0, error);
     free(header);
-    return rc == 0 ? bulk_writer_drain(writer->out, error) : rc;
+    return rc == 0 ? bulk_writer_flush(writer->out, error) : rc;
 }
 
 static int sync_file(struct ampd_checkpoint_writer *writer, struct amp_error *error)
@@ -252,15 +258,15 @@ static int sync_file(struct ampd_checkpoint_writer *writer, struct amp_error *er
     if (bulk_writer_sync(writer->out) != 0)
         return checkpoint_final_error(error, "cannot fsync", writer->temporary);
     AMP_FAILPOINT("checkpoint.synced");
-    if (!bulk_writer_is_at(writer->out, writer->temporary)) /* a successor's gets no name from here */
-        return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s is not this process's any more", writer->temporary);
+    if (!bulk_writer_is_at(writer->out, writer->temporary)) /* never rename the file of this shard's next process */
+        return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s was replaced by another process", writer->temporary);
     struct bulk_writer *out = writer->out;
     writer->out = NULL;
     writer->synced = true;
     return bulk_writer_close(out) == 0 ? 0 : checkpoint_final_error(error, "cannot close", writer->temporary);
 }
 
-/* The name, durable with every directory above it. */
+/* Renames the file, and syncs its entry and those of all directories above it. */
 static int take_name(struct ampd_checkpoint_writer *writer, struct amp_error *error)
 {
     if (!writer->renamed && rename(writer->temporary, writer->path) != 0)

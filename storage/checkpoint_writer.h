@@ -1,38 +1,50 @@
-/* Writes a checkpoint file (checkpoint.h) whose tensors come bit by bit. */
+/*
+ * Writes one checkpoint file (checkpoint.h) piece by piece: begin, then put until every element has been given, then
+ * end or abandon. The caller never has to hold the whole model in memory.
+ *
+ * A writer is used by one thread at a time. Calls block on the disk.
+ */
 #ifndef AMPD_CHECKPOINT_WRITER_H
 #define AMPD_CHECKPOINT_WRITER_H
 
 #include "storage/checkpoint.h"
 
-/*
- * A file in the making, for tensors that come bit by bit. Tell what will be in it: of tensors only name, shape, part
- * and whether m and v are NULL count, no float is read. Only the temporary file exists until ampd_checkpoint_end. On
- * success *writer is the caller's (ampd_checkpoint_end or ampd_checkpoint_abandon); *state stays the caller's and must
- * not change until then. Errors as ampd_checkpoint_write's.
- */
+/* A file that is being written. */
 struct ampd_checkpoint_writer;
+
+/*
+ * Begins the file of state->step. Of each tensor only the name, the shape, the part (is_part, first, end) and whether m
+ * and v are NULL are used; no float is read. The array `tensors` need not outlive the call, but the names and shapes
+ * that it points to, and *state, must stay unchanged until the writer is ended or abandoned. Until ampd_checkpoint_end
+ * only a temporary file exists. On success *writer is the caller's, to be given to ampd_checkpoint_end or
+ * ampd_checkpoint_abandon; on failure it is NULL and no file is left. Error codes: those of ampd_checkpoint_write.
+ */
 int ampd_checkpoint_begin(const struct ampd_checkpoint_path *where, const struct ampd_checkpoint_tensor *tensors,
                           uint32_t tensors_count, const struct ampd_checkpoint_state *state,
                           struct ampd_checkpoint_writer **writer, struct amp_error *error);
 
 /*
- * The next `count` elements of a tensor (its index in ampd_checkpoint_begin), from element `first` of the parameter on.
- * A tensor's elements come in order, and one tensor is finished before the next begins; tensors in any order. The
- * memory is not read any more when the call returns. AMP_EEXHAUSTED: the disk is full; the call is to be repeated as it
- * was; AMP_EIO.
+ * Gives the next `count` elements of one tensor. `tensor` is its index in the array given to ampd_checkpoint_begin;
+ * `first` is the index of the first element, counted in the whole parameter. m and v are NULL exactly where they were
+ * NULL in ampd_checkpoint_begin. The elements of a tensor come in ascending order without gaps, and a tensor is
+ * finished before the next one begins; the tensors themselves may come in any order. The caller may reuse the memory
+ * when the call returns. AMP_EEXHAUSTED (NO_SPACE): the disk is full; repeat the call with the same arguments. AMP_EIO
+ * (STORE_FAILED): the file can no longer be written.
  */
 int ampd_checkpoint_put(struct ampd_checkpoint_writer *writer, uint32_t tensor, uint64_t first, uint64_t count,
                         const float *master, const float *m, const float *v, struct amp_error *error);
 
 /*
- * Finishes the file, when all elements are in: it is durable then, and *record filled as by ampd_checkpoint_write.
- * Frees the writer on success. AMP_EEXHAUSTED: the call may be repeated. AMP_EIO (STORE_FAILED), also for an fsync that
- * finds the disk full: the server must end. After a failure the writer is still the caller's.
+ * Finishes the file after all elements have been given: user states and header are written, the file is fsynced and
+ * gets its name. On success the file survives power loss, *record is filled as by ampd_checkpoint_write, and the writer
+ * is freed. After a failure the writer is still the caller's. AMP_EEXHAUSTED (NO_SPACE, NO_DESCRIPTORS), AMP_ENOMEM:
+ * the call may be repeated. AMP_EIO (STORE_FAILED): the server must end; this is also the result of an fsync that finds
+ * the disk full, since an fsync that failed must not be tried again.
  */
 int ampd_checkpoint_end(struct ampd_checkpoint_writer *writer, struct ampd_checkpoint_record *record,
                         struct amp_error *error);
 
-/* Removes the temporary file and frees the writer. NULL is allowed. */
+/* Gives the file up: removes the temporary file and frees the writer. NULL is allowed. */
 void ampd_checkpoint_abandon(struct ampd_checkpoint_writer *writer);
 
 #endif

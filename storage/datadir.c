@@ -31,7 +31,7 @@ static int system_error(struct amp_error *error, const char *what, const char *p
     bool given_wrong = cause == EACCES || cause == EPERM || cause == ENOENT || cause == ENOTDIR || cause == EROFS ||
                        cause == ELOOP || cause == ENXIO || cause == EISDIR;
     return amp_error_set(error, given_wrong ? AMP_EINVAL : AMP_EIO, "DATA_DIR", "%s %s: %s", what, path,
-                         ampd_plain_why(cause));
+                         ampd_plain_strerror(cause));
 }
 
 /* The number at the start of a small file; -1 if there is none. */
@@ -47,7 +47,7 @@ static long long read_number(int fd)
     return end == text || number < 0 ? -1 : number;
 }
 
-/* Whether a small file has less than the whole text of this number: nothing, or what a full disk left of it. */
+/* Whether a file has only a beginning of this number's text, or nothing: what is left when the disk was full. */
 static bool is_torn(int fd, long long number)
 {
     char text[NUMBER_TEXT_MAX], found[NUMBER_TEXT_MAX];
@@ -65,7 +65,7 @@ static int write_number(int fd, long long number)
     return pwrite(fd, text, (size_t)size, 0) == size ? 0 : -1;
 }
 
-/* Without the lock nothing is served, whatever the reason: two processes on one store would ruin it. */
+/* Locks the file LOCK. Any failure ends the start: two processes that write to one store would destroy it. */
 static int lock(const struct ampd_datadir *dir, struct amp_error *error)
 {
     int rc;
@@ -99,14 +99,14 @@ static int take_lock(struct ampd_datadir *dir, struct amp_error *error)
     return rc;
 }
 
-int ampd_datadir_try(const char *path, const char *what, struct amp_error *error)
+int ampd_datadir_check_writable(const char *path, const char *what, struct amp_error *error)
 {
     char name[AMPD_DATADIR_PATH_MAX + 32], text[96];
     if (snprintf(name, sizeof name, "%s/.ampd-try-XXXXXX", path) >= (int)sizeof name)
         return amp_error_set(error, AMP_EINVAL, "DATA_DIR", "%s %.200s: the path is too long", what, path);
     int fd = mkstemp(name);
     if (fd < 0 && (errno == ENOSPC || errno == EDQUOT))
-        return 0; /* who writes waits for room */
+        return 0; /* the disk is full: later writes wait for room */
     (void)snprintf(text, sizeof text, "%s cannot be written; is it mounted, and this user's? Making a file in", what);
     if (fd < 0)
         return system_error(error, text, path);
@@ -114,13 +114,13 @@ int ampd_datadir_try(const char *path, const char *what, struct amp_error *error
     return unlink(name) == 0 || errno == ENOENT ? 0 : system_error(error, text, path);
 }
 
-/* Whether every user of the machine may make and remove names in it: then no file in it is this process's own. */
+/* Whether every user of the machine may create and remove files in a directory, so that none in it can be trusted. */
 static bool is_open_to_all(const struct stat *about)
 {
     return (about->st_mode & S_IWOTH) != 0 && (about->st_mode & S_ISVTX) == 0;
 }
 
-bool ampd_datadir_doubt(const char *path, char *text, size_t size)
+bool ampd_datadir_writable_by_others(const char *path, char *text, size_t size)
 {
     struct stat about;
     if (stat(path, &about) != 0)
@@ -138,7 +138,7 @@ static int check_mode(const char *path, struct amp_error *error)
 {
     struct stat about;
     if (stat(path, &about) != 0)
-        return system_error(error, "cannot look at data directory", path);
+        return system_error(error, "cannot get the status of data directory", path);
     if (!is_open_to_all(&about))
         return 0;
     return amp_error_set(error, AMP_EINVAL, "DATA_DIR",
@@ -158,8 +158,9 @@ int ampd_datadir_sync(const char *path, struct amp_error *error)
 }
 
 /*
- * Makes a directory's own name durable, also if it was there: it may be from a run that ended before this. A parent
- * that may not be read cannot be synced; then whoever made the directory has to have done it.
+ * Syncs the parent of a directory, so that the directory's entry survives power loss. Also done if the directory was
+ * there: an earlier run may have created it and ended before the sync. A parent that this process may not read cannot
+ * be synced; then that is left to the user that created the directory.
  */
 static int sync_parent(const char *path, struct amp_error *error)
 {
@@ -186,11 +187,11 @@ int ampd_datadir_make(const char *path, const char *what, struct amp_error *erro
         return system_error(error, text, path);
     struct stat about;
     if (stat(path, &about) == 0 && !S_ISDIR(about.st_mode))
-        return amp_error_set(error, AMP_EINVAL, "DATA_DIR", "%s %s is no directory; give another path", what, path);
+        return amp_error_set(error, AMP_EINVAL, "DATA_DIR", "%s %s is not a directory; give another path", what, path);
     return sync_parent(path, error);
 }
 
-/* Writes VERSION into a new directory, so that a later and different layout can be told from this one. */
+/* Writes VERSION into a new directory, so that later programs can recognise its layout. */
 static int write_version(int fd, const struct ampd_datadir *dir, const char *path, struct amp_error *error)
 {
     if (write_number(fd, AMPD_DATADIR_VERSION) != 0 || fsync(fd) != 0)

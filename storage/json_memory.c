@@ -6,10 +6,10 @@
 #include <string.h>
 
 /*
- * Where memory is out while a text is read, jansson goes on from a reserve until it asks for more of the text, and is
- * told then that there is none: at most PIECE_BYTES later. A byte of JSON makes jansson take less than 256 bytes (an
- * object of one brace takes the most). A token that is longer than the reserve could still be cut; names and numbers
- * are not.
+ * If memory runs out while a text is parsed, jansson's allocations are served from a reserve until it asks for more of
+ * the text, at most PIECE_BYTES later; it then gets an error from the callback that gives it the text. One byte of JSON
+ * makes jansson allocate less than 256 bytes (the most for the brace of an object). A token longer than the reserve
+ * could still be cut; the names and numbers that ampd stores are shorter.
  */
 #define PIECE_BYTES   64
 #define RESERVE_BYTES (PIECE_BYTES * 256 + 8192)

@@ -35,11 +35,11 @@ int ampd_plain_check(const char *path)
     return check_mode(&about);
 }
 
-const char *ampd_plain_why(int cause)
+const char *ampd_plain_strerror(int cause)
 {
     if (cause == ELOOP)
-        return "it is a symbolic link, and ampd follows none to a file of its own; put the file itself there";
+        return "it is a symbolic link, which ampd does not follow to its own files; put the file itself there";
     if (cause == ENXIO || cause == EISDIR)
-        return "it is not a regular file; take it away";
+        return "it is not a regular file; remove it";
     return strerror(cause);
 }

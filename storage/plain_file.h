@@ -1,23 +1,24 @@
 /*
- * Files by their names in directories that others may have written to: a symbolic link is not followed to something
- * that is none of ampd's, and what is no regular file (a pipe would hold whoever opens it) is not opened.
+ * Opens regular files only, for paths in directories that other users may have written to. A symbolic link as the last
+ * part of a path is not followed, since it could lead to a file that is not ampd's; other kinds of files are refused (a
+ * pipe would block the process that opens it). Any thread.
  */
 #ifndef AMPD_PLAIN_FILE_H
 #define AMPD_PLAIN_FILE_H
 
 /*
- * As open, with mode 0600 for one that is made; close-on-exec. -1: errno; ELOOP: a symbolic link, ENXIO: no regular
- * file. Any thread.
+ * Opens a file as open(2) does, close-on-exec; a file that O_CREAT creates has mode 0600. Returns the descriptor, which
+ * is the caller's, or -1 with errno; ELOOP: it is a symbolic link; ENXIO: it is no regular file.
  */
 int ampd_plain_open(const char *path, int flags);
 
 /*
- * Whether a name is that of a regular file, or of nothing: 0, or -1 as above. For files that others open by name. Any
- * thread.
+ * Checks that a path names a regular file or nothing: 0, or -1 with the errno values of ampd_plain_open. For files that
+ * a library opens by their paths, as SQLite does.
  */
 int ampd_plain_check(const char *path);
 
-/* What an errno of these says, as part of a sentence. */
-const char *ampd_plain_why(int cause);
+/* The text for an errno of these two functions, as part of a sentence; valid as long as that of strerror(3). */
+const char *ampd_plain_strerror(int cause);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * The plain types that the server's core decides with and the store keeps. No function, no I/O: core, stores and the
- * simulator meet here. By subject: records_model.h, records_worker.h, records_step.h, records_checkpoint.h; here a
- * model with all that is stored of it.
+ * Records: the plain structs that server/core decides with and the store keeps. They have no functions and do no I/O,
+ * and are shared by the core, both stores and the simulator. This header has the record of a whole model, as it is
+ * loaded at start; its parts are in records_model.h, records_worker.h, records_step.h and records_checkpoint.h.
  */
 #ifndef AMPD_RECORDS_H
 #define AMPD_RECORDS_H
@@ -15,8 +15,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AMPD_ACTIONS_MAX 32 /* newest actions whose request ids are known: repeats come at once */
+/* So many of a model's newest operator actions with a request id are kept in memory, to recognise repeated requests. */
+#define AMPD_ACTIONS_MAX 32
 
+/* The state of a model as clients see it (docs/states.md). */
 enum ampd_model_state {
     AMPD_MODEL_CREATED = 1,
     AMPD_MODEL_LOADING = 2,
@@ -26,41 +28,44 @@ enum ampd_model_state {
     AMPD_MODEL_DONE = 6,
 };
 
-/* An operator's action that had a request id: what a repeated request is answered with. */
+/* An operator's action that carried a request id: enough of its row to answer a repeated request. */
 struct ampd_act_record {
-    enum ampd_row_kind kind; /* SET, RESET, EVICT, LR; EPOCH: a rollback */
-    uint64_t epoch, step;    /* of its row */
-    uint64_t from_step;
-    uint64_t base_epoch; /* EPOCH: of the checkpoint; its step is `step` */
-    uint32_t rank;       /* EVICT */
-    struct ampd_carry after;
-    bool superseded; /* a later epoch has taken it back */
+    enum ampd_row_kind kind; /* SET, RESET, EVICT or LR; EPOCH: a rollback */
+    uint64_t epoch, step;    /* of the action's row */
+    uint64_t from_step;      /* first step for which the action holds */
+    uint64_t base_epoch;     /* kind EPOCH: epoch of the checkpoint rolled back to, whose step is `step` */
+    uint32_t rank;           /* kind EVICT: the rank whose worker was evicted */
+    struct ampd_carry after; /* scaler state and learning rate after the action */
+    bool superseded;         /* a later epoch has superseded the action */
     char request_id[AMPD_REQUEST_ID_MAX];
 };
 
-/* A model as it is found at start. */
+/* All that the store holds about one model, as it is loaded at start. */
 struct ampd_model_record {
     struct ampd_model_spec spec;
     int64_t created_us;             /* UTC microseconds */
-    char owner[AMPD_ACTOR_MAX];     /* who created it, by the note of the first epoch's row; "": not known */
-    uint64_t epoch;                 /* highest stored */
-    uint64_t base_epoch, base_step; /* of that epoch */
-    struct ampd_step_row *last;     /* newest row of that epoch, or NULL; owned */
+    char owner[AMPD_ACTOR_MAX];     /* the user that created it, from the first epoch's row; "": not known */
+    uint64_t epoch;                 /* the highest stored epoch; 0: none yet */
+    uint64_t base_epoch, base_step; /* the checkpoint that this epoch starts from, see ampd_epoch_record */
+    struct ampd_step_row *last;     /* the newest row of the history; NULL: there is none; owned */
     /*
-     * With durability STEP: the rows of that epoch from the newest checkpoint's step on, ascending, those of operator
-     * actions too, for the journal's replay; and the actions of the step before, which went out with the
-     * first of those verdicts; owned.
+     * The rows that a replay of the vote journal needs, ascending; owned. Only with durability STEP and a checkpoint:
+     * the newest epoch's rows of steps and of operators' actions from the newest checkpoint's step on, and the actions
+     * of the step before it, since shards received those together with that step's verdict.
      */
     uint32_t rows_count;
     struct ampd_step_row *rows;
     uint32_t workers_count;
-    struct ampd_worker_record *workers; /* owned */
+    struct ampd_worker_record *workers; /* ascending rank; owned */
     uint32_t checkpoints_count;
-    struct ampd_checkpoint_record *checkpoints; /* ascending (epoch, step), not void; owned */
+    struct ampd_checkpoint_record *checkpoints; /* those that are not void, ascending by (epoch, step); owned */
     uint32_t acts_count;
-    struct ampd_act_record acts[AMPD_ACTIONS_MAX]; /* the newest with a request id, oldest first */
-    bool deleting;                                 /* DeleteModel has begun: it goes on */
-    /* Set by the host: durability STEP, and this disk has stored no epoch of the model, so no vote either. */
+    struct ampd_act_record acts[AMPD_ACTIONS_MAX]; /* the newest actions with a request id, oldest first */
+    bool deleting;                                 /* DeleteModel was begun and must be completed */
+    /*
+     * Set by the I/O layer, not by the store: the model has durability STEP, but this data directory has no journal of
+     * it, so no vote of it can be replayed here (ampd_vote_journal_find).
+     */
     bool no_journal;
 };
 

@@ -1,4 +1,4 @@
-/* Who a process and a worker is: fences, incarnations and who holds a rank. See records.h. */
+/* Records that identify processes and workers: fences, incarnations, and the worker of each rank. See records.h. */
 #ifndef AMPD_RECORDS_WORKER_H
 #define AMPD_RECORDS_WORKER_H
 
@@ -10,22 +10,29 @@
 
 #define AMPD_BOOT_ID_BYTES 16
 
-/* Who a process is: its boot counter (or lease revision) and a random id of that boot. */
+/*
+ * Identifies one process of a shard. Its counter is higher than those of all processes that were this shard before;
+ * messages with a lower one are refused (docs/step-protocol.md section 1).
+ */
 struct ampd_fence {
-    uint64_t counter;
-    uint8_t boot_id[AMPD_BOOT_ID_BYTES];
+    uint64_t counter;                    /* a stored count of starts; with etcd: a revision of etcd plus a base */
+    uint8_t boot_id[AMPD_BOOT_ID_BYTES]; /* random, with etcd the id of the lease: tells equal counters apart */
 };
 
 /*
- * One life of a worker, never given twice; ordered by the fence and the number of its Join, which is the lowest bits of
- * the counter. The bits above are random, so that nobody knows an incarnation but who was given it. {0, 0} is none.
+ * Identifies what a worker does between one Join and the next; no incarnation is given out twice. Incarnations are
+ * ordered by the fence, then by the number of the Join, which is in the low bits of `counter`. The bits above it are
+ * random, so that a worker cannot guess the incarnation of another. {0, 0} is no incarnation.
  */
 struct ampd_incarnation {
-    uint64_t fence;   /* counter of the coordinator's fence */
-    uint64_t counter; /* number of the Join, from 1 within the fence, and AMPD_INCARNATION_SECRET_BITS random bits */
+    uint64_t fence;   /* counter of the coordinator's fence at the Join */
+    uint64_t counter; /* number of the Join under that fence, from 1, below AMPD_INCARNATION_SECRET_BITS random bits */
 };
 
-/* 2^27 Joins of one process would take days of nothing else; 63 bits in all, as SQL has no more without a sign. */
+/*
+ * 2^27 Joins of one process would take days in which it did nothing else. Number and random bits have 63 bits together:
+ * an SQL integer is signed.
+ */
 #define AMPD_INCARNATION_NUMBER_BITS 27
 #define AMPD_INCARNATION_SECRET_BITS 36
 #define AMPD_INCARNATION_NUMBER_MAX  (((uint64_t)1 << AMPD_INCARNATION_NUMBER_BITS) - 1)
@@ -36,21 +43,21 @@ static inline bool ampd_incarnation_same(struct ampd_incarnation a, struct ampd_
     return a.fence == b.fence && a.counter == b.counter;
 }
 
-/* a after b. */
+/* Whether `a` was given out after `b`. */
 static inline bool ampd_incarnation_newer(struct ampd_incarnation a, struct ampd_incarnation b)
 {
     uint64_t numbers[2] = {a.counter & AMPD_INCARNATION_NUMBER_MAX, b.counter & AMPD_INCARNATION_NUMBER_MAX};
     return a.fence > b.fence || (a.fence == b.fence && numbers[0] > numbers[1]);
 }
 
-/* One contributor of a closed step. */
+/* A worker whose push counts in a step whose contributors are fixed. */
 struct ampd_contributor {
     uint32_t rank;
     struct ampd_incarnation incarnation;
-    float weight;
+    float weight; /* factor of its gradient in the sum */
 };
 
-/* The one of that rank; NULL: there is none. */
+/* The contributor of `list` that has this rank, or NULL. */
 static inline const struct ampd_contributor *ampd_contributor_of(const struct ampd_contributor *list, size_t count,
                                                                  uint32_t rank)
 {
@@ -60,12 +67,12 @@ static inline const struct ampd_contributor *ampd_contributor_of(const struct am
     return NULL;
 }
 
-/* A rank and who holds it. */
+/* A rank and the worker that has it. */
 struct ampd_worker_record {
-    char name[AMPD_NAME_MAX];
+    char name[AMPD_NAME_MAX]; /* of the worker */
     uint32_t rank;
-    struct ampd_incarnation incarnation;
-    bool left; /* by Leave: the rank is free */
+    struct ampd_incarnation incarnation; /* from its last Join */
+    bool left;                           /* it called Leave, so that the rank is free */
 };
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * One table, of the rows of proto/spec_fields.def, says which member of the spec goes under which key, for both
- * directions. Floats travel as JSON reals with 17 digits, which name a double, and so a float, exactly; 64-bit counts
- * as JSON integers (two's complement above 2^63).
+ * Specifications as JSON. One table, made from the rows of proto/spec_fields.def, has the key for each member of a
+ * specification, for both directions. Floats are written as JSON reals with 17 digits, which represent a double, and so
+ * a float, exactly; 64-bit counts as JSON integers (negative, in two's complement, from 2^63 on).
  */
 #include "storage/spec_json.h"
 
@@ -20,8 +20,8 @@ struct field {
     const char *key;
     enum field_kind kind;
     size_t offset;
-    bool later;    /* specifications that were stored before the key was known lack it, */
-    double absent; /* and then mean this */
+    bool later;    /* the key may be missing, in specifications that were stored before it existed */
+    double absent; /* the value that a missing key stands for, if `later` */
 };
 
 _Static_assert(sizeof(enum ampd_optimizer) == sizeof(uint32_t), "enums are kept as 32-bit numbers");
@@ -31,7 +31,7 @@ _Static_assert(sizeof(enum ampd_optimizer) == sizeof(uint32_t), "enums are kept 
 #define LATER_FIRST false
 #define LATER_LATER true
 
-/* The key of a field: of the scaler's it is "scaler_" and the name that it has there. */
+/* The key of a field is its name; for fields of the scaler it is "scaler_" and the name. */
 #define KEY_OPTIMIZER(field, name) #name
 #define KEY_SCHEDULE(field, name)  #name
 #define KEY_CLIP(field, name)      #name
@@ -52,7 +52,7 @@ static const struct field spec_fields[] = {
 #include "proto/spec_fields.def"
 };
 
-/* A real of either width. */
+/* The kind of a floating-point member, by its width. */
 #define FIELD_REAL(type, member) (sizeof(((type *)NULL)->member) == sizeof(double) ? FIELD_F64 : FIELD_F32)
 
 static const struct field group_fields[] = {
@@ -86,7 +86,7 @@ static json_t *field_to_json(const struct field *field, const char *base)
         return json_real((double)f32); /* NULL if it is not finite */
     case FIELD_F64:
         memcpy(&f64, at, sizeof f64);
-        return json_real(f64); /* likewise */
+        return json_real(f64); /* NULL if it is not finite */
     case FIELD_BOOL:
         memcpy(&flag, at, sizeof flag);
         return json_boolean(flag);
@@ -148,7 +148,7 @@ static json_t *fields_to_json(const struct field *fields, size_t count, const vo
     return object;
 }
 
-/* What a key that is not there means, or NULL where it has to be there. */
+/* The value for a missing key; NULL: the key must be there. */
 static json_t *absent_of(const struct field *field)
 {
     if (!field->later)

@@ -152,7 +152,7 @@ int ampd_store_purge(struct ampd_store *store, uint32_t limit, bool *more, struc
     return store->ops->purge(store, limit, more, error);
 }
 
-/* Turns epoch and from of a filter into inclusive bounds. */
+/* Turns a filter's epoch and from into inclusive bounds of the key. */
 static void key_bounds(const struct ampd_history_filter *filter, struct ampd_history_key *lo,
                        struct ampd_history_key *hi)
 {
@@ -162,7 +162,7 @@ static void key_bounds(const struct ampd_history_filter *filter, struct ampd_his
     if (from->epoch == 0 && from->step == 0 && from->sequence == 0)
         return;
     if (filter->epoch != 0 && from->epoch != 0 && from->epoch != filter->epoch) {
-        /* A page that starts outside its epoch: all of the epoch, or none of it. */
+        /* `from` is in another epoch than the filter's: the page has all rows of the filter's epoch, or none. */
         bool all = filter->descending ? from->epoch > filter->epoch : from->epoch < filter->epoch;
         if (!all)
             *hi = (struct ampd_history_key){0, 0, 0};
@@ -173,7 +173,7 @@ static void key_bounds(const struct ampd_history_filter *filter, struct ampd_his
     *bound = (struct ampd_history_key){epoch, from->step, from->sequence};
 }
 
-/* The filter with its step_max named. */
+/* The filter with UINT64_MAX for a step_max of 0. */
 static struct ampd_history_filter filled_in(const struct ampd_history_filter *filter)
 {
     struct ampd_history_filter filled = *filter;
@@ -214,7 +214,10 @@ int ampd_store_page_overflows(struct ampd_store *store, const char *model, const
                                       row_cb);
 }
 
-/* Adds a row to a model's record; the array grows to powers of two. */
+/*
+ * An ampd_history_cb that adds a row to record->rows, without epochs' rows and, of the step before the newest
+ * checkpoint, only operators' actions. The array's capacity is a power of two.
+ */
 static int add_row(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
                    const struct ampd_epoch_record *epoch)
 {
@@ -233,7 +236,7 @@ static int add_row(void *arg, const struct ampd_history_key *key, const struct a
     return 0;
 }
 
-/* What a replay of the journal goes by. */
+/* Fills record->rows, which a replay of the vote journal needs, for a model with durability STEP. */
 static int load_rows(struct ampd_store *store, struct ampd_model_record *record, struct amp_error *error)
 {
     if (record->spec.durability != AMPD_DURABILITY_STEP || record->checkpoints_count == 0)

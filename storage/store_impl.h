@@ -1,9 +1,13 @@
-/* What an implementation of the store gives. Only store.c and the implementations include this. */
+/*
+ * What an implementation of the store (store.h) provides: a table of operations, and handles that begin with struct
+ * ampd_store. Only store.c and the implementations include this header.
+ */
 #ifndef AMPD_STORE_IMPL_H
 #define AMPD_STORE_IMPL_H
 
 #include "storage/store.h"
 
+/* The operations of an implementation: the two below, and one for each row of store_calls.def. */
 struct ampd_store_ops {
     int (*open_reader)(struct ampd_store *store, struct ampd_store **reader, struct amp_error *error);
     void (*close)(struct ampd_store *store);
@@ -14,12 +18,16 @@ struct ampd_store_ops {
 #undef AMPD_STORE_OP
 };
 
-/* The first member of every handle. */
+/* The first member of every implementation's handle. */
 struct ampd_store {
     const struct ampd_store_ops *ops;
 };
 
-/* The sentences that both implementations answer with, so that callers and tests see the same. */
+/*
+ * The errors that both implementations report, so that callers and tests see the same text and reason from both. Each
+ * fills *error (NULL is allowed) and returns its code: AMP_ENOTFOUND, AMP_EEXIST, AMP_ESTATE (STALE_EPOCH), AMP_EEXIST,
+ * AMP_ESTATE (STEP_GAP) and AMP_ENOTFOUND, in this order.
+ */
 int ampd_store_no_model(struct amp_error *error, const char *model);
 int ampd_store_model_exists(struct amp_error *error, const char *model);
 int ampd_store_old_epoch(struct amp_error *error, uint64_t given, uint64_t newest);

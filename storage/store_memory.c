@@ -1,7 +1,7 @@
 /*
- * The store in memory: arrays behind one lock. For the simulator and tests, and the plain statement of what
- * the SQLite store must do: one suite runs on both. It grows with the history and is bounded by the life of a
- * test.
+ * The store in memory: lists and arrays behind one lock, for the simulator and tests. It is also the simplest statement
+ * of what the SQLite store must do: one test suite runs on both. It is never trimmed by itself, so that it grows for as
+ * long as a test lasts.
  */
 #include "storage/store_impl.h"
 
@@ -36,11 +36,11 @@ struct memory_model {
     bool deleting;
 };
 
-/* What all handles of one store share. */
+/* The content of a store, which all its handles share; freed with the last handle. */
 struct memory_shared {
     pthread_mutex_t lock;
-    unsigned handles;
-    struct ampd_fence *fences; /* by shard */
+    unsigned handles;          /* number of open handles */
+    struct ampd_fence *fences; /* [fences_count], indexed by shard; counter 0: none is stored */
     uint32_t fences_count;
     struct amp_list models;
 };
@@ -90,7 +90,7 @@ static int key_compare(const struct ampd_history_key *a, const struct ampd_histo
 
 /* ---- writing ---- */
 
-/* The stored fence of a shard, made if it is not there. NULL: out of memory. */
+/* The stored fence of a shard; one with counter 0 is added if there is none. NULL: out of memory. */
 static struct ampd_fence *fence_of(struct memory_shared *shared, uint32_t shard)
 {
     if (shard >= shared->fences_count) {
@@ -172,7 +172,7 @@ static struct history_row *find_row(const struct memory_model *model, const stru
     return NULL;
 }
 
-/* Links a copy of the row at its place. AMP_ENOMEM. */
+/* Adds a copy of a row to the history, in the order of keys. 0 or AMP_ENOMEM. */
 static int add_row(struct memory_model *model, const struct ampd_history_key *key, const struct ampd_step_row *row,
                    const struct ampd_epoch_record *epoch)
 {
@@ -246,7 +246,10 @@ static int memory_put_worker(struct ampd_store *store, const char *name, const s
     return unlock_with(shared, 0);
 }
 
-/* The key a verdict's row gets: 0 and *key, or why it is refused; AMP_EEXIST of an action: it is there. */
+/*
+ * Finds the key for a row of ampd_store_put_verdict, or the error by which it is refused. AMP_EEXIST for a row that is
+ * not of kind STEP: the same action is stored already.
+ */
 static int verdict_key(const struct memory_model *model, const struct ampd_step_row *row, struct ampd_history_key *key,
                        struct amp_error *error)
 {
@@ -381,7 +384,7 @@ static int copy_checkpoints(const struct memory_model *model, struct ampd_model_
     return 0;
 }
 
-/* Of the first epoch, as its row says. */
+/* Sets the owner from the note of the first epoch's row. */
 static void copy_owner(const struct memory_model *model, struct ampd_model_record *record)
 {
     AMP_LIST_EACH(it, safe, &model->history)
@@ -394,7 +397,7 @@ static void copy_owner(const struct memory_model *model, struct ampd_model_recor
     }
 }
 
-/* The newest operator actions with a request id, oldest first. */
+/* Copies the newest operator actions with a request id, oldest first. */
 static void copy_acts(const struct memory_model *model, struct ampd_model_record *record)
 {
     for (struct amp_list *it = model->history.prev; it != &model->history; it = it->prev) {
@@ -461,6 +464,15 @@ static int memory_load(struct ampd_store *store, struct ampd_model_record **reco
     }
     *records = loaded;
     *count = models;
+    return unlock_with(shared, 0);
+}
+
+static int memory_count_models(struct ampd_store *store, size_t *count, struct amp_error *error)
+{
+    struct memory_shared *shared = lock_shared(store);
+    *count = 0;
+    AMP_LIST_EACH(it, safe, &shared->models)
+    (*count)++;
     return unlock_with(shared, 0);
 }
 
@@ -534,7 +546,7 @@ static int memory_page_points(struct ampd_store *store, const char *name, const 
     return unlock_with(shared, rc);
 }
 
-/* What a page of overflow rows goes by. */
+/* A page of overflow rows that is being handed out. */
 struct overflow_page {
     const struct ampd_overflow_filter *which;
     const struct ampd_history_key *lo, *hi;
@@ -654,7 +666,7 @@ static int memory_purge(struct ampd_store *store, uint32_t limit, bool *more, st
     return 0;
 }
 
-/* The first (epoch, step) of which all rows stay whatever the limit; see store_trim.h. */
+/* The lowest (epoch, step) from which on all rows are kept whatever the limit is; see store_trim.h. */
 static struct ampd_history_key kept_from(const struct memory_model *model, bool replays)
 {
     struct ampd_history_key last = AMP_CONTAINER(model->history.prev, struct history_row, node)->key;
@@ -669,7 +681,7 @@ static struct ampd_history_key kept_from(const struct memory_model *model, bool 
     return (struct ampd_history_key){last.epoch, replays && replayed < last.step ? replayed : last.step, 0};
 }
 
-/* The first of the newest `rows` steps that stand. */
+/* The key of the first of the newest `rows` steps that are not superseded; all zero: there are not that many. */
 static struct ampd_history_key newest_from(const struct memory_model *model, uint64_t rows)
 {
     const struct amp_list *head = &model->history;
@@ -684,7 +696,7 @@ static struct ampd_history_key newest_from(const struct memory_model *model, uin
     return (struct ampd_history_key){0};
 }
 
-/* Rows with a request id from here on stay. */
+/* The key from which on rows with a request id are kept: that of the AMPD_ACTIONS_MAX-th newest; all zero: all are. */
 static struct ampd_history_key acts_from(const struct memory_model *model)
 {
     uint32_t count = 0;

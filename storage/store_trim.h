@@ -1,4 +1,7 @@
-/* The beginning of a model's history goes, where it is to be no longer than so many steps, or no older. See store.h. */
+/*
+ * Limits on the length or age of a model's history (--history-rows, --history-age), for ampd_store_trim, which removes
+ * rows from its beginning (store_calls.def).
+ */
 #ifndef AMPD_STORE_TRIM_H
 #define AMPD_STORE_TRIM_H
 
@@ -6,21 +9,22 @@
 #include <stdint.h>
 
 /*
- * What goes, from the first row on, up to the first that stays: a row that is of none of the newest `rows` steps that
- * stand, or was decided before `before_us`. Whatever the limit, these stay: the first row of each epoch; the newest
- * step's, which the next one follows; the newest AMPD_ACTIONS_MAX with a request id; and with `replays` what
- * ampd_store_load gives for a replay of the journal.
+ * Which rows are removed: a row is beyond the limit if its step is older than the newest `rows` steps that are not
+ * superseded, or if it was decided before `before_us`. Rows are removed from the first one on, up to the first that is
+ * not beyond the limit. Whatever the limit, these are kept: the first row of each epoch; the rows of the newest step,
+ * after which the next one is stored; the newest AMPD_ACTIONS_MAX rows with a request id; and with `replays` the rows
+ * that ampd_store_load gives for a replay of the journal.
  */
 struct ampd_history_limit {
-    uint64_t rows;     /* 0: all */
-    int64_t before_us; /* UTC microseconds; 0: no matter how old */
+    uint64_t rows;     /* number of steps to keep; 0: no limit */
+    int64_t before_us; /* UTC microseconds; 0: no limit */
     bool replays;      /* the model has durability STEP */
 };
 
-/* What one portion took out. */
+/* What one call of ampd_store_trim has removed. */
 struct ampd_trimmed {
-    uint64_t rows; /* of steps and of operators' actions */
-    bool more;     /* the portion was full */
+    uint64_t rows; /* rows of steps and of operators' actions */
+    bool more;     /* it stopped because the portion was used up; there may be more to remove */
 };
 
 #endif

@@ -20,36 +20,36 @@
 /* The head of a slot, and what g is aligned to. */
 #define PAGE ((uint64_t)4096)
 
-/* One write: as checkpoint files are written. */
+/* Bytes of one read or write at most. */
 #define CHUNK_BYTES ((size_t)4 << 20)
 
-/* A shard's directory below the data directory: a model's name and two numbers, with what is between them. */
+/* Bytes of the path of a shard's journal relative to the data directory: a model's name, two numbers and fixed text. */
 #define DIRECTORY_MAX (AMPD_NAME_MAX + 128)
 
 #define MAGIC   "ampdJRNL"
 #define VERSION 1
 
-/* As stored, little-endian, with zeros up to PAGE. `own` is last: XXH3-128 of all that is before it. */
+/* The head of a slot as it is stored: little-endian, in a page whose rest is zero. */
 struct head {
     char magic[8];
     uint32_t version, try_number;
     uint64_t epoch, step, fence;
     uint64_t notes_size, elements;
     uint8_t body[16]; /* XXH3-128 of notes and g */
-    uint8_t own[16];
+    uint8_t own[16];  /* XXH3-128 of all fields above; last, so that it does not cover itself */
 };
 _Static_assert(sizeof(struct head) <= 4096, "the head fits its page");
 
 struct slot {
-    bool made;     /* the file is there, and its name is durable */
-    bool wanted;   /* it holds a record that may be asked for */
-    uint64_t room; /* bytes of the file */
-    struct ampd_vote_journal_key key;
+    bool made;                        /* the file is there, and this process has synced its directory entry */
+    bool wanted;                      /* it holds a record that is still needed; if not, it may be written over */
+    uint64_t room;                    /* bytes of the file */
+    struct ampd_vote_journal_key key; /* of the last record in it */
 };
 
 struct ampd_vote_journal {
     char data_dir[AMPD_DATADIR_PATH_MAX];
-    char file[DIRECTORY_MAX]; /* of the directory, relative to data_dir, with a final slash */
+    char file[DIRECTORY_MAX]; /* the journal's directory relative to data_dir, with a final slash */
     struct slot slots[AMPD_VOTE_JOURNAL_SLOTS_MAX];
 };
 
@@ -61,7 +61,7 @@ static void slot_path(const struct ampd_vote_journal *journal, unsigned i, char 
     AMP_ASSERT(used > 0 && used < CHECKPOINT_PATH_MAX); /* both parts are bounded */
 }
 
-/* Where g begins. */
+/* Offset of g in a slot: the first page boundary after the notes. */
 static uint64_t g_offset(uint64_t notes_size)
 {
     return PAGE + (notes_size + PAGE - 1) / PAGE * PAGE;
@@ -115,8 +115,8 @@ static int put_all(int fd, const void *data, uint64_t size, uint64_t offset, con
 }
 
 /*
- * AMP_ENOTFOUND: the file ends before, so that there is no record. That a disk cannot read what it has is another
- * matter.
+ * Reads exactly `size` bytes. AMP_ENOTFOUND: the file is shorter, so that it has no whole record. A disk that cannot
+ * read its data is AMP_EIO instead: it must not be taken for a record that was never written.
  */
 static int get_all(int fd, void *data, uint64_t size, uint64_t offset, const char *path, struct amp_error *error)
 {
@@ -138,7 +138,7 @@ static int get_all(int fd, void *data, uint64_t size, uint64_t offset, const cha
 
 /* ---- life ---- */
 
-/* AMP_ENOTFOUND: there is none that is whole. */
+/* Reads the head of a slot and checks it. AMP_ENOTFOUND: the slot has no valid head. */
 static int read_head(int fd, struct head *head, const char *path, struct amp_error *error)
 {
     uint8_t own[16];
@@ -162,7 +162,7 @@ static int look_at_slot(struct ampd_vote_journal *journal, unsigned i, struct am
     struct stat info;
     struct head head;
     struct slot *slot = &journal->slots[i];
-    int rc = fstat(fd, &info) == 0 ? 0 : checkpoint_system_error(error, "cannot look at", path);
+    int rc = fstat(fd, &info) == 0 ? 0 : checkpoint_system_error(error, "cannot get the status of", path);
     /* `made` stays false: its name may be of a run that ended before it was durable. */
     slot->room = rc == 0 ? (uint64_t)info.st_size : 0;
     if (rc == 0)
@@ -175,7 +175,7 @@ static int look_at_slot(struct ampd_vote_journal *journal, unsigned i, struct am
     return rc == AMP_ENOTFOUND ? 0 : rc;
 }
 
-/* Relative to the data directory, with a slash at its end. False: too long. */
+/* The journal's directory, relative to the data directory, with a slash at its end. False: it is too long. */
 static bool directory_of(const struct ampd_checkpoint_path *where, char *file, size_t size)
 {
     int used = snprintf(file, size, "models/%s/journal/shard-%" PRIu32 "-of-%" PRIu32 "/", where->model, where->shard,
@@ -202,7 +202,7 @@ int ampd_vote_journal_find(const struct ampd_checkpoint_path *where, bool *found
         (size_t)snprintf(path, sizeof path, "%s/%s", where->data_dir, file) >= sizeof path)
         return amp_error_set(error, AMP_EINVAL, NULL, "the path of the journal of %.100s is too long", where->model);
     *found = stat(path, &info) == 0;
-    return *found || errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot look at", path);
+    return *found || errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot get the status of", path);
 }
 
 int ampd_vote_journal_open(const struct ampd_checkpoint_path *where, struct ampd_vote_journal **out,
@@ -243,7 +243,7 @@ static bool same_step(const struct ampd_vote_journal_key *a, const struct ampd_v
     return a->epoch == b->epoch && a->step == b->step;
 }
 
-/* A slot whose record is not wanted: one that is large enough, else any. AMPD_VOTE_JOURNAL_SLOTS_MAX: there is none. */
+/* A slot whose record is not needed: if possible one with enough room. AMPD_VOTE_JOURNAL_SLOTS_MAX: there is none. */
 static unsigned free_slot(const struct ampd_vote_journal *journal, uint64_t bytes)
 {
     unsigned best = AMPD_VOTE_JOURNAL_SLOTS_MAX;
@@ -259,7 +259,7 @@ static unsigned free_slot(const struct ampd_vote_journal *journal, uint64_t byte
     return best;
 }
 
-/* Room first, so that a full disk is found before a byte is written. */
+/* Allocates the file's blocks first, so that a full disk is found before a byte is written. */
 static int make_room(int fd, struct slot *slot, uint64_t bytes, const char *path, struct amp_error *error)
 {
     if (slot->room >= bytes)
@@ -304,7 +304,7 @@ static int write_slot(int fd, struct slot *slot, const struct ampd_vote_journal_
     return rc;
 }
 
-/* The slot's name is made durable before the first record in it counts. */
+/* Writes a record into a slot. A new slot's directory entry is synced, too, before its first record counts. */
 static int write_to(struct ampd_vote_journal *journal, unsigned i, const struct ampd_vote_journal_record *record,
                     struct amp_error *error)
 {
@@ -354,7 +354,7 @@ int ampd_vote_journal_write(struct ampd_vote_journal *journal, const struct ampd
 
 /* ---- reading ---- */
 
-/* The newest try of a step among the wanted slots below `below`, or AMPD_VOTE_JOURNAL_SLOTS_MAX. */
+/* The slot with the newest try of a step, without those that `passed` marks; AMPD_VOTE_JOURNAL_SLOTS_MAX: none. */
 static unsigned newest(const struct ampd_vote_journal *journal, uint64_t epoch, uint64_t step, const bool *passed)
 {
     unsigned best = AMPD_VOTE_JOURNAL_SLOTS_MAX;
@@ -393,7 +393,7 @@ static int read_body(int fd, const struct head *head, const char *path, float *g
     return rc != 0 ? rc : AMP_ENOTFOUND;
 }
 
-/* AMP_ENOTFOUND: the slot holds no whole record of its key. */
+/* Reads and verifies the record in a slot. AMP_ENOTFOUND: it is not valid. */
 static int read_slot(const struct ampd_vote_journal *journal, unsigned i, float *g, uint64_t elements,
                      struct ampd_vote_journal_record *record, struct amp_error *error)
 {
@@ -434,6 +434,15 @@ int ampd_vote_journal_read(struct ampd_vote_journal *journal, uint64_t epoch, ui
     }
 }
 
+/* Removes a slot whose record is not needed. If it stays, no harm is done. */
+static void remove_slot(struct ampd_vote_journal *journal, unsigned i)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    slot_path(journal, i, path);
+    if (unlink(path) == 0)
+        journal->slots[i] = (struct slot){0};
+}
+
 void ampd_vote_journal_prune(struct ampd_vote_journal *journal, uint64_t epoch, uint64_t step)
 {
     AMP_FAILPOINT("journal.prune");
@@ -441,6 +450,8 @@ void ampd_vote_journal_prune(struct ampd_vote_journal *journal, uint64_t epoch, 
         struct slot *slot = &journal->slots[i];
         if (slot->key.epoch != epoch || slot->key.step <= step)
             slot->wanted = false;
+        if (!slot->wanted && slot->room > 0 && i >= AMPD_VOTE_JOURNAL_SLOTS_KEPT)
+            remove_slot(journal, i);
     }
 }
 
@@ -454,7 +465,7 @@ static int remove_shard(const char *path, struct amp_error *error)
         if (unlink(slot) != 0 && errno != ENOENT && errno != ENOTDIR)
             return checkpoint_system_error(error, "cannot remove", slot);
     }
-    (void)rmdir(path); /* not empty: something of another's is in it */
+    (void)rmdir(path); /* fails if files of others are in it */
     return 0;
 }
 
@@ -475,7 +486,7 @@ int ampd_vote_journal_remove(const char *data_dir, const char *model, struct amp
             rc = remove_shard(shard, error);
     }
     (void)closedir(dir);
-    (void)rmdir(path); /* as above */
+    (void)rmdir(path); /* fails if files of others are in it */
     return rc;
 }
 

@@ -410,7 +410,7 @@ static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const float *
     amp_kernels_ref.apply[AMP_OPT_SGD](k, n - i, g + i, p + i, has_m ? m + i : NULL, v);
 }
 
-static void drain(void)
+static void store_fence(void)
 {
     _mm_sfence();
 }
@@ -421,7 +421,7 @@ const struct amp_kernels amp_kernels_avx2 = {
     .store = {[AMP_F32] = store_f32, [AMP_F16] = store_f16, [AMP_BF16] = store_bf16},
     .load_stream = {[AMP_F32] = load_f32, [AMP_F16] = load_stream_f16, [AMP_BF16] = load_stream_bf16},
     .store_stream = {[AMP_F32] = store_stream_f32, [AMP_F16] = store_stream_f16, [AMP_BF16] = store_stream_bf16},
-    .drain = drain,
+    .store_fence = store_fence,
     .check = {[AMP_F32] = check_f32, [AMP_F16] = check_f16, [AMP_BF16] = check_bf16},
     .sum_set = {[AMP_F32] = sum_set_f32, [AMP_F16] = sum_set_f16, [AMP_BF16] = sum_set_bf16},
     .sum_add = {[AMP_F32] = sum_add_f32, [AMP_F16] = sum_add_f16, [AMP_BF16] = sum_add_bf16},

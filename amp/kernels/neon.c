@@ -387,7 +387,7 @@ static void apply_adam(const struct amp_apply_scalars *k, size_t n, const float 
 }
 
 /* Nothing is written past the caches. */
-static void drain(void)
+static void store_fence(void)
 {
 }
 
@@ -397,7 +397,7 @@ const struct amp_kernels amp_kernels_neon = {
     .store = {[AMP_F32] = store_f32, [AMP_F16] = store_f16, [AMP_BF16] = store_bf16},
     .load_stream = {[AMP_F32] = load_f32, [AMP_F16] = load_f16, [AMP_BF16] = load_bf16},
     .store_stream = {[AMP_F32] = store_f32, [AMP_F16] = store_f16, [AMP_BF16] = store_bf16},
-    .drain = drain,
+    .store_fence = store_fence,
     .check = {[AMP_F32] = check_f32, [AMP_F16] = check_f16, [AMP_BF16] = check_bf16},
     .sum_set = {[AMP_F32] = sum_set_f32, [AMP_F16] = sum_set_f16, [AMP_BF16] = sum_set_bf16},
     .sum_add = {[AMP_F32] = sum_add_f32, [AMP_F16] = sum_add_f16, [AMP_BF16] = sum_add_bf16},

@@ -30,27 +30,30 @@
 #include "proto/methods.def"
 #undef AMPD_METHOD
 
-/* Of the health check's answer: the server accepts work. */
+/* Whether the answer of the health check (`body`) says that the server accepts work. */
 bool ampctl_is_serving(const struct amp_buf *body);
 
-/* A checkpoint of a model; what is not given is for ampctl_find_checkpoint to find. */
+/* Names a checkpoint of a model; ampctl_find_checkpoint finds what is not given. */
 struct ampctl_checkpoint_key {
     bool has_epoch, has_step;
     uint64_t epoch, step;
 };
 
-/* Fills the key with the newest checkpoint that has what is given. 0, or an exit code after a sentence on stderr. */
+/* Fills in the newest checkpoint that has the given epoch or step. 0, or an exit code after a sentence on stderr. */
 int ampctl_find_checkpoint(struct ampctl *ctl, const char model[128], struct ampctl_checkpoint_key *key);
 
-/* What the server says of a model: *response is the caller's (ampd_msg_get_model_response_free) when 0 is returned. */
+/*
+ * Calls GetModel. 0, and *response is the caller's (ampd_msg_get_model_response_free); or an exit code after a sentence
+ * on stderr.
+ */
 int ampctl_get_model(struct ampctl *ctl, const char model[128], struct ampd_msg_get_model_response *response);
 
 /* Adds the row (ampctl_model_row) of each model, ordered by name. 0, or an exit code after a sentence on stderr. */
 int ampctl_all_models(struct ampctl *ctl, json_t *rows);
 
 /*
- * What the server says of itself and a model, or of all of them (""): *response is the caller's
- * (ampd_msg_get_status_response_free) when 0 is returned.
+ * Calls GetStatus for one model, or for all of them (""). 0, and *response is the caller's
+ * (ampd_msg_get_status_response_free); or an exit code after a sentence on stderr.
  */
 int ampctl_get_status(struct ampctl *ctl, const char model[128], struct ampd_msg_get_status_response *response);
 

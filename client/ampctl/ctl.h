@@ -1,4 +1,4 @@
-/* What the verbs of ampctl share: options, the connection, and how things are printed. */
+/* What the verbs of ampctl share: the common options, the connection, and how rows are printed. One thread. */
 #ifndef AMPCTL_CTL_H
 #define AMPCTL_CTL_H
 
@@ -23,50 +23,56 @@ struct ampctl {
     const char *endpoints;
     struct ampclient_secure_options secure;
     bool json, csv;      /* neither: tables */
-    bool here;           /* the verb is for the process at the endpoint, whatever that is in its cluster */
-    bool quiet;          /* calls that fail say nothing: the verb does */
-    uint64_t timeout_ms; /* of each call; 0: the verb's own */
+    bool here;           /* the verb is for the process at the endpoint, whichever shard that is */
+    bool quiet;          /* failed calls print nothing, since the verb reports them itself */
+    uint64_t timeout_ms; /* limit of each call; 0: the verb's own limit */
     struct ampclient_link *link;
     const char *verb;
-    /* of the last call that failed */
+    /* The last call that failed. */
     struct amp_error failure;
-    bool nobody; /* it has reached no server */
+    bool nobody; /* no server could be reached */
 };
 
 #define AMPCTL_TIMEOUT_MS 10000
-/* Of verbs that move the tensors of a model, per shard: a file of many GB over a slow network. */
+/* Limit of verbs that move the tensors of a model, per shard: a file of many GB over a slow network. */
 #define AMPCTL_FILE_TIMEOUT_MS 3600000
 
-/* Of a clock that nobody sets. */
+/* Milliseconds of the monotonic clock. */
 uint64_t ampctl_now_ms(void);
 
-/* Connects nowhere yet. 0, or an exit code after a sentence on stderr. */
+/*
+ * Makes the link for the options of `ctl`; connects nowhere yet. 0, and ampctl_close is due; or an exit code after a
+ * sentence on stderr.
+ */
 int ampctl_open(struct ampctl *ctl);
 void ampctl_close(struct ampctl *ctl);
 
 /*
- * One RPC. If an address cannot be reached, the next one is tried; if who is there refuses, since only shard 0 answers
- * the call, shard 0 is asked (not with `here`). `encoded` is what the encoding of the request returned. 0, or an exit
- * code after a sentence on stderr; *reply is the caller's to close in every case.
+ * Makes one unary RPC. If an address cannot be reached, the next one is tried; if the process there refuses because
+ * only shard 0 answers the call, shard 0 is asked (not with `here`). `encoded` is the code that the encoding of the
+ * request returned. 0, or an exit code after a sentence on stderr; *reply is the caller's to close in every case.
  */
 int ampctl_ask(struct ampctl *ctl, const char *path, int encoded, const struct amp_buf *request,
                struct ampclient_reply *reply);
-/* Nobody listens at any of the endpoints: the request has reached no server. */
+/* Whether the request has reached no server, because nothing listens at any of the endpoints. */
 bool ampctl_nobody(const struct ampclient_reply *reply);
 
-/* Says on stderr why a call has failed, with what to do; `asked`: the address, or several. */
+/* Prints on stderr why a call has failed, and what to do about it; `asked`: the address or addresses. */
 void ampctl_print_failure(const struct ampctl *ctl, const char *asked, const struct ampclient_reply *reply);
 
-/* The same as ampctl_ask for a request with a message_cb; one that ends the call says why itself. */
+/*
+ * Makes an RPC as ampctl_ask does, for a request with a message_cb; a message_cb that ends the call prints the reason
+ * itself. 0, or an exit code; *reply is the caller's to close in every case.
+ */
 int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply);
 
-/* One row in the form that was asked for; takes the row, NULL: there was no memory for it. An exit code. */
+/* Prints one row in the form of the options, and frees it; NULL: there was no memory for it. Returns an exit code. */
 int ampctl_print_one(const struct ampctl *ctl, const struct ampctl_column *columns, json_t *row);
 
-/* All rows in the form that was asked for; takes them, NULL: there was no memory for them. An exit code. */
+/* Prints all rows in the form of the options, and frees them; NULL: there was no memory. Returns an exit code. */
 int ampctl_print_rows(const struct ampctl *ctl, const struct ampctl_column *columns, json_t *rows);
 
-/* The answer could not be decoded: says so. An exit code. */
+/* Prints that an answer could not be decoded. Returns an exit code. */
 int ampctl_bad_answer(const struct amp_error *error);
 
 #endif

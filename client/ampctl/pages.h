@@ -1,11 +1,11 @@
-/* What is made of the table of verbs: the text of --help, the manual page, bash's completion. */
+/* Texts made from the table of verbs: --help, the manual page, and bash's completion. */
 #ifndef AMPCTL_PAGES_H
 #define AMPCTL_PAGES_H
 
-/* What stands above the options in ampctl --help; the caller frees it, NULL: no memory. */
+/* The text above the options in ampctl --help, which the caller frees. NULL: there is no memory. */
 char *ampctl_pages_doc(void);
 
-/* Prints all verbs and options as text for scdoc, or as bash's completion. An exit code. */
+/* Prints all verbs and options as `form` says: text for scdoc, or bash's completion. Returns an exit code. */
 int ampctl_pages_print(const char *form);
 
 #endif

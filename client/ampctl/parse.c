@@ -24,18 +24,19 @@ enum {
 
 const struct argp_option ampctl_common_options[] = {
     {"endpoint", KEY_ENDPOINT, "HOST:PORT", 0,
-     "Server, also tls://HOST:PORT or unix:PATH; several with commas are tried in turn (AMPCTL_ENDPOINTS, "
-     "else " AMPCTL_DEFAULT_ENDPOINT ")",
+     "Server: HOST:PORT, tls://HOST:PORT or unix:PATH; several, separated by commas, are tried in turn "
+     "(AMPCTL_ENDPOINTS, else " AMPCTL_DEFAULT_ENDPOINT ")",
      0},
-    {"output", KEY_OUTPUT, "table|json|csv", 0, "Form of the data (table); csv by RFC 4180, for lists", 0},
-    {"timeout", KEY_TIMEOUT, "SECONDS", 0, "How long a call may take (10)", 0},
-    {"cacert", KEY_CACERT, "FILE", 0, "TLS, with a server certificate by these authorities (AMPD_CACERT)", 0},
-    {"cert", KEY_CERT, "FILE", 0, "TLS, with this client certificate (AMPD_CERT)", 0},
+    {"output", KEY_OUTPUT, "table|json|csv", 0, "Form of the output (table); csv is for lists, by RFC 4180", 0},
+    {"timeout", KEY_TIMEOUT, "SECONDS", 0, "Seconds that a call may take (10)", 0},
+    {"cacert", KEY_CACERT, "FILE", 0,
+     "Use TLS, and check the server's certificate with these authorities (AMPD_CACERT)", 0},
+    {"cert", KEY_CERT, "FILE", 0, "Use TLS, with this client certificate (AMPD_CERT)", 0},
     {"key", KEY_KEY, "FILE", 0, "The private key of --cert (AMPD_KEY)", 0},
     {"server-name", KEY_SERVER_NAME, "NAME", 0,
-     "TLS, with a server certificate for this name, not the endpoint's (AMPD_SERVER_NAME)", 0},
+     "Use TLS, and expect this name in the server's certificate instead of the endpoint's (AMPD_SERVER_NAME)", 0},
     {"token-file", KEY_TOKEN_FILE, "FILE", 0, "Send the token in this file (AMPD_TOKEN_FILE)", 0},
-    {"token-over-plaintext", KEY_TOKEN_OVER_PLAINTEXT, NULL, 0, "Send it to other machines without TLS too", 0},
+    {"token-over-plaintext", KEY_TOKEN_OVER_PLAINTEXT, NULL, 0, "Send the token to other machines even without TLS", 0},
     {0},
 };
 
@@ -169,7 +170,7 @@ void ampctl_parse(struct ampctl *ctl, const struct ampctl_verb *verb, void *inpu
 void ampctl_name(struct argp_state *state, char field[128], const char *value)
 {
     if (value[0] == 0 || strlen(value) > 127)
-        argp_error(state, "\"%.40s\" is no name; names have 1 to 127 bytes", value);
+        argp_error(state, "\"%.40s\" is not a name; names have 1 to 127 bytes", value);
     (void)snprintf(field, 128, "%s", value);
 }
 

@@ -1,4 +1,4 @@
-/* The command line of ampctl: options that all verbs have, and arguments that several take. */
+/* The command line of ampctl: the options of all verbs, and arguments that several verbs take. */
 #ifndef AMPCTL_PARSE_H
 #define AMPCTL_PARSE_H
 
@@ -26,11 +26,11 @@ void ampctl_parse(struct ampctl *ctl, const struct ampctl_verb *verb, void *inpu
 void ampctl_name(struct argp_state *state, char field[128], const char *value);
 /* For verbs that take one model: ARGP_KEY_ARG and ARGP_KEY_NO_ARGS; ARGP_ERR_UNKNOWN for every other key. */
 error_t ampctl_one_model(int key, char *arg, struct argp_state *state, char field[128]);
-/* The same for verbs that take one model and one file. */
+/* For verbs that take one model and one file, which is borrowed: as ampctl_one_model. */
 error_t ampctl_model_and_file(int key, char *arg, struct argp_state *state, char field[128], const char **file);
-/* The greatest step, epoch and other number that a server keeps. */
+/* The greatest number (step, epoch and others) that a server can store. */
 #define AMPCTL_NUMBER_MAX ((uint64_t)INT64_MAX)
-/* An argument that is a number from 0 to `max`, or a usage error that names the option and the greatest number. */
+/* Parses a number from 0 to `max`, or ends the program with a usage error that names the option and `max`. */
 uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value, uint64_t max);
 
 #endif

@@ -1,6 +1,5 @@
 /*
- * What ampctl prints of a text that a server, a worker or a file has brought. Only JSON does without: it has escapes of
- * its own.
+ * How ampctl prints texts that come from a server, a worker or a file. JSON does not need it, having its own escapes.
  */
 #ifndef AMPCTL_PRINT_H
 #define AMPCTL_PRINT_H
@@ -8,12 +7,14 @@
 #include <stdio.h>
 
 /*
- * The text as one line that does nothing to a terminal: control characters and what is no UTF-8 are \n, \u001b, \ufffd
- * (base/text.h). The caller frees it; NULL: out of memory.
+ * The text as one line that cannot control a terminal: control characters and what is not UTF-8 become \n, \u001b or
+ * \ufffd (base/text.h). The caller frees it; NULL: out of memory.
  */
 char *ampctl_text(const char *text);
 
-/* Prints a line; the newline at its end is put there, any other one is escaped with the rest. 0, or -1. */
+/*
+ * Prints a formatted line and a newline; control characters in it are escaped. 0; -1: out of memory, or `out` failed.
+ */
 int ampctl_print(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * The handle's machine.
+ * The state machine of a worker's handle.
  *
  *   NEW         -> JOINING, LEAVING
  *   JOINING     -> READY, NEW
@@ -12,16 +12,16 @@
  *   DONE        -> FETCHING, LEAVING
  *   LEAVING     -> LEFT
  *
- * COMPUTING and WAITING become ROLLED_BACK and READY, too, where a shard lacks bytes of units that are gone. GATHER and
- * DRAIN wait in the state that the handle is in.
+ * If a shard lacks bytes of units that this process no longer has, COMPUTING also becomes ROLLED_BACK, and WAITING
+ * becomes READY. The requests GATHER and DRAIN wait without a change of state.
  *
- * A lost membership (the epoch is over, the lease has ended, a newer incarnation) is mended by a Join in whatever state
- * the handle is. If the epoch is another one then, the step in hand is void: ROLLED_BACK. If not, its push begins anew
+ * A lost membership (the epoch is over, the lease has ended, or there is a newer incarnation) is repaired by a Join, in
+ * every state. If the epoch is another one then, the step in hand is void: ROLLED_BACK. If not, its push begins again
  * under the new incarnation.
  *
- * Events only change flags; drive() at the end of each says what is to be done now. While a cancelled stream has not
- * ended, the host may still read gradients or write parameters: nothing is begun, and no request answered, before it
- * has.
+ * Events only change flags; drive(), at the end of each event, begins what these flags call for. While a cancelled
+ * stream has not ended, the I/O layer may still read gradients or write parameters: until then nothing is begun, and no
+ * request is answered.
  */
 #include "client/core/client_core.h"
 
@@ -141,7 +141,7 @@ static void tick(struct ampclient_core *core)
         (void)ampclient_core_out(core, AMPCLIENT_OUT_KEEP_ALIVE, 0, core->lease_ms, &core->keep_alive_call);
 }
 
-/* A cancelled stream has let go of memory. */
+/* Whether the call is a cancelled stream: it has ended, and no longer uses memory. */
 static bool dying_ended(struct ampclient_core *core, uint64_t call)
 {
     for (uint32_t i = 0; i < core->streams_dying; i++) {
@@ -171,7 +171,7 @@ static void call_ended(struct ampclient_core *core, uint64_t call, const struct 
         ampclient_core_note(core, &ended);
         ampclient_core_finish(core, ended.code, &core->last_error, AMPCLIENT_STATE_LEFT);
     } else if (!ampclient_core_units_ended(core, call, &ended) && !ampclient_core_pull_ended(core, call, &ended))
-        (void)ampclient_core_push_ended(core, call, &ended); /* an unknown call was cancelled */
+        (void)ampclient_core_push_ended(core, call, &ended); /* a call that nobody knows was cancelled */
 }
 
 void ampclient_core_step(struct ampclient_core *core, uint64_t now_ms, const struct ampclient_event *event)
@@ -184,7 +184,6 @@ void ampclient_core_step(struct ampclient_core *core, uint64_t now_ms, const str
     case AMPCLIENT_EVENT_STEP_END:
     case AMPCLIENT_EVENT_PULL_LATEST:
     case AMPCLIENT_EVENT_LEAVE:
-    case AMPCLIENT_EVENT_USER_STATE:
     case AMPCLIENT_EVENT_GATHER:
     case AMPCLIENT_EVENT_DRAIN:
         ampclient_core_request(core, event);
@@ -288,7 +287,7 @@ uint32_t ampclient_core_world_size(const struct ampclient_core *core)
 const void *ampclient_core_parameter(const struct ampclient_core *core, uint32_t parameter, uint64_t *elements)
 {
     *elements = 0;
-    /* held_epoch 0: a pull has written over part of the parameters and broken off. */
+    /* held_epoch 0: a pull has overwritten some of the parameters and broken off. */
     bool torn = !core->config.units && core->values == core->parameters && core->held_epoch == 0;
     if (!core->has_values || torn || parameter >= core->flat.parameters)
         return NULL;

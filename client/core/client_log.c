@@ -1,6 +1,6 @@
 /*
- * What the worker's machine does meanwhile, in lines for the host's log. A line of a kind comes at most once in the
- * kind's interval, so that a loop of failures does not fill a terminal.
+ * Lines for the client's log on what the worker's state machine does while the user waits. A line of a kind comes at
+ * most once in the kind's interval, so that a loop of failures does not fill a terminal.
  */
 #include "client/core/client_log.h"
 

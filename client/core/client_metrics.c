@@ -5,16 +5,16 @@
 
 #include <string.h>
 
-/* Whether something may be told of the step in hand: 1, 0 after a rollback, which voids it, or an error. */
+/* Whether loss and metrics of the step in hand may be set: 1; 0 after a rollback, which voids it; or an error. */
 static int takes_metrics(const struct ampclient_core *core, struct amp_error *error)
 {
     if (core->state == AMPCLIENT_STATE_ROLLED_BACK)
         return 0;
     if (core->state != AMPCLIENT_STATE_COMPUTING)
-        return amp_error_set(error, AMP_ESTATE, NULL, "no step is begun: call ampclient_step_begin first");
+        return amp_error_set(error, AMP_ESTATE, NULL, "no step has begun: call ampclient_step_begin first");
     if (core->push.closed)
         return amp_error_set(error, AMP_ESTATE, NULL,
-                             "step %llu has been ended; tell its loss and metrics before ampclient_step_end",
+                             "step %llu has been ended; give its loss and metrics before ampclient_step_end",
                              (unsigned long long)core->step);
     return 1;
 }
@@ -33,10 +33,11 @@ int ampclient_core_metric(struct ampclient_core *core, const char *name, float v
 {
     struct ampclient_core_metrics *metrics = &core->push.metrics;
     if (name == NULL || !amp_text_is_name(name, AMPCLIENT_METRIC_NAME_MAX - 1, AMPCLIENT_METRIC_WITHOUT))
-        return amp_error_set(error, AMP_EINVAL, NULL,
-                             "This is no name of a metric; give 1 to %d bytes of UTF-8 without control characters, = "
-                             "and ;.",
-                             AMPCLIENT_METRIC_NAME_MAX - 1);
+        return amp_error_set(
+            error, AMP_EINVAL, NULL,
+            "This is not a name for a metric; give 1 to %d bytes of UTF-8 without control characters, = "
+            "and ;.",
+            AMPCLIENT_METRIC_NAME_MAX - 1);
     int rc = takes_metrics(core, error);
     if (rc != 1)
         return rc;

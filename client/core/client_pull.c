@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* Where a pull that failed leaves the handle. */
+/* The state of the handle after a pull has failed. */
 static enum ampclient_state after_failure(const struct ampclient_core *core)
 {
     return core->state == AMPCLIENT_STATE_FETCHING ? core->fetch_from : AMPCLIENT_STATE_READY;
@@ -35,8 +35,9 @@ static bool under_way(const struct ampclient_core *core)
 }
 
 /*
- * Whether values in the server's copies are used there, and not copied to the user's memory. Where the model goes on
- * without this worker, others may write over them after the verdict, and the user counts on his memory.
+ * Whether values in the server's copies are used there, and not copied to the user's memory. If the model may go on
+ * without this worker, the server may overwrite the copies after the verdict, while the user relies on the memory
+ * given.
  */
 static bool used_in_place(const struct ampclient_core *core)
 {
@@ -55,7 +56,7 @@ static void ask(struct ampclient_core *core, bool in_memory)
             ampclient_core_out(core, AMPCLIENT_OUT_PULL, k, core->config.step_timeout_ms, &pull->calls[k]);
         uint64_t first, end;
         ampclient_core_layout_shard(&core->flat, k, core->config.shards, &first, &end);
-        /* Units are gathered later: the header alone counts, and one block comes since there is no pull of none. */
+        /* Units are gathered later: only the header matters. One block is asked for, since 0 blocks would mean all. */
         bool part = core->config.units;
         pull->blocks_wanted += part ? 0 : end - first;
         output->u.pull = (struct ampclient_out_pull){
@@ -88,7 +89,7 @@ void ampclient_core_pull_start(struct ampclient_core *core)
         ampclient_core_finish(core, AMP_ENOMEM, &error, after_failure(core));
         return;
     }
-    if (!in_memory && core->values != core->parameters) { /* it goes elsewhere, so none of it is there already */
+    if (!in_memory && core->values != core->parameters) { /* the version that is held does not lie in `parameters` */
         core->held_epoch = 0;
         core->held_version = 0;
     }
@@ -136,7 +137,7 @@ void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, cons
     if (shard_of(core, call) < 0)
         return;
     bool fits = header->dtype == core->cast && (!pull->has_header || same_header(&pull->header, header));
-    if (pull->ahead && !fits) { /* whoever begins the step finds out */
+    if (pull->ahead && !fits) { /* the pull that step_begin makes reports what is wrong */
         ampclient_core_pull_cancel(core);
         return;
     }
@@ -158,7 +159,7 @@ void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, cons
     pull->header = *header;
     pull->unchanged = core->held_version == header->version && core->held_epoch == header->epoch && core->has_values &&
                       core->held_epoch != 0;
-    if (!pull->unchanged && header->place == NULL) { /* what is in memory is written over */
+    if (!pull->unchanged && header->place == NULL) { /* the parameters in memory are about to be overwritten */
         core->held_epoch = 0;
         core->held_version = 0;
     }
@@ -216,7 +217,7 @@ static void pull_complete(struct ampclient_core *core)
     ampclient_core_finish(core, 0, NULL, AMPCLIENT_STATE_COMPUTING);
 }
 
-/* The model moved on while we asked: ask for where it is. */
+/* Whether the model has moved on meanwhile; if so, the step it is at is pulled instead. */
 static bool moved(struct ampclient_core *core, const struct ampclient_ended *ended)
 {
     bool mine = ended->code == AMP_EABORTED && ended->epoch == core->epoch &&

@@ -1,4 +1,7 @@
-/* A pull of the worker's machine: the same version from every shard. Private to client/core. */
+/*
+ * A pull of all parameters (with units: of the version alone): the same version from every shard. Private to
+ * client/core; all functions are for a handle that has joined.
+ */
 #ifndef AMPCLIENT_CORE_PULL_H
 #define AMPCLIENT_CORE_PULL_H
 
@@ -7,31 +10,40 @@
 
 struct ampclient_core;
 
-/* A pull under way: the same version from every shard. */
 struct ampclient_pull {
     enum ampclient_pull_by by;
-    uint64_t calls[AMPCLIENT_SHARDS_MAX]; /* 0: not out */
-    bool done[AMPCLIENT_SHARDS_MAX];
+    uint64_t calls[AMPCLIENT_SHARDS_MAX]; /* by shard: number of its Pull; 0: none is under way */
+    bool done[AMPCLIENT_SHARDS_MAX];      /* by shard: its Pull has ended well */
     /*
      * The pull of the next step was begun when the verdict came, before the user asks for it. It writes nothing that
      * the user can see, and one that fails before the user asks is forgotten.
      */
     bool ahead;
     bool has_header;
-    struct ampclient_pull_header header; /* of the first shard that answered */
-    bool unchanged;                      /* the version is the one that is held */
-    uint64_t blocks_here, blocks_wanted;
-    uint32_t resends; /* for blocks that came damaged */
-    uint8_t *have;    /* [blocks] */
+    struct ampclient_pull_header header; /* of the first shard that answered; the others must agree with it */
+    bool unchanged;                      /* the version is the one that is held already */
+    uint64_t blocks_here, blocks_wanted; /* number of blocks that are in memory, and that all shards are to bring */
+    uint32_t resends; /* pulls made again since blocks came damaged; at most AMPCLIENT_BLOCK_RESENDS_MAX */
+    uint8_t *have;    /* [blocks] 1: the block is in memory; pulls of units use it, too */
 };
 
-/* Begins it, unless it is under way; ends it if everything has come ahead. */
+/*
+ * PULLING or FETCHING: begins the Pulls of all shards, unless they are under way. If a pull that was begun ahead has
+ * brought everything, completes it.
+ */
 void ampclient_core_pull_start(struct ampclient_core *core);
-/* READY, after a verdict: begins the next step's pull, where it may be begun ahead (ampclient_core_set_in_memory). */
+/*
+ * READY, after a verdict: begins the pull of the next step before the user asks for it, if ampclient_core_set_in_memory
+ * allows it; else does nothing.
+ */
 void ampclient_core_pull_ahead(struct ampclient_core *core);
+/* The event PULL_HEADER. Ignores calls that are no Pull of this pull. */
 void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, const struct ampclient_pull_header *header);
+/* The event PULL_BLOCK. Ignores calls that are no Pull of this pull, and blocks that are in memory already. */
 void ampclient_core_pull_block(struct ampclient_core *core, uint64_t call, uint64_t block);
+/* The end of a call. False: it is no Pull of this pull, and nothing is done. */
 bool ampclient_core_pull_ended(struct ampclient_core *core, uint64_t call, const struct ampclient_ended *ended);
+/* Cancels the Pulls of all shards; in any state. */
 void ampclient_core_pull_cancel(struct ampclient_core *core);
 
 #endif

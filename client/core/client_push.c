@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the part of a block that is the parameter's: the bytes of its gradient, to their place in the block. */
+/* Copies the part of the parameter's gradient that lies in the block to its place in the block's bytes, `to`. */
 static void put(const struct ampclient_core *core, uint32_t p, uint64_t block, uint8_t *to)
 {
     const struct ampclient_core_layout *flat = &core->flat;
@@ -35,7 +35,7 @@ static void put(const struct ampclient_core *core, uint32_t p, uint64_t block, u
     memcpy(to + (from - begin) * size, gradient + (from - flat->starts[p]) * size, (size_t)(until - from) * size);
 }
 
-/* Room for the widest dtype. */
+/* Bytes of a copy of the block: there is room for the widest dtype. */
 static size_t edge_size(const struct ampclient_core *core, uint64_t block)
 {
     return ampclient_core_layout_block_elements(&core->flat, block) * sizeof(float);
@@ -126,7 +126,7 @@ void ampclient_core_push_reset(struct ampclient_core *core)
     }
 }
 
-/* Gradients of the step in hand: its header may be out. */
+/* Whether something was pushed to the step in hand, so that its header may have been sent. */
 static bool has_pushed(const struct ampclient_core *core)
 {
     bool in_hand = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
@@ -179,10 +179,11 @@ int ampclient_core_push_check(const struct ampclient_core *core, uint32_t parame
     if (core->taken.code != 0)
         return amp_error_set(error, core->taken.code, core->taken.reason, "%s", core->taken.text);
     if (core->state != AMPCLIENT_STATE_COMPUTING)
-        return amp_error_set(error, AMP_ESTATE, NULL, "no step is begun: call ampclient_step_begin first");
+        return amp_error_set(error, AMP_ESTATE, NULL, "no step has begun: call ampclient_step_begin first");
     if (core->push.closed)
-        return amp_error_set(error, AMP_ESTATE, NULL,
-                             "the step's end was told to the server: call ampclient_step_end again for its verdict");
+        return amp_error_set(
+            error, AMP_ESTATE, NULL,
+            "the server has been told that the step ends: call ampclient_step_end again for its verdict");
     if (parameter >= core->flat.parameters)
         return amp_error_set(error, AMP_ERANGE, NULL, "parameter %u: the model has %u, counted from 0", parameter,
                              core->flat.parameters);
@@ -191,8 +192,8 @@ int ampclient_core_push_check(const struct ampclient_core *core, uint32_t parame
                              parameter);
     if (core->push.given[parameter] >= core->config.accumulate)
         return amp_error_set(error, AMP_ESTATE, NULL,
-                             "parameter %u was pushed %u times in this step, as agreed; for more, join with a larger "
-                             "accumulate",
+                             "parameter %u was pushed %u times in this step, as often as accumulate says; for more, "
+                             "join with a larger accumulate",
                              parameter, core->config.accumulate);
     if (core->config.accumulate == 1 && core->push.dtype != AMP_DTYPE_NONE && core->push.dtype != dtype)
         return amp_error_set(error, AMP_EINVAL, NULL,
@@ -209,7 +210,7 @@ static bool has_whole(const struct ampclient_core_layout *flat, uint32_t paramet
                                                    begin + ampclient_core_layout_block_elements(flat, block);
 }
 
-/* The first and the last block of a parameter: no other one can hold more than it. */
+/* The first and the last block of a parameter: only these can have elements of other parameters. */
 static void ends_of(const struct ampclient_core_layout *flat, uint32_t parameter, uint64_t ends[2])
 {
     ends[0] = flat->starts[parameter] / flat->block_elements;
@@ -232,7 +233,9 @@ int ampclient_core_push_make_edges(struct ampclient_core *core, uint32_t paramet
     return 0;
 }
 
-/* Copies what lies in blocks of several parameters: the rest of such a block may come when this is gone. */
+/*
+ * Copies what lies in blocks of several parameters: the rest of such a block may be pushed when this gradient is gone.
+ */
 static void fill_edges(struct ampclient_core *core, uint32_t parameter)
 {
     const struct ampclient_core_layout *flat = &core->flat;
@@ -244,7 +247,7 @@ static void fill_edges(struct ampclient_core *core, uint32_t parameter)
     }
 }
 
-/* The same bits whatever the caller's thread does with denormals and roundings. */
+/* Adds to the sum in the fixed floating-point environment, so that the bits do not depend on the caller's thread. */
 static int add_up(struct ampclient_core *core, uint32_t parameter, const void *gradient, enum amp_dtype dtype,
                   struct amp_error *error)
 {
@@ -310,7 +313,7 @@ void ampclient_core_push_close_step(struct ampclient_core *core)
     if (push->dtype == AMP_DTYPE_NONE)
         push->dtype = AMP_F32; /* nothing was pushed */
     if (push->user_state_serial != core->user_state_serial) {
-        /* The header that is out has an older user state: the stream begins anew and goes on where it was. */
+        /* The header that was sent has an older user state: begin the stream again, and go on where it was. */
         for (uint32_t k = 0; k < core->config.shards; k++) {
             if (push->calls[k] == 0)
                 continue;
@@ -378,7 +381,7 @@ bool ampclient_core_push_any_answered(const struct ampclient_core *core)
     return false;
 }
 
-/* Units: a shard lacks what nobody has any more. If another one has answered, the step is decided. */
+/* Units: a shard lacks bytes that this process no longer has. If another shard has answered, the step is decided. */
 static void bytes_are_gone(struct ampclient_core *core)
 {
     if (ampclient_core_push_any_answered(core))
@@ -505,7 +508,7 @@ bool ampclient_core_push_let_go(struct ampclient_core *core)
     return true;
 }
 
-/* No further answer can be had. One that a shard has given is that of all; without any it was decided without us. */
+/* An answer of one shard is that of all shards. Without any, the step was decided without this worker. */
 void ampclient_core_push_too_late(struct ampclient_core *core)
 {
     if (!ampclient_core_push_any_answered(core))

@@ -55,9 +55,9 @@ static void request_join(struct ampclient_core *core)
 }
 
 /*
- * What was pushed is not to be of the step that is begun again: the server would go on with it. Another incarnation
- * begins with nothing, if no other process has the rank by now. (With units a step's gradients are always the same, and
- * may be mixed.)
+ * A step is begun again: gradients that were pushed before must not count, but the server would go on with them. A new
+ * incarnation begins with nothing pushed; so join again, if no other process has the rank by now. (With units a step's
+ * gradients are always the same, and may be mixed.)
  */
 static void drop_pushed(struct ampclient_core *core)
 {
@@ -92,13 +92,13 @@ static void request_step_begin(struct ampclient_core *core)
         return;
     }
     ampclient_core_units_forget(core);
-    core->pull.ahead = false; /* what has come of it, or is to come, is this one's */
+    core->pull.ahead = false; /* a pull that was begun ahead becomes the pull of this request */
     core->pull.by = AMPCLIENT_PULL_STEP;
     core->pull.resends = 0;
     ampclient_core_set_state(core, AMPCLIENT_STATE_PULLING);
 }
 
-/* The request of a step in hand that is void is answered. */
+/* Answers a step_end whose step is void. */
 static void finish_rolled_back(struct ampclient_core *core)
 {
     core->done.result =
@@ -126,7 +126,7 @@ static void request_step_end(struct ampclient_core *core)
         return;
     }
     if (core->state != AMPCLIENT_STATE_COMPUTING) {
-        refuse(core, "no step is begun: call ampclient_step_begin first");
+        refuse(core, "no step has begun: call ampclient_step_begin first");
         return;
     }
     ampclient_core_push_close_step(core);
@@ -195,21 +195,30 @@ static void request_drain(struct ampclient_core *core)
     if (!core->config.units)
         refuse(core, "this handle has no units: set units in the join options");
     else if (core->state != AMPCLIENT_STATE_COMPUTING && core->state != AMPCLIENT_STATE_ROLLED_BACK)
-        refuse(core, "no step is begun: call ampclient_step_begin first");
+        refuse(core, "no step has begun: call ampclient_step_begin first");
 }
 
-static void set_user_state(struct ampclient_core *core, const void *data, size_t size)
+int ampclient_core_set_user_state(struct ampclient_core *core, const void *data, size_t size, struct amp_error *error)
 {
-    uint8_t *copy = malloc(size == 0 ? 1 : size);
-    if (copy == NULL || size > AMPCLIENT_USER_STATE_MAX) {
-        free(copy);
-        return;
-    }
-    memcpy(copy, data, size);
+    bool pushed = core->state == AMPCLIENT_STATE_COMPUTING && core->push.dtype != AMP_DTYPE_NONE;
+    if (size > AMPCLIENT_USER_STATE_MAX || (data == NULL && size > 0))
+        return amp_error_set(error, AMP_EINVAL, NULL, "the user state has %zu bytes; give at most %d", size,
+                             AMPCLIENT_USER_STATE_MAX);
+    if (core->config.units && pushed)
+        return amp_error_set(
+            error, AMP_ESTATE, NULL,
+            "step %llu has been scattered to with a user state; set it before the first scatter of a step",
+            (unsigned long long)core->step);
+    uint8_t *copy = malloc(size + 1);
+    if (copy == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "there is no memory for a copy of the user state");
+    if (size > 0)
+        memcpy(copy, data, size);
     free(core->user_state);
     core->user_state = copy;
     core->user_state_size = (uint32_t)size;
     core->user_state_serial++;
+    return 0;
 }
 
 void ampclient_core_request(struct ampclient_core *core, const struct ampclient_event *event)
@@ -237,12 +246,11 @@ void ampclient_core_request(struct ampclient_core *core, const struct ampclient_
         request_drain(core);
         break;
     default:
-        set_user_state(core, event->u.user_state.data, event->u.user_state.size);
         break;
     }
 }
 
-/* The user's call returns, so no stream may read gradients; each begins anew, and goes on where it was. */
+/* The user's call returns, so no stream may read gradients now; each begins again later, and goes on where it was. */
 static void cut_push(struct ampclient_core *core)
 {
     ampclient_core_push_cancel(core);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* A stream to a host that does not answer ends when it has not connected for so long, or a little less. */
+/* A stream to a host that does not answer ends after about this time, when the connection has not been made. */
 #define CONNECT_MS 10000
 
 bool ampclient_core_is_text(const char *text)
@@ -37,9 +37,9 @@ static bool has_reason(const struct ampclient_ended *ended, const char *reason)
 }
 
 /*
- * A process that knows less than the others have told: it was replaced, and neither it nor its connections have
- * noticed. Who asks again finds the one in its place. The handle counts steps itself and leaves no block out but those
- * it was told are there, so this is never its user's mistake.
+ * Whether the answer comes from a process that knows less than other servers have said: it was replaced, and neither it
+ * nor its connections have noticed. Another try reaches the process in its place. The answer is never the user's
+ * mistake, for the handle counts the steps itself, and leaves out only blocks that the server has reported as present.
  */
 static bool is_behind(const struct ampclient_core *core, const struct ampclient_ended *ended)
 {
@@ -50,8 +50,9 @@ static bool is_behind(const struct ampclient_core *core, const struct ampclient_
 }
 
 /*
- * Whether a lost server is waited for from now on: it has just answered that it waited in vain for other workers, or it
- * lived between the failure before and this one, since calls to one that is lost end sooner.
+ * Whether reconnect_timeout_ms counts from this failure. That is so for the first failure in a row, and if the server
+ * was alive after the failure before: it has just answered that it waited in vain for other workers, or more time has
+ * passed than a call to a lost server takes to fail.
  */
 static bool begins_anew(const struct ampclient_core *core, const struct ampclient_ended *ended)
 {
@@ -67,7 +68,7 @@ bool ampclient_core_failed(struct ampclient_core *core, const struct ampclient_e
     if (ended->code == AMP_EABORTED && !has_reason(ended, "REPLACED")) {
         bool joins = core->need_join || core->join_call != 0; /* then the other process may be this one */
         bool stops = !core->config.take_back && !joins;
-        if (stops && has_reason(ended, "RANK_TAKEN")) { /* whichever call heard it: no other one goes on */
+        if (stops && has_reason(ended, "RANK_TAKEN")) { /* whichever call was refused: all others stop, too */
             core->taken = core->push.error = core->last_error;
             ampclient_core_push_cancel(core);
             ampclient_core_units_fail(core, &core->taken);

@@ -1,4 +1,4 @@
-/* Which failures of calls are tried again, and when. Private to client/core. */
+/* Which failed calls are made again, and when. Private to client/core. */
 #ifndef AMPCLIENT_CORE_RETRY_H
 #define AMPCLIENT_CORE_RETRY_H
 
@@ -6,9 +6,15 @@
 
 struct ampclient_core;
 
-/* Judges a failed call: true if the caller should give up with *core's last_error. */
+/*
+ * Judges a call that has failed (code not 0), and notes it as core->last_error. True: the caller gives up with
+ * core->last_error. False: the call is to be made again, after core->retry_ms or, after ABORTED, once the handle has
+ * joined again.
+ */
 bool ampclient_core_failed(struct ampclient_core *core, const struct ampclient_ended *ended);
+/* A call has succeeded: ends the row of failures and its pauses' growth. */
 void ampclient_core_succeeded(struct ampclient_core *core);
+/* Sets core->last_error from the end of a call, without judging it. */
 void ampclient_core_note(struct ampclient_core *core, const struct ampclient_ended *ended);
 
 /* True unless it is NULL or "". */

@@ -106,7 +106,7 @@ static int grow(struct ampclient_units *units)
     return 0;
 }
 
-/* The blocks [first, end), cut where shards meet. */
+/* Adds the blocks [first, end) as pieces, one for each shard that owns some of them. */
 static void add_pieces(const struct ampclient_core *core, struct ampclient_unit *unit, uint64_t first, uint64_t end)
 {
     for (uint32_t k = 0; k < core->config.shards; k++) {
@@ -122,7 +122,7 @@ static void add_pieces(const struct ampclient_core *core, struct ampclient_unit 
     }
 }
 
-/* The blocks of the parameters that `unit_of` gives to unit `number`, each once and in order. */
+/* Adds the blocks of the parameters that `unit_of` gives to unit `number`, each block once and in order. */
 static void find_pieces(const struct ampclient_core *core, struct ampclient_unit *unit, uint32_t number)
 {
     const struct ampclient_core_layout *flat = &core->flat;
@@ -209,7 +209,7 @@ const void *ampclient_core_units_parameter(const struct ampclient_core *core, ui
         return NULL;
     uint64_t block = flat->starts[parameter] / flat->block_elements;
     const struct ampclient_piece *piece = unit->pieces;
-    while (block - piece->first >= piece->count) /* its blocks are of the unit: one piece has this one */
+    while (block - piece->first >= piece->count) /* one of the pieces has this block */
         piece++;
     uint64_t element =
         (piece->at + block - piece->first) * flat->block_elements + flat->starts[parameter] % flat->block_elements;
@@ -223,14 +223,14 @@ uint64_t ampclient_core_held(const struct ampclient_core *core)
 
 /* ---- what the user asks for ---- */
 
-/* Whether nothing that is gathered or scattered now would count. */
+/* Whether the step in hand is void: what is gathered or scattered for it would not count. */
 static bool step_is_void(const struct ampclient_core *core)
 {
     return core->state == AMPCLIENT_STATE_ROLLED_BACK ||
            (core->state == AMPCLIENT_STATE_COMPUTING && ampclient_core_push_answered(core));
 }
 
-/* Whether there is a version that units can be pulled of: that of the step, or of the last PULL_LATEST. */
+/* Whether there is a version to pull units from: that of the step, or of the last PULL_LATEST. */
 static bool has_source(const struct ampclient_core *core)
 {
     if (core->state == AMPCLIENT_STATE_COMPUTING)
@@ -262,7 +262,7 @@ int ampclient_core_prefetch(struct ampclient_core *core, uint64_t now_ms, uint32
         return 1;
     if (!has_source(core))
         return amp_error_set(error, AMP_ESTATE, NULL,
-                             "no version is in hand: call ampclient_step_begin or ampclient_pull first");
+                             "no version has been pulled: call ampclient_step_begin or ampclient_pull first");
     if (unit->state != AMPCLIENT_UNIT_ABSENT)
         return 0;
     if (unit->memory == NULL) {
@@ -289,16 +289,6 @@ int ampclient_core_release(struct ampclient_core *core, uint32_t number, struct 
         return amp_error_set(error, AMP_ESTATE, NULL, "unit %u is not gathered, or was released", number);
     make_absent(core, unit);
     return 0;
-}
-
-int ampclient_core_check_user_state(const struct ampclient_core *core, struct amp_error *error)
-{
-    bool pushed = core->state == AMPCLIENT_STATE_COMPUTING && core->push.dtype != AMP_DTYPE_NONE;
-    if (!core->config.units || !pushed)
-        return 0;
-    return amp_error_set(error, AMP_ESTATE, NULL,
-                         "step %llu has been scattered to with a user state; set it before the first scatter of a step",
-                         (unsigned long long)core->step);
 }
 
 int ampclient_core_scatter(struct ampclient_core *core, uint64_t now_ms, uint32_t number, const void *const *gradients,
@@ -409,7 +399,7 @@ static void pull_failed(struct ampclient_core *core, const struct ampclient_ende
 {
     bool mine = ended->code == AMP_EABORTED && ended->epoch == core->epoch;
     ampclient_core_units_cancel(core);
-    if (core->state != AMPCLIENT_STATE_COMPUTING && ended->code == AMP_EABORTED) { /* the version is held no more */
+    if (core->state != AMPCLIENT_STATE_COMPUTING && ended->code == AMP_EABORTED) { /* the servers dropped the version */
         core->units.has_version = false;
         ampclient_core_units_void(core);
     } else if (mine && strcmp(ended->reason, "STALE_STEP") == 0) {
@@ -490,7 +480,7 @@ static void answer(struct ampclient_core *core)
         ampclient_core_finish(core, 1, NULL, core->state);
     } else if (core->request == AMPCLIENT_EVENT_GATHER) {
         enum ampclient_unit_state state = core->units.list[core->units.wanted].state;
-        /* ABSENT: the version that was in hand is held no more. In a step that would be one with gradients left out. */
+        /* ABSENT: the servers no longer hold the version in hand. This must not happen in a step, before step_end. */
         AMP_ASSERT(state != AMPCLIENT_UNIT_ABSENT || core->state != AMPCLIENT_STATE_COMPUTING || core->push.closed);
         if (state != AMPCLIENT_UNIT_COMING)
             ampclient_core_finish(core, state == AMPCLIENT_UNIT_HERE ? 0 : 1, NULL, core->state);

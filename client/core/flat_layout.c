@@ -4,8 +4,8 @@
 #include <string.h>
 
 #define ALIGN_ELEMENTS 64                  /* start of each parameter, as on the server */
-#define ELEMENTS_MAX   ((uint64_t)1 << 36) /* of a model, likewise: sums of a server that lies stay far from overflow */
-#define PARAMETERS_MAX 8192                /* likewise */
+#define ELEMENTS_MAX   ((uint64_t)1 << 36) /* of a model, the server's bound: sums of a false answer do not overflow */
+#define PARAMETERS_MAX 8192                /* of a model, the server's bound */
 
 static uint64_t round_up(uint64_t value, uint64_t unit)
 {

@@ -1,25 +1,35 @@
-/* The flat space of a model, as the worker's machine counts in it. Private to client/core. */
+/* The flat space of a model in the worker's state machine: pure functions. Private to client/core. */
 #ifndef AMPCLIENT_CORE_FLAT_LAYOUT_H
 #define AMPCLIENT_CORE_FLAT_LAYOUT_H
 
 #include "client/core/client_core.h"
 
-/* The flat space, as the server lays it out: parameters one behind the other, each at a multiple of 64. */
+/* The parameters in order, as the server lays them out: each begins at a multiple of 64 elements. */
 struct ampclient_core_layout {
-    uint32_t parameters;
-    uint64_t *starts, *sizes; /* [parameters] */
-    uint64_t elements, blocks, block_elements;
-    uint32_t *block_parameter; /* [blocks] the first parameter with an element in the block */
+    uint32_t parameters;      /* their number */
+    uint64_t *starts, *sizes; /* [parameters] flat index of the first element; number of elements without pads */
+    uint64_t elements, blocks, block_elements; /* elements with pads, blocks, and elements of a block but the last */
+    uint32_t *block_parameter;                 /* [blocks] index of the first parameter with an element in the block */
 };
 
+/*
+ * Lays out the model of a Join's answer, which is borrowed. 0: to be freed by _close. AMP_EDATALOSS (a server's numbers
+ * that no model can have), AMP_ENOMEM: nothing is held.
+ */
 int ampclient_core_layout_init(struct ampclient_core_layout *flat, const struct ampclient_join_answer *answer);
+/* Frees and zeroes a layout; also a zeroed one. */
 void ampclient_core_layout_close(struct ampclient_core_layout *flat);
+/* Whether a later Join's answer has the same number and sizes of parameters, and the same blocks. */
 bool ampclient_core_layout_same(const struct ampclient_core_layout *flat, const struct ampclient_join_answer *answer);
-/* Blocks of shard k of K. */
+/* The blocks of shard `shard` of `shards`: from *first to *end - 1; none if they are equal. */
 void ampclient_core_layout_shard(const struct ampclient_core_layout *flat, uint32_t shard, uint32_t shards,
                                  uint64_t *first, uint64_t *end);
+/* The number of elements of a block, with pads; only the last block may have fewer than block_elements. */
 uint32_t ampclient_core_layout_block_elements(const struct ampclient_core_layout *flat, uint64_t block);
-/* Whether a part of the parameter lies in the block; parameters are visited from block_parameter[block] on. */
+/*
+ * Whether `parameter` is an index of the model and has an element in the block. To visit the parameters of a block,
+ * begin at block_parameter[block] and go on while this is true.
+ */
 bool ampclient_core_layout_in_block(const struct ampclient_core_layout *flat, uint32_t parameter, uint64_t block);
 
 #endif

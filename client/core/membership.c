@@ -1,6 +1,6 @@
 /*
- * The membership of the handle: Join; and what becomes of it between two Joins: it is kept alive, it is lost, or
- * another process has taken the rank.
+ * The membership of the handle: it begins with a Join; then it is kept alive, it is lost and begins again, or another
+ * process takes the rank.
  */
 #include "client/core/membership.h"
 
@@ -14,12 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text of a code below. */
+/* Sets core->last_error for a code of take_model. */
 static int cannot_take(struct ampclient_core *core, int code)
 {
     return amp_error_set(&core->last_error, code, NULL, "%s",
                          code == AMP_ESTATE      ? "the model is not the one that was joined before"
-                         : code == AMP_EDATALOSS ? "the server's parameters cannot be: wrong sizes"
+                         : code == AMP_EDATALOSS ? "the server's parameters have impossible sizes"
                                                  : "no memory for the model");
 }
 
@@ -66,7 +66,7 @@ static void take_base_state(struct ampclient_core *core, const struct ampclient_
         memcpy(copy, answer->user_state, answer->user_state_size);
 }
 
-/* A Join ended in an error that is not tried again: so does what the user waits for. */
+/* A Join has failed for good, and so has the request that the user waits for. */
 static void join_failed(struct ampclient_core *core)
 {
     core->need_join = core->state != AMPCLIENT_STATE_JOINING;
@@ -93,8 +93,8 @@ static void join_failed(struct ampclient_core *core)
 }
 
 /*
- * The step in hand after a new Join. In a new epoch it is void. Else, where a shard has answered, that verdict stands;
- * where none has, the new incarnation pushes it again.
+ * What becomes of the step in hand after a new Join. In a new epoch it is void. Else, if a shard has answered the push,
+ * that verdict stands; if none has, the new incarnation pushes again.
  */
 static void rejoined(struct ampclient_core *core, uint64_t old_epoch, uint64_t next_step)
 {
@@ -105,7 +105,7 @@ static void rejoined(struct ampclient_core *core, uint64_t old_epoch, uint64_t n
     }
     if (core->epoch == old_epoch) {
         if (ampclient_core_push_any_answered(core))
-            ampclient_core_push_too_late(core); /* the new incarnation would be told LATE of what has counted */
+            ampclient_core_push_too_late(core); /* the new incarnation would get LATE for a gradient that has counted */
         else
             ampclient_core_push_restart(core);
         return;
@@ -133,7 +133,7 @@ void ampclient_core_join_ended(struct ampclient_core *core, const struct ampclie
     }
     uint64_t old_epoch = core->step_epoch;
     core->need_join = core->fenced = false;
-    ampclient_core_cancel(core, &core->keep_alive_call, false); /* its answer is about the incarnation of before */
+    ampclient_core_cancel(core, &core->keep_alive_call, false); /* its answer is about the old incarnation */
     core->rank = answer->rank;
     core->world_size = answer->world_size;
     core->incarnation = answer->incarnation;
@@ -163,7 +163,7 @@ void ampclient_core_lose(struct ampclient_core *core, bool fenced, const char *w
         ampclient_core_log_lost(core, why);
 }
 
-/* A call of membership found out that this incarnation is over: every stream of it is of no use. */
+/* This incarnation is over, as a KeepAlive or Join has shown: its streams are of no use. */
 static void cancel_streams(struct ampclient_core *core)
 {
     ampclient_core_units_cancel(core);
@@ -179,7 +179,7 @@ static void cancel_streams(struct ampclient_core *core)
     }
 }
 
-/* Another process has the rank: whatever the user waits for ends with that, and so does what he asks for later. */
+/* Another process has the rank: the request that the user waits for, and all later ones, end with this error. */
 static void rank_taken(struct ampclient_core *core, const char *text)
 {
     (void)amp_error_set(&core->last_error, AMP_EABORTED, "RANK_TAKEN", "%s", text);

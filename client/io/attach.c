@@ -15,16 +15,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* For the server's answer, and for the descriptors: one on this host that lives takes a millisecond. */
+/* Limit for the server's answer, and for the descriptors: a live server on this host takes a millisecond. */
 #define ATTACH_TIMEOUT_MS 5000
-/* Besides that, time for the pages of the slot, made before the answer: some GB/s when idle, far less when busy. */
+/* More time for the slot, whose pages are made before the answer: some GB/s on an idle host, far less on a busy one. */
 #define ATTACH_BYTES_PER_MS ((uint64_t)128 << 10)
-/* Until the next attempt after one that failed for now: the server was away, or had no memory left. It doubles. */
+/* First pause after an attempt that may do better later: the server was away, or had no memory left. It doubles. */
 #define ATTACH_AGAIN_MS     100
 #define ATTACH_AGAIN_MAX_MS 10000
-/* After one that is denied (code_of): each makes the server fill a slot, and the reason seldom changes. */
+/* Pause after a denied attempt (code_of): each attempt makes the server fill a slot, and the reason seldom changes. */
 #define ATTACH_DENIED_MS 300000
-/* Where an attempt has taken all of its time, or filled a slot in vain: a tenth of what the worker has at most. */
+/* Pause after an attempt that used all of its time or filled a slot in vain: a tenth of the worker's time at most. */
 #define ATTACH_SLOW_MS 60000
 #define FDS            3
 
@@ -89,7 +89,7 @@ static void on_timer_closed(uv_handle_t *handle)
     ampclient_model_detach_if_idle(model);
 }
 
-/* The slot is gone: what the user has in hand stays where it is, and bytes travel from now on. */
+/* The slot is gone: views that the user has stay valid, and from now on bytes are sent. */
 static void on_closed(struct arpc_call *call, const struct arpc_result *result)
 {
     struct attach_call *own = arpc_call_user(call);
@@ -151,7 +151,7 @@ void ampclient_attach_cancel(struct ampclient_model *model)
         struct attach_call *own = AMP_CONTAINER(node, struct attach_call, node);
         own->dropped = true;
         if (own->call != NULL)
-            arpc_call_cancel(own->call, ARPC_STATUS_CANCELLED, "the client has let go of the memory");
+            arpc_call_cancel(own->call, ARPC_STATUS_CANCELLED, "the client has released the memory");
     }
 }
 
@@ -169,7 +169,7 @@ static void run_cancel(struct ampclient_job *base)
 
 /* ---- the user's thread ---- */
 
-/* Those of a message, which has room for FDS. False: there are not as many, and none is left open. */
+/* The descriptors of a message, which has room for FDS. False: there are fewer, and none is left open. */
 static bool take_descriptors(struct msghdr *message, int fds[FDS])
 {
     struct cmsghdr *head = CMSG_FIRSTHDR(message);
@@ -184,9 +184,9 @@ static bool take_descriptors(struct msghdr *message, int fds[FDS])
 }
 
 /*
- * EDENIED: the socket is, or the folder it lies in, and it is not for this process: that seldom changes. EDEADLINE
- * where the next attempt is not to follow soon: nobody gives descriptors there, or none to this process, whose call
- * seems to come from another one (a proxy).
+ * The code for an errno. AMP_EDENIED: this process may not see or use the socket, which seldom changes. AMP_EDEADLINE
+ * (a long pause follows): nobody gives descriptors there, or not to this process, because its call seems to come from
+ * another one (a proxy).
  */
 static int code_of(int why)
 {
@@ -215,7 +215,7 @@ static int connect_to(const char *path)
     return -1;
 }
 
-/* As recvmsg; a signal that has a handler ends no attachment. */
+/* recvmsg, repeated when a signal's handler interrupts it. */
 static ssize_t receive(int fd, struct msghdr *message)
 {
     uint64_t until = ampclient_now_ms() + ATTACH_TIMEOUT_MS;
@@ -226,7 +226,7 @@ static ssize_t receive(int fd, struct msghdr *message)
     return size;
 }
 
-/* The descriptors, for the nonce. Each is the caller's. */
+/* Sends the nonce of an answer, and gets the descriptors for it, which are the caller's to close. */
 static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[FDS], struct amp_error *error)
 {
     union {
@@ -257,11 +257,11 @@ static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[F
         return amp_error_set(error, rc, NULL, "%s did not give the descriptors in time", answer->socket);
     if (why == 0)
         return amp_error_set(error, rc, NULL,
-                             "%s gave no descriptors, as where the server takes this process for another one than "
-                             "called, behind a proxy: then connect to the server's own unix socket",
+                             "%s gave no descriptors; if there is a proxy between, connect to the server's own unix "
+                             "socket, since the server takes this process for another one",
                              answer->socket);
     return amp_error_set(error, rc, NULL,
-                         "the descriptors cannot be fetched from %s (%s); let this process see that socket",
+                         "the descriptors cannot be fetched from %s (%s); give this process access to that socket",
                          answer->socket, strerror(why));
 }
 
@@ -282,7 +282,7 @@ static int map_shard(const struct ampclient_attached *attached, const struct amp
     return rc == 0 ? amp_shared_map(fds[2], attached->slot + slot_at, answer->slot_bytes, true, &error) : rc;
 }
 
-/* Asks one shard, and maps what it gives; else *error says why not. */
+/* Asks one shard for its memory and maps it; on failure *error says why. */
 static int attach_shard(struct ampclient_model *model, struct ampclient_attached *attached, uint32_t shard,
                         const struct ampd_msg_attach_memory_request *request, size_t copy_stride, size_t slot_stride,
                         struct amp_error *error)
@@ -327,7 +327,7 @@ static void unmap(struct ampclient_attached *attached)
     free(attached);
 }
 
-/* To the user: each has been made, or is about to go. */
+/* Calls shared_cb for each mapping: it was made, or is about to be unmapped. */
 static void tell_mappings(const struct ampclient_model *model, const struct ampclient_attached *attached, bool mapped)
 {
     const struct ampclient_shared_memory mappings[] = {
@@ -364,7 +364,7 @@ static void end_calls(struct ampclient_model *model)
         free(job); /* else broken: it may still be in use */
 }
 
-/* What was attached before goes. */
+/* Ends and unmaps what was attached before. */
 static void let_go(struct ampclient_model *model)
 {
     struct ampclient_link *link = model->client->link;
@@ -380,7 +380,7 @@ static void let_go(struct ampclient_model *model)
     unmap(attached);
 }
 
-/* With all shards, or with none: a slot of one that did answer would be held for nothing. */
+/* Attaches to all shards or to none: a single shard's slot would be held for nothing. */
 static int attach_all(struct ampclient_model *model, struct ampclient_incarnation incarnation, enum amp_dtype dtype,
                       struct ampclient_attached **out, struct amp_error *error)
 {
@@ -414,7 +414,7 @@ static int attach_all(struct ampclient_model *model, struct ampclient_incarnatio
     return rc;
 }
 
-/* Whether another attempt may do better. Else the server does not share, or not with this host. */
+/* Whether a later attempt may succeed. If not, the server does not share memory, or not with this host. */
 static bool passes(int rc)
 {
     return rc == AMP_EUNAVAILABLE || rc == AMP_EDEADLINE || rc == AMP_ECANCELLED || rc == AMP_EEXHAUSTED ||
@@ -435,7 +435,7 @@ static void note_attempt(struct ampclient_model *model, int rc)
     model->attach_again_ms = passes(rc) ? ampclient_now_ms() + model->attach_pause_ms : 0;
 }
 
-/* A line of the log, once for each reason. Over TCP nobody expects it to be otherwise. */
+/* Says in the log why memory is not shared, once for each reason; over TCP, where none is expected, only for DEBUG. */
 static void say_not_shared(struct ampclient_model *model, int rc, const struct amp_error *error)
 {
     struct ampclient_link *link = model->client->link;
@@ -484,7 +484,7 @@ void ampclient_attach(struct ampclient_model *model)
     model->shared = made;
     ampclient_core_set_in_memory(model->core, true, made->waits);
     (void)pthread_mutex_unlock(&link->mutex);
-    /* Where a call has ended in between, the first refusal tells. */
+    /* If a call has ended meanwhile, the first pull or push is refused with NOT_ATTACHED. */
 }
 
 uint8_t *ampclient_attached_place(const struct ampclient_model *model, uint64_t block, enum amp_dtype dtype)

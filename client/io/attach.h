@@ -1,10 +1,10 @@
 /*
  * Memory that a model shares with servers on this host (AttachMemory): their cast copies, mapped here to be read, and a
- * slot on each shard, mapped to be written. Where it cannot be had, bytes travel as they do to any other host.
+ * slot on each shard, mapped to be written. If memory cannot be shared, bytes are sent as to any other host.
  *
- * The user's thread attaches, between two steps; the loop's thread has the calls, whose end is that of the slots, and
- * stops using the memory then. It stays mapped until the user's thread attaches anew, or the model is freed: the user
- * may have views of it.
+ * The user's thread attaches, between two steps. The loop's thread has the calls; when one of them ends, the slots have
+ * ended, and the memory is not used any more. It stays mapped until the user's thread attaches again, or the model is
+ * freed, since the user may have views of it.
  */
 #ifndef AMPCLIENT_ATTACH_H
 #define AMPCLIENT_ATTACH_H
@@ -12,37 +12,39 @@
 #include "client/core/client_memory.h"
 #include "client/io/model.h"
 
-/* Blocks that are placed by one message: the server reads them while the next ones are written. */
+/* Most blocks in the slot that one message announces: the server reads them while the next ones are written. */
 #define AMPCLIENT_PLACED_MAX 16
 
-/* With the mutex. The mapped memory; what is on is changed with the mutex, the rest between two steps alone. */
+/* The mapped memory, read with the mutex. `on` is changed with the mutex, the rest only between two steps. */
 struct ampclient_attached {
-    bool on;              /* the calls are open */
-    enum amp_dtype dtype; /* widest that has room in the slots */
-    uint8_t *copies[2];   /* the flat space in the cast's dtype */
-    uint8_t *slot;        /* the flat space in `dtype` */
-    size_t copy_size, slot_size;
-    bool waits; /* the model waits for each of its workers: pulls may be begun ahead */
+    bool on;                     /* the calls of all shards are open, so that the memory may be used */
+    enum amp_dtype dtype;        /* widest dtype of gradients that the slots have room for */
+    uint8_t *copies[2];          /* version v lies in copies[v % 2]: the flat space in the cast's dtype */
+    uint8_t *slot;               /* the slots of all shards end to end: the flat space in `dtype` */
+    size_t copy_size, slot_size; /* bytes of each copy, and of the slot */
+    bool waits;                  /* the model waits for each of its workers, so that pulls may be begun ahead */
 };
 
 /*
- * User's thread, between two steps: attaches if it is not; anew where wider gradients have come or a server has let go;
- * after a refusal not again by the same incarnation, after any other failure in a while. What goes wrong is a line
- * of the log at most.
+ * Tries to attach, if nothing is attached; attaches again if wider gradients were pushed, the incarnation is another
+ * one, or a server has ended the slot. After a refusal the same incarnation does not try again, after any other failure
+ * it does so after a pause. A failure is no error of the caller, and at most a line in the log. User's thread, between
+ * two steps, without the mutex.
  */
 void ampclient_attach(struct ampclient_model *model);
 
-/* Loop's thread, without the mutex: a server says that there is no slot, or its call has ended. */
+/* Stops using the memory, since a server says that there is no slot, or its call has ended. Loop's thread, no mutex. */
 void ampclient_attach_lost(struct ampclient_model *model);
 
-/* Loop's thread: the calls end. */
+/* Cancels the calls of AttachMemory; each leaves model->attach_calls when it has closed. Loop's thread. */
 void ampclient_attach_cancel(struct ampclient_model *model);
 
-/* Unmaps. The calls have ended, or there is no loop any more. */
+/* Calls shared_cb for the mappings, and unmaps them. The calls have ended, or there is no loop any more. */
 void ampclient_attach_free(struct ampclient_model *model);
 
 /*
- * With the mutex. Where a block of `dtype` lies in the slot of its shard, or NULL: it cannot be placed.
+ * The place of a block, as elements of `dtype`, in the slot of its shard. NULL: memory is not shared now, or the slot
+ * is too narrow for this dtype. With the mutex.
  */
 uint8_t *ampclient_attached_place(const struct ampclient_model *model, uint64_t block, enum amp_dtype dtype);
 

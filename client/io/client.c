@@ -31,7 +31,8 @@ static bool all_zero(const unsigned char *bytes, size_t size)
 static int bad_struct(const char *what, struct amp_error *error)
 {
     return amp_error_set(error, AMP_EINVAL, NULL,
-                         "The %s were not readied by the _INIT macro, or are of a newer version of the library.", what);
+                         "The %s were not initialized by the _INIT macro, or are of a newer version of the library.",
+                         what);
 }
 
 int ampclient_take_struct(void *to, size_t to_size, const void *from, const char *what, struct amp_error *error)
@@ -141,8 +142,8 @@ static int first_contact(struct ampclient *client, const char *endpoints, struct
         if (reply.code != AMP_EUNAVAILABLE || now + pause >= until)
             return amp_error_set(
                 error, AMP_EUNAVAILABLE, NULL,
-                "No ampd answered at %.150s within %llu ms (%.150s); start the server or mend the address.", endpoints,
-                (unsigned long long)client->options.connect_timeout_ms, reply.error.text);
+                "No ampd answered at %.150s within %llu ms (%.150s); start the server or correct the address.",
+                endpoints, (unsigned long long)client->options.connect_timeout_ms, reply.error.text);
         ampclient_link_pause(client->link, pause);
         pause = pause < AMPCLIENT_RPC_PAUSE_MAX_MS ? pause * 2 : pause;
         request.timeout_ms = until - now;
@@ -264,7 +265,7 @@ static int ask_shards(struct ampclient *client)
     if (rc == AMP_EUNIMPLEMENTED || rc == AMP_EDENIED) {
         ampclient_reply_close(&reply);
         ampclient_begin(client);
-        client->shards_known = true; /* whoever does not tell has none */
+        client->shards_known = true; /* a server that does not say has no shards */
         return 0;
     }
     if (rc == 0)
@@ -283,7 +284,7 @@ int ampclient_find_shards(struct ampclient *client)
     uint64_t until_ms = ampclient_now_ms() + client->options.reconnect_timeout_ms;
     int rc = client->shards_known ? 0 : ask_shards(client);
     bool said = false;
-    /* As a lost server is waited for. */
+    /* Waits for the missing shard as long as for a lost server. */
     while (rc != 0 && strcmp(client->error.reason, SHARD_AWAY) == 0 && ampclient_now_ms() < until_ms) {
         if (!said)
             ampclient_link_log_soon(client->link, AMPCLIENT_LOG_WARN, client->error.text);

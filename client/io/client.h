@@ -12,51 +12,67 @@ struct ampclient {
     struct ampclient_options options; /* with all defaults filled in */
     struct amp_list models;           /* of struct ampclient_model; changed by the loop's thread alone */
     struct amp_error error;           /* of the last call; the user's thread */
-    struct amp_buf answer;            /* what ampclient_call has given a view of; the user's thread */
-    bool shards_known;                /* the user's thread */
-    uint64_t instance;                /* random: tells this process's Joins from those of another; constant */
+    struct amp_buf answer;            /* the answer that ampclient_call has given a view of; the user's thread */
+    bool shards_known;                /* ampclient_find_shards has succeeded; the user's thread */
+    uint64_t instance;                /* random; tells the server this process's Joins from another's; constant */
 };
 
-/* Clears the last error; each public function begins with it. */
+/* All functions are for the user's thread. "The error is the client's": a failure is put into client->error. */
+
+/* Begins a public function: clears the last error and the interrupt. */
 void ampclient_begin(struct ampclient *client);
 
 /*
- * Copies a struct of the caller that begins with its size over one with the defaults. AMP_EINVAL: the size is too small
- * to hold `size`, or there are bytes beyond what this version knows that are not zero.
+ * Copies a struct of the caller, which begins with its size, over one that holds the defaults. 0; AMP_EINVAL: the size
+ * is too small to hold `size`, or there are bytes beyond what this version knows that are not zero. `what` names the
+ * struct in the text.
  */
 int ampclient_take_struct(void *to, size_t to_size, const void *from, const char *what, struct amp_error *error);
-/* Whether a result can be copied into the caller's struct. AMP_EINVAL: its size is too small to hold `size`. */
+/*
+ * Whether a result can be copied into the caller's struct. 0; AMP_EINVAL: its size is too small to hold `size`. `what`
+ * names the struct in the text.
+ */
 int ampclient_check_struct(const void *to, const char *what, struct amp_error *error);
-/* Copies a result into it, as much as fits its size. AMP_EINVAL as above. */
+/*
+ * Copies as much of a result into the caller's struct as its size has room for; the size stays. 0; AMP_EINVAL: its size
+ * is too small to hold `size`. `what` names the struct in the text.
+ */
 int ampclient_give_struct(void *to, const void *from, size_t from_size, const char *what, struct amp_error *error);
 
-/* RPC with a message as request: tries again as ampclient_rpc_retry does. The error is the client's. */
+/*
+ * Makes a unary call with an encoded request (NULL: an empty one) at shard 0, and tries again as ampclient_rpc_retry
+ * does, each time for call_timeout_ms. *reply is the caller's to close in every case. The error is the client's.
+ */
 int ampclient_ask(struct ampclient *client, const char *path, const struct amp_buf *request,
                   struct ampclient_reply *reply);
 
 /*
- * Finds out, until that is known, whether the server is one of several shards, and makes a connection to each of them.
- * Where the address of one is not known yet it asks again until reconnect_timeout_ms is over: then AMP_EUNAVAILABLE
- * with the reason SHARD_AWAY. Before anything that a shard alone cannot do. The error is the client's.
+ * Asks the server whether it is one of several shards, unless that is known, and makes a connection to each of them. To
+ * be called before anything that needs all shards. While the address of a shard is not known, it asks again, for
+ * reconnect_timeout_ms; then AMP_EUNAVAILABLE with the reason SHARD_AWAY. Other codes: those of ampclient_rpc_retry.
+ * The error is the client's.
  */
 int ampclient_find_shards(struct ampclient *client);
 
-/* How many there are, at least 1. After ampclient_find_shards. */
+/* The number of shards, at least 1. After ampclient_find_shards has succeeded. */
 uint32_t ampclient_shards(const struct ampclient *client);
 
-/* What a load brings. All borrowed. */
+/* What a load sends. All of it is borrowed during the load. */
 struct ampclient_load_source {
-    const float *const *planes[3]; /* values, m, v: [count] arrays each */
-    uint32_t count;                /* of parameters */
-    const uint64_t *elements;      /* their sizes, for one who has made his arrays after an earlier answer, or NULL */
+    const float *const *planes[3]; /* values, m and v: `count` arrays each; m and v NULL: none */
+    uint32_t count;                /* number of parameters */
+    const uint64_t *elements; /* sizes of the arrays, which were made from an earlier GetModel; NULL: not checked */
     const struct ampclient_full *full; /* the rest of a full load; NULL: first values, planes[0] alone */
 };
 
-/* ampclient_load and ampclient_load_full. AMP_ESTATE: the model has other sizes now than `elements`. */
+/*
+ * Does what ampclient_load and ampclient_load_full say, and AMP_ESTATE: the model's sizes are not `elements` any more.
+ * The error is the client's.
+ */
 int ampclient_load_from(struct ampclient *client, const char *model_name, const struct ampclient_load_source *source,
                         bool *already);
 
-/* GetModel. On success *response is the caller's to free. The error is the client's. */
+/* Calls GetModel. On success *response is the caller's to free. The error is the client's. */
 int ampclient_get_model(struct ampclient *client, const char *name, struct ampd_msg_get_model_response *response);
 
 #endif

@@ -41,7 +41,7 @@ static int put_parameter(const struct ampclient_parameter_spec *from, uint32_t i
     uint64_t elements;
     if (ampclient_parameter_elements(from->shape, from->dimensions, &elements) != 0)
         return amp_error_set(error, AMP_EINVAL, NULL,
-                             "The shape of parameter \"%s\" has an extent of 0, or is too large; mend the shape.",
+                             "The shape of parameter \"%s\" has an extent of 0, or is too large; correct the shape.",
                              to->name);
     to->group = from->group;
     to->shape_count = from->dimensions;

@@ -58,10 +58,12 @@ static int find_identity(struct ampclient *client, const char *model_name, const
         return rc;
     if (options->worker_name != NULL)
         return ampclient_copy_name(identity->worker, options->worker_name, "worker_name", error);
+    if (identity->rank < 0 && identity->world_size == 1)
+        identity->rank = 0;
     if (identity->rank < 0)
         return amp_error_set(
             error, AMP_EINVAL, NULL,
-            "This worker has no name: set worker_name or rank in the join options, or RANK in the environment.");
+            "This worker has no rank: set rank or worker_name in the join options, or RANK in the environment.");
     (void)snprintf(identity->worker, sizeof identity->worker, "rank-%" PRId32, identity->rank);
     return 0;
 }
@@ -157,7 +159,7 @@ int ampclient_join(struct ampclient *client, const char *model_name, const struc
         *model = made;
         return 0;
     }
-    struct amp_error error = client->error; /* what went wrong first */
+    struct amp_error error = client->error; /* of the join, which drop_model must not replace */
     (void)drop_model(made);
     client->error = error;
     return rc;
@@ -289,7 +291,7 @@ int ampclient_use_memory(struct ampclient_model *model, void *memory, size_t siz
 
 /* ---- steps ---- */
 
-/* A copy: in the background the core may join again and drop its own. Valid until the next one. */
+/* Copies the user state, for the core may join again in the background and drop its own. Valid until the next call. */
 static const uint8_t *copy_user_state(const struct ampclient_model *model, size_t *size)
 {
     (void)pthread_mutex_lock(&model->client->link->mutex);
@@ -376,7 +378,7 @@ static int find_place(struct ampclient_model *model, uint32_t parameter, enum am
     if (ampclient_core_state(core) != AMPCLIENT_STATE_COMPUTING &&
         ampclient_core_state(core) != AMPCLIENT_STATE_ROLLED_BACK)
         return amp_error_set(&model->client->error, AMP_ESTATE, NULL,
-                             "no step is begun: call ampclient_step_begin first");
+                             "no step has begun: call ampclient_step_begin first");
     /* Of narrower values the slots of several shards do not join. */
     if (model->shared != NULL && model->shared->on && amp_dtype_size(model->shared->dtype) == size) {
         *place = model->shared->slot + start * size;
@@ -422,7 +424,7 @@ bool ampclient_shares_memory(const struct ampclient_model *model)
     return on;
 }
 
-/* Those of this step, in memory that stays until the next step_end. */
+/* Copies the overflows of this step to memory that stays until the next step_end. */
 static void take_overflows(struct ampclient_model *model, const struct ampclient_core_result *result)
 {
     struct ampclient_model_overflows *told = &model->told;
@@ -529,16 +531,8 @@ int ampclient_set_user_state(struct ampclient_model *model, const void *data, si
         return AMP_EINVAL;
     struct ampclient *client = model->client;
     ampclient_begin(client);
-    if (size > AMPCLIENT_USER_STATE_MAX || (data == NULL && size > 0))
-        return amp_error_set(&client->error, AMP_EINVAL, NULL, "User state has %zu bytes; give at most %d.", size,
-                             AMPCLIENT_USER_STATE_MAX);
-    const struct ampclient_event event = {.type = AMPCLIENT_EVENT_USER_STATE,
-                                          .u.user_state = {.data = data, .size = size}};
     (void)pthread_mutex_lock(&client->link->mutex);
-    int rc = ampclient_core_check_user_state(model->core, &client->error);
-    if (rc == 0)
-        ampclient_core_step(model->core, ampclient_now_ms(), &event);
-    ampclient_link_kick(client->link);
+    int rc = ampclient_core_set_user_state(model->core, data, size, &client->error);
     (void)pthread_mutex_unlock(&client->link->mutex);
     return rc;
 }

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 8,192 parameters cannot pass it with the server's own bound of 2^36 elements each being checked there; here it keeps
- * sums of 64 bits from wrapping. */
+/* Above what the server allows (2^36 elements); it keeps sums of 64 bits from wrapping. */
 #define ELEMENTS_MAX ((uint64_t)1 << 40)
 
 static int lay_out(struct ampclient_flat *flat, const uint64_t *sizes)

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* Start of each parameter: the alignment of the flat space, docs/architecture.md section 1. */
+/* Elements to a multiple of which each parameter is padded (docs/architecture.md section 1). */
 #define AMPCLIENT_FLAT_ALIGN 64
 
 struct ampclient_flat {
@@ -26,9 +26,10 @@ struct ampclient_flat {
  */
 int ampclient_flat_init(struct ampclient_flat *flat, const uint64_t *sizes, uint32_t parameters,
                         uint64_t block_elements);
+/* Frees and zeroes a layout; also a zeroed one. */
 void ampclient_flat_close(struct ampclient_flat *flat);
 
-/* Elements of a block, pads included. */
+/* The number of elements of a block, pads included. `block` is less than flat->blocks (asserted). */
 uint32_t ampclient_flat_block_elements(const struct ampclient_flat *flat, uint64_t block);
 
 /*

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a question, and between two of them: connections fail about as often. */
+/* The deadline of a question, and the least time between two questions. */
 #define ASK_DEADLINE_MS 2000
 #define ASK_AGAIN_MS    200
 
@@ -55,7 +55,7 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
 
 static const struct arpc_handler handler = {.message = on_message, .closed = on_closed};
 
-/* One that may answer: the shards in turn, then the endpoints that the user gave; best one that is connected. */
+/* Index of a connection to ask: the shards in turn, then the user's endpoints; preferably one that is connected. */
 static uint32_t whom(struct ampclient_follow *follow)
 {
     const struct ampclient_channels *channels = follow->channels;
@@ -163,7 +163,7 @@ void ampclient_follow_refused(struct ampclient_follow *follow, const struct arpc
         ask(follow);
         return;
     }
-    bool rotated = rotate(&channels->secure.target); /* also where an address is told: what is there may be gone */
+    bool rotated = rotate(&channels->secure.target); /* also if an address is named: the process there may be gone */
     if (!go_where_told(channels, arpc_details_find(details, "coordinator")) && rotated)
         (void)ampclient_channels_go_to(channels, channels->secure.target);
 }

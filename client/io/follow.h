@@ -1,7 +1,7 @@
 /*
- * Shards may move: a process that is gone is followed by another one at another address. Whenever the connection to a
- * shard is lost or cannot be made, or who is there says that it is not that shard, another shard is asked where it is
- * now; and a Join's answer tells. On the loop's thread.
+ * Follows shards that move: when a process is gone, another one takes its place at another address. If the connection
+ * to a shard is lost or cannot be made, or the process there says that it is not that shard, another shard is asked
+ * (GetStatus) for the new address; the answer of Join has the addresses, too. All functions run on the loop's thread.
  */
 #ifndef AMPCLIENT_IO_FOLLOW_H
 #define AMPCLIENT_IO_FOLLOW_H
@@ -11,28 +11,26 @@
 
 struct ampclient_follow {
     struct ampclient_channels *channels;
-    uint32_t ask_next; /* who is asked next: a shard, or behind them the endpoints of the user */
-    uint64_t asked_ms; /* when somebody was last asked; 0: never */
+    uint32_t ask_next; /* index of the connection that is asked next: the shards, then the user's endpoints */
+    uint64_t asked_ms; /* when the last question was sent, on the loop's clock; 0: never */
     bool asking;       /* a question is under way */
 };
 
-/* From now on the channels are followed: whenever one to a shard is lost, another shard is asked. */
+/*
+ * Begins to follow: sets lost_cb of the channels, so that a question is asked when the connection to a shard is lost.
+ */
 void ampclient_follow_init(struct ampclient_follow *follow, struct ampclient_channels *channels);
 
-/*
- * Where the shards are now, as one of them says. Another number of shards is another cluster, and taken no notice of.
- */
+/* Takes the addresses of the shards from an answer. An answer with another number of shards is ignored. */
 void ampclient_follow_use(struct ampclient_follow *follow, const struct ampd_msg_shard_list *shards);
 
-/*
- * Whether a call that ended for this reason (NULL: none) was made to the wrong process: another shard, or one that
- * stands by.
- */
+/* Whether a call that ended with this reason (NULL: none) reached the wrong process: another shard, or a standby. */
 bool ampclient_follow_elsewhere(const char *reason);
 
 /*
- * A call has ended so. Where it was made to the wrong process, the right one is looked for: by a question, or, as long
- * as no shards are known, at the address that the answer names, and at the next endpoint that the user gave.
+ * To be called with the details of each call that has ended. If the call reached the wrong process, this looks for the
+ * right one: it asks a shard, or, as long as no shards are known, goes to the address that the details name and to the
+ * next endpoint that the user gave.
  */
 void ampclient_follow_refused(struct ampclient_follow *follow, const struct arpc_details *details);
 

@@ -45,7 +45,7 @@ bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms)
         bool interrupted = link->interrupt_cb(link->interrupt_arg);
         (void)pthread_mutex_lock(&link->mutex);
         link->interrupted = interrupted;
-        if (interrupted) /* those who help */
+        if (interrupted) /* wakes the threads that help this call */
             (void)pthread_cond_broadcast(&link->wake);
     }
     return now < deadline_ms;
@@ -173,12 +173,12 @@ static struct ampclient_job *next_job(struct ampclient_link *link, bool *stoppin
     return node != NULL ? AMP_CONTAINER(node, struct ampclient_job, node) : NULL;
 }
 
-/* Each finishes on this thread alone, so it cannot go away meanwhile. */
+/* Jobs finish only on this thread, so that none goes away meanwhile. */
 static void cancel_jobs(struct ampclient_link *link)
 {
     for (;;) {
         (void)pthread_mutex_lock(&link->mutex);
-        /* One that has not run yet runs first: the loop was told of it. */
+        /* Jobs that have not run yet run first; the loop was woken for them. */
         bool waits = link->broken || !amp_list_empty(&link->jobs);
         struct amp_list *node = waits ? NULL : amp_list_shift(&link->cancelled);
         (void)pthread_mutex_unlock(&link->mutex);

@@ -26,6 +26,12 @@
 /* A shard hears of a new model a moment after it was created. */
 #define CREATED_MS 10000
 
+/*
+ * Bytes in a millisecond (8 MiB/s) below which a network counts as too slow for a load. The values of a model take as
+ * long as they are large, so a load has the time that its bytes take at this rate, besides the limit of a call.
+ */
+#define LEAST_BYTES_MS 8192
+
 struct load {
     struct ampclient_flat flat;
     const struct ampclient_load_source *source;
@@ -124,7 +130,7 @@ static int open_load(struct ampclient *client, const struct ampd_msg_get_model_r
         if (sizes[i] != elements[i]) {
             free(sizes);
             return amp_error_set(&client->error, AMP_ESTATE, NULL,
-                                 "The model has been made anew with other shapes meanwhile; try again.");
+                                 "The model has been created again with other shapes meanwhile; try again.");
         }
     /* Sizes of blocks are bounded by what one message can carry. */
     if (rc == 0 && model->block_elements > AMPD_BLOCK_DATA_MAX / sizeof(float))
@@ -137,7 +143,7 @@ static int open_load(struct ampclient *client, const struct ampd_msg_get_model_r
     if (rc == AMP_ENOMEM)
         return amp_error_set(&client->error, rc, NULL, "There is no memory for the layout of the model.");
     return amp_error_set(&client->error, AMP_EINTERNAL, NULL,
-                         "The server describes a model that cannot be: is it an ampd?");
+                         "The server describes an impossible model: is it an ampd?");
 }
 
 /* How many moments the model's optimizer keeps, and whether they are given; and for how many ranks states may be. */
@@ -215,10 +221,12 @@ static void *run_part(void *arg)
 {
     struct part *part = arg;
     const struct ampclient_options *options = &part->client->options;
+    const struct load *load = &part->load;
+    uint64_t bytes = load->planes * (load->end - load->first) * load->flat.block_elements * sizeof(float);
     struct ampclient_request request = {.path = AMPCLIENT_PARAMETER_SERVICE "Load",
                                         .shard = part->shard,
                                         .body = &part->header,
-                                        .timeout_ms = options->call_timeout_ms,
+                                        .timeout_ms = options->call_timeout_ms + bytes / LEAST_BYTES_MS,
                                         .feed_cb = feed,
                                         .arg = &part->load};
     struct ampclient_link *link = part->client->link;
@@ -358,7 +366,7 @@ int ampclient_load_from(struct ampclient *client, const char *model_name, const 
     if (rc == 0) {
         if (source->full != NULL)
             rc = open_full(client, &model, &load);
-        /* Values once loaded stay: there is no need to send others. */
+        /* Values that were loaded stay: there is no need to send others. */
         if (rc == 0 && !was_there)
             rc = run_load(client, model_name, &load, &was_there);
         if (!client->link->broken)

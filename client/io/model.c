@@ -1,4 +1,4 @@
-/* The host of a core (see model.h): its outputs, its requests, its life. */
+/* A joined model (model.h): carries out the outputs of its core, makes requests, attaches to the loop and detaches. */
 #include "client/io/model.h"
 
 #include "base/large.h"
@@ -10,7 +10,7 @@
 
 /* ---- outputs ---- */
 
-/* With the mutex: tells the waiting thread, once nothing of its memory is in use. */
+/* With the mutex: wakes the waiting thread if its answer is there and none of its memory is in use. */
 static void tell_done(struct ampclient_model *model)
 {
     if (!model->done_ready || (model->borrowed > 0 && model->done.request != AMPCLIENT_EVENT_GATHER))
@@ -36,7 +36,7 @@ static void set_timer(struct ampclient_model *model, uint64_t at_ms)
     (void)uv_timer_start(&model->timer, on_timer, (at_ms > now ? at_ms - now : 0) + 1, 0);
 }
 
-/* A line for the user's log: it is told without the mutex. */
+/* A line for the user's log, which is written without the mutex. */
 struct log_line {
     struct amp_list node;
     enum ampclient_log_level level;
@@ -62,7 +62,7 @@ static void tell_lines(struct ampclient_model *model)
     }
 }
 
-/* With the mutex. Calls no one back and never steps the core, so the views of the output stay good. */
+/* With the mutex. Calls no callback and never steps the core, so the views of the output stay valid. */
 static void act(struct ampclient_model *model, const struct ampclient_output *output)
 {
     struct ampclient_core_call *call;
@@ -102,7 +102,7 @@ static void act(struct ampclient_model *model, const struct ampclient_output *ou
     }
 }
 
-/* Tells the end of a call that could not begin. */
+/* Gives the core the end of a call that could not begin. */
 static void tell_failed(struct ampclient_model *model, uint64_t number, int code, const char *text)
 {
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_ENDED, .call = number};
@@ -112,7 +112,7 @@ static void tell_failed(struct ampclient_model *model, uint64_t number, int code
     ampclient_core_step(model->core, ampclient_now_ms(), &event);
 }
 
-/* Tells the core of one stream whose blocks have left since it named them. False: there is none. */
+/* Gives the core PUSH_DRAINED for one stream whose named blocks have all left. False: there is none. */
 static bool tell_drained(struct ampclient_model *model)
 {
     if (!model->units || model->borrowed > 0)
@@ -130,7 +130,7 @@ static bool tell_drained(struct ampclient_model *model)
     return false;
 }
 
-/* What the core has named goes out as far as there is room. */
+/* Sends the blocks that the core has named, as far as there is room. */
 static void feed_pushes(struct ampclient_model *model)
 {
     AMP_LIST_EACH(node, next, &model->calls)
@@ -303,7 +303,7 @@ int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_ev
 {
     struct ampclient *client = model->client;
     struct ampclient_link *link = client->link;
-    /* The core ends each request in time; this bound is for a loop that stands still. */
+    /* The core ends each request in time; this deadline only passes if the loop stands still. */
     uint64_t deadline = ampclient_now_ms() + client->options.step_timeout_ms + client->options.reconnect_timeout_ms +
                         client->options.call_timeout_ms + AMPCLIENT_WAIT_SLACK_MS;
     (void)pthread_mutex_lock(&link->mutex);
@@ -311,14 +311,14 @@ int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_ev
     if (rc == 0) {
         model->done_told = false;
         ampclient_core_step(model->core, ampclient_now_ms(), request);
-        /* What is there already is answered here: the loop's thread would take longer to wake up. */
+        /* An answer that is there already is taken here, which is faster than to wake the loop's thread. */
         model->done_ready = ampclient_core_take_done(model->core, &model->done);
         tell_done(model);
         if (ampclient_core_has_output(model->core))
             ampclient_link_kick(link);
     }
     for (bool told = false; rc == 0 && !model->done_told;) {
-        if (link->interrupted && !told) { /* maybe before this: while memory was attached */
+        if (link->interrupted && !told) { /* it may have happened before this wait, while memory was attached */
             const struct ampclient_event interrupt = {.type = AMPCLIENT_EVENT_INTERRUPT};
             told = true;
             ampclient_core_step(model->core, ampclient_now_ms(), &interrupt);

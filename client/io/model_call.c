@@ -1,4 +1,4 @@
-/* The RPCs of a core (see model.h): how they begin, and how their ends are told. */
+/* The RPCs of a core (model.h): how they begin, and how the core gets their ends. */
 #include "base/assert.h"
 #include "client/io/methods.h"
 #include "client/io/model_call.h"
@@ -16,7 +16,7 @@ struct ampclient_core_call *ampclient_call_find(struct ampclient_model *model, u
         if (call->number == number)
             return call;
     }
-    return NULL; /* it could not begin, or has ended and the core does not know yet */
+    return NULL; /* it could not begin, or has ended and the core does not know it yet */
 }
 
 void ampclient_call_free(struct ampclient_core_call *call)
@@ -49,7 +49,7 @@ static void on_writable(struct arpc_call *call)
     (void)pthread_mutex_lock(&own->model->client->link->mutex);
     ampclient_push_feed(own);
     if (own->model->units && own->push.next == own->push.count)
-        ampclient_link_kick(own->model->client->link); /* who waits for that is told by the drain */
+        ampclient_link_kick(own->model->client->link); /* the drain gives the core PUSH_DRAINED */
     (void)pthread_mutex_unlock(&own->model->client->link->mutex);
 }
 

@@ -160,7 +160,7 @@ int ampclient_request_encode(const struct ampclient_model *model, const struct a
 
 static int bad_answer(struct amp_error *error, const char *method)
 {
-    return amp_error_set(error, AMP_EINTERNAL, NULL, "The server's answer to %s makes no sense; are versions mixed?",
+    return amp_error_set(error, AMP_EINTERNAL, NULL, "The server's answer to %s is invalid; are versions mixed?",
                          method);
 }
 

@@ -7,8 +7,8 @@
 #include "client/io/model_call.h"
 
 /*
- * Tensors of this size or more are written past the caches: twice as quick as fetching each line first, and of so many
- * bytes little would still be in a core's cache when the pull is over.
+ * Tensors of this many bytes or more are written past the caches. That is twice as fast as fetching each line first,
+ * and little of so large a tensor would still be in a core's cache when the pull is over.
  */
 #define STREAMED_MIN ((uint64_t)4 << 20)
 
@@ -22,7 +22,7 @@ static int peer_fault(struct amp_error *error, const char *what)
     return amp_error_set(error, AMP_EINTERNAL, NULL, "The server's answer to Pull has %s; are versions mixed?", what);
 }
 
-/* Tells the core, which may cancel this very call: then the reader stops. */
+/* Gives the core an event. The core may cancel this very call: then the reader has to stop. */
 static int tell(struct ampclient_core_call *call, const struct ampclient_event *event)
 {
     ampclient_model_event(call->model, event);
@@ -30,8 +30,8 @@ static int tell(struct ampclient_core_call *call, const struct ampclient_event *
 }
 
 /*
- * Where the version lies in the server's copy that is mapped; NULL: none is mapped any more. A pull that was begun
- * ahead may come here while the user's thread maps other copies; it is cancelled then.
+ * The mapped copy of the server that has the version; NULL: none is mapped any more. A pull that was begun ahead may
+ * come here while the user's thread maps other copies; it is cancelled then.
  */
 static const uint8_t *copy_of(const struct ampclient_core_call *call, uint64_t version)
 {
@@ -43,7 +43,7 @@ static const uint8_t *copy_of(const struct ampclient_core_call *call, uint64_t v
     return copy;
 }
 
-/* With the mutex: what size a block has is the core's to say. */
+/* Bytes of a block of this pull; 0: the header has not announced it, or the model has no such block. With the mutex. */
 static size_t block_size(const struct ampclient_core_call *call, uint64_t index)
 {
     if (index < call->pull.first || index - call->pull.first >= call->pull.count ||
@@ -60,7 +60,9 @@ static size_t block_size_now(const struct ampclient_core_call *call, uint64_t in
     return size;
 }
 
-/* Blocks are in the copy: they stay there, or go to the user's memory, which ends with the last element. */
+/*
+ * Blocks are in the mapped copy: they stay there, or are copied to the user's memory, which ends with the last element.
+ */
 static int take_placed(struct ampclient_core_call *call, const uint8_t *data, size_t size, struct amp_error *error)
 {
     struct ampd_msg_block_range range;
@@ -152,7 +154,7 @@ void ampclient_pull_begin(struct ampclient_core_call *call, const struct ampclie
     ampd_block_reader_init(&call->pull.reader, &reader_ops, call, false);
 }
 
-/* The first failure ends the call; what the reader says is told as its end. */
+/* The first failure of the reader ends the call, and is the error that the core gets. */
 static void check(struct ampclient_core_call *call, int rc, const struct amp_error *error)
 {
     if (rc == 0 || call->cancelled || call->error.code != 0)

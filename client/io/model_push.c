@@ -29,7 +29,7 @@ static int send_block(struct ampclient_core_call *call, uint64_t index)
     return rc;
 }
 
-/* The server is told that blocks are in the slot. */
+/* A message that says which blocks are in the slot, until it has left. */
 struct told {
     struct ampclient_model *model;
     uint64_t call;
@@ -57,7 +57,7 @@ static void on_told(void *arg)
     ampclient_model_sent(model);
 }
 
-/* So that the server reads these while the next ones are written, it hears of them at once (on_told). */
+/* Announces blocks at once (on_told), so that the server reads these while the next ones are written. */
 static int tell_placed(struct ampclient_core_call *call, const struct ampd_msg_block_range *range)
 {
     struct told *told = calloc(1, sizeof *told);
@@ -82,7 +82,7 @@ static int tell_placed(struct ampclient_core_call *call, const struct ampd_msg_b
     return 0;
 }
 
-/* Puts a run of blocks into the slot, and says so. False: they cannot go there. */
+/* Puts consecutive blocks into the slot and announces them. False: they cannot be placed, and must be sent. */
 static bool place_blocks(struct ampclient_core_call *call, int *rc)
 {
     struct ampclient_model *model = call->model;

@@ -46,7 +46,7 @@ int ampclient_rpc_send_view(struct arpc_call *call, const void *head, size_t hea
     return rc;
 }
 
-/* The exchange ends by itself, whatever the server says then. */
+/* Ends the exchange with this code; a later answer of the server is ignored. */
 static void stop(struct ampclient_exchange *exchange, int code, const char *text)
 {
     if (exchange->reply.code == 0)
@@ -54,7 +54,7 @@ static void stop(struct ampclient_exchange *exchange, int code, const char *text
     arpc_call_cancel(exchange->call, ARPC_STATUS_CANCELLED, text);
 }
 
-/* Whether nobody waits for it any more: what the request points to may be gone. */
+/* Whether the waiting thread has given up (a broken link), so that what the request points to may be gone. */
 static bool is_left(const struct ampclient_exchange *exchange)
 {
     (void)pthread_mutex_lock(&exchange->link->mutex);
@@ -176,10 +176,10 @@ struct retry {
     uint64_t until_ms; /* 0: not unavailable yet */
     uint64_t pause_ms;
     unsigned repeats;
-    uint64_t said_ms; /* when the log was told that this goes on; 0: not yet */
+    uint64_t said_ms; /* when the log last said that calls fail; 0: not yet */
 };
 
-/* The first try may have met a connection that was about to end: it is worth no line. */
+/* Logs that calls fail, but not the first failure: it may have met a connection that was about to end. */
 static void log_trouble(struct retry *retry, struct ampclient_link *link, const struct ampclient_reply *reply)
 {
     char line[AMP_ERROR_TEXT_MAX];

@@ -26,7 +26,7 @@ struct ampclient_secure_options {
     bool token_over_plaintext; /* send the token unencrypted to other machines too */
 };
 
-/* A file, as it was when it was read last. */
+/* What a file looked like when it was read last, to notice that it has changed. */
 struct ampclient_stamp {
     dev_t device;
     ino_t inode;
@@ -41,34 +41,34 @@ struct ampclient_secure {
     struct arpc_tls *tls; /* NULL: plaintext, or, with late_tls, opened for the first endpoint on another machine */
     bool late_tls;        /* TLS was asked for, and all endpoints are unix sockets, which have none */
     char *server_name;    /* whom the server's certificate must be for; NULL: the host of the address */
-    char *files[AMPCLIENT_SECURE_FILES];
-    struct ampclient_stamp stamps[AMPCLIENT_SECURE_FILES];
-    uint64_t checked_ms;
-    bool has_token;
-    bool token_over_plaintext;
-    bool replaced; /* the token is not the first one */
-    uint64_t replaced_ms;
-    char authorization[sizeof "Bearer " + ARPC_TOKEN_MAX];
+    char *files[AMPCLIENT_SECURE_FILES];                   /* paths; NULL: none */
+    struct ampclient_stamp stamps[AMPCLIENT_SECURE_FILES]; /* of the files that are in use */
+    uint64_t checked_ms;                                   /* when the files were last looked at */
+    bool has_token;                                        /* `authorization` has a token */
+    bool token_over_plaintext;                             /* as in the options */
+    bool replaced;                                         /* the token is not the first one */
+    uint64_t replaced_ms;                                  /* when it was replaced last */
+    char authorization[sizeof "Bearer " + ARPC_TOKEN_MAX]; /* the value of the header */
 };
 
 /*
  * Reads the files. `endpoints`: "host:port", "[v6]:port", "unix:/path", or "tls://host:port", several with commas; with
  * cacert, cert or server_name all are meant to be TLS. Either all are, or none. 0; AMP_EINVAL (endpoints, options that
- * do not fit, a token that would cross a network unencrypted), and those of arpc_tls_client. After a failure there is
+ * do not fit, a token that would cross a network unencrypted), or a code of arpc_tls_client. After a failure there is
  * nothing to close.
  */
 int ampclient_secure_open(struct ampclient_secure *secure, const char *endpoints,
                           const struct ampclient_secure_options *options, struct amp_error *error);
 
-/* Also of a zeroed one, and twice. */
+/* Frees all, and the reference to the TLS context; also for a zeroed struct, and a second time. */
 void ampclient_secure_close(struct ampclient_secure *secure);
 
-/* After the token was replaced, calls that were refused with the old one may be tried again for so long. */
+/* How long after the token was replaced calls that were refused with the old token may be made again. */
 #define AMPCLIENT_SECURE_RENEWED_MS 2000
 
 /*
- * A call was refused since the server does not know its token. Looks at the file at once. True: there is a new token,
- * and the call may be tried again with it.
+ * To be called when a call was refused because the server does not know its token: looks at the file at once. True:
+ * there is a new token, and the call may be made again.
  */
 bool ampclient_secure_renewed(struct ampclient_secure *secure, uint64_t now_ms);
 
@@ -76,8 +76,8 @@ bool ampclient_secure_renewed(struct ampclient_secure *secure, uint64_t now_ms);
 const char *ampclient_secure_authorization(struct ampclient_secure *secure, uint64_t now_ms);
 
 /*
- * How to connect to a shard whose address the server has told: *tls is the context, NULL for plaintext (a unix socket
- * has no TLS). 0; AMP_EINVAL: the token would cross a network unencrypted; those of arpc_tls_client.
+ * How to connect to a shard at an address that the server has given: *tls is the context (a view), NULL for plaintext
+ * (a unix socket has no TLS). 0; AMP_EINVAL: the token would cross a network unencrypted; or a code of arpc_tls_client.
  */
 int ampclient_secure_shard(struct ampclient_secure *secure, const char *endpoint, struct arpc_tls **tls,
                            struct amp_error *error);

@@ -42,7 +42,7 @@ static const struct argp_option option_table[] = {
     {"model", KEY_MODEL, "NAME", 0, "name of the model (charlm)", 0},
     {"steps", 'n', "N", 0, "steps to train (1000)", 0},
     {"precision", 'p', "f32|bf16|f16", 0, "low precision of forward and backward (f32)", 0},
-    {"seed", 's', "S", 0, "first values and order of the text (1)", 0},
+    {"seed", 's', "S", 0, "seed of the first values and of the order of the text (1)", 0},
     {"layers", KEY_LAYERS, "N", 0, "blocks of the model (4)", 0},
     {"heads", KEY_HEADS, "N", 0, "heads of attention (4); they divide the width", 0},
     {"width", KEY_WIDTH, "N", 0, "numbers for each character (128)", 0},
@@ -88,7 +88,7 @@ static size_t parse_choice(struct argp_state *state, const char *name, const cha
     for (size_t i = 0; i < count; i++)
         if (strcmp(text, choices[i]) == 0)
             return i;
-    argp_error(state, "--%s: \"%s\" is none of %s, %s, %s", name, text, choices[0], choices[1], choices[2]);
+    argp_error(state, "--%s: \"%s\" is not one of %s, %s, %s", name, text, choices[0], choices[1], choices[2]);
     return 0;
 }
 
@@ -144,7 +144,7 @@ static error_t check_options(struct argp_state *state, const struct charlm_optio
         argp_error(state, "--width is %zu, must be a multiple of --heads, %zu", options->shape.width,
                    options->shape.heads);
     if (options->scale > 0.0f && charlm_scaler_of(options) == CHARLM_SCALER_NONE)
-        argp_error(state, "--scale has no meaning without a scaler; leave it out, or give --scaler dynamic or static");
+        argp_error(state, "--scale does nothing without a scaler; leave it out, or give --scaler dynamic or static");
     if (options->initial_path != NULL && !options->local)
         argp_error(state, "--initial needs --local");
     if (options->units && options->local)

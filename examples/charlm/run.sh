@@ -45,7 +45,7 @@ while [ $# -gt 0 ]; do
 	*) usage "no option is called \"$1\"" ;;
 	esac
 done
-[[ $precision =~ ^(f32|bf16|f16)$ ]] || usage "--precision: \"$precision\" is none of f32, bf16, f16"
+[[ $precision =~ ^(f32|bf16|f16)$ ]] || usage "--precision: \"$precision\" is not one of f32, bf16, f16"
 [[ $steps =~ ^[1-9][0-9]{0,6}$ ]] || usage "--steps: \"$steps\" is not a number from 1 to 9999999"
 [[ $port =~ ^[0-9]+$ ]] || usage "--port: \"$port\" is not a number"
 for program in ampd ampctl charlm; do

@@ -18,11 +18,12 @@ static const struct argp_option option_table[] = {
     {"model", KEY_MODEL, "NAME", 0, "name of the model (digits)", 0},
     {"steps", 'n', "N", 0, "steps to train (300)", 0},
     {"dtype", 'd', "f16|bf16|f32", 0, "low precision of the forward and backward pass (f16)", 0},
-    {"seed", 's', "S", 0, "first values and order of the data (1)", 0},
+    {"seed", 's', "S", 0, "seed of the first values and of the order of the data (1)", 0},
     {"hidden", KEY_HIDDEN, "H", 0, "width of the two hidden layers (512)", 0},
-    {"batch", KEY_BATCH, "B", 0, "rows per worker and step (64)", 0},
+    {"batch", KEY_BATCH, "B", 0, "rows for each worker and step (64)", 0},
     {"checkpoint-every", KEY_CHECKPOINT, "N", 0, "steps between checkpoints (100)", 0},
-    {"durability", KEY_DURABILITY, "checkpoint|step", 0, "what a crash of the server cannot take (checkpoint)", 0},
+    {"durability", KEY_DURABILITY, "checkpoint|step", 0,
+     "what survives a crash of the server: each checkpoint, or each step (checkpoint)", 0},
     {"data", KEY_DATA, "FILE", 0, "digits.csv", 0},
     {"local", KEY_LOCAL, NULL, 0, "train without a server, in fp32", 0},
     {"quiet", 'q', NULL, 0, "print the result only", 0},
@@ -44,7 +45,7 @@ static enum amp_dtype parse_dtype(struct argp_state *state, const char *text)
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (strcmp(text, amp_dtype_name(dtypes[i])) == 0)
             return dtypes[i];
-    argp_error(state, "--dtype: \"%s\" is none of f16, bf16, f32", text);
+    argp_error(state, "--dtype: \"%s\" is not one of f16, bf16, f32", text);
     return AMP_DTYPE_NONE;
 }
 
@@ -96,8 +97,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         options->quiet = true;
         return 0;
     case ARGP_KEY_END:
-        if (options->steps == 0 || options->hidden == 0 || options->batch == 0)
-            argp_error(state, "--steps, --hidden and --batch must be at least 1");
+        if (options->steps == 0 || options->hidden == 0 || options->batch == 0 || options->checkpoint_every == 0)
+            argp_error(state, "--steps, --hidden, --batch and --checkpoint-every must be at least 1");
         if (options->local && options->dtype != AMP_DTYPE_NONE && options->dtype != AMP_F32)
             argp_error(state, "--local trains in fp32: leave --dtype out, or train with a server");
         if (options->dtype == AMP_DTYPE_NONE)

@@ -30,7 +30,7 @@ help() {
 
 check_value() { # option, value
 	case $1 in
-	--dtype) [[ $2 =~ ^(f16|bf16|f32)$ ]] || usage "$1: \"$2\" is none of f16, bf16, f32" ;;
+	--dtype) [[ $2 =~ ^(f16|bf16|f32)$ ]] || usage "$1: \"$2\" is not one of f16, bf16, f32" ;;
 	--bin | --dir) ;;
 	--port | --seed) [[ $2 =~ ^[0-9]+$ ]] || usage "$1: \"$2\" is not a number" ;;
 	*) [[ $2 =~ ^0*[1-9][0-9]*$ ]] || usage "$1: \"$2\" is not a number above 0" ;;

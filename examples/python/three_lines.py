@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """A script with torch's GradScaler and autocast, before and after. Three lines change, marked [1] to [3]; not the loop.
+A fourth one, [4], is for runs that are started again: they go on at the step that the model is at, with its data.
 
     examples/python/three_lines.py --plain                        before: torch alone
     ampd --data-dir D & examples/python/three_lines.py            after, with a server at 127.0.0.1:7420
@@ -23,13 +24,16 @@ model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1)).to(device)
 if "--plain" in sys.argv:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scaler = torch.cuda.amp.GradScaler(enabled=device == "cuda")
+    numbers = range(1, STEPS + 1)
 else:
     job = ampd.join(None, "three-lines", model, optimizer=ampd.AdamW(lr=1e-2), cast=half, max_steps=STEPS)   # [1]
     optimizer = ampd.Optimizer(job)                                                                          # [2]
     scaler = ampd.GradScaler(job)                                                                            # [3]
+    numbers = iter(lambda: optimizer.number, None)  # until optimizer.done                                   # [4]
 
-torch.manual_seed(2 + int(os.environ.get("RANK", 0)))  # each worker has data of its own
-for number in range(1, STEPS + 1):
+rank = int(os.environ.get("RANK", 0))
+for number in numbers:
+    torch.manual_seed(1 + rank * STEPS + number)  # each worker and each step has its data, also after a crash
     x = torch.randn(64, 16, device=device)
     y = x.square().mean(1, keepdim=True)
     optimizer.zero_grad()

@@ -63,7 +63,7 @@ class _Part:
                 or len(block) != min(_BLOCK_BYTES, self.size - self.taken)):
             raise self._damaged("block %d is not the one that follows" % message.index)
         if _crc32c is not None and _crc32c(block) != message.crc32c:
-            raise self._damaged("block %d has changed on its way here" % message.index)
+            raise self._damaged("block %d was damaged on its way here" % message.index)
         begin, self.taken = self.taken, self.taken + len(block)
         if self.head is not None:
             self._take_header(block)

@@ -61,10 +61,10 @@ def put(made, field: str, value, name: str | None = None, *, above_zero: bool = 
         raise errors.InvalidArgument("%s is %s; give %s" % (name or field, shown(value), words)) from None
     if kind.kind == "primitive" and getattr(made, field) == 0:
         if value != 0:
-            raise errors.InvalidArgument("%s is %s, which is 0 where it is kept; give a larger number"
+            raise errors.InvalidArgument("%s is %s, which is rounded to 0; give a larger number"
                                          % (name or field, shown(value)))
         if above_zero:
-            raise errors.InvalidArgument("%s is 0, which this server does not take; give a number above 0"
+            raise errors.InvalidArgument("%s is 0, which this server does not accept; give a number above 0"
                                          % (name or field))
 
 
@@ -80,7 +80,14 @@ def milliseconds(seconds: float, what: str, *, least: int = 1, most_s: float = m
     return made
 
 
+#: What a caller of this package has in place of the functions that sentences of the library name.
+_NAMES = {"ampclient_step_begin": "job.begin()", "ampclient_step_end": "step.end()", "ampclient_pull": "job.pull()",
+          "ampclient_push": "step.push"}
+
+
 def raise_code(code: int, sentence: str, reason: str = ""):
+    for theirs, ours in _NAMES.items():
+        sentence = sentence.replace(theirs, ours)
     raise errors.error_of(CODES.get(code, "EUNKNOWN"), sentence, reason)
 
 
@@ -94,11 +101,11 @@ def utf8(name: str, what: str) -> bytes:
     if not isinstance(name, str):
         raise errors.InvalidArgument("%s is %s; give a string" % (what, shown(name)))
     if "\0" in name:
-        raise errors.InvalidArgument("%s is %r, which has a zero in it; leave it out" % (what, name))
+        raise errors.InvalidArgument("%s is %r, which contains a zero character; remove it" % (what, name))
     try:
         return name.encode()
     except UnicodeEncodeError:
-        raise errors.InvalidArgument("%s is %r, which is no text in UTF-8; give another" % (what, name)) from None
+        raise errors.InvalidArgument("%s is %r, which is not UTF-8 text; give another" % (what, name)) from None
 
 
 def endpoint_of(given: str | None) -> str:
@@ -176,11 +183,8 @@ class Client:
 
     def _call(self, take, function, *args):
         """What `take` makes of the code, while no other call writes over what the library has said."""
-        if getattr(_telling, "line", False):
-            raise errors.WrongState("a handler of the logger ampd may not call %s: all calls of a client wait while "
-                                    "its line is told; give it to another thread by a queue.Queue" % self.endpoint)
+        self.refuse_within_call()
         with self._turn:
-            self.refuse_within_call()
             self._calling = threading.get_ident()
             try:
                 handle = self.handle
@@ -193,10 +197,14 @@ class Client:
                 self._calling = 0
 
     def refuse_within_call(self) -> None:
-        """A signal handler of the thread that waits in a call comes here in spite of its turn."""
+        """A handler of the logger, and a signal handler of the thread that waits in a call: that one would have its
+        turn in spite of it."""
+        if getattr(_telling, "line", False):
+            raise errors.WrongState("a handler of the logger ampd may not call %s: all calls of a client wait while "
+                                    "its line is told; give it to another thread by a queue.Queue" % self.endpoint)
         if self._calling == threading.get_ident():
             raise errors.WrongState("a call to %s waits; in a signal handler raise SystemExit or KeyboardInterrupt, "
-                                    "which ends it, and go on behind it" % self.endpoint)
+                                    "which ends it, and continue after it" % self.endpoint)
 
     def ask(self, method: str, request: bytes) -> bytes:
         """A method of the server that answers once."""

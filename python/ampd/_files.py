@@ -19,6 +19,7 @@ _HEADER_BYTES_MAX = 64 << 20     # as storage/checkpoint.h has it
 _OF_RPC = 64                     # exit codes of ampctl above it are the status of a call that failed
 _CODES = {3: "EINVAL", 4: "EDEADLINE", 5: "ENOTFOUND", 6: "EEXIST", 7: "EDENIED", 8: "EEXHAUSTED", 9: "ESTATE",
           14: "EUNAVAILABLE", 15: "EDATALOSS", 16: "EUNAUTHENTICATED"}
+HAS_VALUES = "has values already"  # in what load says where the model keeps those that it has
 _FORCE = "give --force"            # the option's name here is another one
 
 

@@ -88,8 +88,13 @@ def _give_values(client: Client, name: str, values: Callable[[], list], restore)
         jobs.load(client, name, values())
         return
     from ampd import _files, server
-    if server.Server(client).model(name).state == "created":  # else it goes on from what it has
+    if server.Server(client).model(name).state not in ("created", "loading"):  # it goes on from what it has
+        return
+    try:
         _files.load(client, name, restore, full=True)
+    except errors.Error as error:
+        if _files.HAS_VALUES not in str(error):  # else another one has loaded them in between
+            raise
 
 
 def _no_decay(model, no_decay, names: Sequence[str]) -> set[str]:

@@ -123,7 +123,7 @@ class ShardStatus:
 @dataclasses.dataclass(frozen=True)
 class HistoryRow:
     """A decided step (`kind` "step"), or what came between two: "epoch", "scale_set", "scale_reset",
-    "learning_rate_set"."""
+    "learning_rate_set", "evicted"."""
 
     epoch: int
     step: int                   # other kinds than "step": the step that follows
@@ -157,7 +157,9 @@ class HistoryRow:
     parent_epoch: int | None    # "epoch": the one before
     base_epoch: int | None      # "epoch": epoch and last step of the checkpoint that it began from
     base_step: int | None
-    from_step: int | None       # "scale_set", "scale_reset": first step that uses the scale
+    from_step: int | None       # "scale_set", "scale_reset": first step that uses the scale; "learning_rate_set": whose
+                                # verdict takes the rate; "evicted": that opens behind it
+    rank: int | None            # "evicted": whose worker
     actor: str                  # who asked, or "server"
     reason: str
 
@@ -336,7 +338,7 @@ def shard(message, with_model: bool) -> ShardStatus:
 def history(message) -> HistoryRow:
     record, totals = message.record, message.overflow_totals
     kind = _value(message, "kind")
-    of_epoch, by_hand = kind == "epoch", kind in ("scale_set", "scale_reset", "learning_rate_set")
+    of_epoch, by_hand = kind == "epoch", kind not in ("step", "epoch")
     times = {name: getattr(message.times, name) if message.HasField("times") else None
              for name in ("apply_us", "pull_us", "wait_us", "push_us", "vote_us")}
     return _take(HistoryRow, message, scale=record.scale, scale_id=record.scale_id, clip=message.clip_coefficient,
@@ -346,6 +348,7 @@ def history(message) -> HistoryRow:
                  time=_value(message, "decide_time"), parent_epoch=message.parent_epoch if of_epoch else None,
                  base_epoch=message.base_epoch if of_epoch else None,
                  base_step=message.base_step if of_epoch else None, from_step=message.from_step if by_hand else None,
+                 rank=message.rank if kind == "evicted" else None,
                  old_learning_rate=message.old_learning_rate or None)
 
 

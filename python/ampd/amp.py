@@ -48,6 +48,7 @@ class Optimizer(torch.optim.Optimizer):
         self.current = None
         self._left = False  # the step was handed in, and the next one has not begun: a call of step() was cut off
         super().__init__(self._groups(), {"lr": 0.0})
+        self._rates = [group["lr"] for group in self.param_groups]
         self._begin()
         job.optimizer = weakref.ref(self)
 
@@ -85,6 +86,11 @@ class Optimizer(torch.optim.Optimizer):
         """The model's max_steps are done: no further step."""
         return self.current is None
 
+    @property
+    def number(self) -> int | None:
+        """Of the step in hand, from 1: what its data are to depend on. None: the model is done."""
+        return None if self.current is None else self.current.number
+
     def step(self, closure=None):
         """Pushes .grad of all parameters, waits for the verdict and pulls. Returns the closure's loss, as torch does;
         `result` has the verdict. After a Timeout or Ctrl-C it can be called again, for the same step."""
@@ -107,6 +113,10 @@ class Optimizer(torch.optim.Optimizer):
             self.unscaled = False
         if self._gives_rate:
             self.job.set_learning_rate(self._rate())
+        elif self._rates != [group["lr"] for group in self.param_groups]:
+            self.job._warn_once("rate", "%s: an lr of param_groups was changed, which the server does not use: the "
+                                "model has a schedule of its own; for a scheduler of torch give ampd.join "
+                                "schedule=ampd.Worker()", self.job.name)
         try:
             self.job.module.push_all()
         except BaseException:
@@ -130,11 +140,11 @@ class Optimizer(torch.optim.Optimizer):
     def _scale_again(self) -> None:
         for parameter in self.job.module._parameters.values():
             if parameter.grad is not None:
-                parameter.grad.mul_(self.current.scale)  # a power of two: exact but for what overflows
+                parameter.grad.mul_(self.current.scale)  # a power of two (unscale_): exact but for what overflows
 
     def state_dict(self) -> dict:
         """The step that is next; moments and masters are the server's (ampctl checkpoint export --full)."""
-        return {"step": self.current.number if self.current else None, "model": self.job.name}
+        return {"step": self.number, "model": self.job.name}
 
     def load_state_dict(self, state_dict) -> None:
         """Does nothing, and says so: the state is on the server."""
@@ -159,7 +169,7 @@ class GradScaler:
         if step is None and self.job.done:
             raise errors.WrongState(_DONE % self.job.name)
         if step is None:
-            raise errors.WrongState("no step is in hand; make ampd.Optimizer(job) first")
+            raise errors.WrongState("no step has begun; make ampd.Optimizer(job) first")
         return step
 
     def scale(self, outputs):

@@ -242,9 +242,11 @@ class Job:
         self._loss_told = False  # by the program itself, in the step in hand
         self._told: set[str] = set()
         self._server = None
+        self._takes: dict[str, str] | None = None  # its schedule and weighting, once they have been asked for
         self.memory = memory if memory is not None else Memory()
         self._model = ffi.NULL
-        self._restore = ffi.callback("void(void *, uint64_t, const void *, size_t)", self._take_state)
+        self._restore = ffi.callback("void(void *, uint64_t, const void *, size_t)", self._take_state,
+                                      onerror=client._keep_interrupt)
         options.restore_cb = self._restore
         if self.memory.stays_shared:
             self._shared_cb = ffi.callback("void(void *, const struct ampclient_shared_memory *, bool)",
@@ -351,7 +353,11 @@ class Job:
         rights where tokens are in use); with masters=False the cast values of the newest version. torch tensors
         where the job has a module, else numpy arrays."""
         if masters:
-            arrays = self.server.masters(self.name)
+            try:
+                arrays = self.server.masters(self.name)
+            except errors.Denied as error:
+                error.args = ("%s; state_dict(masters=False) has the cast values" % str(error).rstrip("."),)
+                raise
         else:
             if self._step is None:  # a step in hand has the newest version
                 self.pull()
@@ -401,8 +407,8 @@ class Job:
             raise errors.WrongState("the backward of step %d failed, and a part of its gradients may have been pushed; "
                                     "begin it again: job.begin()" % step.number)
         if not self.in_hand(step):
-            raise errors.WrongState("step %d is not in hand any more: it has ended, or has been begun again; use the "
-                                    "step that job.begin() has given last" % step.number)
+            raise errors.WrongState("step %d is over: it has ended, or was begun again; use the step that job.begin() "
+                                    "has returned last" % step.number)
 
     def push(self, name: str, gradient, dtype=None) -> None:
         """Hands in the scaled gradient of a parameter: a numpy array of its shape, float16 or float32, all of a step
@@ -417,7 +423,7 @@ class Job:
         """The same of a parameter by its index, whose gradient lies at an address: contiguous, of its size."""
         model = self.model
         if self._step is None:
-            raise errors.WrongState("no step is in hand; push between job.begin() and step.end()")
+            raise errors.WrongState("no step has begun; push between job.begin() and step.end()")
         try:
             self.client.call(lib.ampclient_push, model, index, ffi.cast("const void *", address), code)
         except errors.Error as error:
@@ -467,13 +473,27 @@ class Job:
         """What this worker's gradients count for from now on (weighting="pushed"), for example its samples."""
         number = _number(weight, "the weight")
         if number != 0 and ffi.new("float *", number)[0] == 0:
-            raise errors.InvalidArgument("the weight is %s, which is 0 where it is kept; give a larger number"
+            raise errors.InvalidArgument("the weight is %s, which is rounded to 0; give a larger number"
                                          % shown(weight))
+        self._refuse_unless("weighting", "pushed", "weight", 'weighting="pushed"')
         self.client.call(lib.ampclient_set_weight, self.model, number)
 
     def set_learning_rate(self, rate: float) -> None:
         """The learning rate from the step on whose first push has not been made (schedule=ampd.Worker())."""
-        self.client.call(lib.ampclient_set_learning_rate, self.model, _number(rate, "the learning rate"))
+        number = _number(rate, "the learning rate")
+        self._refuse_unless("schedule", "worker", "learning rate", "schedule=ampd.Worker()")
+        self.client.call(lib.ampclient_set_learning_rate, self.model, number)
+
+    def _refuse_unless(self, field: str, wanted: str, what: str, how: str) -> None:
+        """What the model does not take from its workers is refused here: the server would refuse the whole step. The
+        server is asked once what the model has."""
+        self.model  # noqa: B018 (a job that has left says that)
+        if self._takes is None:
+            found = self.server.specification(self.name)
+            self._takes = {"schedule": found.schedule.kind, "weighting": found.weighting}
+        if self._takes[field] != wanted:
+            raise errors.WrongState("the %s of %s is %s, and takes no %s of a worker; make a model with %s"
+                                    % (field, self.name, self._takes[field], what, how))
 
     def tell_loss(self, loss) -> None:
         """Tells the loss of this worker's samples in the step in hand, for the step's row in the history: a number, or
@@ -571,7 +591,7 @@ class Job:
     def shares_memory(self) -> bool:
         """Whether parameters and gradients lie in memory shared with the server now: from the first step on, where the
         endpoint is a unix socket. Where they do not, the logger "ampd" says why, at INFO."""
-        return bool(lib.ampclient_shares_memory(self.model))
+        return self.client._call(bool, lib.ampclient_shares_memory, self.model)
 
     def status(self):
         """How the model stands (ampd.ModelStatus)."""
@@ -579,20 +599,21 @@ class Job:
 
     def leave(self) -> None:
         """Gives the rank back and closes the connection. Views of parameters remain valid, with what was pulled last.
-        May be called again. Not in a signal handler while a call waits."""
+        May be called again. Not in a signal handler while a call waits, nor in a handler of the logger."""
         self.client.refuse_within_call()
-        model, self._model = self._model, ffi.NULL
-        if model == ffi.NULL:
-            return
-        try:
-            if self.module is not None:
-                self.module.left()
-            self.client.call(lib.ampclient_leave, model)
-        except errors.Internal:
-            _still_used.append((self.memory, self._borrowed, self.module))
-            raise
-        finally:
-            self.client.close()
+        with self.client._turn:  # a call that another thread has begun finds the connection closed, not the model gone
+            model, self._model = self._model, ffi.NULL
+            if model == ffi.NULL:
+                return
+            try:
+                if self.module is not None:
+                    self.module.left()
+                self.client.call(lib.ampclient_leave, model)
+            except errors.Internal:
+                _still_used.append((self.memory, self._borrowed, self.module))
+                raise
+            finally:
+                self.client.close()
 
     close = leave
 
@@ -633,7 +654,7 @@ def array_of(what: str, value) -> numpy.ndarray:
             value = value if value.is_complex() else value.float()
         return numpy.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:  # the last one is torch's
-        raise errors.InvalidArgument("%s is a %s that numpy makes no array of: %s"
+        raise errors.InvalidArgument("%s is a %s, of which numpy makes no array: %s"
                                      % (what, type(value).__name__, str(error).partition("\n")[0])) from None
 
 

@@ -2,7 +2,7 @@
 
     python3 -m ampd.launch -n 4 train.py --lr 0.1           an ampd of their own, gone at the end
     python3 -m ampd.launch -n 4 --data-dir D -m package.train
-    python3 -m ampd.launch -n 4 --endpoint HOST:PORT train.py
+    python3 -m ampd.launch -n 4 --endpoint HOST:PORT train.py     an ampd that runs; also by AMPD_ENDPOINT
 
 Each worker has RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and AMPD_ENDPOINT in its environment, which
 `ampd.join(None, ...)` reads. What they write is shown line by line with "[rank] " in front.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import math
 import os
 import pathlib
 import signal
@@ -32,7 +33,8 @@ GRACE_S = 10.0        # between SIGTERM, or a Ctrl-C that was passed on, and SIG
 POLL_S = 0.02         # between looks at who has ended
 DRAIN_S = 5.0         # for the last output of a worker that has ended
 LINE_MAX = 64 << 10   # bytes; a longer line is shown in parts
-OWN_OPTIONS = ("--data-dir", "--listen", "--log-level")  # of ampd; its address is read from its log
+OWN_OPTIONS = ("--data-dir", "--listen", "--log-level", "--log-format")  # of ampd; its address is read from its log
+WORKERS_MAX = 256     # ranks of a model
 NOBODY_READS = 128 + signal.SIGPIPE
 
 
@@ -146,7 +148,7 @@ class Launch:
             elif self.output.broken:
                 return self._end(signal.SIGTERM, NOBODY_READS)
             elif self.server is not None and self.server.process.poll() is not None:
-                self.output.say("ampd ended; its last words: %s" % self.server.log().strip()[-500:])
+                self.output.say("ampd ended; the last line of its log: %s" % self.server.log().strip()[-500:])
                 return self._end(signal.SIGTERM, 1)
             time.sleep(POLL_S)
 
@@ -172,10 +174,11 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, "ampd.launch: %s; see python3 -m ampd.launch --help\n" % message)
 
 
-def _number(least: int):
+def _number(least: int, most: float = math.inf):
     def read(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or int(text) < least:
-            raise argparse.ArgumentTypeError("%r is not a number from %d" % (text, least))
+        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError("%r is not a number from %d%s"
+                                             % (text, least, " to %d" % most if most < math.inf else ""))
         return int(text)
     return read
 
@@ -193,19 +196,23 @@ def parse(argv: list[str] | None):
     """The options, with `command`: what a worker executes."""
     parser = Parser(prog="python3 -m ampd.launch", description=__doc__, allow_abbrev=False,
                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", "--workers", type=_number(1), default=1, metavar="N", help="how many workers (1)")
-    parser.add_argument("-m", "--module", action="store_true", help="the script is named as a module, as python's -m")
-    parser.add_argument("--endpoint", metavar="E", help="an ampd that runs already; without it one is started")
+    parser.add_argument("-n", "--workers", type=_number(1, WORKERS_MAX), default=1, metavar="N",
+                        help="how many workers (1)")
+    parser.add_argument("-m", "--module", action="store_true", help="the script names a module, as for python -m")
+    parser.add_argument("--endpoint", metavar="E",
+                        help="an ampd that runs already (AMPD_ENDPOINT of the environment, if neither --data-dir nor "
+                        "--server-option is given); without it one is started")
     parser.add_argument("--data-dir", metavar="D",
                         help="the data directory of the ampd that is started: it stays, with ampd's log in it, and a "
                         "later run goes on there")
     parser.add_argument("--server-option", action="append", default=[], metavar="OPT",
-                        help="for the ampd that is started: --server-option=--worker-lease=5s; may be repeated")
+                        help="for the ampd that is started, which takes none from the environment: "
+                        "--server-option=--worker-lease=5s; may be repeated")
     parser.add_argument("--restarts", type=_number(0), default=0, metavar="N",
                         help="start a worker that failed again, with its rank, so many times (0)")
     parser.add_argument("--grace", type=_seconds, default=GRACE_S, metavar="S",
                         help="seconds between SIGTERM and SIGKILL (%g)" % GRACE_S)
-    parser.add_argument("script", nargs="?", help="the script, and what is behind it: its arguments")
+    parser.add_argument("script", nargs="?", help="the script, followed by its arguments")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.script is None:
@@ -216,8 +223,11 @@ def parse(argv: list[str] | None):
         parser.error("--data-dir and --server-option are for an ampd that is started; leave out --endpoint, or them")
     for option in options.server_option:
         if option.startswith(OWN_OPTIONS):
-            parser.error("%s is the launcher's own; leave it out, or start an ampd yourself and give --endpoint"
+            parser.error("%s is set by the launcher; leave it out, or start an ampd yourself and give --endpoint"
                          % option.partition("=")[0])
+    options.from_environment = options.endpoint is None and options.data_dir is None and not options.server_option
+    if options.from_environment:
+        options.endpoint = os.environ.get("AMPD_ENDPOINT") or None
     options.command = [sys.executable, *["-m"] * options.module, options.script, *options.arguments]
     return options
 
@@ -252,6 +262,8 @@ def main(argv: list[str] | None = None) -> int:
             endpoint = server.endpoint if server is not None else options.endpoint
             if server is not None:
                 output.say("ampd is at %s" % endpoint)
+            elif options.from_environment:
+                output.say("the ampd of AMPD_ENDPOINT is used: %s" % endpoint)
             return Launch(options, output, server, _environment(options, endpoint)).run()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

@@ -17,6 +17,7 @@ import weakref
 import torch
 
 from ampd import errors
+from ampd._client import log
 from ampd._library import address_of, ffi, lib
 from ampd.job import elements
 
@@ -74,6 +75,7 @@ class Module:
         self._indices: dict[str, int] = {}
         self._autocast_dtype = None
         self._pin_memory = pin_memory    # that gradients of a device are copied into
+        self._untrained_told = False
         self._pushing = False            # inside of Step.backward
         self._held: list = []            # gradients that are being sent
         self._staging = threading.RLock()
@@ -168,9 +170,11 @@ class Module:
 
     def _hook_all(self) -> None:
         """Hooks what has none: before torch 2.1 a parameter that goes to another dtype or device loses its hook, also
-        where it comes back."""
+        where it comes back. One that is frozen has nothing to hook."""
         for name, parameter in self._parameters.items():
-            if name not in self._hooks or (not _POST_ACCUMULATE and self._hooks[name][0] is not _adds_to(parameter)):
+            if parameter.requires_grad and (
+                    name not in self._hooks
+                    or (not _POST_ACCUMULATE and self._hooks[name][0] is not _adds_to(parameter))):
                 self._hooks[name] = self._hook(name, parameter)
 
     def _hook(self, name: str, parameter) -> tuple:
@@ -200,7 +204,21 @@ class Module:
             return contextlib.nullcontext()  # CPUs of this torch compute float16 in float32
         return torch.autocast(device, dtype=dtype)
 
+    def _tell_untrained(self) -> None:
+        """Of a parameter that was unfrozen, or came to the module, after join: the model does not have it."""
+        if self._untrained_told:
+            return
+        known = {id(one) for one in self._parameters.values()}
+        found = [name for name, one in self.module.named_parameters() if one.requires_grad and id(one) not in known]
+        if found:
+            self._untrained_told = True
+            more = ", nor are %d more" % (len(found) - 1) if len(found) > 1 else ""
+            log.warning("%s: the model has no parameter %s, which needs a gradient now and did not when it was joined; "
+                        "it is not trained%s; to train it, join again with another name", self.job.name, found[0],
+                        more)
+
     def backward(self, loss, scale: float) -> None:
+        self._tell_untrained()
         self._hook_all()
         self._pushing = True
         try:
@@ -211,6 +229,7 @@ class Module:
 
     def push_all(self) -> None:
         """What .grad has of each parameter: for loops that call backward themselves."""
+        self._tell_untrained()
         for name in self._parameters:
             self._push(name)
 

@@ -41,7 +41,7 @@ class Server:
     # ---- how things stand ----
 
     def models(self) -> Iterator[ModelStatus]:
-        """All models by name; without their workers, which `model` tells."""
+        """An iterator of all models by name; without their workers, which `model` tells."""
         for page in self._pages("ListModels"):
             yield from (_rows.model(one) for one in page.models)
 

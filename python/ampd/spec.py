@@ -308,6 +308,8 @@ def grouped(shapes: Sequence[tuple[str, tuple[int, ...]]], groups: Sequence[Grou
 # ---- as the library has it ----
 
 _CASTS = {"float16": lib.AMP_F16, "bfloat16": lib.AMP_BF16, "float32": lib.AMP_F32}
+_SHORT = {"fp16": "float16", "half": "float16", "f16": "float16", "bf16": "bfloat16", "fp32": "float32",
+          "f32": "float32"}
 _SYNC = {"wait": lib.AMPCLIENT_WAIT, "shrink": lib.AMPCLIENT_SHRINK}
 _DURABILITY = {"checkpoint": lib.AMPCLIENT_DURABILITY_CHECKPOINT, "step": lib.AMPCLIENT_DURABILITY_STEP}
 _SCOPES = {"global": lib.AMPCLIENT_CLIP_GLOBAL, "group": lib.AMPCLIENT_CLIP_GROUP}
@@ -317,8 +319,9 @@ _FLOOR = {"clamp": lib.AMPCLIENT_FLOOR_CLAMP, "freeze": lib.AMPCLIENT_FLOOR_FREE
 
 
 def dtype_name(dtype) -> str:
-    """"float16", "bfloat16" or "float32" of one of torch's, numpy's or the string itself."""
+    """"float16", "bfloat16" or "float32" of one of torch's, numpy's or the string itself, which may be a short word."""
     name = str(dtype).rpartition(".")[2] if not isinstance(dtype, type) else dtype.__name__
+    name = _SHORT.get(name, name)
     if name not in _CASTS:
         raise errors.InvalidArgument("the dtype %s is not possible; give float16, bfloat16 or float32" % (dtype,))
     return name

@@ -21,6 +21,7 @@ from ampd import errors
 
 START_S = 60.0   # far longer than a start takes, for a machine that does much else
 STOP_S = 30.0
+_LOG = ("--log-format", "text", "--log-level", "info")  # behind all options: the last flag wins
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -36,6 +37,12 @@ def program(name: str = "ampd") -> str:
     return found
 
 
+def _environment() -> dict[str, str]:
+    """An ampd's: of the names that begin with AMPD_ it reads AMPD_ISA, and one for each of its options. Those are for
+    this process's own clients, or for another ampd."""
+    return {name: value for name, value in os.environ.items() if name == "AMPD_ISA" or not name.startswith("AMPD_")}
+
+
 def die_with_parent() -> None:
     """In a child, before it executes: it ends when this process does, however that ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -43,7 +50,8 @@ def die_with_parent() -> None:
 
 class Server:
     """One process of ampd. `endpoint` is for ampd.join and ampd.connect. `data_dir` is by default in `folder`. It is
-    killed when the thread that has started it ends, as its process does."""
+    killed when the thread that has started it ends, as its process does. It has no options but these, whatever the
+    environment says; its log is always text from level info on, since the address that it listens at is read there."""
 
     def __init__(self, folder: os.PathLike, options: Sequence[str] = (), listen: str = "127.0.0.1:0",
                  data_dir: os.PathLike | None = None):
@@ -61,19 +69,23 @@ class Server:
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [program(), "--data-dir", str(self.data_dir), "--listen", self._listen, "--metrics-listen",
-                 "none", *self.options], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                 "none", *self.options, *_LOG], env=_environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 preexec_fn=die_with_parent, start_new_session=True)  # Ctrl-C is this process's, which ends it in order
         until = time.monotonic() + START_S
-        while not (found := re.search(r'msg="listening" address=(\S+)', self.log()[begin:])):
+        while not (found := re.search(r'msg="listening" address=(\S+)', self._written(begin))):
             if self.process.poll() is not None or time.monotonic() > until:
                 self.kill()
-                raise errors.Internal("ampd did not start: %s" % self.log()[begin:].strip()[-500:])
+                raise errors.Internal("ampd did not start: %s" % self._written(begin).strip()[-500:])
             time.sleep(0.01)
         self.endpoint = self._listen = found[1]
 
     def log(self) -> str:
         """All that it has written."""
-        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+        return self._written(0)
+
+    def _written(self, begin: int) -> str:
+        """What is in the log behind so many bytes."""
+        return self.log_path.read_bytes()[begin:].decode(errors="replace") if self.log_path.exists() else ""
 
     def kill(self) -> None:
         """kill -9."""
@@ -96,7 +108,8 @@ class Server:
 
 @contextlib.contextmanager
 def server(*, options: Sequence[str] = (), listen: str = "127.0.0.1:0") -> Iterator[Server]:
-    """An ampd, ended and removed with the block. `options` are ampd's own; `listen` may be unix:/PATH."""
+    """An ampd, ended and removed with the block. `options` are ampd's own, but for its log (ampd.testing.Server);
+    `listen` may be unix:/PATH."""
     with tempfile.TemporaryDirectory(prefix="ampd-") as folder:
         made = Server(folder, options, listen)
         try:

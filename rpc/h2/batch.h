@@ -1,4 +1,4 @@
-/* Bytes that a link gives to be sent. Internal to rpc/. */
+/* A batch: the bytes that a link gives its owner to send. Internal to rpc/. */
 #ifndef ARPC_H2_BATCH_H
 #define ARPC_H2_BATCH_H
 
@@ -27,9 +27,9 @@ struct arpc_batch_pin {
 };
 
 /*
- * Bytes to send, in order. The memory they lie in stays valid until arpc_batch_done; but arpc_call_blank may make slots
- * point elsewhere meanwhile, so who writes them reads each slot anew after anything else has run. A link has one batch
- * at a time.
+ * Bytes to send, in order. Their memory stays valid until arpc_batch_done; but arpc_call_blank may make slots point
+ * elsewhere meanwhile, so the writer has to read each slot again after anything else has run. A link has one batch at a
+ * time.
  */
 struct arpc_batch {
     size_t count;
@@ -42,10 +42,10 @@ struct arpc_batch {
     uint8_t scratch[ARPC_BATCH_SCRATCH];
 };
 
-/* Fills an empty batch; it is empty afterwards if there is nothing to send. 0 or the link's error. */
+/* Fills an empty batch; it stays empty if there is nothing to send. 0; the link's error. */
 int arpc_link_produce(struct arpc_link *link, struct arpc_batch *batch);
 
-/* The batch has left, or never will; calls release callbacks. It is empty then. */
+/* The batch has left, or never will: calls the release callbacks that are due, and empties it. */
 void arpc_batch_done(struct arpc_link *link, struct arpc_batch *batch);
 
 #endif

@@ -1,8 +1,10 @@
 /*
- * What all connections share, and one address must not have alone: places of connections on which no call was let in,
- * memory of messages that are not whole, and memory of calls that wait. Whoever takes something is never refused for
- * what others hold: when there is too much, the address that has most gives way with the oldest that it has. No I/O;
- * the time is given. Internal to rpc/.
+ * Budgets of what all connections of a server share and no single address may use up: places for connections on which
+ * no call was let in, memory of messages that are not whole, and memory of calls that wait. Each address has an account
+ * in each budget, and each connection, message or call has a charge in an account. A new charge is never refused
+ * because of what others hold: if a budget is exceeded, the address with the largest account loses its oldest charge.
+ *
+ * No I/O; the caller gives the time. On the loop's thread. Internal to rpc/.
  */
 #ifndef ARPC_H2_BUDGET_H
 #define ARPC_H2_BUDGET_H
@@ -12,62 +14,69 @@
 
 #include <stdint.h>
 
+/* Amounts are bytes or places, whatever the budget is about. */
 struct arpc_budget {
-    int64_t most;             /* of all addresses */
-    int64_t most_per_address; /* of each */
-    int64_t least_ms;         /* so long nothing has to give way to something of its own address */
-    int64_t used;
-    struct amp_list accounts; /* those with a charge */
+    int64_t most;             /* limit for all addresses together; INT64_MAX: none */
+    int64_t most_per_address; /* limit for each address; INT64_MAX: none */
+    int64_t least_ms;         /* a charge younger than this is not ended for a newer one of its own address */
+    int64_t used;             /* sum of all charges */
+    struct amp_list accounts; /* those that have a charge */
 };
 
-/* Of one address. */
+/* The charges of one address in one budget. */
 struct arpc_account {
-    struct arpc_budget *budget; /* NULL: none; nothing is counted then */
-    struct amp_list in_budget;
-    struct amp_list charges; /* oldest first */
-    int64_t used;
+    struct arpc_budget *budget; /* NULL: nothing is counted */
+    struct amp_list in_budget;  /* in budget->accounts while it has a charge */
+    struct amp_list charges;    /* oldest first */
+    int64_t used;               /* sum of its charges */
 };
 
-/* What one connection, or one message, takes. Zeroed: nothing. */
+/* The amount that one connection, message or call takes. Zeroed: nothing. */
 struct arpc_charge {
-    struct arpc_account *account; /* NULL: of none */
-    struct amp_list in_account;
+    struct arpc_account *account; /* NULL while the amount is 0 */
+    struct amp_list in_account;   /* in account->charges while the amount is not 0 */
     int64_t amount;
-    int64_t since_ms;
+    int64_t since_ms; /* when it became other than 0 */
 };
 
-/* What the calls of all addresses take together. */
+/* The budgets of memory that the calls of all addresses share. */
 struct arpc_memory_budgets {
     struct arpc_budget unfinished; /* bytes of messages that are not whole */
     struct arpc_budget waiting;    /* bytes of calls that are paused before they have moved bulk data */
 };
 
-/* What the calls of one address take together. */
+/* What the calls of one address share. */
 struct arpc_host {
-    struct arpc_account unfinished;
-    struct arpc_account waiting;
-    struct arpc_bucket inflated; /* what its messages may inflate to */
+    struct arpc_account unfinished; /* in arpc_memory_budgets.unfinished */
+    struct arpc_account waiting;    /* in arpc_memory_budgets.waiting */
+    struct arpc_bucket inflated;    /* bytes that its compressed messages may still inflate to */
 };
 
-/* 0 is no limit. */
+/* An empty budget; a limit of 0 means none. */
 void arpc_budget_init(struct arpc_budget *budget, int64_t most, int64_t most_per_address, int64_t least_ms);
+/* An account without charges; `budget` must outlive it, or is NULL: nothing is counted. */
 void arpc_account_init(struct arpc_account *account, struct arpc_budget *budget);
+/* Empty budgets with the limits for unfinished messages and waiting calls. */
 void arpc_memory_budgets_init(struct arpc_memory_budgets *budgets, const struct arpc_limits *limits);
-/* `budgets` may be NULL: none. */
+/* An address without calls; `budgets` must outlive it, or is NULL: memory is not counted. */
 void arpc_host_init(struct arpc_host *host, struct arpc_memory_budgets *budgets, const struct arpc_limits *limits,
                     int64_t now_ms);
 
-/* From now on it takes so much; 0: nothing. It stays as old as it was, if it was something. */
+/*
+ * Changes the amount of a charge in `account`, always the same one; 0 ends it. Its age counts from when it became other
+ * than 0. Does nothing if the account has no budget.
+ */
 void arpc_charge_set(struct arpc_charge *charge, struct arpc_account *account, int64_t amount, int64_t now_ms);
 
 /*
- * After that: which charge has to become 0, maybe this one itself; NULL: there is room. To be asked again until there
- * is.
+ * After arpc_charge_set has raised `charge`: the charge whose owner has to set it to 0 since a limit is exceeded, maybe
+ * `charge` itself. NULL: there is room. To be called again until it is NULL.
  */
 struct arpc_charge *arpc_charge_excess(struct arpc_charge *charge, int64_t now_ms);
 
-/* Whether a compressed message may go on to be inflated; and what came of how much, which is paid for afterwards. */
+/* Whether an address may inflate more bytes of compressed messages now. */
 bool arpc_host_may_inflate(struct arpc_host *host, const struct arpc_limits *limits, int64_t now_ms);
+/* Counts bytes that were inflated, beyond 16 times their compressed size, against the address afterwards. */
 void arpc_host_inflated(struct arpc_host *host, size_t compressed, size_t inflated);
 
 #endif

@@ -25,20 +25,28 @@ struct arpc_field {
     size_t value_size;
 };
 
+/* An empty list, whose names and values may have max_bytes together. */
 void arpc_fields_init(struct arpc_fields *fields, size_t max_bytes);
+/* Frees the memory; the list is empty then. */
 void arpc_fields_close(struct arpc_fields *fields);
 
-/* Takes the memory for all that may be added, so that what is added never moves. 0 or AMP_ENOMEM. */
+/* Allocates the memory for all fields that may be added, so that fields never move. 0; AMP_ENOMEM. */
 int arpc_fields_reserve(struct arpc_fields *fields);
 
-/* Appends metadata of this program: checks name and text, writes base64 for "-bin". Also AMP_EINVAL. */
+/*
+ * Appends a copy of metadata of this program, and writes the value of a "-bin" key in base64 unless it is `encoded`
+ * already. 0; AMP_EINVAL (key or text), AMP_EEXHAUSTED (too many fields or bytes), AMP_ENOMEM.
+ */
 int arpc_fields_add_metadata(struct arpc_fields *fields, const char *key, const uint8_t *value, size_t size,
                              bool encoded);
 
-/* Appends metadata of the peer, decoding "-bin", one field for each comma-separated part. Also AMP_EINVAL. */
+/*
+ * Appends a copy of metadata of the peer. The value of a "-bin" key is decoded, one field for each comma-separated
+ * part. 0; AMP_EINVAL (a part is not base64), AMP_EEXHAUSTED (too many fields or bytes), AMP_ENOMEM.
+ */
 int arpc_fields_keep(struct arpc_fields *fields, const char *key, const uint8_t *value, size_t size);
 
-/* Goes through the fields: *cursor is 0 at first. False at the end. */
+/* Gives the fields one after another as views; *cursor is 0 at first. False: there are no more. */
 bool arpc_fields_next(const struct arpc_fields *fields, size_t *cursor, struct arpc_field *field);
 
 #endif

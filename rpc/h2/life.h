@@ -1,4 +1,4 @@
-/* The life of a connection: PINGs, ages and GOAWAYs. The essay is in life.c. Internal to rpc/. */
+/* The life of a connection: PINGs, ages and GOAWAYs, explained in life.c. On the loop's thread. Internal to rpc/. */
 #ifndef ARPC_H2_LIFE_H
 #define ARPC_H2_LIFE_H
 
@@ -35,46 +35,50 @@ struct arpc_age {
     int64_t idle_since_ms; /* INT64_MAX while there are calls; of a server: that were let in */
 };
 
-/* The end of the connection, from either side. */
+/* The GOAWAY frames of both sides. */
 struct arpc_goaway {
-    bool received;          /* the peer has said it */
-    bool farewell;          /* the peer's was at fault: it goes, and it is no attack */
-    int64_t leave_due_ms;   /* a client that said it closes the connection until then; INT64_MAX: none has said it */
-    int64_t goodbye_due_ms; /* by when ours has to be taken; INT64_MAX: none is due */
-    enum { ARPC_DRAIN_NO, ARPC_DRAIN_NOTICE, ARPC_DRAIN_FINAL } drain;
-    const char *why;     /* debug data of the final one, a constant; NULL: none */
-    int32_t last_stream; /* that the final one promised to serve */
-    int32_t late_stream; /* a request that came after it and is to be refused; 0: none */
-    bool expelled;       /* one with an error is queued: nothing of the peer is taken any more */
-    bool expulsion_sent; /* one with an error is in a batch: nothing more is produced */
+    bool received;          /* the peer has sent a GOAWAY */
+    bool farewell;          /* the peer's GOAWAY was invalid: the peer leaves, which is no attack */
+    int64_t leave_due_ms;   /* by when a client that has sent GOAWAY has to close; INT64_MAX: it has not */
+    int64_t goodbye_due_ms; /* by when the peer has to take ours; INT64_MAX: none is to be taken */
+    enum { ARPC_DRAIN_NO, ARPC_DRAIN_NOTICE, ARPC_DRAIN_FINAL } drain; /* how far arpc_link_drain is */
+    const char *why;     /* debug data of the final GOAWAY, a constant; NULL: none */
+    int32_t last_stream; /* last stream that the final GOAWAY promised to serve */
+    int32_t late_stream; /* a request above last_stream that is to be refused; 0: none */
+    bool expelled;       /* a GOAWAY with an error is queued: bytes of the peer are ignored */
+    bool expulsion_sent; /* a GOAWAY with an error is in a batch: nothing more is produced */
 };
 
-/* Begins to refuse new streams: GOAWAY, PING, and the final GOAWAY after its answer. */
+/* Begins to refuse new streams: sends GOAWAY and PING, and after the answer to the PING the final GOAWAY. */
 void arpc_link_drain(struct arpc_link *link);
 
 /* Ends the connection: GOAWAY with an HTTP/2 error code and a text (a constant), then nothing more. */
 void arpc_link_expel(struct arpc_link *link, uint32_t h2_code, const char *debug);
 
-/* When the link is drained for want of calls; INT64_MAX: it has some, or time without end. */
+/* When the link will be drained because it has no calls; INT64_MAX: it has calls, or may stay without them. */
 int64_t arpc_link_idle_due_ms(const struct arpc_link *link);
 
-/* The time for the answer to a PING. */
+/* How long the peer has to answer a PING, in milliseconds. */
 int64_t arpc_link_ping_timeout_ms(const struct arpc_link *link);
-/* Sets what a new link has of an age. */
+/* Sets keepalive and age of a new link from its config, once its other fields are set. */
 void arpc_link_life_init(struct arpc_link *link);
-/* arpc_link_drain for a reason that the final GOAWAY tells (a constant). */
+/* Does what arpc_link_drain does, for a reason (a constant) that retired_cb and the final GOAWAY give; NULL: none. */
 void arpc_link_retire(struct arpc_link *link, const char *why);
-/* Gives the peer goodbye_ms to take the GOAWAY that ends the connection. */
+/* Gives the peer limits.goodbye_ms to take the GOAWAY that ends the connection; 0: as long as it likes. */
 void arpc_link_goodbye(struct arpc_link *link);
 /* Sends the keepalive's PING. */
 void arpc_link_ask(struct arpc_link *link);
+/* The peer has sent a PING. Server: counts a strike if it came too early, and expels the peer for too many. */
 void arpc_link_ping_received(struct arpc_link *link);
+/* A PING was answered; `opaque` are its 8 bytes, which tell whether it was the keepalive's, the drain's or another. */
 void arpc_link_ping_answered(struct arpc_link *link, const uint8_t *opaque);
+/* The peer has sent GOAWAY. Client: after "too_many_pings" the channel's keepalive waits twice as long. */
 void arpc_link_goaway_received(struct arpc_link *link, uint32_t h2_code, const uint8_t *debug, size_t size);
-/* Whether a request with this id comes after the final GOAWAY. */
+/* Whether a request with this id comes after the final GOAWAY, and so is not served. */
 bool arpc_link_is_too_late(const struct arpc_link *link, int32_t stream_id);
 /*
- * Refuses late_stream. To be called once nghttp2 is done with its header block: before that the stream is idle to it.
+ * Refuses late_stream, if there is one, with RST_STREAM. To be called once nghttp2 is done with its header block:
+ * before that nghttp2 takes the stream for idle.
  */
 void arpc_link_refuse_late(struct arpc_link *link);
 

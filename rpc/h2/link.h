@@ -1,10 +1,10 @@
 /*
  * One HTTP/2 connection without I/O, and the calls on it. Internal to rpc/.
  *
- * A link takes received bytes, gives bytes to send, and asks for the time; who owns it (io/conn.c, or a test that joins
+ * A link takes received bytes, gives bytes to send, and asks for the time; its owner (io/conn.c, or a test that joins
  * two links in memory) moves the bytes. It never acts by itself: what a call asks for is noted, the owner is woken, and
- * arpc_link_flush does it. So nghttp2 is never re-entered from its own callbacks, and no callback of a user
- * runs inside arpc_call_*.
+ * arpc_link_flush does it. So nghttp2 is never re-entered from its own callbacks, and no callback of a user runs inside
+ * arpc_call_*. All functions run on the owner's thread.
  *
  * Order of use, as often as needed: arpc_link_receive, arpc_link_tick; then arpc_link_flush until it says that nothing
  * is left; then arpc_link_produce and, when those bytes have gone, arpc_batch_done.
@@ -31,10 +31,10 @@ struct nghttp2_session;
 /* Longest name of a peer, with the final zero: a host name of 255 bytes, brackets and a port. */
 #define ARPC_PEER_SIZE 272
 
-/* What the peer has to say within ARPC_HANDSHAKE_MS: preface and SETTINGS first, then each header block. */
+/* What the peer has to send within ARPC_HANDSHAKE_MS: preface and SETTINGS first, then each header block. */
 struct arpc_handshake {
     bool peer_settings;      /* the peer's first SETTINGS are here */
-    bool acked;              /* the peer has taken our SETTINGS */
+    bool acked;              /* the peer has acknowledged our SETTINGS */
     int32_t header_stream;   /* of the last header block */
     int64_t header_since_ms; /* when the header block under way began, or INT64_MAX */
 };
@@ -43,31 +43,31 @@ struct arpc_link {
     struct arpc_link_config *config;
     struct arpc_memory *memory;              /* of the session */
     struct nghttp2_session *session;         /* NULL: a parking link, whose calls wait for a connection */
-    void (*wake_cb)(struct arpc_link *link); /* please flush soon */
+    void (*wake_cb)(struct arpc_link *link); /* asks the owner to call arpc_link_flush soon */
     char peer[ARPC_PEER_SIZE];
-    struct arpc_peer peer_info; /* its address is `peer`; who owns the link fills in the rest */
+    struct arpc_peer peer_info; /* its address is `peer`; the owner fills in the rest */
 
-    struct amp_list calls;   /* all that are not gone */
-    struct amp_list dirty;   /* those that asked for something */
-    struct amp_list events;  /* those that have something to tell their user */
-    struct amp_list refused; /* those whose message found the queue full, in the order in which they are told of room */
-    struct amp_list waiting; /* client: those that wait for a place among the streams that the peer allows */
+    struct amp_list calls;   /* all calls that are not GONE */
+    struct amp_list dirty;   /* calls that have something for arpc_link_flush to do */
+    struct amp_list events;  /* calls whose user is to get a callback */
+    struct amp_list refused; /* calls whose message found the queue full, in the order in which `writable` comes */
+    struct amp_list waiting; /* client: calls that wait until the peer allows one more stream */
     size_t stream_count;     /* client: streams begun and not over */
-    size_t call_count;
-    size_t admitted;   /* server: of them, those that were let in */
-    bool known;        /* server: one was, now or before */
-    size_t queued;     /* unsent bytes of all calls */
-    size_t buffered;   /* received bytes that paused calls keep */
-    size_t uncredited; /* of `buffered`, what the connection's window was not reopened for */
+    size_t call_count;       /* of `calls` */
+    size_t admitted;         /* server: number of calls that admit_cb has let in and that are not GONE */
+    bool known;              /* server: a call was let in, now or before */
+    size_t queued;           /* bytes of all calls that have not left */
+    size_t buffered;         /* received bytes that paused calls keep */
+    size_t uncredited;       /* part of `buffered` for which the connection's window was not reopened */
 
-    struct arpc_batch *batch; /* being filled */
-    int error;                /* AMP_E: the connection is beyond use */
-    const char *error_text;   /* why; a constant */
+    struct arpc_batch *batch; /* the batch that arpc_link_produce is filling; else NULL */
+    int error;                /* AMP_E: the connection cannot be used any more; 0: it can */
+    const char *error_text;   /* the reason, a constant */
     struct arpc_watch watch;
-    struct arpc_host *host;    /* of the peer's address; who owns the link sets it before anything is received */
-    struct arpc_host own_host; /* until then */
+    struct arpc_host *host;    /* of the peer's address; the owner sets it before anything is received */
+    struct arpc_host own_host; /* what `host` points to until then */
     enum arpc_abuse abuse;     /* why the connection is being ended, or NONE */
-    int64_t next_due_ms;
+    int64_t next_due_ms;       /* when arpc_link_tick is due; INT64_MAX: never */
     struct arpc_handshake handshake;
     struct arpc_keepalive keepalive;
     struct arpc_age age;
@@ -86,16 +86,16 @@ static inline int64_t arpc_after(int64_t from_ms, int64_t wait_ms)
     return wait_ms > 0 && from_ms > INT64_MAX - wait_ms ? INT64_MAX : from_ms + wait_ms;
 }
 
-/* The link is beyond use, for this reason (a constant text). The first one counts. */
+/* Makes the link unusable, for this reason (a constant text). Only the first call has an effect. */
 void arpc_link_fail(struct arpc_link *link, int code, const char *why);
 
 /*
- * An empty link; with `session` false a parking link. 0 or AMP_ENOMEM (nothing to close then).
+ * An empty link; without `session` a parking link. `config` must outlive it. 0; AMP_ENOMEM: there is nothing to close.
  */
 int arpc_link_init(struct arpc_link *link, struct arpc_link_config *config, void (*wake_cb)(struct arpc_link *),
                    bool session);
 
-/* Frees it. All its calls have been ended (arpc_link_abort, arpc_link_flush) and all batches are done. */
+/* Frees the link. All its calls are GONE (arpc_link_abort, arpc_link_flush), and all batches are done. */
 void arpc_link_close(struct arpc_link *link);
 
 /* Takes received bytes; calls message callbacks. 0, or the link's error: nothing more may be received. */
@@ -107,19 +107,19 @@ int arpc_link_receive(struct arpc_link *link, const uint8_t *data, size_t size);
  */
 uint8_t *arpc_link_receive_buffer(struct arpc_link *link, size_t *size);
 
-/* Does what calls asked for and tells users what happened, for some of them. True if it has to be called again. */
+/* Does what calls asked for and calls users' callbacks, for some of the calls. True: it has to be called again. */
 bool arpc_link_flush(struct arpc_link *link);
 
-/* Whether calls asked for something, or users are still to be told. */
+/* Whether arpc_link_flush has something to do. */
 bool arpc_link_has_news(const struct arpc_link *link);
 
-/* Deadlines of calls and of the link. To be called when next_due_ms has come. */
+/* Acts on deadlines of calls and of the link. To be called when next_due_ms has come. */
 void arpc_link_tick(struct arpc_link *link);
 
-/* Ends every call with this status. The stream of each goes with the link. */
+/* The link is about to be closed: ends every call with this status. */
 void arpc_link_abort(struct arpc_link *link, int status, const char *message);
 
-/* The connection is lost: a client's calls begin again if they may; the others end with UNAVAILABLE. */
+/* The connection is lost: a client's calls begin again if they may; all others end UNAVAILABLE. */
 void arpc_link_lost(struct arpc_link *link, const char *message);
 
 /* No connection can be made: ends all calls of a parking link that may begin and do not wait for ready. */
@@ -131,10 +131,10 @@ void arpc_link_move(struct arpc_link *from, struct arpc_link *to);
 /* Whether a parking link has calls that may begin now. */
 bool arpc_link_has_parked(const struct arpc_link *link);
 
-/* Counts and reports what a peer did; nothing else happens to it. */
+/* Counts and reports an abuse by the peer, without further consequences. */
 void arpc_link_count(struct arpc_link *link, enum arpc_abuse cause);
 
-/* Fails the link for this cause: a peer that did not get as far as HTTP/2, or does not read. */
+/* Fails the link for an abuse by a peer to which no GOAWAY can be sent: it does not speak HTTP/2, or does not read. */
 void arpc_link_drop(struct arpc_link *link, int code, enum arpc_abuse cause);
 
 /* Client: whether further calls may begin: no GOAWAY has come, and stream ids are left. */

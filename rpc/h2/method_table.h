@@ -22,11 +22,17 @@ struct arpc_method_table {
     size_t count;
 };
 
-/* Adds rows. 0, AMP_ENOMEM, AMP_EINVAL (a name twice, a handler without `closed`): the table is as before. */
+/*
+ * Adds rows, which must outlive the table. 0; AMP_ENOMEM, AMP_EINVAL (a name twice, or a handler without `closed`): the
+ * table is as before.
+ */
 int arpc_method_table_add(struct arpc_method_table *table, const struct arpc_method *methods, size_t count,
                           struct amp_error *error);
+/* Frees the table and the counts; no call of a row may be left. */
 void arpc_method_table_close(struct arpc_method_table *table);
-/* The row of "/service/name", or NULL. The match is exact. Valid until rows are added; what it points to longer. */
+/*
+ * The row of exactly "/service/name", or NULL. Valid until rows are added; its method and stats as long as the table.
+ */
 const struct arpc_method_row *arpc_method_table_find(const struct arpc_method_table *table, const uint8_t *path,
                                                      size_t size);
 

@@ -1,10 +1,10 @@
 /*
  * A client's calls between connections: those that wait for one, and those that begin again.
  *
- * A call whose attempt has failed, and that is to be tried again (wire/retry.h decides), is `again`: deaf to its
- * stream. When that stream is over and no batch has bytes of the call any more, it moves to the channel's parking link
- * with nothing left of the attempt, and all its messages to send anew. From there it takes the way of a call that never
- * had a connection. Its user hears nothing of it, since nothing of a response was told before.
+ * A call whose attempt has failed, and that is to be tried again (wire/retry.h decides), is `again`: it ignores its
+ * stream. When that stream is over and no batch has bytes of the call any more, it moves to the channel's parking link:
+ * the attempt is forgotten, and all messages are to be sent again. From there it goes on like a call that never had a
+ * connection. Its user notices nothing, since no part of a response was delivered before.
  *
  * What is kept for that: the messages that were copied, up to bounds for the call and for the channel. A message that
  * is sent from the user's memory commits its call when its first byte leaves, because that memory goes back to the

@@ -1,4 +1,6 @@
-/* The sending half of a call. Internal to rpc/h2. */
+/*
+ * The sending half of a call: a queue of messages, whose bytes go into batches. On the loop's thread; in rpc/h2 only.
+ */
 #ifndef ARPC_H2_SEND_H
 #define ARPC_H2_SEND_H
 
@@ -23,49 +25,52 @@ struct arpc_out {
     const uint8_t *body;
     size_t head_size; /* with the prefix */
     size_t size;      /* head and body */
-    size_t given;     /* bytes that are in batches, or were */
-    unsigned pins;    /* batches that point into it */
-    bool blank;       /* zeros go in place of the body that has not left */
+    size_t given;     /* bytes that were put into a batch, which may have left already */
+    unsigned pins;    /* batches that point into it; it is not freed before they are done */
+    bool blank;       /* zeros are sent in place of what has not left of the body (arpc_call_blank) */
     uint8_t head[];
 };
 
 struct arpc_outbound {
-    struct amp_list messages; /* of struct arpc_out, in order; the first may have left in part */
-    struct amp_list sent;     /* client: messages all of which is in batches, or was, kept to be sent again */
-    size_t retained;          /* bytes of `sent` and of what has left of `messages` */
-    struct arpc_batch *batch; /* the one under way, if it has bytes of this call, also when GONE; else NULL */
-    size_t unsent;            /* bytes not yet given to a batch */
-    size_t queued;            /* bytes that have not left */
-    bool was_high;            /* queued was above the low-water mark: `writable` is due when it falls */
-    bool head_submitted;      /* response or request HEADERS are with nghttp2 */
-    bool compress;            /* server: answers of some size go compressed */
-    bool deferred;            /* nghttp2 waits for arpc_call's word that there is data */
-    bool ended;               /* no more messages from this side */
-    bool trailers_sent;
-    bool reset; /* RST_STREAM is wanted */
-    bool reset_done;
-    uint32_t reset_code;
-    int64_t progress_ms;         /* since when progress_bytes are counted: the queue was empty, or it went well */
-    size_t progress_bytes;       /* given to batches since then */
-    struct arpc_fields initial;  /* of the head; client: request metadata */
-    struct arpc_fields trailing; /* server */
+    struct amp_list messages;    /* of struct arpc_out, in order; some bytes of the first may have left */
+    struct amp_list sent;        /* client: messages that were put into batches as a whole, kept to be sent again */
+    size_t retained;             /* bytes kept to be sent again: all of `sent`, and what has left of `messages` */
+    struct arpc_batch *batch;    /* the batch under way if it has bytes of this call, also when GONE; else NULL */
+    size_t unsent;               /* bytes that were not put into a batch yet */
+    size_t queued;               /* bytes that have not left the process */
+    bool was_high;               /* queued was above ARPC_LOW_WATER: `writable` is due when it falls to that */
+    bool head_submitted;         /* nghttp2 has the HEADERS of the request or response */
+    bool compress;               /* server: answers above some size are sent compressed */
+    bool deferred;               /* nghttp2 waits for nghttp2_session_resume_data before it asks for data again */
+    bool ended;                  /* this side sends no more messages */
+    bool trailers_sent;          /* server: nghttp2 has the trailers */
+    bool reset;                  /* RST_STREAM is wanted */
+    bool reset_done;             /* nghttp2 has it */
+    uint32_t reset_code;         /* the HTTP/2 error code of it */
+    int64_t progress_ms;         /* since when progress_bytes count: the queue was empty, or enough bytes had left */
+    size_t progress_bytes;       /* bytes put into batches since then */
+    struct arpc_fields initial;  /* server: metadata of the response's head; client: request metadata */
+    struct arpc_fields trailing; /* server: metadata of the trailers */
 };
 
-/* Moves `size` unsent bytes into the batch. */
+/* Puts `size` bytes into the batch, which has room for them; at most call->out.unsent. */
 void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size);
 /*
- * How many bytes, at most `limit`, one DATA frame may take now; *slots: an upper bound of what arpc_out_give then adds.
+ * How many bytes, at most `limit`, one DATA frame may take now. *slots gets an upper bound of the slots that
+ * arpc_out_give then needs in the batch.
  */
 size_t arpc_out_slots(struct arpc_call *call, size_t limit, size_t *slots);
-/* Whether messages that were refused for want of room may be tried again. */
+/*
+ * Whether half of the limits of link and call is free, so that a message that was refused (AMP_EEXHAUSTED) may be sent.
+ */
 bool arpc_call_has_room(const struct arpc_call *call);
-/* Drops what is not in a batch. */
+/* Drops all messages in the queue; release callbacks come at once, or when the batch that has bytes of one is done. */
 void arpc_out_drop(struct arpc_call *call);
-/* Drops what was kept to be sent again. */
+/* Drops the messages that were kept to be sent again. */
 void arpc_out_forget(struct arpc_call *call);
-/* Everything is to be sent once more; no batch has bytes of it. */
+/* For the next attempt: queues all messages again from their first byte. No batch may have bytes of the call. */
 void arpc_out_rewind(struct arpc_call *call);
-/* Adds a copy of the bytes, which fit. */
+/* Copies bytes into the batch's scratch, which must have room for them (asserted), and adds them. Returns the copy. */
 void *arpc_batch_scratch(struct arpc_batch *batch, const void *data, size_t size);
 
 #endif

@@ -121,7 +121,7 @@ static void tick_link(struct arpc_link *link, int64_t now_ms)
     else if (link->age.abort_due_ms <= now_ms)
         arpc_link_fail(link, AMP_EUNAVAILABLE, "the connection's largest age and its grace have passed");
     else if (outstayed_ms(link) <= now_ms)
-        arpc_link_fail(link, AMP_EDEADLINE, "no call was let in in time");
+        arpc_link_fail(link, AMP_EDEADLINE, "no call was accepted in time");
     if (link->error != 0)
         return;
     if (keepalive_ms(link) <= now_ms)

@@ -18,14 +18,15 @@ struct arpc_bucket {
 
 /* A full bucket. */
 void arpc_bucket_init(struct arpc_bucket *bucket, int64_t burst, int64_t now_ms);
-/* Adds what has come back since it was last looked at. */
+/* Adds the tokens that have come back since the bucket was last filled. */
 void arpc_bucket_fill(struct arpc_bucket *bucket, int64_t burst, int64_t per_s, int64_t now_ms);
-/* Adds what was earned. */
+/* Adds `count` tokens, up to the burst. */
 void arpc_bucket_earn(struct arpc_bucket *bucket, int64_t burst, int64_t count);
-/* Takes one; false if there is none. A burst of 0 is no limit. */
+/* Takes one token; false if there is none. A burst of 0 is no limit. */
 bool arpc_bucket_take(struct arpc_bucket *bucket, int64_t burst);
+/* Whether no token is missing. */
 bool arpc_bucket_is_full(const struct arpc_bucket *bucket, int64_t burst);
-/* Takes this many, whether or not they are there: what has been done is paid for afterwards. */
+/* Takes `count` tokens, even below 0: for work that was done already. */
 void arpc_bucket_spend(struct arpc_bucket *bucket, int64_t count);
 
 struct arpc_watch {
@@ -49,19 +50,22 @@ struct arpc_watch {
     uint64_t byte_count;
 };
 
-/* `server`: the peer sends the client's preface first. */
+/* Full buckets; `limits` must outlive it. `server`: the peer sends the client's preface first. */
 void arpc_watch_init(struct arpc_watch *watch, const struct arpc_limits *limits, bool server, int64_t now_ms);
 
 /* Looks at received bytes. NONE, or the first limit that they break: the peer is not to be served any more. */
 enum arpc_abuse arpc_watch_scan(struct arpc_watch *watch, const uint8_t *data, size_t size, int64_t now_ms);
 
-/* How much of a DATA frame without padding is still to come, and its stream; 0: none is under way. */
+/* Bytes still to come of the DATA frame under way, if it has no padding, and its stream; 0: there is no such frame. */
 size_t arpc_watch_data_left(const struct arpc_watch *watch, int32_t *stream_id);
 
-/* HEADERS or DATA of this size were sent to the peer: it may answer them by PING and WINDOW_UPDATE. */
+/* HEADERS or DATA of `size` bytes were sent: the peer gets tokens for PING and WINDOW_UPDATE in answer to them. */
 void arpc_watch_sent(struct arpc_watch *watch, size_t size);
 
-/* What only nghttp2 sees: a call reset before its answer, a fault, a stream refused. NONE or the limit's cause. */
+/*
+ * Count what only nghttp2 sees: a call reset before its answer, a fault, a request that cannot be served, a refused
+ * stream. NONE, or the cause if the limit is broken.
+ */
 enum arpc_abuse arpc_watch_reset(struct arpc_watch *watch, int64_t now_ms);
 enum arpc_abuse arpc_watch_fault(struct arpc_watch *watch, int64_t now_ms);
 enum arpc_abuse arpc_watch_nonsense(struct arpc_watch *watch, int64_t now_ms);

@@ -1,8 +1,8 @@
 /*
  * Admission of connections: counts those of each source address, and remembers for a while which addresses had
- * connections that were ended as abuse. A connection is a stranger's until a call on it was admitted; strangers have
- * only places that are left over, and the oldest makes room for the next (rpc/h2/budget.h says whose). No I/O. Internal
- * to rpc/io.
+ * connections that were ended as abuse. A connection counts as a stranger until a call on it was admitted. Strangers
+ * have only the places that are left over, and the oldest one makes room for the next (rpc/h2/budget.h says of which
+ * address). No I/O; on the loop's thread. Internal to rpc/io.
  */
 #ifndef ARPC_IO_ADMISSION_H
 #define ARPC_IO_ADMISSION_H
@@ -29,19 +29,19 @@ struct arpc_admission {
     struct amp_list rows[ARPC_ADMISSION_ROWS]; /* by hash */
     struct amp_list idle; /* sources without a connection, whose strikes are remembered; oldest first */
     size_t idle_count;
-    size_t most;                  /* connections in all */
-    size_t known;                 /* those that are no strangers' */
+    size_t most;                  /* bound of all connections */
+    size_t known;                 /* connections that are no strangers */
     struct arpc_budget strangers; /* places */
     struct arpc_memory_budgets memory;
 };
 
-/* One address. */
+/* One source address. */
 struct arpc_source {
     struct amp_list in_row;
     struct amp_list in_idle;
     struct arpc_admission_key key;
-    size_t connections;
-    struct arpc_bucket strikes;
+    size_t connections;           /* open now */
+    struct arpc_bucket strikes;   /* connections that may still end as abuse before the address is refused */
     struct arpc_flow_group flows; /* of its connections in the loop's time */
     struct arpc_account strangers;
     struct arpc_host host;
@@ -50,29 +50,29 @@ struct arpc_source {
 /* One connection. Zeroed: it was not let in. */
 struct arpc_admitted {
     struct arpc_source *source;
-    struct arpc_charge stranger; /* 1 as long as it is one */
-    bool known;
+    struct arpc_charge stranger; /* amount 1 while it is a stranger */
+    bool known;                  /* a call on it was admitted */
 };
 
-/* `most` connections in all. */
+/* Prepares the admission of at most `most` connections; `limits` must outlive it. */
 void arpc_admission_init(struct arpc_admission *admission, const struct arpc_limits *limits, size_t most);
 void arpc_admission_close(struct arpc_admission *admission);
 
 /*
- * A connection wants to be let in. NONE, and `admitted` is for arpc_admission_leave; *out is the one that has to go for
- * it, or NULL. Else why it is not: ADDRESS, STRIKES, STRANGERS, CONNECTIONS; that too if there is no memory to count
- * it.
+ * Asks whether a new connection is let in. NONE: it is, and arpc_admission_leave is due for `admitted`; *out is another
+ * connection that has to be closed for it, or NULL. Else why not: ADDRESS, STRIKES, STRANGERS or CONNECTIONS (also if
+ * there is no memory to count it).
  */
 enum arpc_abuse arpc_admission_enter(struct arpc_admission *admission, const struct arpc_admission_key *key,
                                      int64_t now_ms, struct arpc_admitted *admitted, struct arpc_admitted **out);
 
-/* A call was let in on it. */
+/* A call was let in on this connection: it is no stranger from now on. */
 void arpc_admission_know(struct arpc_admission *admission, struct arpc_admitted *admitted);
 
-/* One of its connections is being ended as abuse. */
+/* A connection of this source is being ended as abuse. */
 void arpc_admission_strike(struct arpc_admission *admission, struct arpc_source *source, int64_t now_ms);
 
-/* A connection is gone. */
+/* A connection that was let in has closed. */
 void arpc_admission_leave(struct arpc_admission *admission, struct arpc_admitted *admitted, int64_t now_ms);
 
 #endif

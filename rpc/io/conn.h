@@ -80,24 +80,26 @@ struct arpc_conn {
     void (*closed_cb)(struct arpc_conn *conn); /* everything is closed: the owner frees it */
 };
 
-/* Prepares the handles; `pipe` for a unix socket. Nothing can fail. */
+/* Initialises the handles on the loop of `deferred`; `pipe`: for a unix socket. Nothing can fail. */
 void arpc_conn_init(struct arpc_conn *conn, struct arpc_deferred *deferred, bool pipe, void *owner,
                     void (*pumped_cb)(struct arpc_conn *), void (*closed_cb)(struct arpc_conn *));
 
-/* The socket is connected: begins HTTP/2. 0, AMP_ENOMEM, AMP_EIO; then the caller closes it. */
+/* The socket is connected: begins HTTP/2. 0; AMP_ENOMEM, AMP_EIO: the caller has to call arpc_conn_close. */
 int arpc_conn_start(struct arpc_conn *conn, struct arpc_link_config *config, const char *peer);
 
-/* The same with TLS; `host` as arpc_tls_session_new has it. */
+/* The socket is connected: begins TLS and HTTP/2. `host` as for arpc_tls_session_new; codes as for arpc_conn_start. */
 int arpc_conn_start_tls(struct arpc_conn *conn, struct arpc_link_config *config, const char *peer, struct arpc_tls *tls,
                         const char *host);
 
-/* A closed connection: whether the two did not come to an understanding about TLS; `error` says why. */
+/* For a closed connection: whether it failed since one side speaks TLS and the other does not; conn->error says why. */
 bool arpc_conn_no_tls(const struct arpc_conn *conn);
 
-/* Says what there is to say, a GOAWAY, if the socket takes it at once, and aborts it. */
+/* Sends what is due, such as a GOAWAY, if the socket takes it at once, and aborts the connection. */
 void arpc_conn_dismiss(struct arpc_conn *conn);
 
-/* Aborts it: calls end with UNAVAILABLE. closed_cb comes later. `error` may be NULL. No effect if closing. */
+/*
+ * Aborts the connection: calls end UNAVAILABLE, and closed_cb comes later. `error` may be NULL. No effect if closing.
+ */
 void arpc_conn_close(struct arpc_conn *conn, const struct amp_error *error);
 
 #endif

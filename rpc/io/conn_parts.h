@@ -31,7 +31,7 @@ void arpc_conn_link_failed(struct arpc_conn *conn);
 int arpc_conn_read_start(struct arpc_conn *conn);
 
 /* conn_write.c */
-/* Writes one batch of about so many bytes, or the rest of one. True if more may follow at once. */
+/* Writes one batch of about this many bytes, or the rest of one. True if more may follow at once. */
 bool arpc_conn_write(struct arpc_conn *conn, size_t most);
 /* Learns from a round of a pump how much may be written at a time. */
 void arpc_conn_set_write_size(struct arpc_conn *conn, size_t wrote, int64_t took_ns, int64_t most_ns);

@@ -140,10 +140,10 @@ static void refuse_foreign(struct arpc_conn *conn)
     struct amp_error error;
     conn->foreign = true;
     if (conn->link.config->server)
-        (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the client %s speaks TLS, which this port is not for",
+        (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the client %s uses TLS, and this port does not",
                             conn->link.peer);
     else
-        (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the server %s speaks TLS: connect with it (cacert)",
+        (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the server %s uses TLS: connect with TLS (cacert)",
                             conn->link.peer);
     arpc_conn_close(conn, &error);
 }

@@ -98,9 +98,11 @@ static void on_conn_closed(struct arpc_conn *conn)
             (void)amp_error_set(&channel->error, AMP_EUNAVAILABLE, NULL, "%s", why);
             arpc_channel_leave_ready(channel, &channel->error);
         } else if (channel->state == ARPC_CHANNEL_CONNECTING) {
-            step_failed(channel, conn->error.code != 0 ? why
-                                                       : "the server closed the connection before it said anything in "
-                                                         "HTTP/2: is this the port of its gRPC?");
+            step_failed(
+                channel,
+                conn->error.code != 0
+                    ? why
+                    : "the server closed the connection before it said anything in HTTP/2: is this its gRPC port?");
         }
     }
     arpc_deferred_add(&channel->deferred, &channel->item);

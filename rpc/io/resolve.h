@@ -30,10 +30,12 @@ struct arpc_resolve_calls {
 int arpc_resolve_start(uv_loop_t *loop, const char *host, const char *port, const struct arpc_resolve_calls *calls,
                        struct arpc_resolve **out);
 
-/* Nobody waits for it any more; the loop need not run until the resolver has answered, but until gone_cb. */
+/*
+ * Gives a lookup up: its result is dropped. The loop must run until gone_cb, but not until the resolver has answered.
+ */
 void arpc_resolve_leave(struct arpc_resolve *resolve);
 
-/* A numeric address needs no resolver: its list, or NULL if it is a name. */
+/* The list of a numeric address, which needs no resolver; the caller frees it (freeaddrinfo). NULL: it is a name. */
 struct addrinfo *arpc_resolve_numeric(const char *host, const char *port);
 
 #endif

@@ -116,7 +116,7 @@ void arpc_tls_say_refused(struct x509_store_ctx_st *store, bool server, const ch
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
         list_names(certificate, detail, sizeof detail);
         refuse(error,
-               "%s is not for \"%s\" but for %s: connect by such a name, or tell which is expected (server_name, "
+               "%s is not for \"%s\" but for %s: connect by such a name, or give the name to expect (server_name, "
                "--server-name)",
                whose, host, detail);
         return;

@@ -320,7 +320,7 @@ static int say_failure(struct arpc_tls_session *session, struct amp_error *error
         say_alert(session, reason - SSL_AD_REASON_OFFSET, error);
     else if (reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE)
         (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL,
-                            "the client %s shows no certificate, and this port demands one", peer);
+                            "the client %s shows no certificate, and this port requires one", peer);
     else
         (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL, "TLS with %s failed: %s", peer,
                             last != 0 ? ERR_reason_error_string(last) : "no memory, or the peer does not read");
@@ -339,10 +339,10 @@ static int say_plaintext(struct arpc_tls_session *session, struct amp_error *err
         out->end += sizeof alert;
     }
     if (session->tls->server)
-        return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "the client %s speaks no TLS, which this port is for",
+        return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "the client %s does not use TLS, and this port does",
                              session->peer);
     return amp_error_set(error, AMP_EUNAVAILABLE, NULL,
-                         "the server %s speaks no TLS: connect without it, or to the port that has it", session->peer);
+                         "the server %s does not use TLS: connect without it, or to a port with TLS", session->peer);
 }
 
 void arpc_tls_ended(const struct arpc_tls_session *session, struct amp_error *error)

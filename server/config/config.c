@@ -12,19 +12,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Every option wrong in each of three places, and the file's syntax. */
+/* Most bytes of all faults: if every option is wrong in each of three sources, and the file's syntax. One fault's. */
 #define FAULTS_MAX ((size_t)1 << 18)
 #define FAULT_MAX  5000
 
+/* Adds a fault: a sentence, and where it is ("": the sentence says so). */
 static void fault(struct ampd_config *config, const char *where, const char *text)
 {
     char line[FAULT_MAX];
     (void)snprintf(line, sizeof line, "%.*s%s%s\n", FAULT_MAX / 2, where, where[0] != 0 ? ": " : "", text);
-    (void)amp_buf_append(&config->faults, line, strlen(line)); /* the count tells of one that is left out */
+    (void)amp_buf_append(&config->faults, line, strlen(line)); /* one that does not fit is still counted */
     config->faults_count++;
 }
 
-/* No fault of who gives the options. */
+/* Adds a fault that does not come from the options. */
 static void out_of_memory(struct ampd_config *config, const char *where)
 {
     config->memory_out = true;
@@ -39,8 +40,8 @@ void ampd_config_env_name(const struct argp_option *option, char name[AMPD_CONFI
 }
 
 /*
- * A value that is wrong is told, with `where`, if the sentence does not name it: the command line's options are named
- * as they are given.
+ * Sets an option from one of the sources. If its value is wrong, that is a fault at `where`; for the command line the
+ * sentence itself names the option as it was given.
  */
 static void set(struct ampd_config *config, size_t option, const char *where, const char *text,
                 struct ampd_arguments *arguments)
@@ -79,13 +80,13 @@ static size_t option_of(int key)
     return option;
 }
 
-/* Its values are kept, and set when what they go before has been. */
+/* argp's parser: keeps the values, which are set after those of the other sources, over which they have precedence. */
 static error_t take_flag(int key, char *arg, struct argp_state *state)
 {
     struct flags *flags = state->input;
     size_t option = option_of(key);
     if (key == ARGP_KEY_INIT)
-        state->err_stream = NULL; /* getopt tells what is wrong in one line; argp's second one is left out */
+        state->err_stream = NULL; /* getopt writes one line about a fault; argp would write another */
     if (key == ARGP_KEY_ARG)
         (void)snprintf(flags->unexpected, sizeof flags->unexpected, "unexpected argument %.100s", arg);
     if (key == ARGP_KEY_INIT || key == ARGP_KEY_ARG)
@@ -125,7 +126,7 @@ struct file_reader {
     struct ampd_arguments *arguments;
 };
 
-/* A path as long as the system's, and a line. */
+/* Bytes of a path of the longest kind, and a line number. */
 #define WHERE_MAX 4200
 
 static void where_of(const struct ampd_config *config, unsigned line, char where[WHERE_MAX])
@@ -161,7 +162,7 @@ static void on_value(void *arg, unsigned line, const char *name, const char *val
     if (option == NULL)
         tell_unknown(name, text, sizeof text);
     else
-        (void)snprintf(text, sizeof text, "%.64s is for the command line", name);
+        (void)snprintf(text, sizeof text, "%.64s can be given only on the command line", name);
     if (option == NULL || !ampd_option_is_for_file(option)) {
         tell_line(reader->config, line, text);
         return;
@@ -180,7 +181,7 @@ static void read_file(struct ampd_config *config, struct ampd_arguments *argumen
     static const struct ampd_config_file_ops ops = {on_value, on_fault};
     struct file_reader reader = {config, arguments};
     struct stat status;
-    /* A pipe or terminal must not hold the start, or the loop at SIGHUP. */
+    /* Opening a pipe or a terminal must not block the start, or the loop at SIGHUP. */
     int fd = open(config->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     char *text = malloc(AMPD_CONFIG_FILE_MAX + 1);
@@ -204,7 +205,7 @@ static void read_file(struct ampd_config *config, struct ampd_arguments *argumen
     free(text);
 }
 
-/* ---- all of them ---- */
+/* ---- all sources ---- */
 
 static void read_environment(struct ampd_config *config, struct ampd_arguments *arguments)
 {
@@ -212,12 +213,12 @@ static void read_environment(struct ampd_config *config, struct ampd_arguments *
         char name[AMPD_CONFIG_ENV_MAX];
         ampd_config_env_name(&ampd_options[i], name);
         const char *text = ampd_option_is_flag_only(&ampd_options[i]) ? NULL : getenv(name);
-        if (text != NULL && text[0] != 0) /* empty is not given, as unit files and containers have it */
+        if (text != NULL && text[0] != 0) /* empty is the same as not set, for unit files and containers */
             set(config, i, name, text, arguments);
     }
 }
 
-/* The file's name cannot be in the file. */
+/* Finds the path of the file, which the command line or the environment gives. 0 or AMP_ENOMEM. */
 static int find_file(struct ampd_config *config)
 {
     size_t option = (size_t)(ampd_option_find("config") - ampd_options);
@@ -230,7 +231,7 @@ static int find_file(struct ampd_config *config)
     return config->path != NULL ? 0 : AMP_ENOMEM;
 }
 
-/* With the flags. */
+/* Reads all sources, from the lowest precedence to the highest; config->flags is filled in by then. */
 static void read_all(struct ampd_config *config, struct ampd_arguments *arguments)
 {
     ampd_arguments_init(arguments);
@@ -298,7 +299,7 @@ size_t ampd_config_values(const struct ampd_config *config, struct ampd_option_v
     return count;
 }
 
-/* ---- again ---- */
+/* ---- reading again ---- */
 
 static void tell_faults(const struct ampd_config *fresh, struct amp_log *log)
 {
@@ -307,12 +308,13 @@ static void tell_faults(const struct ampd_config *fresh, struct amp_log *log)
         char line[FAULT_MAX];
         const char *line_end = memchr(at, '\n', (size_t)(end - at));
         (void)snprintf(line, sizeof line, "%.*s", (int)(line_end - at), at);
-        amp_log(log, AMP_LOG_ERROR, "config", "msg=\"the options stay as they are\" fault=\"%s\"", line);
+        amp_log(log, AMP_LOG_ERROR, "config",
+                "msg=\"the options could not be reloaded; the old ones stay in force\" fault=\"%s\"", line);
         at = line_end + 1;
     }
 }
 
-/* The place of a value, which may have moved. */
+/* The value is the same: takes over its source, which may be another line now. */
 static void move(struct ampd_config *config, struct ampd_config *fresh, size_t option)
 {
     char *where = config->values[option].where;
@@ -320,7 +322,7 @@ static void move(struct ampd_config *config, struct ampd_config *fresh, size_t o
     fresh->values[option].where = where;
 }
 
-/* The value of one option is another now. */
+/* The value of an option differs: takes it over if the option can change, and logs the change in any case. */
 static void change(struct ampd_config *config, struct ampd_config *fresh, size_t option,
                    struct ampd_arguments *arguments, struct amp_log *log)
 {
@@ -328,7 +330,7 @@ static void change(struct ampd_config *config, struct ampd_config *fresh, size_t
     struct ampd_config_value old = config->values[option];
     if (!ampd_option_reloads(&ampd_options[option])) {
         amp_log(log, AMP_LOG_WARN, "config",
-                "msg=\"changed, but not taken until the next start\" option=%s is=\"%s\" "
+                "msg=\"changed; takes effect at the next start\" option=%s is=\"%s\" "
                 "will_be=\"%s\"",
                 ampd_options[option].name, before, now);
         return;

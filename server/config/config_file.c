@@ -7,14 +7,14 @@
 #include <string.h>
 #include <yaml.h>
 
-/* Names that have been seen: more than ampd has options. */
+/* Most names that are remembered, to find one that comes again; ampd has fewer options. */
 #define NAMES_MAX      128
 #define NAME_MAX_BYTES 64
 #define FAULT_MAX      256
-/* What is skipped is read on to its end up to this depth: libyaml takes time by the square of it. */
+/* Deepest nesting of what is skipped. libyaml's time grows with the square of the depth. */
 #define DEPTH_MAX 8
 
-/* Where the reader is: on the document's level, in its one mapping, or behind a name. */
+/* Where the parser is: outside of the mapping of options, before a name in it, before a value, or in a list. */
 enum place { PLACE_OUTSIDE, PLACE_NAME, PLACE_VALUE, PLACE_LIST };
 
 struct reading {
@@ -23,11 +23,11 @@ struct reading {
     const char *text;
     size_t size;
     enum place place;
-    unsigned skipped; /* depth of a mapping or list that is no value, and has been told */
+    unsigned skipped; /* depth within a mapping or list that cannot be a value, and is a fault; 0: not in one */
     char name[NAME_MAX_BYTES];
-    unsigned line; /* of the name */
-    bool over;     /* nothing more is read */
-    bool unwanted; /* the value that comes is that of a name that was told */
+    unsigned line; /* line of the name */
+    bool over;     /* parsing has to stop */
+    bool unwanted; /* the present value is not reported, as there was a fault in its name or in it */
     struct amp_buf list;
     char names[NAMES_MAX][NAME_MAX_BYTES];
     unsigned lines[NAMES_MAX], names_count;
@@ -43,14 +43,14 @@ static void fault(struct reading *reading, unsigned line, const char *text)
     reading->ops->fault_cb(reading->arg, line, text);
 }
 
-/* Whether the name is new; else it is told. */
+/* Whether the name has not come before; if it has, that is a fault. */
 static bool is_new(struct reading *reading)
 {
     char text[FAULT_MAX];
     for (unsigned i = 0; i < reading->names_count; i++) {
         if (strcmp(reading->names[i], reading->name) != 0)
             continue;
-        (void)snprintf(text, sizeof text, "%s is in line %u already; keep one of them", reading->name,
+        (void)snprintf(text, sizeof text, "%s is already given in line %u; keep one of them", reading->name,
                        reading->lines[i]);
         fault(reading, reading->line, text);
         return false;
@@ -71,7 +71,8 @@ static void take_name(struct reading *reading, const yaml_event_t *event)
     reading->line = line_of(&event->start_mark);
     reading->place = PLACE_VALUE;
     if (size == 0 || size >= NAME_MAX_BYTES || memchr(text, 0, size) != NULL) {
-        fault(reading, reading->line, "this is no name of an option; write NAME: VALUE, as in: listen: 127.0.0.1:7420");
+        fault(reading, reading->line,
+              "this is not the name of an option; write NAME: VALUE, as in: listen: 127.0.0.1:7420");
         reading->unwanted = true;
         return;
     }
@@ -79,7 +80,7 @@ static void take_name(struct reading *reading, const yaml_event_t *event)
     reading->unwanted = !is_new(reading);
 }
 
-/* What YAML has for "nothing" would be a path or a name here. */
+/* Whether a value is YAML's "nothing", which would else be taken for a path or a name. */
 static bool is_null(const yaml_event_t *event)
 {
     static const char *const nulls[] = {"~", "null", "Null", "NULL"};
@@ -122,14 +123,14 @@ static void end_list(struct reading *reading)
         reading->ops->value_cb(reading->arg, reading->line, reading->name, (const char *)reading->list.data);
 }
 
-/* What a configuration has no use for, with all that is in it. */
+/* Begins to skip a mapping or list that has no meaning in a configuration, and adds a fault. */
 static void skip(struct reading *reading, const yaml_event_t *event, const char *what)
 {
     char text[FAULT_MAX];
     (void)snprintf(text, sizeof text, "%s; write NAME: VALUE, one option a line", what);
     fault(reading, line_of(&event->start_mark), text);
     reading->skipped = 1;
-    reading->unwanted = true; /* a list with such a thing in it is no value */
+    reading->unwanted = true; /* a list that contains it is not a value, either */
 }
 
 static void begin_mapping(struct reading *reading, const yaml_event_t *event)
@@ -137,20 +138,22 @@ static void begin_mapping(struct reading *reading, const yaml_event_t *event)
     if (reading->place == PLACE_OUTSIDE)
         reading->place = PLACE_NAME;
     else
-        skip(reading, event, "options have no options of their own");
+        skip(reading, event, "an option's value cannot be a mapping");
 }
 
 static void begin_list(struct reading *reading, const yaml_event_t *event)
 {
     if (reading->place != PLACE_VALUE) {
-        skip(reading, event, reading->place == PLACE_LIST ? "a list in a list" : "a list without a name");
+        skip(reading, event,
+             reading->place == PLACE_LIST ? "a list cannot be inside a list"
+                                          : "a list needs the name of an option before it");
         return;
     }
     reading->place = PLACE_LIST;
     reading->list.size = 0;
 }
 
-/* In what is skipped nothing counts but where it ends. */
+/* Handles an event within what is skipped: only its end matters. */
 static void skip_on(struct reading *reading, const yaml_event_t *event)
 {
     bool begins = event->type == YAML_MAPPING_START_EVENT || event->type == YAML_SEQUENCE_START_EVENT;
@@ -158,12 +161,12 @@ static void skip_on(struct reading *reading, const yaml_event_t *event)
     reading->skipped += begins ? 1u : 0u;
     reading->skipped -= ends ? 1u : 0u;
     if (reading->skipped == DEPTH_MAX) {
-        fault(reading, line_of(&event->start_mark), "nested too deep; what follows was not read");
+        fault(reading, line_of(&event->start_mark), "nested too deeply; the rest of the file was not read");
         reading->over = true;
     }
     if (reading->skipped > 0 || reading->place == PLACE_OUTSIDE || reading->place == PLACE_LIST)
         return;
-    /* It stood for a value, or for a name, whose value is still to come. */
+    /* It was in place of a value, or of a name whose value follows. */
     reading->unwanted = true;
     reading->place = reading->place == PLACE_VALUE ? PLACE_NAME : PLACE_VALUE;
 }
@@ -181,10 +184,10 @@ static void take_event(struct reading *reading, const yaml_event_t *event)
         else if (reading->place != PLACE_OUTSIDE)
             take_value(reading, event);
         else if (event->data.scalar.length > 0) /* an empty file is an empty scalar */
-            fault(reading, line_of(&event->start_mark), "this is no option; write NAME: VALUE, one option a line");
+            fault(reading, line_of(&event->start_mark), "this is not an option; write NAME: VALUE, one option a line");
         break;
     case YAML_ALIAS_EVENT:
-        fault(reading, line_of(&event->start_mark), "an alias has no meaning here; write the value");
+        fault(reading, line_of(&event->start_mark), "aliases are not supported; write the value");
         reading->unwanted = true;
         if (reading->place != PLACE_LIST)
             reading->place = reading->place == PLACE_VALUE ? PLACE_NAME : PLACE_VALUE;
@@ -206,7 +209,7 @@ static void take_event(struct reading *reading, const yaml_event_t *event)
     }
 }
 
-/* Of bytes that are no text libyaml tells the offset alone. */
+/* The line of a fault of syntax. For bytes that are not text libyaml only gives an offset, from which it is counted. */
 static unsigned line_of_problem(const yaml_parser_t *parser, const char *text, size_t size)
 {
     unsigned line = 1;
@@ -220,7 +223,7 @@ static unsigned line_of_problem(const yaml_parser_t *parser, const char *text, s
 static void tell_syntax(struct reading *reading, const yaml_parser_t *parser)
 {
     char text[FAULT_MAX];
-    (void)snprintf(text, sizeof text, "%s%s%s; what follows was not read", parser->problem,
+    (void)snprintf(text, sizeof text, "%s%s%s; the rest of the file was not read", parser->problem,
                    parser->context != NULL ? " " : "", parser->context != NULL ? parser->context : "");
     fault(reading, line_of_problem(parser, reading->text, reading->size), text);
 }
@@ -236,7 +239,7 @@ static void read_all(struct reading *reading, yaml_parser_t *parser)
         }
         goes_on = event.type != YAML_STREAM_END_EVENT && !reading->over;
         if (event.type == YAML_DOCUMENT_START_EVENT && ++documents > 1) {
-            fault(reading, line_of(&event.start_mark), "a second document; what follows was not read");
+            fault(reading, line_of(&event.start_mark), "a second YAML document begins here; it was not read");
             goes_on = false;
         } else {
             take_event(reading, &event);
@@ -250,7 +253,7 @@ void ampd_config_file_read(const char *text, size_t size, const struct ampd_conf
     struct reading reading = {.ops = ops, .arg = arg, .text = text, .size = size};
     yaml_parser_t parser;
     if (size > AMPD_CONFIG_FILE_MAX) {
-        fault(&reading, 1, "the file is longer than 64 KiB; ampd has no use for so much");
+        fault(&reading, 1, "the file is longer than 64 KiB; is it a configuration file of ampd?");
         return;
     }
     if (yaml_parser_initialize(&parser) == 0) {

@@ -1,25 +1,26 @@
 /*
- * A configuration file: YAML, one option of ampd a line under its own name, as `listen: 0.0.0.0:7420`. A list is the
- * same as its values with commas between them. What is wrong is told for every line that can still be understood.
+ * The parser of a configuration file: YAML, one option of ampd a line under its own name, as `listen: 0.0.0.0:7420`. A
+ * list means the same as its values with commas between them. A fault is reported for each line that is wrong, as far
+ * as the rest can still be understood.
  */
 #ifndef AMPD_CONFIG_FILE_H
 #define AMPD_CONFIG_FILE_H
 
 #include <stddef.h>
 
-/* Every option with a path as long as the system's takes less. */
+/* Most bytes of a file. All options together, each with a path of the longest kind, take less. */
 #define AMPD_CONFIG_FILE_MAX ((size_t)1 << 16)
 
-/* Texts are valid during the call only; lines count from 1. */
+/* What the parser calls. Lines count from 1; the texts are valid during the callback alone. */
 struct ampd_config_file_ops {
-    void (*value_cb)(void *arg, unsigned line, const char *name, const char *value);
-    void (*fault_cb)(void *arg, unsigned line, const char *text);
+    void (*value_cb)(void *arg, unsigned line, const char *name, const char *value); /* an option and its value */
+    void (*fault_cb)(void *arg, unsigned line, const char *text);                    /* a sentence about a fault */
 };
 
 /*
- * Reads a file of `size` bytes at `text`, without a final zero. Names come in the order of the file and no name twice:
- * a second one is a fault. A fault in the syntax is the last thing told: a reader of YAML cannot know what the rest
- * would mean.
+ * Parses the `size` bytes of a file; no final zero is needed. Calls value_cb in the order of the file, once for each
+ * name: a name that comes again is a fault. Whether an option of that name exists is for the caller to check. Parsing
+ * stops at a fault of YAML's syntax, after which the meaning of the rest cannot be known.
  */
 void ampd_config_file_read(const char *text, size_t size, const struct ampd_config_file_ops *ops, void *arg);
 

@@ -29,7 +29,7 @@ enum {
 
 _Static_assert(OPTIONS_COUNT <= AMPD_OPTIONS_MAX, "AMPD_OPTIONS_MAX holds");
 
-/* Behind the letters. */
+/* The first argp key of options without a letter: above all letters. */
 #define FIRST_KEY 256
 
 const struct argp_option ampd_options[] = {
@@ -92,7 +92,7 @@ static bool is_address(const char *address)
            strtol(colon + 1, NULL, 10) <= 65535;
 }
 
-/* One of two words. */
+/* Parses one of two words. */
 static bool parse_choice(const char *text, const char *yes, const char *no, bool *is)
 {
     *is = strcmp(text, yes) == 0;
@@ -187,11 +187,11 @@ static bool parse_count(const char *text, unsigned least, unsigned most, uint32_
     return ok;
 }
 
-/* NULL: the text was understood; else what to give instead. */
+/* Sets a value from its text, whose kind says what it can be. NULL: it is right; else a sentence on what to give. */
 static const char *set_value(enum kind kind, const char *text, void *at)
 {
     switch (kind) {
-    case KIND_MAYBE_ADDRESS: /* empty is none, too */
+    case KIND_MAYBE_ADDRESS: /* an empty text means none, too */
         *(const char **)at = text;
         if (text[0] == 0 || strcmp(text, IO_HTTP_NONE) == 0)
             return NULL;
@@ -210,7 +210,7 @@ static const char *set_value(enum kind kind, const char *text, void *at)
         return parse_choice(text, "off", "on", at) ? NULL : "give on or off";
     case KIND_TIME:
         return parse_time(text, at) ? NULL : "give " TIME_REMEDY;
-    case KIND_AGE: /* an age without end */
+    case KIND_AGE: /* 0 stands for no limit */
         *(int64_t *)at = 0;
         return strcmp(text, "0") == 0 || parse_time(text, at) ? NULL : "give 0 for all, or " TIME_REMEDY;
     case KIND_MEMORY:
@@ -223,7 +223,7 @@ static const char *set_value(enum kind kind, const char *text, void *at)
     case KIND_NUMBER:
         return parse_number(text, at) ? NULL : "give a number of 0 to 2^62";
     case KIND_PERCENT:
-        return parse_count(text, 1, 100, at) ? NULL : "give 1 to 100, percent";
+        return parse_count(text, 1, 100, at) ? NULL : "give a percentage from 1 to 100";
     case KIND_FORMAT:
         return parse_choice(text, "json", "text", at) ? NULL : "give text or json";
     case KIND_LEVEL:

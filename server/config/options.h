@@ -1,6 +1,6 @@
 /*
  * The options of ampd: one table, by which the command line, the environment and the configuration file are read
- * (config.h), and what their texts mean.
+ * (config.h), and the conversion of their texts to values. Help texts and defaults are in options.def.
  */
 #ifndef AMPD_CONFIG_OPTIONS_H
 #define AMPD_CONFIG_OPTIONS_H
@@ -15,64 +15,70 @@
 #include <argp.h>
 #include <stdbool.h>
 
-/* More threads than that gain nothing: memory bandwidth is used up long before. */
+/* Most threads for compute. More gain nothing, since the bandwidth of the memory is used up long before. */
 #define AMPD_COMPUTE_THREADS_MAX 256
 
 /*
- * Share of the machine's memory that models take by default. The rest is for what is queued, the store, and the pages
- * of checkpoint files on their way to the disk.
+ * Default of --memory-max, in percent of the memory that this process may use. The rest is for queues, the store, and
+ * the page cache of checkpoint files that are being written.
  */
 #define AMPD_MEMORY_SHARE_PERCENT 75
 
-/* Percent: from there on kubelet calls a disk short (nodefs.available < 10 %), and Elasticsearch moves data away. */
+/*
+ * Default of --checkpoint-disk-share, in percent of a disk. Above it kubelet calls the disk short of space
+ * (nodefs.available < 10 %), and Elasticsearch moves data away.
+ */
 #define AMPD_CHECKPOINT_DISK_SHARE 90
 
-/* More than there are. */
+/* Bound of arrays with an element for each option; there are fewer options. */
 #define AMPD_OPTIONS_MAX 64
 
-/* Ends with zeros, as argp wants it. */
+/* The table of all options. It ends with a row of zeros, as argp wants it; `option` below is a row of it. */
 extern const struct argp_option ampd_options[];
 
-/* What the options mean. Texts are whoever's that gave them, and outlive it. */
+/* The values of all options. Its texts are those that were given to ampd_option_set, and must outlive it. */
 struct ampd_arguments {
-    struct ampd_server_options server; /* points to the next two */
+    struct ampd_server_options server; /* server.auth and server.etcd point to the next two */
     struct ampd_auth_options auth;
     struct io_etcd_access etcd;
-    enum amp_log_level level;
-    bool json; /* the log */
-    bool has_shard;
-    const char *cluster; /* as given */
-    struct io_cluster_url url;
-    /* Not of the server: */
-    const char *config; /* the file that options were read from too; NULL: none */
-    bool check_only;
-    char wrong[AMP_ERROR_TEXT_MAX]; /* the first thing that is wrong; "" if nothing */
+    enum amp_log_level level;       /* least level that is logged */
+    bool json;                      /* log lines are JSON */
+    bool has_shard;                 /* --shard was given */
+    const char *cluster;            /* text of --cluster; NULL: not given */
+    struct io_cluster_url url;      /* what that text means; filled in by ampd_arguments_check */
+    const char *config;             /* path of the configuration file; NULL: not given */
+    bool check_only;                /* --check-config: the options are checked, and no server is started */
+    char wrong[AMP_ERROR_TEXT_MAX]; /* a sentence about the first fault; "": none so far */
 };
 
-/* By its place in the table; NULL: none is called so. */
+/* The option of this name (without dashes), or NULL. */
 const struct argp_option *ampd_option_find(const char *name);
 
-/* Of options that only the command line has, as there is no later point at which they could have an effect. */
+/* Whether only the command line can have this option, since it could have no effect at any later time. */
 bool ampd_option_is_flag_only(const struct argp_option *option);
-/* Of those that a file may have: not these, nor the file's own name. */
+/* Whether a configuration file can have it: all but those for the command line alone, and the path of the file. */
 bool ampd_option_is_for_file(const struct argp_option *option);
 
 /* Whether a new value takes effect with SIGHUP. */
 bool ampd_option_reloads(const struct argp_option *option);
 
-/* What holds where nobody says anything; "": nothing, or the option is off. */
+/* The text of the default; "": the option has none, or is off by default. */
 const char *ampd_option_default(const struct argp_option *option);
 
-/* Before any is set. */
+/* Sets all defaults that are not zero; called before the first ampd_option_set. */
 void ampd_arguments_init(struct ampd_arguments *arguments);
 
 /*
- * Sets one; an option without a value has the texts "true" and "false". A later call replaces an earlier one.
- * arguments->wrong says what is wrong with it.
+ * Sets the value of an option from its text, in place of a value set before. An option that takes no value on the
+ * command line has the texts "true" and "false". If the text is wrong, and nothing was before, arguments->wrong says
+ * so.
  */
 void ampd_option_set(struct ampd_arguments *arguments, const struct argp_option *option, const char *text);
 
-/* What must hold between options, when all are set; arguments->wrong is empty. */
+/*
+ * Checks what must hold between options, once all are set and arguments->wrong is empty; then arguments->wrong says
+ * what does not. Fills in what follows from several options (the etcd cluster, the number of shards).
+ */
 void ampd_arguments_check(struct ampd_arguments *arguments);
 
 #endif

@@ -1,4 +1,4 @@
-/* What must hold between options. */
+/* Checks of what must hold between options. */
 #include "server/config/options.h"
 
 #include "server/io/cluster/cluster_address.h"
@@ -7,17 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An address to listen on that says nothing about where that is. */
+/* Whether an address to listen on is a wildcard, which does not say how others reach this machine. */
 static bool is_everywhere(const char *listen)
 {
-    static const char *const hosts[] = {"0.0.0.0:", "[::]:", "*:", ":"};
+    static const char *const hosts[] = {"0.0.0.0:", "[::]:", "*:"};
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
         if (strncmp(listen, hosts[i], strlen(hosts[i])) == 0)
             return true;
     return false;
 }
 
-/* Where the places are kept in etcd. */
+/* Checks the options of a cluster whose members register in etcd. */
 static void check_etcd(struct ampd_arguments *arguments)
 {
     struct ampd_server_options *server = &arguments->server;
@@ -32,17 +32,19 @@ static void check_etcd(struct ampd_arguments *arguments)
     else if (server->shards == 0)
         (void)snprintf(arguments->wrong, size, "--cluster needs --shards, how many shards it has");
     else if (arguments->has_shard && server->shard >= server->shards)
-        (void)snprintf(arguments->wrong, size, "--shard: give which of the %u --shards this is to be, 0 to %u",
+        (void)snprintf(arguments->wrong, size, "--shard: give which of the %u --shards this process is, 0 to %u",
                        server->shards, server->shards - 1);
     else if (lease_ms != 0 && (lease_ms < IO_CLUSTER_LEASE_MIN_MS || lease_ms > IO_CLUSTER_LEASE_MAX_MS))
-        (void)snprintf(arguments->wrong, size, "--cluster-lease: give a time of 2s, an election of etcd, to 60s");
+        (void)snprintf(arguments->wrong, size,
+                       "--cluster-lease: give a time from 2s, which an election of etcd may take, to 60s");
     else if (server->advertise != NULL && !io_cluster_address_ok(server->advertise))
-        (void)snprintf(arguments->wrong, size, "--advertise %.200s: give HOST:PORT, as others can connect to it",
+        (void)snprintf(arguments->wrong, size, "--advertise %.200s: give HOST:PORT that others can connect to",
                        server->advertise);
     else if (server->advertise == NULL && is_everywhere(server->listen))
-        (void)snprintf(arguments->wrong, size,
-                       "--listen %.100s with --cluster: tell the others where this process is by --advertise HOST:PORT",
-                       server->listen);
+        (void)snprintf(
+            arguments->wrong, size,
+            "--listen %.100s with --cluster: others cannot connect to this address; add --advertise HOST:PORT",
+            server->listen);
     else if (ampd_auth_peers_check(&arguments->auth, address, &error) != 0)
         (void)snprintf(arguments->wrong, size, "%s", error.text);
     arguments->etcd.tls = arguments->url.tls;
@@ -54,7 +56,7 @@ static void check_etcd(struct ampd_arguments *arguments)
         server->shard = IO_CLUSTER_ANY;
 }
 
-/* The first of --peers to which nobody could connect. */
+/* Finds the first address of --peers to which nobody could connect. */
 static bool find_bad_peer(const char *peers, char address[IO_CLUSTER_ADDRESS_MAX])
 {
     for (uint32_t i = 0; io_cluster_list_address(peers, i, address); i++)
@@ -81,9 +83,9 @@ static void check_cluster(struct ampd_arguments *arguments)
     if (arguments->etcd.cacert_file != NULL || arguments->etcd.cert_file != NULL || arguments->etcd.key_file != NULL ||
         arguments->etcd.user_file != NULL)
         (void)snprintf(arguments->wrong, size,
-                       "--etcd-cacert, --etcd-cert, --etcd-key and --etcd-user-file are for a --cluster");
+                       "--etcd-cacert, --etcd-cert, --etcd-key and --etcd-user-file need --cluster");
     else if (server->shards != 0 || server->advertise != NULL || server->times_ms[AMPD_TIME_CLUSTER_LEASE] != 0)
-        (void)snprintf(arguments->wrong, size, "--shards, --advertise and --cluster-lease are for a --cluster");
+        (void)snprintf(arguments->wrong, size, "--shards, --advertise and --cluster-lease need --cluster");
     else if (server->peers == NULL && arguments->has_shard)
         (void)snprintf(arguments->wrong, size, "--shard needs --cluster, or --peers, the addresses of all shards");
     else if (server->peers == NULL && server->refills)
@@ -95,7 +97,7 @@ static void check_cluster(struct ampd_arguments *arguments)
                        server->peers, IO_CLUSTER_SHARDS_MAX);
     else if (server->peers != NULL && find_bad_peer(server->peers, bad))
         (void)snprintf(arguments->wrong, size,
-                       "--peers: %.200s: give HOST:PORT, as the others can connect to it, or unix:/PATH", bad);
+                       "--peers: %.200s: give HOST:PORT that the others can connect to, or unix:/PATH", bad);
     else if (server->peers != NULL && (!arguments->has_shard || server->shard >= count))
         (void)snprintf(arguments->wrong, size, "--shard: give which of the %u --peers this is, 0 to %u", count,
                        count - 1);

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Options of all groups are a few thousand bytes. */
+/* Most bytes of the text; all options together take a few thousand. */
 #define PRINT_MAX ((size_t)1 << 16)
 
-/* Columns of the commented file. */
+/* Width of comments in the example file, without the "# ". */
 #define CONF_COLUMNS 100
 
 static int append(struct amp_buf *out, const char *text)
@@ -38,8 +38,9 @@ static int append_comment(struct amp_buf *out, const char *text)
 static int print_conf(struct amp_buf *out)
 {
     int rc = append(
-        out, "# The options of ampd. Those of the environment (AMPD_LISTEN) and of the command line (--listen) go\n"
-             "# before what is here. ampd --config FILE --check-config says all that is wrong with it.\n");
+        out,
+        "# The options of ampd. The environment (AMPD_LISTEN) and the command line (--listen) override this file.\n"
+        "# ampd --config FILE --check-config reports all that is wrong with it.\n");
     for (const struct argp_option *option = ampd_options; rc == 0 && option->name != NULL; option++) {
         char line[256];
         if (!ampd_option_is_for_file(option))

@@ -1,11 +1,11 @@
-/* The options as text, for what is made of them at build time: manual pages, completion, the commented file. */
+/* The options as text, from which the build makes the manual page, the completion for bash and the example file. */
 #ifndef AMPD_CONFIG_OPTIONS_PRINT_H
 #define AMPD_CONFIG_OPTIONS_PRINT_H
 
 /*
- * Writes all options to stdout: "scdoc" as the OPTIONS of a manual page, "bash" as the script of the completion, "conf"
- * as a configuration file in which each option stands with its default, commented out. 0, or AMP_EINVAL: no such form,
- * AMP_ENOMEM, AMP_EIO.
+ * Writes all options to stdout. `form` is "scdoc" (the section OPTIONS of a manual page), "bash" (a script of
+ * completions) or "conf" (a configuration file with each option's default, commented out). 0; AMP_EINVAL: there is no
+ * such form; AMP_ENOMEM; AMP_EIO: stdout cannot be written.
  */
 int ampd_options_print(const char *form);
 

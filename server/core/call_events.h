@@ -1,4 +1,7 @@
-/* What calls bring to the core: requests, and the blocks of streams (events.h). */
+/*
+ * What calls bring to the core: requests, and the blocks of streams. They are members of ampd_event (events.h): what
+ * they point to is borrowed for the call of ampd_core_step.
+ */
 #ifndef AMPD_CALL_EVENTS_H
 #define AMPD_CALL_EVENTS_H
 
@@ -9,53 +12,58 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Bytes of a peer's address, with the final zero; a longer one is truncated. */
+/* Bytes of a client's address as text, with the final zero; a longer one is truncated. */
 #define AMPD_PEER_NAME_MAX 64
 
-/* What the models of one owner may be together, on this shard. */
+/* How much the models of one owner may be together, on this shard. */
 struct ampd_quota {
-    uint64_t models;       /* 0: no limit */
-    uint64_t memory_bytes; /* as memory_max counts; 0: no limit */
+    uint64_t models;       /* their number; 0: no limit */
+    uint64_t memory_bytes; /* their memory, as memory_max counts it; 0: no limit */
 };
 
+/* CreateModel. */
 struct ampd_event_create {
-    const struct ampd_model_spec *spec; /* as given: the core fills in defaults and checks */
-    const char *owner;                  /* who creates it; NULL or "": not known */
-    struct ampd_quota quota;            /* the owner's */
+    const struct ampd_model_spec *spec; /* as the client gave it: the core fills in defaults and checks it */
+    const char *owner;                  /* who creates it, for the quota; NULL or "": not known */
+    struct ampd_quota quota;            /* of that owner */
 };
 
+/* Checkpoint. */
 struct ampd_event_named {
     const char *model;
 };
 
-/* What an operator asks for. A request id makes a repeated request the same action. */
+/* What an operator asks for. A repeated request with the same request id (in the note) is one action. */
 struct ampd_event_act {
     const char *model;
-    const struct ampd_note *note;
-    float scale;
-    double lr;
-    uint64_t epoch, step;
-    uint32_t rank;
-    bool force; /* also while workers hold a lease */
+    const struct ampd_note *note; /* who asks, why, and the request id */
+    float scale;                  /* SetScale */
+    double lr;                    /* SetLearningRate */
+    uint64_t epoch, step;         /* Rollback: of the checkpoint */
+    uint32_t rank;                /* EvictWorker */
+    bool force; /* DeleteModel: also while workers hold a lease, or while the model cannot be brought back */
 };
 
+/* Join. */
 struct ampd_event_join {
     const char *model;
-    const char *worker;  /* name, or "" : made from rank */
-    int32_t rank;        /* RANK, or -1 */
-    uint32_t world_size; /* WORLD_SIZE, or 0: not checked */
-    bool replace;
-    uint64_t instance; /* of the process that joins; 0: it gives none */
-    uint64_t random;   /* drawn by the host: the secret bits of the incarnation are taken from it */
-    const char *peer;  /* its address, for people; NULL: not known */
+    const char *worker;  /* the worker's name; "": it is made from the rank */
+    int32_t rank;        /* the rank that it wants (RANK), or -1: any */
+    uint32_t world_size; /* the WORLD_SIZE that it was started with; 0: it is not checked */
+    bool replace;        /* it may take a rank whose lease has ended */
+    uint64_t instance;   /* number of the process that joins; 0: it gives none */
+    uint64_t random;     /* random bits from the I/O layer: the secret part of the incarnation is taken from them */
+    const char *peer;    /* the client's address, for people; NULL: not known */
 };
 
+/* KeepAlive, Leave, and other signs of life (RENEW). */
 struct ampd_event_worker {
     const char *model;
     uint32_t rank;
     struct ampd_incarnation incarnation;
 };
 
+/* GetPushState. */
 struct ampd_event_push_state {
     const char *model;
     uint64_t epoch, step;
@@ -65,18 +73,20 @@ struct ampd_event_push_state {
 
 enum ampd_pull_by { AMPD_PULL_STEP = 1, AMPD_PULL_VERSION = 2, AMPD_PULL_LATEST = 3 };
 
+/* Pull. */
 struct ampd_event_pull {
     const char *model;
     enum ampd_pull_by by;
     uint64_t epoch;                    /* 0: the present one */
     uint64_t number;                   /* the step or version; not used by LATEST */
-    uint64_t have_epoch, have_version; /* what the client holds, 0, 0: nothing */
+    uint64_t have_epoch, have_version; /* the version that the client holds; 0, 0: none */
     bool has_worker;                   /* a worker that has joined pulls; rank and incarnation are its own */
     uint32_t rank;
     struct ampd_incarnation incarnation;
-    bool in_memory; /* who pulls has the copies mapped: the host sends no block */
+    bool in_memory; /* the client has the copies mapped, so that no block is sent */
 };
 
+/* The header of a Push stream. */
 struct ampd_event_push {
     const char *model;
     uint64_t epoch, step;
@@ -84,25 +94,27 @@ struct ampd_event_push {
     struct ampd_incarnation incarnation;
     uint64_t scale_id;
     enum amp_dtype dtype;
-    float weight; /* 1 with equal weights */
-    bool has_lr;  /* schedule WORKER */
-    double lr;    /* learning rate of the step */
+    float weight; /* 1 with `weighting: equal` */
+    bool has_lr;  /* lr was given, as schedule WORKER asks for */
+    double lr;    /* has_lr: learning rate of the step */
     const uint8_t *user_state;
     uint32_t user_state_size;
 };
 
+/* A block of a granted Push or Load stream, which is in memory. */
 struct ampd_event_block {
-    uint64_t block;
-    uint32_t plane;    /* of a full load: 0 its masters, 1 and 2 its moments */
-    bool bad_checksum; /* the bytes do not match: nothing below is set */
+    uint64_t block;    /* global index */
+    uint32_t plane;    /* Load: 0 its masters, 1 and 2 its moments; Push: 0 */
+    bool bad_checksum; /* the bytes do not match their CRC32C: the fields below are not set */
     uint32_t counts_count;
-    const struct ampd_segment_count *counts; /* of ampd_receive_block: one per segment of the block */
+    const struct ampd_segment_count *counts; /* [counts_count] of ampd_receive_block: one per segment of the block */
 };
 
+/* The trailer of a Push stream. */
 struct ampd_event_push_end {
     uint32_t absent_count;
-    const uint32_t *absent;             /* indexes of the parameters that this push does not have */
-    const struct ampd_metrics *metrics; /* what the worker tells of the step; NULL: nothing */
+    const uint32_t *absent;             /* [absent_count] indexes of the parameters that this push does not have */
+    const struct ampd_metrics *metrics; /* loss and metrics of the step from this worker; NULL: none */
 };
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * What the core wants done with calls: their answers, and the memory that their blocks go to or come from (outputs.h).
+ * What the core wants done with calls: their answers, and the memory that their blocks go to or come from. They are
+ * members of ampd_output (outputs.h). `model` is the index of a model, for the queries of core_info.h.
  */
 #ifndef AMPD_CALL_OUTPUTS_H
 #define AMPD_CALL_OUTPUTS_H
@@ -32,28 +33,28 @@ enum ampd_reply_kind {
 
 struct ampd_step_result { /* docs/step-protocol.md section 2 */
     uint64_t epoch, step;
-    enum ampd_verdict verdict; /* LATE: this push did not count; the rest is that of the step */
+    enum ampd_verdict verdict; /* LATE: this push did not count; the other fields are the step's */
     uint64_t applied;          /* applied steps so far */
     uint64_t version;          /* after this step */
-    double norm;
-    uint32_t clips_count; /* clip coefficients, one per group of parameters */
+    double norm;               /* of the gradient; 0 if the step was skipped */
+    uint32_t clips_count;      /* clip coefficients, one per group of parameters; 0 if skipped */
     float clips[AMPD_GROUPS_MAX];
-    float scale, new_scale;
-    uint64_t scale_id, new_scale_id;
-    uint64_t overflow_params; /* (parameter, rank) pairs */
+    float scale, new_scale;          /* of this step, and of the next one */
+    uint64_t scale_id, new_scale_id; /* of this step, and of the next one */
+    uint64_t overflow_params;        /* (parameter, rank) pairs with an overflow */
     uint64_t inf_total, nan_total;
     uint32_t rows_count, contributors_count;
-    const struct ampd_overflow_row *rows;
-    const struct ampd_contributor *contributors; /* whose gradients the rows are of */
-    uint64_t range_total;                        /* values beyond the cast's range in the previous apply */
+    const struct ampd_overflow_row *rows;        /* [rows_count] the first of these pairs */
+    const struct ampd_contributor *contributors; /* [contributors_count] of the step */
+    uint64_t range_total;                        /* values beyond the cast's range in the apply before this step */
     uint32_t range_count;
-    const struct ampd_range_warning *range;
-    uint64_t durable_step; /* 0: only the initial values survive a crash */
-    double lr;             /* base learning rate of the step; 0 if skipped */
+    const struct ampd_range_warning *range; /* [range_count] the first parameters with such values */
+    uint64_t durable_step;                  /* 0: only the initial values survive a crash */
+    double lr;                              /* base learning rate of the step; 0 if skipped */
     uint32_t consecutive_overflows;
-    bool unstable; /* max_consecutive_overflows are reached */
+    bool unstable; /* max_consecutive_overflows is reached */
     bool frozen;   /* floor policy FREEZE: no step opens before an operator acts */
-    bool failed;   /* floor policy FAIL: likewise, and training should end */
+    bool failed;   /* floor policy FAIL: no step opens before an operator acts, and training should end */
 };
 
 /* Consecutive blocks. */
@@ -62,81 +63,80 @@ struct ampd_block_range {
 };
 
 struct ampd_join_result {
-    uint32_t model; /* index, for the queries of core.h */
+    uint32_t model;
     uint32_t rank, world_size;
     struct ampd_incarnation incarnation;
     uint64_t epoch, step; /* the step to begin with */
     uint64_t lease_ms;
-    const uint8_t *user_state; /* of this rank in the restored step; size 0: none */
+    const uint8_t *user_state; /* of this rank as of the step that the epoch began from; size 0: none */
     uint32_t user_state_size;
 };
 
 /* The end of one call. error.code 0: OK, and u holds the result. */
 struct ampd_reply {
     struct amp_error error; /* code, ErrorInfo reason, text with the remedy */
-    uint64_t epoch, step;   /* the present ones, for the details of ABORTED; 0, 0: not given */
+    uint64_t epoch, step;   /* where the model is, for the details of ABORTED; 0, 0: not given */
     uint64_t retry_ms;      /* RetryInfo; 0: none */
     enum ampd_reply_kind kind;
     union {
         struct {
             uint32_t model;
-            bool existed;
+            bool existed; /* it was there before, with the same specification */
             uint64_t epoch;
         } create;
         struct {
-            bool already_loaded;
+            bool already_loaded; /* another load, or an earlier one, has loaded the model */
         } load;
         struct ampd_join_result join;
         struct {
             uint64_t epoch, step; /* of the open step */
             enum ampd_model_state state;
-            bool valid;           /* false: the lease has ended or the incarnation is not the rank's: join again */
-            uint64_t lease_ms;    /* 0 if not valid */
-            uint32_t model;       /* its index */
-            const char *taken_by; /* who holds the rank, if another process has taken it; else "" */
+            bool valid;        /* false: the lease has ended, or another incarnation holds the rank: join again */
+            uint64_t lease_ms; /* 0 if not valid */
+            uint32_t model;
+            const char *taken_by; /* a sentence: which process has taken the rank, or that it was evicted; else "" */
         } keep_alive;
         struct ampd_step_result step;
         struct {
             uint64_t ranges_count;
-            const struct ampd_block_range *ranges; /* PRESENT, ascending */
-            bool complete;                         /* the trailer is here too */
+            const struct ampd_block_range *ranges; /* [ranges_count] blocks PRESENT, ascending */
+            bool complete;                         /* the push is whole: the trailer is here, too */
         } push_state;
         struct {
             uint64_t epoch, step, version;
         } checkpoint;
         struct {
             struct amp_scaler_state record;
-            uint64_t from_step; /* the first that uses it */
+            uint64_t from_step; /* the first step with this scale */
         } scale;
         struct {
             double lr;
-            uint64_t from_step; /* the first that uses it */
+            uint64_t from_step; /* the first step with this rate */
         } lr;
         struct {
-            uint64_t epoch, step; /* the new one, and the step that is next */
+            uint64_t epoch, step; /* the new epoch, and its first step */
         } rollback;
     } u;
 };
 
-/* Push: block b goes to memory + (b - first) * stride, in the dtype of the push. */
+/* Where the blocks of a push go: block b to memory + (b - first) * stride, in the dtype of the push. */
 struct ampd_push_grant {
     uint32_t model;
     const struct ampd_layout *layout;
     uint64_t first, count; /* the blocks of this shard: others are out of range */
-    uint8_t *memory;       /* the slot of the rank */
+    uint8_t *memory;       /* the staging slot of the rank */
     size_t stride;         /* bytes from block to block */
     enum amp_dtype dtype;
 };
 
 /*
- * The header of a pull, and where its blocks lie: memory + (b - first) * stride, CRC32C in crcs[b - first], or, where
- * that is NULL, for the host to form. When the host has sent all blocks it ends the stream with OK and sends
- * CALL_CLOSED; there is no AMPD_OUT_REPLY then.
+ * The header of a pull, and where its blocks lie: block b at memory + (b - first) * stride, its CRC32C in crcs[b -
+ * first]. When the I/O layer has sent all blocks it ends the stream with OK and sends CALL_CLOSED; no REPLY comes then.
  */
 struct ampd_pull_grant {
     uint32_t model;
     const struct ampd_layout *layout;
-    uint64_t epoch, step, version; /* step: the one that computes on this version; 0: not known any more */
+    uint64_t epoch, step, version; /* step: the one that computes on this version; 0: no longer known, nor its scale */
     uint64_t scale_id;
     float scale;
     enum amp_dtype dtype;
@@ -144,7 +144,7 @@ struct ampd_pull_grant {
     uint64_t first, count;
     const uint8_t *memory;
     size_t stride;
-    const uint32_t *crcs; /* of each block as sent; may be read once PULL_BLOCKS lists the block */
+    const uint32_t *crcs; /* NULL: the I/O layer forms them; else read each only once PULL_BLOCKS lists its block */
 };
 
 #endif

@@ -1,4 +1,4 @@
-/* What Load brings to the core, and where its blocks go (call_events.h, call_outputs.h). */
+/* What a Load stream brings to the core, and where its blocks go (see call_events.h and call_outputs.h). */
 #ifndef AMPD_LOAD_CALLS_H
 #define AMPD_LOAD_CALLS_H
 
@@ -7,16 +7,18 @@
 
 #include <stdint.h>
 
-/* Tensors of a block: masters, and up to two moments. */
+/* Planes are the tensors of a block: 0 the masters, 1 and 2 the moments. */
 #define AMPD_PLANES_MAX 3
 
+/* The header of a Load stream. */
 struct ampd_event_load {
     const char *model;
-    uint64_t loader; /* a number that the client gave its load on every shard; 0: none, where there is one shard */
-    const struct ampd_load_base *base; /* of a full load, which has the moments too; NULL: first values alone */
+    uint64_t loader; /* the number by which the client names this load on every shard; 0, with one shard: none */
+    /* What a full load, which has moments and user states too, goes on from. NULL: first values, masters alone. */
+    const struct ampd_load_base *base;
 };
 
-/* What a rank had pushed with the step that a full load goes on from. */
+/* The user state that a rank had pushed with the step that a full load goes on from. */
 struct ampd_event_load_state {
     uint32_t rank; /* within the model's world */
     const uint8_t *data;
@@ -24,16 +26,16 @@ struct ampd_event_load_state {
 };
 
 /*
- * Load: block b of plane p, with 4 bytes an element, goes to planes[p] + (b - first) * block_elements. All may be sent,
- * and with a full load user states.
+ * Where the blocks of a granted Load stream go: block b of plane p, 4 bytes an element, to planes[p] + (b - first) *
+ * block_elements. All blocks may be sent at once, in any order, and with a full load user states.
  */
 struct ampd_load_grant {
-    uint32_t model;
+    uint32_t model; /* its index */
     const struct ampd_layout *layout;
     uint64_t first, count; /* the blocks of this shard */
-    uint32_t planes_count; /* 1: masters alone */
+    uint32_t planes_count; /* planes that the load brings; 1: the masters alone */
     float *planes[AMPD_PLANES_MAX];
-    uint32_t world_size; /* ranks that may have a user state; 0 where it is no full load */
+    uint32_t world_size; /* ranks below it may have a user state; 0: it is no full load */
 };
 
 #endif

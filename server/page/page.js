@@ -1,5 +1,5 @@
-// The page of ampd. Every text gets into the document as a text (textContent): names of models, workers and parameters
-// are chosen by whoever may push. No cookie; a token stays in this tab (sessionStorage) and goes out as a header.
+// The page of ampd. All texts are put into the document by textContent, never as HTML: clients choose the names of models,
+// workers and parameters. There is no cookie; a token stays in this tab (sessionStorage) and is sent as a header.
 "use strict";
 
 import {
@@ -7,24 +7,24 @@ import {
 } from "/plots.js";
 
 const TOKEN = "ampd-token";
-const POLL_MS = 3000; // where no more streams are to be had
+const POLL_MS = 3000; // between two requests, if the server has no more streams
 const PACE_MS = 30000;
-const PACES = 20; // that are asked for at a time
-const PACE_STEPS = 5; // fewer say nothing of how fast they come
+const PACES = 20; // most models whose pace is requested at a time
+const PACE_STEPS = 5; // a pace of fewer steps is not shown
 const BUSY_TRIES = 8;
 const BUSY_MS = 300;
-const LOST_MS = 6000; // a status comes each second
-const AWAITED_MS = 2000; // shorter waits are those of any step
-const WAITING_MS = 5000; // from then on it is no running model
-const SILENT_STEPS = 10; // times the usual time of a step without one: it stands
-const SILENT_MS = 10000; // at least
-const COLOURED_PERCENT = 10; // a pace that differs by less has no colour,
-const SAME_PERCENT = 3; // and by less is the same
-const ROWS_SHOWN = 12; // of a table that may have many; the others are one click away
+const LOST_MS = 6000; // without an answer for so long the server counts as lost; a status comes each second
+const AWAITED_MS = 2000; // shorter waits for a rank are normal, and not shown
+const WAITING_MS = 5000; // a model that has waited so long for a rank is shown as waiting, not as running
+const SILENT_STEPS = 10; // a model without a step for so many times the usual time of one is shown as waiting,
+const SILENT_MS = 10000; // but not before this time
+const COLOURED_PERCENT = 10; // a pace that differs by less has no colour
+const SAME_PERCENT = 3; // a pace that differs by less is called the same
+const ROWS_SHOWN = 12; // rows of a long table that are shown; a click shows the others
 
 // ---- the document ----
 
-/** An element: h("a", {href: "#"}, "text", child, [more]); null and false are left out. */
+/** Makes an element: h("a", {href: "#"}, "text", child, [more]). Children that are null or false are left out. */
 function h(tag, attributes, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {}))
@@ -33,7 +33,7 @@ function h(tag, attributes, ...children) {
   return element;
 }
 
-/** Makes `old` what `fresh` is, node by node: what did not change stays, with its focus and its place. */
+/** Changes `old` to what `fresh` is, node by node. Nodes that are the same stay, with their focus and scroll position. */
 function morph(old, fresh) {
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
@@ -65,20 +65,20 @@ const stands = (model) => (model.awaited_count > 0 && model.awaited_ms > WAITING
 const stateOf = (model) => model.frozen ? "frozen" : model.unstable ? "unstable"
   : model.state === "running" && stands(model) ? "waiting" : model.state;
 const chip = (text, kind) => h("span", { class: "chip " + (kind || "") }, text);
-const clockMs = () => Date.now() + state.skewMs; // the server's
+const clockMs = () => Date.now() + state.skewMs; // time by the server's clock
 const ago = (ms) => ms ? span(clockMs() - ms) + " ago" : "–";
 const moment = (ms) => ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "–";
-/** Numbers that workers tell of a step, by their names. */
+/** The metrics that workers gave for a step, as text. */
 const told = (metrics) => Object.entries(metrics || {}).map(([name, value]) => name + " " + measured(value)).join(" · ");
 const linkTo = (model, step, how = "step") => "#/model/" + encodeURIComponent(model) + (step ? "/" + how + "/" + step : "");
 
-/** The pace that is known of a model, or null. */
+/** What /api/pace last answered for a model; null if it is not known or of too few steps. */
 function known(model) {
   const found = state.paces.get(model.name);
   return found && found.now && found.now.steps >= PACE_STEPS ? found : null;
 }
 
-/** For how long no step came, if that is no usual time; 0: it is, or none is to come. */
+/** For how long the model had no step, if that is unusually long; else 0, as for one that is done. */
 function silence(model) {
   const usual = known(model);
   if (!usual || !model.last || model.state === "done") return 0;
@@ -86,7 +86,7 @@ function silence(model) {
   return ms > Math.max(SILENT_MS, SILENT_STEPS * 1000 / usual.now.per_second) ? ms : 0;
 }
 
-/** How fast now, and how that compares with an hour ago, or with some minutes ago where there was nothing then. */
+/** The model's pace, and how it compares with that of an hour ago, or else of some minutes ago. */
 function pace(model) {
   const found = known(model);
   const late = model.last && model.state !== "done" && stands(model)
@@ -108,7 +108,7 @@ function pace(model) {
 }
 
 function waits(model) {
-  const ms = Math.max(model.awaited_ms, model.waiting_ms); // a push waits for others; or workers have gone, perhaps all
+  const ms = Math.max(model.awaited_ms, model.waiting_ms); // a push waits for those of others, or workers are gone
   const time = ms >= 1000 ? ", for " + lasting(ms) : "";
   if (model.waiting_for) return "waits for " + model.waiting_for.replace(/, for \d+ s$/, "") + time;
   if (model.awaited.length === 0 || model.awaited_ms < AWAITED_MS) return "";
@@ -117,7 +117,7 @@ function waits(model) {
   return "waits for " + names.join(", ") + (more > 0 ? " and " + more + " more" : "") + time;
 }
 
-// ---- asking ----
+// ---- requests ----
 
 const state = { status: null, skewMs: 0, paces: new Map(), route: null, view: null, heardMs: 0, asksPaces: false };
 
@@ -132,12 +132,12 @@ async function request(path, options = {}) {
   const answer = await fetch(path, { headers: headers(), cache: "no-store", credentials: "omit", ...options });
   if (answer.ok) return answer;
   let text = answer.statusText;
-  try { text = (await answer.json()).error || text; } catch { /* no JSON: another program answers at this port */ }
+  try { text = (await answer.json()).error || text; } catch { /* not JSON: another program answers at this port */ }
   if (answer.status === 401 || answer.status === 403) throw new NeedsToken(text);
   throw Object.assign(new Error(text), { status: answer.status });
 }
 
-/** Who asks while many do is told to ask again. */
+/** Requests again while the server is busy (503), up to BUSY_TRIES times. */
 async function ask(path) {
   for (let tries = 0; ; tries++) {
     try {
@@ -153,12 +153,12 @@ const query = (path, values) => path + "?" + new URLSearchParams(values);
 
 // ---- events ----
 
-/** Hears what changes until the route changes: by events, or by asking where there are too many who hear them. */
+/** Gets the events of a model (null: of the server) until the route changes, or polls if there are no more streams. */
 class Listener {
   constructor(model, take) {
     this.model = model;
     this.stop = new AbortController();
-    this.take = (event, data) => this.closed || take(event, data); // an answer may come too late
+    this.take = (event, data) => this.closed || take(event, data); // an answer may come after close()
     this.run();
   }
 
@@ -174,7 +174,7 @@ class Listener {
       } catch (error) {
         if (this.closed) return;
         if (error instanceof NeedsToken) { askToken(error.message); return; }
-        if (error.status === 404 && this.model !== null) { this.model = null; continue; } // it was deleted
+        if (error.status === 404 && this.model !== null) { this.model = null; continue; } // the model was deleted
         if (error.status === 503 && await this.poll()) waitMs = POLL_MS;
         else if (!this.closed)
           tellLink("lost", (error.status ? error.message : "no connection" + since()) + ", trying again");
@@ -218,10 +218,10 @@ class Listener {
   }
 }
 
-/** When the server was last heard of. */
+/** As text, since when nothing has been heard of the server; "" if it has never answered. */
 const since = () => state.heardMs ? " since " + new Date(state.heardMs).toISOString().slice(11, 19) + " UTC" : "";
 
-/** What is shown is dim while it may be old. */
+/** Dims the page while what it shows may be old. */
 function tellLink(kind, words) {
   if (kind !== "lost") state.heardMs = Date.now();
   byId("main").classList.toggle("old", kind === "lost");
@@ -238,7 +238,7 @@ async function askPaces(models) {
   if (state.asksPaces) return;
   state.asksPaces = true;
   for (const name of models.slice(0, PACES)) {
-    try { state.paces.set(name, await ask(query("/api/pace", { model: name }))); } catch { /* the next time */ }
+    try { state.paces.set(name, await ask(query("/api/pace", { model: name }))); } catch { /* it is requested again later */ }
   }
   state.asksPaces = false;
 }
@@ -263,7 +263,7 @@ function showTroubles(status) {
 
 // ---- tables ----
 
-/** Columns: [words, cell(row), class]. Each cell says what it is, for a narrow screen. */
+/** A table. Its columns are [title, cell(row), class]; each cell has its title, too, for a narrow screen. */
 function table(caption, columns, rows, options = {}) {
   return h("div", { class: "scroll" }, h("table", { class: options.stack ? "stack" : null },
     h("caption", { class: "hidden" }, caption),
@@ -277,7 +277,7 @@ function table(caption, columns, rows, options = {}) {
       }))))));
 }
 
-/** A table whose later rows are to be asked for: on a phone each row is half a screen. */
+/** A table that shows its first rows, and the others on demand: on a phone a row takes half of the screen. */
 function folded(caption, columns, rows) {
   const rest = rows.slice(ROWS_SHOWN);
   return [table(caption, columns, rows.slice(0, ROWS_SHOWN), { stack: true }),
@@ -297,7 +297,7 @@ class Overview {
   constructor() {
     document.title = "ampd";
     show("crumbs", h("span", {}, "Models"));
-    this.turn = 0; // the model whose pace is asked for first: of many not all are at once
+    this.turn = 0; // index of the model whose pace is requested next; of many models not all are at once
     this.listener = new Listener(null, (event, data) => event === "status" && this.take(data));
     this.timer = setInterval(() => this.pace(), PACE_MS);
     if (state.status) this.take(state.status);
@@ -330,7 +330,7 @@ class Overview {
     const { models } = status;
     const running = models.filter((model) => stateOf(model) === "running").length;
     const memory = models.reduce((sum, model) => sum + model.memory_bytes, 0);
-    const trained = models.filter((model) => model.state !== "done"); // of the others nobody has to be there
+    const trained = models.filter((model) => model.state !== "done"); // a model that is done needs no workers
     const live = trained.reduce((sum, model) => sum + model.live, 0);
     const wanted = trained.reduce((sum, model) => sum + model.world_size, 0);
     const up = status.shards.filter((shard) => shard.up).length;
@@ -386,10 +386,10 @@ class Model {
     this.around = around;
     this.about = null;
     this.history = null;
-    this.told = 0; // the last step that events have told of
-    this.asked = 0; // histories that were asked for, and the last of them that came
+    this.told = 0; // the last step that events have named
+    this.asked = 0; // number of the last request for a history; `came` is that of the last one answered
     this.came = 0;
-    this.reading = 0; // how many are under way
+    this.reading = 0; // requests for a history that are under way
     document.title = name + " · ampd";
     show("crumbs", h("a", { href: "#/" }, "Models"), h("span", {}, name));
     this.frame();
@@ -431,7 +431,7 @@ class Model {
       this.ranges.map(([made]) => made),
       button("−", "Zoom out", () => this.plots.move(0, 2)), button("+", "Zoom in", () => this.plots.move(0, 0.5)),
       button("←", "Earlier steps", () => this.plots.move(-0.5)), button("→", "Later steps", () => this.plots.move(0.5)), this.seen);
-    this.tables.addEventListener("click", (event) => { // a link to what the address says already changes no address
+    this.tables.addEventListener("click", (event) => { // a link to the present address causes no hashchange event
       const link = event.target.closest("a");
       const { around } = parse();
       if (link && around && link.hash === location.hash) this.plots.look(around[0] - around[1], around[0] + around[1]);
@@ -450,7 +450,7 @@ class Model {
     }
   }
 
-  /** Nothing but a sentence, until there is one. */
+  /** Shows only a sentence, as long as there is no model of this name. */
   missing() {
     this.missed = true;
     this.plots.close();
@@ -464,7 +464,7 @@ class Model {
     this.reading--;
     if (!history || this.plots.charts.length === 0 || asked < this.came) return;
     this.came = asked;
-    this.history = history; // the plots' too: it grows with the events
+    this.history = history; // the plots have the same object, which grows with the events
     if (byId("failed")) byId("failed").remove();
     const none = history.rows === 0;
     for (const part of [this.bar, this.plotsHost]) part.hidden = none;
@@ -476,7 +476,7 @@ class Model {
     }
     this.empty.remove();
     await this.plots.set(history);
-    if (this.plots.charts.length === 0) return; // somebody has gone on meanwhile
+    if (this.plots.charts.length === 0) return; // the page was left meanwhile
     if (this.around) this.plots.look(this.around[0] - this.around[1], this.around[0] + this.around[1]);
     this.around = null;
     if (!this.painted) { this.painted = true; performance.mark("ampd-plots"); }
@@ -501,13 +501,13 @@ class Model {
     const words = seen ? "steps " + whole(Math.max(1, seen[0])) + " to " + whole(seen[1]) : TOUCH.matches ? "two fingers zoom, one moves; touch a mark for its step"
       : "drag to zoom, shift and drag to move, double click for all, click a mark for its step";
     if (this.seen.textContent !== words) this.seen.textContent = words;
-    this.drawTables(); // the skipped steps are those that are shown
+    this.drawTables(); // the list of skipped steps has those that the plots show
   }
 
   take(event, data) {
     if (event === "status") {
       takeStatus(data);
-      const stale = this.came < this.asked || this.history.decided < this.told; // none came, or one of before
+      const stale = this.came < this.asked || this.history.decided < this.told; // no history has come, or an older one
       if (stale && this.reading === 0 && !this.missed) this.fresh();
       this.drawHead();
     } else if (event === "model") {
@@ -520,15 +520,15 @@ class Model {
       this.told = 0;
       this.fresh();
     } else if (event === "hello") {
-      this.told = data.after; // the status that follows compares
+      this.told = data.after; // the next `status` compares it with the history
       const known = this.history && data.epoch !== 0 ? this.history : data;
-      if (known.created_ms !== data.created_ms || known.epoch !== data.epoch) this.fresh(); // its steps are others
+      if (known.created_ms !== data.created_ms || known.epoch !== data.epoch) this.fresh(); // another model or epoch
     } else if (event === "gone") {
       location.hash = "#/";
     }
   }
 
-  /** As the status has it, or where that shows not all models the model's own event. */
+  /** The model's status from `status`, or, if that does not have all models, from the model's own event. */
   get model() {
     const { models, models_hidden } = state.status || { models: [] };
     const shown = models.find(({ name }) => name === this.name);
@@ -567,7 +567,7 @@ class Model {
     this.head.childNodes.length === 2 ? morph(this.head, fresh) : this.head.replaceChildren(...fresh.childNodes);
   }
 
-  /** One step, or several that are a pixel of the plot: the plots then show them apart. */
+  /** A link to one skipped step, or to several that share a pixel: the plots then zoom in to show them apart. */
   pill([first, last, overflows, empties]) {
     const number = overflows + empties;
     if (number === 1)
@@ -626,7 +626,7 @@ const CHECKPOINT_COLUMNS = [
 
 const rates = (a) => plain(a.learning_rate) + (a.old_learning_rate > 0 ? ", was " + plain(a.old_learning_rate) : "");
 const ACT_COLUMNS = [
-  ["What", (a) => [KINDS[a.kind] || a.kind, a.kind === "rate" && under(rates(a))].filter(Boolean)],
+  ["What", (a) => [KINDS[a.kind] || a.kind, a.kind === "rate" && under(rates(a)), a.kind === "evict" && under("rank " + a.rank)].filter(Boolean)],
   ["From step", (a) => whole(a.step), "right"],
   ["Loss scale", (a) => a.old_scale === a.scale ? power(a.scale) : power(a.old_scale) + " → " + power(a.scale), "right"],
   ["Who", (a) => a.actor || "–", "wrap"],
@@ -726,7 +726,7 @@ const POLICY_COLUMNS = [
   ["Sure?", (p) => p.uncertain ? "at that scale the step might have ended otherwise" : "yes", "wrap"],
 ];
 
-// ---- who asks ----
+// ---- the token ----
 
 function askToken(text) {
   leave();
@@ -740,7 +740,7 @@ function askToken(text) {
     h("label", { for: "token" }, "Token"), input, h("div", {}, h("button", { class: "main" }, "Look")));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    sessionStorage.setItem(TOKEN, input.value.replace(/[^\x21-\x7e]/g, "")); // also what is pasted with it and cannot be seen
+    sessionStorage.setItem(TOKEN, input.value.replace(/[^\x21-\x7e]/g, "")); // without invisible characters that were pasted
     go();
   });
   show("troubles");
@@ -754,12 +754,12 @@ function failed(error) {
   else byId("view").prepend(h("p", { id: "failed", class: "card note error", role: "alert" }, error.message));
 }
 
-/** Where there is nothing to show but why. */
+/** Shows only the reason why there is nothing else to show. */
 function alone(text) {
   byId("view").replaceChildren(h("p", { class: "card note", role: "alert" }, text));
 }
 
-// ---- where ----
+// ---- routes ----
 
 function parse() {
   const parts = location.hash.replace(/^#\/?/, "").split("/").map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
@@ -786,6 +786,6 @@ function go() {
 addEventListener("hashchange", () => {
   const skips = location.hash === "#main";
   if (!skips) go();
-  byId("main").focus({ preventScroll: !skips }); // so that Tab goes on in what is new
+  byId("main").focus({ preventScroll: !skips }); // so that Tab goes on in the new content
 });
 go();

@@ -1,6 +1,6 @@
-// The plots of a model, and how numbers are written on the page. Four plots over the same steps, which zoom, pan and
-// point together. The server thins what it sends
-// (server/io/page/thin.h); a zoom asks for its own steps anew, so that it shows what is there.
+// The plots of a model, and how the page writes numbers. There are four plots over the same steps, which zoom, pan and
+// show values together. The server thins what it sends (server/io/page/thin.h); after a zoom the visible steps are
+// requested again, so that nothing in them is hidden.
 "use strict";
 
 const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
@@ -9,7 +9,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 
 export const whole = (value) => Math.round(value).toLocaleString("en");
 
-/** At most four digits, as people write what they have chosen: 0.25. */
+/** At most four digits, for numbers that people have chosen: 0.25. */
 export function digits(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
@@ -17,7 +17,7 @@ export function digits(value) {
   return Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 6 });
 }
 
-/** What was measured has always the same number of digits, so that a column is even and nothing jumps: 0.2500. */
+/** Always the same number of digits, for measured numbers, so that columns are even and nothing moves: 0.2500. */
 export function measured(value, count = 4) {
   const size = Math.abs(value);
   if (!value || !Number.isFinite(value)) return digits(value);
@@ -25,27 +25,27 @@ export function measured(value, count = 4) {
   return Number(value.toPrecision(count)).toLocaleString("en", { minimumSignificantDigits: count, maximumSignificantDigits: count });
 }
 
-/** On an axis, where neighbours differ in the fourth digit. */
+/** For an axis, whose neighbouring ticks may differ in the fourth digit. */
 const tick = (value) => value !== 0 && Math.abs(value) < 1e-3 ? Number(value.toPrecision(4)).toExponential() : digits(value);
 
-/** A loss scale as it is: large ones are whole. */
+/** A loss scale in full; large ones are whole numbers. */
 export const plain = (value) => Number.isInteger(value) ? whole(value) : digits(value);
 export const isPower = (value) => Number.isInteger(Math.log2(value));
 /** "= 2¹⁶" where that is so. */
 export const equals = (value) => isPower(value) ? "= " + power(value) : "";
 
-/** A power of two as one, 2¹⁶; another number as itself. */
+/** A power of two as 2¹⁶; any other number in digits. */
 export function power(value) {
   const log = Math.log2(value);
   if (!isPower(value)) return plain(value);
   return "2" + (log < 0 ? "⁻" : "") + [...String(Math.abs(log))].map((digit) => SUPERSCRIPTS[digit]).join("");
 }
 
-/** What operators and restarts do. */
+/** Names of the kinds of rows that are not steps. */
 export const KINDS = { epoch: "new epoch", set: "scale set", reset: "scale reset", evict: "worker evicted", rate: "learning rate set" };
 
 const withUnit = (value, write) => value >= 1 ? write(value) + " s" : write(value * 1000) + " ms";
-/** The server's clock counts microseconds: below a millisecond they are all there is to tell. */
+/** Below a millisecond the time has whole microseconds, which are what the server's clock counts. */
 export const seconds = (value) => value > 0 && value < 1e-3 ? whole(value * 1e6) + " µs" : withUnit(value, measured);
 const tickSeconds = (value) => withUnit(value, digits);
 
@@ -67,13 +67,13 @@ export function span(ms) {
   return count(Math.floor(s / 86400), "day");
 }
 
-/** For what goes on: 1 min 5 s. */
+/** A time that is still running: 1 min 5 s. */
 export const lasting = (ms) => ms >= 60000 && ms < 3600000 ? span(ms) + " " + span(ms % 60000) : span(ms);
 
 export const share = (part, all) => part === 0 && all > 0 ? "0 %"
   : all > 0 ? (100 * part / all).toFixed(100 * part / all < 1 ? 2 : 1) + " %" : "–";
 
-/** Rows [step, a, b, ...] of several curves, each [[steps], [values]]; where a curve has no value stands null. */
+/** Makes rows [step, a, b, ...] of several curves [[steps], [values]]; null where a curve has no value. */
 function merge(curves) {
   const rows = new Map();
   curves.forEach(([steps, values], at) => steps.forEach((step, i) => {
@@ -84,7 +84,7 @@ function merge(curves) {
   return [...rows.values()].sort((a, b) => a[0] - b[0]);
 }
 
-/** The value of a curve at a step: that of the last point before it. */
+/** The value of a curve at a step: that of its last point up to the step. */
 function valueAt([steps, values], step) {
   let low = 0;
   let high = steps.length;
@@ -102,10 +102,10 @@ const cut = ([steps, values], keep) => {
 const join = (a, b) => [a[0].concat(b[0]), a[1].concat(b[1])];
 const NO_CURVE = [[], []];
 const PAN_MS = 100;
-const NEAR_PIXELS = 10; // of a mark: a finger is no needle
+const NEAR_PIXELS = 10; // a click or touch within this distance of a mark counts for the mark
 
-// dygraphs is run behind this module, so that the first questions are out by then. The legends are ours: its own one
-// measures its width by a style attribute, which the page forbids.
+// dygraphs is loaded after this module, so that the first requests are sent before. The page has legends of its own: that
+// of dygraphs measures its width by a style attribute, which the page's security policy forbids.
 const ready = new Promise((resolve) => {
   const take = () => {
     Dygraph.PLUGINS = Dygraph.PLUGINS.filter((plugin) => plugin !== Dygraph.Plugins.Legend);
@@ -114,9 +114,9 @@ const ready = new Promise((resolve) => {
   if (typeof Dygraph === "undefined") document.addEventListener("DOMContentLoaded", take); else take();
 });
 
-// What is plotted. `curves`: the server's names, their words, how a value is written, and their colours; the last of them
-// has a log axis, and with `together` all have it, where the greatest value that is seen is `logAbove` times the least:
-// else one stall makes a flat line of the rest.
+// The plots. `curves` has the server's name of each curve, its label, how its values are written, and the number of its
+// colour. The axis of the last curve (with `together`, of all) is logarithmic if the greatest visible value is more than
+// `logAbove` times the least: otherwise a single stall would make the rest a flat line.
 const PLOTS = [
   { id: "scale", title: "Loss scale", wide: true, step: true, log: true,
     curves: [["scale", "scale", (v) => (plain(v) + " " + equals(v)).trim(), 1]] },
@@ -128,12 +128,12 @@ const PLOTS = [
     curves: [["apply", "apply", seconds, 2], ["pull", "pull", seconds, 4], ["wait", "wait", seconds, 1],
              ["push", "push", seconds, 5], ["vote", "vote", seconds, 6], ["seconds", "since the step before", seconds, 3]] },
 ];
-const LOG_DECADES = 3; // below the least time of a step: a part that took less is drawn there, since 0 has no logarithm
+const LOG_DECADES = 3; // below the shortest step; a part that took less is drawn there, since 0 has no logarithm
 
 export class Plots {
   /**
-   * `host`: where the plots go. `load(from, to, pixels)` gives a history; `open(step)` shows a skipped step; `moved` is
-   * told what part is seen, or null.
+   * `host` gets the plots. `load(from, to, pixels)` requests a history; `open(step)` shows a skipped step;
+   * `moved([from, to])` is called with the visible steps, or with null when all are visible.
    */
   constructor(host, { load, open, moved }) {
     Object.assign(this, { load, open, moved, charts: [], base: null, detail: null, window: null, timer: 0, round: 0 });
@@ -157,7 +157,7 @@ export class Plots {
     canvas.setAttribute("role", "img");
     head.append(title, legend);
     card.append(head, canvas);
-    this.charts.push({ plot, legend, canvas, graph: null, title, log: null }); // log: the curve that has a log axis
+    this.charts.push({ plot, legend, canvas, graph: null, title, log: null }); // log: name of the curve whose axis is logarithmic
     return card;
   }
 
@@ -169,7 +169,7 @@ export class Plots {
     this.charts = [];
   }
 
-  /** Skipped steps of what is seen: of one pixel each, as the server thins them. */
+  /** The visible skipped steps; those of one pixel are one entry, as the server thins them. */
   get skipped() { return this.base ? this.skippedOf(this.shown()) : []; }
 
   skippedOf(shown) {
@@ -179,40 +179,40 @@ export class Plots {
 
   get pixels() {
     const width = this.charts.length > 0 ? this.charts[0].canvas.clientWidth : 0;
-    return Math.max(200, Math.min(800, Math.round(width || 800))); // two points each: enough for the widest
+    return Math.max(200, Math.min(800, Math.round(width || 800))); // two points for each pixel are enough
   }
 
   // ---- data ----
 
   /**
-   * The whole history, anew. What is seen more closely stays until that comes anew, unless steps were taken back or it
-   * is another model of that name.
+   * Takes a new whole history. The detail of a zoom stays until it has been requested again, unless the epoch is another
+   * one, or the model is another one of the same name.
    */
   async set(history) {
     await ready;
     const { base } = this;
     if (base && (base.epoch !== history.epoch || base.created_ms !== history.created_ms)) this.detail = null;
     if (this.window && this.window[0] >= history.to) this.window = null;
-    this.round++; // an answer that is under way is of before
+    this.round++; // a request of detail that is under way is outdated
     this.base = history;
     this.draw();
     if (this.window) this.refine();
   }
 
-  /** No step is left. */
+  /** Forgets all steps. */
   clear() {
     clearTimeout(this.timer);
     Object.assign(this, { base: null, detail: null, window: null, round: this.round + 1 });
   }
 
-  /** Steps that have come since. True: a fresh history is better, as some in between are missing or there are so many. */
+  /** Adds new steps. True: a new history should be requested, as steps between are missing, or there are too many points. */
   add(more) {
     if (!this.base || more.to <= this.base.to) return false;
     if (more.from > this.base.to) return true;
     const end = this.base.to;
     const parts = this.detail && this.detail.to >= end ? [this.base, this.detail] : [this.base];
     for (const part of parts) {
-      const had = part.to; // a closer look may have come later
+      const had = part.to; // the detail may be newer than the base
       for (const name of Object.keys(more.curves))
         part.curves[name] = join(part.curves[name] || NO_CURVE, cut(more.curves[name], (step) => step > had));
       part.skipped.push(...more.skipped.filter(([first]) => first > had));
@@ -224,7 +224,7 @@ export class Plots {
     return this.base.curves.scale[0].length > 6 * this.pixels;
   }
 
-  /** Base, with what was asked for more closely in its place. */
+  /** The base, in which the detail replaces the steps of its range. */
   shown() {
     const { base, detail } = this;
     if (!detail) return base;
@@ -239,7 +239,7 @@ export class Plots {
     return { ...base, curves, skipped: skipped.sort((a, b) => a[0] - b[0]) };
   }
 
-  /** Asks for the steps that are seen, and some on both sides. */
+  /** Requests the detail of the visible steps and of some on both sides. */
   refine() {
     clearTimeout(this.timer);
     this.timer = setTimeout(async () => {
@@ -284,7 +284,7 @@ export class Plots {
     const shown = this.shown();
     this.skips = new Map(shown.skipped.map((entry) => [entry[0], entry]));
     for (const chart of this.charts) {
-      const edge = Math.max(1, (shown.to - shown.from) * 0.006); // so that a mark at the end is seen whole
+      const edge = Math.max(1, (shown.to - shown.from) * 0.006); // so that a mark at the end is fully visible
       const dateWindow = this.window || [shown.from - edge, shown.to + edge];
       chart.log = logOf(chart.plot, shown, dateWindow);
       const rows = this.rowsOf(chart, shown);
@@ -292,7 +292,7 @@ export class Plots {
                                               ...(chart.plot.log ? [null] : [])]];
       const y = chart.plot.log ? { valueRange: rangeOf(rows, dateWindow) } : {};
       const twice = chart.plot.axes !== undefined && (chart.plot.id !== "rate" || this.hasLoss());
-      if (chart.graph && chart.twice !== twice) { // its first loss has come: a graph gets no axis later
+      if (chart.graph && chart.twice !== twice) { // the first loss: it needs an axis, for which the graph is made again
         chart.graph.destroy();
         chart.graph = null;
       }
@@ -305,7 +305,7 @@ export class Plots {
     this.moved(this.window);
   }
 
-  /** A chart was drawn: if by a hand that moves it, of which dygraphs tells nothing else, the others follow once it rests. */
+  /** Called when a chart was drawn. If a user pans it, for which dygraphs has no event, the others follow when it rests. */
   panned(graph) {
     clearTimeout(this.panTimer);
     this.panTimer = setTimeout(() => {
@@ -361,9 +361,9 @@ export class Plots {
     context.restore();
   }
 
-  // ---- looking ----
+  // ---- the visible steps ----
 
-  /** Shows these steps; null: all. */
+  /** Shows these steps; from null: all. */
   look(from, to) {
     if (!this.base) return;
     const all = from === null || (from <= this.base.from && to >= this.base.to);
@@ -377,7 +377,7 @@ export class Plots {
     if (this.window) this.refine();
   }
 
-  /** Moves by a share of what is seen, or zooms around its middle. */
+  /** Pans by a share of the visible range, or zooms around its middle by a factor. */
   move(share, factor = 1) {
     if (!this.base) return;
     const [from, to] = this.window || [this.base.from, this.base.to];
@@ -387,7 +387,7 @@ export class Plots {
     this.look(middle - half + (factor <= 1 ? shift : 0), middle + half + (factor <= 1 ? shift : 0));
   }
 
-  /** The skipped steps nearest to a place on a plot, if they are near. */
+  /** The entry of skipped steps nearest to a position on a plot; null: none is within NEAR_PIXELS. */
   skipAt(graph, x) {
     return nearest(this.skips.values(), ([first]) => first, graph, x);
   }
@@ -401,7 +401,7 @@ export class Plots {
     else this.look(first - margin, last + margin);
   }
 
-  /** The values at a row of one chart, in the legends of all. */
+  /** Shows the values at a row of one chart in the legends of all charts. */
   point(from, row) {
     if (!this.base) return;
     const x = from ? from.graph.getValue(row, 0) : null;
@@ -414,7 +414,7 @@ export class Plots {
     }
   }
 
-  /** Rows have one where workers say it. */
+  /** Whether any step has a loss, which workers may leave out. */
   hasLoss() {
     const loss = this.base.curves.loss;
     return loss !== undefined && loss[0].length > 0;
@@ -456,11 +456,11 @@ export class Plots {
   }
 }
 
-/** From half a power below the least to half a power above the greatest that is seen. */
+/** The range of an axis in powers of two: a bit more than from the least to the greatest visible value. */
 function rangeOf(rows, [from, to]) {
   let least = Infinity;
   let greatest = -Infinity;
-  let before = null; // a step plot has its value from there on
+  let before = null; // a step plot keeps the value of the point before the range
   for (const [step, ...values] of rows) {
     const value = values.find((each) => each !== null);
     if (value === undefined || step > to) continue;
@@ -472,7 +472,7 @@ function rangeOf(rows, [from, to]) {
   return least <= greatest ? [least - 0.6, greatest + 0.6] : [0, 16];
 }
 
-/** Which of these, whose steps `stepOf` tells, is nearest to a place on a plot; null: none is near. */
+/** The entry, whose step `stepOf` gives, that is nearest to a position on a plot; null: none is within NEAR_PIXELS. */
 function nearest(entries, stepOf, graph, x) {
   let found = null;
   let least = NEAR_PIXELS;
@@ -495,17 +495,17 @@ function nearestRow(graph, x) {
 
 const least = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
 
-/** The curve of a plot that has a log axis for what is seen, or null. */
+/** The name of the curve whose axis is logarithmic for the visible values, or null. */
 function logOf(plot, shown, [from, to]) {
   const [name] = plot.curves[plot.curves.length - 1];
   const [steps, values] = shown.curves[name] || NO_CURVE;
   const seen = plot.logAbove ? values.filter((value, i) => steps[i] >= from && steps[i] <= to) : [];
   const greatest = seen.reduce((a, b) => Math.max(a, b), -Infinity);
-  // Values that are not seen have to be positive, too: the curve goes on to them.
+  // Values that are not visible have to be positive, too, since the curve is drawn towards them.
   return greatest > plot.logAbove * least(seen) && values.every((value) => value > 0) ? name : null;
 }
 
-/** Ticks of an axis whose values are logarithms while its curve is the one with a log axis: powers of ten, as they are. */
+/** Ticks of an axis. While its curve is logarithmic, they are at powers of ten, and have the plain numbers as labels. */
 function tickerOf(chart, curve, write) {
   return (from, to, pixels, ...rest) => {
     if (chart.log !== curve) return Dygraph.numericTicks(from, to, pixels, ...rest);
@@ -521,7 +521,7 @@ function tickerOf(chart, curve, write) {
   };
 }
 
-/** Whole powers of two, not more than have room. */
+/** Ticks at whole powers of two, as many as there is room for. */
 function powersTicker(from, to, pixels) {
   const room = Math.max(1, Math.ceil((to - from) / Math.max(1, pixels / 26)));
   const ticks = [];

@@ -1,12 +1,12 @@
 /*
- * The end of a model in the SQLite store. Its name is free at once; its rows, which may be millions, go in portions
- * between the writes of other models.
+ * Deletion of models in the SQLite store. The name is free at once; the rows, which may be millions, are removed in
+ * portions between the writes of other models.
  */
 #include "storage/sqlite/sqlite_cursor.h"
 #include "storage/sqlite/sqlite_ops.h"
 #include "storage/sqlite/sqlite_transaction.h"
 
-/* Runs an UPDATE of the row of one model. */
+/* Runs an UPDATE of one model's row in `models`. AMP_ENOTFOUND: there is no such model. */
 static int update_model(struct sqlite_store *store, enum store_statement statement, const char *model,
                         struct amp_error *error)
 {
@@ -50,7 +50,7 @@ int store_sqlite_each_deleted(struct ampd_store *base, void *arg, struct amp_err
     return result;
 }
 
-/* The id of a deleted model, or -1: there is none. */
+/* Finds the id of any deleted model; -1: there is none. */
 static int find_deleted(struct sqlite_store *store, int64_t *id, struct amp_error *error)
 {
     sqlite3_stmt *statement = store_statement(store, STMT_DELETED_FIND);
@@ -61,7 +61,10 @@ static int find_deleted(struct sqlite_store *store, int64_t *id, struct amp_erro
     return result;
 }
 
-/* One portion: the long tables first, then the few rows of the others and the model's own. */
+/*
+ * Removes one portion: rows of overflows and steps up to `limit`, and if these are all, the rows of the smaller tables
+ * and the model's own.
+ */
 static int purge(struct sqlite_store *store, int64_t id, uint32_t limit, struct amp_error *error)
 {
     int rc = 0;
@@ -85,7 +88,7 @@ int store_sqlite_purge(struct ampd_store *base, uint32_t limit, bool *more, stru
     int rc = find_deleted(store, &id, error);
     if (rc != 0 || id < 0)
         return rc;
-    rc = store_begin_lightly(store, error);
+    rc = store_begin_relaxed(store, error);
     if (rc == 0)
         rc = store_end(store, purge(store, id, limit, error), error);
     if (rc == 0)

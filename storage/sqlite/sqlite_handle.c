@@ -1,4 +1,4 @@
-/* Errors of the SQLite store: what SQLite and the system said, in the words of store.h. */
+/* Errors of the SQLite store: translates those of SQLite and of the system into those of store.h. */
 #include "storage/sqlite/sqlite_handle.h"
 
 #include "base/list.h"
@@ -11,7 +11,7 @@ struct sqlite_store *store_of(struct ampd_store *store)
     return AMP_CONTAINER(store, struct sqlite_store, base);
 }
 
-/* The errno of the last call to the log (else the database itself) that failed, or 0. */
+/* The errno of the last failed call to the write-ahead log (`log` true) or to the database file; 0: not known. */
 static int file_errno(struct sqlite_store *store, bool log)
 {
     sqlite3_file *file = NULL;
@@ -24,9 +24,9 @@ static int file_errno(struct sqlite_store *store, bool log)
 }
 
 /*
- * Why a file cannot be written. SQLite keeps no errno of a COMMIT that fails (sqlite3_system_errno is 0 then, or that
- * of an error before), but each of its files does. A commit writes the log; what moves the log into the database
- * (`moves`) writes that.
+ * The errno of a call to SQLite that failed. After a COMMIT that failed sqlite3_system_errno is 0 or that of an earlier
+ * error, but each of SQLite's files keeps its own. A commit writes the log; a call that moves the log into the database
+ * file (`moves`) writes the database file.
  */
 static int cause_of(struct sqlite_store *store, int sqlite_rc, bool moves)
 {
@@ -45,7 +45,7 @@ bool store_disk_full(struct sqlite_store *store, int sqlite_rc, bool moves)
     return (sqlite_rc & 0xff) == SQLITE_IOERR && !sync && (cause == ENOSPC || cause == EDQUOT);
 }
 
-/* SQLite opens files in the middle of a transaction too: what it keeps of a large statement. */
+/* Whether no more files could be open. */
 static bool no_descriptors(struct sqlite_store *store, int sqlite_rc)
 {
     int cause = (sqlite_rc & 0xff) == SQLITE_CANTOPEN ? sqlite3_system_errno(store->db) : 0;
@@ -55,14 +55,14 @@ static bool no_descriptors(struct sqlite_store *store, int sqlite_rc)
 int store_damaged(struct amp_error *error, const char *path, const char *why)
 {
     return amp_error_set(error, AMP_EDATALOSS, "STORE_DAMAGED",
-                         "%s is damaged (%s): bring back the whole data directory from a copy; one of several shards "
-                         "is filled anew on an empty one, with --epoch-above or --cluster",
+                         "%s is damaged (%s): bring back the whole data directory from a copy; where there are other "
+                         "shards, start this one on an empty directory with --epoch-above or --cluster: they fill it",
                          path, why);
 }
 
 int store_damaged_row(struct sqlite_store *store, const char *what, struct amp_error *error)
 {
-    return amp_error_set(error, AMP_EDATALOSS, "STORE_DAMAGED", "%s: a stored %s makes no sense", store->path, what);
+    return amp_error_set(error, AMP_EDATALOSS, "STORE_DAMAGED", "%s: a stored %s is invalid", store->path, what);
 }
 
 int store_failure(struct sqlite_store *store, int sqlite_rc, const char *what, struct amp_error *error)

@@ -1,4 +1,7 @@
-/* One handle of the SQLite store, and what its errors are in the words of store.h. */
+/*
+ * The handle of the SQLite store, and the translation of SQLite's errors into those of store.h. A handle is used by one
+ * thread at a time; readers and the writer are handles, and SQLite connections, of their own.
+ */
 #ifndef AMPD_SQLITE_HANDLE_H
 #define AMPD_SQLITE_HANDLE_H
 
@@ -8,45 +11,55 @@
 #include <sqlite3.h>
 
 /*
- * Models that a writer keeps in mind; of two with one place the last one has it. A server has few that train at a time.
+ * Entries of a writer's cache of models (sqlite_known.h). Two models with the same entry displace each other; a server
+ * has few models that train at the same time.
  */
 #define STORE_KNOWN_MAX 64
 
-/* What is true of a model while nothing but its verdicts is stored. */
+/* An entry of the cache: facts about a model that hold as long as nothing but rows of verdicts is stored. */
 struct store_known {
-    char name[AMPD_NAME_MAX]; /* "": nobody */
-    int64_t id;
-    uint64_t epoch;
-    bool has_step; /* the newest epoch has the row of `step`, the last that was stored */
+    char name[AMPD_NAME_MAX]; /* of the model; "": the entry is empty */
+    int64_t id;               /* models.id */
+    uint64_t epoch;           /* the model's newest epoch */
+    bool has_step;            /* `step` is set: the step of that epoch whose row was stored last */
     uint64_t step;
 };
 
 struct sqlite_store {
     struct ampd_store base;
     sqlite3 *db;
-    char *path;
-    bool reader;
-    bool draft;                   /* the connection's synchronous setting: OFF */
-    bool full;                    /* else: FULL, else NORMAL */
-    bool failed;                  /* a write or fsync failed: what the disk holds is not known */
-    char why[AMP_ERROR_TEXT_MAX]; /* of the first such failure */
-    struct store_known known[STORE_KNOWN_MAX];
-    sqlite3_stmt *statements[STMT_COUNT];
+    char *path;                                /* of ampd.db; owned */
+    bool reader;                               /* a connection that only reads */
+    bool draft;                                /* ampd_store_sqlite_open_draft: synchronous is always OFF */
+    bool full;                                 /* present setting of synchronous: FULL, else NORMAL */
+    bool failed;                               /* a write or fsync failed: the handle refuses all writes from then on */
+    char why[AMP_ERROR_TEXT_MAX];              /* text of the first such failure */
+    struct store_known known[STORE_KNOWN_MAX]; /* the cache; of a writer */
+    sqlite3_stmt *statements[STMT_COUNT];      /* prepared at their first use, else NULL */
 };
 
-/* The handle of an interface pointer. */
+/* The SQLite handle that an interface pointer is the first member of. */
 struct sqlite_store *store_of(struct ampd_store *store);
 
-/* AMP_EDATALOSS (STORE_DAMAGED), with what helps. */
+/* Reports a damaged file with the remedy; returns AMP_EDATALOSS (STORE_DAMAGED). */
 int store_damaged(struct amp_error *error, const char *path, const char *why);
 
-/* The same of a row that this program cannot have written; `what` it is. */
+/*
+ * Reports a row that this program cannot have written; `what` names its kind, as "step". Returns AMP_EDATALOSS
+ * (STORE_DAMAGED).
+ */
 int store_damaged_row(struct sqlite_store *store, const char *what, struct amp_error *error);
 
-/* Whether a call failed since the disk is full. `moves`: it moves the log into the database. */
+/*
+ * Whether a call to SQLite failed because the disk is full. `moves`: the call moves the write-ahead log into the
+ * database file, else it writes the log.
+ */
 bool store_disk_full(struct sqlite_store *store, int sqlite_rc, bool moves);
 
-/* Turns what SQLite answered last into one of store.h's codes; marks a writer as failed where that says so. */
+/*
+ * Turns a failure of SQLite into an error of store.h, with `what` in its text, and returns the code. If a writer's code
+ * is AMP_EIO or AMP_EDATALOSS the handle is marked as failed.
+ */
 int store_failure(struct sqlite_store *store, int sqlite_rc, const char *what, struct amp_error *error);
 
 #endif

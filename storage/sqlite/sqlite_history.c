@@ -1,4 +1,4 @@
-/* Pages of the history in the SQLite store: on the writer or on a reader. */
+/* Reads pages of the history in the SQLite store, on the writer's handle or on a reader's. */
 #include "base/list.h"
 #include "storage/sqlite/sqlite_known.h"
 #include "storage/sqlite/sqlite_ops.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Counts are kept as signed: a bound above them is the largest. */
+/* Binds an upper or lower bound. SQLite's integers are signed; a bound above INT64_MAX is bound as INT64_MAX. */
 static void bind_bound(struct store_cursor *cursor, uint64_t value)
 {
     store_bind_u64(cursor, value > INT64_MAX ? INT64_MAX : value);
@@ -15,19 +15,19 @@ static void bind_bound(struct store_cursor *cursor, uint64_t value)
 
 /* ---- from epoch to epoch ---- */
 
-/* What pages of all kinds have: rows of several epochs, by a statement that reads one. */
+/* A page of any kind: rows of several epochs, read by a statement that reads the rows of one epoch. */
 struct page {
     struct sqlite_store *store;
-    const char *model, *what;
+    const char *model, *what; /* what: for the texts of errors */
     enum store_statement statement;
     bool descending, superseded_too;
-    const struct ampd_history_key *lo, *hi;
-    uint64_t step_min, step_max;
-    uint32_t limit; /* rows still wanted */
+    const struct ampd_history_key *lo, *hi; /* inclusive bounds of the key */
+    uint64_t step_min, step_max;            /* inclusive bounds of the step */
+    uint32_t limit;                         /* rows that may still be handed out */
     struct amp_error *error;
-    int64_t id;                                                          /* found by page_run */
-    void (*bind_cb)(struct page *page, struct store_cursor *cursor);     /* what is the statement's own; or NULL */
-    int (*row_cb)(struct page *page, const struct store_cursor *cursor); /* takes the row that it stands at */
+    int64_t id;                                                          /* of the model; set by page_run */
+    void (*bind_cb)(struct page *page, struct store_cursor *cursor);     /* binds further parameters; may be NULL */
+    int (*row_cb)(struct page *page, const struct store_cursor *cursor); /* hands out the statement's present row */
 };
 
 static int page_epoch(struct page *page, uint64_t epoch)
@@ -60,8 +60,8 @@ static int page_epoch(struct page *page, uint64_t epoch)
 }
 
 /*
- * Each epoch has its statement, which begins and ends where the page does: one over all of them would be sorted, or go
- * through the steps before. The list of epochs stays open, so that all of them see the store as it was at one time.
+ * Reads a page epoch by epoch. One statement over all epochs would sort the rows, or read all steps before the page.
+ * The statement that lists the epochs stays open meanwhile, so that all statements see the store as of one moment.
  */
 static int page_run(struct page *page)
 {
@@ -82,7 +82,7 @@ static int page_run(struct page *page)
     return rc;
 }
 
-/* A page of what passes a filter: the rest is its kind's. */
+/* A page with the members that come from a filter; the caller sets the others. */
 static struct page filtered(struct ampd_store *store, const char *model, const struct ampd_history_filter *filter,
                             const struct ampd_history_key *lo, const struct ampd_history_key *hi, uint32_t limit,
                             struct amp_error *error)
@@ -101,7 +101,7 @@ static struct page filtered(struct ampd_store *store, const char *model, const s
 
 /* ---- rows ---- */
 
-/* The record of an epoch whose first row was read. */
+/* Reads the record of an epoch. */
 static int read_epoch(struct sqlite_store *store, int64_t id, uint64_t number, struct ampd_epoch_record *epoch,
                       struct amp_error *error)
 {
@@ -140,7 +140,7 @@ static void bind_history(struct page *base, struct store_cursor *cursor)
     store_bind_u64(cursor, filter->acts_before);
 }
 
-/* Reads the row with what other tables have of it, and hands it out. */
+/* Reads a row, with its overflow rows and its epoch's record from their tables, and hands it out. */
 static int give_row(struct page *base, const struct store_cursor *cursor)
 {
     const struct history_page *page = AMP_CONTAINER(base, struct history_page, base);

@@ -1,4 +1,4 @@
-/* All that the SQLite store has of models, as it is read at start. */
+/* Loads the records of all models from the SQLite store at start. */
 #include "storage/spec_json.h"
 #include "storage/sqlite/sqlite_ops.h"
 #include "storage/sqlite/sqlite_rows.h"
@@ -118,14 +118,15 @@ static int load_checkpoints(struct sqlite_store *store, int64_t id, struct ampd_
     return rc;
 }
 
-/* The newest operator actions with a request id; they are read newest first and kept the other way round. */
+/* Loads the newest operator actions with a request id. They are read newest first, and stored oldest first. */
 static int load_acts(struct sqlite_store *store, int64_t id, struct ampd_model_record *record, struct amp_error *error)
 {
     struct store_cursor list = store_binder(store, STMT_ACTS_LIST);
     store_bind_u64(&list, (uint64_t)id);
     store_bind_u64(&list, AMPD_ACTIONS_MAX);
     int rc;
-    while ((rc = store_next_row(store, &list, "loading acts", error)) == 1 && record->acts_count < AMPD_ACTIONS_MAX) {
+    while ((rc = store_next_row(store, &list, "loading operators' actions", error)) == 1 &&
+           record->acts_count < AMPD_ACTIONS_MAX) {
         memmove(record->acts + 1, record->acts, record->acts_count * sizeof *record->acts);
         struct ampd_act_record *to = &record->acts[0];
         struct store_cursor get = {.statement = list.statement};
@@ -150,7 +151,7 @@ static int load_owner(struct sqlite_store *store, int64_t id, struct ampd_model_
 {
     struct store_cursor list = store_binder(store, STMT_MODEL_OWNER);
     store_bind_u64(&list, (uint64_t)id);
-    int rc = store_next_row(store, &list, "loading who created a model", error);
+    int rc = store_next_row(store, &list, "loading a model's owner", error);
     if (rc == 1) {
         struct store_cursor get = {.statement = list.statement};
         store_column_text(&get, record->owner, sizeof record->owner);
@@ -194,7 +195,7 @@ static int load_last_row(struct sqlite_store *store, int64_t id, struct ampd_mod
     return rc;
 }
 
-/* Fills a record from the row of STMT_MODELS_LIST that `list` stands at. */
+/* Fills a record from the present row of STMT_MODELS_LIST and from the other tables. */
 static int load_model(struct sqlite_store *store, const struct store_cursor *list, struct ampd_model_record *record,
                       struct amp_error *error)
 {
@@ -246,11 +247,21 @@ static int load_models(struct sqlite_store *store, struct ampd_model_record **re
     return rc;
 }
 
+int store_sqlite_count_models(struct ampd_store *base, size_t *count, struct amp_error *error)
+{
+    struct sqlite_store *store = store_of(base);
+    struct store_cursor get = store_binder(store, STMT_MODELS_COUNT);
+    uint64_t number = 0;
+    int rc = store_query_number(store, &get, 0, &number, error);
+    *count = number;
+    return rc;
+}
+
 int store_sqlite_load(struct ampd_store *base, struct ampd_model_record **records, size_t *count,
                       struct amp_error *error)
 {
     struct sqlite_store *store = store_of(base);
-    /* One read transaction, so that all tables are of one moment. */
+    /* One read transaction, so that all tables are read as of one moment. */
     int rc = store_ready(store, error);
     if (rc == 0)
         rc = store_run(store, store_statement(store, STMT_BEGIN_READ), "loading", error);

@@ -1,4 +1,7 @@
-/* The calls of the SQLite store, by the rows of storage/store_calls.def; sqlite_store.c makes the table of them. */
+/*
+ * Declares store_sqlite_<name> for each row of storage/store_calls.def, whose contracts are those of the public
+ * functions ampd_store_<name>. sqlite_store.c has the table of them.
+ */
 #ifndef AMPD_SQLITE_OPS_H
 #define AMPD_SQLITE_OPS_H
 

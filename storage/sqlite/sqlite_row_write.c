@@ -1,6 +1,6 @@
 /*
- * The SQLite store's rows: one for each verdict, the hottest of its writes. What the verdict before has shown of a
- * model is kept in mind, so that a verdict that follows it is one INSERT.
+ * Writes the rows of the history in the SQLite store: one for each verdict, which is the most frequent write. Facts
+ * about a model are cached after a verdict (sqlite_known.h), so that the verdict of the next step is a single INSERT.
  */
 #include "storage/sqlite/sqlite_rows.h"
 
@@ -33,7 +33,7 @@ static size_t encode_contributors(const struct ampd_step_row *row, uint8_t *out)
     return (size_t)row->contributors_count * STORE_CONTRIBUTOR_BYTES;
 }
 
-/* The clip coefficients of the groups, 4 bytes each. */
+/* The blob of the groups' clip coefficients: the bits of each fp32, 4 bytes, little-endian. */
 static size_t encode_clips(const struct ampd_step_row *row, uint8_t *out)
 {
     for (uint32_t i = 0; i < row->clips_count; i++) {
@@ -61,7 +61,7 @@ static size_t encode_metrics(const struct ampd_metrics *metrics, uint8_t *out)
     return (size_t)(out - begin);
 }
 
-/* Blobs of a row, which must stay until the statement ran. */
+/* The blobs of a row, which must stay valid until the statement has run. */
 struct row_blobs {
     uint8_t contributors[AMPD_WORLD_MAX * STORE_CONTRIBUTOR_BYTES], clips[AMPD_GROUPS_MAX * 4];
     uint8_t metrics[AMPD_METRICS_MAX * (STORE_METRIC_BYTES + AMPD_METRIC_NAME_MAX - 1)];
@@ -173,7 +173,7 @@ static int row_exists(struct sqlite_store *store, int64_t id, uint64_t epoch, ui
 
 /* ---- verdicts ---- */
 
-/* Whether a model has the row of any step. */
+/* Whether a model has a row of kind STEP. */
 static int has_steps(struct sqlite_store *store, int64_t id, bool *has, struct amp_error *error)
 {
     struct store_cursor get = store_binder(store, STMT_STEP_ANY);
@@ -185,15 +185,15 @@ static int has_steps(struct sqlite_store *store, int64_t id, bool *has, struct a
 }
 
 /*
- * Whether a step's row may be stored: the one before it is there, and its own is not. A draft is filled from a store
- * whose history may have lost its beginning, but nothing behind that.
+ * Whether the row of a step may be stored: the step before has its row, and this one has none. The first step of a
+ * draft may be any, since the history that it is copied from may have lost its beginning, but has no gaps after that.
  */
 static int check_step(struct sqlite_store *store, const struct store_known *known, const struct ampd_step_row *row,
                       struct amp_error *error)
 {
     bool here = false, before = known->has_step && known->step + 1 == row->step;
     if (before)
-        return 0; /* its own would break the primary key */
+        return 0; /* if this step has a row, the INSERT fails by the primary key */
     int rc = row_exists(store, known->id, row->epoch, row->step - 1, &before, error);
     if (rc != 0 || before)
         return rc;
@@ -207,7 +207,7 @@ static int check_step(struct sqlite_store *store, const struct store_known *know
                 : ampd_store_step_gap(error, row->epoch, row->step);
 }
 
-/* The sequence of a row that is no step's: the next one of its step; 0: it is there already. */
+/* The sequence for the row of an operator's action: the next one of its step; 0: the same action is stored already. */
 static int next_sequence(struct sqlite_store *store, int64_t id, const struct ampd_step_row *row, uint64_t *sequence,
                          struct amp_error *error)
 {
@@ -217,7 +217,7 @@ static int next_sequence(struct sqlite_store *store, int64_t id, const struct am
     store_bind_u64(&same, row->epoch);
     store_bind_u64(&same, row->step);
     store_bind_u64(&same, row->after.scaler.scale_id);
-    store_bind_text(&same, row->note.request_id); /* one that does nothing to the scale has that of the row before */
+    store_bind_text(&same, row->note.request_id); /* the scale id is not enough: not every action changes it */
     int rc = store_query_number(store, &same, 0, &had, error);
     *sequence = 0;
     if (rc != 0 || had != 0)

@@ -1,6 +1,7 @@
 /*
- * Migration i takes the file from user_version i to i + 1. A migration that was released is never edited: a change is
- * one more. 64-bit counts are SQLite integers (two's complement above 2^63, which no count reaches; hashes do).
+ * The schema of the SQLite store, as the list of its migrations. Migration i takes a file from user_version i to i + 1.
+ * A migration that was released is never edited: each change is a new one. 64-bit numbers are stored as SQLite's signed
+ * integers: from 2^63 on, which no count but any hash may reach, they are negative (two's complement).
  */
 #include "storage/sqlite/sqlite_schema.h"
 
@@ -8,7 +9,7 @@
 
 #include <stdio.h>
 
-/* "ampd" in ASCII: tells our files from other databases (sqlite.org/pragma.html#pragma_application_id). */
+/* "ampd" in ASCII: marks a database as one of ampd (sqlite.org/pragma.html#pragma_application_id). */
 #define APPLICATION_ID 0x616d7064
 
 static const char *const migrations[] = {
@@ -46,7 +47,9 @@ static const char *const migrations[] = {
     "  step INTEGER NOT NULL, version INTEGER NOT NULL, file TEXT NOT NULL, size_bytes INTEGER NOT NULL,"
     "  manifest BLOB NOT NULL, at_us INTEGER NOT NULL, void INTEGER NOT NULL,"
     "  PRIMARY KEY(model_id,epoch,step)) WITHOUT ROWID;",
-    /* 1 -> 2: who acted on a scale, the clip coefficient of each group, and models that are being deleted. */
+    /*
+     * 1 -> 2: the notes of operators' actions, the clip coefficient of each group, and models that are being deleted.
+     */
     "ALTER TABLE steps ADD COLUMN from_step INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE steps ADD COLUMN actor TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE steps ADD COLUMN words TEXT NOT NULL DEFAULT '';"
@@ -54,28 +57,28 @@ static const char *const migrations[] = {
     "ALTER TABLE steps ADD COLUMN clips BLOB NOT NULL DEFAULT x'';"
     "CREATE INDEX acts ON steps(model_id,epoch,step,sequence) WHERE request_id<>'';"
     "ALTER TABLE models ADD COLUMN deletion INTEGER NOT NULL DEFAULT 0;",
-    /* 2 -> 3: checkpoints name the loss scale in them, older ones that of their step's row; 0: not known. */
+    /* 2 -> 3: the loss scale of a checkpoint, for older ones taken from the row of their step; 0: not known. */
     "ALTER TABLE checkpoints ADD COLUMN scale REAL NOT NULL DEFAULT 0;"
     "UPDATE checkpoints SET scale=ifnull((SELECT after_scale FROM steps WHERE steps.model_id=checkpoints.model_id"
     "  AND steps.epoch=checkpoints.epoch AND steps.step=checkpoints.step AND steps.sequence=0),0);",
-    /* 3 -> 4: the manifests of all parts of a checkpoint, 16 bytes each; none: not known. */
+    /* 3 -> 4: the manifests of all parts of a checkpoint, 16 bytes each; empty: not known. */
     "ALTER TABLE checkpoints ADD COLUMN parts BLOB NOT NULL DEFAULT x'';",
     /*
-     * 4 -> 5: what workers have told of a step. A loss of NULL that somebody has told is NaN, which SQLite has no other
-     * word for; metrics are as sqlite_rows.h says.
+     * 4 -> 5: the loss and metrics that workers sent. SQLite stores NaN as NULL: with loss_workers > 0 a loss of NULL
+     * is NaN. sqlite_rows.h has the format of metrics.
      */
     "ALTER TABLE steps ADD COLUMN loss REAL;"
     "ALTER TABLE steps ADD COLUMN loss_workers INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE steps ADD COLUMN metrics BLOB NOT NULL DEFAULT x'';",
-    /* 5 -> 6: where the time of a step went; all 0: not known. */
+    /* 5 -> 6: the times of a step (enum ampd_step_time); all 0: not known. */
     "ALTER TABLE steps ADD COLUMN apply_us INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE steps ADD COLUMN pull_us INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE steps ADD COLUMN wait_us INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE steps ADD COLUMN push_us INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE steps ADD COLUMN vote_us INTEGER NOT NULL DEFAULT 0;",
-    /* 6 -> 7: the base learning rate that an operator has set, after the row; 0: the specification's. */
+    /* 6 -> 7: the base learning rate after the row, if an operator has set one; 0: the specification's holds. */
     "ALTER TABLE steps ADD COLUMN after_lr REAL NOT NULL DEFAULT 0;",
-    /* 7 -> 8: the few rows that say more than that a step was applied. */
+    /* 7 -> 8: an index of the few rows that are not just an applied step with an unchanged scale. */
     "CREATE INDEX notable ON steps(model_id,epoch,step,sequence) WHERE kind<>1 OR verdict<>1 OR scale<>after_scale;",
 };
 

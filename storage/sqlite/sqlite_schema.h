@@ -5,8 +5,10 @@
 #include "storage/sqlite/sqlite_handle.h"
 
 /*
- * Brings the file to the newest schema, one transaction per migration. AMP_EVERSION: the file has a newer one;
- * AMP_EDATALOSS: a database of another program, or, with `has_models`, a file that has lost what it held.
+ * Brings the file of a new writer to the newest schema, one transaction per migration. `has_models`: the data directory
+ * has files of models, so that the file cannot be a new one. AMP_EVERSION (STORE_NEWER): the file has a newer schema;
+ * AMP_EDATALOSS: a database of another program (NOT_A_STORE), or an empty file in spite of has_models (STORE_DAMAGED);
+ * or an error of a write.
  */
 int store_migrate(struct sqlite_store *store, bool has_models, struct amp_error *error);
 

@@ -5,13 +5,16 @@
 
 #include <stddef.h>
 
-/* The epochs ?2 to ?3 that have rows, by one look into the index for each. */
+/* Selects the epochs from ?2 to ?3 that have rows, by one search in the primary key for each of them. */
 #define EPOCHS_OF_ROWS(next, beyond, from, to)                                                                         \
     "WITH RECURSIVE list(e) AS (SELECT " next "(epoch) FROM steps WHERE model_id=?1 AND epoch" beyond "=" from         \
     " UNION ALL SELECT (SELECT " next "(epoch) FROM steps WHERE model_id=?1 AND epoch" beyond "e) FROM list"           \
     " WHERE " to beyond "e) SELECT e FROM list WHERE e BETWEEN ?2 AND ?3"
 
-/* Steps of one epoch, from a key to a key and within a range: sqlite_history.c goes from epoch to epoch. */
+/*
+ * The rows of one epoch, ?2, between two keys, (?3,?4) to (?5,?6), and with steps up to ?8; sqlite_history.c reads one
+ * epoch after the other.
+ */
 #define OF_EPOCH(t, sequence)                                                                                          \
     t "model_id=?1 AND " t "epoch=?2 AND " t "step<=min(?5,?8) AND NOT(" t "step=?3 AND " t sequence "<?4)"            \
       " AND NOT(" t "step=?5 AND " t sequence ">?6)"
@@ -19,7 +22,7 @@
 #define STEPS_OF_EPOCH     OF_EPOCH("", "sequence")
 #define OVERFLOWS_OF_EPOCH OF_EPOCH("o.", "position")
 
-/* Which of them: all, or those that say more than that a step was applied. */
+/* Of these rows all, or only those that are not just an applied step with an unchanged scale (index `notable`). */
 #define ALL     "WHERE "
 #define NOTABLE "INDEXED BY notable WHERE (kind<>1 OR verdict<>1 OR scale<>after_scale) AND "
 
@@ -29,7 +32,7 @@
     " AND (?11=0 OR (kind=1 AND (?11>>verdict)&1)) AND (NOT ?12 OR scale<>after_scale)"                                \
     " ORDER BY step " order ",sequence " order " LIMIT ?10"
 
-/* Only the row of a step (sequence 0) has overflow rows. */
+/* The overflow rows of one epoch, each joined with the row of its step (sequence 0). */
 #define OVERFLOWS_PAGE(order)                                                                                          \
     "SELECT o.epoch,o.step,o.position,parameter,rank,inf_count,nan_count,first_index,largest,contributors,at_us,"      \
     "superseded"                                                                                                       \

@@ -1,8 +1,8 @@
-/* The statements of the SQLite store: their numbers and their texts. */
+/* The statements of the SQLite store: their numbers (STMT_<name>) and their SQL texts. */
 #ifndef AMPD_SQLITE_STATEMENTS_H
 #define AMPD_SQLITE_STATEMENTS_H
 
-/* The rows of sqlite_statements.def. */
+/* One for each row of sqlite_statements.def. */
 enum store_statement {
 #define STORE_STATEMENT(name, ...) STMT_##name,
 #include "storage/sqlite/sqlite_statements.def"
@@ -10,7 +10,7 @@ enum store_statement {
     STMT_COUNT
 };
 
-/* The columns of a row, in the order that row_bind and row_read walk them. */
+/* The columns of a row of `steps` after its key, in the order in which bind_row and store_read_row go through them. */
 #define STORE_ROW_COLUMNS                                                                                              \
     "kind,parent_epoch,parent_step,verdict,tries,contributors_hash,contributors,scale,scale_id,after_scale,"           \
     "after_scale_id,growth_tracker,hysteresis_left,consecutive_overflows,total_overflows,"                             \
@@ -19,7 +19,7 @@ enum store_statement {
     "loss,loss_workers,metrics,apply_us,pull_us,wait_us,push_us,vote_us,after_lr"
 #define STORE_ROW_COLUMNS_COUNT 46
 
-/* The text of a statement. */
+/* The SQL text of a statement; constant. */
 const char *store_sql(enum store_statement statement);
 
 #endif

@@ -16,10 +16,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* How long a statement waits for another process's lock (someone with the sqlite3 shell on the file). */
+/* How long a statement waits while another process has locked the file, for example the sqlite3 shell. */
 #define BUSY_TIMEOUT_MS 5000
 
-/* What the log's file is cut back to after a checkpoint, so that one long page does not leave it large. */
+/*
+ * Bytes. The write-ahead log is truncated to this after a checkpoint of it, so that one long read does not leave it
+ * large.
+ */
 #define WAL_SIZE_LIMIT "67108864"
 
 static void sqlite_close(struct ampd_store *base)
@@ -70,13 +73,17 @@ static int sqlite_open_reader(struct ampd_store *base, struct ampd_store **reade
     return rc;
 }
 
-/* WAL mode, and what Debian's build sets otherwise: secure_delete rewrites freed pages with zeros. */
+/*
+ * Sets WAL mode and the other pragmas of a writer. secure_delete is on in Debian's build and would overwrite freed
+ * pages with zeros. Without temp_store a statement that needs much room would look for it in the directory for
+ * temporary files, which may be small or missing, and whose lack of room would be taken for a full disk of the store.
+ */
 static int configure(struct sqlite_store *store, struct amp_error *error)
 {
     sqlite3_stmt *statement = NULL;
     int rc = sqlite3_exec(store->db,
                           "PRAGMA secure_delete=OFF; PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF;"
-                          "PRAGMA journal_size_limit=" WAL_SIZE_LIMIT,
+                          "PRAGMA temp_store=MEMORY; PRAGMA journal_size_limit=" WAL_SIZE_LIMIT,
                           NULL, NULL, NULL);
     if (rc == SQLITE_OK)
         rc = sqlite3_prepare_v2(store->db, "PRAGMA journal_mode=WAL", -1, &statement, NULL);
@@ -100,10 +107,13 @@ static int cannot_open(struct amp_error *error, const char *path)
                          full          ? AMP_EEXHAUSTED
                          : given_wrong ? AMP_EINVAL
                                        : AMP_EIO,
-                         "STORE_FAILED", "cannot open %s: %s", path, ampd_plain_why(errno));
+                         "STORE_FAILED", "cannot open %s: %s", path, ampd_plain_strerror(errno));
 }
 
-/* Makes the file, so that it has our mode and not the umask's; SQLite opens it, and those beside it, by their names. */
+/*
+ * Creates the file with mode 0600, before SQLite would do it with the umask's. SQLite opens the files beside it by
+ * name, so these must not be symbolic links either.
+ */
 static int create_file(const char *path, struct amp_error *error)
 {
     static const char *const beside[] = {"-wal", "-shm", "-journal"};
@@ -121,8 +131,9 @@ static int create_file(const char *path, struct amp_error *error)
 }
 
 /*
- * An empty file is a new database to SQLite, which would even remove the log beside it. Here it is one that lost what
- * it held, if its log or the folder of models is there: that is made after the schema is stored.
+ * Refuses a file that was emptied. SQLite takes an empty file for a new database, and would even remove the log beside
+ * it. If there is a log, or the directory of models, which is created after the schema is stored, the file has lost its
+ * content.
  */
 static int check_emptied(const char *path, bool has_models, struct amp_error *error)
 {

@@ -1,11 +1,11 @@
 /*
- * Transactions of the SQLite store. `synchronous` is set for each: FULL fsyncs the log at each commit, NORMAL leaves
- * that to the next checkpoint of the log, so that kill -9 loses nothing and power loss at most the newest NORMAL
- * commits, in order.
+ * Transactions of the SQLite store. `synchronous` is set for each one: FULL fsyncs the write-ahead log at each commit;
+ * NORMAL leaves that to the next checkpoint of the log or FULL commit, so that kill -9 loses nothing, and power loss at
+ * most the newest NORMAL commits, from the last one backwards.
  *
- * The log is checkpointed by our own hook and not by SQLite's: the built-in one ignores errors, and after a failed
- * fsync a retry may succeed although pages are lost. Here any failed fsync or write marks the handle as failed for
- * good.
+ * A checkpoint of the log moves its pages into the database file. It is done by our own hook and not by SQLite's: the
+ * built-in one ignores errors, and after a failed fsync another try may succeed although pages are lost. Here any
+ * failed fsync or write makes the handle refuse all later writes.
  */
 #include "storage/sqlite/sqlite_transaction.h"
 
@@ -15,12 +15,13 @@
 #include "storage/sqlite/sqlite_known.h"
 
 /*
- * Pages of log that start a checkpoint of it: 16 MB at 4 KiB a page. Each one calls for three syncs, which every model
- * waits for; with SQLite's own 1,000 pages they were a third of the time of verdicts that are not synced themselves.
+ * The log is checkpointed when it has this many pages, which are 16 MB at 4 KiB a page. Each checkpoint needs three
+ * syncs, for which every model waits; with SQLite's default of 1,000 pages these took a third of the time of verdicts
+ * that are not synced themselves.
  */
 #define WAL_CHECKPOINT_PAGES 4000
 
-/* Sets `synchronous`, 0 to 2, and reads it back: SQLite ignores a pragma it does not like. */
+/* Sets `synchronous` (0: OFF, 1: NORMAL, 2: FULL) and reads it back, since SQLite ignores a pragma that it refuses. */
 static int set_level(struct sqlite_store *store, int wanted, struct amp_error *error)
 {
     static const char *const pragmas[] = {"PRAGMA synchronous=OFF", "PRAGMA synchronous=NORMAL",
@@ -61,7 +62,7 @@ int store_begin(struct sqlite_store *store, struct amp_error *error)
     return store_begin_knowing(store, true, error);
 }
 
-int store_begin_lightly(struct sqlite_store *store, struct amp_error *error)
+int store_begin_relaxed(struct sqlite_store *store, struct amp_error *error)
 {
     store_forget(store);
     return store_begin_knowing(store, false, error);
@@ -71,8 +72,9 @@ int store_begin_knowing(struct sqlite_store *store, bool full, struct amp_error 
 {
     AMP_ASSERT(!store->reader);
     if (store->failed)
-        return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s: nothing more is stored, for it failed before: %s",
-                             store->path, store->why);
+        return amp_error_set(error, AMP_EIO, "STORE_FAILED",
+                             "%s: nothing more is stored, because an earlier write failed: %s", store->path,
+                             store->why);
     int rc = store_ready(store, error);
     if (rc == 0)
         rc = set_synchronous(store, full, error);
@@ -95,7 +97,7 @@ int store_end(struct sqlite_store *store, int rc, struct amp_error *error)
     return rc;
 }
 
-/* Runs after a commit: moves the log into the file when it is long. */
+/* Called by SQLite after each commit: checkpoints the log if it is long. */
 static int wal_hook(void *arg, sqlite3 *db, const char *name, int pages)
 {
     struct sqlite_store *store = arg;

@@ -1,6 +1,7 @@
 /*
- * The beginning of a history goes in the SQLite store. What stays is found in the transaction that deletes, by a few
- * looks into indices: a portion takes as long as its own rows do, however long the history is.
+ * Removes the beginning of a history in the SQLite store (ampd_store_trim). Which rows are kept is found in the
+ * transaction that deletes, by a few searches in indices, so that the time of a portion depends on its own rows and not
+ * on the length of the history.
  */
 #include "storage/sqlite/sqlite_cursor.h"
 #include "storage/sqlite/sqlite_known.h"
@@ -19,7 +20,7 @@ static bool is_before(const struct ampd_history_key *a, const struct ampd_histor
     return a->epoch != b->epoch ? a->epoch < b->epoch : a->step != b->step ? a->step < b->step : false;
 }
 
-/* Of a statement that has one row or none, which leaves *key as it is. */
+/* Reads a key from a statement that gives one row, or none: then *key does not change. */
 static int read_key(struct sqlite_store *store, const struct store_cursor *get, struct ampd_history_key *key,
                     struct amp_error *error)
 {
@@ -34,14 +35,14 @@ static int read_key(struct sqlite_store *store, const struct store_cursor *get, 
     return rc < 0 ? rc : 0;
 }
 
-/* What a portion goes by: keys that are all zero keep nothing, but `acts`, which keeps all with a request id. */
+/* The bounds of what may be removed. A member that is all zero is not found. */
 struct bounds {
-    struct ampd_history_key kept;   /* rows of its step, and behind it, stay whatever the limit */
-    struct ampd_history_key newest; /* the first of the newest steps that stand */
-    struct ampd_history_key acts;   /* rows with a request id from here on stay */
+    struct ampd_history_key kept;   /* all rows from the start of this step on are kept whatever the limit is */
+    struct ampd_history_key newest; /* rows before this one are beyond the limit of rows; all zero: none is */
+    struct ampd_history_key acts;   /* rows with a request id are kept from this one on; all zero: all of them */
 };
 
-/* The first of the newest `rows` steps that stand; `last` is the newest row. */
+/* Finds the first of the newest `rows` steps that are not superseded; `last` is the newest row. */
 static int find_newest(struct sqlite_store *store, uint64_t id, const struct ampd_history_key *last, uint64_t rows,
                        struct ampd_history_key *newest, struct amp_error *error)
 {
@@ -54,7 +55,7 @@ static int find_newest(struct sqlite_store *store, uint64_t id, const struct amp
     return store_query_number(store, &get, 0, &newest->epoch, error);
 }
 
-/* The row that a replay of the journal begins with; without a checkpoint the epoch's first. */
+/* Moves kept->step back to where a replay of the journal begins; without a checkpoint to the epoch's first step. */
 static int find_replayed(struct sqlite_store *store, uint64_t id, struct ampd_history_key *kept,
                          struct amp_error *error)
 {
@@ -85,7 +86,7 @@ static int find_bounds(struct sqlite_store *store, uint64_t id, const struct amp
     return read_key(store, &acts, &bounds->acts, error);
 }
 
-/* The last row of a portion; none: *end stays all zero. */
+/* Finds the last row of the portion. If nothing is to be removed *end stays all zero. */
 static int find_end(struct sqlite_store *store, uint64_t id, const struct ampd_history_limit *limit, uint32_t portion,
                     const struct bounds *bounds, struct ampd_history_key *end, bool *more, struct amp_error *error)
 {
@@ -153,7 +154,7 @@ int store_sqlite_trim(struct ampd_store *base, const char *model, const struct a
 {
     struct sqlite_store *store = store_of(base);
     *trimmed = (struct ampd_trimmed){0};
-    int rc = store_begin_lightly(store, error);
+    int rc = store_begin_relaxed(store, error);
     if (rc == 0)
         rc = store_end(store, trim(store, model, limit, portion, trimmed, error), error);
     if (rc != 0)

@@ -1,4 +1,4 @@
-/* The SQLite store's writing calls: each is one transaction. */
+/* The calls of the SQLite store that write, without verdicts, deletion and trimming: each is one transaction. */
 #include "storage/spec_json.h"
 #include "storage/sqlite/sqlite_cursor.h"
 #include "storage/sqlite/sqlite_known.h"
@@ -204,7 +204,7 @@ int store_sqlite_put_worker(struct ampd_store *base, const char *model, const st
                             struct amp_error *error)
 {
     struct sqlite_store *store = store_of(base);
-    int rc = store_begin_lightly(store, error);
+    int rc = store_begin_relaxed(store, error);
     return rc != 0 ? rc : store_end(store, put_worker(store, model, worker, error), error);
 }
 

@@ -213,7 +213,7 @@ class GrpcioServer(unittest.TestCase):
         self.assertRegex(self.call(self.open_port, 0, path(OTHERS, "ca.pem")),
                          "status 14: .*is not signed by an authority that is trusted here")
         self.assertRegex(self.call(self.plain_port, 0, path(OURS, "ca.pem")),
-                         "status 14: .*(speaks no TLS|closed the connection)")
+                         "status 14: .*(does not use TLS|closed the connection)")
         self.assertRegex(self.call(self.open_port, 0), "status 14: ")
 
 

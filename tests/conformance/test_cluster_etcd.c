@@ -595,6 +595,80 @@ static void endpoints_that_do_not_answer_are_passed_over(void **state)
     assert_int_equal(cluster_raise(fixture, 0, "m", 1), 1);
 }
 
+/* ---- what is remembered ---- */
+
+static void epochs_of_a_model_only_rise(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    cluster_join(fixture, 0, 0);
+    uint64_t epoch = cluster_raise(fixture, 0, "m", 1);
+    assert_int_equal(epoch, 1);
+    epoch = cluster_raise(fixture, 0, "m", epoch + 1);
+    assert_int_equal(epoch, 2);
+    assert_int_equal(cluster_raise(fixture, 0, "m", 10), 10);
+    assert_int_equal(cluster_raise(fixture, 0, "m.2", 1), 1);
+    assert_int_equal(fixture->parts[0].lost, 0);
+}
+
+static void each_model_has_its_own_epoch(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    struct part *part = &fixture->parts[0];
+    char name[32];
+    cluster_join(fixture, 0, 0);
+    (void)cluster_raise(fixture, 0, "m", 1);
+    for (int i = 0; i < 200; i++) {
+        (void)snprintf(name, sizeof name, "model-%d", i);
+        assert_int_equal(cluster_raise(fixture, 0, name, 1), 1);
+        if (i % 20 != 0)
+            continue;
+        assert_int_equal(cluster_raise(fixture, 0, name, 2), 2);
+    }
+    assert_true(io_cluster_holds(part->cluster));
+}
+
+static void fences_that_are_given_later_are_above_the_one_that_is_named(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    int done = 0;
+    cluster_join(fixture, 0, 0);
+    uint64_t above = fixture->parts[0].fence + 1000;
+    io_cluster_raise_fences(fixture->parts[0].cluster, above, on_none, &done);
+    cluster_until(fixture, &done, 1);
+    assert_true(io_cluster_holds(fixture->parts[0].cluster));
+    cluster_leave(fixture, 0);
+    cluster_join(fixture, 0, 0);
+    assert_true(fixture->parts[0].fence > above);
+}
+
+static void who_served_last_is_told_to_who_takes_the_place(void **state)
+{
+    struct cluster_fixture *fixture = *state;
+    struct part *part = &fixture->parts[0];
+    int none = 0;
+    cluster_open(fixture, 0, &(struct part_options){.shard = 1});
+    assert_int_equal(io_cluster_serves(part->cluster, false, on_none, &none), AMP_ESTATE); /* not before it has it */
+    cluster_kill(fixture, 0);
+    for (int round = 0; round < 3; round++) {
+        cluster_join(fixture, 0, 1);
+        uint64_t before = io_cluster_last(part->cluster), fence = part->fence;
+        assert_true(before < fence && (round > 0 || before == 0));
+        cluster_leave(fixture, 0);
+        cluster_join(fixture, 0, 1);
+        assert_int_equal(io_cluster_last(part->cluster), before); /* who has not begun to serve leaves no word */
+        fence = part->fence;
+        cluster_serve(fixture, 0);
+        cluster_leave(fixture, 0);
+        cluster_join(fixture, 0, 1);
+        assert_int_equal(io_cluster_last(part->cluster), fence);
+        cluster_leave(fixture, 0);
+        cluster_join(fixture, 0, 2); /* each place has its own */
+        assert_int_equal(io_cluster_last(part->cluster), 0);
+        cluster_leave(fixture, 0);
+    }
+    assert_int_equal(none, 0);
+}
+
 #define TEST(name)                                                                                                     \
     {                                                                                                                  \
 #name, name, cluster_setup, cluster_teardown, &kind                                                            \
@@ -626,6 +700,10 @@ int main(void)
         TEST(another_format_and_foreign_keys),
         TEST(a_place_whose_key_is_deleted_is_lost_at_once),
         TEST(who_has_lost_shard_0_raises_no_epoch),
+        TEST(epochs_of_a_model_only_rise),
+        TEST(each_model_has_its_own_epoch),
+        TEST(fences_that_are_given_later_are_above_the_one_that_is_named),
+        TEST(who_served_last_is_told_to_who_takes_the_place),
         TEST(epochs_outlive_all_stores),
         TEST(only_shard_0_raises_epochs),
         TEST(an_etcd_that_is_slow_for_less_than_the_lease_costs_nothing),

@@ -136,7 +136,7 @@ static void a_client_without_a_certificate_is_told_that_it_needs_one(void **stat
     struct fixture *fixture = *state;
     start(fixture, tls_server_context("server", "ca", true), "127.0.0.1", tls_client_context("ca", NULL, NULL));
     tls_expect(fixture, ARPC_STATUS_UNAVAILABLE, "demands a certificate: give one (cert and key)");
-    wait_failure(fixture, "shows no certificate, and this port demands one");
+    wait_failure(fixture, "shows no certificate, and this port requires one");
 }
 
 static void clients_with_bad_certificates_are_refused_and_the_server_knows_why(void **state)
@@ -185,16 +185,16 @@ static void a_plaintext_client_at_a_tls_port_is_told_so(void **state)
 {
     struct fixture *fixture = *state;
     start(fixture, tls_server_context("server", NULL, false), "127.0.0.1", NULL);
-    tls_expect(fixture, ARPC_STATUS_UNAVAILABLE, "speaks TLS: connect with it");
-    wait_failure(fixture, "speaks no TLS, which this port is for");
+    tls_expect(fixture, ARPC_STATUS_UNAVAILABLE, "uses TLS: connect with TLS");
+    wait_failure(fixture, "does not use TLS, and this port does");
 }
 
 static void a_tls_client_at_a_plaintext_port_is_told_so(void **state)
 {
     struct fixture *fixture = *state;
     start(fixture, NULL, "127.0.0.1", tls_client_context("ca", NULL, NULL));
-    tls_expect(fixture, ARPC_STATUS_UNAVAILABLE, "speaks no TLS: connect without it");
-    wait_failure(fixture, "speaks TLS, which this port is not for");
+    tls_expect(fixture, ARPC_STATUS_UNAVAILABLE, "does not use TLS: connect without it");
+    wait_failure(fixture, "uses TLS, and this port does not");
 }
 
 /* Runs until the server has no connection, and tells how long that took. */

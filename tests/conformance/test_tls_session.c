@@ -361,7 +361,7 @@ static void plaintext_gets_an_alert_of_tls(void **state)
         size_t size;
         open_end(&server, tls_server_context("server", NULL, false), NULL);
         feed(&server, (const uint8_t *)texts[i], strlen(texts[i]));
-        assert_string_equal(server.error.text, "the client peer:1 speaks no TLS, which this port is for");
+        assert_string_equal(server.error.text, "the client peer:1 does not use TLS, and this port does");
         assert_int_equal(arpc_tls_output(server.session, &size)[0], SSL3_RT_ALERT);
         close_end(&server);
     }

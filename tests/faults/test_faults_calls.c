@@ -112,7 +112,7 @@ static void a_file_is_written_where_the_file_system_cannot_make_room_before(void
         assert_int_equal(bulk_writer_open(fixture->path, sizeof fixture->values, &writer, NULL), 0);
         assert_int_equal(faults_disarm(), 1);
         assert_int_equal(bulk_writer_put(writer, fixture->values, sizeof fixture->values, 0, &taken, NULL), 0);
-        assert_int_equal(bulk_writer_drain(writer, NULL), 0);
+        assert_int_equal(bulk_writer_flush(writer, NULL), 0);
         assert_int_equal(bulk_writer_close(writer), 0);
         assert_int_equal(stat(fixture->path, &info), 0);
         assert_int_equal(info.st_size, sizeof fixture->values);
@@ -155,7 +155,7 @@ static void a_disk_that_takes_neither_direct_writes_nor_others_is_told(void **st
     assert_int_equal(bulk_writer_open(fixture->path, sizeof fixture->values, &writer, NULL), 0);
     faults_arm(FAULTS_WRITE, 1, true, EINVAL);
     assert_int_equal(bulk_writer_put(writer, fixture->values, sizeof fixture->values, 0, &taken, NULL), 0);
-    assert_int_equal(bulk_writer_drain(writer, &error), AMP_EIO);
+    assert_int_equal(bulk_writer_flush(writer, &error), AMP_EIO);
     assert_true(faults_disarm() > 0);
     assert_string_equal(error.reason, "STORE_FAILED");
     assert_int_equal(bulk_writer_close(writer), 0);

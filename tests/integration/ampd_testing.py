@@ -205,6 +205,7 @@ class Server:
     """One ampd on a data directory; a restart keeps the directory and takes a new port."""
 
     START_TIMEOUT_S = CALL_TIMEOUT_S
+    before = ()  # words in front of its command
 
     def __init__(self, bin_dir, data_dir, *options):
         self.program, self.data_dir, self.options = bin_dir / "ampd", data_dir, options
@@ -216,7 +217,7 @@ class Server:
         began_at = self.log_path.stat().st_size if self.log_path.exists() else 0
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [*DIE_WITH_PARENT, self.program, "--data-dir", self.data_dir, "--listen", "127.0.0.1:0", *self.options],
+                [*DIE_WITH_PARENT, *self.before, self.program, "--data-dir", self.data_dir, "--listen", "127.0.0.1:0", *self.options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.port = self._wait_for_port(began_at)
         self.channel = self.connect()

@@ -1,4 +1,4 @@
-"""Machines for the runbooks of docs/operations.md: each has files and a name of its own, and a `systemctl` that runs ampd as
+"""Machines for the runbooks of docs/runbooks.md: each has files and a name of its own, and a `systemctl` that runs ampd as
 deploy/systemd/ampd.service says, and etcd as Debian's package does.
 
 A block of commands runs on a machine as printed: but paths lead into the machine's folder, and addresses (ampd1:7420) are free

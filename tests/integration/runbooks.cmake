@@ -1,4 +1,4 @@
-# The runbooks of docs/operations.md, side by side: most of their time they wait.
+# The runbooks of docs/runbooks.md, side by side: most of their time they wait.
 if(TARGET ampd)
   foreach(part every_block onto_new_machines upgrade another_number goes_on_when_etcd goes_on_when_one goes_on_when_all)
     add_test(NAME test_server_runbooks_${part}

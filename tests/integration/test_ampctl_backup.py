@@ -133,7 +133,7 @@ def test_all_models_are_backed_up_and_one_of_them_can_be_restored(context):
     ctl(context, there, "restore", folder, "loaded")
     assert models_of(there) == ["loaded"]
     said = ctl(context, there, "restore", folder, code=1)
-    assert "loaded is there already" in said and "nothing was restored" in said, said
+    assert "loaded exists already" in said and "nothing was restored" in said, said
     assert models_of(there) == ["loaded"], "a part of a backup was restored"
     ctl(context, there, "restore", folder, "empty")
     assert there.api(0).GetModel(model="empty").spec == api.GetModel(model="empty").spec
@@ -197,7 +197,7 @@ def damages(folder):
         "no checkpoint": (lose(checkpoint), "No such file"),
         "no specification": (lose("models/m/specification.pb"), "No such file"),
         "no history": (lose(history), "No such file"),
-        "no manifest": (lose("manifest.json"), "not whole"),
+        "no manifest": (lose("manifest.json"), "incomplete"),
         "the manifest cut off": (cut("manifest.json"), "damaged or cut off"),
         "an empty manifest": (put("manifest.json", b""), "damaged or cut off"),
         "another step in the manifest": (put("manifest.json", text.replace(b'"step": 6', b'"step": 5')),
@@ -210,9 +210,9 @@ def damages(folder):
     made["a later format"] = (put("manifest.json", with_hash(text.replace(b'"format": 1', b'"format": 2'))),
                               "format 2, and this ampctl reads 1")
     made["a name that leads elsewhere"] = (
-        put("manifest.json", with_hash(text.replace(b'"name": "m"', b'"name": "../m"'))), "of no backup")
+        put("manifest.json", with_hash(text.replace(b'"name": "m"', b'"name": "../m"'))), "of a backup")
     made["a file that lies elsewhere"] = (
-        put("manifest.json", with_hash(text.replace(b'"history.json"', b'"../../../history.json"'))), "of no backup")
+        put("manifest.json", with_hash(text.replace(b'"history.json"', b'"../../../history.json"'))), "of a backup")
     return made
 
 
@@ -241,7 +241,7 @@ def test_a_model_that_is_there_is_refused_and_left_as_it_is(context):
     stays, job, folder, _ = backed_up(context, 1)
     job.train([job.join(rank) for rank in range(WORLD)], STEPS + 1, STEPS + 1)
     said = ctl(context, stays, "restore", folder, code=1)
-    assert "m is there already, and is left as it is" in said, said
+    assert "m exists already, and is left as it is" in said, said
     assert stays.api(0).GetModel(model="m").status.scale.attempted == STEPS + 1
 
 
@@ -251,17 +251,18 @@ def test_a_folder_that_is_there_is_left_as_it_is(context):
     said = ctl(context, cluster, "backup", folder, code=1)
     assert "it exists; name another folder" in said, said
     assert (folder / "manifest.json").read_bytes() == before
-    assert "not whole" in ctl(context, cluster, "backup", cluster.folder / "x.partial", code=2)
+    assert "incomplete" in ctl(context, cluster, "backup", cluster.folder / "x.partial", code=2)
     other = cluster.folder / "mine.partial"
     other.mkdir()
     (other / "letters").write_text("dear")
     said = ctl(context, cluster, "backup", cluster.folder / "mine", code=1)
-    assert "it holds what is of no backup" in said and (other / "letters").read_text() == "dear", said
+    assert "it holds files that belong to no backup" in said and (other / "letters").read_text() == "dear", said
     (other / "letters").unlink()
     (other / "models" / "private").mkdir(parents=True)
     (other / "models" / "private" / "thesis").write_text("years")
     said = ctl(context, cluster, "backup", cluster.folder / "mine", code=1)
-    assert "it holds what is of no backup" in said and (other / "models" / "private" / "thesis").exists(), said
+    assert "it holds files that belong to no backup" in said, said
+    assert (other / "models" / "private" / "thesis").exists()
     said = ctl(context, cluster, "backup", cluster.folder / "none", "other", code=64 + 5)
     assert "other" in said and not (cluster.folder / "none.partial").exists(), said
     bare = Cluster(context, 1)
@@ -300,7 +301,7 @@ def test_a_backup_that_is_killed_leaves_what_the_next_one_replaces(context):
     assert "was not finished" in said, said
     partial.rename(cluster.folder / "renamed")
     said = ctl(context, there, "restore", cluster.folder / "renamed", code=1)
-    assert "not whole" in said and models_of(there) == [], said
+    assert "incomplete" in said and models_of(there) == [], said
     (cluster.folder / "renamed").rename(partial)
     cluster.wait_until_healthy()
     ctl(context, cluster, "backup", folder)
@@ -352,7 +353,7 @@ def test_a_restore_that_is_cut_off_says_what_to_do(context):
     said, code = restore(f"127.0.0.1:{link.port}", "-t", "2")
     assert code == 64 + 4 and 'm was created, and has no values yet: "ampctl delete m"' in said, (code, said)
     said, code = restore(direct)
-    assert code == 1 and "m is there already" in said, said
+    assert code == 1 and "m exists already" in said, said
     assert start(context, direct, "delete", "m").wait(CALL_TIMEOUT_S) == 0
     assert restore(direct) == ("", 0)
     path = folder.with_name("now")

@@ -50,7 +50,7 @@ def test_a_sound_server_has_a_line_for_each_check(context):
     model = context.model()
     found = doctor(context, address(context.shared))
     assert list(found) == CHECKS and all(verdict == "ok" for [(verdict, _)] in found.values()), found
-    assert found["token"][0][1] == "who calls without a token has the role operator"
+    assert found["token"][0][1] == "a caller without a token has the role operator"
     assert "ampctl 0" in found["versions"][0][1] and found["models"][0][1].startswith("1, of which 1 waits"), found
     assert model.api.GetStatus().server_time.seconds > 0
     command = [context.bin_dir / "ampctl", "-e", address(context.shared), "doctor"]
@@ -80,7 +80,7 @@ def test_a_token_has_its_role_and_a_wrong_one_a_remedy(context):
         found = doctor(context, address(server), "--token-file", files[role])
         assert found["token"] == [("ok", f"the token has the role {role}")], found
     check, text = wrong(doctor(context, address(server), "--token-file", files["peer"], code=1))
-    assert check == "token" and "role read, worker or operator is wanted" in text, text
+    assert check == "token" and "role read, worker or operator is needed" in text, text
     check, text = wrong(doctor(context, address(server), code=1))
     assert check == "token" and "give --token-file" in text, text
     unknown = tokens.client_file("ampd_" + "x" * 40)
@@ -99,7 +99,7 @@ def test_tls_that_does_not_fit_is_told(context):
     check, text = wrong(doctor(context, f"tls://{address(server)}", "--cacert", other.cert, code=1))
     assert check == "tls" and "certificate" in text and "see --cacert and --server-name" in text, text
     check, text = wrong(doctor(context, f"tls://{address(context.shared)}", code=1))
-    assert check == "tls" and "speaks no TLS" in text, text
+    assert check == "tls" and "does not use TLS" in text, text
 
 
 def test_a_server_at_every_address_of_its_host_is_asked_at_none_that_its_certificate_lacks(context):

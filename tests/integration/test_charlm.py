@@ -91,8 +91,8 @@ def leaves_nothing(bin_dir, folder):
 
 def wrong_options_are_named(bin_dir):
     for options, text in (
-            (("--scale", "4"), "--scale has no meaning without a scaler"),
-            (("--scaler", "none", "--precision", "f16", "--scale", "4"), "--scale has no meaning without a scaler"),
+            (("--scale", "4"), "--scale does nothing without a scaler"),
+            (("--scaler", "none", "--precision", "f16", "--scale", "4"), "--scale does nothing without a scaler"),
             (("--heads", "3"), "--width is 128, must be a multiple of --heads, 3"),
             (("--steps", "0"), '--steps: "0" is not a number from 1 to 10000000'),
             (("--write", "-1"), '--write: "-1" is not a number from 0 to 1000000'),

@@ -257,6 +257,26 @@ static void rank_and_world_size_come_from_the_environment(void **state)
     expect_error(fixture, no_number, AMP_EINVAL, "RANK");
 }
 
+static void a_worker_alone_needs_no_rank(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_ok(fixture, ampclient_leave(fixture->model));
+    struct ampclient_model *other = NULL;
+    expect_error(fixture, ampclient_join(fixture->client, MODEL, NULL, &other), AMP_EINVAL, "has no rank");
+    struct ampclient_join_options options = AMPCLIENT_JOIN_OPTIONS_INIT;
+    options.world_size = 2;
+    expect_error(fixture, ampclient_join(fixture->client, MODEL, &options, &other), AMP_EINVAL, "has no rank");
+    options.world_size = 1;
+    fixture_ok(fixture, ampclient_join(fixture->client, MODEL, &options, &fixture->model));
+    assert_int_equal(ampclient_rank(fixture->model), 0);
+    fixture_ok(fixture, ampclient_leave(fixture->model));
+    assert_int_equal(setenv("WORLD_SIZE", "1", 1), 0);
+    int joined = ampclient_join(fixture->client, MODEL, NULL, &fixture->model);
+    assert_int_equal(unsetenv("WORLD_SIZE"), 0);
+    assert_int_equal(joined, 0);
+    assert_int_equal(ampclient_rank(fixture->model), 0);
+}
+
 static void structs_grow_by_their_size(void **state)
 {
     struct fixture *fixture = *state;
@@ -353,6 +373,7 @@ int main(void)
         JOINED(wrong_arguments_get_a_code_and_a_sentence),
         JOINED(a_specification_that_differs_is_refused),
         JOINED(rank_and_world_size_come_from_the_environment),
+        JOINED(a_worker_alone_needs_no_rank),
         JOINED(structs_grow_by_their_size),
         JOINED(memory_of_the_caller_holds_the_parameters),
         JOINED(any_method_can_be_called_by_its_path),

@@ -148,7 +148,7 @@ def test_a_start_waits_for_its_disk_longer_than_its_lease_and_keeps_its_place(co
     assert "the old data directory was renamed" in lost.log()
     resume(job, expected)
     for process in cluster.processes:
-        assert "no shard any more" not in process.log(), process.log()[-2000:]
+        assert "not a shard any more" not in process.log(), process.log()[-2000:]
 
 
 def test_a_disk_that_is_slow_when_the_copy_takes_its_place_ends_nothing(context):

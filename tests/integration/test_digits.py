@@ -221,8 +221,17 @@ def short(suite, job, rng):
     suite.test("a_short_run_in_bf16_ends_with_a_result", job.run, *SHORT, "--dtype", "bf16")
     suite.test("a_short_run_in_fp32_ends_with_a_result", job.run, *SHORT, "--dtype", "f32")
     suite.test("a_run_without_a_server_ends_with_a_result", job.local, "--steps", "60")
+    suite.test("what_must_be_at_least_1_is_refused_as_0", refuses, job)
     suite.test("without_dir_a_run_leaves_nothing_but_after_a_failure", leaves_nothing, job)
     kills(suite, job, reference, rng, SHORT, 1)
+
+
+def refuses(job):
+    """The server would take its own default in place of a 0."""
+    for option in ("--steps", "--hidden", "--batch", "--checkpoint-every"):
+        done = subprocess.run([job.bin_dir / "digits", option, "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              encoding="utf-8", timeout=RUN_TIMEOUT_S, check=False)
+        assert done.returncode == 2 and "must be at least 1" in done.stdout, (option, done)
 
 
 def leaves_nothing(job):

@@ -153,6 +153,10 @@ def test_acts_of_operators_are_told_with_who_and_why(context):
     assert (rate["step"], rate["learning_rate"], rate["old_scale"], rate["scale"]) == (3, 0.125, 4096, 4096), rate
     assert rate["old_learning_rate"] == ask(server, "/api/step?model=m&step=2")["rate"] > 0, rate
     assert "<b>" not in get(server, "/api/history?model=m")[2]
+    worker.api.EvictWorker(model="m", rank=0)
+    acts = eventually(lambda: [act for act in ask(server, "/api/history?model=m")["acts"] if act["kind"] == "evict"],
+                      "the eviction is on the page")
+    assert [(act["step"], act["rank"]) for act in acts] == [(3, 0)], acts
 
 
 def test_a_skipped_step_is_explained_with_who_where_and_what_other_policies_would_have_done(context):

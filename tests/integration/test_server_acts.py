@@ -294,16 +294,26 @@ def test_what_cannot_be_evicted_is_refused(context):
 
 def test_ampctl_evicts(context):
     server = context.server()
-    test_model = context.model("net", server, world_size=2, on_loss=model.ON_LOSS_SHRINK)
-    test_model.workers(2)
+    test_model = context.model("net", server, world_size=2, on_loss=model.ON_LOSS_SHRINK, max_steps=2)
+    worker, _ = test_model.workers(2)
     told = json.loads(ampctl(context, server, "-o", "json", "evict", "net", "1", "--reason", "slow", "--request-id", "e-1"))
     assert told == {"model": "net", "rank": 1, "request_id": "e-1"}, told
     rows = json.loads(ampctl(context, server, "-o", "json", "history", "net"))["rows"]
     [row] = [row for row in rows if row["kind"] == "evicted"]
     assert (row["rank"], row["reason"], row["verdict"]) == (1, "slow", None) and row["actor"], row
+    told = ampctl(context, server, "-o", "csv", "history", "net")
+    assert [row["rank"] for row in csv.DictReader(io.StringIO(told))] == ["", "1"], told
+    heading, *lines = ampctl(context, server, "history", "net").splitlines()
+    assert [line[:heading.index(" RANK") + 5].split()[-1] for line in lines] == ["-", "1"], (heading, lines)
     for wrong in (("evict",), ("evict", "net"), ("evict", "net", "x"), ("evict", "net", "1", "2"), ("evict", "net", "4294967296")):
         ampctl(context, server, *wrong, code=2)
     assert "world_size" in ampctl(context, server, "evict", "net", "7", code=64 + 3)
+    step(worker)
+    ampctl(context, server, "evict", "net", "1")
+    step(worker)
+    watched = ampctl(context, server, "watch", "net", "--from", "1")  # to the end of the model
+    assert [line.endswith(" rank 1") for line in watched.splitlines() if " evicted " in line] == [True], watched
+    assert watched.count(" rank ") == 1, watched
 
 
 # ---- Rollback ----

@@ -6,6 +6,7 @@
 import datetime
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -19,6 +20,7 @@ from ampd_testing import (CALL_TIMEOUT_S, CHANNEL_OPTIONS, METHODS, Api, Code, R
 from auth_testing import ROLES, TokenFile, WithToken, api_with, command, hang_up, methods_def
 
 
+DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
 FLOOD = 10000
 FLOOD_IN_FLIGHT = 200
 NOBODY = 65534
@@ -155,18 +157,18 @@ def test_a_removed_token_is_refused_from_the_next_call_on_the_same_connection(co
     assert worker.train({"w": [1.0] * 4}).step == 1
     watch.next()
     tokens.remove("worker")
-    hang_up(server, "token file read anew")
+    hang_up(server, "token file reloaded")
     refused(lambda: api.GetModel(model="kept"), Code.UNAUTHENTICATED, "TOKEN_UNKNOWN")
     # A stream that it has begun ends; and another token goes on with the same worker.
     refused(watch.next, Code.UNAUTHENTICATED, "TOKEN_UNKNOWN")
     fresh = tokens.new("worker", "second")
-    hang_up(server, "token file read anew")
+    hang_up(server, "token file reloaded")
     model.api = api_with(server.channel, fresh)
     assert worker.train({"w": [1.0] * 4}).step == 2
     with server.connect() as other:
         watch = api_with(other, fresh).start("WatchSteps", model="kept", from_step=2)
         assert watch.next().row.step == 2
-        hang_up(server, "token file read anew")  # nothing has changed for it
+        hang_up(server, "token file reloaded")  # nothing has changed for it
         worker.train({"w": [1.0] * 4})
         assert watch.next().row.step == 3
         watch.cancel()
@@ -192,8 +194,8 @@ def test_streams_that_have_said_little_end_with_their_token_too(context):
     push, said_nothing = unsent(server.channel, by_role["worker"], METHODS["Push"][0])
     api_with(server.channel, by_role["read"]).GetStatus()  # which came behind them on the connection
     tokens.remove("worker")
-    hang_up(server, "calls under way were ended")
-    assert "may not call any more\" count=2" in server.log(), server.log()
+    hang_up(server, "open calls were ended")
+    assert "are no longer allowed\" count=2" in server.log(), server.log()
     for call, event in ((reflection, said_some), (push, said_nothing)):
         refused(lambda call=call: next(call), Code.UNAUTHENTICATED)
         event.set()
@@ -229,7 +231,7 @@ def test_a_file_that_cannot_be_used_leaves_the_old_rules(context):
               lambda: (tokens.path.unlink(), os.mkfifo(tokens.path, 0o600))]
     for fault in faults:
         fault()
-        hang_up(server, "the token file was not taken")
+        hang_up(server, "the token file could not be reloaded")
         api.GetStatus()
         tokens.path.unlink(missing_ok=True)
         tokens.put(good)
@@ -241,7 +243,7 @@ def test_a_file_that_cannot_be_used_leaves_the_old_rules(context):
 
 def test_sighup_without_files_changes_nothing(context):
     server = context.server()
-    hang_up(server, "nothing to read anew")
+    hang_up(server, "nothing to reload")
     Api(server.channel).GetStatus()
     assert server.terminate() == 0
 
@@ -255,7 +257,7 @@ def test_a_sighup_while_ampd_starts_waits_until_it_has_started(context):
         while not folder.exists():  # the first thing that it makes, long after it holds signals back
             assert ampd.poll() is None, f"ampd ended with {ampd.returncode}"
         ampd.send_signal(signal.SIGHUP)
-        eventually(lambda: "nothing to read anew" in log_path.read_text(), "the signal is heard later")
+        eventually(lambda: "nothing to reload" in log_path.read_text(), "the signal is heard later")
     finally:
         ampd.terminate()
         assert ampd.wait(CALL_TIMEOUT_S) == 0
@@ -276,7 +278,7 @@ def test_users_of_the_socket_are_known_by_the_kernel(context):
         refused(lambda: Api(channel).Checkpoint(model="none"), Code.NOT_FOUND)
     refused(Api(server.channel).GetStatus, Code.UNAUTHENTICATED, "TOKEN_MISSING")
     tokens.add(f"uid read {os.getuid()}")
-    hang_up(server, "token file read anew")
+    hang_up(server, "token file reloaded")
     with grpc.insecure_channel(f"unix:{path}") as channel:
         Api(channel).GetStatus()
         refused(lambda: Api(channel).Checkpoint(model="none"), Code.PERMISSION_DENIED, "ROLE_REQUIRED")
@@ -300,10 +302,10 @@ def test_other_users_of_the_socket_have_the_role_of_their_line(context):
 
     assert f"the user {NOBODY}" in status(64 + 16)
     tokens.add(f"uid peer {NOBODY}")
-    hang_up(server, "token file read anew")
+    hang_up(server, "token file reloaded")
     assert "needs the role read" in status(64 + 7)
     tokens.put(f"uid read *\nuid operator {NOBODY + 1}\n")
-    hang_up(server, "token file read anew")
+    hang_up(server, "token file reloaded")
     status(0)
 
 
@@ -332,6 +334,17 @@ def test_a_unix_socket_can_be_all_that_is_listened_on(context):
 
 # ---- programs and options ----
 
+def test_a_container_whose_ampd_has_its_tokens_by_the_environment_is_healthy(context):
+    tokens, server, _ = tokens_and_server(context)
+    environment = {"AMPD_TOKEN_FILE": str(tokens.path), "AMPCTL_ENDPOINTS": f"127.0.0.1:{server.port}",
+                   "PATH": f"{context.bin_dir}:{os.environ['PATH']}"}
+    check = json.loads(re.search(r"^HEALTHCHECK .*\n +CMD (.*)$", (DEPLOY / "Dockerfile").read_text(), re.M)[1])
+    check[check.index("--endpoint") + 1] = environment["AMPCTL_ENDPOINTS"]
+    command(context.bin_dir, *check, env=environment)
+    [_, line] = json.loads(re.search(r"^ +test: (.*)$", (DEPLOY / "cluster.yml").read_text(), re.M)[1])
+    command(pathlib.Path("/bin"), "sh", "-c", line, env=environment)
+
+
 def test_ampctl_makes_tokens_and_sends_them(context):
     tokens, server, by_role = tokens_and_server(context)
     endpoint, file = f"127.0.0.1:{server.port}", tokens.client_file(by_role["read"])
@@ -341,12 +354,12 @@ def test_ampctl_makes_tokens_and_sends_them(context):
     command(context.bin_dir, "ampctl", "-e", endpoint, "models", env=dict(os.environ, AMPD_TOKEN_FILE=str(file)))
     _, said = command(context.bin_dir, "ampctl", "-e", endpoint, "checkpoint", "m", "--token-file", file, code=64 + 7)
     assert "the role read" in said and "needs the role operator" in said
-    command(context.bin_dir, "ampctl", "-e", endpoint, "ready")  # health asks nobody
+    command(context.bin_dir, "ampctl", "-e", endpoint, "ready")  # health asks for no token
     _, said = command(context.bin_dir, "ampctl", "-e", "192.0.2.1:7420", "--token-file", file, "models", code=2)
     assert "unencrypted" in said and by_role["read"] not in said
     made = json.loads(command(context.bin_dir, "ampctl", "-o", "json", "token", "new", "worker", "w")[0])
     tokens.add(made["line"])
-    hang_up(server, "token file read anew")
+    hang_up(server, "token file reloaded")
     refused(lambda: api_with(server.channel, made["token"]).Checkpoint(model="m"), Code.PERMISSION_DENIED)
     for wrong in (("new", "admin", "x"), ("new", "read"), ("new", "read", "two words"), ("make", "read", "x"),
                   ("new", "read", "x", "--expires", "soon"), ("new", "read", "x", "--models", "0"),
@@ -379,7 +392,7 @@ def test_the_models_of_a_token_s_name_are_within_its_quota(context):
 
     first, rotated = tokens.new("worker", "ann", "--models", "2", "--memory", "1G"), tokens.new("worker", "ann")
     bob, operator = tokens.new("worker", "bob", "--memory", "2K"), tokens.new("operator", "boss")
-    hang_up(server, "token file read anew")
+    hang_up(server, "token file reloaded")
 
     def create(token, name):
         return api_with(server.channel, token).CreateModel(spec=spec(name)).created
@@ -438,10 +451,10 @@ def test_options_that_do_not_fit_are_refused_at_start(context):
         code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), "--listen", address, "--metrics-listen", "none")
         assert code == 1 and address in lines[-1] and "end what listens there" in lines[-1], (code, lines)
     code, lines = start_and_fail(context.bin_dir, "--data-dir", tokens.path, "--listen", "127.0.0.1:0")
-    assert code == 3 and f"data directory {tokens.path} is no directory" in lines[-1], (code, lines)
+    assert code == 3 and f"data directory {tokens.path} is not a directory" in lines[-1], (code, lines)
     code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), "--listen", "127.0.0.1:0",
                                  "--checkpoint-dir", tokens.path)
-    assert code != 0 and f"checkpoint directory {tokens.path} is no directory" in lines[-1], (code, lines)
+    assert code != 0 and f"checkpoint directory {tokens.path} is not a directory" in lines[-1], (code, lines)
     for options, words in cases:
         code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), "--listen", "127.0.0.1:0", *options)
         assert code == 2 and len(lines) == 1, (options, code, lines)

@@ -154,7 +154,7 @@ def test_an_etcd_that_wants_certificates(context):
     use(issuers[1])
     for process in cluster.processes[:2]:
         process.send(signal.SIGHUP)
-        process.says("certificates for etcd read anew")
+        process.says("certificates for etcd reloaded")
     etcd.kill()
     etcd.start()
     check_held(cluster)

@@ -151,7 +151,7 @@ def test_a_process_that_did_not_take_over_leaves_the_one_before_as_it_was(contex
     assert other.wait() == 3 and "--checkpoint-dir" in other.log(), other.log()[-1500:]
     lost.start()
     cluster.wait_until_healthy()
-    assert "the other shards hold nothing that this one has not" in lost.log(), lost.log()[-2500:]
+    assert "the other shards hold nothing that this one lacks" in lost.log(), lost.log()[-2500:]
     assert set_aside(cluster, lost) == []
     worker.end()
     check_bits(context, cluster, 2)
@@ -176,7 +176,7 @@ def test_what_is_of_before_is_not_served_where_nobody_has_more(context):
     other.start()
     other.says("has no model, but cluster c has models")
     lost.start()
-    lost.says("is not what shard 0 was last")
+    lost.says("does not have the last data of shard 0")
     assert "bring back its directory" in lost.log() and lost.process.poll() is None, lost.log()[-1500:]
     assert set_aside(cluster, lost) == []
     standby.start()  # whose data count: it fills the other one

@@ -251,10 +251,10 @@ def test_calls_are_counted_under_the_names_of_etcd(context):
 def test_the_document_lists_every_metric(context):
     server = http_server(context)
     _, _, text = get(server, "/metrics")
-    rows = re.findall(r"^\| `((?:ampd|grpc|process)_[a-z_]+)` \|(?: with (`--cluster`))?", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `((?:ampd|grpc|process)_[a-z_]+)` \|(?: with (`--cluster`))?", (ROOT / "docs" / "monitoring.md").read_text(), re.MULTILINE)
     listed = {name for name, in_cluster in rows if not in_cluster}  # test_server_cluster.py looks at the others
     made = set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
-    assert made == listed, f"not in docs/operations.md: {made - listed}; only there: {listed - made}"
+    assert made == listed, f"not in docs/monitoring.md: {made - listed}; only there: {listed - made}"
 
 
 def promtool(*arguments):
@@ -307,7 +307,7 @@ def test_a_client_of_grpc_that_asks_this_port_is_asked_whether_it_is_the_right_o
     server = http_server(context)
     done = subprocess.run([context.bin_dir / "ampctl", "--endpoint", f"127.0.0.1:{server.http_port}", "status"], timeout=60,
                           capture_output=True, encoding="utf-8", check=False)
-    assert done.returncode == 64 + 14 and "is this the port of its gRPC?" in done.stderr, (done.returncode, done.stderr)
+    assert done.returncode == 64 + 14 and "is this its gRPC port?" in done.stderr, (done.returncode, done.stderr)
 
 
 def test_a_port_that_is_used_ends_the_start_only_if_it_was_asked_for(context):
@@ -325,7 +325,7 @@ def test_a_port_that_is_used_ends_the_start_only_if_it_was_asked_for(context):
         assert "metrics and health" not in server.log()
         assert server.terminate() == 0
     first, second = context.server(), context.server()  # one of them at most has the default's port
-    assert "no metrics" in first.log() + second.log()
+    assert "there are no metrics" in first.log() + second.log()
     assert (first.terminate(), second.terminate()) == (0, 0)
 
 

@@ -14,7 +14,7 @@ import time
 
 import grpc
 
-from ampd_testing import (Api, CALL_TIMEOUT_S, Code, DIE_WITH_PARENT, HEALTH_SERVING, OpenStream, block_message,
+from ampd_testing import (Api, CALL_TIMEOUT_S, Code, DIE_WITH_PARENT, HEALTH_SERVING, OpenStream, Server, block_message,
                           check_rich, common, crc32c, eventually, load_messages, pack, params, Refusal, refused, run, spec,
                           start_and_fail)
 from small_disk import small_disk
@@ -480,6 +480,40 @@ def test_a_stored_model_that_does_not_fit_ends_the_start_and_is_kept(context):
     header, tensors = test_model.reconnect().latest()
     assert (header.version, set(tensors["w"])) == (0, {1.0})
     assert server.terminate() == 0
+
+
+class Hanging(Server):
+    """Its disk does not answer once it is asked how much room it has."""
+
+    def __init__(self, context):
+        shim = context.bin_dir.parent / "tests" / "integration" / "libhanging_statvfs.so"
+        self.before = ["/usr/bin/env", f"LD_PRELOAD={shim}"]
+        super().__init__(context.bin_dir, context.folder())
+
+
+def test_a_disk_that_does_not_answer_ends_the_drain_in_time_or_at_a_second_signal(context):
+    servers = [Hanging(context) for _ in range(3)]
+    context._own += servers
+    for server in servers:
+        eventually(lambda s=server: "the disk hangs" in s.log(), "the disk hangs", CALL_TIMEOUT_S)
+    began = time.monotonic()
+    told, by_call, waits = servers
+    by_call_api = Api(by_call.channel)
+    by_call_api.Drain()
+    for server in (told, waits):
+        server.process.send_signal(signal.SIGTERM)
+    for server in servers:
+        eventually(lambda s=server: "drained" in s.log().splitlines()[-1], "the core is drained")
+    time.sleep(2)  # the grace is over
+    by_call.process.send_signal(signal.SIGTERM)  # its first one
+    by_call.process.send_signal(signal.SIGHUP)
+    time.sleep(0.5)
+    assert [server.process.poll() for server in servers] == [None] * 3
+    for server in (told, by_call):
+        server.process.send_signal(signal.SIGTERM)
+        assert server.wait() == 1 and server.log().splitlines()[-1] == "ampd: second signal, ending at once", server.log()
+    assert waits.process.wait(90) == 1 and 55 < time.monotonic() - began < 80, waits.log()
+    assert waits.log().splitlines()[-1].startswith("ampd: the drain took too long, ending"), waits.log()
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def test_a_shard_that_says_nothing_is_given_up_for_a_while(context):
              "--epoch-above", "1"],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        eventually(lambda: "it has said nothing for a while" in (folder / "log-0").read_text(), "it is given up", START_TIMEOUT_S)
+        eventually(lambda: "it has been silent for too long" in (folder / "log-0").read_text(), "it is given up", START_TIMEOUT_S)
         process.terminate()
         assert process.wait(60) == 0, (folder / "log-0").read_text()
     finally:

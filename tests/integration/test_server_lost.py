@@ -299,7 +299,7 @@ def test_the_newest_data_of_all_shards_gone_for_good(context):
     wait_s(LEASE_S + 1)  # both leases have ended: else the other place seems held by somebody who could fill this one, and is asked
     for k, process in enumerate(older):
         process.start()
-        process.says(f"/{process.name}/shard-{k}-of-2 is not what shard {k} was last")
+        process.says(f"/{process.name}/shard-{k}-of-2 does not have the last data of shard {k}")
         assert "delete ampd/c/who/last-k in etcd of each shard k that has no process" in process.log(), process.log()[-1500:]
     for k in range(2):
         subprocess.run(["etcdctl", f"--endpoints={cluster.etcd.endpoints}", "del", f"ampd/c/who/last-{k}"], check=True, timeout=60,

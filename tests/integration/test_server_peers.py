@@ -156,9 +156,9 @@ def test_libampclient_trains_on_a_cluster_with_tls_and_tokens(context):
     program = context.bin_dir.parent / "tests" / "crash" / "crash_worker"
     environment = dict(os.environ, AMPD_CACERT=str(cluster.authority.cert),
                        AMPD_TOKEN_FILE=str(tokens.client_file(tokens.new("worker"))))
-    cluster.hang_up(0, "token file read anew")
-    cluster.hang_up(1, "token file read anew")
-    cluster.hang_up(2, "token file read anew")
+    cluster.hang_up(0, "token file reloaded")
+    cluster.hang_up(1, "token file reloaded")
+    cluster.hang_up(2, "token file reloaded")
     said = [open(cluster.folder / f"worker-{rank}", "w+b") for rank in range(WORLD)]
     workers = [subprocess.Popen([*ampd_testing.DIE_WITH_PARENT, program, cluster.addresses[1], "m", str(rank), str(WORLD), "20",
                                  "4", "checkpoint"], env=environment, stdin=subprocess.DEVNULL, stdout=said[rank],
@@ -189,7 +189,7 @@ def test_a_wrong_token_is_told_on_both_sides_and_can_be_mended(context):
     for k in range(2):
         cluster.api(k).GetStatus()
     tokens.replace(wrong, peer.read_text().strip())
-    cluster.hang_up(1, "token for other shards read anew")
+    cluster.hang_up(1, "token for other shards reloaded")
     cluster.wait_until_healthy()
     trains(cluster)
     assert cluster.log(1).count("no session with shard 0") <= 3, cluster.log(1)
@@ -215,7 +215,7 @@ def test_a_wrong_authority_is_told_on_both_sides(context):
                      own=lambda k: ["--peer-trusted-ca-file", other.cert if k == 1 else issuer.cert],
                      authority=issuer, token=token, name=name, healthy=False)
     cluster.says(1, "no session with shard 0", "not signed by an authority that is trusted here")
-    cluster.says(0, "TLS connections came to nothing")
+    cluster.says(0, "TLS handshakes failed")
     ends(cluster)
 
 
@@ -226,7 +226,7 @@ def test_a_certificate_of_another_authority_is_told_on_both_sides(context):
                                   "--client-cert-role", "peer"],
                      own=lambda k: ["--peer-cert-file", stranger[0], "--peer-key-file", stranger[1]] if k == 1 else [],
                      authority=issuer, shown=issuer.client("trainer"), name=name, healthy=False)
-    cluster.says(0, "TLS connections came to nothing", "not signed by an authority that is trusted here")
+    cluster.says(0, "TLS handshakes failed", "not signed by an authority that is trusted here")
     cluster.says(1, "no session with shard 0", cluster.addresses[0])
     ends(cluster)
 
@@ -235,7 +235,7 @@ def test_a_server_certificate_that_shards_cannot_show_is_warned_of(context):
     issuer, name = authority(context), host()
     cluster = mutual(context, issuer, name, "--client-cert-role", "peer", usages="extendedKeyUsage=serverAuth", healthy=False)
     cluster.says(1, "is not meant for a client", "clientAuth")
-    cluster.says(0, "TLS connections came to nothing", "is not meant for a client")
+    cluster.says(0, "TLS handshakes failed", "is not meant for a client")
     ends(cluster)
 
 
@@ -254,7 +254,7 @@ def test_plaintext_does_not_meet_tls(context):
     cluster = Mixed(context, 2, ["--token-file", tokens.path, "--peer-token-file", peer],
                     own=lambda k: tls if k == 0 else [], authority=issuer, token=token, name=name, healthy=False)
     cluster.says(1, "no session with shard 0", cluster.addresses[0])
-    cluster.says(0, "TLS connections came to nothing")
+    cluster.says(0, "TLS handshakes failed")
     ends(cluster)
 
 
@@ -280,8 +280,8 @@ def test_certificates_are_replaced_by_sighup(context):
     trains(cluster, name="first")
     cluster.shown, cluster.authority = use(issuers[1]), issuers[1]
     for k in range(2):
-        cluster.hang_up(k, "certificates for other shards read anew")
-        assert "certificates read anew" in cluster.log(k)
+        cluster.hang_up(k, "certificates for other shards reloaded")
+        assert "certificates reloaded" in cluster.log(k)
     assert "session is over" not in cluster.log(1), "a session that is there goes on"
     cluster.kill(0)
     cluster.start(0)
@@ -297,11 +297,11 @@ def test_a_session_whose_token_was_taken_back_ends_with_sighup(context):
     cluster = Secure(context, 2, ["--token-file", tokens.path, "--peer-token-file", peer], token=token)
     trains(cluster, name="first")
     tokens.remove("peer")
-    cluster.hang_up(0, "calls under way were ended")
+    cluster.hang_up(0, "open calls were ended")
     cluster.says(1, "no session with shard 0", "UNAUTHENTICATED")
     tokens.replace(peer, tokens.new("peer", "another"))
-    cluster.hang_up(0, "token file read anew")
-    cluster.hang_up(1, "token for other shards read anew")
+    cluster.hang_up(0, "token file reloaded")
+    cluster.hang_up(1, "token for other shards reloaded")
     trains(cluster, name="second")
     ends(cluster)
 
@@ -312,7 +312,7 @@ def test_files_that_cannot_be_used_leave_what_was_in_use(context):
     good = peer.read_text()
     for fault in (lambda: peer.write_text("short\n"), lambda: (peer.unlink(), os.mkfifo(peer)), peer.unlink):
         fault()
-        cluster.hang_up(1, "the token for other shards was not taken")
+        cluster.hang_up(1, "the token for other shards could not be reloaded")
         peer.unlink(missing_ok=True)
         peer.write_text(good)
     cluster.kill(0)  # the session begins anew, with the token that shard 1 had

@@ -87,7 +87,7 @@ def test_a_cluster_on_another_number_of_shards_is_refused_and_going_back_costs_n
         for process in cluster.processes[:2] + extra:
             assert process.wait() == USAGE, process.log()[-1500:]
             said = last_line(process)
-            assert "2 shards" in said and "--shards 2" in said and f"is for {other}" in said, said
+            assert "2 shards" in said and "--shards 2" in said and f"was started for {other}" in said, said
         if extra:
             assert "c/who/shards" in last_line(extra[0]) and "--cluster name" in last_line(extra[0]), last_line(extra[0])
         cluster.processes = cluster.processes[:2]
@@ -142,10 +142,10 @@ def check_empty_ones_stand_by(context, cluster, before):
     put_aside(cluster)
     start(cluster)
     for process in cluster.processes:
-        process.says("this one stands by")
+        process.says("directory: this process stands by")
     wait_s(LEASE_S)
     for process in cluster.processes:
-        said = [line for line in process.log().splitlines() if "this one stands by" in line][-1]
+        said = [line for line in process.log().splitlines() if "directory: this process stands by" in line][-1]
         assert process.process.poll() is None, process.log()[-1500:]
         assert f"/{process.name}/shard-" in said and "mounted" in said and "bring" in said and "etcd" in said, said
         assert "holding a place" not in process.log().rsplit('msg="listening"', 1)[-1]
@@ -180,7 +180,7 @@ def test_empty_directories_that_were_started_twice_begin_no_cluster_either(conte
     for _ in range(2):
         start(cluster)
         for process in cluster.processes:
-            process.says("this one stands by")
+            process.says("directory: this process stands by")
         for process in cluster.processes:
             process.kill()
     bring_back(cluster)
@@ -198,12 +198,12 @@ def test_the_only_shard_is_not_taken_over_by_a_process_without_its_data(context)
         owner, standby = cluster.processes[0], cluster.add()
         standby.says("this process stands by")
         owner.kill()
-        standby.says("this one stands by")
-        said = [line for line in standby.log().splitlines() if "this one stands by" in line][-1]
+        standby.says("directory: this process stands by")
+        said = [line for line in standby.log().splitlines() if "directory: this process stands by" in line][-1]
         assert "/p1/shard-0-of-1 has no model" in said and "bring back its directory" in said and "who/last-0" in said, said
         standby.kill()
         standby.start()
-        standby.says("this one stands by", 2)
+        standby.says("directory: this process stands by", 2)
         owner.start()
         check(context, cluster, before)
         assert standby.process.poll() is None and standby.terminate() == 0, standby.log()[-1500:]
@@ -217,7 +217,7 @@ def test_data_of_before_of_the_only_shard_stand_by_until_an_operator_says_otherw
     assert stale.terminate() == 0
     newer = cluster.add(["--shard", "0"])
     shutil.copytree(cluster.folder / "p0", cluster.folder / "copy", ignore=shutil.ignore_patterns("*.sock"))
-    newer.says("this one stands by")
+    newer.says("directory: this process stands by")
     newer.kill()
     shutil.rmtree(cluster.folder / newer.name)
     (cluster.folder / "copy").rename(cluster.folder / newer.name)
@@ -226,8 +226,8 @@ def test_data_of_before_of_the_only_shard_stand_by_until_an_operator_says_otherw
     Job(cluster, name="other").load()
     newer.kill()
     stale.start()
-    stale.says("this one stands by")
-    assert "p0/shard-0-of-1 is not what shard 0 was last" in stale.log(), stale.log()[-1500:]
+    stale.says("directory: this process stands by")
+    assert "p0/shard-0-of-1 does not have the last data of shard 0" in stale.log(), stale.log()[-1500:]
     subprocess.run(["etcdctl", f"--endpoints={cluster.etcd.endpoints}", "del", "ampd/c/who/last-0"], check=True, timeout=60,
                    capture_output=True)
     stale.serves()
@@ -248,7 +248,7 @@ def test_copies_of_before_stand_by_while_etcd_knows_newer_data_and_each_names_it
         (cluster.folder / f"{process.name}-copy").rename(cluster.folder / process.name)
     start(cluster)
     for process in cluster.processes:
-        process.says(f"{process.name}/{held[process]} is not what shard {held[process].split('-')[1]} was last")
+        process.says(f"{process.name}/{held[process]} does not have the last data of shard {held[process].split('-')[1]}")
     end(cluster)
     subprocess.run(["etcdctl", f"--endpoints={cluster.etcd.endpoints}", "del", "--prefix", "ampd/c/"], check=True, timeout=60,
                    capture_output=True)

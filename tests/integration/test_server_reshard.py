@@ -14,7 +14,7 @@ import sys
 import threading
 
 import ampd_testing
-from ampd_testing import eventually, grpc, run
+from ampd_testing import eventually, grpc, model, run
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "crash"))
 from failpoints import Failpoints, named_in_the_sources  # noqa: E402
 from test_server_shards import START_TIMEOUT_S, STEPS, WORLD, Cluster, Job
@@ -195,6 +195,15 @@ def test_an_empty_store_does_not_join_by_itself(context):
     eventually(lambda: "has that place: refused" in cluster.log(0), "a process of before is refused", START_TIMEOUT_S)
 
 
+def killed_at(program, cluster, points, place):
+    """Starts one shard on the data of shard 0, which the failpoint kills."""
+    points.kill_at(place, 1)
+    done = subprocess.run([*ampd_testing.DIE_WITH_PARENT, program, "--data-dir", cluster.folder / "data-0", "--listen",
+                           f"unix:{cluster.folder}/s9", *shared(cluster.folder)], capture_output=True, text=True,
+                          timeout=60, env={**os.environ, "AMPD_FAILPOINTS_FILE": str(points.path)})
+    assert done.returncode == -signal.SIGKILL, (place, done)
+
+
 def test_a_start_that_is_killed_half_way_begins_again(context):
     """At each of its failpoints."""
     program = context.bin_dir.parent / "tests" / "crash" / "ampd_crash"
@@ -208,17 +217,33 @@ def test_a_start_that_is_killed_half_way_begins_again(context):
         process.wait(60)
     points = Failpoints(cluster.folder / "failpoints", 1, 0)
     for place in sorted(name for name in named_in_the_sources() if name.startswith("takeup.")):
-        points.kill_at(place, 1)
-        done = subprocess.run([*ampd_testing.DIE_WITH_PARENT, program, "--data-dir", cluster.folder / "data-0", "--listen",
-                               f"unix:{cluster.folder}/s9", *shared(cluster.folder)], capture_output=True, text=True,
-                              timeout=60, env={**os.environ, "AMPD_FAILPOINTS_FILE": str(points.path)})
-        assert done.returncode == -signal.SIGKILL, (place, done)
+        killed_at(program, cluster, points, place)
         # Two shards can still go on, too, and find their parts.
         same(export(context, again(context, cluster, 2), f"still-{place}"), before, f"killed at {place}, two shards again")
         assert context._own.pop().end() == [0, 0]
     points.close()
     last = again(context, cluster, 1)
     same(export(context, last, "after"), before, "killed at each failpoint")
+    assert history(context, last) == rows
+
+
+def test_a_start_that_is_killed_leaves_no_journal_of_another_number_of_shards(context):
+    program = context.bin_dir.parent / "tests" / "crash" / "ampd_crash"
+    if not program.exists():
+        print("SKIPPED: no server with failpoints in this build")
+        return
+    fields = {"durability": model.DURABILITY_STEP}
+    cluster, rows = begin(context, 2, **fields)
+    journal = cluster.folder / "data-0" / "models" / "m" / "journal"
+    before = export(context, again(context, cluster, 2), "before")
+    assert context._own.pop().end() == [0, 0] and list(journal.iterdir()) == [journal / "shard-0-of-2"]
+    points = Failpoints(cluster.folder / "failpoints", 1, 0)
+    for place in ("takeup.adopt", "takeup.adopted"):
+        killed_at(program, cluster, points, place)
+        assert not journal.exists(), place
+    points.close()
+    last = again(context, cluster, 1)
+    same(export(context, last, "after"), before, "killed before and after the checkpoint was adopted")
     assert history(context, last) == rows
 
 

@@ -243,6 +243,44 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(context):
     assert run_steps(worker, 4) == told[2:]
 
 
+def test_what_a_kill_cut_off_is_removed_at_the_start_whatever_its_step(context):
+    server = context.server()
+    for name in ("some", "none"):
+        test_model = context.model(name, server, checkpoint_every=2, **momentum())
+        run_steps(test_model.worker(), 2 if name == "some" else 1)
+    eventually(lambda: found(server.data_dir, "models/some/**/*.safetensors"), "a checkpoint is there")
+    server.kill()
+    cut_off, complete = [], []
+    for name in ("some", "none"):
+        for step in (0, 7):
+            folder = server.data_dir / "models" / name / "checkpoints" / f"step-{step:010}"
+            folder.mkdir(parents=True, exist_ok=True)
+            cut_off.append(folder / "shard-0-of-1.safetensors.tmp")
+            complete.append(folder / "shard-0-of-1.safetensors")
+            cut_off[-1].write_bytes(b"x")
+    for path in complete[1:]:  # the first is older than the catalogue's and not in it
+        path.write_bytes(b"x")
+    server.start()
+    assert not any(path.exists() for path in cut_off), cut_off
+    assert all(path.exists() for path in complete[1:]), complete
+
+
+def test_a_checkpoint_that_nothing_needs_and_that_cannot_be_removed_ends_nothing(context):
+    server = context.server()
+    test_model = context.model("kept", server, checkpoint_every=1, keep_last=2, **momentum())
+    worker = test_model.worker()
+    run_steps(worker, 2)
+    eventually(lambda: test_model.status().durable_step == 2, "step 2 is durable")
+    first = found(server.data_dir, "models/kept/**/*.safetensors")[0]
+    first.unlink()
+    first.mkdir()  # no file, so that it cannot be removed like one
+    run_steps(worker, 3)
+    eventually(lambda: "not removed; the next start does" in server.log(), "it is tried")
+    run_steps(worker, 6)
+    eventually(lambda: test_model.status().durable_step == 6, "training goes on")
+    first.rmdir()
+
+
 # ---- drain ----
 
 def test_sigterm_drains_and_a_restart_goes_on_with_the_next_step(context):

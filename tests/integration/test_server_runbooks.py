@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The runbooks of docs/operations.md, run as printed: each block on the machines that its first line names. Afterwards the
+"""The runbooks of docs/runbooks.md, run as printed: each block on the machines that its first line names. Afterwards the
 model has the bits of a run without them, its history has no gap, and training goes on.
 
     test_server_runbooks.py BIN_DIR [NAME ...]
@@ -20,7 +20,7 @@ from machines_testing import Lab
 
 DATA_DIR = 3     # exit code
 RETURN_S = 30 * PATIENCE    # within which the cluster is back, as the document says
-DOCUMENT = ROOT / "docs" / "operations.md"
+DOCUMENT = ROOT / "docs" / "runbooks.md"
 STEP_TIMEOUT_S = 300 * PATIENCE
 STEPS = 100000   # more than are done
 CHECKPOINT_EVERY = 10
@@ -45,7 +45,7 @@ ETCD_INITIAL_CLUSTER={members}
 def runbooks():
     """{title: {where: commands}}, in order; `where` is the block's first line."""
     found = {}
-    for section in DOCUMENT.read_text().split("\n## Runbooks\n")[1].split("\n## ")[0].split("\n### ")[1:]:
+    for section in DOCUMENT.read_text().split("\n## ")[1:]:
         title, text = section.split("\n", 1)
         blocks = [block.split("\n", 1) for block in re.findall(r"^```sh\n# (.*?)^```", text, re.M | re.S)]
         found[title] = dict(blocks)

@@ -72,8 +72,8 @@ def test_copies_and_slots_leave_the_descriptors_that_storage_needs(context):
         worker = Run(context, unix(server), model, steps=4, **SLOT).end()
         assert not any(worker.shared), (model, worker.shared)
         worker.complainer.join(ampd_testing.CALL_TIMEOUT_S)
-        assert any("kept back for storage" in line or model == "late" for line in worker.err), worker.err
-    assert "kept back for storage" in server.log()
+        assert any("are kept for storage" in line or model == "late" for line in worker.err), worker.err
+    assert "are kept for storage" in server.log()
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (1024, 1024))
     assert Run(context, unix(server), "m", steps=2, **SLOT).end().shared == [True, True]
     assert server.terminate() == 0

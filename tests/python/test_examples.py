@@ -133,4 +133,12 @@ def test_three_lines_change_and_the_loss_falls_before_and_after():
     assert losses(one)[0] == losses(plain)[0] == losses(two, "[0] ")[0], (plain, one, two)
 
 
+def test_three_lines_that_are_run_again_have_nothing_left_to_do():
+    needs_torch()
+    with ampd.testing.server() as server:
+        for count in (2, 0):
+            out, _ = output(EXAMPLES / "three_lines.py", AMPD_ENDPOINT=server.endpoint)
+            assert len(losses(out)) == count, out
+
+
 run(globals())

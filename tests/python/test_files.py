@@ -1,13 +1,27 @@
 """Checkpoints as files: out of one server and into another, by Python."""
-from python_testing import folder, needs, raises, run  # noqa: F401 (first: it finds the package)
+from python_testing import PACKAGE, eventually, folder, needs, raises, run  # noqa: F401 (first: it finds the package)
 
 import pathlib
+import subprocess
+import sys
+import unittest.mock
 
 import ampd
 import ampd.testing
 import numpy
 
 needs("google.protobuf")
+
+HANGS = """
+import ctypes, os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import ampd, numpy
+libc = ctypes.CDLL(None)
+libc.signal(signal.SIGBUS, ctypes.cast(libc.pause, ctypes.c_void_p))  # who reads what is lost waits for ever
+lost = numpy.memmap(sys.argv[3], numpy.float32, "w+", shape=5)
+os.truncate(sys.argv[3], 0)
+ampd.join(sys.argv[2], "m", {"w": numpy.ones(1 << 22, numpy.float32), "b": lost}, optimizer=ampd.SGD(0.1))
+"""
 
 
 def values():
@@ -68,6 +82,47 @@ def test_a_join_with_restore_goes_on_where_the_model_has_values():
             train(job, 4)
         with join(server, restore=file) as job:
             assert job.begin().number == 5
+
+
+def test_a_join_with_restore_loads_where_a_loader_hangs():
+    many = {"w": numpy.ones(1 << 22, numpy.float32), "b": numpy.ones(5, numpy.float32)}
+    with folder() as name, ampd.testing.server(options=["--worker-lease=2s"]) as server:
+        file = pathlib.Path(name) / "checkpoint"
+        with ampd.testing.server() as other:
+            with ampd.join(other.endpoint, "m", many, optimizer=ampd.SGD(0.1)) as job:
+                train(job, 2)
+            with ampd.connect(other.endpoint) as operator:
+                operator.checkpoint("m")
+                operator.export("m", file)
+        command = [sys.executable, "-B", "-c", HANGS, PACKAGE, server.endpoint, pathlib.Path(name) / "lost"]
+        with subprocess.Popen(command) as hangs, ampd.connect(server.endpoint) as operator:
+            try:
+                assert eventually(lambda: [one.state for one in operator.status().models] == ["loading"])
+                with ampd.join(server.endpoint, "m", many, optimizer=ampd.SGD(0.1), restore=file,
+                               step_timeout=20) as job:
+                    assert job.begin().number == 3
+            finally:
+                hangs.kill()
+
+
+def test_a_join_with_restore_goes_on_with_values_that_come_before_its_own():
+    from ampd import _files
+    load = _files.load
+    with folder() as name, ampd.testing.server() as server:
+        file = pathlib.Path(name) / "checkpoint"
+        with ampd.testing.server() as other:
+            with join(other) as job:
+                train(job, 2)
+            with ampd.connect(other.endpoint) as operator:
+                operator.checkpoint("m")
+                operator.export("m", file)
+
+        def load_after_another(*arguments, **options):
+            load(*arguments, **options)
+            load(*arguments, **options)
+
+        with unittest.mock.patch.object(_files, "load", load_after_another), join(server, restore=file) as job:
+            assert job.begin().number == 3
 
 
 def test_what_is_wrong_with_a_file_is_told_in_a_sentence():

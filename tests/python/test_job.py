@@ -10,6 +10,7 @@ import signal
 import tempfile
 import threading
 import time
+from unittest import mock
 
 import ampd
 import ampd.testing
@@ -232,7 +233,7 @@ def test_what_is_wrong_gets_a_sentence():
         raises(ampd.AlreadyExists, lambda: line(server, max_steps=6), "max_steps")
         raises(ampd.InvalidArgument, lambda: line(server, "m", cast="float8"), "float8", "bfloat16")
         raises(ampd.InvalidArgument, lambda: line(server, "m", on_loss="cry"), "on_loss", "shrink")
-        raises(ampd.InvalidArgument, lambda: line(server, "m", optimizer=ampd.SGD(lr=-1.0)), "learning_rate")
+        raises(ampd.InvalidArgument, lambda: line(server, "m", optimizer=ampd.SGD(lr=-1.0)), "learning_rate", "above 0")
         raises(ampd.NotFound, lambda: ampd.join(server.endpoint, "nobody"), "nobody")
         raises(ampd.InvalidArgument, lambda: line(server, "m", optimizer="adam"), "optimizer", "'adam'", "ampd.AdamW")
         raises(ampd.InvalidArgument, lambda: line(server, "m", optimizer=ampd.AdamW), "optimizer", "AdamW'", "ampd.SGD")
@@ -253,6 +254,41 @@ def test_what_is_wrong_gets_a_sentence():
             raises(ampd.WrongState, lambda: early.parameters, "job.begin()", "job.pull()")
         job.leave()
         raises(ampd.WrongState, job.begin, "left")
+
+
+def test_a_rate_and_a_weight_that_the_model_does_not_take_are_refused_at_once_and_the_step_goes_on():
+    with ampd.testing.server() as server:
+        with line(server) as job:
+            for step in job.steps():
+                for function, name in ((job.set_learning_rate, "schedule=ampd.Worker()"),
+                                       (job.set_weight, 'weighting="pushed"')):
+                    raises(ampd.WrongState, lambda: function(0.5), "line", name)
+                assert push_ones(job, step).applied
+        raises(ampd.WrongState, lambda: job.set_weight(0.5), "left")
+        with line(server, "taken", schedule=ampd.Worker(), weighting="pushed") as job:
+            for step in job.steps():
+                job.set_learning_rate(0.5)
+                job.set_weight(0.5)
+                assert push_ones(job, step).applied
+
+
+def test_sentences_of_the_library_name_what_python_has():
+    with ampd.testing.server() as server, line(server) as job:
+        raises(ampd.WrongState, lambda: job.tell_loss(1.0), "job.begin()")
+        push_ones(job, job.begin())
+        said = raises(ampd.WrongState, lambda: job.tell_metric("accuracy", 1.0), "job.begin()")
+        assert "ampclient" not in str(said) + said.remedy, said
+
+
+def test_short_words_for_dtypes_are_those_dtypes():
+    words = {"fp16": "float16", "half": "float16", "f16": "float16", "bf16": "bfloat16", "fp32": "float32",
+             "f32": "float32"}
+    with ampd.testing.server() as server:
+        for short, word in words.items():
+            with line(server, "of-" + short, cast=short, gradients=short) as job:
+                push_ones(job, job.begin())
+                assert job.cast == word and job.copies == (0 if word == "float32" else 2)
+                assert job.server.specification(job.name).cast == word
 
 
 def given_fields():
@@ -282,7 +318,7 @@ def test_a_number_that_would_be_the_default_in_its_place_is_refused_by_name():
                                ({"clip_value": 1e-50}, "clip_value is 1e-50"),
                                ({"clip_norm": 1e-50}, "clip_norm is 1e-50"),
                                ({"groups": [ampd.Group(["w"], clip_norm=1e-50)]}, "clip_norm is 1e-50")):
-            raises(ampd.InvalidArgument, lambda: line(server, **options), words, "is 0 where it is kept")
+            raises(ampd.InvalidArgument, lambda: line(server, **options), words, "is rounded to 0")
         for seconds in (0, 1e-9, -1, math.inf, math.nan, "60"):
             raises(ampd.InvalidArgument, lambda: line(server, loss_timeout=seconds), "loss_timeout is", "0.001 or more")
         for seconds in (0, 1e-9, math.nan, "60"):
@@ -332,7 +368,7 @@ def test_whatever_cannot_be_is_an_error_of_ampd_and_makes_no_model():
         assert list(operator.models()) == []
         with line(server) as job:
             raises(ampd.InvalidArgument, lambda: job.set_weight("x"), "the weight is 'x'")
-            raises(ampd.InvalidArgument, lambda: job.set_weight(1e-50), "the weight is 1e-50, which is 0")
+            raises(ampd.InvalidArgument, lambda: job.set_weight(1e-50), "the weight is 1e-50, which is rounded to 0")
             job.begin()
             raises(ampd.InvalidArgument, lambda: job.push("b", [[1.0], [2.0, 3.0]]), "the gradient of b is a list")
             raises(ampd.InvalidArgument, lambda: job.set_learning_rate("x"), "the learning rate is 'x'")
@@ -434,6 +470,55 @@ def test_a_connection_is_closed_beside_a_call_that_waits_in_another_thread():
         raises(ampd.WrongState, first.pull, "is closed")
 
 
+def test_no_call_of_another_thread_uses_the_model_of_a_job_that_leaves():
+    used, said = [], []
+
+    def beside(use):
+        """A thread that has so long to use a model that it may never use."""
+        def run():
+            try:
+                used.append(use())
+            except ampd.WrongState as error:
+                said.append(str(error))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join(0.3)
+        return thread
+
+    with ampd.testing.server() as server:
+        job, other = line(server), line(server, name="other")
+        close, model = other.client.close, other.model
+        threads = []
+
+        def close_later():
+            threads.append(beside(lambda: other.client.call(lambda model: 0, model)))
+            close()
+
+        with mock.patch.object(other.client, "close", close_later):
+            other.leave()
+        with job.client._turn:
+            threads.append(beside(lambda: job.shares_memory))
+            job.leave()
+        for one in threads:
+            one.join()
+        assert used == [] and len(said) == 2 and all("is closed" in text for text in said), (used, said)
+
+
+def test_an_interrupt_while_user_state_is_given_back_is_raised_by_the_call():
+    take = mock.Mock(return_value=None)
+    with ampd.testing.server() as server, mock.patch.object(jobs.Job, "_take_state", take):
+        with line(server, checkpoint_every=2) as job:
+            for _, step in zip(range(3), job.steps()):
+                step.end()
+            assert eventually(lambda: job.status().durable_step == 2)
+            server.kill()
+            server.start()
+            take.side_effect = KeyboardInterrupt("the user has pressed a key")
+            raises(KeyboardInterrupt, job.begin)
+            assert job.begin().number == 3
+
+
 def test_a_step_that_has_ended_writes_nothing_into_the_next_one():
     with ampd.testing.server() as server, line(server, cast="float16") as job:
         first = job.begin()
@@ -444,11 +529,11 @@ def test_a_step_that_has_ended_writes_nothing_into_the_next_one():
             step = job.begin()  # the second time it is begun again
             for act in (lambda: first.push("b", numpy.ones(5, numpy.float16)), lambda: first.tell_loss(1.0),
                         lambda: first.tell_metric("m", 1.0)):
-                raises(ampd.WrongState, act, "step 1 is not in hand any more")
+                raises(ampd.WrongState, act, "step 1 is over")
             assert first.end() is result
         again = job.begin()
-        raises(ampd.WrongState, lambda: step.push("b", numpy.ones(5, numpy.float16)), "step 2 is not in hand")
-        raises(ampd.WrongState, step.end, "step 2 is not in hand")
+        raises(ampd.WrongState, lambda: step.push("b", numpy.ones(5, numpy.float16)), "step 2 is over")
+        raises(ampd.WrongState, step.end, "step 2 is over")
         assert again.end().applied
         assert next(job.server.history("line", from_step=2)).loss is None
 

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import unittest.mock
 
 import ampd
 import ampd.testing
@@ -85,6 +86,18 @@ def test_a_server_that_runs_is_used_and_stays():
     with script(TRAIN) as path, ampd.testing.server() as server:
         _, said = launch("-n", 2, "--endpoint", server.endpoint, path, 3)
         assert said == "", said
+        with ampd.join(server.endpoint, "line", rank=0) as job:
+            assert job.pull() == 3
+
+
+def test_a_server_that_the_environment_names_is_used_and_told_but_not_where_one_is_to_be_started():
+    with script(TRAIN) as path, ampd.testing.server() as server:
+        with unittest.mock.patch.dict(os.environ, AMPD_ENDPOINT=server.endpoint):
+            _, said = launch("-n", 2, path, 3)
+            assert said == f"ampd.launch: the ampd of AMPD_ENDPOINT is used: {server.endpoint}\n", said
+            for option in (f"--data-dir={path.parent}/data", "--server-option=--worker-lease=5s"):
+                _, said = launch("-n", 2, option, path, 3)
+                assert "ampd is at " in said and server.endpoint not in said, said
         with ampd.join(server.endpoint, "line", rank=0) as job:
             assert job.pull() == 3
 
@@ -173,7 +186,7 @@ def test_a_server_that_ends_ends_all():
             process.stdout.readline()
             os.kill(int((path.parent / "data" / "LOCK").read_text()), signal.SIGKILL)
             _, said = process.communicate(timeout=LIMIT_S)
-        assert process.returncode == 1 and "ampd ended; its last words: " in said, (process.returncode, said)
+        assert process.returncode == 1 and "ampd ended; the last line of its log: " in said, (process.returncode, said)
 
 
 def test_a_signal_that_was_ignored_before_ends_nothing():
@@ -208,6 +221,7 @@ def test_what_is_wrong_gets_a_sentence():
     with script("") as path:
         for arguments, words in ((("-n", "two", path), "'two' is not a number from 1"),
                                  (("-n", "0", path), "'0' is not a number from 1"),
+                                 (("-n", "257", path), "'257' is not a number from 1 to 256"),
                                  (("--restarts", "-1", path), "'-1' is not a number from 0"),
                                  (("--grace", "soon", path), "'soon' is not a number of seconds"),
                                  ((), "a script is missing"), (("-m",), "a script is missing"),
@@ -215,7 +229,8 @@ def test_what_is_wrong_gets_a_sentence():
                                  (("--ranks", "2", path), "unrecognized arguments: --ranks"),
                                  (("--server-option", "--worker-lease=2s", path), "write --server-option=--name=VALUE"),
                                  (("--endpoint", "a:1", "--data-dir", "d", path), "leave out --endpoint"),
-                                 (("--server-option=--listen=:1", path), "--listen is the launcher's own"),
+                                 (("--server-option=--listen=:1", path), "--listen is set by the launcher"),
+                                 (("--server-option=--log-format=json", path), "--log-format is set by the launcher"),
                                  (("--endpoint", "a:1", "--server-option=-v", path), "leave out --endpoint")):
             out, said = launch(*arguments, code=2)
             assert out == "" and words in said and said.count("\n") == 1, (arguments, said)
@@ -228,6 +243,31 @@ def test_an_option_for_the_server_reaches_it():
         data = path.parent / "data"
         launch("--data-dir", data, "--server-option=--metrics-listen=127.0.0.1:0", path)
         assert "metrics" in (data / "log").read_text(), (data / "log").read_text()
+
+
+def test_options_of_another_server_in_the_environment_do_not_reach_the_one_that_is_started():
+    other = {"AMPD_TOKEN_FILE": "/nowhere", "AMPD_CONFIG": "/nowhere", "AMPD_LOG_FORMAT": "json",
+             "AMPD_LOG_LEVEL": "warn", "AMPD_ISA": "none"}
+    with script(TRAIN) as path, unittest.mock.patch.dict(os.environ, other):
+        _, said = launch(path, 1, code=1)
+        assert "unknown instruction set" in said, said  # the name of no option
+        del os.environ["AMPD_ISA"]
+        launch(path, 1)
+
+
+def test_a_server_whose_log_would_have_another_form_is_recognised_when_it_listens():
+    with ampd.testing.server(options=["--log-level=error", "--log-format=json"]) as server:
+        assert 'msg="listening"' in server.log()
+
+
+def test_a_server_that_has_written_more_than_ascii_is_recognised_when_it_is_started_again():
+    with ampd.testing.server() as server:
+        server.kill()
+        with open(server.log_path, "ab") as log:
+            log.write("\xe4".encode() * 100000)
+        server.start()
+        with ampd.connect(server.endpoint) as operator:
+            assert operator.status().models == ()
 
 
 run(globals())

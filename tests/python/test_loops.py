@@ -149,6 +149,44 @@ def test_frozen_parameters_are_no_part_of_the_model():
         raises(ampd.InvalidArgument, lambda: joined(server, "all", net), "nothing is to be trained")
 
 
+def test_a_parameter_that_is_frozen_between_two_steps_stays_as_it_is_until_it_is_trained_again():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, max_steps=3) as job:
+        seen = []
+        for step in job.steps():
+            seen.append(net[0].weight.detach().clone())
+            net[0].weight.requires_grad_(step.number != 2)
+            step.backward(loss_of(net, step.number))
+            assert step.end().applied
+        job.pull()
+        assert not torch.equal(seen[0], seen[1]) and torch.equal(seen[1], seen[2])
+        assert not torch.equal(seen[2], net[0].weight)
+
+
+def test_a_parameter_that_is_unfrozen_after_join_is_told_once_not_to_be_trained():
+    def by_optimizer(job, net):
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        while not optimizer.done:
+            net[0].weight.requires_grad_(optimizer.number > 2)
+            scaler.scale(loss_of(net, optimizer.number)).backward()
+            scaler.step(optimizer)
+            optimizer.zero_grad()
+
+    def by_step(job, net):
+        for step in job.steps():
+            net[0].weight.requires_grad_(step.number > 2)
+            step.backward(loss_of(net, step.number))
+
+    with ampd.testing.server() as server:
+        for loop in (by_optimizer, by_step):
+            net = new_net()
+            net[0].weight.requires_grad_(False)
+            for steps, lines in ((2, 0), (4, 1)):
+                with joined(server, "%s%d" % (loop.__name__, steps), net, max_steps=steps) as job, told() as said:
+                    loop(job, net)
+                assert len(said) == lines and all(" 0.weight, " in one for one in said), said
+
+
 def test_a_parameter_without_a_gradient_in_a_step_stays_as_it_is():
     net = new_net()
     with ampd.testing.server() as server, joined(server, "net", net, max_steps=2) as job:
@@ -242,7 +280,7 @@ def test_a_loss_that_is_no_tensor_and_one_of_a_step_that_has_ended_are_refused()
         first.backward(loss_of(net, 1))
         assert first.end().applied
         second = job.begin()
-        raises(ampd.WrongState, lambda: first.backward(loss_of(net, 2)), "step 1 is not in hand any more")
+        raises(ampd.WrongState, lambda: first.backward(loss_of(net, 2)), "step 1 is over")
         second.backward(loss_of(net, 2))
         assert second.end().applied
 
@@ -559,6 +597,46 @@ def test_base_rates_of_groups_may_differ_by_rounding_but_no_more():
         optimizer.param_groups[0]["lr"] *= 1.01
         scaler.scale(loss_of(net, 1)).backward()
         raises(ampd.InvalidArgument, lambda: scaler.step(optimizer), "base rates")
+
+
+def test_a_rate_that_the_server_does_not_use_is_told_once():
+    with ampd.testing.server() as server:
+        for schedule, lines in ((ampd.Constant(), 1), (ampd.Worker(), 0)):
+            net = new_net()
+            with told() as said, joined(server, schedule.kind, net, schedule=schedule) as job:
+                optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+                scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+                while not optimizer.done:
+                    optimizer.zero_grad()
+                    scaler.scale(loss_of(net, optimizer.number)).backward()
+                    scaler.step(optimizer)
+                    assert not said or optimizer.result.step > 2
+                    scheduler.step()
+            assert len(said) == lines and all("schedule=ampd.Worker()" in one for one in said), said
+
+
+def test_a_loop_that_is_started_again_goes_on_with_the_number_and_the_rate_of_its_step():
+    def run_until(end, name, net, lines):
+        with joined(server, name, net, schedule=ampd.Worker()) as job:
+            optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+            scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+            for _ in range(optimizer.number - 1):
+                scheduler.step()
+            for number in iter(lambda: optimizer.number, end):
+                optimizer.zero_grad()
+                scaler.scale(loss_of(net, number)).backward()
+                lines.append((number, optimizer.param_groups[0]["lr"]))
+                scaler.step(optimizer)
+                scheduler.step()
+
+    with ampd.testing.server() as server, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, of a scheduler before the first step
+        cut, whole, again, once = new_net(), new_net(), [], []
+        run_until(4, "cut", cut, again)
+        run_until(None, "cut", cut, again)
+        run_until(None, "whole", whole, once)
+        assert again == once == [(number, 0.1 * 0.5 ** (number - 1)) for number in range(1, STEPS + 1)], again
+        assert same(cut, whole)
 
 
 def test_a_skipped_step_returns_false_and_leaves_the_values():

@@ -270,6 +270,30 @@ def test_a_handler_of_the_log_that_calls_a_server_is_refused_at_once():
         assert other.status() is not None
 
 
+def test_a_handler_of_the_log_cannot_leave_a_job():
+    net, said = new_net(), []
+    with ampd.testing.server() as server, joined(server, net) as job:
+
+        class Leaves(logging.Handler):
+            def emit(self, record):
+                try:
+                    job.leave()
+                except ampd.WrongState as error:
+                    said.append(str(error))
+
+        handler, before = Leaves(), logging.getLogger("ampd").level
+        logging.getLogger("ampd").addHandler(handler)
+        logging.getLogger("ampd").setLevel(logging.INFO)
+        try:
+            with ampd.join(server.endpoint, "other", new_net(), optimizer=ampd.SGD(0.1)):
+                assert eventually(lambda: said), "nothing was told of the join"
+        finally:
+            logging.getLogger("ampd").removeHandler(handler)
+            logging.getLogger("ampd").setLevel(before)
+        assert all("a handler of the logger ampd may not call" in text for text in said), said
+        train(job, net)
+
+
 def test_a_signal_handler_cannot_leave_under_a_call_that_waits():
     net = new_net()
     with ampd.testing.server() as server, joined(server, net, world_size=2, rank=0) as job:

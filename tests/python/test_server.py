@@ -1,6 +1,7 @@
 """A server as its operator sees it from Python: status, history, watches, checkpoints, and the loss scale."""
 from python_testing import PATIENCE, Skip, eventually, folder, needs, raises, run  # noqa: F401 (it finds the package)
 
+import contextlib
 import dataclasses
 import datetime
 import gc
@@ -10,6 +11,7 @@ import math
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -69,6 +71,41 @@ def interrupted_after(seconds, function):
 
 
 # ---- status ----
+
+@contextlib.contextmanager
+def slow_way_to(server, bytes_each_ms):
+    """The address of a way to the server which lets so many bytes through, and as many as there are back."""
+    def carry(source, target, pace):
+        with contextlib.suppress(OSError):
+            while piece := source.recv(16 * bytes_each_ms):
+                target.sendall(piece)
+                time.sleep(len(piece) / pace / 1e3 if pace else 0)
+            target.shutdown(socket.SHUT_WR)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                near, far = listener.accept()[0], socket.create_connection(address(server))
+                for pair in ((near, far, bytes_each_ms), (far, near, 0)):
+                    threading.Thread(target=carry, args=pair, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield "127.0.0.1:%d" % listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def address(server):
+    host, port = server.endpoint.rsplit(":", 1)
+    return host, int(port)
+
+
+def test_values_may_take_longer_than_a_call_over_a_slow_network():
+    values = {"w": numpy.zeros(16 << 20, numpy.float32)}
+    with ampd.testing.server() as server, slow_way_to(server, 32 << 10) as endpoint:
+        with ampd.join(endpoint, "large", values, cast="float16", max_steps=1, call_timeout=1.0 * PATIENCE) as job:
+            assert job.status().state == "running"
+
 
 def test_models_and_their_workers_are_told_in_words():
     with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
@@ -230,6 +267,18 @@ def test_the_learning_rate_is_set_by_hand():
         assert told == [(0.5, 3, "by hand", None)]
         assert acts[0].old_learning_rate == rows[1].learning_rate > 0 and rows[1].old_learning_rate is None
         raises(ampd.InvalidArgument, lambda: operator.set_learning_rate("line", math.inf), "learning_rate")
+
+
+def test_an_eviction_is_in_the_history_with_its_rank():
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        with join(server, max_steps=0) as job:
+            train(job, 2)
+        subprocess.run([ampd.testing.program("ampctl"), "--endpoint", server.endpoint, "evict", "line", "0", "--reason",
+                        "slow"], stdout=subprocess.DEVNULL, check=True)
+        rows = list(operator.history("line"))
+        [row] = [row for row in rows if row.kind == "evicted"]
+        assert (row.rank, row.reason, row.verdict) == (0, "slow", None) and row.from_step >= row.step == 3, row
+        assert all(row.rank is None for row in rows if row.kind != "evicted")
 
 
 # ---- checkpoints ----
@@ -531,7 +580,8 @@ def test_a_token_to_read_may_watch_and_may_not_set_the_scale():
                     error = raises(ampd.Denied, lambda: reader.set_scale("line", 2.0), "operator")
                     assert (error.code, error.reason) == ("EDENIED", "ROLE_REQUIRED")
                     raises(ampd.Denied, lambda: reader.masters("line"), "operator")
-                raises(ampd.Denied, job.state_dict, "operator")
+                raises(ampd.Denied, job.state_dict, "operator", "state_dict(masters=False)")
+                assert (job.state_dict(masters=False)["b"] == numpy.arange(5) - MOVED * 5).all()
             with ampd.connect(server.endpoint, token_file=files["operator"]) as operator:
                 assert (operator.masters("line")["b"] == numpy.arange(5) - MOVED * 5).all()
 
@@ -563,7 +613,7 @@ def test_a_server_drains():
 
 def test_the_history_has_the_losses_that_were_told():
     with ampd.testing.server() as server, join(server, max_steps=6) as job:
-        raises(ampd.WrongState, lambda: job.tell_loss(1), "no step is begun")
+        raises(ampd.WrongState, lambda: job.tell_loss(1), "no step has begun")
         for step in job.steps():
             for name, array in job.parameters.items():
                 step.push(name, numpy.zeros(array.shape, array.dtype))
@@ -581,7 +631,7 @@ def test_the_history_has_the_losses_that_were_told():
             elif step.number == 5:
                 step.loss = numpy.zeros(3)  # which is told once to be none, and costs no step
         rows = [row for row in job.server.history(job.name) if row.kind == "step"]
-        raises(ampd.WrongState, lambda: job.tell_metric("accuracy", 1), "no step is begun")
+        raises(ampd.WrongState, lambda: job.tell_metric("accuracy", 1), "no step has begun")
         raises(ampd.InvalidArgument, lambda: job.tell_loss("much"), "one number")
         raises(ampd.InvalidArgument, lambda: job.tell_metric("a=b", 1), "1 to 32 bytes")
     assert [row.loss for row in rows[:2]] == [0.5, 0.25] and math.isnan(rows[2].loss), rows

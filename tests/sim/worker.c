@@ -219,13 +219,11 @@ static void free_gradients(struct sim *sim, struct sim_worker *worker)
 }
 
 /* The user state says which step it belongs to, and whose it is. It may come before the pushes or after them. */
-static void give_user_state(struct sim *sim, struct sim_worker *worker)
+static void give_user_state(struct sim_worker *worker)
 {
     uint64_t state[2] = {worker->step, worker->rank};
-    struct ampclient_event event = {.type = AMPCLIENT_EVENT_USER_STATE};
-    event.u.user_state.data = state;
-    event.u.user_state.size = sizeof(state);
-    ampclient_core_step(worker->core, sim->now_ms, &event);
+    struct amp_error error;
+    (void)ampclient_core_set_user_state(worker->core, state, sizeof(state), &error);
 }
 
 /* A long forward pass, after which it knows nothing of its lease, and does not ask. */
@@ -287,7 +285,7 @@ static void take_step(struct sim *sim, struct sim_worker *worker, const struct a
     stay_silent(sim, worker);
     worker->state_given = sim_below(sim, 2) == 0;
     if (worker->state_given)
-        give_user_state(sim, worker);
+        give_user_state(worker);
 }
 
 /* Steps go on without some ranks. */
@@ -707,7 +705,7 @@ void sim_worker_act(struct sim *sim, uint32_t w)
     case SIM_DO_END:
         worker->program = SIM_WAIT;
         if (!worker->state_given)
-            give_user_state(sim, worker);
+            give_user_state(worker);
         drain(sim, w);
         user_request(sim, w, AMPCLIENT_EVENT_STEP_END);
         break;

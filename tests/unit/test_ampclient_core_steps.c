@@ -454,10 +454,8 @@ static void user_state_given_after_the_header_begins_the_stream_anew(void **stat
     begin(1, 1);
     push(1, second);
     uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
-    struct ampclient_event event = {.type = AMPCLIENT_EVENT_USER_STATE};
-    event.u.user_state.data = "here";
-    event.u.user_state.size = 4;
-    send(&event);
+    struct amp_error said;
+    assert_int_equal(0, ampclient_core_set_user_state(core, "here", 4, &said));
     count = 0;
     request(AMPCLIENT_EVENT_STEP_END);
     assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);

@@ -707,7 +707,7 @@ static void a_scatter_that_cannot_be_is_refused_as_a_whole(void **state)
     assert_int_equal(AMP_EINVAL, ampclient_core_scatter(core, now_ms, 1, both, AMP_F64, &said));
     (void)scatter_0();
     assert_int_equal(AMP_ESTATE, scatter(0));
-    assert_non_null(strstr(said.text, "as agreed"));
+    assert_non_null(strstr(said.text, "as often as accumulate says"));
     assert_int_equal(AMP_EINVAL, ampclient_core_scatter(core, now_ms, 1, both, AMP_F32, &said));
     assert_non_null(strstr(said.text, "one dtype"));
     assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCKS));
@@ -732,21 +732,21 @@ static void a_handle_without_units_has_none_of_their_calls(void **state)
     request(AMPCLIENT_EVENT_DRAIN);
     (void)done(AMPCLIENT_EVENT_DRAIN, AMP_ESTATE);
     push(1, second);
-    assert_int_equal(0, ampclient_core_check_user_state(core, &said)); /* it sends all again */
+    assert_int_equal(0, ampclient_core_set_user_state(core, "here", 4, &said)); /* it sends all again */
 }
 
 /* The stream would begin anew, and what was on its way and is gone would be missing: in every step. */
 static void a_user_state_comes_before_the_first_scatter(void **state)
 {
     (void)state;
-    assert_int_equal(0, ampclient_core_check_user_state(core, &said));
+    assert_int_equal(0, ampclient_core_set_user_state(core, "here", 4, &said));
     begin_step(1, 1);
-    assert_int_equal(0, ampclient_core_check_user_state(core, &said));
+    assert_int_equal(0, ampclient_core_set_user_state(core, "here", 4, &said));
     uint64_t call = scatter_0();
-    assert_int_equal(AMP_ESTATE, ampclient_core_check_user_state(core, &said));
+    assert_int_equal(AMP_ESTATE, ampclient_core_set_user_state(core, "here", 4, &said));
     assert_non_null(strstr(said.text, "before the first scatter"));
     breaks(call, 0, 0);
-    assert_int_equal(0, ampclient_core_check_user_state(core, &said)); /* void */
+    assert_int_equal(0, ampclient_core_set_user_state(core, "here", 4, &said)); /* void */
 }
 
 #define UNITS_TEST(name) cmocka_unit_test_setup_teardown(name, setup_units, teardown)

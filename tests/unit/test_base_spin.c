@@ -50,14 +50,15 @@ static void after_spins_in_vain_some_waits_sleep_at_once_and_one_spins_again(voi
 /* It lost `late` to others, and loses no more in the next 16 times as long, or in 0.1 s. */
 static void where_others_keep_the_core_the_rest_is_as_long_as_the_loss_was(void **state)
 {
-    static const uint64_t lates[] = {AMP_SPIN_CROWD_NS + 1, 3000000, 40000000, UINT64_C(1) << 60};
+    static const uint64_t lates[] = {AMP_SPIN_CONTENTION_NS + 1, 3000000, 40000000, UINT64_C(1) << 60};
     (void)state;
     for (size_t i = 0; i < sizeof lates / sizeof *lates; i++) {
         for (int found = 0; found < 2; found++) {
             struct amp_spin spin = {0};
             uint64_t end_ns = 1000000, now_ns = end_ns + lates[i];
             bool longest = lates[i] > 6250000;
-            uint64_t rest_end_ns = now_ns + (longest ? AMP_SPIN_CROWD_REST_MAX_NS : lates[i] * AMP_SPIN_CROWD_REST);
+            uint64_t rest_end_ns =
+                now_ns + (longest ? AMP_SPIN_CONTENTION_REST_MAX_NS : lates[i] * AMP_SPIN_CONTENTION_REST);
             if (found == 1)
                 amp_spin_found(&spin, end_ns, now_ns);
             else
@@ -73,8 +74,8 @@ static void a_spin_that_ends_a_little_late_is_no_crowd(void **state)
 {
     struct amp_spin spin = {0};
     (void)state;
-    amp_spin_missed(&spin, 1000000, 1000000 + AMP_SPIN_CROWD_NS);
-    assert_true(amp_spin_begin(&spin, 1000000 + AMP_SPIN_CROWD_NS));
+    amp_spin_missed(&spin, 1000000, 1000000 + AMP_SPIN_CONTENTION_NS);
+    assert_true(amp_spin_begin(&spin, 1000000 + AMP_SPIN_CONTENTION_NS));
 }
 
 int main(void)

@@ -16,7 +16,7 @@ static void what_is_cut_within_a_character_is_text_again(void **state)
     for (size_t size = 0; size <= sizeof name - 1; size++) {
         char text[32];
         (void)snprintf(text, sizeof text, "%.*s", (int)size, name);
-        amp_text_mend(text);
+        amp_text_repair(text);
         if (size < sizeof mended / sizeof mended[0])
             assert_string_equal(text, mended[size]);
         assert_true(size == 0 || amp_text_is_name(text, sizeof text, ""));
@@ -27,7 +27,7 @@ static void text_stays_as_it_is(void **state)
 {
     (void)state;
     char text[] = "rank 1 (\xc3\xa9), for 3 s";
-    amp_text_mend(text);
+    amp_text_repair(text);
     assert_string_equal(text, "rank 1 (\xc3\xa9), for 3 s");
 }
 

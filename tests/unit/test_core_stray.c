@@ -1,4 +1,4 @@
-/* The table of docs/step-protocol.md section 5: what a repeated or stray call gets. One test a row. */
+/* The table "The life of a step" of docs/protocol.md: what a repeated or stray call gets. One test a row. */
 #include "tests/unit/core_fixture.h"
 
 #include <string.h>

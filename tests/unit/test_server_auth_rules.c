@@ -175,7 +175,7 @@ static void what_is_not_a_rule_is_refused_by_its_line(void **state)
     refused("hunter2hunter2hunter2", "begins with token, cert or uid");
     refused("# fine\ntoken admin x " HASH_ABC, "line 2");
     refused("token", "the role");
-    refused("token read J\xfcrgen " HASH_ABC, "no UTF-8 text");
+    refused("token read J\xfcrgen " HASH_ABC, "must be UTF-8 text");
     refused("token read", "name is missing");
     refused("token read x", "SHA-256");
     refused("token read x hunter2hunter2", "SHA-256"); /* the token itself instead of its hash */
@@ -198,14 +198,14 @@ static void what_is_not_a_rule_is_refused_by_its_line(void **state)
     refused("uid read 4294967295", "number");
     refused("uid read 99999999999", "number");
     refused("uid read 12x", "number");
-    refused("uid read 12 13", "behind");
+    refused("uid read 12 13", "unexpected text");
     refused("uid read **", "number");
 }
 
 static void bytes_that_no_editor_writes_are_refused(void **state)
 {
     static const char zero[] = "token read x " HASH_ABC "\n\0token operator y " HASH_2;
-    refused_bytes(zero, sizeof zero - 1, "line 2: there is a zero byte");
+    refused_bytes(zero, sizeof zero - 1, "line 2: the line contains a zero byte");
     refused("cert read a\x1b[31mb", "control character");
     refused("\xef\xbb\xbftoken read x " HASH_ABC, "line 1"); /* a byte order mark */
 }

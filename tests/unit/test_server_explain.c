@@ -71,7 +71,7 @@ static void an_overflow_names_worker_parameter_kind_place_and_why_the_scale_shra
     const struct ampd_msg_overflow_row found = found_row();
     SAYS(&spec, &row, &found, 1, "Step 7 was skipped for overflow", "worker trainer-1 (rank 1)", "3 Inf and 2 NaN",
          "conv1.weight", "first at index 17", "61440", "shrank from 65536 to 32768", "backoff_factor 0.5", "dynamic",
-         "Nothing is to be done");
+         "Nothing needs to be done");
 }
 
 static void sums_and_ranges_are_told_from_workers(void **state)
@@ -98,11 +98,11 @@ static void a_loss_that_is_not_finite_points_to_the_data(void **state)
     struct ampd_step_row row = overflow_row(65536, 32768);
     const struct ampd_msg_overflow_row found = found_row();
     row.metrics = (struct ampd_metrics){.loss = INFINITY, .loss_workers = 1};
-    SAYS(&spec, &row, &found, 1, "The loss itself that a worker told is infinite", "look at its data");
+    SAYS(&spec, &row, &found, 1, "The loss itself that a worker reported is infinite", "look at its data");
     row.metrics.loss = NAN;
-    SAYS(&spec, &row, &found, 1, "is NaN, which no loss scale cures");
+    SAYS(&spec, &row, &found, 1, "is NaN, which no loss scale can fix");
     row.metrics.loss = 1;
-    SAYS(&spec, &row, &found, 1, "Nothing is to be done");
+    SAYS(&spec, &row, &found, 1, "Nothing needs to be done");
 }
 
 static void a_scale_that_stays_has_its_reason(void **state)
@@ -124,7 +124,7 @@ static void a_scale_that_stays_has_its_reason(void **state)
     SAYS(&model, &row, &found, 1, "policy static never moves it");
     row.verdict = AMPD_VERDICT_SKIPPED_EMPTY;
     model.scaler.policy = AMP_SCALER_DYNAMIC;
-    SAYS(&model, &row, NULL, 0, "no gradient came that counts", "an empty step tells policy dynamic nothing");
+    SAYS(&model, &row, NULL, 0, "no gradient that counts arrived", "an empty step tells policy dynamic nothing");
 }
 
 static void clean_steps_count_grow_and_reach_the_cap(void **state)

@@ -89,7 +89,7 @@ static int check(const struct ampd_auth_policy *policy, const struct ampd_auth_c
 static struct ampd_auth_caller with_header(const char *header)
 {
     return (struct ampd_auth_caller){
-        .way = AMPD_AUTH_TLS, .authorization = header, .authorization_size = strlen(header)};
+        .transport = AMPD_AUTH_TLS, .authorization = header, .authorization_size = strlen(header)};
 }
 
 /* The caller must be refused for this reason, in a sentence. */
@@ -178,7 +178,7 @@ static void every_role_may_call_exactly_what_the_contract_says(void **state)
             assert_non_null(strstr(error.text, words));
             assert_string_equal(error.reason, "ROLE_REQUIRED");
         }
-        struct ampd_auth_caller nobody = {.way = AMPD_AUTH_TLS};
+        struct ampd_auth_caller nobody = {.transport = AMPD_AUTH_TLS};
         refused(&policy, &nobody, contract[i].method, AMP_EUNAUTHENTICATED, "TOKEN_MISSING");
     }
     policy_free(&policy);
@@ -190,7 +190,7 @@ static void health_is_open_and_reflection_is_for_readers(void **state)
     static const struct arpc_method reflection = {.service = "grpc.reflection.v1.ServerReflection",
                                                   .name = "ServerReflectionInfo"};
     struct ampd_auth_policy policy = policy_new();
-    struct ampd_auth_caller nobody = {.way = AMPD_AUTH_PLAINTEXT}, reader = with_header("Bearer " READ_TOKEN);
+    struct ampd_auth_caller nobody = {.transport = AMPD_AUTH_PLAINTEXT}, reader = with_header("Bearer " READ_TOKEN);
     struct amp_error error;
     assert_int_equal(ampd_auth_check(&policy, &nobody, &health, NOW, &error), 0);
     assert_int_equal(ampd_auth_check(&policy, &nobody, &reflection, NOW, &error), AMP_EUNAUTHENTICATED);
@@ -201,7 +201,7 @@ static void health_is_open_and_reflection_is_for_readers(void **state)
 static void nobody_is_asked_when_there_is_nothing_to_ask_by(void **state)
 {
     const struct ampd_auth_policy off = {.on = false};
-    struct ampd_auth_caller nobody = {.way = AMPD_AUTH_LOOPBACK}, wrong = with_header("Bearer x");
+    struct ampd_auth_caller nobody = {.transport = AMPD_AUTH_LOOPBACK}, wrong = with_header("Bearer x");
     for (size_t i = 0; i < sizeof contract / sizeof *contract; i++) {
         admitted(&off, &nobody, contract[i].method);
         admitted(&off, &wrong, contract[i].method);
@@ -271,12 +271,12 @@ static void tokens_over_a_plaintext_network_are_refused_unless_told(void **state
 {
     struct ampd_auth_policy policy = policy_new();
     struct ampd_auth_caller caller = with_header("Bearer " OP_TOKEN);
-    static const enum ampd_auth_way fine[] = {AMPD_AUTH_TLS, AMPD_AUTH_LOOPBACK, AMPD_AUTH_UNIX};
+    static const enum ampd_auth_transport fine[] = {AMPD_AUTH_TLS, AMPD_AUTH_LOOPBACK, AMPD_AUTH_UNIX};
     for (size_t i = 0; i < 3; i++) {
-        caller.way = fine[i];
+        caller.transport = fine[i];
         admitted(&policy, &caller, "Checkpoint");
     }
-    caller.way = AMPD_AUTH_PLAINTEXT;
+    caller.transport = AMPD_AUTH_PLAINTEXT;
     refused(&policy, &caller, "GetStatus", AMP_EUNAUTHENTICATED, "TOKEN_OVER_PLAINTEXT");
     policy.token_over_plaintext = true;
     admitted(&policy, &caller, "Checkpoint");
@@ -304,12 +304,12 @@ static void certificates_have_the_role_of_their_line_or_the_common_one(void **st
 {
     struct ampd_auth_policy policy = policy_new();
     const char *trainer[] = {"trainer", "t.example"}, *ops[] = {"someone", "ops.example"}, *unknown[] = {"unknown"};
-    struct ampd_auth_caller caller = {.way = AMPD_AUTH_TLS, .cert_names = trainer, .cert_name_count = 2};
+    struct ampd_auth_caller caller = {.transport = AMPD_AUTH_TLS, .cert_names = trainer, .cert_name_count = 2};
     admitted(&policy, &caller, "Push");
     refused(&policy, &caller, "Checkpoint", AMP_EDENIED, "ROLE_REQUIRED");
     caller.cert_names = ops;
     admitted(&policy, &caller, "Checkpoint");
-    caller = (struct ampd_auth_caller){.way = AMPD_AUTH_TLS, .cert_names = unknown, .cert_name_count = 1};
+    caller = (struct ampd_auth_caller){.transport = AMPD_AUTH_TLS, .cert_names = unknown, .cert_name_count = 1};
     refused(&policy, &caller, "GetStatus", AMP_EUNAUTHENTICATED, "CERTIFICATE_UNKNOWN");
     policy.cert_roles = ampd_auth_roles_of("worker");
     admitted(&policy, &caller, "Push");
@@ -330,7 +330,7 @@ static void a_token_counts_before_all_else(void **state)
     caller.cert_name_count = 1;
     refused(&policy, &caller, "GetStatus", AMP_EUNAUTHENTICATED, "TOKEN_UNKNOWN");
     caller = with_header("Bearer " OTHER_TOKEN);
-    caller.way = AMPD_AUTH_UNIX;
+    caller.transport = AMPD_AUTH_UNIX;
     caller.uid_known = true;
     caller.uid = OWN_UID;
     refused(&policy, &caller, "GetStatus", AMP_EUNAUTHENTICATED, "TOKEN_UNKNOWN");
@@ -340,7 +340,7 @@ static void a_token_counts_before_all_else(void **state)
 static void users_of_the_socket_have_the_role_of_their_line(void **state)
 {
     struct ampd_auth_policy policy = policy_new();
-    struct ampd_auth_caller caller = {.way = AMPD_AUTH_UNIX, .uid_known = true, .uid = OWN_UID};
+    struct ampd_auth_caller caller = {.transport = AMPD_AUTH_UNIX, .uid_known = true, .uid = OWN_UID};
     admitted(&policy, &caller, "Checkpoint");
     refused(&policy, &caller, "Session", AMP_EDENIED, "ROLE_REQUIRED");
     caller.uid = 0;
@@ -353,7 +353,7 @@ static void users_of_the_socket_have_the_role_of_their_line(void **state)
     caller.uid_known = false;
     caller.uid = 0;
     refused(&policy, &caller, "GetStatus", AMP_EUNAUTHENTICATED, "TOKEN_MISSING");
-    caller = (struct ampd_auth_caller){.way = AMPD_AUTH_LOOPBACK, .uid_known = true, .uid = 0};
+    caller = (struct ampd_auth_caller){.transport = AMPD_AUTH_LOOPBACK, .uid_known = true, .uid = 0};
     refused(&policy, &caller, "GetStatus", AMP_EUNAUTHENTICATED, "TOKEN_MISSING");
     policy_free(&policy);
 }
@@ -365,7 +365,7 @@ static void a_star_is_for_all_users_without_a_line(void **state)
     struct amp_error error;
     assert_int_equal(ampd_auth_rules_parse(text, strlen(text), "t", &rules, &error), 0);
     const struct ampd_auth_policy policy = {.on = true, .rules = rules, .own_uid = OWN_UID};
-    struct ampd_auth_caller caller = {.way = AMPD_AUTH_UNIX, .uid_known = true, .uid = 2000};
+    struct ampd_auth_caller caller = {.transport = AMPD_AUTH_UNIX, .uid_known = true, .uid = 2000};
     admitted(&policy, &caller, "GetStatus");
     refused(&policy, &caller, "Push", AMP_EDENIED, "ROLE_REQUIRED");
     caller.uid = 7;
@@ -440,7 +440,7 @@ static void insecure_is_warned_of_by_what_it_opens(void **state)
     const struct ampd_auth_options plain = {.insecure = true}, tls = {TLS, .insecure = true},
                                    tokens = {.insecure = true, .token_file = "t"};
     assert_null(ampd_auth_options_warning(&plain, "127.0.0.1:1"));
-    assert_non_null(strstr(ampd_auth_options_warning(&plain, "0.0.0.0:1"), "listen to all of it"));
+    assert_non_null(strstr(ampd_auth_options_warning(&plain, "0.0.0.0:1"), "read what is sent"));
     assert_non_null(strstr(ampd_auth_options_warning(&tls, "0.0.0.0:1"), "read and change every model"));
     assert_non_null(strstr(ampd_auth_options_warning(&tokens, "0.0.0.0:1"), "unencrypted"));
 }

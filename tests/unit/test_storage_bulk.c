@@ -95,7 +95,7 @@ static void write_file(struct fixture *fixture, uint64_t most)
         at[i] += size;
         left -= size;
     }
-    for (int rc; (rc = bulk_writer_drain(writer, &error)) != 0;)
+    for (int rc; (rc = bulk_writer_flush(writer, &error)) != 0;)
         had_room(fixture, rc, &error);
     assert_int_equal(bulk_writer_sync(writer), 0);
     assert_int_equal(bulk_writer_close(writer), 0);
@@ -160,7 +160,7 @@ static void a_failed_write_is_told_and_stays(void **state)
     assert_int_equal(bulk_writer_put(writer, fixture->bytes, SIZE, 0, &taken, &error), AMP_EIO);
     assert_string_equal(error.reason, "STORE_FAILED");
     storage_faults_clear();
-    assert_int_equal(bulk_writer_drain(writer, &error), AMP_EIO);
+    assert_int_equal(bulk_writer_flush(writer, &error), AMP_EIO);
     assert_int_equal(bulk_writer_close(writer), 0);
 }
 
@@ -187,7 +187,7 @@ static void pieces_with_gaps_between_them_make_the_file(void **state)
     for (unsigned odd = 0; odd < 2; odd++)
         for (uint64_t at = odd * part; at < SIZE; at += 2 * part)
             put(fixture, writer, at, SIZE - at < part ? SIZE - at : part);
-    assert_int_equal(bulk_writer_drain(writer, NULL), 0);
+    assert_int_equal(bulk_writer_flush(writer, NULL), 0);
     assert_int_equal(bulk_writer_close(writer), 0);
     check_file(fixture);
 }

@@ -537,6 +537,25 @@ static void a_sweep_keeps_what_is_catalogued_and_what_is_not_ours(void **state)
     assert_true(exists(fixture, "models/m/checkpoints/notes.txt"));
 }
 
+static void what_was_cut_off_goes_from_every_step_and_what_is_complete_stays(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char cut_off[] = "models/m/checkpoints/step-0000000300/shard-0-of-1.safetensors.tmp";
+    static const char of_another[] = "models/m/checkpoints/step-0000000100/shard-1-of-2.safetensors.tmp";
+    struct ampd_checkpoint_path second = {fixture->directory, "m", 1, 2};
+    assert_int_equal(ampd_checkpoint_sweep_temporary(&second, NULL), 0); /* nothing there yet */
+    assert_int_equal(write_checkpoint(fixture, NULL), 0);
+    assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m/checkpoints/step-0000000300"), 0700), 0);
+    store_file(fixture, cut_off, "x", 1);
+    store_file(fixture, of_another, "x", 1);
+    assert_int_equal(ampd_checkpoint_sweep_temporary(&second, NULL), 0);
+    assert_true(exists(fixture, cut_off));
+    assert_false(exists(fixture, of_another));
+    assert_int_equal(ampd_checkpoint_sweep_temporary(&fixture->place, NULL), 0);
+    assert_false(exists(fixture, "models/m/checkpoints/step-0000000300"));
+    assert_true(exists(fixture, fixture->record.file));
+}
+
 /*
  * Shards may share the directory: each takes its own files away, and files of another number of shards when they are of
  * no use.
@@ -760,6 +779,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_sweep_leaves_the_files_of_other_shards, setup, teardown),
         cmocka_unit_test(a_file_name_tells_whose_part_it_is),
         cmocka_unit_test(a_file_name_that_comes_from_elsewhere_is_that_of_its_model_and_step),
+        cmocka_unit_test_setup_teardown(what_was_cut_off_goes_from_every_step_and_what_is_complete_stays, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_sweep_keeps_what_is_catalogued_and_what_is_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(a_model_is_removed_also_while_a_step_of_it_is, setup, teardown),
         cmocka_unit_test_setup_teardown(files_of_a_model_that_nobody_knows_are_found, setup, teardown),

@@ -469,11 +469,11 @@ static void what_others_can_write_to_is_no_data_directory_and_a_link_no_file_of_
     for (size_t i = 0; i < COUNT(rows); i++) {
         assert_int_equal(chmod(path, rows[i].mode), 0);
         assert_int_equal(ampd_datadir_open(&dir, path, &error), rows[i].rc);
-        assert_int_equal(ampd_datadir_doubt(path, text, sizeof text), rows[i].rc != 0);
+        assert_int_equal(ampd_datadir_writable_by_others(path, text, sizeof text), rows[i].rc != 0);
         ampd_datadir_close(&dir);
     }
-    assert_int_equal(ampd_datadir_try(path, "directory", &error), 0);
-    assert_int_equal(ampd_datadir_try("/proc", "directory", &error), AMP_EINVAL);
+    assert_int_equal(ampd_datadir_check_writable(path, "directory", &error), 0);
+    assert_int_equal(ampd_datadir_check_writable("/proc", "directory", &error), AMP_EINVAL);
     assert_non_null(strstr(error.text, "directory cannot be written"));
     make_file(fixture, "precious", "precious");
     assert_int_equal(unlink(lock), 0);

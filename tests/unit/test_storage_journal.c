@@ -197,6 +197,27 @@ static void a_journal_without_room_waits_for_a_checkpoint(void **state)
     assert_int_equal(0, write_step(fixture, 1, 1000, 1, 0, NULL));
 }
 
+static void slots_that_only_a_long_checkpoint_needed_are_removed_once_it_is_written(void **state)
+{
+    struct fixture *fixture = *state;
+    char last_kept[600], first_removed[600];
+    const uint64_t steps = AMPD_VOTE_JOURNAL_SLOTS_KEPT + 3;
+    slot_file(fixture, AMPD_VOTE_JOURNAL_SLOTS_KEPT - 1, last_kept, sizeof last_kept);
+    slot_file(fixture, AMPD_VOTE_JOURNAL_SLOTS_KEPT, first_removed, sizeof first_removed);
+    for (int again = 0; again < 2; again++) { /* a slot that was removed is made again */
+        for (uint64_t step = 1; step <= steps; step++)
+            assert_int_equal(0, write_step(fixture, (uint64_t)again + 1, step, 1, 0, NULL));
+        ampd_vote_journal_prune(fixture->journal, (uint64_t)again + 1, AMPD_VOTE_JOURNAL_SLOTS_KEPT);
+        assert_int_equal(0, access(first_removed, F_OK)); /* still needed */
+        reopen(fixture);
+        assert_int_equal(0, read_step(fixture, (uint64_t)again + 1, steps));
+        ampd_vote_journal_prune(fixture->journal, (uint64_t)again + 1, steps);
+        assert_int_equal(-1, access(first_removed, F_OK));
+        assert_int_equal(0, access(last_kept, F_OK));
+        assert_int_equal(0, ampd_vote_journal_count(fixture->journal));
+    }
+}
+
 static void a_full_disk_writes_nothing_and_can_be_tried_again(void **state)
 {
     struct fixture *fixture = *state;
@@ -454,6 +475,7 @@ int main(void)
         TEST(a_torn_record_is_none_and_the_older_try_is_found),
         TEST(pruned_slots_are_used_again_without_growing),
         TEST(a_journal_without_room_waits_for_a_checkpoint),
+        TEST(slots_that_only_a_long_checkpoint_needed_are_removed_once_it_is_written),
         TEST(a_full_disk_writes_nothing_and_can_be_tried_again),
         TEST(without_descriptors_nothing_is_written_and_it_can_be_tried_again),
         TEST(a_failed_fsync_is_an_error_wherever_it_is),

@@ -2,6 +2,7 @@
 #include "storage/datadir.h"
 #include "storage/sqlite/sqlite_statements.h"
 #include "storage/store.h"
+#include "storage/store_delete.h"
 #include "tests/unit/storage_faults.h"
 #include "tests/unit/storage_fixture.h"
 
@@ -558,6 +559,80 @@ static void a_page_of_history_looks_at_no_step_before_or_behind_it(void **state)
     (void)sqlite3_close(db);
 }
 
+static void a_new_epoch_and_a_start_read_no_row_that_they_do_not_need(void **state)
+{
+    struct fixture *fixture = *state;
+    char path[600], plan[4096] = "";
+    sqlite3 *db = NULL;
+    ampd_store_close(open_with_model(fixture));
+    (void)snprintf(path, sizeof path, "%s/ampd.db", fixture->directory);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    add_plan(db, STMT_ROWS_SUPERSEDE, plan, sizeof plan);
+    if (strstr(plan, "(model_id=? AND epoch=? AND (step,sequence)>(?,?))") == NULL)
+        fail_msg("%s", plan);
+    plan[0] = 0;
+    add_plan(db, STMT_ACTS_LIST, plan, sizeof plan);
+    if (strstr(plan, "INDEX acts (model_id=?)") == NULL || strstr(plan, "TEMP") != NULL)
+        fail_msg("%s", plan);
+    (void)sqlite3_close(db);
+}
+
+/* A copy of what is changed would need megabytes of memory, or a file, which cannot be opened. */
+static void a_rollback_over_many_steps_keeps_no_copy_of_them(void **state)
+{
+    enum { STEPS = 10000, TOGETHER = 100, MEMORY = 1 << 20 };
+    struct ampd_store *store = open_with_model(*state);
+    struct ampd_step_row *rows = calloc(TOGETHER, sizeof *rows);
+    struct ampd_verdict_put puts[TOGETHER];
+    uint32_t stored;
+    for (uint64_t first = 1; first <= STEPS; first += TOGETHER) {
+        for (uint64_t i = 0; i < TOGETHER; i++) {
+            rows[i] = storage_fixture_step(1, first + i, false);
+            puts[i] = (struct ampd_verdict_put){"m", &rows[i]};
+        }
+        assert_int_equal(ampd_store_put_verdicts(store, puts, TOGETHER, false, &stored, NULL), 0);
+    }
+    free(rows);
+    struct ampd_epoch_record epoch = storage_fixture_epoch(2, 1, 1);
+    struct ampd_step_row row = storage_fixture_first_row(&epoch);
+    int64_t before = sqlite3_memory_used();
+    (void)sqlite3_memory_highwater(1);
+    storage_fixture_no_descriptors(true);
+    int rc = ampd_store_put_epoch(store, "m", &epoch, &row, NULL);
+    storage_fixture_no_descriptors(false);
+    assert_int_equal(rc, 0);
+    assert_in_range(sqlite3_memory_highwater(0) - before, 0, MEMORY);
+    ampd_store_close(store);
+}
+
+static void models_are_counted_as_they_are_loaded(void **state)
+{
+    struct ampd_store *store = open_with_model(*state), *memory;
+    struct ampd_model_spec specs[] = {storage_fixture_spec("n"), storage_fixture_spec("o")};
+    size_t count = 9, loaded;
+    struct ampd_model_record *records;
+    assert_int_equal(ampd_store_memory_open(&memory, NULL), 0);
+    assert_int_equal(ampd_store_count_models(memory, &count, NULL), 0);
+    assert_int_equal(count, 0);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(ampd_store_put_model(memory, &specs[i], 0, NULL), 0);
+        assert_int_equal(ampd_store_put_model(store, &specs[i], 0, NULL), 0);
+        ampd_model_spec_clear(&specs[i]);
+    }
+    assert_int_equal(ampd_store_mark_deleting(store, "n", NULL), 0); /* goes on being one until it is deleted */
+    assert_int_equal(ampd_store_delete_model(store, "o", NULL), 0);
+    assert_int_equal(ampd_store_delete_model(memory, "o", NULL), 0);
+    assert_int_equal(ampd_store_count_models(memory, &count, NULL), 0);
+    assert_int_equal(count, 1);
+    assert_int_equal(ampd_store_count_models(store, &count, NULL), 0);
+    assert_int_equal(ampd_store_load(store, &records, &loaded, NULL), 0);
+    assert_int_equal(loaded, 2);
+    assert_int_equal(count, loaded);
+    ampd_model_records_free(records, loaded);
+    ampd_store_close(memory);
+    ampd_store_close(store);
+}
+
 static void a_damaged_row_is_reported_and_not_believed(void **state)
 {
     struct fixture *fixture = *state;
@@ -600,6 +675,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_descriptors_a_reader_is_opened_later, setup, teardown),
         cmocka_unit_test_setup_teardown(a_killed_process_leaves_every_stored_step, setup, teardown),
         cmocka_unit_test_setup_teardown(a_page_of_history_looks_at_no_step_before_or_behind_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_new_epoch_and_a_start_read_no_row_that_they_do_not_need, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_rollback_over_many_steps_keeps_no_copy_of_them, setup, teardown),
+        cmocka_unit_test_setup_teardown(models_are_counted_as_they_are_loaded, setup, teardown),
         cmocka_unit_test_setup_teardown(a_damaged_row_is_reported_and_not_believed, setup, teardown),
     };
     return cmocka_run_group_tests_name("storage_sqlite", tests, NULL, NULL);

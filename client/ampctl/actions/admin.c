@@ -28,7 +28,7 @@ static error_t parse_drain(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp_option drain_options[] = {
-    {"grace", KEY_GRACE, "SECONDS", 0, "Time for calls under way (10)", 0},
+    {"grace", KEY_GRACE, "SECONDS", 0, "Seconds that open calls have to end (10)", 0},
     {0},
 };
 
@@ -53,8 +53,8 @@ static int run_drain(struct ampctl *ctl, int argc, char **argv)
 
 const struct ampctl_verb ampctl_drain_verb = {
     .name = "drain",
-    .summary = "ends the server in order",
-    .doc = "Ends the server in order: it writes checkpoints, refuses new work, and ends.",
+    .summary = "shuts the server down",
+    .doc = "Shuts the server down: it writes checkpoints, refuses new work, and ends.",
     .examples = "ampctl drain\n"
                 "ampctl drain --grace 60",
     .options = drain_options,

@@ -17,9 +17,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num == 1) /* as for export and import, whose name was another one */
-            argp_error(state,
-                       "checkpoint takes one model; with \"%.40s\" too, was export or import meant, and not \"%.40s\"?",
-                       arg, request->model);
+            argp_error(
+                state,
+                "checkpoint takes one model, but got \"%.40s\" too; did you mean export or import, and not \"%.40s\"?",
+                arg, request->model);
         return ampctl_one_model(key, arg, state, request->model);
     default:
         return ampctl_one_model(key, arg, state, request->model);
@@ -31,7 +32,7 @@ static int print(const struct ampctl *ctl, const struct ampd_msg_checkpoint_resp
     if (!response->has_checkpoint) {
         if (ctl->json)
             (void)ampctl_print(stdout, "{\"rows\":[]}");
-        (void)ampctl_print(stderr, "The checkpoint has been asked for.");
+        (void)ampctl_print(stderr, "The checkpoint has been requested.");
         return 0;
     }
     return ampctl_print_rows(ctl, ampctl_checkpoint_columns,
@@ -64,7 +65,7 @@ const struct ampctl_verb ampctl_checkpoint_verb = {
     .name = "checkpoint",
     .arguments = "MODEL",
     .summary = "writes a checkpoint",
-    .doc = "Writes a checkpoint once the next step is decided; while the workers are away, of the last one, at once.",
+    .doc = "Writes a checkpoint of the next decided step; if all workers are away, of the last decided step, at once.",
     .examples = "ampctl checkpoint digits",
     .options = checkpoint_options,
     .parser = parse,

@@ -28,9 +28,10 @@ struct operation {
 };
 
 #define OPERATION_OPTIONS                                                                                              \
-    {"reason", KEY_REASON, "TEXT", 0, "Why; kept in the history", 0},                                                  \
+    {"reason", KEY_REASON, "TEXT", 0, "The reason, which the history keeps", 0},                                       \
     {                                                                                                                  \
-        "request-id", KEY_REQUEST_ID, "ID", 0, "The id of a request whose answer was lost: it is done once", 0         \
+        "request-id", KEY_REQUEST_ID, "ID", 0,                                                                         \
+            "Id of the request: one that is sent again with the same id is done only once", 0                          \
     }
 
 static bool is_utf8(const char *text)
@@ -92,8 +93,10 @@ static bool is_lost(int code)
 static int told(const struct operation *operation, int code)
 {
     if (is_lost(code) && !operation->ctl->nobody && operation->request_id[0] != 0)
-        (void)ampctl_print(stderr, "ampctl: %s: it may have been done; the same with --request-id %s is done once",
-                           operation->ctl->verb, operation->request_id);
+        (void)ampctl_print(
+            stderr,
+            "ampctl: %s: it may have been done; run the same with --request-id %s, so that it is done only once",
+            operation->ctl->verb, operation->request_id);
     return code;
 }
 
@@ -201,8 +204,8 @@ const struct ampctl_verb ampctl_scale_set_verb = {
 const struct ampctl_verb ampctl_scale_reset_verb = {
     .name = "scale reset",
     .arguments = "MODEL",
-    .summary = "puts it back to the start of its policy",
-    .doc = "Puts the loss scale back to the start of its policy, from the next step on. The history says who, when and "
+    .summary = "resets the scale to the start of its policy",
+    .doc = "Resets the loss scale to the start of its policy, from the next step on. The history says who, when and "
            "why.",
     .examples = "ampctl scale reset digits",
     .options = scale_options,
@@ -271,7 +274,7 @@ const struct ampctl_verb ampctl_set_lr_verb = {
     .summary = "sets the base learning rate by hand",
     .doc =
         "Sets the base learning rate by hand, from the next verdict on; the schedule goes on from it. Checkpoints keep "
-        "it, so a rollback brings back the one of then. The history says who, when and why.",
+        "it, so a rollback brings back the rate of that time. The history says who, when and why.",
     .examples = "ampctl set-lr digits 0.0001 --reason \"the loss does not fall any more\"",
     .options = scale_options,
     .parser = parse_set_lr,
@@ -280,7 +283,7 @@ const struct ampctl_verb ampctl_set_lr_verb = {
 
 /* ---- rollback ---- */
 
-/* Files of every shard are read anew. */
+/* Limit of a rollback, for which every shard reads its file of the checkpoint. */
 #define ROLLBACK_TIMEOUT_MS 120000
 
 static error_t parse_rollback(int key, char *arg, struct argp_state *state)
@@ -351,9 +354,9 @@ static int run_rollback(struct ampctl *ctl, int argc, char **argv)
 const struct ampctl_verb ampctl_rollback_verb = {
     .name = "rollback",
     .arguments = "MODEL STEP",
-    .summary = "puts a model back to a checkpoint",
-    .doc = "Puts a model back to a checkpoint, under a new epoch. Its workers go on from there; "
-           "later checkpoints are given up.",
+    .summary = "rolls a model back to a checkpoint",
+    .doc = "Rolls a model back to a checkpoint, under a new epoch. Its workers continue from there; later checkpoints "
+           "no longer count.",
     .examples = "ampctl checkpoints digits\n"
                 "ampctl rollback digits 1200 --reason \"the loss went up\"",
     .options = rollback_options,
@@ -456,7 +459,7 @@ static bool is_meant(const struct operation *operation)
 
 static const struct argp_option delete_options[] = {
     {"force", KEY_FORCE, NULL, 0, "Also while workers hold a lease", 0},
-    {"yes", KEY_YES, NULL, 0, "Do not ask; on a terminal the model's name is asked for again", 0},
+    {"yes", KEY_YES, NULL, 0, "Do not ask; without this, a terminal asks for the model's name again", 0},
     {0},
 };
 
@@ -481,7 +484,7 @@ const struct ampctl_verb ampctl_delete_verb = {
     .name = "delete",
     .arguments = "MODEL",
     .summary = "deletes a model, its history and checkpoints",
-    .doc = "Deletes a model with its history and checkpoints. There is no way back. On a terminal it asks for the "
+    .doc = "Deletes a model with its history and checkpoints. This cannot be undone. On a terminal it asks for the "
            "model's name again.",
     .examples = "ampctl delete digits\n"
                 "ampctl delete digits --yes",

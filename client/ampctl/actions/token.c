@@ -38,10 +38,10 @@ static void check_options(struct argp_state *state, const struct token_input *in
     int64_t expires_us = INT64_MAX;
     uint64_t amount;
     if (input->expires != NULL && !amp_utc_parse(input->expires, &expires_us))
-        argp_error(state,
-                   "--expires is \"%.40s\"; give 2027-01-31 or 2027-01-31T12:00:00Z (UTC), a day that there is, from "
-                   "1970 on",
-                   input->expires);
+        argp_error(
+            state,
+            "--expires is \"%.40s\"; give 2027-01-31 or 2027-01-31T12:00:00Z (UTC), an existing day from 1970 on",
+            input->expires);
     if (input->models != NULL && (strlen(input->models) > AMOUNT_MAX || !amp_count_parse(input->models, &amount)))
         argp_error(state, "--models is \"%.40s\"; give a number from 1 to %" PRIu64, input->models, UINT64_MAX);
     if (input->memory != NULL && (strlen(input->memory) > AMOUNT_MAX || !amp_size_parse(input->memory, &amount)))
@@ -163,7 +163,7 @@ static int give(const struct ampctl *ctl, const struct token_input *input, const
 
 static const struct argp_option token_options[] = {
     {"append", KEY_APPEND, "FILE", 0, "Append the line to ampd's token file", 0},
-    {"expires", KEY_EXPIRES, "TIME", 0, "Not good from then on: 2027-01-31 or 2027-01-31T12:00:00Z", 0},
+    {"expires", KEY_EXPIRES, "TIME", 0, "When the token expires: 2027-01-31 or 2027-01-31T12:00:00Z", 0},
     {"models", KEY_MODELS, "N", 0, "At most so many models created by this name", 0},
     {"memory", KEY_MEMORY, "BYTES", 0, "At most so much memory for them, also with K, M or G", 0},
     {0},
@@ -189,7 +189,7 @@ const struct ampctl_verb ampctl_token_verb = {
     .first = "read|worker|operator|peer",
     .summary = "makes a token, and its line for ampd",
     .doc = "Makes a token for a caller with the role read, worker, operator or peer, and the "
-           "line by which ampd knows it. The token is printed once and kept nowhere.",
+           "line by which ampd knows it. The token is printed once and not stored.",
     .examples = "ampctl token new worker alice --append /etc/ampd/tokens > alice.token\n"
                 "ampctl token new read grafana --expires 2027-01-31",
     .options = token_options,

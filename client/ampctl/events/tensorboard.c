@@ -375,8 +375,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp_option tensorboard_options[] = {
-    {"logdir", KEY_LOGDIR, "FOLDER", 0, "Where the event files are; made, with those above it", 0},
-    {"follow", KEY_FOLLOW, NULL, 0, "Go on with each step that is decided, until the model is done", 0},
+    {"logdir", KEY_LOGDIR, "FOLDER", 0, "Folder for the event files; created with its parents", 0},
+    {"follow", KEY_FOLLOW, NULL, 0, "Continue with each step that is decided, until the model is done", 0},
     {0},
 };
 
@@ -408,8 +408,7 @@ const struct ampctl_verb ampctl_tensorboard_verb = {
     .name = "tensorboard",
     .arguments = "MODEL",
     .summary = "the history as event files for TensorBoard",
-    .doc = "Writes the history as event files for TensorBoard. Run again, it goes on behind "
-           "what the folder has.",
+    .doc = "Writes the history as event files for TensorBoard. Run again, it continues after what the folder has.",
     .examples = "ampctl tensorboard digits --logdir runs/digits\n"
                 "ampctl tensorboard digits --logdir runs/digits --follow",
     .options = tensorboard_options,

@@ -102,7 +102,7 @@ static int make_partial(struct backing_up *x)
     if (here.st_uid != geteuid())
         return ampctl_backup_failed(x->ctl, x->partial, "it is another user's; name another folder");
     if (nftw(x->partial, find_foreign, WALK_DESCRIPTORS, FTW_PHYS | FTW_MOUNT) != 0)
-        return ampctl_backup_failed(x->ctl, x->partial, "it holds what is of no backup; take that away");
+        return ampctl_backup_failed(x->ctl, x->partial, "it holds files that belong to no backup; remove them");
     ampctl_backup_path(models, x->partial, "", "");
     if (nftw(x->partial, remove_one, WALK_DESCRIPTORS, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) != 0 ||
         mkdir(models, 0700) != 0 || fchmod(x->lock, 0700) != 0)
@@ -117,7 +117,8 @@ static void drop_partial(const struct backing_up *x)
     if (lstat(x->partial, &status) != 0) /* it has its name */
         return;
     if (nftw(x->partial, remove_one, WALK_DESCRIPTORS, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) != 0 || rmdir(x->partial) != 0)
-        (void)ampctl_print(stderr, "ampctl: backup: %s is left and not whole; the next backup of that name replaces it",
+        (void)ampctl_print(stderr,
+                           "ampctl: backup: %s is left behind and incomplete; the next backup of that name replaces it",
                            x->partial);
 }
 
@@ -287,7 +288,7 @@ static int back_up(struct backing_up *x, const char *name)
     if (entry == NULL || json_array_append_new(x->list, entry) != 0)
         code = no_memory(x);
     else if (!ampctl_backup_name_ok(model) || strcmp(model, about.spec.name) != 0)
-        code = ampctl_backup_failed(x->ctl, model, "this is no name of a model; is the server an ampd?");
+        code = ampctl_backup_failed(x->ctl, model, "this is not a name for a model; is the server an ampd?");
     else
         code = write_model(x, &about, entry);
     ampd_msg_get_model_response_free(&about);
@@ -365,7 +366,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     const char *folder = x->given.folder;
     size_t size = strlen(folder), end = strlen(AMPCTL_BACKUP_PARTIAL);
     if (key == ARGP_KEY_END && size >= end && strcmp(folder + size - end, AMPCTL_BACKUP_PARTIAL) == 0)
-        argp_error(state, "names that end in " AMPCTL_BACKUP_PARTIAL " are for what is not whole; name another folder");
+        argp_error(state,
+                   "names that end in " AMPCTL_BACKUP_PARTIAL " are for incomplete backups; name another folder");
     return ampctl_backup_argument(key, arg, state, &x->given);
 }
 
@@ -402,8 +404,8 @@ const struct ampctl_verb ampctl_backup_verb = {
     .arguments = "DIR [MODEL]",
     .summary = "the newest checkpoints as a folder",
     .doc = "Copies the newest checkpoint of every model, or of one, from all shards into a new folder, with the "
-           "specification and the history up to it, while training goes on. What is not whole is called "
-           "DIR.partial; the next backup replaces that.",
+           "specification and the history up to it, while training goes on. An incomplete backup is called "
+           "DIR.partial; the next backup replaces it.",
     .examples = "ampctl backup /srv/backup/2026-11-23\n"
                 "ampctl checkpoint digits && ampctl backup digits-now digits",
     .parser = parse,

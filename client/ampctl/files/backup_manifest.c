@@ -242,7 +242,7 @@ json_t *ampctl_backup_manifest_read(const struct ampctl *ctl, const char *folder
     size_t size;
     (void)snprintf(path, sizeof path, "%s/" MANIFEST, folder);
     if (access(path, F_OK) != 0 && errno == ENOENT) {
-        (void)ampctl_backup_failed(ctl, folder, "it has no " MANIFEST ": it is no backup, or one that is not whole");
+        (void)ampctl_backup_failed(ctl, folder, "it has no " MANIFEST ": it is not a backup, or an incomplete one");
         return NULL;
     }
     if (ampctl_backup_read(ctl, path, MANIFEST_MAX, &text, &size) != 0)

@@ -113,7 +113,7 @@ static void take_number(struct argp_state *state, const struct field *field, con
     if (end == arg || *end != 0 || !isfinite(value))
         refuse(state, field, arg, "a finite number");
     if (value == 0 && field->nonzero)
-        refuse(state, field, arg, "another number: 0 would mean what holds without the option");
+        refuse(state, field, arg, "another number: 0 would mean the same as leaving the option out");
     if (field->kind == KIND_F32) {
         float narrow = (float)value;
         if (!isfinite(narrow) || (narrow == 0 && value != 0))
@@ -276,14 +276,14 @@ static int say(const struct ampctl *ctl, const struct creating *x, bool existed,
                                 json_pack("{s:s, s:b, s:I, s:I, s:I}", "model", x->model, "created", !existed,
                                           "parameters", (json_int_t)x->spec.parameters_count, "loaded",
                                           (json_int_t)loaded, "others", (json_int_t)others));
-    (void)ampctl_print(stdout, "%s: %s, %" PRIu32 " parameter%s, %s; %zu other tensor%s left alone", x->model,
-                       existed ? "was there with the same specification" : "created", x->spec.parameters_count,
+    (void)ampctl_print(stdout, "%s: %s, %" PRIu32 " parameter%s, %s; %zu other tensor%s ignored", x->model,
+                       existed ? "existed with the same specification" : "created", x->spec.parameters_count,
                        x->spec.parameters_count == 1 ? "" : "s", values, others, others == 1 ? "" : "s");
     return 0;
 }
 
 static struct argp_option create_options[FIELDS + 2] = {
-    {"empty", KEY_EMPTY, NULL, 0, "Leave the values of the file alone", 0},
+    {"empty", KEY_EMPTY, NULL, 0, "Do not load the values of the file", 0},
 };
 
 /* The fields that have a name as an option, each behind the one before; zeros end the table. */
@@ -315,7 +315,7 @@ static int run_create(struct ampctl *ctl, int argc, char **argv)
     if (code == 0 && !x.empty) { /* also one that was there: an earlier run may have been cut off */
         code = ampctl_load_values(ctl, x.model, &file, &loaded, &already);
         if (code != 0 && existed)
-            (void)ampctl_print(stderr, "ampctl: create: %s was there before, and keeps what it has", x.model);
+            (void)ampctl_print(stderr, "ampctl: create: %s existed before, and keeps the values that it has", x.model);
         else if (code != 0)
             (void)ampctl_print(
                 stderr,
@@ -336,7 +336,7 @@ const struct ampctl_verb ampctl_create_verb = {
     .summary = "creates a model from a safetensors file",
     .doc = "Creates a model whose parameters are the tensors of a safetensors file (F32, F16, "
            "BF16 and F64; of a checkpoint of ampd its masters), and loads their values. "
-           "A model that is there with the same specification keeps the values it has.",
+           "A model that exists with the same specification keeps the values it has.",
     .examples = "ampctl create digits first.safetensors --workers 2 --optimizer sgd --lr 0.1\n"
                 "ampctl create net net.safetensors --schedule cosine --total-steps 20000",
     .options = create_options,

@@ -107,7 +107,7 @@ static int check_shapes(const struct exporting *x)
         const struct ampd_msg_parameter_spec *parameter = &x->about.spec.parameters.items[i];
         if (ampclient_parameter_elements(parameter->shape, parameter->shape_count, &one) != 0 ||
             (total += one) > ELEMENTS_MAX) {
-            (void)ampctl_print(stderr, "ampctl: %s: the server describes a model that cannot be; is it an ampd?",
+            (void)ampctl_print(stderr, "ampctl: %s: the server describes an impossible model; is it an ampd?",
                                x->ctl->verb);
             return AMPCTL_EXIT_FAILED;
         }
@@ -475,7 +475,7 @@ static const struct argp_option export_options[] = {
     {"epoch", KEY_EPOCH, "EPOCH", 0, "Of the checkpoint (the newest of that step)", 0},
     {"force", KEY_FORCE, NULL, 0, "Replace FILE if it exists", 0},
     {"values-only", KEY_VALUES_ONLY, NULL, 0, "The parameters alone, in fp32, by their names", 0},
-    {"full", KEY_FULL, NULL, 0, "All that \"checkpoint import --full\" goes on from (the default)", 0},
+    {"full", KEY_FULL, NULL, 0, "All that \"checkpoint import --full\" needs to continue (the default)", 0},
     {0},
 };
 

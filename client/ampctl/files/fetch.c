@@ -81,7 +81,7 @@ static int on_message(void *arg, const uint8_t *data, size_t size)
 {
     struct fetch *fetch = arg;
     if (atomic_load(fetch->stopped))
-        return amp_error_set(&fetch->error, AMP_ECANCELLED, NULL, "it was stopped; nothing is left of it");
+        return amp_error_set(&fetch->error, AMP_ECANCELLED, NULL, "it was interrupted; nothing of it was kept");
     int rc = ampd_block_reader_begin(&fetch->reader, size, &fetch->error);
     if (rc == 0)
         rc = ampd_block_reader_bytes(&fetch->reader, data, size, &fetch->error);
@@ -135,7 +135,7 @@ static int fetch_into(struct ampctl *ctl, struct ampctl_part *part, struct fetch
     if (fetch->written == header->size_bytes && header->shard == part->shard && header->parts == part->shards &&
         amp_hex_parse(header->manifest_hash, part->manifest, sizeof part->manifest))
         return 0;
-    (void)ampctl_print(stderr, "ampctl: %s: shard %u sent something else than its part of %u; are versions mixed?",
+    (void)ampctl_print(stderr, "ampctl: %s: shard %u sent something other than its part of %u; are versions mixed?",
                        ctl->verb, part->shard, part->shards);
     return AMPCTL_EXIT_FAILED;
 }

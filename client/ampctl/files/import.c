@@ -84,7 +84,7 @@ static int read_parameter(const struct ampctl *ctl, const struct ampctl_tensor_f
     float **of = &values->of[values->count];
     uint64_t *elements = &values->elements[values->count++];
     if (ampclient_parameter_elements(parameter->shape, parameter->shape_count, elements) != 0)
-        return ampctl_tensor_file_failed(ctl, file, "the server describes a model that cannot be; is it an ampd?");
+        return ampctl_tensor_file_failed(ctl, file, "the server describes an impossible model; is it an ampd?");
     *of = malloc((size_t)*elements * sizeof **of);
     if (*of == NULL)
         return ampctl_tensor_file_failed(ctl, file, "there is no memory for its tensors");
@@ -189,7 +189,7 @@ static int say(const struct ampctl *ctl, const struct importing *x, uint32_t cou
         return ampctl_print_one(ctl, columns,
                                 json_pack("{s:s, s:s, s:I, s:I}", "model", x->model, "file", x->file, "tensors",
                                           (json_int_t)count, "others", (json_int_t)others));
-    (void)ampctl_print(stdout, "%s: %u tensors of %s loaded, %zu others left alone", x->model, count, x->file, others);
+    (void)ampctl_print(stdout, "%s: %u tensors of %s loaded, %zu others ignored", x->model, count, x->file, others);
     return 0;
 }
 
@@ -241,7 +241,7 @@ static int import_full(struct ampctl *ctl, const struct importing *x, bool *alre
 
 static const struct argp_option import_options[] = {
     {"full", KEY_FULL, NULL, 0,
-     "All of a file of \"checkpoint export\": also moments, loss scale, step and user states. Training goes on "
+     "Load all of a file of \"checkpoint export\": also moments, loss scale, step and user states. Training continues "
      "after its step",
      0},
     {0},
@@ -269,8 +269,8 @@ const struct ampctl_verb ampctl_import_verb = {
     .arguments = "MODEL FILE",
     .summary = "values of a model from a safetensors file",
     .doc = "Loads the first values of a model that was created and has none yet: each parameter "
-           "from the tensor of its name and shape, F32, F16, BF16 or F64. Other tensors of the "
-           "file are left alone: moments begin at zero, the loss scale at its first value.",
+           "from the tensor of its name and shape, F32, F16, BF16 or F64. Other tensors of the file are ignored: "
+           "moments begin at zero, the loss scale at its first value.",
     .examples = "ampctl checkpoint import digits weights.safetensors\n"
                 "ampctl checkpoint import digits digits.safetensors --full",
     .options = import_options,

@@ -58,7 +58,7 @@ static int make_target(struct restoring *x, uint32_t i)
 {
     const struct ampd_msg_parameter_spec *parameter = &x->about.spec.parameters.items[i];
     if (ampclient_parameter_elements(parameter->shape, parameter->shape_count, &x->elements[i]) != 0)
-        return failed(x, "the server describes a model that cannot be; is it an ampd?");
+        return failed(x, "the server describes an impossible model; is it an ampd?");
     for (unsigned plane = 0; plane <= x->moments; plane++) {
         x->planes[plane][i] = malloc((size_t)x->elements[i] * sizeof(float));
         if (x->planes[plane][i] == NULL)
@@ -127,7 +127,7 @@ static bool has_values_alone(struct restoring *x, const char *folder, const char
 static int say_unread(struct restoring *x, const char *folder, const char *name, const struct amp_error *error)
 {
     if (strcmp(error->reason, AMPD_CHECKPOINT_FOREIGN) == 0)
-        return failed(x, "it is no checkpoint of ampd, and --full loads no other file; leave --full out to load the "
+        return failed(x, "it is not a checkpoint of ampd, and --full loads no other file; leave --full out to load the "
                          "values of its tensors");
     if (has_values_alone(x, folder, name))
         return failed(x, "it has values alone, without moments; leave --full out to load them");

@@ -46,7 +46,7 @@ static int check_name(const struct restoring *x)
     bool partial = size >= end && strcmp(path + size - end, AMPCTL_BACKUP_PARTIAL) == 0;
     free(path);
     return partial
-               ? ampctl_backup_failed(x->ctl, x->given.folder, "the backup was not finished; restore one that is whole")
+               ? ampctl_backup_failed(x->ctl, x->given.folder, "the backup was not finished; restore a finished one")
                : 0;
 }
 
@@ -77,7 +77,7 @@ static int check_file(const struct restoring *x, const char *path, const json_t 
     bool same = json_equal(found, wanted);
     json_decref(found);
     return same ? 0
-                : ampctl_backup_failed(x->ctl, path, "it is not the file that the manifest tells of; it is damaged");
+                : ampctl_backup_failed(x->ctl, path, "it is not the file that the manifest describes; it is damaged");
 }
 
 /* What CreateModel gets: *message is the caller's to free when 0 is returned. */
@@ -109,11 +109,11 @@ static int check_model(const struct restoring *x, const json_t *entry)
     int code = 0;
     if (!ampctl_backup_name_ok(model) || json_object_get(files, AMPCTL_BACKUP_SPECIFICATION) == NULL ||
         (has_values(entry) && json_object_get(files, AMPCTL_BACKUP_CHECKPOINT) == NULL))
-        return ampctl_backup_failed(x->ctl, x->given.folder, "its manifest is that of no backup");
+        return ampctl_backup_failed(x->ctl, x->given.folder, "its manifest is not that of a backup");
     json_object_foreach(files, file, wanted)
     {
         if (strchr(file, '/') != NULL)
-            return ampctl_backup_failed(x->ctl, x->given.folder, "its manifest is that of no backup");
+            return ampctl_backup_failed(x->ctl, x->given.folder, "its manifest is not that of a backup");
         ampctl_backup_path(path, x->given.folder, model, file);
         if (code == 0)
             code = check_file(x, path, wanted);
@@ -139,8 +139,8 @@ static int check_server(const struct restoring *x)
         if (code != 0 || !json_equal(json_object_get(one, "name"), json_object_get(entry, "name")))
             continue;
         (void)ampctl_print(stderr,
-                           "ampctl: %s: %s is there already, and is left as it is; nothing was restored. \"ampctl "
-                           "delete %s\" removes it; restore DIR MODEL brings one model of several",
+                           "ampctl: %s: %s exists already, and is left as it is; nothing was restored. \"ampctl delete "
+                           "%s\" removes it; restore DIR MODEL restores one model of several",
                            x->ctl->verb, name_of(entry), name_of(entry));
         code = AMPCTL_EXIT_FAILED;
     }
@@ -195,7 +195,7 @@ static int load(const struct restoring *x, const char model[128], struct ampctl_
                            "ampctl: %s: %s was created, and has no values yet: \"ampctl delete %s\", then restore it "
                            "again",
                            x->ctl->verb, model, model);
-    return code == 0 && already ? ampctl_backup_failed(x->ctl, model, "somebody else has loaded it meanwhile") : code;
+    return code == 0 && already ? ampctl_backup_failed(x->ctl, model, "another client has loaded it meanwhile") : code;
 }
 
 static int restore_model(const struct restoring *x, const json_t *entry)
@@ -236,7 +236,7 @@ static void say_partial(const struct restoring *x)
     if (done > 0)
         (void)ampctl_print(stderr,
                            "ampctl: %s: %zu of the %zu models are restored and stay, %s is not; when the cause is "
-                           "gone, restore each that is missing by restore DIR MODEL",
+                           "gone, restore each that is missing with restore DIR MODEL",
                            x->ctl->verb, done, all, name_of(json_array_get(x->chosen, done)));
 }
 
@@ -265,9 +265,9 @@ const struct ampctl_verb ampctl_restore_verb = {
     .name = "restore",
     .arguments = "DIR [MODEL]",
     .summary = "models from a backup",
-    .doc = "Makes the models of a backup again, or one of them, on a server or cluster that does not have them, with "
+    .doc = "Creates the models of a backup, or one of them, on a server or cluster that does not have them, with "
            "any number of shards. Nothing is sent before all of it has been compared with the backup's manifest. "
-           "Training goes on after the step of the checkpoint; the history begins anew.",
+           "Training continues after the step of the checkpoint; the history starts again.",
     .examples = "ampctl restore /srv/backup/2026-11-23\n"
                 "ampctl -e 10.0.0.7:7420 restore /srv/backup/2026-11-23 digits",
     .parser = parse,

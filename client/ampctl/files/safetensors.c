@@ -82,7 +82,7 @@ int ampctl_safetensors_open(const void *bytes, uint64_t size, struct ampctl_safe
     *file = (struct ampctl_safetensors){0};
     if (size < 8 || length > size - 8 || length > AMPCTL_SAFETENSORS_HEADER_MAX)
         return amp_error_set(error, AMP_EDATALOSS, NULL,
-                             "it is no safetensors file: its first eight bytes are not the length of a header");
+                             "it is not a safetensors file: its first eight bytes are not the length of a header");
     json_error_t why;
     file->header = json_loadb((const char *)data + 8, (size_t)length, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(file->header)) {
@@ -215,8 +215,8 @@ static int read_shape(const char *name, const json_t *json, struct ampctl_safete
     for (size_t i = 0; i < dimensions; i++) {
         const json_t *extent = json_array_get(json, i);
         if (!json_is_integer(extent) || json_integer_value(extent) < 1)
-            return amp_error_set(error, AMP_EINVAL, NULL, "tensor \"%.127s\" has an extent that is no positive number",
-                                 name);
+            return amp_error_set(error, AMP_EINVAL, NULL,
+                                 "tensor \"%.127s\" has an extent that is not a positive number", name);
         tensor->shape[i] = (uint64_t)json_integer_value(extent);
     }
     return 0;

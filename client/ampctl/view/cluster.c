@@ -76,7 +76,7 @@ static int print(const struct ampctl *ctl, const struct ampd_msg_get_cluster_res
             (void)ampctl_print(stderr, "trouble: %s", cluster->trouble);
         if (cluster->shard != 0)
             (void)ampctl_print(
-                stderr, "This is what shard %" PRIu32 " knows, of itself and of shard 0 alone: shard 0 was not asked.",
+                stderr, "This is what shard %" PRIu32 " knows, only of itself and of shard 0: shard 0 was not asked.",
                 cluster->shard);
     }
     json_decref(rows);
@@ -85,7 +85,7 @@ static int print(const struct ampctl *ctl, const struct ampd_msg_get_cluster_res
 }
 
 static const struct argp_option cluster_options[] = {
-    {"local", KEY_LOCAL, NULL, 0, "What the shard that is asked knows itself, not shard 0", 0},
+    {"local", KEY_LOCAL, NULL, 0, "Ask only the shard at the endpoint, and not shard 0", 0},
     {0},
 };
 
@@ -111,8 +111,8 @@ const struct ampctl_verb ampctl_cluster_verb = {
     .name = "cluster",
     .arguments = "[MODEL]",
     .summary = "the shards: where each is, and how far",
-    .doc = "Shows the shards: where each is, whether it is there and since when, its blocks, "
-           "how many models it holds up, and what is wrong with it; with MODEL its last step "
+    .doc = "Shows the shards: where each is, whether it is there and since when, its blocks, how many models wait for "
+           "it, and what is wrong with it; with MODEL its last step "
            "beside that of shard 0; and where processes stand by. Any shard can be asked.",
     .examples = "ampctl cluster\n"
                 "ampctl cluster digits\n"

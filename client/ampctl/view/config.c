@@ -64,7 +64,7 @@ static int print(const struct ampctl *ctl, const struct asked *asked, const stru
 }
 
 static const struct argp_option config_options[] = {
-    {"set", KEY_SET, NULL, 0, "Only options that somebody has given", 0},
+    {"set", KEY_SET, NULL, 0, "Only options that were given", 0},
     {0},
 };
 

@@ -154,12 +154,12 @@ static void find_token(struct doctor *doctor, const struct ampclient_reply *repl
     bool has = doctor->ctl->link->channels.secure.has_token;
     if (reply->status == ARPC_STATUS_UNAUTHENTICATED)
         find(doctor, "token", WRONG, "%s; %s", reply->error.text,
-             has ? "\"ampctl token new\" makes another, and the server reads its file anew at SIGHUP"
+             has ? "\"ampctl token new\" makes another, and the server reloads its file at SIGHUP"
                  : "give --token-file; \"ampctl token new\" makes a token");
     else if (reply->status == ARPC_STATUS_PERMISSION_DENIED)
-        find(doctor, "token", WRONG, "%s; a token of the role read, worker or operator is wanted", reply->error.text);
+        find(doctor, "token", WRONG, "%s; a token of the role read, worker or operator is needed", reply->error.text);
     else
-        find(doctor, "token", FINE, "%s has the role %s", has ? "the token" : "who calls without a token",
+        find(doctor, "token", FINE, "%s has the role %s", has ? "the token" : "a caller without a token",
              is_operator(doctor) ? "operator"
              : is_worker(doctor) ? "worker"
                                  : "read");
@@ -181,7 +181,7 @@ static void find_version(struct doctor *doctor)
 static void find_clock(struct doctor *doctor, double began, double ended)
 {
     if (!doctor->status.has_server_time) {
-        find(doctor, "clock", UNKNOWN, "the server does not tell its time");
+        find(doctor, "clock", UNKNOWN, "the server does not say what time it has");
         return;
     }
     double off = (double)doctor->status.server_time.us / 1e6 - (began + ended) / 2;
@@ -194,7 +194,7 @@ static void find_descriptors(struct doctor *doctor)
 {
     uint64_t used = doctor->status.descriptors, most = doctor->status.descriptors_max;
     if (used == 0 || most == 0)
-        find(doctor, "descriptors", FINE, "no limit is told");
+        find(doctor, "descriptors", FINE, "the server names no limit");
     else if (used / DESCRIPTORS_PERCENT > most / 100)
         find(doctor, "descriptors", WRONG, "%" PRIu64 " of %" PRIu64 " are open; raise the limit (LimitNOFILE=)", used,
              most);

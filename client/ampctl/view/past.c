@@ -92,7 +92,7 @@ static int print_explained(const struct ampctl *ctl, const struct ampd_msg_expla
 }
 
 static const struct argp_option explain_options[] = {
-    {"epoch", KEY_EPOCH, "EPOCH", 0, "In this epoch (the one in which the step stands)", 0},
+    {"epoch", KEY_EPOCH, "EPOCH", 0, "In this epoch (the one in which the step counts)", 0},
     {0},
 };
 

@@ -13,18 +13,18 @@
 #define AMPCTL_PLOT_COLUMNS 60
 #define AMPCTL_PLOT_ROWS    10
 /*
- * Steps are gathered in so many cells at most, each of 2^k steps: many more than columns, so that widths hardly differ.
+ * Most cells, each of which gathers 2^k steps: many more than columns, so that the widths of columns hardly differ.
  */
 #define AMPCTL_PLOT_CELLS 4096
 
-/* What a few neighbouring steps had: log2 of the scale. */
+/* The scales of a few neighbouring steps, as log2. */
 struct ampctl_plot_cell {
     float low, high; /* low > high: no step */
-    float skipped;   /* of the highest skipped one; negative infinity: none */
+    float skipped;   /* of the skipped step with the highest scale; negative infinity: none was skipped */
 };
 
 struct ampctl_plot {
-    uint64_t steps; /* added */
+    uint64_t steps; /* number of steps added */
     uint64_t skipped;
     uint64_t first_step, last_step;
     uint64_t width; /* steps per cell */
@@ -39,8 +39,10 @@ struct ampctl_plot_style {
 
 void ampctl_plot_init(struct ampctl_plot *plot);
 
-/* Adds a step with the scale that its gradients carried. Steps come rising; one that does not, or a scale that is not a
- * positive number, is left out. */
+/*
+ * Adds a step with the scale that its gradients carried. Leaves out a step that is not above the one before, and a
+ * scale that is not a positive number.
+ */
 void ampctl_plot_add(struct ampctl_plot *plot, uint64_t step, double scale, bool skipped);
 
 /* Appends the picture as lines of text. Without any step: one line that says so. 0 or an error of amp_buf_append. */

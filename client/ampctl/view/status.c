@@ -133,7 +133,7 @@ const struct ampctl_verb ampctl_status_verb = {
     .arguments = "[MODEL]",
     .summary = "the server and its models",
     .doc = "Shows the server and its models; with MODEL also its specification and workers. A learning rate "
-           "that an operator has set stands behind that of the specification.",
+           "that an operator has set is shown after that of the specification.",
     .examples = "ampctl status\n"
                 "ampctl -o json status digits",
     .parser = parse_status,

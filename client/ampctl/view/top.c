@@ -44,7 +44,7 @@ static int look(struct looking *x)
     }
     if (ampctl_top_take(&x->top, &status, ampctl_now_ms()) != 0) {
         code = AMPCTL_EXIT_FAILED;
-        (void)snprintf(x->top.failure, sizeof x->top.failure, "there is no memory for what it has said");
+        (void)snprintf(x->top.failure, sizeof x->top.failure, "there is no memory for what it has answered");
     }
     ampd_msg_get_status_response_free(&status);
     return code;
@@ -184,16 +184,15 @@ static int run_top(struct ampctl *ctl, int argc, char **argv)
 }
 
 static const struct argp_option top_options[] = {
-    {"interval", KEY_INTERVAL, "SECONDS", 0, "Between two looks (1)", 0},
+    {"interval", KEY_INTERVAL, "SECONDS", 0, "Seconds between two updates (1)", 0},
     {0},
 };
 
 const struct ampctl_verb ampctl_top_verb = {
     .name = "top",
     .summary = "the models as they train, in place",
-    .doc =
-        "Shows the models as they train, with steps a second and who is waited for; ? has the keys. Where its output "
-        "is no terminal, it looks twice and prints one table.",
+    .doc = "Shows the models as they train, with steps a second and who is waited for; ? has the keys. If its output "
+           "is not a terminal, it asks twice and prints one table.",
     .examples = "ampctl top\n"
                 "ampctl top --interval 5 | cat\n"
                 "ampctl -o json top",

@@ -500,12 +500,12 @@ static void put_state(const struct ampctl_top *top, const struct ampctl_top_mode
 
 static const char *const help_lines[] = {
     "s      the next order: by name, steps a second, scale, share of skipped steps",
-    "r      the other way round",
+    "r      reverse the order",
     "/      only models whose name has a text: type it, then Enter; Esc: all models",
     "?      this help; any key leaves it",
     "q      ends",
     "",
-    "STEPS/S is of attempted steps, between the last two looks; the bars are the last looks, from their",
+    "STEPS/S is of attempted steps, between the last two updates; the bars are the last updates, from their",
     "lowest to their highest. The second bars are the logarithm of the loss scale.",
 };
 

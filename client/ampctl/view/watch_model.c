@@ -84,8 +84,11 @@ static int print_line(struct watch *watch, const struct ampd_msg_watch_steps_res
     ampctl_progress_text(&watch->progress, done, left);
     if (ends)
         (void)snprintf(rest, sizeof rest, " %6s %10s", done, left);
-    if (message->row.kind == AMPD_MSG_HISTORY_KIND_LEARNING_RATE_SET) /* which has no column */
+    /* What has no column. */
+    if (message->row.kind == AMPD_MSG_HISTORY_KIND_LEARNING_RATE_SET)
         (void)snprintf(set, sizeof set, " learning rate %s", ampctl_rate(row, rate));
+    else if (message->row.kind == AMPD_MSG_HISTORY_KIND_EVICTED)
+        (void)snprintf(set, sizeof set, " rank %" PRIu32, message->row.rank);
     const json_t *kind = json_object_get(row, "verdict");
     const struct ampd_msg_overflow_totals *totals = &message->row.overflow_totals;
     (void)ampctl_print(

@@ -4,7 +4,7 @@
  *   HELD      -> STREAMING            granted
  *   STREAMING -> ENDED, REVOKING      its body is here; or it must let go of memory before it is answered
  *   ENDED     ->                      answered when the step is decided
- *   REVOKING  ->                      answered when the host has let go
+ *   REVOKING  ->                      answered when the I/O layer has let go
  *
  * A call leaves the table when it is answered or closed, from any state.
  */
@@ -101,7 +101,7 @@ void ampd_call_set(struct ampd_call *call, enum ampd_call_state state)
 {
     AMP_ASSERT(ampd_machine_allows(&ampd_machine_call, call->state, state));
     call->state = state;
-    if (state == AMPD_CALL_ENDED) /* it waits from now on; before it was the caller's turn */
+    if (state == AMPD_CALL_ENDED) /* it waits from now on; until now the client was sending */
         call->begun_ms = call->model->core->now_ms;
 }
 
@@ -115,7 +115,7 @@ struct ampd_reply *ampd_call_reply(struct ampd_core *core, uint64_t id, enum amp
     return &output->u.reply;
 }
 
-/* Details of an answer: where the model is, and when to come again. */
+/* Fills in the details of an error: where the model is, and when to come again. */
 static void fill_details(struct ampd_reply *reply, const struct ampd_model *model)
 {
     if (model != NULL) {

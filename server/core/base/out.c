@@ -86,7 +86,7 @@ struct ampd_pending *ampd_out_persist_plain(struct ampd_core *core, enum ampd_pe
     return pending;
 }
 
-/* All but what may be lost with the power: the host and its store have no say in it. */
+/* Whether a write must survive a loss of power before it is answered. The core decides it, not the store. */
 static bool is_full(const struct ampd_model *model, enum ampd_persist_kind kind)
 {
     if (kind == AMPD_PERSIST_VERDICT)

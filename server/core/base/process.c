@@ -1,4 +1,4 @@
-/* What any machine asks of the process it is in. */
+/* Queries about the process that every state machine may need. */
 #include "server/core/base/process.h"
 
 #include "base/assert.h"
@@ -32,7 +32,7 @@ bool ampd_core_leaves(const struct ampd_core *core, uint32_t shard)
     if (shard == core->config.shard)
         return core->leave.draining;
     const struct ampd_peer *peer = &core->peers[shard];
-    return peer->leaving != 0 && peer->leaving == peer->fence.counter; /* not the process before */
+    return peer->leaving != 0 && peer->leaving == peer->fence.counter; /* not an earlier process of that shard */
 }
 
 bool ampd_core_pauses(const struct ampd_core *core)

@@ -1,11 +1,11 @@
 /*
- * Ranks and those who held them before: whose calls are refused, and what the log and the status are told.
+ * Ranks, and the workers that have lost them: whose calls are refused, and what the log and the status say about it.
  *
  * Two processes under one rank would take it from each other for ever if each of them joined again whenever it is
  * refused. So a call whose incarnation was replaced by another process's Join is answered RANK_TAKEN, with the name and
  * address of that process, and the caller stops. A call whose lease has ended, or whose own process has joined again,
- * is answered FENCED, and the caller joins again. One that an operator has evicted is answered RANK_TAKEN, too. A Join
- * tells its process by `instance`; one without it counts as another process's. Instances are not stored.
+ * is answered FENCED, and the caller joins again. A worker that an operator has evicted is answered RANK_TAKEN, too.
+ * `instance` of a Join names its process; a Join without it counts as another process's. Instances are not stored.
  */
 #include "server/core/base/ranks.h"
 
@@ -20,10 +20,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* At most one line of the log for each rank in this time. What it leaves out is told in one line at the end. */
+/*
+ * At most one line of the log for each rank in this time. What was left out is counted, and logged in one line after
+ * it.
+ */
 #define TELL_MS 10000
 
-/* ---- what the log is told ---- */
+/* ---- lines of the log ---- */
 
 /* Whether a line may be written now; then none is for a while. */
 static bool may_tell(const struct ampd_model *model, struct ampd_worker *worker)
@@ -54,7 +57,7 @@ void ampd_ranks_tick(struct ampd_model *model, uint32_t rank)
     ampd_out_log(
         model->core, strange ? AMP_LOG_WARN : AMP_LOG_INFO, model,
         "rank %u (%s, %s): in the last %d s %llu more Joins, of these %llu by another process while the lease ran, "
-        "%llu Leaves, and %llu refused calls of who held it before",
+        "%llu Leaves, and %llu refused calls of workers that held it before",
         rank, worker->record.name, worker->peer, TELL_MS / 1000, (unsigned long long)worker->untold.joins,
         (unsigned long long)worker->untold.replacements, (unsigned long long)worker->untold.leaves,
         (unsigned long long)worker->untold.fences);
@@ -65,7 +68,7 @@ void ampd_ranks_joined(struct ampd_model *model, const struct ampd_pending *join
 {
     uint32_t rank = join->worker.rank;
     struct ampd_worker *worker = &model->workers[rank];
-    /* Whose the rank was before this process started is not known: it may be the one that joins again. */
+    /* Which process had the rank before this one started is not known: it may be the one that joins now. */
     bool other = worker->counts.joins > 0 && (join->instance == 0 || join->instance != worker->instance);
     bool replaced = other && worker->lease == AMPD_LEASE_LIVE && worker->lease_until_ms > model->core->now_ms;
     worker->counts.joins++;
@@ -158,9 +161,9 @@ static void why_fenced(const struct ampd_model *model, uint32_t rank, struct amp
 }
 
 /*
- * Other shards than 0 know neither Joins nor leases, only what each OPEN lists: the newest incarnation of a rank, under
- * SHRINK until its lease ends. A rank that is not listed any more comes back by a Join alone, with a newer incarnation.
- * One newer than all that were listed may have joined since.
+ * Shards other than 0 know neither Joins nor leases, only what each OPEN lists: the newest incarnation of each rank,
+ * under SHRINK until its lease ends. A rank that is not listed any more comes back only by a Join, with a newer
+ * incarnation. So an incarnation that is newer than any listed is not refused: it may have joined since.
  */
 static bool is_fenced_by_lists(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
                                struct amp_error *error)
@@ -210,7 +213,7 @@ bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_inca
         return false;
     worker->counts.fences++;
     if (model->core->config.shard != 0)
-        return true; /* the log of shard 0 tells it */
+        return true; /* shard 0 logs it */
     if (may_tell(model, worker))
         ampd_out_log(model->core, AMP_LOG_WARN, model, "a call was refused: %s", error->text);
     else
@@ -221,8 +224,8 @@ bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_inca
 /* ---- signs of life ---- */
 
 /*
- * Shard 0 has the leases, but a worker may be silent there while it sends to, or waits on, other shards. So these tell
- * shard 0 which workers they hear from, all of a model in one message, this many times in a lease.
+ * ALIVE messages in the time of a lease: by them the other shards report to shard 0, which has the leases, which
+ * workers they hear from (shard/alive.c).
  */
 #define ALIVE_PER_LEASE 8
 
@@ -232,7 +235,7 @@ void ampd_ranks_heard(struct ampd_model *model, uint32_t rank, struct ampd_incar
     bool is_listed = worker->alive.counter != 0 && ampd_incarnation_same(worker->alive, worker->listed);
     AMP_ASSERT(rank < model->spec.world_size);
     if (is_listed || ampd_incarnation_newer(worker->listed, incarnation))
-        return; /* of those that name a rank, the one that the steps list counts */
+        return; /* if several claim the rank, the incarnation that the steps list counts */
     worker->alive = incarnation;
     uint64_t next = model->alive_told_ms + model->core->config.lease_ms / ALIVE_PER_LEASE;
     if (model->alive_due_ms == 0)
@@ -248,7 +251,7 @@ bool ampd_ranks_renew(struct ampd_model *model, uint32_t rank, struct ampd_incar
         return true;
     }
     if (!worker->has_holder || !ampd_incarnation_same(worker->record.incarnation, incarnation))
-        return true; /* not the holder: the tables of push and pull judge it */
+        return true; /* not the holder: push.c and pull.c refuse its calls */
     if (!ampd_ranks_is_running(model, worker))
         return false;
     worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;

@@ -1,23 +1,23 @@
 /*
  * What operators do to the scale, the learning rate and to workers: SetScale, ResetScale, SetLearningRate and
- * EvictWorker, and the request ids by which an action is done once however often it is asked for. Names in the code
- * have "act" for it where they do not spell it out.
+ * EvictWorker, and the request ids by which an action is done once however often it is asked for. In the code "act" is
+ * short for such an action.
  *
  * An action is a row of the history behind that of the last decided step, stored before it is answered. A step that is
- * open goes on with the scale that its gradients carry; its verdict then moves the counts of the record, not the scale,
- * since it says nothing about the new one (amp_scaler_count). So each row still follows from the one before it. An
- * action that comes while a verdict is being stored waits for that: only then is it known whether the next step opened
- * with the verdict, and so which step is the first to have the new scale.
+ * open goes on with the scale that its gradients carry; its verdict then moves the counts of the record and not the
+ * scale, since it says nothing about the new scale (amp_scaler_count). So each row still follows from the one before
+ * it. An action that comes while a verdict is being stored waits until that is stored: only then is it known whether
+ * the next step opened with the verdict, and so which step is the first with the new scale.
  *
- * SetLearningRate sets the base rate, which a step takes at its verdict: so the open step has it already, and so has a
- * verdict that is made while the row is being stored, which comes behind it.
+ * SetLearningRate sets the base rate, which a step takes at its verdict. So the open step has the new rate already, and
+ * so has a verdict that is made while the action's row is being stored: that verdict's row comes behind it.
  *
- * EvictWorker ends a lease as a Leave of the worker does, by the same write, and its row does nothing to the scale. The
- * row is stored behind that write: a crash between them leaves a rank without a worker and an action that nobody was
- * told of, and the same request stores its row then.
+ * EvictWorker ends a lease as a Leave of the worker does, by the same write, and its row changes nothing of the scale.
+ * The row is stored behind that write. After a crash between the two the rank has no worker, and the operator has had
+ * no answer: the same request, repeated, stores the row then.
  *
- * The other shards store the same rows. They are told of an action once shard 0 has stored it, and again with the next
- * verdict and with each new session, so that no crash leaves one out: a store keeps an action once, however often it
+ * The other shards store the same rows. An action is sent to them (ACTS) once shard 0 has stored it, and again with the
+ * next verdict and in each new session, so that no crash leaves one out. A store keeps an action once, however often it
  * comes.
  */
 #include "server/core/coordinator/actions.h"
@@ -71,7 +71,7 @@ static bool same_act(const struct ampd_act_record *known, const struct ampd_even
     return kind == AMPD_ROW_RESET || known->after.scaler.scale == act->scale;
 }
 
-/* What a request is answered with whose row is stored. */
+/* Answers a request whose row is stored. */
 static void answer(struct ampd_core *core, uint64_t id, const struct ampd_act_record *act)
 {
     if (act->kind == AMPD_ROW_EVICT) {
@@ -97,7 +97,7 @@ static double value_set(const struct ampd_act_record *act)
     return act->kind == AMPD_ROW_LR ? act->after.lr : (double)act->after.scaler.scale;
 }
 
-/* Answers a request that was done before; false: it was not. */
+/* A request that was done before is answered. */
 bool ampd_actions_known(struct ampd_model *model, uint64_t id, const struct ampd_event_act *act,
                         enum ampd_row_kind kind)
 {
@@ -139,7 +139,7 @@ static bool is_under_way(const struct ampd_model *model, const char *request_id)
     return false;
 }
 
-/* A request that is being stored is answered when it is; whoever repeats it meanwhile comes again. */
+/* A request is answered when its row is stored; one that repeats it before that is asked to come again. */
 static bool being_stored(struct ampd_model *model, uint64_t id, const char *request_id)
 {
     if (request_id[0] == 0 || !is_under_way(model, request_id))
@@ -159,8 +159,8 @@ static double rate_before(const struct ampd_model *model, uint32_t i)
 }
 
 /*
- * Behind the last decided step; the first that opens afterwards has the scale, for none opens before the row is stored.
- * A rate is that of the next verdict, be its step open or not.
+ * The place is behind the last decided step. The first step that opens afterwards has the scale, for none opens before
+ * the row is stored. A learning rate is that of the next verdict, whether its step is open or not.
  */
 void ampd_actions_place(struct ampd_model *model)
 {
@@ -185,10 +185,10 @@ static int change_lr(const struct ampd_model *model, double lr, struct ampd_carr
         return amp_error_set(error, AMP_ESTATE, "WORKERS_GIVE_RATE",
                              "%s has schedule WORKER: each push gives the rate of its step; change it in the workers",
                              model->spec.name);
-    /* What is 0 as fp32 would end learning without a word. Both bounds may be given as they are printed. */
+    /* A rate that is 0 as fp32 would end learning unnoticed. Both bounds may be given as the message prints them. */
     if (!(lr >= (double)FLT_TRUE_MIN) || !ampd_spec_takes_lr(lr))
         return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
-                             "learning_rate: %g cannot be one; give a number from %g to %g", lr, (double)FLT_TRUE_MIN,
+                             "learning_rate: %g is not possible; give a number from %g to %g", lr, (double)FLT_TRUE_MIN,
                              (double)FLT_MAX);
     after->lr = lr;
     return 0;
@@ -252,13 +252,13 @@ void ampd_actions_do(struct ampd_core *core, uint64_t id, const struct ampd_even
     coord->actions.calls[coord->actions.count] = id;
     coord->actions.waiting[coord->actions.count++] = act;
     coord->actions.storing++;
-    /* Before the row, which may wait for a verdict: who was told that it is done is not asked to do it. */
+    /* Done at once, while the row may wait for a verdict: the answer must not come before the eviction is done. */
     if (kind == AMPD_ROW_EVICT)
         ampd_workers_evict(model, event->rank, event->note);
     ampd_actions_place(model);
 }
 
-/* Who waits for the next step goes on, if only the scale was in its way. */
+/* The next step opens, or a rollback begins, if only actions that were not stored stood in the way. */
 static void go_on(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
@@ -270,7 +270,7 @@ static void go_on(struct ampd_model *model)
     ampd_rollback_try(model);
 }
 
-/* Acts that wait for a verdict and are stored: all but the newest `acts_storing`. */
+/* How many of the actions since the last verdict are stored: all but the newest actions.storing. */
 static uint32_t stored_count(const struct ampd_coord *coord)
 {
     return coord->actions.count > coord->actions.storing ? coord->actions.count - coord->actions.storing : 0;
@@ -297,7 +297,7 @@ void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pe
 {
     struct ampd_coord *coord = model->coord;
     if (model->core->config.shard != 0)
-        return; /* what shard 0 has told */
+        return; /* an action that shard 0 has sent: nothing waits for it here */
     AMP_ASSERT(coord->actions.storing > 0);
     coord->actions.storing--;
     coord->carry = pending->act.after;
@@ -309,7 +309,7 @@ void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pe
                      (unsigned long long)pending->act.from_step);
     if (ampd_call_find(model->core, pending->call) != NULL)
         answer(model->core, pending->call, &pending->act);
-    uint32_t count = stored_count(coord); /* none: it goes with the verdict that is being stored */
+    uint32_t count = stored_count(coord); /* 0: the action goes with the verdict that is being stored */
     for (uint32_t k = AMPD_COUNT(model->core); count > 0 && k-- > 1;)
         send_acts(model, k, &coord->actions.waiting[count - 1], 1);
     struct ampd_output *output = ampd_out(model->core, AMPD_OUT_NOTIFY, 0);
@@ -358,8 +358,8 @@ static void put_back(const struct ampd_step_row *row, struct ampd_action *acts, 
 }
 
 /*
- * Puts back the actions behind the last decided step, and those that went out with its verdict: other shards may
- * have neither.
+ * Puts back the actions behind the last decided step, and those that were sent with its verdict: other shards may have
+ * neither.
  */
 void ampd_actions_found(struct ampd_model *model, const struct ampd_model_record *record)
 {
@@ -382,9 +382,9 @@ void ampd_actions_found(struct ampd_model *model, const struct ampd_model_record
 /* ---- a new epoch ---- */
 
 /*
- * Acts behind the base step are lost with what followed it: a checkpoint holds the record of its step's verdict. As in
- * the store, that is so from the moment at which shard 0 has stored the epoch, whether or not all shards come to do so.
- * An epoch without a checkpoint goes on from none before, whatever its base step.
+ * Actions behind the base step are lost with what followed it, since a checkpoint holds the record of its step's
+ * verdict. As in the store, that is so from the moment at which shard 0 has stored the epoch, whether or not all shards
+ * come to store it. An epoch without a checkpoint keeps no action, whatever its base step.
  */
 void ampd_local_epoch_began(struct ampd_model *model, uint64_t new_epoch, uint64_t base_epoch, uint64_t base_step)
 {

@@ -1,9 +1,10 @@
 /*
- * How a coordinator goes on in the same epoch that has started, or whose RESTORE came to nothing (docs/step-protocol.md
- * section 6, `durability: step`): all shards have answered SYNC, none has lost anything. The newest verdict that any of
- * them holds is adopted: stored here if it is not, and sent again. Then the next step opens in a new try, with the
- * incarnations that are stored. Workers that had joined under the epoch need not join again: they are taken for live
- * until a lease has passed. Who has not started knows them, and the step that was open.
+ * How a coordinator that has started, or whose RESTORE came to nothing, goes on in the same epoch
+ * (docs/step-protocol.md section 6, `durability: step`). All shards have answered SYNC, and none has lost anything. The
+ * newest verdict that any of them holds is adopted: stored here if it is not, and sent again. Then the next step opens
+ * in a new try, with the incarnations that are stored. Workers that had joined under the epoch need not join again:
+ * they count as live until a lease has passed. A coordinator that has not started still knows its workers, and the step
+ * that was open.
  */
 #include "server/core/coordinator/adopt.h"
 
@@ -48,7 +49,10 @@ static bool anybody_voted(const struct ampd_model *model)
     return voted;
 }
 
-/* The steps up to shard 0's last one: decided, and its verdict is sent again to whom it may not have reached. */
+/*
+ * Takes the steps up to shard 0's last one as decided; its verdict is sent again to shards that it may not have
+ * reached.
+ */
 static void take_decided(struct ampd_model *model, const struct ampd_sync_state *mine)
 {
     struct ampd_coord *coord = model->coord;
@@ -63,7 +67,7 @@ static void take_decided(struct ampd_model *model, const struct ampd_sync_state 
     coord->decision.gathers = (struct ampd_applied){0};
     if (!mine->has_last)
         return;
-    struct ampd_verdict_message *had = coord->decision.verdict; /* the same one, or what the start has found of it */
+    struct ampd_verdict_message *had = coord->decision.verdict; /* the same, or the actions that the start has found */
     coord->decision.verdict = ampd_need(calloc(1, sizeof *coord->decision.verdict));
     ampd_verdict_of_row(model, &mine->last, coord->decision.verdict);
     if (had != NULL && had->row.step == mine->decided) {
@@ -74,7 +78,7 @@ static void take_decided(struct ampd_model *model, const struct ampd_sync_state 
     ampd_coord_set_decision(coord, AMPD_DECIDED_APPLYING);
 }
 
-/* A verdict that this store has lost, and another shard holds: it is stored, then sent, as if it had just been made. */
+/* Another shard holds a verdict that this store has lost: stores it, then sends it, as if it had just been made. */
 static void adopt_verdict(struct ampd_model *model, const struct ampd_sync_state *theirs)
 {
     struct ampd_coord *coord = model->coord;
@@ -123,7 +127,9 @@ bool ampd_adopt_can(const struct ampd_model *model)
         if (model->coord->sync.answers[k] == NULL || !answer_of(model, k)->ready)
             return false;
     }
-    /* More than one step ahead cannot be: each needs a vote of shard 0. Then the store here is another one's. */
+    /*
+     * No shard can be more than one step ahead, for each step needs a vote of shard 0: else this store is an older one.
+     */
     return newest(model)->decided <= answer_of(model, 0)->decided + 1;
 }
 
@@ -139,20 +145,20 @@ void ampd_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *c
     coord->checkpoint.exists = checkpoint->epoch != 0;
     uint64_t known = ampd_checkpoints_adopt(model, checkpoint);
     coord->checkpoint.durable_step = known != 0 ? known - 1 : 0;
-    bool started = !coord->has_record; /* else it knows the step that was open, if one was */
+    bool started = !coord->has_record; /* if not, it still knows the step that was open */
     take_decided(model, mine);
     coord->decision.unstable = coord->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
-    bool late_act = started && found.late_action; /* so a step was open, perhaps the epoch's first */
+    bool late_act = started && found.late_action; /* an action came while a step was open, perhaps the epoch's first */
     bool open = !started && coord->step.state != AMPD_STEP_NONE;
     bool begun = best->has_last || anybody_voted(model) || late_act || open;
     ampd_workers_adopt(model, started, begun);
     coord->sync.before = state_of(model, begun);
-    coord->checkpoint.writing_count = 0; /* a restore has ended them, or they were another process's */
+    coord->checkpoint.writing_count = 0; /* a restore has ended those, or an earlier process wrote them */
     coord->checkpoint.wanted = false;
     if (coord->sync.before == AMPD_COORD_LOADED || coord->sync.before == AMPD_COORD_FINISHING)
         ampd_checkpoints_expect(coord, coord->decided);
     if (started && (late_act || !ampd_floor_stops(&model->spec, &coord->carry.scaler)))
-        hold_scale(model, late_act); /* the next step may have been opened: its gradients carry this one */
+        hold_scale(model, late_act); /* the next step may have been open: its gradients carry this scale */
     if (best->decided > mine->decided) {
         coord->sync.before = AMPD_COORD_RUNNING;
         adopt_verdict(model, best);

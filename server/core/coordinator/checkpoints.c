@@ -1,12 +1,12 @@
 /*
- * Checkpoints as the coordinator sees them (docs/step-protocol.md section 6): which steps are cut, when one exists, and
- * who waits for it.
+ * Checkpoints as the coordinator sees them (docs/step-protocol.md section 6): which steps become one, when one exists,
+ * and which calls wait for it.
  *
- * A checkpoint exists when all shards hold their part, and the store of each knows what all parts are: PART_DONE of
- * all, then PARTS to all, then PART_DONE of all once more, which says so. Only then is it called durable, and only then
- * does anybody drop what is older. So whichever shard has lost its disk, and whichever one it is filled from
- * (server/io/cluster/refill.c), the checkpoint that it finds there is one that all others still hold, and is not older
- * than any that was called durable.
+ * A checkpoint exists when all shards hold their part, and the store of each shard knows the manifests of all parts.
+ * For that all shards send PART_DONE, then PARTS goes to all, then all send PART_DONE once more, with `known`. Only
+ * then is the checkpoint called durable, and only then may a shard drop older parts. So whichever shard has lost its
+ * disk, and whichever shard's store it is filled from (server/io/cluster/refill.c), the newest checkpoint in that store
+ * is one that all others still hold, and is not older than any that was called durable.
  */
 #include "server/core/coordinator/checkpoints.h"
 
@@ -48,8 +48,9 @@ static void drop(struct ampd_coord *coord, uint32_t index)
 }
 
 /*
- * Shards that have started anew, as bits, hold what is in their catalogues, and go on from there in the same epoch:
- * parts that they were writing never come to their end. Only the last decided step can still be cut.
+ * Shards that have started again (`started`, as bits) hold what is in their catalogues, and go on from there in the
+ * same epoch: parts that they were writing will never be complete. Only of the last decided step can a part still be
+ * written.
  */
 void ampd_checkpoints_lost(struct ampd_model *model, uint64_t started)
 {
@@ -64,7 +65,6 @@ void ampd_checkpoints_lost(struct ampd_model *model, uint64_t started)
     }
 }
 
-/* CUT at the last decided step: no verdict of a later one has been sent. */
 void ampd_checkpoints_send(struct ampd_model *model)
 {
     AMP_ASSERT(model->core->config.shard == 0);
@@ -75,7 +75,7 @@ void ampd_checkpoints_send(struct ampd_model *model)
     ampd_bus_send_all_take(model->core, message);
 }
 
-/* The calls that wait for the checkpoint that is there now, or for an earlier one. */
+/* Answers the calls that wait for the checkpoint that is durable now, or for an earlier one. */
 static void answer_checkpoints(struct ampd_model *model, uint64_t version)
 {
     AMP_LIST_EACH(it, next, &model->checkpoints)
@@ -92,7 +92,7 @@ static void answer_checkpoints(struct ampd_model *model, uint64_t version)
 
 /* ---- what the parts are ---- */
 
-/* Where there is one shard, its catalogue says it all. */
+/* With one shard there is no PARTS: its own catalogue says it all. */
 static bool has_parts(const struct ampd_model *model)
 {
     return AMPD_COUNT(model->core) > 1;
@@ -198,18 +198,19 @@ static void checkpoint_exists(struct ampd_model *model, uint64_t step)
     coord->checkpoint.exists = true;
     answer_checkpoints(model, record != NULL ? record->version : coord->version);
     if (coord->state == AMPD_COORD_LOADED) {
-        bool done = model->spec.max_steps != 0 && coord->decided >= model->spec.max_steps; /* it came from elsewhere */
+        /* A load from elsewhere may be after max_steps. */
+        bool done = model->spec.max_steps != 0 && coord->decided >= model->spec.max_steps;
         ampd_coord_set(model, done ? AMPD_COORD_DONE : AMPD_COORD_WAITING);
         ampd_coord_tell_state(model);
         ampd_coord_ranks(model);
-        ampd_rollback_try(model); /* all may hold already what it goes back to */
+        ampd_rollback_try(model); /* all shards may have said already that they hold its checkpoint */
     } else if (coord->state == AMPD_COORD_FINISHING && step == coord->decided) {
         ampd_coord_set(model, AMPD_COORD_DONE);
         ampd_coord_tell_state(model);
     }
 }
 
-/* A part is there: once all are, all shards are told what they are. */
+/* A part is there. Once all parts are, PARTS goes to all shards. */
 static void take_part(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_coord *coord = model->coord;
@@ -232,13 +233,13 @@ static void take_part(struct ampd_model *model, const struct ampd_message *messa
 }
 
 /*
- * A store knows all parts. The newest of each shard counts: whoever knows a newer checkpoint than others needs no older
- * one.
+ * A shard's store knows all parts of a checkpoint. Of each shard the newest such checkpoint counts: a shard that knows
+ * a newer one than others needs no older one.
  */
 static void take_known(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_coord *coord = model->coord;
-    uint64_t step = message->u.restore.step + 1; /* 0 if that cannot be */
+    uint64_t step = message->u.restore.step + 1; /* 0, by overflow, for a number that cannot be a step */
     if (step > coord->checkpoint.parts_told || step <= coord->checkpoint.parts_known[message->from])
         return;
     coord->checkpoint.parts_known[message->from] = step;
@@ -251,7 +252,7 @@ void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *m
     const struct ampd_coord *coord = model->coord;
     AMP_ASSERT(model->core->config.shard == 0 && message->from < AMPD_COUNT(model->core));
     if (message->epoch != coord->epoch || coord->state <= AMPD_COORD_STORING)
-        return; /* while SYNC goes on, what it was told counts */
+        return; /* while SYNC goes on, the answers to it count instead */
     take_part(model, message);
     if (message->u.restore.ok)
         take_known(model, message);
@@ -268,7 +269,7 @@ void ampd_coord_checkpoint(struct ampd_core *core, uint64_t id, const struct amp
                        model->spec.name);
         return;
     }
-    bool storing = coord->step.state == AMPD_STEP_VOTED; /* a verdict that is being stored is as good as decided */
+    bool storing = coord->step.state == AMPD_STEP_VOTED; /* a verdict that is being stored counts as decided */
     uint64_t newest = storing ? coord->step.open.step : coord->decided;
     bool exists = coord->checkpoint.exists && coord->checkpoint.durable_step == newest;
     struct ampd_call *call = ampd_call_begin(core, id, AMPD_CALL_CHECKPOINT, model);
@@ -303,7 +304,7 @@ bool ampd_coord_drained(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = model->coord;
     if (coord->state <= AMPD_COORD_STORING)
-        return true; /* SYNC begins anew when the shards are back, from what they hold by then */
+        return true; /* SYNC begins again when the shards are back, from what they hold by then */
     if (!ampd_coord_has_steps(coord))
         return coord->checkpoint.writing_count == 0 && !ampd_checkpoints_under_way(coord, coord->decided);
     return coord->step.state != AMPD_STEP_VOTED && coord->decision.state != AMPD_DECIDED_APPLYING &&

@@ -1,5 +1,5 @@
 /*
- * The coordinator of a model: who may push a step, when it is decided, and what becomes of the model.
+ * The coordinator of a model: which workers may push a step, when it is decided, and what becomes of the model.
  *
  *   CREATING  -> CREATED, SYNCING, DELETING       the model is stored on all shards; a shard has no memory for it
  *   SYNCING   -> RESTORING                        sync.c: a shard has started, and memory is lost
@@ -10,7 +10,7 @@
  *   CREATED   -> LOADED, SYNCING, DELETING        all shards have every block
  *   CREATED   -> RESTORING                        a load broke off: the next one has an epoch of its own
  *   LOADED    -> WAITING, SYNCING, DELETING       its first checkpoint is written
- *   LOADED    -> DONE                             likewise, of a load from elsewhere that is after max_steps
+ *   LOADED    -> DONE                             that is written, for a load from elsewhere, after max_steps
  *   WAITING   -> RUNNING, FROZEN, RESTORING, SYNCING, DELETING   all ranks have joined under the epoch
  *   RUNNING   -> STALLED, FROZEN, FINISHING       a rank is gone too long; the scale is at its floor; max_steps are
  *                                                 decided
@@ -21,8 +21,9 @@
  *   DONE      -> RESTORING, SYNCING, DELETING     RESTORING: an operator rolls back (rollback.c)
  *   DELETING  ->                                  delete.c
  *
- * Its step goes NONE, OPEN, CLOSED, VOTED as on a shard (shard.c); VOTED means that all votes are in and the verdict is
- * being stored: from then on nothing can change it. Until then a newer incarnation of an expected rank opens a new try.
+ * Its step goes through NONE, OPEN, CLOSED and VOTED as on a shard (shard.c). VOTED means that all votes are in and the
+ * verdict is being stored: from then on nothing can change it. Until then a newer incarnation of an expected rank opens
+ * a new try.
  */
 #include "server/core/coordinator/coord.h"
 
@@ -52,14 +53,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ranks that a line of the log names, as text. */
+/* Bytes of the list of ranks in a line of the log. */
 #define RANKS_TEXT_MAX 256
 
 void ampd_coord_set(struct ampd_model *model, enum ampd_coord_state state)
 {
     AMP_ASSERT(ampd_machine_allows(&ampd_machine_coord, model->coord->state, state));
     model->coord->state = state;
-    if (state == AMPD_COORD_DONE) /* which comes after the last row, be it by a record or by another shard's word */
+    if (state == AMPD_COORD_DONE) /* the last row of the history is stored by now: watchers need not wait for more */
         ampd_out(model->core, AMPD_OUT_NOTIFY, 0)->u.notify.model = model->index;
 }
 
@@ -215,7 +216,7 @@ static void tell_close(const struct ampd_model *model)
             list_ranks(&close->contributors[0].rank, close->contributors_count, sizeof close->contributors[0], ranks));
 }
 
-/* Contributors and f are known: every expected rank, each of weight 1. */
+/* Closes the step with its OPEN: every expected rank contributes, with weight 1. */
 static void close_with_open(struct ampd_coord *coord)
 {
     struct ampd_close *close = &coord->step.close;
@@ -224,7 +225,6 @@ static void close_with_open(struct ampd_coord *coord)
     ampd_coord_set_step(coord, AMPD_STEP_CLOSED);
 }
 
-/* Steps go on; not so while SYNC finds out from where. */
 bool ampd_coord_has_steps(const struct ampd_coord *coord)
 {
     return coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED ||
@@ -258,7 +258,9 @@ static void open_step(struct ampd_model *model, uint32_t try_number)
     tell_close(model);
 }
 
-/* Where gradients may carry the scale of an earlier OPEN of the step, this one is a later try. */
+/*
+ * The number of the first try. It is above 0 where the step may have been open before: gradients may carry that scale.
+ */
 static uint32_t first_try(const struct ampd_coord *coord)
 {
     return coord->step.opened_before ? coord->step.open.try_number + 1 : 0;
@@ -277,7 +279,10 @@ bool ampd_coord_is_complete(const struct ampd_model *model, uint32_t rank)
     return model->coord->step.complete[rank] == AMPD_ALL_SHARDS(model->core);
 }
 
-/* Whether an expected rank has another incarnation by now, or (SHRINK) is gone without having pushed. */
+/*
+ * Whether the step needs a new try: an expected rank has another incarnation, or (SHRINK) is gone without having
+ * pushed.
+ */
 static bool list_is_old(const struct ampd_model *model)
 {
     const struct ampd_open *open = &model->coord->step.open;
@@ -294,7 +299,7 @@ static bool list_is_old(const struct ampd_model *model)
     return false;
 }
 
-/* The first step of an epoch, or the next one after a pause, when enough ranks are there. */
+/* Opens the first step of an epoch, or the next one after a pause, when enough ranks are there. */
 static void open_first(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
@@ -374,13 +379,13 @@ static bool of_this_try(const struct ampd_model *model, const struct ampd_messag
     return message->epoch == coord->epoch && step == coord->step.open.step && try_number == coord->step.open.try_number;
 }
 
-/* How many contribute: all that are expected, or of a quorum the first q that were complete. */
+/* How many ranks contribute: all that are expected, or with a quorum of q the first q that are complete. */
 static uint32_t contributors_wanted(const struct ampd_model *model)
 {
     return model->spec.sync == AMPD_SYNC_QUORUM ? model->spec.quorum : model->coord->step.open.expected_count;
 }
 
-/* CLOSE, where the contributors are not known before: as soon as enough ranks are complete on all shards. */
+/* Closes a step whose contributors were not known at OPEN, as soon as enough ranks are complete on all shards. */
 static void try_close(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
@@ -411,7 +416,9 @@ static void try_close(struct ampd_model *model)
     ampd_bus_send_all_take(model->core, message);
 }
 
-/* The shards were given unlike headers, or `other` has another learning rate: the push counts nowhere. */
+/*
+ * Sends UNFIT: the shards were given different headers, or `other` has another learning rate. The push counts nowhere.
+ */
 static void refuse_push(struct ampd_model *model, const struct ampd_complete *complete, uint32_t other)
 {
     struct ampd_coord_step *step = &model->coord->step;
@@ -424,8 +431,8 @@ static void refuse_push(struct ampd_model *model, const struct ampd_complete *co
 }
 
 /*
- * Whose push a COMPLETE does not agree with: its own rank's, where another shard was given another weight or rate; or
- * that of a rank that is complete on all shards with another rate, once this one would be. AMPD_NO_RANK: nobody's.
+ * The rank whose push a COMPLETE does not agree with: its own, if another shard was given another weight or rate; or
+ * one that is complete on all shards with another rate, once this push would be complete on all. AMPD_NO_RANK: none.
  */
 static uint32_t disagrees_with(const struct ampd_model *model, const struct ampd_message *message)
 {
@@ -436,7 +443,7 @@ static uint32_t disagrees_with(const struct ampd_model *model, const struct ampd
         (step->weights[rank] != complete->contributor.weight || step->rates[rank] != complete->lr))
         return rank;
     bool whole = (step->complete[rank] | AMPD_BIT(message->from)) == AMPD_ALL_SHARDS(model->core);
-    if (!whole || step->state != AMPD_STEP_OPEN) /* CLOSED: it counts already, or is late */
+    if (!whole || step->state != AMPD_STEP_OPEN) /* CLOSED: the push counts already, or comes too late */
         return AMPD_NO_RANK;
     for (uint32_t i = 0; i < step->open.expected_count; i++) {
         uint32_t other = step->open.expected[i].rank;
@@ -513,7 +520,7 @@ void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *messag
         coord->decision.state != AMPD_DECIDED_APPLYING || (coord->decision.applied_bits & AMPD_BIT(message->from)) != 0;
     AMP_ASSERT(model->core->config.shard == 0 && message->from < AMPD_COUNT(model->core));
     if (!applied)
-        return; /* it has overtaken its APPLIED, which a broken session has lost: the shard says both again, in order */
+        return; /* its APPLIED was lost with a session: the shard sends both again, in order */
     bool counts = coord->step.state == AMPD_STEP_CLOSED && ampd_coord_has_steps(coord) &&
                   of_this_try(model, message, vote->step, vote->try_number) &&
                   vote->contributors_hash == coord->step.hash && coord->step.votes[message->from] == NULL;
@@ -552,7 +559,7 @@ static void notify(struct ampd_model *model, const struct ampd_step_row *row)
     output->u.notify.row = ampd_out_own(model->core, ampd_need(ampd_copy(row, sizeof *row)));
 }
 
-/* To the shards whose bits are given. */
+/* Sends the last verdict to the shards whose bits are given. */
 static void send_verdict(struct ampd_model *model, uint64_t shards)
 {
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;) {
@@ -564,7 +571,7 @@ static void send_verdict(struct ampd_model *model, uint64_t shards)
     }
 }
 
-/* What the model does after a step: goes on, stops at the floor, or ends. */
+/* The state after a decided step: the model goes on, stops at the floor, or ends. */
 static enum ampd_coord_state state_after(const struct ampd_model *model, const struct ampd_step_row *row)
 {
     if (model->spec.max_steps != 0 && row->step >= model->spec.max_steps)
@@ -572,7 +579,6 @@ static enum ampd_coord_state state_after(const struct ampd_model *model, const s
     return ampd_floor_stops(&model->spec, &row->after.scaler) ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING;
 }
 
-/* The row is stored: the step is decided, and the next one opens with the same message. */
 void ampd_coord_verdict_stored(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
@@ -586,7 +592,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     coord->decision.applied_bits = 0;
     coord->decision.gathers = (struct ampd_applied){0};
     AMP_ASSERT(coord->step.state == AMPD_STEP_VOTED);
-    ampd_coord_set_step(coord, AMPD_STEP_NONE); /* from here on `decision` has it */
+    ampd_coord_set_step(coord, AMPD_STEP_NONE); /* from here on coord->decision has the step */
     ampd_coord_set_decision(coord, AMPD_DECIDED_APPLYING);
     bool unstable = row->after.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     if (unstable && !coord->decision.unstable)
@@ -597,13 +603,13 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
         ampd_checkpoints_expect(coord, row->step);
     ampd_health_count(model, row);
     notify(model, row);
-    if (coord->state == AMPD_COORD_STALLED) { /* what the missing rank had sent was enough */
+    if (coord->state == AMPD_COORD_STALLED) { /* what the missing rank had pushed before was enough */
         ampd_coord_set(model, AMPD_COORD_RUNNING);
         ampd_coord_tell_state(model);
     }
     if (coord->state == AMPD_COORD_DELETING)
         return;
-    bool interrupted = coord->state == AMPD_COORD_SYNCING; /* SYNC says how it goes on */
+    bool interrupted = coord->state == AMPD_COORD_SYNCING; /* SYNC decides how the model goes on */
     enum ampd_coord_state next = state_after(model, row);
     if (interrupted)
         coord->sync.before = next == AMPD_COORD_RUNNING ? coord->sync.before : next;
@@ -622,7 +628,9 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     ampd_rollback_try(model);
 }
 
-/* Those of the lowest indexes are kept, in whichever order the shards have applied. */
+/*
+ * Adds to the parameter's count. The parameters of the lowest indexes are kept, in whichever order shards have applied.
+ */
 static void add_range(struct ampd_applied *to, const struct ampd_range_warning *from)
 {
     uint32_t at = to->range_count;
@@ -710,7 +718,7 @@ void ampd_coord_resume(struct ampd_model *model)
     AMP_ASSERT(model->core->config.shard == 0);
     ampd_coord_set(model, coord->sync.before);
     if (coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED) {
-        /* Its next try waits until there are enough workers for one: what shards told of this one may be lost. */
+        /* What shards sent about this try may be lost. The next try waits until there are enough workers for it. */
         ampd_coord_set_step(coord, AMPD_STEP_NONE);
         coord->step.opened_before = true;
     }
@@ -720,7 +728,7 @@ void ampd_coord_resume(struct ampd_model *model)
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
         ampd_coord_resend(model, k);
     ampd_coord_ranks(model);
-    ampd_rollback_try(model); /* what it waited for may have come meanwhile */
+    ampd_rollback_try(model); /* what the rollback waited for may have come meanwhile */
 }
 
 static void resend_step(struct ampd_model *model, uint32_t shard)
@@ -748,7 +756,7 @@ void ampd_coord_resend(struct ampd_model *model, uint32_t shard)
     if (ampd_sync_troubled(model))
         ampd_bus_send_take(model->core, state_message(model, shard));
     if (coord->state == AMPD_COORD_SYNCING)
-        return; /* SYNC is asked again for the process as a whole */
+        return; /* SYNC goes to the process as a whole, and is sent again by itself */
     if (coord->state <= AMPD_COORD_STORING) {
         ampd_sync_resend(model, shard);
         return;

@@ -1,4 +1,4 @@
-/* How a model begins, as the coordinator sees it: CreateModel, and who may load its first values. */
+/* How the coordinator makes a model (CreateModel), and decides which load may write its first values. */
 #include "server/core/coordinator/coord_load.h"
 
 #include "base/assert.h"
@@ -171,7 +171,8 @@ static uint32_t missing_shard(const struct ampd_model *model)
 }
 
 /*
- * A creation waits for shards, not for workers. It goes on without its caller: who asks again waits for the same one.
+ * A creation waits for shards, not for workers. It goes on when its caller has gone: a client that asks again waits for
+ * the same creation.
  */
 void ampd_coord_sweep(struct ampd_model *model)
 {
@@ -230,7 +231,7 @@ struct ampd_message *ampd_coord_grant(struct ampd_model *model, uint32_t shard)
     return message;
 }
 
-/* Whether the values of a load would be after the step that the epoch began after. */
+/* Whether a load goes on from the step that the epoch began from. */
 static bool has_base(const struct ampd_model *model, const struct ampd_load_base *base)
 {
     const struct ampd_coord *coord = model->coord;
@@ -238,7 +239,7 @@ static bool has_base(const struct ampd_model *model, const struct ampd_load_base
     return ampd_load_base_same(&epoch, base);
 }
 
-/* A loader whose load needs an epoch of its own has its time to come back in that one. */
+/* A load that needs an epoch of its own has the time of a lease to come back in that epoch before any other may. */
 static bool comes_first(const struct ampd_model *model, uint64_t loader)
 {
     const struct ampd_coord_load *load = &model->coord->load;
@@ -256,7 +257,7 @@ void ampd_coord_want(struct ampd_model *model, const struct ampd_message *messag
     if (other && model->core->now_ms >= coord->load.until_ms)
         ampd_sync_begin_anew(model, &want->base, "LOAD_ENDED");
     if (other || !comes_first(model, want->loader))
-        return;                                                     /* it asks again */
+        return;                                                     /* the loader asks again */
     if (coord->load.loader == 0 && !has_base(model, &want->base)) { /* else its streams differ: the shards see it */
         coord->load.next = want->loader;
         coord->load.next_until_ms = model->core->now_ms + model->core->config.lease_ms;

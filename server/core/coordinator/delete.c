@@ -1,15 +1,15 @@
 /*
- * DeleteModel: all shards forget a model, the coordinator last.
+ * DeleteModel: all shards delete a model, shard 0 last.
  *
- * With several shards the coordinator first stores that the model is to go, so that a start goes on with it: a shard
- * that had forgotten the model while another still held it would look like one that lost its disk. Then DELETE goes to
- * the others, again with each new session, until all have answered; then it forgets the model itself, and answers the
- * caller. DELETE has a round of its own, which its answer names: a model of the same name may have been deleted just
- * before, and an answer to that must not count.
+ * With several shards the coordinator first stores a mark that the model is being deleted, so that a start goes on with
+ * the deletion. Without the mark, a shard that has deleted the model while another still holds it would look like one
+ * that has lost its disk. Then DELETE goes to the other shards, again in each new session, until all have answered;
+ * then shard 0 deletes the model itself, and the caller is answered. DELETE has a round of its own, which its answer
+ * names: a model of the same name may have been deleted just before, and an answer to that must not count.
  *
- * How a shard forgets a model is in shard/shard_delete.c.
+ * How a shard deletes a model is in shard/shard_delete.c.
  *
- * A model that a shard cannot make is taken back in the same way (sync.c): the others may have stored it.
+ * A model that a shard cannot make is taken back in the same way (sync.c), since the others may have stored it.
  */
 #include "server/core/coordinator/delete.h"
 
@@ -44,7 +44,8 @@ void ampd_delete_marked(struct ampd_model *model)
 {
     AMP_ASSERT(model->core->config.shard == 0);
     model->coord->delete_round = ++model->core->sync.round;
-    model->coord->deleted = 0; /* who has answered before may be another process now, which was filled with the model */
+    /* A shard that has answered may be another process now, which was filled with the model. */
+    model->coord->deleted = 0;
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 1;)
         ampd_delete_send(model, k);
     ampd_local_delete(model);
@@ -66,7 +67,7 @@ void ampd_delete_begin(struct ampd_model *model)
     ampd_coord_set(model, AMPD_COORD_DELETING);
     model->coord->rollback.active = false;
     model->coord->checkpoint.writing_count = 0;
-    model->coord->checkpoint.parts_told = 0;                            /* nobody waits for a checkpoint of it */
+    model->coord->checkpoint.parts_told = 0;                            /* no checkpoint of it is waited for */
     if (AMPD_COUNT(model->core) == 1 || !ampd_local_is_stored(model)) { /* or no store knows it */
         ampd_delete_marked(model);
         return;
@@ -98,10 +99,10 @@ void ampd_delete_call(struct ampd_core *core, uint64_t id, const struct ampd_eve
         return;
     }
     if (under_way)
-        return; /* it waits with the one before */
+        return; /* the call waits for the deletion that is under way */
     ampd_out_log(core, AMP_LOG_WARN, model, "is being deleted, as %s has asked",
                  act->note->actor[0] != 0 ? act->note->actor : "an operator");
-    model->coord->trouble[0] = 0; /* it goes by hand, whatever it lacked */
+    model->coord->trouble[0] = 0; /* an operator deletes it, whatever it lacked */
     ampd_delete_begin(model);
 }
 

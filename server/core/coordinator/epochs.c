@@ -1,5 +1,5 @@
 /*
- * How an epoch begins: its number, and that all shards store it (docs/step-protocol.md section 6). Which checkpoint it
+ * How an epoch begins: it gets a number, and all shards store it (docs/step-protocol.md section 6). Which checkpoint it
  * goes on from is decided before (sync.c, rollback.c).
  */
 #include "server/core/coordinator/epochs.h"
@@ -46,7 +46,7 @@ void ampd_epochs_send(struct ampd_model *model, uint32_t shard)
     memcpy(record->reason, coord->reason, sizeof record->reason);
     if (coord->rollback.active && coord->rollback.begun)
         message->u.epoch.note = coord->rollback.note;
-    else if (coord->epoch == 0) /* by this row a start knows who created the model */
+    else if (coord->epoch == 0) /* a start finds in this row who created the model */
         memcpy(message->u.epoch.note.actor, model->owner, sizeof model->owner);
     ampd_bus_send_take(model->core, message);
 }
@@ -98,7 +98,7 @@ void ampd_epochs_raised(struct ampd_core *core, const struct ampd_event_raised *
         const struct ampd_coord *coord = model->coord;
         bool waits = coord->state == AMPD_COORD_STORING || coord->state == AMPD_COORD_CREATING;
         if (model->gone || !waits || coord->begins.token == 0 || coord->begins.token != raised->token)
-            continue; /* what asked for it may be over: a SYNC came between, and the number is never used */
+            continue; /* a SYNC has come between: the number is never used */
         AMP_ASSERT(raised->epoch > coord->epoch);
         send_epochs(model, raised->epoch);
         return;
@@ -148,6 +148,6 @@ void ampd_epochs_stored(struct ampd_model *model, const struct ampd_message *mes
     ampd_coord_created(model);
     ampd_coord_tell_state(model);
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
-        ampd_rollback_resend(model, k); /* one that was asked for and has not begun */
+        ampd_rollback_resend(model, k); /* a rollback that was asked for and has not begun */
     ampd_rollback_try(model);
 }

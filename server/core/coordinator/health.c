@@ -1,12 +1,13 @@
 /*
- * Workers that trouble a model again and again are named, in status and log: stragglers, for whom all others wait, and
- * those whose own pushes are not finite while others' are. Only the latter has a consequence: such a worker could have
- * every step skipped for ever, so that where steps may do without a worker (SHRINK, QUORUM) and enough are left, they
- * go on without it: after some in a row, and after some of the newest 64, since a finite one now and then would make
- * the row begin anew. After a Join its first such push is enough, its first finite one makes it as good as any.
+ * Two kinds of workers are named in the status and the log: stragglers, for which all others wait again and again, and
+ * workers whose own pushes are not finite while others' are. Only the latter has a consequence, since such a worker
+ * could have every step skipped for ever. Where steps can go on without a worker (SHRINK, QUORUM) and enough are left,
+ * the worker is put in quarantine: after AMPD_QUARANTINE_PUSHES such pushes in a row, or AMPD_QUARANTINE_SHARE of the
+ * newest 64, for a finite push now and then would make the count in a row begin again. After the quarantine its first
+ * such push is enough for the next one, and its first finite push clears the count.
  *
- * And while a step is open: the ranks whose pushes are missing, once another one's has been complete for a while. A
- * step that takes long on all of them keeps nobody waiting.
+ * While a step is open, the ranks whose pushes are missing are named, too, once another rank's push has been complete
+ * for a while. A step that takes long on all ranks keeps none of them waiting.
  */
 #include "server/core/coordinator/health.h"
 
@@ -144,7 +145,7 @@ static void watch_values(struct ampd_model *model, const struct ampd_step_row *r
         bad += is_bad(row, row->contributors[i].rank) ? 1 : 0;
     bool cut = row->overflow_params > row->rows_count;
     if (cut && row->rows_count > 0 && row->rows[0].parameter == row->rows[row->rows_count - 1].parameter)
-        return;                                             /* not even one parameter's ranks are all known */
+        return; /* the rows were cut within one parameter: it is not known which ranks overflowed in it */
     bool others_clean = 2 * bad <= row->contributors_count; /* else the scale is to blame, not a worker */
     for (uint32_t i = 0; i < row->contributors_count; i++) {
         uint32_t rank = row->contributors[i].rank;
@@ -159,9 +160,9 @@ static void watch_values(struct ampd_model *model, const struct ampd_step_row *r
     }
 }
 
-/* ---- whom an open step waits for ---- */
+/* ---- ranks that an open step waits for ---- */
 
-/* So many are named in a line. */
+/* Most ranks that one line of the log names. */
 #define RANKS_NAMED 8
 
 static bool has_joined(const struct ampd_model *model, uint32_t rank)
@@ -171,7 +172,7 @@ static bool has_joined(const struct ampd_model *model, uint32_t rank)
     return worker->joined_epoch == model->coord->epoch && worker->lease == AMPD_LEASE_LIVE;
 }
 
-/* Since when a worker is there, while the first step of an epoch has to wait for others to join; 0: there is none. */
+/* Since when a worker has waited for others to join before the first step of an epoch; 0: none has joined. */
 static uint64_t joins_awaited_ms(const struct ampd_model *model)
 {
     uint64_t since = 0;
@@ -183,8 +184,8 @@ static uint64_t joins_awaited_ms(const struct ampd_model *model)
 }
 
 /*
- * Since when a push is complete, or a worker has joined, while the step needs others: 0 if none is, or if no more are
- * needed.
+ * The time of the first complete push, or of the first Join, while the step needs others; 0 if there is none, or if no
+ * more are needed.
  */
 uint64_t ampd_health_awaited_ms(const struct ampd_model *model)
 {
@@ -222,8 +223,8 @@ bool ampd_health_awaits(const struct ampd_model *model, uint32_t rank)
 }
 
 /*
- * When the line for the present try is due; 0: it has been written, or nobody waits. Lines of a model keep their
- * distance.
+ * When the line for the present try is due; 0: it has been written, or nobody waits. Lines about one model are at least
+ * AMPD_AWAITED_MS apart.
  */
 static uint64_t line_due(const struct ampd_model *model)
 {
@@ -281,7 +282,7 @@ void ampd_health_count(struct ampd_model *model, const struct ampd_step_row *row
         worker->health.overflow_pushes += is_bad(row, row->contributors[i].rank) ? 1 : 0;
     }
     if (row->contributors_count < 2)
-        return; /* nobody waits, and nobody to compare with */
+        return; /* no other worker waits, or can be compared with */
     watch_times(model, row);
     watch_values(model, row);
 }

@@ -2,14 +2,15 @@
  * Rollback: an operator puts a model back to a checkpoint (docs/step-protocol.md section 6).
  *
  * First the shards are asked whether they hold the checkpoint, while the model goes on: a wrong number costs nothing.
- * When all do, and nothing of the model is being stored, RESTORE goes to all of them as after a start, and then an
- * epoch of its own, with who asked and why. What the parts are is told before (PARTS), so that each shard's row of the
- * new epoch comes after it: the checkpoint is what the model has from then on, and a shard that loses its disk finds
- * its part by that. From RESTORE on it goes through: a SYNC that comes between begins it again. Before that it ends
- * with its caller: nobody finds a model rolled back by a request that was given up.
+ * When all do, and nothing of the model is being stored, RESTORE goes to all of them as after a start, and then a new
+ * epoch is stored, whose row says who asked and why. Before RESTORE all shards are sent the manifests of the parts
+ * (PARTS), so that each has stored them before the row of the new epoch: the model depends on this checkpoint from then
+ * on, and a shard that loses its disk finds its part by them. From RESTORE on the rollback goes through: if SYNC comes
+ * between, it begins again after that. Before RESTORE it ends when its caller goes, so that no model is rolled back by
+ * a request that was given up.
  *
- * A checkpoint that turns out to be damaged has cost the memory of the shards that were reading theirs: SYNC then takes
- * the newest one that all hold, as after a start, and the caller is told.
+ * If the checkpoint turns out to be damaged, the shards that were reading their parts have lost their memory: SYNC then
+ * takes the newest checkpoint that all hold, as after a start, and the caller gets an error.
  */
 #include "server/core/coordinator/rollback.h"
 
@@ -37,7 +38,7 @@ static void ask(struct ampd_model *model, uint32_t shard)
     ampd_bus_send_take(model->core, message);
 }
 
-/* A repeated request waits with the first one; another one comes again. */
+/* A repeated request waits with the first one; any other is asked to come again. */
 static bool is_the_same(const struct ampd_coord *coord, const struct ampd_event_act *act)
 {
     return act->note->request_id[0] != 0 && strcmp(act->note->request_id, coord->rollback.note.request_id) == 0 &&
@@ -137,7 +138,7 @@ void ampd_rollback_try(struct ampd_model *model)
     if (!coord->rollback.active || coord->rollback.begun || coord->rollback.held != AMPD_ALL_SHARDS(model->core) ||
         coord->state <= AMPD_COORD_LOADED || coord->state == AMPD_COORD_DELETING || is_storing(model))
         return;
-    if (amp_list_empty(&model->rollbacks)) { /* given up */
+    if (amp_list_empty(&model->rollbacks)) { /* all callers have gone */
         coord->rollback.active = false;
         return;
     }

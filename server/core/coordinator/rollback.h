@@ -1,4 +1,7 @@
-/* Back to a checkpoint, as an operator asks (rollback.c). Private to server/core. */
+/*
+ * Rollback: an operator puts a model back to a checkpoint (rollback.c). All functions run on the thread that steps the
+ * core, on shard 0. Private to server/core.
+ */
 #ifndef AMPD_CORE_ROLLBACK_H
 #define AMPD_CORE_ROLLBACK_H
 
@@ -13,21 +16,39 @@ struct ampd_event_act;
 struct ampd_message;
 struct ampd_model;
 
-/* One that is under way. */
+/* The rollback that is under way; a model has one at a time. */
 struct ampd_rollback {
-    bool active;          /* asked for, and its epoch is not stored */
-    bool begun;           /* RESTORE has been sent; else the shards are asked whether they hold the checkpoint */
+    bool active;          /* one is under way: its epoch is not stored yet, and the other fields are set */
+    bool begun;           /* RESTORE has been sent; before that the shards are asked whether they hold the checkpoint */
     uint64_t epoch, step; /* of the checkpoint */
-    uint64_t held;        /* bits of the shards that do, */
-    uint8_t manifests[AMPD_SHARDS_MAX][16]; /* and what their parts are */
-    struct ampd_note note;
+    uint64_t held;        /* bit k: shard k holds its part */
+    uint8_t manifests[AMPD_SHARDS_MAX][16]; /* [k], with bit k: the hash of that part's manifest */
+    struct ampd_note note;                  /* who asked, why, and the request id */
 };
 
+/*
+ * The RPC Rollback: asks all shards for the checkpoint (HOLDS), and is answered when the new epoch is stored. Fails as
+ * ampd_core_coordinated does, with AMP_ENOTFOUND if a shard lacks the checkpoint, and with AMP_EUNAVAILABLE while
+ * another rollback is under way. The same request, repeated, waits with the first.
+ */
 void ampd_rollback_call(struct ampd_core *core, uint64_t call, const struct ampd_event_act *act);
-void ampd_rollback_held(struct ampd_model *model, const struct ampd_message *message); /* HELD */
-void ampd_rollback_try(struct ampd_model *model); /* once nothing is being stored */
+
+/* Handles HELD, a shard's answer to HOLDS. */
+void ampd_rollback_held(struct ampd_model *model, const struct ampd_message *message);
+
+/*
+ * Sends PARTS and RESTORE to all shards, once all hold the checkpoint and nothing of the model is being stored. If all
+ * callers have gone by then, the rollback is dropped.
+ */
+void ampd_rollback_try(struct ampd_model *model);
+
+/* Sends HOLDS again to a shard that has not answered. */
 void ampd_rollback_resend(struct ampd_model *model, uint32_t shard);
+
+/* Ends the rollback and its calls with this error; the text is completed with the model's name. */
 void ampd_rollback_fail(struct ampd_model *model, int code, const char *reason, const char *text);
+
+/* An epoch is stored on all shards: if it is that of the rollback, remembers the request and answers the calls. */
 void ampd_rollback_done(struct ampd_model *model);
 
 #endif

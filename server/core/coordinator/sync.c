@@ -2,9 +2,9 @@
  * SYNC: how a coordinator finds out what the shards hold, and where each model goes on (docs/step-protocol.md section
  * 6).
  *
- * It begins whenever shard 0 starts, or sees a higher fence of any shard, in rounds that are numbered within its fence:
- * what is answered to an older round does not count. Each shard tells what its store and its memory hold of each model,
- * when nothing of that is being stored any more. Then, model by model:
+ * It begins whenever shard 0 starts, or sees a higher fence of any shard. Its rounds are numbered within shard 0's
+ * fence, and an answer to an older round does not count. Each shard answers what its store and its memory hold of each
+ * model, as soon as nothing of that is being stored any more. Then, model by model:
  *
  *   a memory is lost, or the epochs differ   RESTORE of the newest checkpoint that all hold, read and verified into
  *                                            memory on all of them (a damaged one is passed over for the one before);
@@ -13,9 +13,9 @@
  *                                            checkpoints are all out of reach is refused until another SYNC.
  *   nothing is lost                          the last verdict is sent again, and the open step is opened in a new try
  *
- * With `durability: checkpoint` every restart is lost memory. With `durability: step` a shard answers when it has
- * replayed its journal (journal.c), be it after a start or because a RESTORE came to nothing (memory.c), and a
- * coordinator that has no state to go on with takes it from what is answered (adopt.c).
+ * With `durability: checkpoint` the memory is lost at every restart. With `durability: step` a shard answers when it
+ * has replayed its journal (journal.c), after a start or because a RESTORE came to nothing (memory.c), and a
+ * coordinator that has no state to go on with takes it from the answers (adopt.c).
  */
 #include "server/core/coordinator/sync.h"
 
@@ -50,7 +50,7 @@ static void forget_answers(struct ampd_model *model)
     model->coord->sync.misfits = 0;
     model->coord->restore.unread = 0;
     model->coord->sync.untried = 0;
-    if (model->coord->state != AMPD_COORD_DELETING) /* who creates it is still to be told */
+    if (model->coord->state != AMPD_COORD_DELETING) /* its CreateModel calls are still to be answered with this */
         model->coord->trouble[0] = 0;
     for (uint32_t k = 0; k < AMPD_SHARDS_MAX; k++) {
         ampd_message_free(model->coord->sync.answers[k]);
@@ -85,9 +85,9 @@ bool ampd_sync_hello(struct ampd_core *core, const struct ampd_message *message)
     if (!core->started)
         return false;
     /*
-     * One that is running begins anew, unless this process's answer counts already: the shard may have answered as
-     * another process, which held more, or answers of it that came while its fence was being stored were dropped. The
-     * end of such an answer must not count.
+     * A SYNC that is running begins again, unless the answer of this very process counts already. Otherwise the shard
+     * may have answered as another process, which held more; or answers that came while its fence was being stored were
+     * dropped, and then its SYNC_DONE must not count.
      */
     bool starts = !again || (sync->running && (sync->done & AMPD_BIT(k)) == 0);
     if (starts)
@@ -97,7 +97,7 @@ bool ampd_sync_hello(struct ampd_core *core, const struct ampd_message *message)
 
 /* ---- the coordinator decides ---- */
 
-/* A model that this coordinator does not know, since its store is new: a shard does. */
+/* Makes a model that another shard knows and this coordinator does not, since its store is new. */
 static struct ampd_model *learn(struct ampd_core *core, const struct ampd_model_spec *spec)
 {
     struct ampd_model *model;
@@ -138,8 +138,8 @@ static bool all_hold(const struct ampd_model *model, const struct ampd_checkpoin
 }
 
 /*
- * The newest checkpoint that all hold and that was not tried yet, by shard 0's answer; false, and 0, 0, if there is
- * none.
+ * The newest checkpoint of shard 0's answer that all shards hold and that was not tried yet. If there is none: false,
+ * and epoch and step are 0.
  */
 static bool take_newest(struct ampd_model *model, struct ampd_checkpoint_record *newest)
 {
@@ -153,7 +153,9 @@ static bool take_newest(struct ampd_model *model, struct ampd_checkpoint_record 
     return false;
 }
 
-/* A shard whose store is new, while another holds checkpoints: its part of them is gone, and nothing may replace it. */
+/*
+ * A shard without the model while another one holds checkpoints: its part of them is gone, which nothing can replace.
+ */
 static uint32_t shard_without_store(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = model->coord;
@@ -168,7 +170,7 @@ static uint32_t shard_without_store(const struct ampd_model *model)
     return checkpoints ? empty : AMPD_NO_RANK;
 }
 
-/* RESTORE for one shard: what it was doing with the tensors ends, then it reads the checkpoint, if there is one. */
+/* RESTORE makes a shard end what it does with the tensors, then read the checkpoint, if there is one. */
 static void send_restore(struct ampd_model *model, uint32_t shard)
 {
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_RESTORE, shard);
@@ -189,7 +191,7 @@ void ampd_sync_resend(struct ampd_model *model, uint32_t shard)
     if ((model->coord->answered & AMPD_BIT(shard)) != 0 || model->coord->begins.token != 0)
         return;
     if (shard != 0 && model->coord->sync.answers[shard] == NULL)
-        ampd_epochs_create(model, shard); /* it did not know the model, and may have lost the CREATE too */
+        ampd_epochs_create(model, shard); /* it did not know the model, and CREATE may be lost, too */
     if (model->coord->state == AMPD_COORD_RESTORING) {
         ampd_checkpoints_resend_parts(model, shard);
         send_restore(model, shard);
@@ -199,8 +201,8 @@ void ampd_sync_resend(struct ampd_model *model, uint32_t shard)
 }
 
 /*
- * From a checkpoint that all shards hold; epoch 0: there is none, and begins.version and begins.carry say, with the
- * step, what a load is to be of. A new epoch follows, for this reason.
+ * Begins RESTORE of a checkpoint that all shards hold, and then a new epoch for this reason. With epoch 0 there is no
+ * checkpoint: the step, begins.version and begins.carry say what a load has to go on from.
  */
 static void restore_from(struct ampd_model *model, uint64_t epoch, uint64_t step, const char *reason)
 {
@@ -218,7 +220,7 @@ static void restore_from(struct ampd_model *model, uint64_t epoch, uint64_t step
         send_restore(model, k);
 }
 
-/* A rollback that SYNC has come into goes through, if its checkpoint is still there; else it ends here. */
+/* Whether a rollback that SYNC has interrupted goes on. If its checkpoint is not there any more, the rollback fails. */
 static bool roll_back_again(struct ampd_model *model)
 {
     const struct ampd_coord *coord = model->coord;
@@ -233,8 +235,8 @@ static bool roll_back_again(struct ampd_model *model)
 }
 
 /*
- * Whether the model has a checkpoint, whatever became of its files: all shards name it, or the store of one knows all
- * of its parts, as of the newest that was durable.
+ * Whether the model has had a durable checkpoint, whatever became of its files: all shards name one, or the store of a
+ * shard knows all parts of one, as it does of every durable checkpoint.
  */
 static bool had_checkpoint(const struct ampd_model *model)
 {
@@ -250,8 +252,8 @@ static bool had_checkpoint(const struct ampd_model *model)
 }
 
 /*
- * The model is not served before another SYNC finds what it lacks now; who waits for it hears so. What the shards hold
- * stays as it is.
+ * Refuses to serve the model until another SYNC finds what is missing now. Calls that wait for it end with the
+ * sentence. What the shards hold stays as it is.
  */
 static void refuse(struct ampd_model *model, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void refuse(struct ampd_model *model, const char *format, ...)
@@ -271,8 +273,9 @@ static void refuse(struct ampd_model *model, const char *format, ...)
 }
 
 /*
- * An epoch without a base is for a model that never had a durable checkpoint. Where there was one and none can be read
- * on all shards, a directory is not mounted or files are lost, and to begin anew would void what is left.
+ * Whether the model can go on from `newest`, or, where that has epoch 0, from nothing. An epoch without a base is only
+ * for a model that never had a durable checkpoint. If there was one and none can be read on all shards, a directory is
+ * not mounted or files are lost: a new epoch without a base would void what is left, so the model is refused.
  */
 static bool has_base(struct ampd_model *model, struct ampd_checkpoint_record *newest)
 {
@@ -309,7 +312,7 @@ static void restore_next(struct ampd_model *model)
         restore_from(model, newest.epoch, newest.step, "RESTART");
 }
 
-/* Outside of SYNC: no shard takes the RESTORE for one that it has answered. */
+/* A RESTORE outside of SYNC gets a round of its own, so that no shard takes it for one that it has answered. */
 static void new_round(struct ampd_model *model)
 {
     model->coord->restore.round = ++model->core->sync.round;
@@ -333,8 +336,9 @@ void ampd_sync_roll_back(struct ampd_model *model)
 }
 
 /*
- * A checkpoint that cannot be read has cost a memory: the one before it is taken, or SYNC finds out what is left. It
- * does also where a shard had ended a newer part meanwhile, and dropped this one for it.
+ * A part cannot be used, and a memory was given up for it: the checkpoint before is taken. SYNC runs again if a shard
+ * has dropped its part since it answered, as when it had completed a newer one meanwhile; and after a rollback has
+ * failed.
  */
 static void restore_failed(struct ampd_model *model)
 {
@@ -355,7 +359,10 @@ static void restore_failed(struct ampd_model *model)
     ampd_sync_start(model->core);
 }
 
-/* A shard that has not stored the epoch of a checkpoint, which all shards had to: its store is of before that. */
+/*
+ * A shard that has not stored the newest epoch that any checkpoint is of (*epoch). All shards had to store that epoch,
+ * so this one's data directory is from before it. AMPD_NO_RANK: there is none.
+ */
 static uint32_t shard_of_before(const struct ampd_model *model, uint64_t *epoch)
 {
     const struct ampd_coord *coord = model->coord;
@@ -373,7 +380,8 @@ static uint32_t shard_of_before(const struct ampd_model *model, uint64_t *epoch)
 }
 
 /*
- * Whether a store is missing or another one's: to begin anew would void what the others hold. The log says what to do.
+ * Whether a shard's store is missing, or from before an epoch that all have stored. Then the model is refused with what
+ * to do, since a new epoch would void what the other shards hold.
  */
 static bool lacks_a_store(struct ampd_model *model)
 {
@@ -396,8 +404,8 @@ static bool lacks_a_store(struct ampd_model *model)
 }
 
 /*
- * Whether a shard has neither the newest verdict nor its vote on that step: its disk has lost what it had called
- * synced. It could only refuse the verdict, each time it comes.
+ * Whether a shard has neither the newest verdict nor its vote on that step: its disk has lost what was synced. Such a
+ * shard could only refuse the verdict each time it comes.
  */
 static bool lacks_its_vote(const struct ampd_model *model, uint32_t shard)
 {
@@ -424,14 +432,14 @@ static bool must_begin_anew(const struct ampd_model *model)
         const struct ampd_message *answer = coord->sync.answers[k];
         anew = anew || answer == NULL || answer->u.sync.lost || answer->u.sync.highest_epoch != coord->epoch;
     }
-    for (uint32_t k = 0; k < AMPD_COUNT(model->core) && !anew; k++) /* of one epoch, all of them */
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core) && !anew; k++) /* all answers are there, and of one epoch */
         anew = lacks_its_vote(model, k);
     return anew;
 }
 
 /*
- * A shard has stored an epoch that this coordinator has not seen begin: the step and the record that it knows are of
- * one before.
+ * A shard has stored an epoch whose beginning this coordinator has not seen: the step and the record that the
+ * coordinator knows belong to an epoch before it.
  */
 static void take_epoch(struct ampd_model *model, uint64_t epoch)
 {
@@ -440,7 +448,7 @@ static void take_epoch(struct ampd_model *model, uint64_t epoch)
     model->coord->has_record = false;
 }
 
-/* All shards have answered for all models. */
+/* Decides where a model goes on, from the answers of all shards. */
 static void decide(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
@@ -492,7 +500,7 @@ bool ampd_sync_troubled(const struct ampd_model *model)
     return coord->trouble[0] != 0 || (coord->state <= AMPD_COORD_STORING && waits_for_disks(coord));
 }
 
-/* SYNC is over. What stands against a model holds up that one alone. */
+/* SYNC is over: decides on a model, unless something stands against it, which holds up this model alone. */
 static void try_decide(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
@@ -508,8 +516,9 @@ static void try_decide(struct ampd_model *model)
 }
 
 /*
- * What another shard has decided in our epoch is adopted from its row where this store lacks it (adopt.c). Only the
- * step that the epoch began from has none.
+ * Whether an answer can be about the model. A step that another shard has decided in this shard's epoch must come with
+ * its row, from which it is adopted if this store lacks it (adopt.c); only the step that the epoch began from has no
+ * row.
  */
 static bool sync_fits(const struct ampd_model *model, const struct ampd_message *message)
 {
@@ -534,7 +543,8 @@ void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message
         return;
     struct ampd_model *model = ampd_core_model_named(core, message->model);
     /*
-     * What shard 0 itself held when it answered has been deleted since: the coordinator knows all that shard 0 knows.
+     * A model that shard 0's own answer names and that is not here has been deleted since: only another shard can know
+     * a model that the coordinator does not.
      */
     if (model == NULL && message->from != 0 && core->sync.running)
         model = learn(core, &message->u.sync.spec);
@@ -551,7 +561,7 @@ void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message
     bool fits = other || sync_fits(model, message);
     if (!fits)
         ampd_bus_misfit(model, message, "");
-    if (other || !fits) { /* else it would be made to forget what it holds */
+    if (other || !fits) { /* taken as an answer, it would make the shard lose what it holds */
         model->coord->sync.misfits |= AMPD_BIT(message->from);
     } else {
         ampd_message_free(*told);
@@ -584,7 +594,7 @@ void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message)
     }
 }
 
-/* Parts of one checkpoint are of one version and one scale record; anything else is two states under one number. */
+/* All parts of one checkpoint have the same version, scale record and rate; else two states have the same number. */
 static bool agrees(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_coord *coord = model->coord;
@@ -624,7 +634,7 @@ void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *mes
         (coord->answered & AMPD_BIT(message->from)) != 0)
         return;
     bool rolls_back = coord->rollback.active && coord->rollback.begun;
-    if (restore->waits && !(restore->absent && rolls_back)) { /* an operator may choose another one */
+    if (restore->waits && !(restore->absent && rolls_back)) { /* absent: the operator may choose another one */
         coord->restore.unread |= AMPD_BIT(message->from);
         ampd_coord_tell_state(model);
         return;

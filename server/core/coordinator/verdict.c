@@ -1,6 +1,6 @@
 /*
  * From votes to a verdict (docs/step-protocol.md sections 2 and 4). The same votes and the same state of the
- * coordinator give the same bits, but for the time, however the model is split into shards.
+ * coordinator give the same bits, except times, however the model is split into shards.
  */
 #include "server/core/coordinator/verdict.h"
 
@@ -60,7 +60,7 @@ static void gather_norms(const struct ampd_model *model, struct norms *norms)
         add_parameter(norms, parameter, &one);
 }
 
-/* The greatest norm that is let pass: of the model, or of a group. 0: any. */
+/* The norm above which gradients of a group are clipped: the group's own, or the model's. 0: they are not. */
 static float max_norm_of(const struct ampd_model_spec *spec, uint32_t group)
 {
     bool own = spec->clip_scope == AMPD_CLIP_GROUP && spec->groups[group].clip_max_norm > 0;
@@ -100,7 +100,7 @@ static void keep_row(struct ampd_step_row *row, const struct ampd_overflow_row *
     row->rows_count = last + 1;
 }
 
-/* A parameter of several shards, of which all parts are here. */
+/* Adds the rows of a parameter of several shards, all parts of which are here. */
 static void merge_finding(const struct ampd_finding *finding, struct ampd_step_row *row)
 {
     struct ampd_overflow_row rows[AMPD_WORLD_MAX + 2];

@@ -1,11 +1,13 @@
 /*
  * Workers: ranks, incarnations and leases (docs/step-protocol.md section 1). Used by the coordinator alone.
  *
- * A rank is held by a name. A Join gives its holder a new incarnation, stored before it is answered, and a lease that
- * every sign of life renews. A lease that has ended stays ended: only a Join brings the rank back. Leave ends it.
+ * A rank is held by a worker's name. A Join gives its holder a new incarnation, which is stored before the Join is
+ * answered, and a lease that every sign of life renews. A lease that has ended stays ended: only a Join brings the rank
+ * back. Leave ends the lease.
  *
- * Who holds a rank is final once it is stored. While a write of a rank is under way, no other name gets it.
- * A coordinator that starts cannot know who lives: it takes every rank it finds for live until a lease has passed.
+ * The holder of a rank is settled once its record is stored. While a record of a rank is being written, no other name
+ * gets the rank. A coordinator that starts cannot know which workers live: every rank that it finds counts as live
+ * until a lease has passed.
  *
  *   NONE  -> LIVE, LEFT            a Join is stored; or the rank is found at a start
  *   LIVE  -> LIVE, ENDED, LEFT     a newer Join; no sign of life, quarantine, a start in an epoch that had
@@ -37,7 +39,7 @@ static void set_lease(struct ampd_worker *worker, enum ampd_lease_state to)
     worker->lease = to;
 }
 
-/* on_loss WAIT: all of them. SHRINK: who has joined under the epoch and lives. */
+/* on_loss WAIT: every rank. SHRINK: the ranks that have joined under the epoch and live. */
 bool ampd_workers_expected(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_worker *worker = &model->workers[rank];
@@ -56,7 +58,8 @@ uint32_t ampd_workers_least(const struct ampd_model *model)
 }
 
 /*
- * WAIT: all have joined under the epoch, once, and none has left before the first step. SHRINK: min_workers are there.
+ * WAIT: before the first step of an epoch, all ranks must have joined under it and none may have left; later, always.
+ * SHRINK: min_workers, and a quorum if there is one, are there.
  */
 bool ampd_workers_enough(const struct ampd_model *model)
 {
@@ -85,8 +88,8 @@ bool ampd_workers_holds_lease(const struct ampd_model *model, uint32_t *rank)
 /* ---- quarantine ---- */
 
 /*
- * Whether a step can do without the rank: one that waits for all of a fixed list cannot, and fewer than are asked for
- * are no help.
+ * Whether steps can go on without the rank: not where each waits for all ranks, and not if fewer workers than it needs
+ * would be left.
  */
 static bool can_do_without(struct ampd_model *model, uint32_t rank)
 {
@@ -95,7 +98,7 @@ static bool can_do_without(struct ampd_model *model, uint32_t rank)
     AMP_ASSERT(rank < model->spec.world_size);
     if (model->spec.on_loss == AMPD_ON_LOSS_SHRINK) {
         enum ampd_lease_state lease = worker->lease;
-        worker->lease = AMPD_LEASE_ENDED; /* for the question's sake */
+        worker->lease = AMPD_LEASE_ENDED; /* as if it had ended, to ask ampd_workers_enough */
         bool enough = ampd_workers_enough(model);
         worker->lease = lease;
         return enough;
@@ -135,7 +138,7 @@ static bool is_free(const struct ampd_model *model, uint32_t rank)
            !ampd_workers_quarantined(model, rank, model->core->now_ms);
 }
 
-/* With `replace`: the lease has ended. */
+/* Whether a Join with `replace` may take the rank: its lease has ended. */
 static bool is_lost(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_worker *worker = &model->workers[rank];
@@ -255,7 +258,7 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
         return;
     if (core->last_incarnation == AMPD_INCARNATION_NUMBER_MAX) {
         ampd_call_fail(core, id, model, AMP_EEXHAUSTED, "TOO_MANY_JOINS",
-                       "this process has answered %llu Joins, and can number no more; start it anew",
+                       "this process has answered %llu Joins, and can number no more; start it again",
                        (unsigned long long)core->last_incarnation);
         return;
     }
@@ -269,7 +272,7 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
         .incarnation = {core->config.fence.counter, ++core->last_incarnation | secret << AMPD_INCARNATION_NUMBER_BITS}};
     memcpy(record.name, name, sizeof name);
     /* The name holds the rank from now on, so that another Join cannot be given it meanwhile. */
-    if (strcmp(model->workers[rank].record.name, name) != 0) { /* another machine, whose pushes nobody has seen */
+    if (strcmp(model->workers[rank].record.name, name) != 0) { /* another worker: nothing is known of its pushes */
         model->workers[rank].health.bad_pushes = model->workers[rank].health.slow_in_row = 0;
         model->workers[rank].health.nonfinite = model->workers[rank].health.straggles = false;
         model->workers[rank].health.bad_window = 0;
@@ -286,7 +289,8 @@ void ampd_workers_join(struct ampd_core *core, uint64_t id, const struct ampd_ev
 }
 
 /*
- * The epoch, and the user state that it began with. Between two epochs there is no such pair: the worker comes again.
+ * The answer has the epoch and the user state that it began with. While the next epoch is being prepared the two do not
+ * belong together, so the worker is asked to come again.
  */
 static void answer_join(struct ampd_model *model, uint64_t id, const struct ampd_worker_record *record)
 {
@@ -310,7 +314,7 @@ static void answer_join(struct ampd_model *model, uint64_t id, const struct ampd
     }
 }
 
-/* All ranks of the epoch have left in order: the model is idle, and nobody waits for anybody. */
+/* Whether all ranks of the epoch have left in order: the model is idle, and no rank is waited for. */
 static bool is_idle(const struct ampd_model *model)
 {
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
@@ -321,7 +325,7 @@ static bool is_idle(const struct ampd_model *model)
     return true;
 }
 
-/* Somebody is there again: from now on those who have left may be waited for. */
+/* A worker has joined an idle model: loss_timeout of the ranks that have left begins now. */
 static void end_idle(struct ampd_model *model)
 {
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
@@ -340,7 +344,7 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
     if (pending->worker.left) {
         worker->record = pending->worker;
         set_lease(worker, AMPD_LEASE_LEFT);
-        worker->lease_until_ms = model->core->now_ms; /* gone from now on */
+        worker->lease_until_ms = model->core->now_ms; /* loss_timeout begins now */
         ampd_ranks_left(model, pending->worker.rank);
         if (wanted)
             (void)ampd_call_reply(model->core, pending->call, AMPD_REPLY_NONE);
@@ -353,7 +357,7 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
     }
     if (is_idle(model))
         end_idle(model);
-    /* Stores come back in order. */
+    /* Writes are stored in order. */
     AMP_ASSERT(!worker->has_holder || !ampd_incarnation_newer(worker->record.incarnation, pending->worker.incarnation));
     ampd_ranks_joined(model, pending);
     worker->record = pending->worker;
@@ -421,7 +425,7 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t id, const struct ampd_e
     (void)store(model, id, &record);
 }
 
-/* ---- EvictWorker: a Leave that an operator says ---- */
+/* ---- EvictWorker: a Leave on an operator's behalf ---- */
 
 bool ampd_workers_may_evict(struct ampd_model *model, uint64_t id, uint32_t rank)
 {
@@ -457,7 +461,7 @@ void ampd_workers_adopt(struct ampd_model *model, bool started, bool begun)
             worker->joined_epoch = model->coord->epoch;
             set_lease(worker, AMPD_LEASE_LIVE);
             worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
-        } else if (!known) { /* no step waits for it: its next call is told to join again */
+        } else if (!known) { /* no step waits for it: its next call is refused, and it joins again */
             set_lease(worker, AMPD_LEASE_ENDED);
             worker->lease_until_ms = model->core->now_ms;
         }

@@ -1,12 +1,14 @@
-/* Where the cast copies of models come from: the host may have them in memory that other processes can map. */
+/*
+ * Where the memory of models' cast copies comes from: the I/O layer may give memory that other processes can map. The
+ * callbacks are called on the core's thread.
+ */
 #ifndef AMPD_COPY_MEMORY_H
 #define AMPD_COPY_MEMORY_H
 
 #include <stddef.h>
 
-/* On the core's thread. */
 struct ampd_copy_memory {
-    void *(*new_cb)(void *arg, size_t size); /* zeroed, aligned to 64; NULL: there is none */
+    void *(*new_cb)(void *arg, size_t size); /* `size` zeroed bytes, aligned to 64; NULL: no memory is left */
     void (*free_cb)(void *arg, void *memory, size_t size);
     void *arg;
 };

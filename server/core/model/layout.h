@@ -25,22 +25,22 @@
 /* The part of one parameter that lies in one block. */
 struct ampd_segment {
     uint32_t parameter;
-    uint32_t offset; /* first element within the block; a multiple of 64 */
-    uint32_t count;  /* elements, at least 1 */
-    uint64_t first;  /* the element of the parameter that is at offset */
+    uint32_t offset; /* its first element, counted within the block; a multiple of 64 */
+    uint32_t count;  /* its elements, at least 1 */
+    uint64_t first;  /* its first element, counted within the parameter */
 };
 
 struct ampd_layout {
-    uint64_t block_elements;
-    uint64_t elements; /* of the flat space, pads included; a multiple of 64 */
+    uint64_t block_elements; /* of every block but the last one, which may be shorter */
+    uint64_t elements;       /* of the flat space, pads included; a multiple of 64 */
     uint64_t blocks;
     uint32_t parameters;
-    uint64_t *starts;        /* [parameters] flat index of element 0 */
-    uint64_t *sizes;         /* [parameters] elements without pads */
-    uint64_t segments_count; /* of all blocks */
-    struct ampd_segment *segments;
-    uint64_t *block_segments; /* [blocks + 1] index of the first segment of each block */
-    uint32_t segments_max;    /* most segments of one block */
+    uint64_t *starts;              /* [parameters] flat index of element 0 */
+    uint64_t *sizes;               /* [parameters] elements without pads */
+    uint64_t segments_count;       /* of all blocks */
+    struct ampd_segment *segments; /* [segments_count] in flat order */
+    uint64_t *block_segments;      /* [blocks + 1] index of the first segment of each block */
+    uint32_t segments_max;         /* most segments of one block */
 };
 
 /*
@@ -55,7 +55,7 @@ void ampd_layout_free(struct ampd_layout *layout);
 /* Elements of a block (pads included): block_elements, or fewer in the last one. Any thread. */
 uint32_t ampd_layout_block_elements(const struct ampd_layout *layout, uint64_t block);
 
-/* The segments of a block: a view, and how many. A block of pads alone cannot be. Any thread. */
+/* The segments of a block, as a view, and how many they are: at least one, for no block is all pads. Any thread. */
 const struct ampd_segment *ampd_layout_block(const struct ampd_layout *layout, uint64_t block, uint32_t *count);
 
 /* The blocks of shard k of K: [*first, *first + *count), contiguous, possibly none. Any thread. */

@@ -39,9 +39,10 @@ int ampd_load_base_check(const struct ampd_model_spec *spec, const struct ampd_l
                              " steps, %" PRIu64 " of them applied; give all of them from one checkpoint",
                              base->step, base->version, base->carry.scaler.attempted, base->carry.scaler.applied);
     if (!ampd_spec_takes_lr(base->carry.lr))
-        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
-                             "state.learning_rate: %g is none; give that of the checkpoint, or 0 if it has none",
-                             base->carry.lr);
+        return amp_error_set(
+            error, AMP_EINVAL, "INVALID_FIELD",
+            "state.learning_rate: %g is not possible; give that of the checkpoint, or 0 if it has none",
+            base->carry.lr);
     if (amp_scaler_state_check(&spec->scaler, &base->carry.scaler, error) == 0)
         return 0;
     struct amp_error why = *error;

@@ -1,7 +1,7 @@
 /*
- * After which step the values of a load are: those of a new model after none, those of a model that comes from
- * elsewhere after its last one, with its version and its loss-scale record. The epoch of the load begins there. Pure
- * functions.
+ * The base of a load: the step that its values go on from. The values of a new model go on from step 0, those of a
+ * model that comes from elsewhere from its last step, with its version and its loss-scale record. The epoch of the load
+ * begins there. Pure functions.
  */
 #ifndef AMPD_LOAD_BASE_H
 #define AMPD_LOAD_BASE_H
@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 /*
- * Steps that a shard tells are not above this, nor are epochs, or else by no more than a leap: --epoch-above may begin
- * here.
+ * The highest step and epoch that another shard may name. An epoch may also be above it, if it is at most
+ * AMPD_FENCE_LEAP above the one known here, since --epoch-above may begin there.
  */
 #define AMPD_NUMBER_TOLD_MAX ((uint64_t)1 << 62)
 
@@ -22,16 +22,17 @@
 #define AMPD_NUMBER_LOADED_MAX (AMPD_NUMBER_TOLD_MAX / 2)
 
 struct ampd_load_base {
-    uint64_t step, version;
-    struct ampd_carry carry;
+    uint64_t step, version;  /* the last decided step, and the version after it */
+    struct ampd_carry carry; /* loss-scale record and set learning rate after it */
 };
 
-/* Of the first values of a model with this checked specification. */
+/* The base of a model's first values: step 0, with the record that its checked specification begins with. */
 struct ampd_load_base ampd_load_base_first(const struct ampd_model_spec *spec);
 
+/* Whether two bases are the same, bit for bit. */
 bool ampd_load_base_same(const struct ampd_load_base *a, const struct ampd_load_base *b);
 
-/* Whether a model of this checked specification can be there. 0, or AMP_EINVAL with a text that names the field. */
+/* 0 if a model of this checked specification can have this base, else AMP_EINVAL with a text that names the field. */
 int ampd_load_base_check(const struct ampd_model_spec *spec, const struct ampd_load_base *base,
                          struct amp_error *error);
 

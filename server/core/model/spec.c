@@ -92,7 +92,7 @@ static int check_parameter(const struct ampd_model_spec *spec, uint32_t p, uint6
                              "parameters[%u].name: give 1 to %d bytes without '#' and '@'", p, AMPD_NAME_MAX - 1);
     if (strcmp(parameter->name, "__metadata__") == 0)
         return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
-                             "parameters[%u].name: __metadata__ is no tensor in a checkpoint; give another", p);
+                             "parameters[%u].name: __metadata__ is not a tensor in a checkpoint; give another name", p);
     if (parameter->dimensions > AMPD_DIMENSIONS_MAX)
         return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC", "parameters[%u].shape: %s has %u extents; at most %d",
                              p, parameter->name, parameter->dimensions, AMPD_DIMENSIONS_MAX);

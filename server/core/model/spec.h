@@ -27,7 +27,7 @@ void ampd_spec_defaults(struct ampd_model_spec *spec);
 int ampd_spec_check(const struct ampd_model_spec *spec, struct amp_error *error);
 
 /*
- * 0 if both say the same, else AMP_EEXIST (reason MODEL_EXISTS) with a text that names the first field that
+ * 0 if both are the same, else AMP_EEXIST (reason MODEL_EXISTS) with a text that names the first field that
  * differs and both values. Call after the defaults are filled in. Any thread.
  */
 int ampd_spec_compare(const struct ampd_model_spec *have, const struct ampd_model_spec *want, struct amp_error *error);

@@ -19,10 +19,10 @@ struct ampd_machine {
 /* The step that collects, on a shard and on the coordinator (docs/step-protocol.md section 2). NONE: no such step. */
 enum ampd_step_state { AMPD_STEP_NONE, AMPD_STEP_OPEN, AMPD_STEP_CLOSED, AMPD_STEP_VOTED, AMPD_STEP_STATES };
 
-/* The last decided step, likewise. NONE: none was decided in this epoch. */
+/* The last decided step, on a shard and on the coordinator. NONE: none was decided in this epoch. */
 enum ampd_decided_state {
     AMPD_DECIDED_NONE,
-    AMPD_DECIDED_APPLYING, /* its verdict is there; not all blocks, or not all shards, have it applied */
+    AMPD_DECIDED_APPLYING, /* its verdict is there, but not all blocks (coordinator: not all shards) have it applied */
     AMPD_DECIDED_APPLIED,
     AMPD_DECIDED_STATES
 };
@@ -32,57 +32,57 @@ enum ampd_memory_state {
     AMPD_MEMORY_LOST,      /* after a start: answers only SYNC, RESTORE and EPOCH */
     AMPD_MEMORY_RESTORING, /* a checkpoint is being read */
     AMPD_MEMORY_REPLAYING, /* a checkpoint is in memory, and the steps after it are applied from the journal */
-    AMPD_MEMORY_RESTORED,  /* in memory, no epoch yet */
+    AMPD_MEMORY_RESTORED,  /* the checkpoint is in memory; the new epoch has not come yet */
     AMPD_MEMORY_EMPTY,     /* no values: waits for Load */
-    AMPD_MEMORY_LOADING,
-    AMPD_MEMORY_READY,
+    AMPD_MEMORY_LOADING,   /* a load has the grant; its values are not all here and cast */
+    AMPD_MEMORY_READY,     /* values and an epoch: steps may open */
     AMPD_MEMORY_STATES
 };
 
 /* One block of one rank's slot (docs/step-protocol.md section 2). */
 enum ampd_block_state {
     AMPD_BLOCK_EMPTY,
-    AMPD_BLOCK_RECEIVING,
-    AMPD_BLOCK_PRESENT,
-    AMPD_BLOCK_CONSUMED,
+    AMPD_BLOCK_RECEIVING, /* granted to the one stream that may write the slot */
+    AMPD_BLOCK_PRESENT,   /* all its bytes are here */
+    AMPD_BLOCK_CONSUMED,  /* read by the apply, or its step was skipped; EMPTY follows within the same event */
     AMPD_BLOCK_STATES
 };
 
 /* The one checkpoint part of a model on a shard that is being written. */
 enum ampd_part_state {
     AMPD_PART_FREE,
-    AMPD_PART_WRITING, /* blocks go to the host, one after the other */
-    AMPD_PART_SEALING, /* the host has them all; the file becomes durable */
-    AMPD_PART_ENDING,  /* abandoned: the host has not let go yet */
-    AMPD_PART_STORING, /* the catalogue is written */
+    AMPD_PART_WRITING, /* blocks go to the I/O layer, one after the other */
+    AMPD_PART_SEALING, /* all blocks are in the file, which is being made durable */
+    AMPD_PART_ENDING,  /* abandoned: the I/O layer or a job has not let go yet */
+    AMPD_PART_STORING, /* the store's catalogue is being written */
     AMPD_PART_STATES
 };
 
 /* One block of that part. */
 enum ampd_part_block_state {
     AMPD_PART_BLOCK_DONE,   /* in the file, or no part is being written */
-    AMPD_PART_BLOCK_WAITS,  /* must not be written over */
-    AMPD_PART_BLOCK_SAVING, /* a job copies it, and then writes over it */
-    AMPD_PART_BLOCK_SAVED,  /* copied */
-    AMPD_PART_BLOCK_OUT,    /* the host reads it, or its copy */
+    AMPD_PART_BLOCK_WAITS,  /* not given to the writer yet, and not copied: must not be written over */
+    AMPD_PART_BLOCK_SAVING, /* a job copies it to a buffer, and then writes over it */
+    AMPD_PART_BLOCK_SAVED,  /* its copy is in a buffer */
+    AMPD_PART_BLOCK_OUT,    /* the I/O layer reads it, or its copy */
     AMPD_PART_BLOCK_STATES
 };
 
 /* A model as the coordinator runs it. */
 enum ampd_coord_state {
-    AMPD_COORD_CREATING, /* the model is being stored */
-    AMPD_COORD_SYNCING,
-    AMPD_COORD_RESTORING,
-    AMPD_COORD_STORING, /* the new epoch is being stored on all shards */
-    AMPD_COORD_CREATED, /* no values */
-    AMPD_COORD_LOADED,  /* values; checkpoint 0 is being written */
-    AMPD_COORD_WAITING, /* ranks are missing before the first OPEN of the epoch */
+    AMPD_COORD_CREATING,  /* the model is being stored */
+    AMPD_COORD_SYNCING,   /* the shards are asked what they hold */
+    AMPD_COORD_RESTORING, /* a checkpoint is read on all shards */
+    AMPD_COORD_STORING,   /* the new epoch is being stored on all shards */
+    AMPD_COORD_CREATED,   /* it has no values: waits for Load */
+    AMPD_COORD_LOADED,    /* it has values; their checkpoint is being written */
+    AMPD_COORD_WAITING,   /* ranks are missing before the first OPEN of the epoch */
     AMPD_COORD_RUNNING,
-    AMPD_COORD_STALLED,
+    AMPD_COORD_STALLED,   /* a rank that the step needs has been gone for loss_timeout */
     AMPD_COORD_FROZEN,    /* at the floor of the scale: no step opens before an operator acts */
     AMPD_COORD_FINISHING, /* max_steps decided; the last checkpoint is being written */
-    AMPD_COORD_DONE,
-    AMPD_COORD_DELETING, /* all shards forget the model */
+    AMPD_COORD_DONE,      /* max_steps decided and in a checkpoint */
+    AMPD_COORD_DELETING,  /* all shards delete the model */
     AMPD_COORD_STATES
 };
 
@@ -98,9 +98,9 @@ enum ampd_lease_state {
 /* A call that waits or streams. */
 enum ampd_call_state {
     AMPD_CALL_HELD,      /* not granted yet; its body is unread */
-    AMPD_CALL_STREAMING, /* granted: the host touches memory of the model */
-    AMPD_CALL_ENDED,     /* its body is here; waits for the answer */
-    AMPD_CALL_REVOKING,  /* answered as soon as the host has let go */
+    AMPD_CALL_STREAMING, /* granted: the I/O layer reads or writes memory of the model */
+    AMPD_CALL_ENDED,     /* its body is here, and it waits for the answer */
+    AMPD_CALL_REVOKING,  /* answered as soon as the I/O layer has let go of that memory */
     AMPD_CALL_STATES
 };
 

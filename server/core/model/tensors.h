@@ -22,30 +22,30 @@ struct ampd_tensors {
     const struct ampd_layout *layout;
     uint64_t first, count; /* the blocks of this shard */
     uint32_t world_size;
-    enum amp_dtype cast;
-    unsigned moments; /* 0: neither m nor v; 1: m; 2: both */
-    float *masters, *m, *v;
-    uint8_t *copies[AMPD_COPIES];
-    const struct ampd_copy_memory *copy_memory; /* where they come from; NULL: as all else */
-    size_t copy_bytes;
-    uint32_t *crcs[AMPD_COPIES]; /* [count] CRC32C of each block of the copy, */
-    bool has_crcs[AMPD_COPIES];  /* where the jobs that wrote it have formed them: ampd_plan_copy */
-    float *saved;                /* [saved_buffers] of block_elements of each tensor */
+    enum amp_dtype cast;                        /* of the copies */
+    unsigned moments;                           /* 0: neither m nor v; 1: m; 2: both */
+    float *masters, *m, *v;                     /* [count * block_elements]; m, v: NULL where there is none */
+    uint8_t *copies[AMPD_COPIES];               /* even and odd versions of the cast masters */
+    const struct ampd_copy_memory *copy_memory; /* where the copies come from; NULL: from where all else does */
+    size_t copy_bytes;                          /* of each copy */
+    uint32_t *crcs[AMPD_COPIES];                /* [count] CRC32C of each block of the copy */
+    bool has_crcs[AMPD_COPIES]; /* the jobs that wrote the copy have formed its checksums (ampd_plan_copy) */
+    float *saved;               /* [saved_buffers] buffers: block_elements of each tensor, for blocks of a checkpoint */
     uint32_t saved_buffers;
-    uint8_t **slots;               /* [world_size], with room for fp32, whatever is pushed: ampd_tensors_stride */
-    float *g;                      /* the gradient as voted on, for apply and the journal; NULL: apply forms it again */
-    struct amp_pass_vote *votes;   /* by segment, from the first of this shard */
-    struct amp_apply_stats *stats; /* likewise */
-    uint64_t bytes;
-    struct amp_list plans; /* all that are alive */
+    uint8_t **slots; /* [world_size] with room for fp32, whatever is pushed; blocks are ampd_tensors_stride apart */
+    float *g; /* the gradient as voted on, for apply and the journal; NULL: apply forms it again from the slots */
+    struct amp_pass_vote *votes;   /* [segments of this shard] results of vote passes */
+    struct amp_apply_stats *stats; /* [segments of this shard] results of casts */
+    uint64_t bytes;                /* of all of this together */
+    struct amp_list plans;         /* ampd_plan.node: all plans that are alive */
 };
 
-/* How many moments the optimizer of a checked specification keeps: 0; 1: m; 2: m and v. */
+/* How many moments the optimizer of a checked specification keeps. 0: none; 1: m; 2: m and v. */
 unsigned ampd_tensors_moments(const struct ampd_model_spec *spec);
 
 /*
- * Bytes that a model of this layout takes on a shard with `count` blocks, of which `saved_percent` can be saved for a
- * checkpoint in the background.
+ * Bytes that a model of this layout takes on a shard with `count` blocks, with buffers to save `saved_percent` of them
+ * for a checkpoint in the background (AMPD_CHECKPOINT_MEMORY).
  */
 uint64_t ampd_tensors_bytes(const struct ampd_layout *layout, const struct ampd_model_spec *spec, uint64_t count,
                             unsigned saved_percent);
@@ -61,7 +61,7 @@ void ampd_tensors_close(struct ampd_tensors *tensors);
 /* Bytes from block to block in a slot with values of that dtype: no gaps, so that huge pages are filled. Any thread. */
 size_t ampd_tensors_stride(const struct ampd_tensors *tensors, enum amp_dtype dtype);
 
-/* The tensors of a block of this shard, and of a buffer for a saved one. Any thread. */
+/* The tensors of a block of this shard (a global index), and those of a buffer for a saved block. Any thread. */
 struct ampd_tensor_view ampd_tensors_block(const struct ampd_tensors *tensors, uint64_t block);
 struct ampd_tensor_view ampd_tensors_saved(const struct ampd_tensors *tensors, uint32_t place);
 
@@ -82,26 +82,25 @@ struct ampd_plan {
     struct amp_list node; /* among the tensors' plans */
     uint32_t refs;        /* the owner's and one for each job that is out; touched by the core's thread alone */
     struct ampd_tensors *tensors;
-    bool equal_weights;
-    float coefficient;
-    float clip_value; /* 0: off */
-    bool squares;
-    unsigned copy; /* index of the copy that is written (not by a vote), */
-    bool crcs;     /* with the CRC32C of each block */
-    /* apply alone */
-    bool saturate;
-    const struct ampd_model_spec *spec;
-    struct amp_apply applies[AMPD_GROUPS_MAX];
-    bool given;            /* g is in memory, from the journal: the slots hold nothing */
-    uint8_t *given_absent; /* bit per parameter: absent from all; owned */
+    bool equal_weights; /* every weight is 1 and multiplies nothing */
+    float coefficient;  /* f of docs/step-protocol.md section 4 */
+    float clip_value;   /* clip by value; 0: off */
+    bool squares;       /* the optimizer squares g, so that g must stay below 2^63 */
+    unsigned copy;      /* apply, cast: index of the copy that is written */
+    bool crcs;          /* apply, cast: the CRC32C of each block of the copy is formed, too */
+    bool saturate;      /* apply, cast: values beyond the cast's range become its largest finite value */
+    const struct ampd_model_spec *spec;        /* apply: the model's */
+    struct amp_apply applies[AMPD_GROUPS_MAX]; /* apply: scalars of each group of parameters */
+    bool given;                                /* apply: g is in memory, from the journal; the slots hold nothing */
+    uint8_t *given_absent; /* given: bit per parameter that is absent from all contributors; owned */
     uint32_t inputs_count;
-    struct ampd_plan_input inputs[]; /* ascending ranks */
+    struct ampd_plan_input inputs[]; /* [inputs_count] ascending ranks */
 };
 
-/* A plan with room for `inputs_count` inputs and one reference, or NULL when memory is out. */
+/* A zeroed plan with room for `inputs_count` inputs and one reference, the caller's. NULL when memory is out. */
 struct ampd_plan *ampd_plan_new(struct ampd_tensors *tensors, uint32_t inputs_count);
 
-/* The jobs of the plan will write this copy, and form its CRCs or not. */
+/* The jobs of the plan will write this copy, and form its CRCs or not; before the first of them is handed out. */
 void ampd_plan_copy(struct ampd_plan *plan, unsigned copy, bool crcs);
 
 /* Drops a reference; the last one frees the plan and its absent lists. NULL is allowed. */

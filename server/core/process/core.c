@@ -1,6 +1,6 @@
 /*
- * The entrance of the core: an event comes in, goes to the state machine that it is for, and then messages to this
- * process are taken, until there is none.
+ * The entrance of the core: each event goes to the state machine that it is for; then the messages that the process has
+ * sent to itself are handled, until there is none.
  */
 #include "server/core/core.h"
 
@@ -105,7 +105,7 @@ bool ampd_core_synced(const struct ampd_core *core)
 
 /* ---- events ---- */
 
-/* Ends whatever a closed stream held. */
+/* A call has ended without the core's answer: frees what it held, and goes on with what waited for that. */
 static void call_closed(struct ampd_core *core, uint64_t id)
 {
     struct ampd_call *call = ampd_call_find(core, id);
@@ -231,7 +231,7 @@ static void persisted(struct ampd_core *core, uint64_t token)
     }
 }
 
-/* A model of the store: its memory is lost, its ranks and checkpoints are known. */
+/* A model is found in the store: its ranks and checkpoints are known, and its memory is lost. */
 static void model_found(struct ampd_core *core, const struct ampd_model_record *record)
 {
     struct ampd_model *model;
@@ -321,7 +321,7 @@ static void tick(struct ampd_core *core)
     }
 }
 
-/* Calls that are refused in any state: the server drains. */
+/* Refuses calls that begin while the process drains. */
 static bool refused(struct ampd_core *core, const struct ampd_event *event)
 {
     bool begins = (event->type >= AMPD_EVENT_EVICT && event->type <= AMPD_EVENT_DELETE_MODEL) ||
@@ -418,7 +418,7 @@ static void journal_event(struct ampd_core *core, const struct ampd_event *event
     }
 }
 
-/* The completions of memory.c carry a token: the model is the one that waits for it. */
+/* The model of a completion is the one that waits for its token. */
 static void memory_event(struct ampd_core *core, const struct ampd_event *event)
 {
     uint64_t token = event->type == AMPD_EVENT_RESTORED      ? event->u.restored.token
@@ -442,7 +442,7 @@ static void memory_event(struct ampd_core *core, const struct ampd_event *event)
     }
 }
 
-/* The session with a shard is over, or another one, of another process perhaps, has taken its place. */
+/* The session with a shard is over, or another one has taken its place, perhaps of another process. */
 static void peer_gone(struct ampd_core *core, uint32_t shard)
 {
     ampd_checkpoints_gone(core, shard);
@@ -547,7 +547,7 @@ static uint64_t sweep_every_ms(const struct ampd_core *core)
     return every_ms > 0 ? every_ms : 1;
 }
 
-/* Asks for the next tick if it is another one than before. */
+/* Asks for the next TICK, if its time is not the one asked for already. */
 static void arm_timer(struct ampd_core *core)
 {
     if (core->sweep_ms == 0 && core->calls_count > 0)

@@ -1,9 +1,9 @@
 /*
- * What holds of a model's machines between two events, machine by machine. With config.check it is looked at after each
- * event: by the simulator and the unit tests. It goes over all blocks and lists, so a server that works does not.
+ * What must hold of a model between two events, machine by machine. With config.check it is asserted after each event:
+ * the simulator and the unit tests do that. It goes over all blocks and lists, so a server in use does not.
  *
- * That a state follows the one before as its table says (states.h) is asserted where it changes; here it is what a
- * state says of everything around it.
+ * That a state may follow the one before (states.h) is asserted where it changes. Here it is asserted what a state
+ * means for everything around it.
  */
 #include "server/core/process/invariants.h"
 
@@ -85,7 +85,7 @@ static void check_decided(const struct ampd_model *model)
     AMP_ASSERT((shard->step.next_open == NULL && shard->step.next_close == NULL) || waits != NULL);
 }
 
-/* What compute threads are at. */
+/* The jobs that compute threads have. */
 static void check_jobs(const struct ampd_model *model)
 {
     const struct ampd_shard *shard = model->shard;
@@ -95,7 +95,7 @@ static void check_jobs(const struct ampd_model *model)
         held += shard->apply.blocked[local];
         AMP_ASSERT(shard->apply.pending[local] == 0 || shard->decided.state == AMPD_DECIDED_APPLYING ||
                    shard->memory != AMPD_MEMORY_READY ||
-                   shard->told.deleting); /* a restore ends what is applied: the slots go with the epoch */
+                   shard->told.deleting); /* a restore has ended the apply: the slots are emptied with the new epoch */
     }
     AMP_ASSERT(busy == shard->jobs.out && held == shard->apply.blocked_count);
     AMP_ASSERT(held == 0 || shard->jobs.bulk == AMPD_BULK_APPLY);
@@ -232,7 +232,7 @@ static void check_worker(const struct ampd_model *model, uint32_t rank)
     }
 }
 
-/* RESTORED and PART_DONE wait for those that are being stored. */
+/* Writes of PARTS are counted: RESTORED and PART_DONE wait for them. */
 static void check_parts(const struct ampd_model *model)
 {
     uint32_t storing = 0;

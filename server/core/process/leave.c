@@ -1,20 +1,21 @@
 /*
- * The end of a process in order, so that no decided step is lost (docs/step-protocol.md section 6: a cut before a
- * drain).
+ * The end of a process in order, after a last checkpoint, so that no decided step is lost (docs/step-protocol.md
+ * section 6).
  *
  *   LEAVE      shard -> coordinator   this process is about to end
  *   MAY_LEAVE  coordinator -> shard   round 0: wait; round 1: whatever was decided is in a checkpoint, or that is given
  *                                     up
  *
- * While a shard leaves, or the coordinator itself is to end, no step is opened or decided, on no shard: a step needs
- * all of them. The last decided one is cut; then those that leave are let go, and all of them when the coordinator
- * ends, so that who is told to end after it need not ask anybody. Steps go on when the shard is back: its higher fence
- * brings SYNC.
+ * While a shard leaves, or the coordinator itself is to end, no step is opened or decided on any shard, since a step
+ * needs all of them. A checkpoint of the last decided step is written; then the shards that leave are sent MAY_LEAVE.
+ * When the coordinator ends, all shards are sent it, so that one that is to end later need not ask. Steps go on when
+ * the shard is back: its higher fence brings SYNC.
  *
- * Nobody waits for ever. A shard that hears nothing of shard 0, and a coordinator that lacks a shard for the cut, wait
- * for AMPD_LEAVE_ALONE_MS, and end or let go without it: what was decided since the last checkpoint comes again, under
- * a higher epoch. Who gives up ends at once. One whose threads still write, on a disk that is full, can neither end
- * nor, where a fence is to be stored, hear anybody: its time begins when they are done.
+ * No process waits for ever. A shard that hears nothing of shard 0, and a coordinator that lacks a shard for the last
+ * checkpoint, wait for AMPD_LEAVE_ALONE_MS, then end, or let the others go, without it: steps decided since the last
+ * checkpoint come again, under a higher epoch. A process that gives up ends at once. One whose threads still write, to
+ * a disk that is full, cannot end; nor, where a fence is to be stored, can it hear any other. Its time begins when they
+ * are done.
  */
 #include "server/core/process/leave.h"
 
@@ -26,7 +27,7 @@
 #include "server/core/shard/shard.h"
 #include "server/core/wire/bus.h"
 
-/* As long as a shard that is just starting takes until it speaks, and more. */
+/* Longer than a shard that is just starting takes until it sends its first message. */
 #define AMPD_LEAVE_ALONE_MS 10000
 
 /* Whether all that was decided is in checkpoints. */
@@ -80,12 +81,12 @@ void ampd_leave_asked(struct ampd_core *core, const struct ampd_message *message
                      message->from);
     peer->leaving = message->from_fence.counter;
     last_cuts(core);
-    if (core->leave.alone_ms == 0) /* it says so again and again */
+    if (core->leave.alone_ms == 0) /* LEAVE comes again and again */
         wait_alone(core);
     tell(core, message->from, core->leave.given_up || all_cut(core));
 }
 
-/* Lets go those that wait for it. */
+/* Sends MAY_LEAVE to the shards that wait for it. */
 static void let_go(struct ampd_core *core)
 {
     for (uint32_t k = 1; k < AMPD_COUNT(core); k++) {
@@ -101,7 +102,7 @@ void ampd_leave_told(struct ampd_core *core, const struct ampd_message *message)
     core->leave.alone_ms = 0;
     if (message->round == 0)
         return;
-    core->leave.may = message->from_fence.counter; /* that process decides nothing any more */
+    core->leave.may = message->from_fence.counter; /* that process of shard 0 decides nothing any more */
 }
 
 static bool has_steps(const struct ampd_core *core)
@@ -168,7 +169,7 @@ void ampd_leave_tick(struct ampd_core *core)
         return;
     }
     core->leave.given_up = core->leave.draining && !busy;
-    if (core->leave.draining && busy) /* it cannot end yet: who is back by then is asked all the same */
+    if (core->leave.draining && busy) /* it cannot end yet: a shard that is back by then is asked all the same */
         wait_alone(core);
     ampd_out_log(core, AMP_LOG_WARN, NULL, "%s: steps since the last checkpoint may come again",
                  coordinator ? "the last checkpoint lacks a shard that is not there, and is given up"

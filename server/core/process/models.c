@@ -1,4 +1,4 @@
-/* The models of a process: their memory, from the first byte to the last, and who may be asked about one now. */
+/* The models of a process: how they are made and freed, and which of them a call may use now. */
 #include "server/core/base/model.h"
 
 #include "base/assert.h"
@@ -19,9 +19,9 @@
 #include <string.h>
 
 /*
- * What a model may come to take, counted before any of it is asked for: tensors and slots, what is known of their
- * blocks and segments, user states (a slot's, held pushes', those of the last step, of the base and of two cuts), and
- * with durability STEP the rows of three checkpoints' distance.
+ * The most memory that a model may come to take, counted before any of it is allocated: tensors and slots, the arrays
+ * for their blocks and segments, user states (a slot's, those of held pushes, of the last step, of the base and of two
+ * checkpoint parts), and with `durability: step` the rows of three times the distance between checkpoints.
  */
 static uint64_t most_bytes(const struct ampd_core *core, const struct ampd_layout *layout,
                            const struct ampd_model_spec *spec, uint64_t count)
@@ -48,7 +48,7 @@ int ampd_model_most_bytes(const struct ampd_core *core, const struct ampd_model_
     return 0;
 }
 
-/* The place of a model that is gone, or the next one. */
+/* The place of a model that is gone, or the first that was never used. */
 static uint32_t free_place(const struct ampd_core *core)
 {
     for (uint32_t i = 0; i < core->models_count; i++) {
@@ -59,8 +59,8 @@ static uint32_t free_place(const struct ampd_core *core)
 }
 
 /*
- * A model in one piece of memory. The header of a model only names its machines: who looks into one includes its
- * header.
+ * A model in one piece of memory. model.h only declares the structs of its machines, so that a file which looks into
+ * one has to include its header.
  */
 struct whole_model {
     struct ampd_model model; /* first: its address is the whole's */
@@ -84,8 +84,8 @@ int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, s
     *model = NULL;
     uint32_t index = free_place(core);
     if (index == AMPD_MODELS_MAX)
-        return amp_error_set(error, AMP_EEXHAUSTED, "TOO_MANY_MODELS", "this server has %d models, its bound",
-                             AMPD_MODELS_MAX);
+        return amp_error_set(error, AMP_EEXHAUSTED, "TOO_MANY_MODELS",
+                             "this server has %d models, which is the most that it can have", AMPD_MODELS_MAX);
     struct ampd_model *made = allocate_model();
     if (made == NULL)
         goto fail;
@@ -196,7 +196,7 @@ struct ampd_model *ampd_core_known(struct ampd_core *core, uint64_t call, const 
     if (model == NULL) {
         ampd_call_fail(
             core, call, NULL, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
-            "model: there is none named %s on this server; look at which there are (ampctl models), or create it",
+            "model: there is none named %s on this server; ampctl models lists those that there are, or create it",
             name);
         return NULL;
     }

@@ -1,7 +1,7 @@
 /*
- * What comes to this process from the shards, itself among them: to the machine that it is for. Messages to itself are
- * taken after the event that caused them, never inside it: so the shard and the coordinator of one process talk exactly
- * as those of two do.
+ * Gives each message of a shard, this one included, to the machine that it is for. Messages of the process to itself
+ * are handled after the event that caused them, never inside it: so the shard and the coordinator of one process talk
+ * exactly as those of two processes do.
  */
 #include "server/core/process/receive.h"
 
@@ -125,12 +125,12 @@ static void sync_asked(struct ampd_core *core, const struct ampd_message *messag
 {
     if (!ampd_sync_asked(core, message))
         return;
-    /* A LEAVE before this was to another process of shard 0, or came while our fence was being stored. */
+    /* An earlier LEAVE went to another process of shard 0, or came there while our fence was being stored. */
     ampd_leave_ask(core);
     ampd_sync_try_answer(core);
 }
 
-/* Messages about the process, or about a model that may not be here. True: it was one. */
+/* Handles a message about the process, or about a model that may not be here. False: it is none of these. */
 static bool of_the_process(struct ampd_core *core, const struct ampd_message *message)
 {
     bool coordinator = core->config.shard == 0;
@@ -186,7 +186,7 @@ void ampd_receive(struct ampd_core *core, const struct ampd_message *message)
         return;
     struct ampd_model *model = ampd_core_model_named(core, message->model);
     if (model == NULL)
-        return; /* one that this shard does not have: the coordinator finds out by SYNC */
+        return; /* this shard does not have the model: the coordinator learns that by SYNC */
     if (ampd_fits_not(model, message))
         return;
     if (core->config.shard == 0)

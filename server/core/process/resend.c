@@ -1,10 +1,10 @@
 /*
- * What a broken session may have lost is said again: every message is idempotent (docs/step-protocol.md section 2). The
- * shard begins, with HELLO and then all that it has told in its present state; the coordinator answers HELLO with all
- * that it has asked.
+ * What a broken session may have lost is sent again: every message is idempotent (docs/step-protocol.md section 2). The
+ * shard begins, with HELLO and then all that it has reported in its present state; the coordinator answers HELLO with
+ * all that it has asked and that is not answered.
  *
- * A shard whose memory waits for the coordinator, of which it hears nothing, does the same in a session that lives:
- * nobody else would ever ask again for a message that has been lost all the same.
+ * A shard that waits for the coordinator, and hears nothing of it, does the same in a session that lives: a message may
+ * be lost all the same, and nothing else would make the coordinator send it again.
  */
 #include "server/core/process/resend.h"
 
@@ -19,11 +19,11 @@
 #include "server/core/wire/bus.h"
 
 /*
- * Silence of a coordinator that owes something: longer than what it answers at once takes, shorter than anybody's
- * patience.
+ * How long a coordinator that owes a message may be silent: longer than an answer that it gives at once takes, and
+ * shorter than a person waits.
  */
 #define AMPD_HELLO_AGAIN_MS 5000
-/* Twice as long each time, up to some minutes: what is said while there is no connection yet is kept for it. */
+/* The silence doubles each time, to 320 s at most: messages sent before there is a connection wait for it. */
 #define AMPD_HELLO_DOUBLINGS 6
 
 void ampd_resend_to_shard(struct ampd_core *core, uint32_t shard)
@@ -37,7 +37,7 @@ void ampd_resend_to_shard(struct ampd_core *core, uint32_t shard)
 void ampd_resend_to_coordinator(struct ampd_core *core)
 {
     struct ampd_message *hello = ampd_bus_plain(core, AMPD_MESSAGE_HELLO, 0);
-    hello->to_fence = (struct ampd_fence){0}; /* whoever it is by now */
+    hello->to_fence = (struct ampd_fence){0}; /* whichever process is shard 0 by now */
     core->hello.again_ms = 0;
     ampd_bus_send_take(core, hello);
     ampd_leave_ask(core);
@@ -53,8 +53,8 @@ void ampd_resend_to_coordinator(struct ampd_core *core)
 }
 
 /*
- * Whether the coordinator has to say something: that it knows who this is, or what the memory of a model goes on from.
- * About no model it may have nothing to say.
+ * Whether the coordinator owes a message: an answer to HELLO, or what the memory of a model goes on from. Without a
+ * model it owes nothing but SYNC.
  */
 static bool waits(const struct ampd_core *core)
 {

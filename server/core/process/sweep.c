@@ -1,4 +1,4 @@
-/* Nothing waits without a deadline: calls that have waited too long are answered with what they wait for. */
+/* Nothing waits without a deadline: a call that has waited too long ends with an error that says what it waited for. */
 #include "server/core/process/sweep.h"
 
 #include "base/list.h"
@@ -22,7 +22,7 @@ static void sweep_list(struct ampd_core *core, struct amp_list *list, uint64_t l
         if (core->config.shard == 0)
             ampd_health_names(call->model, ranks, sizeof ranks);
         ampd_call_end(call, AMP_EUNAVAILABLE, "WAITED_TOO_LONG",
-                      "%s did not come to this in %llu ms%s%s; what you pushed is kept: ask again",
+                      "%s was not ready for this call in %llu ms%s%s; what you pushed is kept: call again",
                       call->model->spec.name, (unsigned long long)longest_ms, ranks[0] != 0 ? ", as it waits for " : "",
                       ranks);
     }

@@ -1,4 +1,4 @@
-/* The state of a model, and how far each shard is, as this process knows it: nothing is decided by it. */
+/* The queries of core_info.h about models, workers and shards. No decision depends on them. */
 #include "base/assert.h"
 #include "server/core/base/model.h"
 #include "server/core/base/process.h"
@@ -15,12 +15,12 @@
 
 /* ---- a model ---- */
 
-/* Of another shard than 0: what it has been told of this epoch, and what it sees itself. */
+/* The state on another shard than 0: by what STATE has said in this epoch, and by what the shard itself has. */
 static enum ampd_model_state told_state(const struct ampd_model *model)
 {
     const struct ampd_shard *shard = model->shard;
     if (shard->memory <= AMPD_MEMORY_RESTORED)
-        return AMPD_MODEL_WAITING; /* as shard 0 says of a model that is being brought back */
+        return AMPD_MODEL_WAITING; /* what shard 0 says, too, of a model that is being brought back */
     if (shard->memory == AMPD_MEMORY_EMPTY)
         return AMPD_MODEL_CREATED;
     if (!shard->told.loaded)
@@ -32,8 +32,8 @@ static enum ampd_model_state told_state(const struct ampd_model *model)
 }
 
 /*
- * Of another shard than 0: what the last verdict has said. That all parts are known here does not say that all others
- * know them.
+ * The durable step on another shard than 0: the one that the last verdict names. That this store knows all parts of a
+ * newer checkpoint does not mean that all other stores know them.
  */
 static uint64_t told_durable(const struct ampd_shard *shard)
 {
@@ -52,7 +52,7 @@ static uint64_t durable_step(const struct ampd_model *model)
     return model->core->config.shard == 0 ? model->coord->checkpoint.durable_step : told_durable(shard);
 }
 
-/* Not one that is being created or deleted: nobody waits for what it had. */
+/* Whether the model is being brought back. One that is being created or deleted is not. */
 static bool is_recovering(const struct ampd_model *model)
 {
     const struct ampd_shard *shard = model->shard;
@@ -66,8 +66,8 @@ static bool is_recovering(const struct ampd_model *model)
 }
 
 /*
- * Shard 0 may have its part of a checkpoint that others are still writing. While it does not know what they have it
- * tells of all.
+ * How many checkpoints, from the first on, all shards hold as far as is known here. Shard 0 may have its part of one
+ * that others are still writing. While it does not know what they have, all count.
  */
 static uint32_t count_whole(const struct ampd_model *model)
 {
@@ -165,7 +165,7 @@ static void add_model(const struct ampd_model *model, uint32_t shard, struct amp
 {
     const struct ampd_coord *coord = model->coord;
     uint64_t bit = AMPD_BIT(shard);
-    if (model->core->config.shard != 0) { /* only its own part is known */
+    if (model->core->config.shard != 0) { /* this shard alone is known */
         bool mine = shard == model->core->config.shard;
         info->decided_step = mine ? model->shard->decided.step : 0;
         info->applied_step = info->decided_step;

@@ -1,6 +1,7 @@
 /*
- * Shard 0 has the leases, but a worker may be silent there while it sends to, or waits on, other shards. So these tell
- * shard 0 which workers they hear from, all of a model in one message, some times in a lease (base/ranks.c).
+ * Shard 0 has the leases, but a worker may be silent there while it sends to, or waits on, other shards. So the other
+ * shards report to shard 0 which workers they hear from, all of a model in one message, eight times in a lease
+ * (base/ranks.c).
  */
 #include "server/core/shard/alive.h"
 

@@ -1,9 +1,16 @@
-/* What shard 0 is told of workers that are heard of on another shard (alive.c). Private to server/core. */
+/*
+ * ALIVE: how a shard other than 0 reports to shard 0 which workers it has heard from (alive.c). Runs on the thread that
+ * steps the core. Private to server/core.
+ */
 #ifndef AMPD_CORE_ALIVE_H
 #define AMPD_CORE_ALIVE_H
 
 struct ampd_model;
 
-void ampd_alive_tell(struct ampd_model *model); /* ALIVE, if it is due */
+/*
+ * Sends ALIVE for the workers heard from since the last one, if model->alive_due_ms has come, and forgets them. Without
+ * a session to shard 0 nothing is sent, and they are forgotten all the same. Never called on shard 0 with an ALIVE due.
+ */
+void ampd_alive_tell(struct ampd_model *model);
 
 #endif

@@ -88,7 +88,7 @@ void ampd_shard_try_blocked(struct ampd_model *model)
         if (shard->apply.blocked[local] == 0)
             continue;
         if (!send_block(model, local, apply_work(shard), shard->apply.plan))
-            break; /* the writer goes upwards: those above wait too */
+            break; /* the writer goes upwards, so the blocks above wait, too */
         shard->apply.blocked[local] = 0;
         shard->apply.blocked_count--;
         shard->apply.blocked_next = local + 1;
@@ -96,7 +96,6 @@ void ampd_shard_try_blocked(struct ampd_model *model)
     watch_blocked(model);
 }
 
-/* Jobs that are out come back, and count for nothing; those that were put off are not begun. */
 void ampd_shard_forget_bulk(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
@@ -117,7 +116,7 @@ void ampd_shard_try_apply(struct ampd_model *model)
     if (shard->decided.state != AMPD_DECIDED_APPLYING || !shard->apply.waits || shard->jobs.bulk != AMPD_BULK_NONE)
         return;
     if (shard->next_part.waits)
-        return; /* two checkpoints are under way: the masters are the second one's until the disk has the first */
+        return; /* a second checkpoint waits: the masters must stay as they are until the first is on disk */
     const struct ampd_step_row *row = &shard->decided.verdict->row;
     uint64_t version = shard->version + 1;
     bool applied = row->verdict == AMPD_VERDICT_APPLIED;
@@ -125,7 +124,7 @@ void ampd_shard_try_apply(struct ampd_model *model)
         return;
     shard->apply.waits = false;
     if (applied) {
-        /* Who has had the version before as a stream will want this one, or has asked for it already. */
+        /* A client that had the version before as a stream will want this one, or has asked for it already. */
         bool streams = shard->apply.streamed == version - 1 || shard->apply.streamed == version;
         ampd_plan_copy(shard->apply.plan, (unsigned)(version % AMPD_COPIES), streams);
         ampd_verdict_plan(model, shard->decided.verdict, shard->apply.plan);
@@ -139,7 +138,7 @@ void ampd_shard_try_apply(struct ampd_model *model)
     ampd_shard_try_vote(model);
 }
 
-/* What the casts of this shard's masters showed, by parameter. */
+/* Gathers the values beyond the cast's range that the casts of this shard's masters have found, by parameter. */
 static void gather_range(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
@@ -242,7 +241,7 @@ void ampd_shard_job_done(struct ampd_model *model, const struct ampd_job *job)
         ampd_push_unblock(model, local);
     }
     if (shard->jobs.out == 0)
-        ampd_push_retry(model); /* of another dtype than what was read */
+        ampd_push_retry(model); /* a push of another dtype may have waited for these reads */
     ampd_shard_try_vote(model);
     ampd_memory_try_restore(model);
     ampd_local_delete_try(model);

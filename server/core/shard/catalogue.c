@@ -1,6 +1,7 @@
 /*
  * Which checkpoint parts a shard holds, and which of them are kept: the newest keep_last, those of every keep_every-th
- * step, and one that a restore reads. Only what exists on all shards counts: nothing above it replaces what lies below.
+ * step, and one that a restore reads. Only checkpoints that exist on all shards count as the newest: a part above them
+ * does not replace any below.
  */
 #include "server/core/shard/catalogue.h"
 
@@ -45,7 +46,7 @@ static uint64_t common_step(const struct ampd_model *model)
     return shard->decided.verdict == NULL ? shard->base_step : shard->decided.verdict->row.durable_step;
 }
 
-/* Step 0, the initial values, is of every M-th steps too. */
+/* Whether a checkpoint is kept beyond keep_last. Step 0, the initial values, is a multiple of keep_every, too. */
 static bool is_kept(const struct ampd_model *model, const struct ampd_checkpoint_record *record)
 {
     const struct ampd_shard *shard = model->shard;
@@ -80,7 +81,6 @@ void ampd_catalogue_prune(struct ampd_model *model)
     shard->catalogue.count = kept;
 }
 
-/* A new epoch voids what lies above its base, and everything if it has none. */
 void ampd_catalogue_void(struct ampd_shard *shard, uint64_t base_epoch, uint64_t base_step)
 {
     uint32_t kept = 0;
@@ -98,8 +98,8 @@ bool ampd_catalogue_knows(const struct ampd_model *model, const struct ampd_chec
 }
 
 /*
- * What another shard may have to know one day: so shard 0 hears when it is stored (PART_DONE again), be it by now or
- * before. A part of this shard that is not the one here is of no use to anybody.
+ * Another shard may have to be filled from this store one day: so shard 0 is sent PART_DONE again when the manifests
+ * are stored, now or before. If they name another part of this shard than the one here, they are of no use.
  */
 void ampd_catalogue_parts(struct ampd_model *model, const struct ampd_parts *parts)
 {

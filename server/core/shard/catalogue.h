@@ -1,4 +1,7 @@
-/* The checkpoints that a shard has (catalogue.c). Private to server/core. */
+/*
+ * The checkpoints that a shard has its part of (catalogue.c). All functions run on the thread that steps the core.
+ * Private to server/core.
+ */
 #ifndef AMPD_CORE_CATALOGUE_H
 #define AMPD_CORE_CATALOGUE_H
 
@@ -11,25 +14,50 @@ struct ampd_model;
 struct ampd_parts;
 struct ampd_shard;
 
-/* The checkpoints of a model on this shard, ascending. */
+/* The checkpoints of a model on this shard. */
 struct ampd_catalogue {
-    struct ampd_checkpoint_record *records;
+    struct ampd_checkpoint_record *records; /* [count] ascending steps; owned */
     uint32_t count, capacity;
-    uint32_t parts_storing; /* PARTS of it that are not stored yet */
+    uint32_t parts_storing; /* writes of PARTS (the manifests of all shards' parts) that are not stored yet */
 };
 
+/* Adds a copy of a record, or replaces the one of the same epoch and step. AMP_ENOMEM: nothing has changed. */
 int ampd_catalogue_add(struct ampd_shard *shard, const struct ampd_checkpoint_record *record);
+
+/*
+ * A new epoch begins: takes out the checkpoints above its base step, or all of them if it has no base (base_epoch 0).
+ * The files stay, and the store does the same to its own catalogue (AMPD_PERSIST_EPOCH).
+ */
 void ampd_catalogue_void(struct ampd_shard *shard, uint64_t base_epoch, uint64_t base_step);
-/* Of the checkpoints that exist on all shards, those that nothing keeps go. */
+
+/*
+ * Drops what the specification need not keep (keep_last, keep_every), of the checkpoints that all shards are known to
+ * hold. One that a restore reads stays.
+ */
 void ampd_catalogue_prune(struct ampd_model *model);
-void ampd_catalogue_parts(struct ampd_model *model, const struct ampd_parts *parts); /* PARTS came */
+
+/*
+ * Handles PARTS, the manifests of all parts of a checkpoint. Stores them if this shard has its part of it, with the
+ * same manifest; if they are stored already, answers PART_DONE with `known` at once.
+ */
+void ampd_catalogue_parts(struct ampd_model *model, const struct ampd_parts *parts);
+
+/* A write of PARTS is stored. After the last one PART_DONE goes to shard 0, and RESTORED if that waited for it. */
 void ampd_catalogue_parts_stored(struct ampd_model *model);
-/* Whether the store knows all parts of a checkpoint, so that a shard whose disk is lost can be filled from it. */
+
+/*
+ * Whether the store knows all parts of a checkpoint, so that a shard whose disk is lost can be filled from it. With one
+ * shard: always.
+ */
 bool ampd_catalogue_knows(const struct ampd_model *model, const struct ampd_checkpoint_record *record);
-/* Out of the catalogue of the store, and its file. */
+
+/* Asks for a checkpoint to be taken out of the store's catalogue and its file to be removed; no answer comes. */
 void ampd_catalogue_drop(struct ampd_model *model, const struct ampd_checkpoint_record *record);
+
+/* The record of a checkpoint, or NULL. A view, valid until the catalogue changes. */
 const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard *shard, uint64_t epoch, uint64_t step);
-/* HOLDS: an operator would go back to a checkpoint. */
+
+/* Handles HOLDS, before a rollback: answers HELD, which says whether the checkpoint is here, and its manifest. */
 void ampd_catalogue_holds(struct ampd_model *model, const struct ampd_message *message);
 
 #endif

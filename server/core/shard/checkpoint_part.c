@@ -2,28 +2,29 @@
  * Checkpoint parts of one shard, written in the background: training does not stop for them (docs/step-protocol.md
  * section 6).
  *
- *   FREE    -> WRITING           a cut: the masters as they are, between apply of s and apply of s+1
+ *   FREE    -> WRITING           a part begins: the masters as they are, between apply of s and apply of s+1
  *   WRITING -> SEALING, ENDING   every block is in the file; or the masters are wanted for something else
  *   SEALING -> STORING, ENDING   the file is durable; or the epoch that it belongs to is over
- *   ENDING  -> FREE              the host has let go
- *   STORING -> FREE              the catalogue has it
+ *   ENDING  -> FREE              the I/O layer has let go
+ *   STORING -> FREE              the store's catalogue has it
  *
- * Nothing is copied at a cut. The blocks go to the host in ascending order, a few at a time, straight from the masters;
- * apply goes upwards too, and the host mostly ahead of it. Where apply comes to a block first, its job copies masters
- * and moments of that block to a buffer before it writes over them, and the host reads them there. There are buffers
- * (saved_buffers) for a share of the blocks (AMPD_CHECKPOINT_MEMORY); when all are taken, the apply of such a block
- * waits until the host has it, or until a buffer is free. So a slow disk makes apply wait for single blocks and never
- * changes a bit.
+ * Nothing is copied when a part begins. The blocks go to the I/O layer in ascending order, a few at a time, straight
+ * from the masters. Apply goes upwards too, and the writer is mostly ahead of it. Where apply comes to a block first,
+ * its job copies masters and moments of the block to a buffer before it writes over them, and the writer reads them
+ * there. There are buffers (saved_buffers) for a share of the blocks (AMPD_CHECKPOINT_MEMORY); when all are taken, the
+ * apply of such a block waits until the writer has read it, or until a buffer is free. So a slow disk makes apply wait
+ * for single blocks and never changes a bit.
+ *
  * Each block:
  *
- *   DONE   -> WAITS                a cut begins
- *   WAITS  -> SAVING, OUT, DONE    apply comes first; the host does; the part is abandoned
+ *   DONE   -> WAITS                a part begins
+ *   WAITS  -> SAVING, OUT, DONE    apply comes first; the writer does; the part is abandoned
  *   SAVING -> SAVED, DONE          the job is back
- *   SAVED  -> OUT, DONE            the host reads the copy
+ *   SAVED  -> OUT, DONE            the writer reads the copy
  *   OUT    -> DONE                 it is in the file
  *
- * One part is written at a time. A cut that comes meanwhile waits, with the user states and the scale of its step, and
- * no apply begins before it.
+ * One part is written at a time. A checkpoint that is asked for meanwhile waits, with the user states and the scale of
+ * its step, and no apply begins before its part does.
  */
 #include "server/core/shard/checkpoint_part.h"
 
@@ -133,7 +134,7 @@ static void give_out(struct ampd_model *model, uint64_t local, uint64_t count, s
         .token = shard->part.token, .first = model->tensors.first + local, .count = count, .tensors = tensors};
 }
 
-/* Gives the host the next blocks: saved ones one by one, others in batches. */
+/* Gives the writer the next blocks: saved ones one by one, others in batches. */
 static void feed(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
@@ -174,10 +175,10 @@ bool ampd_part_may_overwrite(struct ampd_model *model, uint64_t local, struct am
 
 /* ---- the part that is written ---- */
 
-/* The next part may begin: what waited for it goes on. */
+/* The part is FREE: the next one may begin, and what waited for this one goes on. */
 static void free_part(struct ampd_model *model);
 
-/* Lets an abandoned part go once neither the host nor a job touches it. */
+/* Ends an abandoned part once neither the I/O layer nor a job touches it. */
 static void try_end(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
@@ -301,7 +302,7 @@ void ampd_part_written(struct ampd_model *model, const struct ampd_event_part *p
     shard->part.token = 0;
     if (shard->part.state == AMPD_PART_ENDING) {
         struct ampd_checkpoint_record record;
-        if (part->code == 0) { /* done before the host heard of it: a file that nobody will ask for */
+        if (part->code == 0) { /* it was durable before the I/O layer could stop it: its file is not needed */
             record = part_record(model, part);
             ampd_catalogue_drop(model, &record);
         }
@@ -309,7 +310,7 @@ void ampd_part_written(struct ampd_model *model, const struct ampd_event_part *p
         try_end(model);
         return;
     }
-    AMP_ASSERT(part->code == 0); /* the host tries until it is written, or ends */
+    AMP_ASSERT(part->code == 0); /* the I/O layer tries until it is written, or ends the process */
     shard->part.record = part_record(model, part);
     set_part(shard, AMPD_PART_STORING);
     if (shard->part.blocked_ms > 0)
@@ -321,7 +322,7 @@ void ampd_part_written(struct ampd_model *model, const struct ampd_event_part *p
         ampd_out_own(model->core, ampd_need(ampd_copy(&shard->part.record, sizeof shard->part.record)));
 }
 
-/* ---- the coordinator's side of it ---- */
+/* ---- PART_DONE and CUT ---- */
 
 static void tell_part(struct ampd_model *model, const struct ampd_checkpoint_record *record)
 {

@@ -1,4 +1,7 @@
-/* The part of a checkpoint that a shard writes (checkpoint_part.c). Private to server/core. */
+/*
+ * The part of a checkpoint that a shard writes in the background (checkpoint_part.c). All functions run on the thread
+ * that steps the core; block indexes named `local` count from the shard's first block. Private to server/core.
+ */
 #ifndef AMPD_CORE_CHECKPOINT_PART_H
 #define AMPD_CORE_CHECKPOINT_PART_H
 
@@ -15,49 +18,88 @@ struct ampd_message;
 struct ampd_model;
 struct ampd_shard;
 
-/* The part that is written. */
+/* The part that is being written; with state FREE there is none. */
 struct ampd_part {
     enum ampd_part_state state;
-    uint64_t epoch, step, token;
-    struct ampd_checkpoint_state content; /* owns its user states */
-    bool is_void;                         /* STORING: a new epoch came meanwhile */
-    struct ampd_checkpoint_record record;
-    uint8_t *blocks;        /* per block: enum ampd_part_block_state */
-    uint32_t *buffers;      /* per block: the index of the buffer with its copy, or AMPD_NO_BUFFER */
-    uint32_t *free_buffers; /* [free_count] of those for saved blocks */
+    uint64_t epoch, step, token;          /* token: names the part towards the I/O layer; 0: it has let go of it */
+    struct ampd_checkpoint_state content; /* version, scale record, user states of the step; owns the user states */
+    bool is_void;                         /* STORING: a new epoch began meanwhile, so it may count for nothing */
+    struct ampd_checkpoint_record record; /* STORING: what the catalogue gets */
+    uint8_t *blocks;                      /* per block: enum ampd_part_block_state */
+    uint32_t *buffers;                    /* per block: index of the buffer with its copy, or AMPD_NO_BUFFER */
+    uint32_t *free_buffers;               /* [free_count] indexes of the buffers that hold no copy */
     uint32_t free_count;
-    uint64_t next, out, left, saving; /* blocks: next to be given out; OUT; not DONE; SAVING */
-    uint64_t blocked_ms;              /* how long apply has stood still for it */
-    bool is_over;                     /* ENDING: the host has let go */
+    /* Next block to be given to the writer, counted from the first; numbers of blocks OUT, not DONE, and SAVING. */
+    uint64_t next, out, left, saving;
+    uint64_t blocked_ms; /* how long apply has stood still for this part */
+    bool is_over;        /* ENDING: the I/O layer has let go of it */
 };
 
-/* The one after it: apply must not go on before it begins. */
+/* The part after that one: no apply begins before it does. */
 struct ampd_next_part {
-    bool waits;
+    bool waits;                           /* it is to begin; `content` and `epoch` are set */
     struct ampd_checkpoint_state content; /* owns its user states */
     uint64_t epoch;
-    bool is_asked; /* a CUT of step asked_step came while another one waited */
-    uint64_t asked_step;
+    bool is_asked;       /* a CUT of asked_step came while another part waited */
+    uint64_t asked_step; /* is_asked: taken if it is still the last decided step by then */
 };
 
-int ampd_part_init(struct ampd_model *model); /* AMP_ENOMEM */
+/* Allocates the arrays per block. AMP_ENOMEM: ampd_part_close frees what there is. */
+int ampd_part_init(struct ampd_model *model);
+
+/* Frees both parts' user states and the arrays. */
 void ampd_part_close(struct ampd_model *model);
+
+/*
+ * Handles CUT: begins a part at the last decided step once it can, or answers PART_DONE if that part is here already.
+ */
 void ampd_part_begin(struct ampd_model *model, const struct ampd_message *message);
-/* A checkpoint of the masters as they are now, at decided_step; none may wait already. */
+
+/*
+ * Asks for a part of the masters as they are now, at decided.step, with copies of the user states. It begins when no
+ * other part and no jobs over all blocks are under way. No other part may be waiting.
+ */
 void ampd_part_request(struct ampd_model *model);
-/* Whether apply may write over the block. True: *job is told to save it first, if it must. False: it waits. */
+
+/*
+ * Whether apply may write over the block now. True: the job has AMPD_JOB_SAVE added to it where the block must be
+ * copied to a buffer first. False: its apply waits until the writer has the block or a buffer is free.
+ */
 bool ampd_part_may_overwrite(struct ampd_model *model, uint64_t local, struct ampd_job *job);
-void ampd_part_check(const struct ampd_model *model);           /* what holds at any time, over all blocks: asserts */
-void ampd_part_saved(struct ampd_model *model, uint64_t local); /* the job that saved it is back */
+
+/* Asserts that the counts agree with the states of all blocks, and that each buffer is free or taken once. */
+void ampd_part_check(const struct ampd_model *model);
+
+/* The job that copied a block to its buffer is back. */
+void ampd_part_saved(struct ampd_model *model, uint64_t local);
+
+/* AMPD_EVENT_PART_BLOCKS: the memory of these blocks is not read any more; gives out the next ones. */
 void ampd_part_blocks(struct ampd_model *model, const struct ampd_event_part_blocks *blocks);
+
+/* AMPD_EVENT_PART_WRITTEN: the file is durable, and the catalogue is asked for; or an abandoned part is let go of. */
 void ampd_part_written(struct ampd_model *model, const struct ampd_event_part *part);
-void ampd_part_stored(struct ampd_model *model); /* the catalogue has it */
-/* Abandons a part that is being written, and one that waits. The masters are free once ampd_part_reads is false. */
+
+/* The store's catalogue has the part: adds it to ours unless a new epoch has voided it, and sends PART_DONE. */
+void ampd_part_stored(struct ampd_model *model);
+
+/* Abandons the part being written and the one that waits. The masters are free once ampd_part_reads is false. */
 void ampd_part_end(struct ampd_model *model);
-void ampd_part_void(struct ampd_model *model);        /* and a new epoch: one that is stored counts for nothing */
-bool ampd_part_reads(const struct ampd_shard *shard); /* the host, or a job for it, may read masters */
-void ampd_part_forget(struct ampd_model *model);      /* the one that waits */
-void ampd_part_tell(struct ampd_model *model);        /* PART_DONE of every checkpoint of this epoch */
-void ampd_part_tell_known(struct ampd_model *model);  /* and of the newest of which all parts are known */
+
+/* Does the same for a new epoch: a part above its base that is just being catalogued counts for nothing, too. */
+void ampd_part_void(struct ampd_model *model);
+
+/* Whether the I/O layer, or a job for it, may still read masters. */
+bool ampd_part_reads(const struct ampd_shard *shard);
+
+/* Drops the part that waits, and a CUT that came meanwhile; the one being written goes on. */
+void ampd_part_forget(struct ampd_model *model);
+
+/* Sends PART_DONE for every checkpoint of the present epoch, for a session that may have lost it. */
+void ampd_part_tell(struct ampd_model *model);
+
+/*
+ * Sends PART_DONE for the newest checkpoint of the present epoch of which the store knows all parts, if there is one.
+ */
+void ampd_part_tell_known(struct ampd_model *model);
 
 #endif

@@ -1,6 +1,5 @@
 /*
- * The last decided step, on a shard: its verdict, until bulk.c has applied it (docs/step-protocol.md section
- * 2).
+ * The last decided step on a shard, whose verdict bulk.c applies (docs/step-protocol.md section 2).
  *
  *   NONE     -> APPLYING, APPLIED, NONE   VERDICT came; a replay has applied it; a new epoch
  *   APPLYING -> APPLIED, NONE             every block is applied
@@ -41,7 +40,6 @@ void ampd_decided_tell(struct ampd_model *model)
     ampd_bus_send_take(model->core, message);
 }
 
-/* Everything that was collected is read, or skipped: the block is empty for the next step. */
 void ampd_decided_consume(struct ampd_model *model, uint64_t local)
 {
     struct ampd_shard *shard = model->shard;
@@ -78,7 +76,7 @@ void ampd_decided_applied(struct ampd_model *model)
     ampd_decided_tell(model);
 }
 
-/* The verdict on what this shard holds: its step is the one voted on, with the same list. */
+/* Takes the verdict on the step that this shard has voted on, with the same list of contributors. */
 static void decide(struct ampd_model *model, const struct ampd_verdict_message *verdict)
 {
     struct ampd_shard *shard = model->shard;
@@ -113,7 +111,7 @@ static void take_verdict(struct ampd_model *model, const struct ampd_verdict_mes
     memset(shard->apply.published, 0, model->tensors.count);
     if (applied)
         shard->apply.copy_valid[(shard->version + 1) % AMPD_COPIES] = false;
-    shard->apply.waits = applied || verdict->row.cut; /* a step that only cuts waits for the cut before it too */
+    shard->apply.waits = applied || verdict->row.cut; /* a skipped step's checkpoint waits for the one before, too */
     ampd_push_answer(model);
     if (!shard->apply.waits)
         ampd_decided_applied(model);
@@ -123,7 +121,8 @@ static void take_verdict(struct ampd_model *model, const struct ampd_verdict_mes
 }
 
 /*
- * Another shard 0's verdict on what this shard has not voted on, or on another list. It is neither stored nor acted on.
+ * Whether a verdict of another process is on a step that this shard has not voted on, or on another list of
+ * contributors. Such a verdict is neither stored nor acted on.
  */
 static bool not_of_its_vote(struct ampd_model *model, const struct ampd_message *message)
 {
@@ -139,7 +138,6 @@ static bool not_of_its_vote(struct ampd_model *model, const struct ampd_message 
     return true;
 }
 
-/* Stored before it is acted on: by the coordinator where that is here, else by this shard. */
 void ampd_decided_verdict(struct ampd_model *model, const struct ampd_message *message)
 {
     struct ampd_shard *shard = model->shard;
@@ -148,7 +146,7 @@ void ampd_decided_verdict(struct ampd_model *model, const struct ampd_message *m
     if (message->epoch != shard->epoch || shard->memory != AMPD_MEMORY_READY || shard->decided.next != NULL)
         return;
     if (verdict->row.step == shard->decided.step && shard->decided.state == AMPD_DECIDED_APPLIED)
-        ampd_shard_tell(model); /* repeated: so may the answer have been lost, and then no vote after it counts */
+        ampd_shard_tell(model); /* repeated: our answer may be lost, and without it no later vote counts */
     if (verdict->row.step != shard->decided.step + 1 || not_of_its_vote(model, message))
         return;
     ampd_shard_journal_note(model, &verdict->row);
@@ -169,7 +167,7 @@ void ampd_decided_stored(struct ampd_model *model)
     struct ampd_verdict_message *verdict = shard->decided.next;
     shard->decided.next = NULL;
     if (verdict == NULL)
-        return; /* a restore has overtaken it */
+        return; /* a restore came meanwhile */
     take_verdict(model, verdict, ampd_fences_of(model->core, 0).counter);
     free(verdict);
     ampd_shard_take_waiting(model);

@@ -1,19 +1,20 @@
 /*
  * A shard's journal of votes, with `durability: step` (docs/step-protocol.md sections 2 and 6).
  *
- * Before a shard votes, its host writes and syncs the record of the vote: who contributed, what the vote says, the user
- * states, and g, unless the shard itself found an overflow, after which nobody can ask for g. The vote leaves when that
- * is done, unless another try has come meanwhile.
+ * Before a shard votes, the I/O layer writes and syncs a record of the vote: the contributors, what the vote says, the
+ * user states, and the gradient g. If the shard itself has found an overflow, the record has no g, for no verdict can
+ * need it. VOTE is sent when the record is synced, unless another try has come meanwhile.
  *
- * A shard that starts reads its newest checkpoint, then applies g of each step that its rows say was decided after it:
- * the same bits as before. One more record may be there: a vote without a verdict. The shard is in that try again,
- * VOTED, with slots that count as PRESENT though their bytes are gone. A verdict for it is obeyed with g of the
- * journal. An OPEN that lists the same workers keeps the vote; any other one drops it, and the workers push again.
+ * A shard that starts reads its newest checkpoint. Then it applies g of each step that, by the rows of its store, was
+ * decided after the checkpoint, which gives the same bits as before. One more record may be there: a vote without a
+ * verdict. The shard is in that try again, VOTED, with slots that count as PRESENT though their bytes are gone. A
+ * verdict on it is applied with g of the journal. An OPEN that lists the same workers keeps the vote; any other OPEN
+ * drops it, and the workers push again.
  *
- * A step that is missing in the journal, or a damaged checkpoint, makes the memory LOST, as without a journal.
+ * If a decided step is missing in the journal, or the checkpoint is damaged, the memory is LOST, as without a journal.
  *
- * The rows are kept while the epoch lasts, so that the same can be done without a start, where a RESTORE has taken the
- * memory and no epoch has followed (memory.c). They are as many as the records of the journal at most.
+ * The rows are kept while the epoch lasts, so that the same can be done without a start, when a RESTORE has taken the
+ * memory and no epoch has followed (memory.c). There are at most as many rows as records in the journal.
  */
 #include "server/core/shard/journal.h"
 
@@ -42,14 +43,14 @@
 
 #define NOTES_VERSION 1
 #define NOTES_WITH_LR 2 /* schedule WORKER: a double after the head */
-/* Added to these where a worker has told a loss or a metric: the vote's metrics before the contributors. */
+/* Added to these where a worker has sent a loss or a metric: the vote's metrics before the contributors. */
 #define NOTES_WITH_METRICS 4
 #define NOTES_MAX          ((size_t)64 << 20) /* as storage/vote_journal.h */
 
 /*
- * Notes: this, with NOTES_WITH_LR the learning rate that all contributors have named, with NOTES_WITH_METRICS what the
- * vote says of loss and metrics, then contributors, overflow rows
- * (those of shared parameters last), subtrees, the parameters that all were without, and user states.
+ * The format of notes: this head; with NOTES_WITH_LR the learning rate that all contributors have given; with
+ * NOTES_WITH_METRICS the vote's loss and metrics; then contributors, overflow rows (those of shared parameters last),
+ * subtrees, a bit for each parameter that is absent from all contributors, and user states.
  */
 struct notes_head {
     uint32_t version, contributors_count;
@@ -57,7 +58,7 @@ struct notes_head {
     uint64_t overflow_params, inf_total, nan_total, subtrees_count;
     uint32_t rows_count, parameters;
     float scale, coefficient;
-    uint32_t empty, shared_count; /* the latter is 0 in what an older version has written */
+    uint32_t empty, shared_count; /* shared_count is 0 in what an older program has written */
 };
 
 struct notes_contributor {
@@ -72,7 +73,9 @@ static bool journals(const struct ampd_model *model)
     return model->spec.durability == AMPD_DURABILITY_STEP;
 }
 
-/* Of a model's records; without schedule WORKER, loss and metrics they are as every version has written them. */
+/*
+ * The version of a model's notes. Without schedule WORKER, loss and metrics it is the first, which every program reads.
+ */
 static uint32_t notes_version(const struct ampd_model *model, bool has_metrics)
 {
     uint32_t version = model->spec.schedule == AMPD_SCHEDULE_WORKER ? NOTES_WITH_LR : NOTES_VERSION;
@@ -213,16 +216,16 @@ void ampd_shard_journal_prune(struct ampd_model *model, uint64_t step)
 
 /* ---- reading ---- */
 
-/* What the notes of a record say. Everything points into them. */
+/* What the notes of a record say. All pointers point into them. */
 struct notes {
     struct notes_head head;
-    double lr; /* 0: they have none */
+    double lr; /* learning rate of the step with schedule WORKER, else 0 */
     struct ampd_metrics metrics;
     const uint8_t *contributors, *rows, *shared, *subtrees, *absent, *states;
     uint64_t states_size;
 };
 
-/* Takes `count` items off what is left; NULL if there are not so many. */
+/* Takes `count` items off what is left; NULL if there are fewer. */
 static const uint8_t *take(const uint8_t **at, uint64_t *left, uint64_t count, size_t size)
 {
     if (count > *left / size)
@@ -256,7 +259,7 @@ static struct notes_contributor contributor_at(const struct notes *notes, uint32
     return contributor;
 }
 
-/* False: not of this model, or of a newer program. */
+/* Reads the notes of a record. False: they are not of this model, or of a newer program. */
 static bool read_notes(const struct ampd_model *model, const struct ampd_event_replayed *event, struct notes *notes)
 {
     const uint8_t *at = event->notes;
@@ -297,7 +300,7 @@ static bool read_notes(const struct ampd_model *model, const struct ampd_event_r
     return states == left;
 }
 
-/* The state of contributor i, to be owned. */
+/* A copy of the user state of contributor i; the caller owns it. */
 static struct ampd_bytes state_at(const struct notes *notes, uint32_t i)
 {
     uint64_t offset = 0;
@@ -356,7 +359,7 @@ static void hold_vote(struct ampd_model *model, const struct notes *notes)
     model->shard->journal.kept = vote;
 }
 
-/* The shard is in the try of the record again, and has voted. */
+/* Puts the shard into the try of the record again, VOTED. */
 static void hold(struct ampd_model *model, const struct ampd_event_replayed *event, const struct notes *notes)
 {
     struct ampd_open_step *step = &model->shard->step;
@@ -434,7 +437,7 @@ void ampd_shard_journal_drop(struct ampd_model *model)
             if (call->push.rank == rank && call->state != AMPD_CALL_HELD)
                 ampd_call_end(
                     call, AMP_EABORTED, "REPLACED",
-                    "what was pushed before the restart is of no use any more; ask GetPushState, begin again");
+                    "what was pushed before the restart can no longer be used; ask GetPushState and begin again");
         }
         ampd_slot_empty(model, rank);
         shard->slots[rank].vanished = AMPD_VANISHED;
@@ -551,11 +554,11 @@ void ampd_shard_journal_restored(struct ampd_model *model)
     ampd_shard_begin_anew(model);
     replay->next = 0;
     while (replay->next < replay->count && replay->rows[replay->next].step <= shard->decided.step)
-        replay->next++; /* the checkpoint holds those; the result of the last one may be asked for again */
+        replay->next++; /* the checkpoint holds those steps; the result of the last one may be asked for again */
     ampd_shard_journal_read_on(model);
 }
 
-/* The last record was read: the memory is what it was, and SYNC hears of it. */
+/* The last record was read: the memory is what it was before, and SYNC is answered. */
 static void replayed_all(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
@@ -574,7 +577,7 @@ static void replayed_all(struct ampd_model *model)
         free(base->data);
         *base = shard->decided.user_states[r];
         base->data = base->size == 0 ? NULL : ampd_need(ampd_copy(base->data, base->size));
-        shard->slots[r].vanished = AMPD_VANISHED; /* what the process before has told of it is not so any more */
+        shard->slots[r].vanished = AMPD_VANISHED; /* blocks that the process before has said were PRESENT are gone */
     }
     ampd_out_log(model->core, AMP_LOG_INFO, model, "epoch %llu goes on after step %llu: %llu steps from the journal",
                  (unsigned long long)shard->epoch, (unsigned long long)shard->decided.step,
@@ -605,7 +608,7 @@ void ampd_shard_journal_applied(struct ampd_model *model)
     ampd_shard_journal_read_on(model);
 }
 
-/* A step that was decided: g again, and the optimizer with the verdict's scalars. */
+/* Applies a decided step again, with g of the record and the scalars of its verdict. */
 static void replay_step(struct ampd_model *model, const struct notes *notes)
 {
     struct ampd_shard *shard = model->shard;
@@ -629,7 +632,7 @@ static void replay_step(struct ampd_model *model, const struct notes *notes)
     ampd_plan_unref(plan);
 }
 
-/* Whether this shard itself has found an overflow: then there is no g. */
+/* Whether this shard itself has found an overflow: then the record has no g. */
 static bool overflowed(const struct notes *notes)
 {
     bool any = notes->head.overflow_params > 0;
@@ -655,8 +658,8 @@ void ampd_shard_journal_replayed(struct ampd_model *model, const struct ampd_eve
     if (event->code != 0 && event->code != AMP_ENOTFOUND && event->code != AMP_EDATALOSS) {
         ampd_memory_read_later(
             model,
-            "step %llu of the journal of %s cannot be read now: %s; it is read as soon as it can be: mend the disk or "
-            "its mount. Only if it is lost for good, move its file away and keep it: the model goes back to a "
+            "step %llu of the journal of %s cannot be read now: %s; it is read as soon as it can be: repair the disk "
+            "or its mount. Only if it is lost for good, move its file away and keep it: the model goes back to a "
             "checkpoint then",
             (unsigned long long)(shard->decided.step + 1), model->spec.name, amp_strerror(event->code));
         return;

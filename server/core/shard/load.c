@@ -1,20 +1,20 @@
 /*
- * Load: the first values of a model, written by one client straight into the masters, by one stream to each shard, all
- * under one number. Others wait; when the values are in, and checkpoint 0 holds them, all are answered. A model without
- * checkpoint 0 is not loaded: a server that ends before forgets the values, and the loader, who has no answer yet,
- * sends them again.
+ * Load: the first values of a model. One client (the loader) writes them straight into the masters, by one stream to
+ * each shard, all under one number. Other loads wait. When the values are in, and checkpoint 0 holds them, all loads
+ * are answered. Without checkpoint 0 a model is not loaded: a server that ends before loses the values, and the loader,
+ * which has no answer yet, sends them again.
  *
- * Who may load is decided by the coordinator: a shard with a waiting loader sends WANT, and GRANT names one to all
- * shards, the only one of its epoch. A new epoch begins when a stream of it breaks off before the end (GONE), or when
- * another loader waits and no WANT has come for this one for the time of a lease: the values of two loaders must not
- * meet in one model, and some may have been read already. A shard goes on to send WANT for the load that has the grant
- * only while it brings blocks that were not there, and while they are cast: if an open stream were enough, a loader
- * that sends nothing more would keep the model for ever.
+ * The coordinator decides which load may write. A shard with a waiting load sends LOAD_WANT, and LOAD_GRANT names one
+ * load to all shards, the only one of its epoch. A new epoch begins when a stream of that load breaks off before its
+ * end (LOAD_GONE), or when another load waits and no LOAD_WANT has come for this one for the time of a lease: the
+ * values of two loads must not meet in one model, and some may have been read already. A shard goes on to send
+ * LOAD_WANT for the load with the grant only while that brings blocks that were not here, and while they are cast. If
+ * an open stream were enough, a loader that sends nothing more would keep the model for ever.
  *
- * A full load brings a model from elsewhere: also its moments and user states, and it says after which step they are,
- * with version and scale record. That is its base. An epoch has one, too, from its beginning, and WANT names that of
- * the loader: for a loader with another base than the epoch's a new epoch begins (coord_load.c). So the first row of an
- * epoch always says what its first step follows from, and a shard checks here that the stream is of the same base.
+ * A full load brings a model from elsewhere, with moments and user states. It names the step that they go on from, with
+ * version and scale record: its base. Each epoch has a base, too, from its beginning, and LOAD_WANT names that of the
+ * load: for a load with another base than the epoch's a new epoch begins (coord_load.c). So the first row of an epoch
+ * always says what its first step follows from. A shard checks here that the stream has the epoch's base.
  */
 #include "server/core/shard/load.h"
 
@@ -39,7 +39,7 @@ static bool is_mine(const struct ampd_model *model, const struct ampd_message *m
 
 void ampd_load_begin(struct ampd_core *core, uint64_t id, const struct ampd_event_load *load)
 {
-    struct ampd_model *model = ampd_core_known(core, id, load->model); /* one that is made ready is waited for */
+    struct ampd_model *model = ampd_core_known(core, id, load->model); /* it may still be being made ready */
     if (model == NULL)
         return;
     if (load->loader == 0 && AMPD_COUNT(core) > 1) {
@@ -99,9 +99,9 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
 }
 
 /*
- * The coordinator of now has said that it is, and the memory is the one it was said of. What a shard finds on its disk
- * does not count: its checkpoint 0, and its journal, may be void because another shard has lost its part, and who loads
- * would take that for an answer and never send the values again.
+ * Whether the present coordinator has said, about the memory as it is now, that the model is loaded. What a shard finds
+ * on its disk does not count: its checkpoint 0, and its journal, may be void because another shard has lost its part,
+ * and a loader would take it for the answer and never send the values again.
  */
 static bool is_loaded(const struct ampd_shard *shard)
 {
@@ -177,14 +177,14 @@ static bool is_broken(const struct ampd_shard *shard)
     return shard->memory == AMPD_MEMORY_LOADING && shard->load.loader == 0;
 }
 
-/* GONE to the coordinator, if a load has broken off here. */
+/* Sends LOAD_GONE to the coordinator, if a load has broken off here. */
 static void tell_gone(struct ampd_model *model)
 {
     if (is_broken(model->shard))
         ampd_bus_send_take(model->core, ampd_bus_message(model, AMPD_MESSAGE_LOAD_GONE, 0));
 }
 
-/* Also WANT for the one that has the grant: a coordinator that has started anew knows of none. */
+/* Also LOAD_WANT for the load that has the grant: a coordinator that has started again knows of no load. */
 void ampd_load_tell(struct ampd_model *model)
 {
     ampd_load_loaded(model);
@@ -222,8 +222,8 @@ void ampd_load_void(struct ampd_model *model)
     AMP_LIST_EACH(it, next, &model->loads)
     {
         struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
-        if (call->state != AMPD_CALL_HELD) /* who has sent nothing yet may go on waiting */
-            ampd_call_end(call, AMP_EUNAVAILABLE, "RECOVERING", "%s begins anew; load again", model->spec.name);
+        if (call->state != AMPD_CALL_HELD) /* a load that has sent nothing yet may go on waiting */
+            ampd_call_end(call, AMP_EUNAVAILABLE, "RECOVERING", "%s starts again; load again", model->spec.name);
     }
 }
 
@@ -242,7 +242,10 @@ void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struc
     }
     for (uint32_t i = 0; i < block->counts_count; i++) {
         const struct ampd_segment_count *count = &block->counts[i];
-        /* A moment may have become an Inf (docs/numerics.md): a server goes on with it, and so may another one. */
+        /*
+         * A moment may have become Inf in training (docs/numerics.md), and training goes on with it; so may a loaded
+         * one.
+         */
         if (count->nan_count + (block->plane == 0 ? count->inf_count : 0) == 0)
             continue;
         ampd_call_end(call, AMP_EINVAL, "INVALID_TENSOR",
@@ -310,7 +313,7 @@ void ampd_load_closed(struct ampd_model *model, uint64_t id)
         return;
     shard->load.loader = 0;
     if (shard->jobs.bulk ==
-        AMPD_BULK_NONE) /* else all its values are here: it is a load, whoever still waits for the answer */
+        AMPD_BULK_NONE) /* else all its values are here: the model is loaded, though its client has gone */
         tell_gone(model);
 }
 

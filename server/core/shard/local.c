@@ -1,4 +1,4 @@
-/* What others of the process ask a shard without a message (base/local.h). */
+/* What the coordinator and the files below ask the shard of their process without a message (base/local.h). */
 #include "server/core/base/local.h"
 
 #include "base/assert.h"

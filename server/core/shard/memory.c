@@ -1,6 +1,6 @@
 /*
  * A shard's memory of a model: lost at a start, and brought back from a checkpoint (docs/step-protocol.md section 6).
- * How it is cut into checkpoints is in checkpoint_part.c, which of them are kept in catalogue.c.
+ * How checkpoints of it are written is in checkpoint_part.c; which of them are kept, in catalogue.c.
  *
  *   LOST      -> RESTORING, EMPTY            RESTORE came; or a new epoch without a checkpoint
  *   RESTORING -> RESTORED, REPLAYING, LOST   in memory and verified; or damaged, or there is no checkpoint
@@ -10,9 +10,9 @@
  *   LOADING   -> READY, RESTORING            every block is in
  *   READY     -> RESTORING
  *
- * RESTORE comes to all shards of a model, also to those that have lost nothing: what they were doing ends first. With
- * `durability: step` nothing is lost by that before a new epoch is stored: a SYNC that comes before gives the memory
- * back, from checkpoint and journal, as after a start. So a rollback that comes to nothing costs no step.
+ * RESTORE is sent to all shards of a model, also to those that have lost nothing: what they were doing ends first. With
+ * `durability: step` nothing is lost by that until a new epoch is stored: if a SYNC comes before, the memory is brought
+ * back from checkpoint and journal, as after a start. So a rollback that comes to nothing costs no step.
  */
 #include "server/core/shard/memory.h"
 
@@ -38,8 +38,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Between two tries to read a checkpoint: long enough for a log line each. */
-#ifndef RESTORE_RETRY_MS /* (tests/faults has no time for it) */
+/* Time between two tries to read a checkpoint: long enough for each to write a line of the log. */
+#ifndef RESTORE_RETRY_MS /* tests/faults makes it shorter */
 #define RESTORE_RETRY_MS 5000
 #endif
 
@@ -66,10 +66,13 @@ static void answer_restore(struct ampd_model *model, bool ok)
     ampd_bus_send_take(model->core, answer);
 }
 
-/* The epoch that follows voids what is above the checkpoint: by then each store knows all parts of that one. */
+/*
+ * Answers that the checkpoint is in memory. The epoch that follows voids all checkpoints above it, so that this store
+ * must know all parts of it before.
+ */
 static void answer_restored(struct ampd_model *model)
 {
-    if (model->shard->catalogue.parts_storing == 0) /* else when they are (catalogue.c) */
+    if (model->shard->catalogue.parts_storing == 0) /* else catalogue.c answers when they are stored */
         answer_restore(model, true);
 }
 
@@ -87,7 +90,7 @@ static void end_streams(struct ampd_model *model)
     ampd_load_void(model);
 }
 
-/* Whether a RESTORE or EPOCH belongs to a SYNC before the one that this shard has answered last. */
+/* Whether a RESTORE or EPOCH belongs to an earlier SYNC than the newest that has come. */
 static bool is_stale(const struct ampd_model *model, const struct ampd_message *message)
 {
     return message->round < model->core->sync.seen;
@@ -165,7 +168,7 @@ void ampd_memory_try_restore(struct ampd_model *model)
     };
 }
 
-/* Those that Join gives out, and those that the next cut starts from. */
+/* One copy is for Join to give out, the other for the next checkpoint. */
 void ampd_memory_take_user_state(struct ampd_model *model, uint32_t rank, const uint8_t *data, uint32_t size)
 {
     struct ampd_shard *shard = model->shard;
@@ -206,9 +209,9 @@ void ampd_memory_read_later(struct ampd_model *model, const char *format, ...)
 }
 
 /*
- * A durable checkpoint is given up only where its file is there and damaged. It may be that a file which is not there
- * is on a directory that is not mounted, and that one which cannot be read can be read again: the model stays
- * RECOVERING until it can, and the others go on.
+ * A durable checkpoint is given up only if its file is there and damaged. If the file is not there, its directory may
+ * not be mounted; if it cannot be read, it may be readable later. Until it can be read the model stays RECOVERING, and
+ * the other models go on.
  */
 static void read_later(struct ampd_model *model, int code)
 {
@@ -243,7 +246,7 @@ void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_rest
     shard->restore.token = 0;
     if (shard->told.deleting)
         return;
-    if (shard->restore.waits) { /* another one has been asked for meanwhile */
+    if (shard->restore.waits) { /* another checkpoint has been asked for meanwhile */
         ampd_memory_try_restore(model);
         return;
     }
@@ -280,7 +283,7 @@ void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_rest
 void ampd_memory_cast_done(struct ampd_model *model)
 {
     if (model->shard->restore.waits)
-        return; /* as above: the last job's end goes on with that */
+        return; /* another checkpoint has been asked for: it is read when the last job is back */
     if (model->shard->journal.replay.on) {
         ampd_memory_set(model->shard, AMPD_MEMORY_REPLAYING);
         ampd_shard_journal_restored(model);
@@ -357,7 +360,7 @@ static void persist_epoch(struct ampd_model *model, const struct ampd_epoch_mess
     persist->row = ampd_out_own(core, row);
 }
 
-/* What the memory holds from now on: the base of the epoch, or nothing. */
+/* Takes what the memory holds as the epoch's base: the restored checkpoint, or nothing. */
 static void take_base(struct ampd_model *model, const struct ampd_epoch_record *record)
 {
     struct ampd_shard *shard = model->shard;
@@ -379,7 +382,7 @@ static void take_base(struct ampd_model *model, const struct ampd_epoch_record *
     ampd_shard_begin_anew(model);
 }
 
-/* A part that a new epoch comes to: in time, not stored before, and on the memory that it is about. */
+/* Whether the epoch is to be stored: it is newer, of the newest SYNC, and goes on from what is in memory. */
 static bool takes_epoch(const struct ampd_model *model, const struct ampd_message *message)
 {
     const struct ampd_shard *shard = model->shard;
@@ -387,7 +390,7 @@ static bool takes_epoch(const struct ampd_model *model, const struct ampd_messag
     if (is_stale(model, message) || record->epoch <= shard->epoch || shard->new_epoch != 0)
         return false;
     if (shard->memory == AMPD_MEMORY_RESTORED && shard->restore.refused)
-        return false; /* what is in memory is not what was asked for last */
+        return false; /* what is in memory is not the checkpoint that was asked for last */
     if (shard->memory == AMPD_MEMORY_RESTORED)
         return shard->restore.step == record->base_step && shard->restore.record.epoch == record->base_epoch;
     return shard->memory == AMPD_MEMORY_LOST && record->base_epoch == 0 && record->base_step == shard->load.base.step;

@@ -1,9 +1,10 @@
 /*
  * Pull (docs/step-protocol.md section 3): the cast copy of one version, sent block by block as apply publishes it.
  *
- * Two copies exist, the even and the odd versions. Before apply writes one of them, pulls of the version that was in it
- * are revoked, and apply waits until the I/O loops have let go: those are this process's own loops and take no longer
- * than a turn of theirs, however slow the reader behind them is. So no reader ever sends a block of another version.
+ * Two copies exist, of the even and of the odd versions. Before apply writes one of them, pulls of the version that was
+ * in it are revoked, and apply waits until the I/O loops have let go of it. Those are this process's own loops, which
+ * let go within one turn, however slow their client is. So no stream ever sends a block of another version than its
+ * own.
  */
 #include "server/core/shard/pull.h"
 
@@ -34,7 +35,7 @@ static void list_blocks(struct ampd_model *model, const struct ampd_call *call, 
     output->u.blocks = (struct ampd_blocks){.first = model->tensors.first + first, .count = count};
 }
 
-/* Lists what is there already: all of a complete version, else what apply has published. */
+/* Lists the blocks that are there already: all of a complete version, else those that apply has published. */
 static void list_published(struct ampd_model *model, const struct ampd_call *call)
 {
     const struct ampd_shard *shard = model->shard;
@@ -51,8 +52,9 @@ static void list_published(struct ampd_model *model, const struct ampd_call *cal
 }
 
 /*
- * The step that computes on the version, with its scale. The version before the newest is that of the decided step if
- * that was applied; of which step it was else is not known here: 0, and a scale that nobody can push with.
+ * Names the step that computes on the version, with its scale. The version before the newest is that of the last
+ * decided step, if that was applied. In any other case the step is not known here: it stays 0, with a scale id that no
+ * push can have.
  */
 static void name_step(const struct ampd_model *model, struct ampd_pull_grant *grant)
 {
@@ -92,8 +94,8 @@ static void grant(struct ampd_model *model, struct ampd_call *call, uint64_t ver
         .crcs = tensors->has_crcs[call->copy] ? tensors->crcs[call->copy] : NULL,
     };
     /*
-     * What is granted before its apply has the checksums' place of the version that lay there: they will be this one's,
-     * since the apply forms them for that which is noted here.
+     * A version that is granted before its apply has begun gets the place where the checksums of an older version lie.
+     * The apply writes this version's there, since it sees in `streamed` that they are wanted.
      */
     if (!call->unchanged && !call->pull.in_memory && version == newest_version(shard))
         model->shard->apply.streamed = version;

@@ -8,9 +8,9 @@
  *   PRESENT   -> CONSUMED, EMPTY     read by apply, or the step skipped; or an OPEN did not list the incarnation
  *   CONSUMED  -> EMPTY
  *
- * shard->apply.pending marks blocks that still hold bytes of the step being applied: such a block, PRESENT as it is,
- * counts for that step alone, and is granted for the next one when apply has read it. A block is not granted either
- * while a pass of an earlier try reads it.
+ * shard->apply.pending marks blocks that still hold bytes of the step being applied. Such a block is PRESENT for that
+ * step alone, and is granted for the next step once apply has read it. Nor is a block granted while a pass of an
+ * earlier try reads it.
  */
 #include "server/core/shard/push.h"
 
@@ -67,7 +67,7 @@ static void forget_header(struct ampd_model *model, struct ampd_slot *slot)
         slot->counts[p].first_index = UINT64_MAX;
 }
 
-/* Blocks that a stream was to fill are empty again. */
+/* Blocks that a stream was to fill become EMPTY again. */
 static void stop_receiving(struct ampd_model *model, struct ampd_slot *slot)
 {
     for (uint64_t local = 0; local < model->tensors.count; local++) {
@@ -86,7 +86,7 @@ static void end_without(struct ampd_call *call)
     ampd_call_end(call, error.code, error.reason, "%s", error.text);
 }
 
-/* Pushes of the slot's incarnation whose trailer is here: what they wait for cannot come any more. */
+/* Ends the pushes of the slot's incarnation whose trailer is here: what they wait for cannot come any more. */
 static void end_waiting(struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_slot *slot = &model->shard->slots[rank];
@@ -117,22 +117,24 @@ void ampd_slot_empty(struct ampd_model *model, uint32_t rank)
         end_without(writer);
 }
 
-/* What a push does not agree with, as a sentence. 17 digits tell any two doubles apart. */
+/* Says what a push does not agree with, as a sentence. 17 digits distinguish any two doubles. */
 static void say_unfit(const struct ampd_slot *slot, const struct ampd_unfit *unfit, struct amp_error *error)
 {
     uint32_t rank = unfit->push.contributor.rank;
     if (unfit->other != rank)
         (void)amp_error_set(error, AMP_EINVAL, "LEARNING_RATE",
-                            "learning_rate: %.17g of rank %u, but %.17g of rank %u, whose push is whole; give the same "
-                            "with all pushes of a step",
+                            "learning_rate: %.17g of rank %u, but %.17g of rank %u, whose push is complete; give the "
+                            "same with all pushes of a step",
                             unfit->push.lr, rank, unfit->other_lr, unfit->other);
     else if (unfit->push.contributor.weight != unfit->other_weight)
-        (void)amp_error_set(error, AMP_EINVAL, "WEIGHT", "weight: %g here, another on another shard; give all the same",
+        (void)amp_error_set(error, AMP_EINVAL, "WEIGHT",
+                            "weight: %g here, and another on another shard; give the same to all shards",
                             (double)slot->weight);
     else
-        (void)amp_error_set(error, AMP_EINVAL, "LEARNING_RATE",
-                            "learning_rate: rank %u gave %.17g to one shard and %.17g to another; give all the same",
-                            rank, unfit->other_lr, unfit->push.lr);
+        (void)amp_error_set(
+            error, AMP_EINVAL, "LEARNING_RATE",
+            "learning_rate: rank %u gave %.17g to one shard and %.17g to another; give the same to all shards", rank,
+            unfit->other_lr, unfit->push.lr);
 }
 
 void ampd_slot_unfit(struct ampd_model *model, const struct ampd_unfit *unfit)
@@ -152,7 +154,9 @@ void ampd_slot_unfit(struct ampd_model *model, const struct ampd_unfit *unfit)
     ampd_slot_empty(model, rank);
 }
 
-/* The step was decided without this push (quorum): LATE, as soon as the host touches the slot no more. */
+/*
+ * The step was decided without this push (quorum): it is answered LATE as soon as the I/O layer has let go of the slot.
+ */
 static void revoke_late(struct ampd_model *model, struct ampd_call *call)
 {
     call->later = ampd_need(calloc(1, sizeof *call->later));
@@ -206,7 +210,7 @@ static enum listing listing_of(const struct ampd_model *model, const struct ampd
 {
     AMP_ASSERT(local < model->tensors.count);
     if (slot->ended)
-        return LIST_DROP; /* a trailer has said what the push holds: nothing is written any more */
+        return LIST_DROP; /* the trailer has said what the push holds: nothing is written any more */
     if (model->shard->apply.pending[local] != 0)
         return LIST_LATER;
     if (slot->states[local] == AMPD_BLOCK_PRESENT)
@@ -254,7 +258,7 @@ static void take_user_state(struct ampd_slot *slot, struct ampd_call *call)
     call->user_state = NULL;
 }
 
-/* The dtype of a contribution is known from its first header on: before any job reads it. */
+/* Writes the dtype of a contribution to the plan. It is known from the first header on, before any job reads it. */
 static void tell_plan(struct ampd_model *model, uint32_t rank, enum amp_dtype dtype)
 {
     struct ampd_plan *plan = model->shard->step.plan;
@@ -265,8 +269,8 @@ static void tell_plan(struct ampd_model *model, uint32_t rank, enum amp_dtype dt
 }
 
 /*
- * Whether values of that dtype lie elsewhere in the slot than those that jobs may still read there, of the step being
- * applied or of an earlier try: one block would be written over others of them.
+ * Whether blocks of that dtype lie at other places in the slot than those that jobs may still read there, for the step
+ * being applied or an earlier try: a new block would then be written over parts of several old ones.
  */
 static bool lies_otherwise(const struct ampd_model *model, const struct ampd_slot *slot, enum amp_dtype dtype)
 {
@@ -327,7 +331,7 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
     list_all(model, slot, call->id);
 }
 
-/* ---- the table of docs/step-protocol.md section 5 ---- */
+/* ---- the table "The life of a step" of docs/protocol.md ---- */
 
 /* A push of the open step. */
 static void judge_open(struct ampd_model *model, struct ampd_call *call)
@@ -428,7 +432,7 @@ static int check_header(const struct ampd_model *model, const struct ampd_event_
     return check_lr(model, push, error);
 }
 
-/* Held pushes of one rank are few, whoever sends them: the newest take the place of the oldest. */
+/* Bounds the held pushes of one rank, whichever client sends them: the oldest gives way to the newest. */
 static void bound_held(struct ampd_model *model, uint32_t rank)
 {
     struct ampd_call *oldest = NULL;
@@ -471,7 +475,7 @@ void ampd_push_begin(struct ampd_core *core, uint64_t id, const struct ampd_even
     call->push.user_state = NULL;
     call->push.lr = push->has_lr && push->lr > 0 ? push->lr : 0; /* -0 is 0: equal rates have equal bits */
     call->user_state = user_state;
-    (void)ampd_ranks_renew(model, push->rank, push->incarnation); /* the tables say what becomes of one that is over */
+    (void)ampd_ranks_renew(model, push->rank, push->incarnation); /* if the lease has ended, judge() refuses the push */
     judge(model, call);
     bound_held(model, push->rank);
 }
@@ -512,7 +516,7 @@ void ampd_push_block(struct ampd_core *core, struct ampd_call *call, const struc
     ampd_shard_try_block(model, local);
 }
 
-/* A push that cannot count: each stream that waits with it gets the reason, and a right trailer may come later. */
+/* The push cannot count as it is: the calls that wait with it get the reason, and a complete trailer may come later. */
 static void refuse_trailer(struct ampd_model *model, uint32_t rank, const char *what, const char *parameter)
 {
     struct ampd_slot *slot = &model->shard->slots[rank];
@@ -531,16 +535,17 @@ static void refuse_trailer(struct ampd_model *model, uint32_t rank, const char *
             !ampd_incarnation_same(call->push.incarnation, slot->incarnation))
             continue;
         if (vanished)
-            ampd_call_end(call, AMP_EABORTED, "REPLACED", "the server has started anew; ask GetPushState, begin again");
+            ampd_call_end(call, AMP_EABORTED, "REPLACED",
+                          "the server has started again; ask GetPushState and begin again");
         else
             ampd_call_end(call, AMP_EINVAL, "INCOMPLETE_PUSH",
                           "%s%s; send all blocks, and list each parameter without a gradient in trailer.absent", what,
                           parameter);
     }
     struct ampd_call *writer = slot->writer == 0 ? NULL : ampd_call_find(model->core, slot->writer);
-    if (writer != NULL) /* it was told to drop blocks that are wanted now */
+    if (writer != NULL) /* it drops blocks that are wanted now */
         ampd_call_end(writer, AMP_EABORTED, "REPLACED",
-                      "the trailer before was refused; ask GetPushState, begin again");
+                      "the trailer before was refused; ask GetPushState and begin again");
 }
 
 /* Whether every parameter of a block is in the absent list; else *parameter is one that is not. */
@@ -575,7 +580,8 @@ static void set_bit(uint8_t *bits, uint32_t i)
 }
 
 /*
- * A push of weight 0 may leave out any block (docs/step-protocol.md section 4): what it does not have whole is absent.
+ * A push of weight 0 may leave out any block (docs/step-protocol.md section 4): the parameters of such a block count as
+ * absent.
  */
 static void leave_out(struct ampd_model *model, struct ampd_slot *slot, uint64_t block)
 {
@@ -646,7 +652,7 @@ static int set_absent(const struct ampd_model *model, struct ampd_slot *slot, co
     return 0;
 }
 
-/* What the trailer says becomes the slot's; the first one of a push does. */
+/* Takes what the trailer says into the slot: the first trailer of a push counts. */
 static int take_trailer(const struct ampd_model *model, struct ampd_slot *slot, const struct ampd_event_push_end *end,
                         struct amp_error *error)
 {

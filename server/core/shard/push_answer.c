@@ -1,4 +1,4 @@
-/* What a push is answered with once its step is decided, and GetPushState (docs/step-protocol.md section 5). */
+/* The answers to pushes whose step is decided, and to GetPushState (docs/step-protocol.md section 5). */
 #include "server/core/shard/push_answer.h"
 
 #include "base/assert.h"
@@ -59,7 +59,7 @@ void ampd_push_result(const struct ampd_model *model, const struct ampd_verdict_
     result->range = ampd_out_own(core, ampd_need(ampd_copy(verdict->range, range)));
 }
 
-/* Whether its gradient counted in the last decided step. */
+/* Whether the gradient of this incarnation counted in the last decided step. */
 static bool has_counted(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation)
 {
     const struct ampd_step_row *row = &model->shard->decided.verdict->row;
@@ -67,7 +67,7 @@ static bool has_counted(const struct ampd_model *model, uint32_t rank, struct am
     return its != NULL && ampd_incarnation_same(its->incarnation, incarnation);
 }
 
-/* A push of the last decided step: its stored result, also of one that is over since; or LATE. */
+/* An incarnation that contributed gets the result, also if it has lost its rank since. */
 void ampd_push_answer_decided(struct ampd_model *model, struct ampd_call *call)
 {
     const struct ampd_event_push *push = &call->push;
@@ -154,7 +154,7 @@ void ampd_push_state(struct ampd_core *core, uint64_t id, const struct ampd_even
 
 /* ---- calls of a model that does not go on ---- */
 
-/* "fc1.weight, fc2.weight": those that overflowed in the last decided step. */
+/* Writes the parameters that overflowed in the last decided step, as "fc1.weight, fc2.weight". */
 static void name_parameters(const struct ampd_model *model, const struct ampd_verdict_message *last_verdict, char *text,
                             size_t size)
 {

@@ -42,7 +42,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Vote pass of a block. */
+/* Where the vote pass of a block is (ampd_open_step.vote_states). */
 enum { VOTE_WAITS, VOTE_OUT, VOTE_DONE };
 
 void ampd_shard_set_step(struct ampd_shard *shard, enum ampd_step_state to)
@@ -161,7 +161,7 @@ const struct ampd_expected *ampd_shard_expected(const struct ampd_model *model, 
 
 /* ---- OPEN and CLOSE ---- */
 
-/* The passes of a try begin anew. Results of jobs that are out count no more. */
+/* All vote passes begin again, for a new try. Results of jobs that are out do not count any more. */
 static void reset_votes(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
@@ -210,7 +210,7 @@ static void close_step(struct ampd_model *model, const struct ampd_close *close)
     struct ampd_shard *shard = model->shard;
     uint64_t hash = ampd_contributors_hash(close->contributors, close->contributors_count);
     bool held =
-        shard->journal.kept != NULL; /* the vote of before a restart, on the same list: nothing is summed again */
+        shard->journal.kept != NULL; /* a vote from before a restart, on the same list: nothing is summed again */
     AMP_ASSERT(!held || hash == shard->journal.kept->contributors_hash);
     if (!held)
         shard->step.plan = new_plan(model, close);
@@ -226,7 +226,7 @@ static void close_step(struct ampd_model *model, const struct ampd_close *close)
     ampd_shard_try_vote(model);
 }
 
-/* Equal weights: who contributes is known at OPEN. The caller frees it. */
+/* The CLOSE that an OPEN carries: every expected rank contributes, with weight 1. The caller frees it. */
 static struct ampd_close *close_of_open(const struct ampd_open *open)
 {
     struct ampd_close *close = ampd_need(malloc(sizeof *close));
@@ -235,8 +235,9 @@ static struct ampd_close *close_of_open(const struct ampd_open *open)
 }
 
 /*
- * Another shard 0's list, where this shard keeps its vote of before a restart on another one: its gradients are gone,
- * and nothing can be summed again. UNFIT or another OPEN takes such a vote back, a list does not.
+ * Whether a list of contributors from another process contradicts the vote that this shard keeps from before a restart.
+ * The gradients behind that vote are gone, so that nothing can be summed for another list: the message is refused.
+ * UNFIT or another OPEN can take the vote back, a list cannot.
  */
 static bool not_of_kept_vote(struct ampd_model *model, const struct ampd_message *message,
                              const struct ampd_close *close)
@@ -254,8 +255,8 @@ static bool not_of_kept_vote(struct ampd_model *model, const struct ampd_message
 }
 
 /*
- * Whether the try that the shard is in is one of the present coordinator's. After a restart of that it is told nothing
- * of older ones: their numbers may be those of its own.
+ * Whether the present coordinator has opened the try that the shard is in. After a restart the coordinator is sent
+ * nothing about older tries, since their numbers may be the same as those of its own.
  */
 static bool of_this_coordinator(const struct ampd_model *model)
 {
@@ -285,7 +286,7 @@ void ampd_shard_completed(struct ampd_model *model, uint32_t rank)
     AMP_ASSERT(rank < model->spec.world_size);
     if (expected == NULL || !slot_of(slot, expected->incarnation))
         return;
-    /* No job that is out reads this list: those that leave absent parameters out wait for every rank's trailer. */
+    /* No job that is out reads this list: jobs with AMPD_JOB_ABSENT wait for every rank's trailer. */
     struct ampd_plan *plan = shard->step.plan;
     for (uint32_t i = 0; plan != NULL && i < plan->inputs_count; i++) {
         if (plan->inputs[i].rank == rank)
@@ -294,7 +295,7 @@ void ampd_shard_completed(struct ampd_model *model, uint32_t rank)
     send_complete(model, rank);
 }
 
-/* COMPLETE of what an OPEN kept is sent again for the new try; its plan has the lists already. */
+/* COMPLETE is sent again, for the new try, of slots that an OPEN has kept; the plan has their absent lists already. */
 static void complete_again(struct ampd_model *model)
 {
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
@@ -303,13 +304,13 @@ static void complete_again(struct ampd_model *model)
     }
 }
 
-/* Whether a try is above another one. */
+/* Whether one try is newer than another. */
 static bool is_above(uint64_t fence, uint32_t try_number, uint64_t than_fence, uint32_t than_try)
 {
     return fence > than_fence || (fence == than_fence && try_number > than_try);
 }
 
-/* The newest incarnation of each rank that this shard knows of (base/ranks.c). */
+/* Notes the newest incarnation of each rank that an OPEN has listed (base/ranks.c). */
 static void note_listed(struct ampd_model *model)
 {
     const struct ampd_open *open = &model->shard->step.open;
@@ -355,8 +356,9 @@ void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open
 }
 
 /*
- * What comes while the verdict before it is being stored is taken after that. True: it waits, or is of no use: of a
- * step that is over, or of a try below the one that waits.
+ * True while the verdict of the step before is being stored: a copy of the message is kept in *slot and handled after
+ * that. It is dropped if it is about any step but the one after that verdict's, or about an older try than the kept
+ * message.
  */
 static bool waits_for_verdict(struct ampd_model *model, const struct ampd_message *message, struct ampd_message **slot,
                               uint64_t step, uint32_t try_number)
@@ -416,7 +418,10 @@ void ampd_shard_send_job(struct ampd_model *model, struct ampd_job *job)
     ampd_out(model->core, AMPD_OUT_JOB, 0)->u.job = *job;
 }
 
-/* Which contributors have the block; false if one of them may still send it. *final: all trailers are here. */
+/*
+ * Fills job->present with the contributors that have the block; false if one of them may still send it. *final: all
+ * trailers are here.
+ */
 static bool gather_present(const struct ampd_model *model, uint64_t local, struct ampd_job *job, bool *final)
 {
     const struct ampd_shard *shard = model->shard;
@@ -436,7 +441,7 @@ static bool gather_present(const struct ampd_model *model, uint64_t local, struc
     return true;
 }
 
-/* Whether one of the trailers that are here takes a parameter out of the block: then the pass waits for all of them. */
+/* Whether a trailer that is here leaves out a parameter of the block: then the vote pass waits for all trailers. */
 static bool must_leave_out(const struct ampd_model *model, uint64_t block)
 {
     const struct ampd_shard *shard = model->shard;
@@ -498,7 +503,7 @@ void ampd_shard_vote_done(struct ampd_model *model, const struct ampd_job *job, 
     shard->step.votes_left--;
 }
 
-/* A quorum closes without the others: what they leave out changes nothing. */
+/* Whether the rank contributes. Where a quorum has closed without it, what its trailer leaves out changes nothing. */
 static bool contributes(const struct ampd_shard *shard, uint32_t rank)
 {
     const struct ampd_close *close = &shard->step.close;
@@ -561,7 +566,7 @@ void ampd_shard_voted(struct ampd_model *model)
     tell_vote(model);
 }
 
-/* ---- what the coordinator tells ---- */
+/* ---- STATE ---- */
 
 void ampd_shard_state(struct ampd_model *model, const struct ampd_message *message)
 {
@@ -569,7 +574,7 @@ void ampd_shard_state(struct ampd_model *model, const struct ampd_message *messa
     const struct ampd_state_message *state = &message->u.state;
     AMP_ASSERT(message->from == 0);
     shard->told.troubled = state->trouble;
-    if (state->trouble) { /* perhaps only because our answer was lost with a session: it is said again */
+    if (state->trouble) { /* perhaps only since our answer to SYNC was lost with a session: it is sent again */
         shard->sync_waits = true;
         ampd_sync_try_answer(model->core);
         return;
@@ -640,7 +645,6 @@ void ampd_shard_tell(struct ampd_model *model)
         tell_vote(model);
 }
 
-/* The weight of a push differs from shard to shard, or its rate from another's: it cannot count anywhere. */
 void ampd_shard_unfit(struct ampd_model *model, const struct ampd_message *message)
 {
     const struct ampd_open_step *step = &model->shard->step;

@@ -1,4 +1,8 @@
-/* A step on a shard (shard.c). Private to server/core. */
+/*
+ * A model on a shard, and the step that it collects gradients for (shard.c; docs/step-protocol.md section 2). All
+ * functions run on the thread that steps the core; `local` is a block's index from the shard's first block, and a
+ * handler of a message takes one whose fence and contents have been checked. Private to server/core.
+ */
 #ifndef AMPD_CORE_SHARD_H
 #define AMPD_CORE_SHARD_H
 
@@ -23,28 +27,30 @@ struct ampd_job;
 struct ampd_model;
 struct ampd_slot;
 
-/* The step that collects. */
+/* The step that collects gradients. */
 struct ampd_open_step {
-    enum ampd_step_state state; /* NONE, OPEN, CLOSED, VOTED */
-    uint64_t fence;             /* with open.try_number: orders tries */
-    struct ampd_open open;
-    struct ampd_close close; /* CLOSED and later: the contributors and f */
-    uint64_t hash;
-    struct ampd_plan *plan;
-    uint64_t votes_left;             /* blocks whose vote pass is not done */
-    uint8_t *vote_states;            /* per block: 0 not out, 1 out, 2 done */
-    uint32_t *vote_serials;          /* per block: of the newest vote job */
-    struct ampd_seen seen;           /* in all its tries */
-    struct ampd_message *next_open;  /* a newer OPEN that came while the step before is being decided, and */
-    struct ampd_message *next_close; /* its CLOSE; owned */
+    enum ampd_step_state state;
+    uint64_t fence;          /* counter of the coordinator's fence; (fence, open.try_number) orders tries */
+    struct ampd_open open;   /* with state NONE: that of an earlier step */
+    struct ampd_close close; /* CLOSED and VOTED: the contributors and the coefficient f */
+    uint64_t hash;           /* CLOSED and VOTED: ampd_contributors_hash of `close` */
+    struct ampd_plan *plan;  /* what the vote jobs of the try share; one reference, or NULL */
+    uint64_t votes_left;     /* blocks whose vote pass is not done */
+    uint8_t *vote_states;    /* per block: 0 not out, 1 out, 2 done */
+    uint32_t *vote_serials;  /* per block: number of the newest vote job; older ones count for nothing */
+    struct ampd_seen seen;   /* first push and last pull, over all tries of the step */
+    /* The newest OPEN and CLOSE of the next step that came while the verdict before it was being stored; owned. */
+    struct ampd_message *next_open;
+    struct ampd_message *next_close;
 };
 
-/* What the coordinator has told of the model (STATE, DELETE). */
+/* What the coordinator has said about the model in STATE and DELETE. */
 struct ampd_told {
     uint64_t sequence; /* of the newest STATE */
     bool loaded, stalled, done, frozen;
-    bool loaded_is_told; /* by STATE, since the memory was last brought back; else `loaded` is only what the disk had */
-    uint32_t missing_rank;
+    /* STATE has said `loaded` since the memory was last brought back. False: it is only what the disk had. */
+    bool loaded_is_told;
+    uint32_t missing_rank; /* stalled: the rank that is waited for */
     bool troubled;         /* the model cannot be brought back now */
     bool deleting;         /* everything about the model ends; then it is taken out of the store */
     uint64_t delete_round; /* of the newest DELETE: its answer names it */
@@ -53,12 +59,12 @@ struct ampd_told {
 /* A model on a shard: a struct for each machine, owned by the file that declares it. */
 struct ampd_shard {
     enum ampd_memory_state memory;
-    uint64_t epoch, base_epoch, base_step;
-    uint64_t new_epoch; /* being stored; 0: none */
-    bool stored;        /* the store has the model */
-    bool sync_waits;    /* SYNC was answered for this model with "waits": the rest of the answer is owed */
-    uint64_t version;   /* newest complete one */
-    struct ampd_carry carry;
+    uint64_t epoch, base_epoch, base_step; /* the epoch that is stored, and the checkpoint it began from (0: none) */
+    uint64_t new_epoch;                    /* being stored; 0: none */
+    bool stored;                           /* the store has the model */
+    bool sync_waits;         /* SYNC was answered with `waits` for this model: the rest of the answer is owed */
+    uint64_t version;        /* the newest that is complete in the masters */
+    struct ampd_carry carry; /* loss-scale record and set learning rate after the last decided step */
     struct ampd_slot *slots; /* [world_size] */
     struct ampd_open_step step;
     struct ampd_decided decided;
@@ -73,28 +79,54 @@ struct ampd_shard {
     struct ampd_told told;
 };
 
+/* Allocates what the shard of a new model keeps; its tensors must be there. AMP_ENOMEM: ampd_shard_close frees it. */
 int ampd_shard_init(struct ampd_model *model);
+/* Frees all that the shard owns. No job may be out. */
 void ampd_shard_close(struct ampd_model *model);
+/* Handles OPEN: keeps it while a verdict is being stored, refuses one that contradicts a kept vote, else takes it. */
 void ampd_shard_open(struct ampd_model *model, const struct ampd_message *message);
+/*
+ * Opens the step after the last decided one, or opens it again: only in a READY memory, and only if (fence, try) is
+ * above the open try. Empties slots whose incarnation it does not list, and judges held pushes and pulls again.
+ */
 void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open, uint64_t fence);
+/* Handles CLOSE of the open try: OPEN -> CLOSED, and vote passes begin. Kept or refused as by ampd_shard_open. */
 void ampd_shard_take_close(struct ampd_model *model, const struct ampd_message *message);
-void ampd_shard_try_block(struct ampd_model *model, uint64_t local); /* its vote pass, if all is here */
-void ampd_shard_revote(struct ampd_model *model, uint64_t local,
-                       uint32_t rank); /* the rank's trailer leaves a part out */
+/* Sends the vote pass of a block out, if the step is CLOSED, its contributions are here, and nothing else uses it. */
+void ampd_shard_try_block(struct ampd_model *model, uint64_t local);
+/* The rank's trailer leaves out a parameter of the block: a vote pass that is out or done for it must run again. */
+void ampd_shard_revote(struct ampd_model *model, uint64_t local, uint32_t rank);
+/* The rank's push is whole here: sends COMPLETE, if the open step expects the slot's incarnation. */
 void ampd_shard_completed(struct ampd_model *model, uint32_t rank);
+/*
+ * Votes once all passes are done, all pushes whole and the step before is applied; through the journal if there is one.
+ */
 void ampd_shard_try_vote(struct ampd_model *model);
-void ampd_shard_set_step(struct ampd_shard *shard, enum ampd_step_state to); /* as the table allows */
-void ampd_shard_end_step(struct ampd_shard *shard);                          /* -> NONE */
-void ampd_shard_take_waiting(struct ampd_model *model); /* what came while a verdict was being stored */
-void ampd_shard_voted(struct ampd_model *model);        /* CLOSED -> VOTED: what it takes is stored */
+/* Changes the step's state; asserts that the table allows it. */
+void ampd_shard_set_step(struct ampd_shard *shard, enum ampd_step_state to);
+/* The step becomes NONE, from any state. */
+void ampd_shard_end_step(struct ampd_shard *shard);
+/* Handles the OPEN and CLOSE that were kept while a verdict was being stored. */
+void ampd_shard_take_waiting(struct ampd_model *model);
+/* CLOSED -> VOTED, and sends VOTE. With `durability: step` its record must be in the journal. */
+void ampd_shard_voted(struct ampd_model *model);
+/* Handles UNFIT of the open try: empties the slot of the push, whose calls are refused with the reason. */
 void ampd_shard_unfit(struct ampd_model *model, const struct ampd_message *message);
-void ampd_shard_forget(struct ampd_model *model);     /* a restore: the step, and the one being applied */
-void ampd_shard_begin_anew(struct ampd_model *model); /* likewise; and from what is in memory now, with empty slots */
-void ampd_shard_tell(struct ampd_model *model);       /* COMPLETE, VOTE, APPLIED, as far as they were sent */
+/* A restore or deletion begins: forgets the open step, the apply, and what waits for them. Slots stay as they are. */
+void ampd_shard_forget(struct ampd_model *model);
+/* Forgets the same and the last verdict, and empties all slots: steps go on from what is in memory now. */
+void ampd_shard_begin_anew(struct ampd_model *model);
+/* Sends APPLIED, COMPLETE and VOTE again, as far as a READY memory has come, since a session may have lost them. */
+void ampd_shard_tell(struct ampd_model *model);
+/* Hands a job out. Takes a reference to its plan, which ampd_shard_job_done drops. */
 void ampd_shard_send_job(struct ampd_model *model, struct ampd_job *job);
+/* A vote job is back; without effect if its try is over or a newer job of the block counts. */
 void ampd_shard_vote_done(struct ampd_model *model, const struct ampd_job *job, uint64_t local);
+/* Handles STATE: answers calls that a stalled, loaded or done model cannot keep waiting. */
 void ampd_shard_state(struct ampd_model *model, const struct ampd_message *message);
+/* The (rank, incarnation) that the open step expects, or NULL. A view, valid until the step changes. */
 const struct ampd_expected *ampd_shard_expected(const struct ampd_model *model, uint32_t rank);
-uint64_t ampd_shard_next_step(const struct ampd_model *model); /* the open step, or the next one */
+/* The open step, or the next one if none is open. */
+uint64_t ampd_shard_next_step(const struct ampd_model *model);
 
 #endif

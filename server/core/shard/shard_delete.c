@@ -1,7 +1,7 @@
 /*
- * A shard forgets a model when nothing is under way any more: streams have let go, jobs are done, the part of a
- * checkpoint that is being written has ended. From the first moment on nobody finds the model by its name; the name is
- * free when all is over. Who asks for it is in coordinator/delete.c.
+ * How a shard deletes a model: when nothing of it is under way any more, that is, streams have let go, jobs are done,
+ * and the checkpoint part that was being written has ended. From the beginning no call finds the model by its name; the
+ * name is free for another model at the end. The coordinator's side is in coordinator/delete.c.
  */
 #include "server/core/shard/shard_delete.h"
 
@@ -17,8 +17,8 @@
 #include <string.h>
 
 /*
- * A creation that is taken back is answered here, too: the store knows by now that it is, and a start goes on with
- * that.
+ * Calls that wait for a creation which is taken back are answered here, too: by now the store has a mark of it, with
+ * which a start goes on.
  */
 static void end_calls(struct ampd_model *model)
 {
@@ -90,14 +90,13 @@ void ampd_delete_asked(struct ampd_core *core, const struct ampd_message *messag
 {
     struct ampd_model *model = ampd_core_model_named(core, message->model);
     if (model == NULL) {
-        answer(core, message->model, message->round); /* done before, or never known */
+        answer(core, message->model, message->round); /* it was deleted before, or was never here */
         return;
     }
     model->shard->told.delete_round = message->round;
     ampd_local_delete(model);
 }
 
-/* The store has forgotten it: so does the core. */
 void ampd_delete_stored(struct ampd_model *model)
 {
     struct ampd_core *core = model->core;

@@ -1,6 +1,6 @@
 /*
- * What a shard does when a coordinator asks: it tells what its store and its memory hold of each model (sync.c has what
- * is made of that), and makes a model that it did not know.
+ * How a shard answers the coordinator: to SYNC with what its store and its memory hold of each model (what follows from
+ * that is in coordinator/sync.c), and to CREATE by making a model that it did not know.
  */
 #include "server/core/shard/sync_answer.h"
 
@@ -63,7 +63,10 @@ static void tell_model(struct ampd_model *model, uint64_t round)
     ampd_bus_send_take(model->core, answer);
 }
 
-/* Of what SYNC is told. A replay that waits for a disk that cannot be read now holds up its own model alone. */
+/*
+ * Whether something that the answer to SYNC names is being stored or replayed. A replay that waits for a disk which
+ * cannot be read now does not count: it holds up its own model alone.
+ */
 static bool is_changing(const struct ampd_core *core)
 {
     for (uint32_t i = 0; core->sync.asked != 0 && i < core->models_count; i++) {

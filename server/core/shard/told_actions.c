@@ -19,8 +19,8 @@ void ampd_told_actions_persist(struct ampd_model *model, const struct ampd_verdi
 }
 
 /*
- * Acts behind a step that this shard has not decided are left: they come again with its next verdict, or with the next
- * session.
+ * Actions behind a step that this shard has not decided are left out: they come again with its next verdict, or in the
+ * next session.
  */
 void ampd_told_actions(struct ampd_model *model, const struct ampd_message *message)
 {

@@ -1,4 +1,7 @@
-/* What operators do to the scale, on another shard than the coordinator's (told_actions.c). Private to server/core. */
+/*
+ * How shards other than 0 store the operator actions that shard 0 has stored (told_actions.c). Both functions run on
+ * the thread that steps the core. Private to server/core.
+ */
 #ifndef AMPD_CORE_TOLD_ACTIONS_H
 #define AMPD_CORE_TOLD_ACTIONS_H
 
@@ -6,8 +9,10 @@ struct ampd_message;
 struct ampd_model;
 struct ampd_verdict_message;
 
-/* The rows of the actions that came with a verdict, or before it. */
+/* Stores the rows of the actions that came with a verdict, behind the step before it. The store keeps each row once. */
 void ampd_told_actions_persist(struct ampd_model *model, const struct ampd_verdict_message *verdict);
-void ampd_told_actions(struct ampd_model *model, const struct ampd_message *message); /* ACTS */
+
+/* Handles ACTS: stores the rows if they are behind the step that this shard decided last; else they come again. */
+void ampd_told_actions(struct ampd_model *model, const struct ampd_message *message);
 
 #endif

@@ -22,7 +22,7 @@ static bool bit(const uint8_t *bits, uint32_t i)
     return bits != NULL && (bits[i / 8] >> (i % 8) & 1) != 0;
 }
 
-/* The inputs, over the blocks of this shard. */
+/* Adds what the contributions themselves hold of the parameter, over the blocks of this shard. */
 static void find_inputs(const struct ampd_model *model, struct ampd_finding *finding)
 {
     const struct ampd_close *close = &model->shard->step.close;
@@ -37,7 +37,7 @@ static void find_inputs(const struct ampd_model *model, struct ampd_finding *fin
     }
 }
 
-/* The sum and its range, over the segments [from, to). */
+/* Adds what the passes have found in the sum and its range, over the segments [from, to). */
 static void find_sums(const struct ampd_model *model, uint64_t from, uint64_t to, struct ampd_finding *finding)
 {
     const struct ampd_segment *segments = model->layout->segments;
@@ -75,7 +75,9 @@ static bool all_finite(const struct ampd_model *model, uint64_t from, uint64_t t
     return found == 0;
 }
 
-/* The sums of squares of the segments [from, to) of one parameter, as whole nodes of the tree over global blocks. */
+/*
+ * Adds the sums of squares of the segments [from, to) of one parameter, as whole nodes of the tree over global blocks.
+ */
 static void add_squares(const struct ampd_model *model, uint64_t from, uint64_t to, struct ampd_vote *vote)
 {
     const struct ampd_layout *layout = model->layout;
@@ -119,7 +121,8 @@ static void add_rows(const struct ampd_finding *finding, struct ampd_vote *vote)
 }
 
 /*
- * Votes with all that was found of a shared parameter: it may matter together with what other shards have found of it.
+ * Puts into the vote all that was found of a parameter that other shards have parts of: it may matter only together
+ * with what they have found.
  */
 static void share(const struct ampd_finding *finding, struct ampd_vote *vote)
 {
@@ -132,7 +135,7 @@ static void share(const struct ampd_finding *finding, struct ampd_vote *vote)
     }
 }
 
-/* In rank order, as the list of contributors is: so the mean does not depend on the order in which they came. */
+/* Adds in rank order, the order of contributors, so that the mean does not depend on the order in which pushes came. */
 static void fill_metrics(const struct ampd_model *model, struct ampd_vote *vote)
 {
     const struct ampd_close *close = &model->shard->step.close;
@@ -152,7 +155,7 @@ void ampd_vote_fill(struct ampd_model *model, struct ampd_vote *vote)
     vote->step = step->open.step;
     vote->try_number = step->open.try_number;
     vote->contributors_hash = step->hash;
-    if (model->core->config.shard == 0) /* every shard has the same trailers, and one mean is enough */
+    if (model->core->config.shard == 0) /* every shard gets the same trailers, so one mean is enough */
         fill_metrics(model, vote);
     if (step->close.empty || segment == end)
         return; /* nothing was summed */

@@ -1,7 +1,7 @@
 /*
- * Messages between shards. Those to this shard go through a queue in memory and are taken after the event that caused
- * them, never inside it: so the shard and the coordinator of one process talk exactly as those of two do. Others go out
- * through the host, in order for each pair of shards.
+ * Messages between shards. Those of a process to itself go through a queue in memory and are handled after the event
+ * that caused them, never inside it: so the shard and the coordinator of one process talk exactly as those of two
+ * processes do. Other messages are outputs, which the I/O layer sends in order for each pair of shards.
  */
 #include "server/core/wire/bus.h"
 
@@ -69,7 +69,7 @@ void ampd_bus_send_all_take(struct ampd_core *core, struct ampd_message *message
     ampd_bus_send_take(core, message);
 }
 
-/* From one line of the log about a message that is refused to the next. */
+/* Time from one line of the log about a message that is refused to the next: its sender may send many. */
 #define REFUSED_MS 1000
 
 bool ampd_bus_tells_refused(struct ampd_core *core)

@@ -1,4 +1,7 @@
-/* Messages between the coordinator and the shards, also of one process (bus.c). Private to server/core. */
+/*
+ * Messages between the coordinator and the shards, also within one process (bus.c). All functions run on the thread
+ * that steps the core. Private to server/core.
+ */
 #ifndef AMPD_CORE_BUS_H
 #define AMPD_CORE_BUS_H
 
@@ -10,18 +13,29 @@
 struct ampd_core;
 struct ampd_model;
 
+/* A new message of this shard about a model, with both fences and the sender's epoch filled in. The caller owns it. */
 struct ampd_message *ampd_bus_message(struct ampd_model *model, enum ampd_message_type type, uint32_t to);
-/* A message of the process, about no model. */
+
+/* A new message of this shard about the process and no model, with both fences filled in. The caller owns it. */
 struct ampd_message *ampd_bus_plain(struct ampd_core *core, enum ampd_message_type type, uint32_t to);
+
+/* Sends a message and takes it: by AMPD_OUT_SEND, or to this shard through the inbox. A fenced process sends none. */
 void ampd_bus_send_take(struct ampd_core *core, struct ampd_message *message);
-void ampd_bus_send_all_take(struct ampd_core *core, struct ampd_message *message); /* a copy to each shard */
-struct ampd_message *ampd_bus_next(struct ampd_core *core); /* to this shard, from itself; the caller's. NULL: none */
+
+/* Sends a message to each shard and takes it. */
+void ampd_bus_send_all_take(struct ampd_core *core, struct ampd_message *message);
+
+/* The next message of this shard to itself, which the caller then owns; NULL: none. */
+struct ampd_message *ampd_bus_next(struct ampd_core *core);
+
+/* The core is being freed: asserts that the inbox is empty, as it is after each event. */
 void ampd_bus_close(struct ampd_core *core);
-/* Whether the log is told of a message that is refused: now and then, for its sender may have many. */
+/* Whether the log may name a message that is refused now: at most one in a second, since its sender may send many. */
 bool ampd_bus_tells_refused(struct ampd_core *core);
+
 /*
- * Its sender is no shard of this cluster that runs the same program, or that has the same model: the log says so, now
- * and then.
+ * Logs that a message does not fit the model and was refused, with the reason ("": none), at most once a second: its
+ * sender is no shard of this cluster, runs another program, or has another model under that name.
  */
 void ampd_bus_misfit(struct ampd_model *model, const struct ampd_message *message, const char *why);
 

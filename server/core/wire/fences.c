@@ -1,14 +1,14 @@
 /*
  * Fences: whose messages count (docs/step-protocol.md section 1).
  *
- * Each process that is shard k has a fence, higher than those before it. The highest that was seen of another shard is
- * stored, with full sync, before anything is answered to it. A lower one, or an equal counter of another boot, is
- * refused, and its sender is told: it ends. A message that is addressed to another process than this one is of no use:
- * the sender learns who is here from HELLO or SYNC.
+ * Each process that is shard k has a fence, higher than those of all earlier processes of the shard. The highest fence
+ * that was seen of another shard is stored, with a full sync, before anything is answered to it. A message with a lower
+ * fence, or an equal counter of another boot, is refused and answered TOO_LOW, and its sender ends. A message that is
+ * addressed to another process than this one is dropped: its sender learns from HELLO or SYNC which process is here.
  *
- * A fence that leaps too far above the one before (AMPD_FENCE_LEAP) is nobody's: it is refused and forgotten, so that
- * numbers never run out, whatever was said. One that leaps less and was a stranger's is left behind by a start with
- * --fence-above (server/io/cluster/membership.c).
+ * A fence that is too far above the one before (AMPD_FENCE_LEAP) belongs to no process: it is refused and not kept, so
+ * that the numbers never run out, whatever was sent. If a stranger's fence was accepted that is less far above, a start
+ * with --fence-above gets past it (server/io/cluster/membership.c).
  */
 #include "server/core/wire/fences.h"
 
@@ -44,7 +44,7 @@ void ampd_fences_found(struct ampd_core *core, const struct ampd_event_fence *fo
 {
     if (found->shard >= AMPD_COUNT(core) || found->shard == core->config.shard)
         return;
-    if (found->fence.counter > AMPD_NUMBER_TOLD_MAX) /* of a version that took whatever came */
+    if (found->fence.counter > AMPD_NUMBER_TOLD_MAX) /* stored by an older program, which accepted any fence */
         ampd_out_log(core, AMP_LOG_WARN, NULL,
                      "fence %llu of shard %u, which was stored, belongs to no known process: it is ignored",
                      (unsigned long long)found->fence.counter, found->shard);
@@ -52,7 +52,7 @@ void ampd_fences_found(struct ampd_core *core, const struct ampd_event_fence *fo
         core->peers[found->shard].fence = found->fence;
 }
 
-/* What a shard says first: taken when its fence is stored. Everything else is said again. */
+/* Keeps the first message of a new process until its fence is stored. Everything else is sent again after that. */
 static void hold(struct ampd_peer *peer, const struct ampd_message *message)
 {
     if (message->type != AMPD_MESSAGE_HELLO && message->type != AMPD_MESSAGE_SYNC)
@@ -76,7 +76,7 @@ static void store(struct ampd_core *core, uint32_t shard, const struct ampd_fenc
 static void refuse(struct ampd_core *core, const struct ampd_message *message, const struct ampd_fence *known)
 {
     if (message->type == AMPD_MESSAGE_TOO_LOW)
-        return; /* two that think so of each other would never end */
+        return; /* two processes that think so of each other would go on for ever */
     if (ampd_bus_tells_refused(core))
         ampd_out_log(core, AMP_LOG_ERROR, NULL,
                      "a process with fence %llu speaks as shard %u, but one with fence %llu has that place: refused",
@@ -124,7 +124,7 @@ bool ampd_fences_admit(struct ampd_core *core, const struct ampd_message *messag
     if (peer->storing.counter == 0 && given->counter == known->counter)
         return true;
     hold(peer, message);
-    if (peer->storing.counter == 0) /* one at a time: a higher one is stored when what is held is admitted */
+    if (peer->storing.counter == 0) /* one at a time: a higher one is stored when what is kept is handled */
         store(core, message->from, given);
     return false;
 }
@@ -136,7 +136,7 @@ struct ampd_message *ampd_fences_stored(struct ampd_core *core, const struct amp
     peer->fence = pending->fence;
     AMP_ASSERT(peer->storing.counter == pending->fence.counter);
     peer->storing = (struct ampd_fence){0};
-    if (pending->shard == 0) { /* another coordinator counts its rounds, and what it tells, anew */
+    if (pending->shard == 0) { /* another coordinator numbers its rounds and STATEs from the beginning */
         core->sync.seen = 0;
         for (uint32_t i = 0; i < core->models_count; i++)
             ampd_local_new_coordinator(core->models[i]);
@@ -155,10 +155,11 @@ void ampd_fences_too_low(struct ampd_core *core, const struct ampd_message *mess
     if (!real || leaps(higher, &core->config.fence))
         return;
     core->fenced = true;
-    ampd_out_log(
-        core, AMP_LOG_ERROR, NULL,
-        "shard %u: a process with fence %llu is this shard now, mine is %llu; this process answers nobody any more",
-        core->config.shard, (unsigned long long)higher->counter, (unsigned long long)core->config.fence.counter);
+    ampd_out_log(core, AMP_LOG_ERROR, NULL,
+                 "shard %u: a process with fence %llu is this shard now, and this one has fence %llu; this process "
+                 "answers nobody any more",
+                 core->config.shard, (unsigned long long)higher->counter,
+                 (unsigned long long)core->config.fence.counter);
     ampd_out(core, AMPD_OUT_FENCED, 0)->u.fence = *higher;
 }
 

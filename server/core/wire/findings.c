@@ -1,8 +1,8 @@
 /*
- * Who is blamed: (parameter, rank) for each input that is not finite. SUM and RANGE rows are given for parameters whose
- * inputs were all finite: with an Inf in an input, the sum has one too and says nothing new. Of a parameter that lies
- * on several shards none of them knows that: each votes with what it has found, and the coordinator puts the parts
- * together.
+ * The rows that say what was not finite: (parameter, rank) for each contribution with an Inf or NaN. SUM and RANGE rows
+ * are given only for parameters whose contributions were all finite: with an Inf in a contribution the sum has one,
+ * too, which says nothing new. If a parameter lies on several shards, none of them alone knows whether all were finite:
+ * each votes with what it has found, and the coordinator puts the parts together.
  */
 #include "server/core/wire/findings.h"
 
@@ -56,7 +56,6 @@ void ampd_finding_add(struct ampd_finding *finding, const struct ampd_overflow_r
         to->largest = from->largest;
 }
 
-/* The rows that a parameter has, by all that was found of it: of ranks, or else of range and sum. */
 uint32_t ampd_finding_rows(const struct ampd_finding *finding, struct ampd_overflow_row *rows)
 {
     uint32_t count = 0;

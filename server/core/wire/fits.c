@@ -1,7 +1,7 @@
 /*
- * Whether a message of another shard can be about this model: parameters, ranks and blocks that there are, in the order
- * in which a shard tells them. Everything behind this takes them for indices. Whether it comes at the right time is for
- * each machine to say.
+ * Whether a message of another shard can be about this model: it names parameters, ranks and blocks that there are, in
+ * the order in which a shard sends them. All later code uses them as indexes. Whether the message comes at the right
+ * time is decided by each machine.
  */
 #include "server/core/wire/fits.h"
 
@@ -55,7 +55,7 @@ static bool open_fits(const struct ampd_model *model, const struct ampd_open *op
     return open->scale > 0 && isfinite(open->scale) && isfinite(open->coefficient);
 }
 
-/* Whether the rows that come as operator actions are such: they are stored in the history. */
+/* Whether all rows that come as operator actions can be actions, since they are stored in the history. */
 static bool acts_fit(const struct ampd_model *model, const struct ampd_action *acts, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -78,7 +78,7 @@ static bool alive_fits(const struct ampd_model *model, const struct ampd_alive *
     return true;
 }
 
-/* What a step computes with is finite. */
+/* Whether all numbers that a step computes with are finite. */
 static bool numbers_fit(const struct ampd_step_row *row)
 {
     bool fit = isfinite(row->scale) && isfinite(row->coefficient) && isfinite(row->norm) && isfinite(row->clip) &&
@@ -109,7 +109,7 @@ static bool verdict_fits(const struct ampd_model *model, const struct ampd_verdi
 /* The square of a finite float is below 2^256, and a step has one for each element, summed over ranks before. */
 #define SQUARES_MAX ((double)AMPD_ELEMENTS_MAX * 0x1p256)
 
-/* Subtrees rise, and lie in the sender's blocks of their parameter: so those of all shards rise, too. */
+/* Subtrees must rise, and lie in the sender's blocks of their parameter, so that those of all shards rise, too. */
 static bool vote_fits(const struct ampd_model *model, const struct ampd_vote *vote, uint32_t from)
 {
     const struct ampd_layout *layout = model->layout;
@@ -165,7 +165,7 @@ bool ampd_message_fits(const struct ampd_model *model, const struct ampd_message
         return acts_fit(model, message->u.acts.acts, message->u.acts.count);
     case AMPD_MESSAGE_LOAD_WANT:
         return base_fits(model, &message->u.want.base);
-    case AMPD_MESSAGE_RESTORE: /* without a checkpoint the model is what this says */
+    case AMPD_MESSAGE_RESTORE: /* without a checkpoint the model gets its record from this message */
         return message->u.restore.epoch != 0 || ampd_spec_takes_carry(&model->spec, &message->u.restore.carry);
     case AMPD_MESSAGE_EPOCH:
         return message->u.epoch.record.parent < message->u.epoch.record.epoch;

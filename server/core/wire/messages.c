@@ -8,7 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* The largest of what most messages say. */
+/* Room that is enough for the contents of most messages. */
 #define SMALL_BYTES sizeof(struct ampd_vote)
 
 _Static_assert(sizeof(struct ampd_model_spec) <= SMALL_BYTES && sizeof(struct ampd_unfit) <= SMALL_BYTES &&
@@ -18,8 +18,8 @@ _Static_assert(sizeof(struct ampd_model_spec) <= SMALL_BYTES && sizeof(struct am
                "a message that says more has a case in size_of");
 
 /*
- * What a message of the type has room for. Most say little, and come with every push: to clear and to copy what the
- * largest one takes would cost more than all that is done with it.
+ * Bytes of a message of this type. Most messages are small, and some come with every push: to clear and copy as many
+ * bytes as the largest has would cost more than all that is done with them.
  */
 static size_t size_of(enum ampd_message_type type)
 {

@@ -7,20 +7,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define AMPD_ACTIONS_WAIT_MAX                                                                                          \
-    4 /* operator actions between two verdicts: a person is slower than a step, unless no step goes on */
+/* Operator actions between two verdicts: a person is slower than a step, unless no step goes on. */
+#define AMPD_ACTIONS_WAIT_MAX 4
 
 /* An operator's action on the scale, the learning rate or a worker, as it is stored behind the last decided step. */
 struct ampd_action {
-    enum ampd_row_kind kind; /* SET, RESET, EVICT or LR */
-    uint64_t from_step;      /* the first that it is for */
-    uint32_t rank;           /* EVICT: whose worker */
-    float scale;             /* the one before */
-    uint64_t scale_id;
-    struct ampd_carry after;
-    uint64_t version, durable_step;
-    struct ampd_note note;
-    int64_t at_us;
+    enum ampd_row_kind kind;        /* SET, RESET, EVICT or LR */
+    uint64_t from_step;             /* the first step that it is for */
+    uint32_t rank;                  /* EVICT: whose worker */
+    float scale;                    /* the scale before it */
+    uint64_t scale_id;              /* the scale id before it */
+    struct ampd_carry after;        /* loss-scale record and rate after it */
+    uint64_t version, durable_step; /* of the model when it came */
+    struct ampd_note note;          /* who asked, why, and the request id */
+    int64_t at_us;                  /* UTC microseconds, when it came */
 };
 
 /* A worker that a step expects. */
@@ -29,106 +29,111 @@ struct ampd_expected {
     struct ampd_incarnation incarnation;
 };
 
-/* ALIVE. One that is lost does no harm: the next is an eighth of a lease later. */
+/* ALIVE: workers heard from. One that is lost does no harm: the next is an eighth of a lease later. */
 struct ampd_alive {
     uint32_t count; /* ascending ranks */
     struct ampd_expected workers[AMPD_WORLD_MAX];
 };
 
-/* OPEN; with `closed` it carries the CLOSE. */
+/* OPEN: a try of a step. With `closed` it carries its CLOSE. */
 struct ampd_open {
-    uint64_t step, version;
-    uint32_t try_number; /* from 0; ordered within the fence of the sender */
+    uint64_t step, version; /* version: the one that the step computes on */
+    uint32_t try_number;    /* from 0; (the sender's fence, try_number) orders tries */
     float scale;
     uint64_t scale_id;
     uint32_t expected_count; /* ascending ranks */
     struct ampd_expected expected[AMPD_WORLD_MAX];
-    bool closed; /* contributors = expected, each of weight 1 */
-    float coefficient;
+    bool closed;       /* the contributors are those expected, each of weight 1 */
+    float coefficient; /* closed: f of docs/step-protocol.md section 4 */
 };
 
 /* CLOSE of a try whose contributors were not known at OPEN. */
 struct ampd_close {
     uint64_t step;
     uint32_t try_number;
-    float coefficient;
-    bool empty;                  /* all weights are 0: nothing is summed, SKIPPED_EMPTY */
+    float coefficient;           /* f; 0 with `empty` */
+    bool empty;                  /* all weights are 0: nothing is summed, and the verdict is SKIPPED_EMPTY */
     uint32_t contributors_count; /* ascending ranks */
     struct ampd_contributor contributors[AMPD_WORLD_MAX];
 };
 
+/* COMPLETE: a push that is whole on the sender. */
 struct ampd_complete {
     uint64_t step;
     uint32_t try_number;
     struct ampd_contributor contributor;
-    double lr; /* schedule WORKER: learning rate of the step; else 0 */
+    double lr; /* learning rate of the step with schedule WORKER, else 0 */
 };
 
 /* UNFIT: a push that counts nowhere, and what it does not agree with. */
 struct ampd_unfit {
     struct ampd_complete push;
-    uint32_t other; /* the rank whose push has another learning rate; its own: another shard was given another header */
-    float other_weight;
-    double other_lr;
+    /* The rank whose push has another learning rate; or the push's own rank: another shard was given another header. */
+    uint32_t other;
+    float other_weight; /* of that rank's push, or of the other header */
+    double other_lr;    /* of that rank's push, or of the other header */
 };
 
-/* The sum of squares of one maximal aligned subtree of the global block index of one parameter. */
+/* The sum of squares over one maximal aligned subtree of the global block indexes of one parameter. */
 struct ampd_subtree {
     uint32_t parameter;
-    uint32_t level; /* 2^level leaves */
+    uint32_t level; /* the subtree has 2^level leaves, one a block */
     uint64_t index; /* global index of its first block */
     double squares;
 };
 
+/* VOTE: what the vote passes of one shard have found. */
 struct ampd_vote {
     uint64_t step;
     uint32_t try_number;
     uint64_t contributors_hash;
     uint64_t subtrees_count;
     struct ampd_subtree *subtrees; /* owned; ascending (parameter, position) */
-    /* What follows, up to rows, is of the parameters that lie in the sender's blocks alone. */
-    uint64_t overflow_params; /* (parameter, rank) pairs */
+    /* The fields from here to `rows` count parameters that lie whole in the sender's blocks. */
+    uint64_t overflow_params; /* (parameter, rank) pairs with an overflow */
     uint64_t inf_total, nan_total;
-    uint32_t rows_count; /* the first by (parameter, rank) */
+    uint32_t rows_count; /* the first of these pairs, by parameter and rank */
     struct ampd_overflow_row rows[AMPD_OVERFLOW_ROWS_MAX];
     /*
-     * What was found in the sender's blocks of those that reach into another shard's, two at most: of each rank, of the
-     * range and of the sum, also where all is finite. Only all their parts together say which rows there are.
+     * What was found, in the sender's blocks, of parameters that reach into another shard's (two at most): for each
+     * rank, for the range and for the sum, also where all is finite. Only the parts of all shards together say which
+     * rows the parameter gets.
      */
     uint32_t shared_count;
     struct ampd_overflow_row *shared; /* owned; ascending parameters */
-    struct ampd_metrics metrics;      /* shard 0: the mean of what the contributors have told */
+    struct ampd_metrics metrics;      /* shard 0 alone: the mean of the contributors' loss and metrics */
 };
 
 #define AMPD_SHARED_ROWS_MAX (2 * (AMPD_WORLD_MAX + 2))
 
-/* Parameters whose masters are beyond the cast's range. */
+/* A parameter with masters beyond the cast's range. */
 struct ampd_range_warning {
     uint32_t parameter;
-    uint64_t count;
+    uint64_t count; /* of such elements */
 };
 
-/* Everything that apply needs, as bits, and the row as persisted. */
+/* VERDICT: everything that apply needs, as bits, and the row as it is stored. */
 struct ampd_verdict_message {
     struct ampd_step_row row;
     double bias1, bias2;              /* 1 - beta^t; 0 where the optimizer has none */
     double group_lr[AMPD_GROUPS_MAX]; /* learning rate of each group */
-    uint64_t range_total;             /* values beyond the cast's range in the previous apply, all shards together */
-    uint32_t range_count;
+    uint64_t range_total;             /* values beyond the cast's range in the apply before, all shards together */
+    uint32_t range_count;             /* parameters with such values; the first of them */
     struct ampd_range_warning range[AMPD_OVERFLOW_ROWS_MAX];
-    bool has_next;
-    struct ampd_open next; /* OPEN of the next step */
-    uint32_t acts_count;   /* that were stored after the verdict before: their rows come before this one's */
+    bool has_next;         /* the next step opens with this verdict */
+    struct ampd_open next; /* has_next: its OPEN */
+    uint32_t acts_count;   /* operator actions since the verdict before: their rows come before this one's */
     struct ampd_action acts[AMPD_ACTIONS_WAIT_MAX];
 };
 
-/* ACTS: some of those that will be in the next verdict. */
+/* ACTS: operator actions, which will be in the next verdict, too. */
 struct ampd_actions_message {
-    uint64_t step; /* behind which they are */
+    uint64_t step; /* the decided step that their rows are behind */
     uint32_t count;
     struct ampd_action acts[AMPD_ACTIONS_WAIT_MAX];
 };
 
+/* APPLIED: the decided step is in the sender's masters; with its range warnings, as in a verdict. */
 struct ampd_applied {
     uint64_t step, version;
     uint64_t range_total;
@@ -136,13 +141,10 @@ struct ampd_applied {
     struct ampd_range_warning range[AMPD_OVERFLOW_ROWS_MAX];
 };
 
-/* Who contributes, with which weight, as one number: of CLOSE, votes and verdicts. */
+/* A hash of the list of contributors with their weights, by which CLOSE, votes and verdicts name it. Pure. */
 uint64_t ampd_contributors_hash(const struct ampd_contributor *contributors, uint32_t count);
-
-/* Of an OPEN that is closed: all that are expected contribute, each with weight 1. */
+/* The CLOSE of an OPEN that is closed: all expected workers contribute, each with weight 1. */
 void ampd_close_of_open(const struct ampd_open *open, struct ampd_close *close);
-
-/* Whom the step expects of the rank; NULL: nobody. */
+/* The worker that the step expects for a rank; NULL: it expects none. */
 const struct ampd_expected *ampd_open_find(const struct ampd_open *open, uint32_t rank);
-
 #endif

@@ -1,4 +1,7 @@
-/* What follows from the row of a verdict, on every shard alike (verdict_rows.c). Private to server/core. */
+/*
+ * What follows from the row of a verdict, the same bits on every shard (verdict_rows.c). Pure functions. Private to
+ * server/core.
+ */
 #ifndef AMPD_CORE_VERDICT_ROWS_H
 #define AMPD_CORE_VERDICT_ROWS_H
 
@@ -12,12 +15,15 @@ struct ampd_plan;
 
 /* Whether no step opens after this record: at the floor after too many overflows in a row, under FREEZE and FAIL. */
 bool ampd_floor_stops(const struct ampd_model_spec *spec, const struct amp_scaler_state *scaler);
-/* Learning rates and bias corrections of an applied step, from its row. */
+
+/* Fills group_lr, bias1 and bias2 of an applied step's verdict from its row. */
 void ampd_verdict_rates(const struct ampd_model *model, struct ampd_verdict_message *verdict);
-/* The verdict as it was made, from its row. */
+
+/* Fills a verdict from its row as it was made, without range warnings, the next OPEN and actions. */
 void ampd_verdict_of_row(const struct ampd_model *model, const struct ampd_step_row *row,
                          struct ampd_verdict_message *verdict);
-/* What apply does with it. */
+
+/* Fills plan->applies, for each group of parameters, with what apply does by this verdict. */
 void ampd_verdict_plan(const struct ampd_model *model, const struct ampd_verdict_message *verdict,
                        struct ampd_plan *plan);
 

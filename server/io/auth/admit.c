@@ -1,7 +1,7 @@
 /*
- * Calls under way that may not go on: a watch or the session of another shard lasts for days, and would else make a
- * token that was taken out of its file, or has had its time, worth as much as before. Who may call changes with SIGHUP
- * and with the clock.
+ * Ends calls under way whose callers may no longer make them. A watch, or the session of another shard, lasts for days;
+ * without this, a token that was removed from the file or has expired would be good until then. Who may call changes
+ * with SIGHUP and with the clock.
  */
 #include "server/io/auth/admit.h"
 
@@ -10,7 +10,7 @@
 #include "server/io/auth/auth_gate.h"
 #include "server/io/base/server.h"
 
-/* How long after its time a token's calls may go on: a look at a thousand rules takes microseconds. */
+/* How long calls may go on after their token has expired. Checking a thousand rules takes microseconds. */
 #define EXPIRY_LOOK_MS 1000
 
 static int would_admit(struct arpc_call *call, void *arg, struct amp_error *error)
@@ -24,10 +24,10 @@ static void end_calls(struct ampd_server *server)
     unsigned ended = server->rpc != NULL ? arpc_server_admit_again(server->rpc, would_admit) : 0;
     if (ended > 0)
         amp_log(server->log, AMP_LOG_INFO, "auth",
-                "msg=\"calls under way were ended: their callers may not call any more\" count=%u", ended);
+                "msg=\"open calls were ended: their callers are no longer allowed\" count=%u", ended);
 }
 
-/* The clock may have been set either way, so it is looked at again and again. */
+/* Runs each second rather than once at the next expiry, since the clock may be set forwards or back. */
 static void on_look(uv_timer_t *timer)
 {
     struct ampd_server *server = timer->data;
@@ -45,7 +45,7 @@ void io_admit_watch_tokens(struct ampd_server *server)
     bool more;
     server->admit->tokens_expired = ampd_auth_expired(server->auth, &more);
     end_calls(server);
-    /* Neither can fail on an open handle. */
+    /* Starting and stopping cannot fail on an open handle. */
     if (more)
         (void)uv_timer_start(&server->admit->timer, on_look, EXPIRY_LOOK_MS, EXPIRY_LOOK_MS);
     else

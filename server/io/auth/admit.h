@@ -1,4 +1,7 @@
-/* Calls under way that may not go on: who may call was read anew, or a token has had its time. */
+/*
+ * Ends calls under way whose callers may no longer make them: after the token file was read again (SIGHUP), and when a
+ * token expires. All on the loop.
+ */
 #ifndef AMPD_IO_ADMIT_H
 #define AMPD_IO_ADMIT_H
 
@@ -8,15 +11,19 @@
 struct ampd_server;
 
 struct io_admit {
-    uv_timer_t timer;
-    size_t tokens_expired; /* of the token file, when that was last looked at */
+    uv_timer_t timer;      /* runs, each second, while there are tokens that will expire */
+    size_t tokens_expired; /* how many tokens of the file had expired when the timer last ran */
 };
 
-/* Opens the timer, and begins to look. */
+/* Opens the timer, and starts it if a token of the file will expire. */
 void io_admit_open(struct ampd_server *server);
+/* Closes the timer's handle; the loop must run until that is done. */
 void io_admit_close(struct ampd_server *server);
 
-/* Who may call was read anew: ends the calls that would not be let in now, and those of tokens as their time comes. */
+/*
+ * To be called once the rules were read again (ampd_auth_reload): ends each open call that the new rules would not let
+ * in. From then on calls of a token are ended within a second of its expiry.
+ */
 void io_admit_watch_tokens(struct ampd_server *server);
 
 #endif

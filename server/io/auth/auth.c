@@ -10,11 +10,11 @@
 #define HEALTH_SERVICE "grpc.health.v1.Health"
 #define SCHEME         "bearer "
 
-/* Who it turned out to be, for the text of a refusal. */
+/* Who a caller is. */
 struct identity {
-    uint32_t roles;
-    char who[AMPD_AUTH_NAME_MAX + 32];
-    const char *token_name; /* of a token */
+    uint32_t roles;                    /* AMPD_ROLE_ bits */
+    char who[AMPD_AUTH_NAME_MAX + 32]; /* for the text of a refusal, as: the token "ann" */
+    const char *token_name;            /* name in the token's rule; NULL: the caller has no token */
 };
 
 uint32_t ampd_auth_needed(const struct arpc_method *method)
@@ -31,7 +31,7 @@ static int refuse_token(struct amp_error *error, const char *reason, const char 
     return amp_error_set(error, AMP_EUNAUTHENTICATED, reason, "%s", text);
 }
 
-/* The token of "Bearer TOKEN"; the scheme's case does not matter (RFC 9110 11.1). NULL: it is none. */
+/* The token in "Bearer TOKEN"; the case of the scheme does not matter (RFC 9110 11.1). NULL: not of this form. */
 static const char *token_of(const struct ampd_auth_caller *caller, size_t *size)
 {
     const char *at = caller->authorization;
@@ -46,8 +46,8 @@ static const char *token_of(const struct ampd_auth_caller *caller, size_t *size)
 }
 
 /*
- * The rule of a token. All are compared, whether or not one was found, and each in constant time: how long it takes
- * tells a guesser nothing.
+ * The rule of a token, or NULL. All rules are compared, whether or not one was found, and each in constant time, so
+ * that the time which this takes shows nothing to somebody who guesses tokens.
  */
 static const struct ampd_auth_rule *find_token(const struct ampd_auth_rules *rules,
                                                const uint8_t hash[ARPC_TOKEN_HASH_SIZE])
@@ -56,7 +56,7 @@ static const struct ampd_auth_rule *find_token(const struct ampd_auth_rules *rul
     for (size_t i = 0; i < rules->count; i++) {
         size_t equal = arpc_token_hash_equal(rules->rules[i].hash, hash);
         size_t token = rules->rules[i].kind == AMPD_AUTH_TOKEN;
-        found |= (0 - (equal & token)) & (i + 1); /* no hash is there twice */
+        found |= (0 - (equal & token)) & (i + 1); /* no hash is in the file twice */
     }
     return found > 0 ? &rules->rules[found - 1] : NULL;
 }
@@ -67,14 +67,14 @@ static int identify_token(const struct ampd_auth_policy *policy, const struct am
     size_t size = 0;
     const char *token = token_of(caller, &size);
     uint8_t hash[ARPC_TOKEN_HASH_SIZE];
-    if (caller->way == AMPD_AUTH_PLAINTEXT && !policy->token_over_plaintext)
+    if (caller->transport == AMPD_AUTH_PLAINTEXT && !policy->token_over_plaintext)
         return refuse_token(error, "TOKEN_OVER_PLAINTEXT",
-                            "a token came over an unencrypted connection from another machine and is known to who "
-                            "listens there now: make a new one, and connect with TLS");
+                            "a token came over an unencrypted connection from another machine and may have been read "
+                            "by anyone on the network: make a new one, and connect with TLS");
     if (token == NULL || caller->authorization_twice || !arpc_token_valid(token, size))
         return refuse_token(
             error, "TOKEN_MALFORMED",
-            "the metadata \"authorization\" must be there once and be \"Bearer TOKEN\", with a token of "
+            "the metadata \"authorization\" must be given exactly once and be \"Bearer TOKEN\", with a token of "
             "16 to 1024 letters, digits or -._~+/");
     if (arpc_token_hash(token, size, hash) != 0)
         return amp_error_set(error, AMP_EINTERNAL, "HASH_FAILED",
@@ -107,7 +107,7 @@ static int identify_cert(const struct ampd_auth_policy *policy, const struct amp
 {
     identity->roles = policy->cert_roles;
     (void)snprintf(identity->who, sizeof identity->who, "the certificate \"%.255s\"", caller->cert_names[0]);
-    /* The first name that has a line counts, so that names of a certificate do not add up. */
+    /* Only the first name that has a line counts: the roles of several names are not combined. */
     for (size_t i = 0; i < caller->cert_name_count; i++) {
         const struct ampd_auth_rule *rule = find_cert(policy->rules, caller->cert_names[i]);
         if (rule == NULL)
@@ -139,7 +139,7 @@ static int identify_uid(const struct ampd_auth_policy *policy, const struct ampd
 {
     const struct ampd_auth_rule *rule = find_uid(policy->rules, caller->uid, false);
     if (rule == NULL && (caller->uid == policy->own_uid || caller->uid == 0))
-        identity->roles = ampd_auth_roles_of("operator"); /* who can stop ampd and read its files anyway */
+        identity->roles = ampd_auth_roles_of("operator"); /* they can stop ampd and read its files anyway */
     else if (rule == NULL)
         rule = find_uid(policy->rules, caller->uid, true);
     if (rule != NULL)
@@ -161,16 +161,17 @@ static int identify(const struct ampd_auth_policy *policy, const struct ampd_aut
     *identity = (struct identity){0};
     if (caller->authorization != NULL)
         return identify_token(policy, caller, now_us, identity, error);
-    if (caller->way == AMPD_AUTH_TLS && caller->cert_name_count > 0)
+    if (caller->transport == AMPD_AUTH_TLS && caller->cert_name_count > 0)
         return identify_cert(policy, caller, identity, error);
-    if (caller->way == AMPD_AUTH_UNIX && caller->uid_known)
+    if (caller->transport == AMPD_AUTH_UNIX && caller->uid_known)
         return identify_uid(policy, caller, identity, error);
-    return refuse_token(error, "TOKEN_MISSING",
-                        "this server asks who calls; send a token as the metadata \"authorization: Bearer TOKEN\" "
-                        "(ampctl --token-file FILE)");
+    return refuse_token(
+        error, "TOKEN_MISSING",
+        "this server requires authentication; send a token as the metadata \"authorization: Bearer TOKEN\" "
+        "(ampctl --token-file FILE)");
 }
 
-/* The lowest role that has one of the bits. */
+/* The name of the lowest role that has one of these bits. */
 static const char *role_needed(uint32_t needed)
 {
     static const char *const names[] = {"read", "worker", "operator", "peer"};
@@ -187,19 +188,19 @@ void ampd_auth_caller_name(const struct ampd_auth_policy *policy, const struct a
     struct identity identity;
     struct amp_error error = {0};
     name[0] = 0;
-    if (!policy->on && caller->way == AMPD_AUTH_UNIX && caller->uid_known) {
+    if (!policy->on && caller->transport == AMPD_AUTH_UNIX && caller->uid_known) {
         (void)snprintf(name, size, "user %u", (unsigned)caller->uid);
     } else if (policy->on && identify(policy, caller, now_us, &identity, &error) == 0) {
-        size_t used = 0; /* without the quotes that are good in a sentence */
+        size_t used = 0; /* `who` without its article and quotes, which are for sentences */
         for (const char *at = identity.who + sizeof article - 1; *at != 0 && used + 1 < size; at++)
             if (*at != '"')
                 name[used++] = *at;
         name[used] = 0;
-        amp_text_mend(name); /* it may be cut within a character, and goes into the history */
+        amp_text_repair(name); /* it may be truncated within a character, and goes into the history */
     }
 }
 
-/* The lower of two limits, of which 0 is none. */
+/* The lower of two limits; 0 is no limit. */
 static uint64_t lower(uint64_t a, uint64_t b)
 {
     return a == 0 || (b != 0 && b < a) ? b : a;

@@ -26,7 +26,10 @@ static int file_error(const char *path, int code, const char *what, struct amp_e
     return amp_error_set(error, code, "TOKEN_FILE", "--token-file %.200s: %s", path, what);
 }
 
-/* Whoever can write the file can let anybody in; whoever can read it sees names and roles. */
+/*
+ * Checks the file's mode and owner: a user who can write it can let anybody in, and one who can read it sees names and
+ * roles.
+ */
 static int check_file(const struct ampd_auth *auth, int fd, size_t *size, struct amp_error *error)
 {
     const char *path = auth->options->token_file;
@@ -142,24 +145,24 @@ void ampd_auth_reload(struct ampd_auth *auth)
     struct amp_error error = {0};
     struct ampd_auth_rules *rules;
     if (auth->rules == NULL && auth->tls == NULL)
-        amp_log(auth->log, AMP_LOG_INFO, "auth", "msg=\"nothing to read anew: no --token-file, no --cert-file\"");
+        amp_log(auth->log, AMP_LOG_INFO, "auth", "msg=\"nothing to reload: no --token-file, no --cert-file\"");
     if (auth->rules != NULL) {
         if (load_rules(auth, &rules, &error) == 0) {
             use_rules(auth, rules);
-            amp_log(auth->log, AMP_LOG_INFO, "auth", "msg=\"token file read anew\" rules=%zu", rules->count);
+            amp_log(auth->log, AMP_LOG_INFO, "auth", "msg=\"token file reloaded\" rules=%zu", rules->count);
         } else {
             amp_log(auth->log, AMP_LOG_ERROR, "auth",
-                    "msg=\"the token file was not taken, the old rules hold\" err=\"%s\"", error.text);
+                    "msg=\"the token file could not be reloaded; the old rules stay in force\" err=\"%s\"", error.text);
         }
     }
     if (auth->tls == NULL)
         return;
     if (arpc_tls_reload(auth->tls, &error) == 0) {
-        amp_log(auth->log, AMP_LOG_INFO, "auth", "msg=\"certificates read anew\"");
+        amp_log(auth->log, AMP_LOG_INFO, "auth", "msg=\"certificates reloaded\"");
         warn_of_tls(auth);
     } else {
         amp_log(auth->log, AMP_LOG_ERROR, "auth",
-                "msg=\"the certificates were not taken, the old ones hold\" err=\"%s\"", error.text);
+                "msg=\"the certificates could not be reloaded; the old ones stay in force\" err=\"%s\"", error.text);
     }
 }
 
@@ -177,20 +180,21 @@ size_t ampd_auth_expired(const struct ampd_auth *auth, bool *more)
     return expired;
 }
 
-/* ---- who was turned away ---- */
+/* ---- refusals ---- */
 
-/* Counts one more; true: it is time for a line in the log. */
+/* Counts a refusal. True: a log line is due. */
 static bool count_refusal(struct ampd_auth_refusals *refusals)
 {
     int64_t now_us = io_clock_utc_us();
     refusals->count++;
-    /* A clock that was set back must not silence the log. */
+    /* If the clock was set back, the log must not stay silent until it has caught up. */
     if (refusals->logged_us != 0 && now_us >= refusals->logged_us && now_us - refusals->logged_us < AMPD_AUTH_LOG_US)
         return false;
     refusals->logged_us = now_us;
     return true;
 }
 
+/* Marks all refusals as logged, and returns how many were not yet. */
 static uint64_t tell(struct ampd_auth_refusals *refusals)
 {
     uint64_t untold = refusals->count - refusals->told;
@@ -212,7 +216,7 @@ void ampd_auth_handshake_failed(struct ampd_auth *auth, const char *peer, const 
 {
     if (count_refusal(&auth->handshakes))
         amp_log(auth->log, AMP_LOG_WARN, "auth",
-                "msg=\"TLS connections came to nothing\" count=%" PRIu64 " total=%" PRIu64 " peer=%s err=\"%s\"",
+                "msg=\"TLS handshakes failed\" count=%" PRIu64 " total=%" PRIu64 " peer=%s err=\"%s\"",
                 tell(&auth->handshakes), auth->handshakes.count, peer, error->text);
 }
 
@@ -222,8 +226,9 @@ void ampd_auth_close(struct ampd_auth *auth)
     uint64_t handshakes = tell(&auth->handshakes);
     if (calls + handshakes > 0)
         amp_log(auth->log, AMP_LOG_WARN, "auth",
-                "msg=\"refused since the last line about it\" calls=%" PRIu64 " handshakes=%" PRIu64, calls,
-                handshakes);
+                "msg=\"more calls or handshakes were refused since the last line about it\" calls=%" PRIu64
+                " handshakes=%" PRIu64,
+                calls, handshakes);
     free(auth->rules);
     arpc_tls_unref(auth->tls);
     *auth = (struct ampd_auth){0};
@@ -231,7 +236,7 @@ void ampd_auth_close(struct ampd_auth *auth)
 
 /* ---- each call ---- */
 
-static enum ampd_auth_way way_of(const struct arpc_peer *peer)
+static enum ampd_auth_transport transport_of(const struct arpc_peer *peer)
 {
     if (peer->transport == ARPC_TRANSPORT_UNIX)
         return AMPD_AUTH_UNIX;
@@ -240,7 +245,7 @@ static enum ampd_auth_way way_of(const struct arpc_peer *peer)
     return arpc_is_loopback(peer->address) ? AMPD_AUTH_LOOPBACK : AMPD_AUTH_PLAINTEXT;
 }
 
-/* What a call shows of who makes it; `names` is for the names of its certificate. */
+/* What is known of a call's caller. `names` is the memory for the names of its certificate. */
 static struct ampd_auth_caller caller_of(struct arpc_call *call, const char *names[2])
 {
     const struct arpc_peer *peer = arpc_call_peer_info(call);
@@ -253,7 +258,7 @@ static struct ampd_auth_caller caller_of(struct arpc_call *call, const char *nam
     size_t size = 0, second_size;
     bool there = arpc_call_metadata(call, AUTHORIZATION, 0, &value, &size);
     return (struct ampd_auth_caller){
-        .way = way_of(peer),
+        .transport = transport_of(peer),
         .uid_known = peer->uid >= 0,
         .uid = (uint32_t)peer->uid,
         .cert_names = names,

@@ -1,6 +1,7 @@
 /*
- * The gate: reads the files that say who may call, asks server/io/auth/auth.h for each call, counts and logs who was
- * turned away, and reads the files anew on SIGHUP. All on the loop; the files are small and read where they are needed.
+ * The gate: reads the files that say who may call (the token file, TLS certificates and keys), checks each call by
+ * server/io/auth/auth.h, counts and logs refusals, and reads the files again on SIGHUP. All on the loop; the files are
+ * small enough to be read there.
  */
 #ifndef AMPD_IO_AUTH_GATE_H
 #define AMPD_IO_AUTH_GATE_H
@@ -12,65 +13,73 @@
 struct arpc_call;
 struct arpc_tls;
 
-/* Between two lines about calls that were turned away for the same kind of reason: a flood does not fill the log. */
+/* Least time between two log lines about refusals of one kind, so that a flood of calls does not fill the log. */
 #define AMPD_AUTH_LOG_US ((int64_t)10 * 1000000)
 
-/* What was turned away for one kind of reason. */
+/* Refusals of one kind. */
 struct ampd_auth_refusals {
-    uint64_t count;
-    uint64_t told;     /* of these, how many the log knows */
-    int64_t logged_us; /* when it was last told; 0: never */
+    uint64_t count;    /* all since the start */
+    uint64_t told;     /* how many of them a line of the log has counted */
+    int64_t logged_us; /* UTC time of the last such line; 0: there was none */
 };
 
 struct ampd_auth {
     const struct ampd_auth_options *options;
     const struct amp_log *log;
     struct ampd_auth_policy policy;
-    struct ampd_auth_rules *rules;                        /* the policy's; owned */
-    struct arpc_tls *tls;                                 /* NULL: the listener is plain; owned */
-    struct ampd_auth_refusals unauthenticated, forbidden; /* unknown callers, and known ones without the role */
-    struct ampd_auth_refusals handshakes;                 /* connections that TLS has turned away */
+    struct ampd_auth_rules *rules;                        /* owned; policy.rules points to it. NULL: no token file */
+    struct arpc_tls *tls;                                 /* owned; NULL: the listener is without TLS */
+    struct ampd_auth_refusals unauthenticated, forbidden; /* calls of unknown callers; calls without the needed role */
+    struct ampd_auth_refusals handshakes;                 /* connections that ended in the TLS handshake */
 };
 
-/* NULL-terminated: the metadata that the gate must see (arpc_server_options.keep_metadata). */
+/* Names of the metadata that the gate reads, NULL-terminated (arpc_server_options.keep_metadata). */
 extern const char *const ampd_auth_metadata[];
 
-/* Reads all files. 0; else AMP_EINVAL and others with a sentence that names the file and the remedy. */
+/*
+ * Reads all files that the options name. `options` and `log` must outlive the gate. 0; AMP_EINVAL, AMP_ENOTFOUND,
+ * AMP_EDENIED, AMP_EIO or AMP_ENOMEM with a text that names the file and the remedy. ampd_auth_close is due in either
+ * case.
+ */
 int ampd_auth_open(struct ampd_auth *auth, const struct ampd_auth_options *options, const struct amp_log *log,
                    struct amp_error *error);
 
 /*
- * Reads all files anew and logs what came of it. A file that cannot be used leaves what it said before in force. Each
- * later call is judged by the new rules; of calls under way it is asked by ampd_server_watch_tokens (admit.c).
+ * Reads all files again, and logs the result. If a file cannot be used, what was read before stays in force. Later
+ * calls are checked by the new rules; io_admit_watch_tokens (admit.h) checks the calls under way.
  */
 void ampd_auth_reload(struct ampd_auth *auth);
 
-/* How many tokens have had their time, by the clock of the machine; *more: others will have it. */
+/* How many tokens of the file have expired by the machine's clock; *more: others of it will expire. */
 size_t ampd_auth_expired(const struct ampd_auth *auth, bool *more);
 
-/* Also of a zeroed one. Tells the log of refusals that it does not know yet. */
+/* Frees what the gate owns, after a last log line about refusals that none has counted. A zeroed gate is allowed. */
 void ampd_auth_close(struct ampd_auth *auth);
 
-/* May this call begin? As arpc_server_options.admit_cb. */
+/*
+ * Whether a new call may begin, with the codes of ampd_auth_check, for arpc_server_options.admit_cb. A refusal is
+ * counted, and logged if a line is due.
+ */
 int ampd_auth_admit(struct ampd_auth *auth, struct arpc_call *call, struct amp_error *error);
 
-/* Whether a call that was let in before would be let in now, by rules that were read meanwhile. */
+/* Whether an open call would be let in by the present rules. The codes are the same; nothing is counted or logged. */
 int ampd_auth_admit_again(const struct ampd_auth *auth, struct arpc_call *call, struct amp_error *error);
 
 /*
- * The same for somebody who asks over HTTP for what a method tells: `again` for one who was let in before, who is
- * neither counted nor told to the log.
+ * Whether a caller may ask over HTTP for the data of a method, with the codes of ampd_auth_check. `peer` is its
+ * address, for the log. A refusal is counted and logged as that of a call is, unless `again` says that this caller was
+ * let in before, and an answer to it goes on.
  */
 int ampd_auth_admit_http(struct ampd_auth *auth, const struct ampd_auth_caller *caller,
                          const struct arpc_method *method, const char *peer, bool again, struct amp_error *error);
 
-/* Who makes the call, for the history: "token ann", "certificate ...", "user 1000"; else the address. */
+/* Writes who makes the call, for the history: as ampd_auth_caller_name, and the address where that gives "". */
 void ampd_auth_name(const struct ampd_auth *auth, struct arpc_call *call, char *name, size_t size);
 
-/* What the models of who makes the call may be together. */
+/* The limits for the caller's models together (ampd_auth_caller_quota). */
 struct ampd_auth_quota ampd_auth_quota(const struct ampd_auth *auth, struct arpc_call *call);
 
-/* A connection came no further than TLS. As arpc_server_options.handshake_failed_cb. */
+/* Counts, and logs if a line is due, a connection that ended in its TLS handshake (handshake_failed_cb of arpc). */
 void ampd_auth_handshake_failed(struct ampd_auth *auth, const char *peer, const struct amp_error *error);
 
 #endif

@@ -36,9 +36,9 @@ static int check_tls(const struct ampd_auth_options *options, const char *listen
                              "--client-cert-role %.40s: give read, worker, operator or peer",
                              options->client_cert_role);
     if (options->cert_file != NULL && strncmp(listen, "unix:", 5) == 0)
-        return refuse(error, "--cert-file with a unix socket: nobody can listen in there; leave TLS out, or listen on "
-                             "HOST:PORT");
-    /* Nobody but the owner of the data directory could ever call. */
+        return refuse(error, "--cert-file with a unix socket: no other machine can read what is sent there; leave TLS "
+                             "out, or listen on HOST:PORT");
+    /* With this nobody could call but the owner of the data directory. */
     if (options->trusted_ca_file != NULL && options->token_file == NULL && options->client_cert_role == NULL)
         return refuse(error,
                       "--trusted-ca-file alone lets nobody in: add --client-cert-role ROLE for all certificates, "
@@ -54,10 +54,13 @@ int ampd_auth_options_check(const struct ampd_auth_options *options, const char 
     bool beyond = !arpc_is_loopback(listen);
     bool tls = options->cert_file != NULL;
     if (beyond && options->insecure && tls && asks_who(options))
-        return refuse(error, "--insecure has no use with TLS and tokens or client certificates: leave it out");
+        return refuse(error, "--insecure is not needed with TLS and tokens or client certificates: leave it out");
     if (!beyond || options->insecure || (tls && asks_who(options)))
         return 0;
-    /* What is misspelt is not beyond loopback, but nowhere. Asked only here: SIGHUP comes this way, and would wait. */
+    /*
+     * A misspelt host gets its own error. It is looked up only here, where the options are refused anyway: SIGHUP has
+     * this called on the loop, which would wait for a name server.
+     */
     rc = arpc_host_resolves(listen, error);
     if (rc != 0)
         return rc;
@@ -81,7 +84,7 @@ bool ampd_auth_peer_cert(const struct ampd_auth_options *options, const char **c
     return *cert_file != NULL;
 }
 
-/* Whether one of the addresses is (beyond loopback), or is a unix socket. */
+/* Whether is_cb is true for one of the addresses, which have commas between them. */
 static bool any_peer(const char *peers, bool (*is_cb)(const char *address))
 {
     for (const char *at = peers;; at++) {
@@ -128,9 +131,8 @@ int ampd_auth_peers_check(const struct ampd_auth_options *options, const char *p
         return refuse(error, "--peer-token-file without --cert-file: the token would cross a network unencrypted; add "
                              "--cert-file and --key-file, or allow it with --insecure");
     if (asks_who(options) && options->peer_token_file == NULL && !ampd_auth_peer_cert(options, &cert, &key))
-        return refuse(error,
-                      "--token-file with --peers: shards are asked who they are, too; add --peer-token-file with "
-                      "a token of the role peer (ampctl token new peer NAME)");
+        return refuse(error, "--token-file with --peers: shards have to send a token, too; add --peer-token-file with "
+                             "a token of the role peer (ampctl token new peer NAME)");
     return 0;
 }
 
@@ -141,6 +143,8 @@ const char *ampd_auth_options_warning(const struct ampd_auth_options *options, c
     if (options->cert_file != NULL)
         return "--insecure: everybody who reaches this address can read and change every model";
     if (options->token_file != NULL)
-        return "--insecure: tokens and models cross the network unencrypted; who listens there can use both";
-    return "--insecure: everybody who reaches this address can read and change every model, and listen to all of it";
+        return "--insecure: tokens and models cross the network unencrypted; anyone on the network can read and use "
+               "them";
+    return "--insecure: everybody who reaches this address can read and change every model, and anyone on the network "
+           "can read what is sent";
 }

@@ -12,7 +12,7 @@
 
 #define SPACE " \t\r"
 
-/* From the lowest to the highest; peer stands apart: it is for shards, which need nothing else. */
+/* From the lowest role to the highest. `peer` includes no other role: it is for shards, which need nothing else. */
 static const struct {
     const char *name;
     uint32_t roles;
@@ -40,10 +40,10 @@ const char *ampd_auth_role_name(uint32_t roles)
     return "none";
 }
 
-/* One line, cut into words as it is read. */
+/* A line of the file. Reading a word ends it by a zero byte in the text. */
 struct line {
-    char *at;
-    unsigned number;
+    char *at;        /* the next character that was not read */
+    unsigned number; /* of the line, from 1 */
     const char *path;
     struct amp_error *error;
 };
@@ -53,7 +53,7 @@ static int bad_line(const struct line *line, const char *what)
     return amp_error_set(line->error, AMP_EINVAL, "TOKEN_FILE", "%.200s, line %u: %s", line->path, line->number, what);
 }
 
-/* The next word, "" at the end. */
+/* The next word of the line; "" at its end. */
 static char *next_word(struct line *line)
 {
     char *word = line->at + strspn(line->at, SPACE);
@@ -63,7 +63,7 @@ static char *next_word(struct line *line)
     return word;
 }
 
-/* What is left of the line, without the spaces around it. */
+/* The rest of the line, without spaces at its ends. */
 static char *rest_of(struct line *line)
 {
     char *rest = line->at + strspn(line->at, SPACE);
@@ -81,12 +81,12 @@ static int take_name(const struct line *line, const char *name, struct ampd_auth
     if (size == 0 || size >= sizeof rule->name)
         return bad_line(line, "the name is missing or longer than 255 bytes");
     if (!amp_text_is_name(name, sizeof rule->name - 1, ""))
-        return bad_line(line, "the name is no UTF-8 text without control characters");
+        return bad_line(line, "the name must be UTF-8 text without control characters");
     memcpy(rule->name, name, size + 1);
     return 0;
 }
 
-/* The value of NAME=VALUE, or NULL. */
+/* The value in NAME=VALUE, or NULL if the word is not of this form. */
 static const char *value_of(const char *word, const char *name)
 {
     size_t size = strlen(name);
@@ -99,7 +99,7 @@ static int parse_token_option(const struct line *line, const char *word, struct 
                *memory = value_of(word, "memory");
     if ((time != NULL && rule->expires_us != INT64_MAX) || (models != NULL && rule->quota.models != 0) ||
         (memory != NULL && rule->quota.memory_bytes != 0))
-        return bad_line(line, "expires, models and memory may each be there once");
+        return bad_line(line, "expires, models and memory may each be given once");
     if (time != NULL && amp_utc_parse(time, &rule->expires_us))
         return 0;
     if (models != NULL && amp_count_parse(models, &rule->quota.models))
@@ -131,10 +131,10 @@ static int parse_uid(struct line *line, struct ampd_auth_rule *rule)
     unsigned long long uid = strtoull(word, &end, 10);
     rule->any_uid = strcmp(word, "*") == 0;
     rule->uid = (uint32_t)uid;
-    /* The greatest number is "no user" to the system. */
+    /* For the system the greatest number means "no user". */
     if (!rule->any_uid && (*word < '0' || *word > '9' || strlen(word) > 10 || *end != 0 || uid >= UINT32_MAX))
         return bad_line(line, "the number of a user, or * for all others, is expected");
-    return *next_word(line) == 0 ? 0 : bad_line(line, "there is something behind the number");
+    return *next_word(line) == 0 ? 0 : bad_line(line, "unexpected text after the number");
 }
 
 static int parse_rule(struct line *line, const char *kind, struct ampd_auth_rule *rule)
@@ -174,7 +174,7 @@ static bool same_subject(const struct ampd_auth_rule *a, const struct ampd_auth_
     }
 }
 
-/* Two lines for one caller would leave open which of them counts. */
+/* Refuses a second line for the same caller: it would be unclear which of them counts. */
 static int check_new(const struct line *line, const struct ampd_auth_rules *rules)
 {
     const struct ampd_auth_rule *last = &rules->rules[rules->count - 1];
@@ -193,7 +193,7 @@ static int parse_line(struct line *line, struct ampd_auth_rules *rules)
 {
     for (const char *at = line->at; *at != 0; at++)
         if ((unsigned char)*at < ' ' && strchr(SPACE, *at) == NULL)
-            return bad_line(line, "there is a control character in it");
+            return bad_line(line, "the line contains a control character");
     const char *kind = next_word(line);
     if (*kind == 0 || *kind == '#')
         return 0;
@@ -233,7 +233,7 @@ int ampd_auth_rules_parse(const char *text, size_t size, const char *path, struc
         line.at = at;
         line.number++;
         rc = strlen(at) == (size_t)(line_end - at) ? parse_line(&line, rules)
-                                                   : bad_line(&line, "there is a zero byte in it");
+                                                   : bad_line(&line, "the line contains a zero byte");
         line.at = line_end + 1;
     }
     if (rc == 0) {

@@ -34,8 +34,8 @@ void io_core_event(struct ampd_server *server, struct ampd_event *event)
 {
     struct io_core_event *driver = &server->core_event;
     if (server->life.state == SERVER_CLOSING)
-        return; /* nothing that was promised is open, and the threads end: the core is not asked any more */
-    AMP_ASSERT(server->core != NULL); /* nobody has anything to say before open_core */
+        return;                       /* no promise is open, and the threads end: the core is not run any more */
+    AMP_ASSERT(server->core != NULL); /* no event can come before open_core */
     driver->ops->before_cb(server);
     event->utc_us = io_clock_utc_us();
     ampd_core_set_debug(server->core, amp_log_is_on(server->log, AMP_LOG_DEBUG));

@@ -1,7 +1,7 @@
 /*
- * Runs the core: one event in, all its outputs done, in order. The only place that calls ampd_core_step and _next. What
- * becomes of an output is said by who stands above (process/core_outputs.c): events come from every folder, and none of
- * them knows that one.
+ * Runs the core: gives it one event, and then does all its outputs, in order. Only this file calls ampd_core_step and
+ * ampd_core_next. How an output is done is defined in process/core_outputs.c, by the callbacks below: every folder
+ * gives events to the core, and none may include that one. On the loop's thread.
  */
 #ifndef AMPD_IO_CORE_EVENT_H
 #define AMPD_IO_CORE_EVENT_H
@@ -15,33 +15,36 @@
 struct ampd_server;
 
 struct io_core_ops {
-    /* Before each event: ends the process if it may not speak for the shard any more. */
+    /* Called before each event: ends the process if it may not speak for the shard any more. */
     void (*before_cb)(const struct ampd_server *server);
-    /* Does what one output asks for. */
+    /*
+     * Does what one output asks for. What the output points to is valid until this returns or gives the core an event.
+     */
     void (*output_cb)(struct ampd_server *server, const struct ampd_output *output);
-    /* All outputs are done. */
+    /* Called when all outputs of an event are done. */
     void (*after_cb)(struct ampd_server *server);
 };
 
 struct io_core_event {
     const struct io_core_ops *ops;
-    bool stepping; /* outputs of the core are being drained */
-    uv_timer_t timer;
+    bool stepping;    /* an outer io_core_event is doing outputs */
+    uv_timer_t timer; /* for the event TICK */
 };
 
-/* Opens the timer; no event may come before. */
+/* Opens the timer. `ops` must outlive it. To be called before the first event. */
 void io_core_event_open(struct ampd_server *server, const struct io_core_ops *ops);
 
 /* Closes the timer; the loop must run on. */
 void io_core_event_close(struct ampd_server *server);
 
 /*
- * Hands the core one event and does what it asks for. When called from within an output, the outputs that follow are
- * done by the outer call: what the output at hand points to is then no longer valid.
+ * Gives the core one event, whose utc_us is set here, and does the outputs. Called from within output_cb, it gives the
+ * event at once, but leaves the outputs to the outer call; what the present output points to is not valid afterwards.
+ * The core must exist. No effect when the process is closing. The event stays the caller's.
  */
 void io_core_event(struct ampd_server *server, struct ampd_event *event);
 
-/* The core wants a TICK at that time of the loop's clock; the one that it wanted before is off. */
+/* Gives the core TICK at that time of the loop's clock. It replaces the time of an earlier call. */
 void io_core_event_tick_at(struct ampd_server *server, uint64_t at_ms);
 
 #endif

@@ -51,7 +51,7 @@ bool io_counts_tell_skip(struct io_counts *counts, uint32_t model, const struct 
 void io_counts_join(struct io_counts *counts, uint32_t model, uint32_t rank, uint32_t world_size)
 {
     int64_t **times = &counts->models[model].join_us;
-    AMP_ASSERT(rank < world_size); /* which does not change while there is the model */
+    AMP_ASSERT(rank < world_size); /* world_size is the same as long as the model exists */
     if (*times == NULL)
         *times = calloc(world_size, sizeof **times);
     if (*times != NULL)

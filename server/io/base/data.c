@@ -8,21 +8,22 @@ void io_data_init(struct io_data *data)
     *data = (struct io_data){.dir.lock_fd = -1};
 }
 
-/* Made if it is not there, as the data directory is. */
+/* Sets the checkpoint directory. If it is not the data directory, it is made and tried. */
 static int open_checkpoint_dir(struct ampd_server *server, struct amp_error *error)
 {
     const char *path = server->options->checkpoint_dir;
     server->data.checkpoint_dir = path != NULL ? path : server->data.dir.path;
     int rc = path != NULL ? ampd_datadir_make(path, "checkpoint directory", error) : 0;
     if (rc == 0 && path != NULL)
-        rc = ampd_datadir_try(path, "checkpoint directory", error);
+        rc = ampd_datadir_check_writable(path, "checkpoint directory", error);
     return rc;
 }
 
+/* Warns in the log if other users can change the directory. */
 static void warn_of_others(const struct ampd_server *server, const char *what, const char *path)
 {
     char doubt[128];
-    if (ampd_datadir_doubt(path, doubt, sizeof doubt))
+    if (ampd_datadir_writable_by_others(path, doubt, sizeof doubt))
         amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"others can change the %s\" path=%s err=\"%s\"", what, path,
                 doubt);
 }

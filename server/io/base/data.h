@@ -1,6 +1,7 @@
 /*
- * The data of the shard that this process is: its directory, the store in it, and where its checkpoint files lie.
- * Opened by io_data_open once it is known which directory that is.
+ * The data of the shard that this process is: its directory, the store in it, and the directory of its checkpoint
+ * files. io_data_open opens them once it is known which shard this is. On the loop's thread, or during the start off
+ * the loop (off_loop.h).
  */
 #ifndef AMPD_IO_DATA_H
 #define AMPD_IO_DATA_H
@@ -13,26 +14,28 @@ struct ampd_server;
 
 struct io_data {
     struct ampd_datadir dir;
-    const char *checkpoint_dir; /* where checkpoint files lie; shards may share it */
-    struct ampd_store *store;   /* of the writer, and before the core is there of who holds it */
-    struct ampd_store *reader;  /* pages of history */
-    unsigned deletions;         /* of models, under way (purge.h) */
+    const char *checkpoint_dir; /* --checkpoint-dir, which shards may share, or the path of `dir`; borrowed */
+    struct ampd_store *store;   /* for the writer's thread; before the core exists, for the start */
+    struct ampd_store *reader;  /* for the reader's thread: pages of history */
+    unsigned deletions;         /* deletions of models whose files are being removed (io_purge_pause) */
 };
 
-/* Nothing is open yet. */
+/* Sets the struct up with nothing open. */
 void io_data_init(struct io_data *data);
 
 /*
- * Opens the store in this data directory, which is made if it is not there. The caller closes also what was opened by
- * half.
+ * Locks this data directory, which is made if it does not exist, and opens the store in it; makes the checkpoint
+ * directory, too. 0, or an error; io_data_close is due in both cases.
  */
 int io_data_open(struct ampd_server *server, const char *path, struct amp_error *error);
 
-/* Closes the store alone and opens it anew, with its reader, while its directory is being filled. */
+/*
+ * Close and open the store with its reader; the directory stays locked. Used while the store is replaced (refill.h).
+ */
 void io_data_close_store(struct io_data *data);
 int io_data_open_store(struct ampd_server *server, struct amp_error *error);
 
-/* Also of what is not open. No thread uses it any more. */
+/* Closes everything that is open. No thread may use it any more. */
 void io_data_close(struct io_data *data);
 
 #endif

@@ -1,4 +1,4 @@
-/* The end of the process at once, where nothing that it might still say is worth anything. */
+/* Ends the process at once, where it must not answer or store anything any more. */
 #ifndef AMPD_IO_FATAL_H
 #define AMPD_IO_FATAL_H
 
@@ -6,8 +6,9 @@
 #include "base/log.h"
 
 /*
- * Ends the process: what the disk holds is not known, or a rule is broken. `what` and the error are for the log. Any
- * thread.
+ * Logs `what` and the error, and ends the process without cleaning up: it is not known what the disk holds, or a rule
+ * is broken. Exit code AMPD_EXIT_DATA_DIR for AMP_EDATALOSS, which the next start would find again; else
+ * AMPD_EXIT_FAILED. Any thread.
  */
 _Noreturn void io_fatal(const struct amp_log *log, const char *what, const struct amp_error *error);
 

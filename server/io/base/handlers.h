@@ -1,6 +1,6 @@
 /*
- * The handlers of all RPCs, one for each row of proto/methods.def: ampd_handle_<c_name>. Each is defined where its RPC
- * is answered.
+ * Declares the handlers of all RPCs, one for each row of proto/methods.def: ampd_handle_<c_name>. Each is defined in
+ * the file that answers the RPC.
  */
 #ifndef AMPD_IO_HANDLERS_H
 #define AMPD_IO_HANDLERS_H

@@ -1,4 +1,4 @@
-/* Nobody waits for an answer, and nothing here can hold the server up: what cannot be sent at once is not sent. */
+/* No answer is expected, and nothing here blocks: what cannot be sent at once is not sent. */
 #include "server/io/base/notify.h"
 
 #include <inttypes.h>
@@ -11,7 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* "@name" is an abstract socket, which begins with a zero byte. 0: there is nobody to tell. */
+/*
+ * The address in NOTIFY_SOCKET, and its size. "@name" is an abstract socket, whose address begins with a zero byte. 0:
+ * there is no such address, and nothing is sent.
+ */
 static socklen_t address_of(struct sockaddr_un *address)
 {
     const char *path = getenv("NOTIFY_SOCKET");
@@ -33,7 +36,7 @@ static void tell(const char *text)
     if (fd < 0)
         return;
     (void)sendto(fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT, (const struct sockaddr *)&address, size);
-    (void)close(fd); /* it has left, or never will */
+    (void)close(fd); /* it is sent, or was given up */
 }
 
 void io_notify_ready(const char *status)
@@ -44,7 +47,7 @@ void io_notify_ready(const char *status)
     tell(lines);
 }
 
-/* systemd wants the time, to tell this reload from an earlier one. */
+/* systemd requires the time, by which it tells this reload from an earlier one. */
 void io_notify_reloading(void)
 {
     char text[80];
@@ -57,7 +60,7 @@ void io_notify_reloading(void)
 
 void io_notify_stopping(void)
 {
-    tell("STOPPING=1\nSTATUS=draining: last checkpoints are written\n");
+    tell("STOPPING=1\nSTATUS=draining: writing the last checkpoints\n");
 }
 
 void io_notify_status(const char *text)

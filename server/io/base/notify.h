@@ -1,23 +1,24 @@
 /*
- * What systemd (Type=notify) and whoever speaks its protocol hear of the process: a datagram of lines "KEY=value" to
- * the socket that NOTIFY_SOCKET names (sd_notify(3), whose text is the interface; no library is needed for it).
+ * Notifies systemd (Type=notify), or another service manager with its protocol, of the state of the process: a datagram
+ * of lines "KEY=value" to the socket that NOTIFY_SOCKET names (sd_notify(3) documents the protocol, so no library is
+ * needed). Never blocks, and failures are ignored; without NOTIFY_SOCKET nothing is sent. Any thread.
  */
 #ifndef AMPD_IO_NOTIFY_H
 #define AMPD_IO_NOTIFY_H
 
 /*
- * The start, or a reload, is over: calls are served, or the process stands by. `status` as in io_notify_status; NULL:
- * as it is.
+ * The start, or a reload, is over: calls are served, or the process stands by. `status` is a line as in
+ * io_notify_status; NULL: it stays as it is.
  */
 void io_notify_ready(const char *status);
 
-/* Files are being read anew; io_notify_ready ends it. */
+/* A reload has begun: files are being read again. io_notify_ready ends it. */
 void io_notify_reloading(void);
 
-/* The process ends. */
+/* The process has begun to end. */
 void io_notify_stopping(void);
 
-/* One line for people, as `systemctl status` shows it. */
+/* Sets the line of status that `systemctl status` shows. */
 void io_notify_status(const char *text);
 
 #endif

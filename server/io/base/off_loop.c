@@ -30,7 +30,7 @@ int io_off_loop(struct ampd_server *server, int (*work_cb)(void *arg, struct amp
         return work_cb(arg, error);
     struct off_loop work = {.task = {.run_cb = off_loop_run, .done_cb = off_loop_done}, .work_cb = work_cb, .arg = arg};
     io_threads_submit(server->pools.writer, &work.task);
-    while (!work.done) /* a signal waits for it, too */
+    while (!work.done) /* also after a signal: work_cb cannot be interrupted */
         (void)uv_run(&server->loop, UV_RUN_ONCE);
     if (work.code != 0)
         *error = work.error;

@@ -1,7 +1,7 @@
 /*
- * What a start does that waits for the disk: on a thread, while the loop goes on. The loop keeps the lease on a place
- * in etcd, and a store alone is opened by a dozen syncs: on a disk that is busy they take longer than the lease, in one
- * start as in the next.
+ * Runs a part of the start that waits for the disk on a thread, while the loop goes on. The loop keeps the lease in
+ * etcd alive, and opening a store alone takes a dozen syncs: on a busy disk they would take longer than the lease, at
+ * this start and at each further one.
  */
 #ifndef AMPD_IO_OFF_LOOP_H
 #define AMPD_IO_OFF_LOOP_H
@@ -11,9 +11,9 @@
 struct ampd_server;
 
 /*
- * Calls work_cb once, and returns what it does; runs the loop meanwhile, so not from within a callback of it, and
- * before the core is there. What work_cb touches nobody else may. Where no place is kept in etcd it is called at once,
- * and the loop stands still.
+ * Calls work_cb once on the writer's thread, runs the loop until it is done, and returns its result and error. Not from
+ * within a callback of the loop, and only before the core exists. Nothing else may touch what work_cb uses meanwhile. A
+ * server without a cluster in etcd calls it directly, and the loop stands still.
  */
 int io_off_loop(struct ampd_server *server, int (*work_cb)(void *arg, struct amp_error *error), void *arg,
                 struct amp_error *error);

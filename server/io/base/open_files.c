@@ -17,7 +17,7 @@ uint64_t io_open_files_max(void)
 uint64_t io_open_files_walk(const char *folder)
 {
     DIR *entries = opendir(folder);
-    if (entries == NULL) /* when none is left, which is when it matters, that is known too */
+    if (entries == NULL) /* EMFILE: no descriptor is left, so the count is the limit */
         return errno == EMFILE ? io_open_files_max() : 0;
     uint64_t count = 0;
     for (const struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries))

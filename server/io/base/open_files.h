@@ -1,35 +1,39 @@
 /*
- * How many descriptors the process has open, and how many it may have: every connection is one, and every file of a
- * store.
+ * How many file descriptors the process has open, and how many it may have. Every connection takes one, and every open
+ * file.
  */
 #ifndef AMPD_IO_OPEN_FILES_H
 #define AMPD_IO_OPEN_FILES_H
 
 #include <stdint.h>
 
-/* A link for each of them. */
+/* The directory with an entry for each open descriptor. */
 #define IO_OPEN_FILES_FOLDER "/proc/self/fd"
 
 /*
- * Counting walks over all of them, some 0.5 us each. What was counted holds for so long, and for so many times as long
- * as it took: who asks without end costs the loop a thousandth of its time, and learns of a new one in a second.
+ * A count takes about 0.5 us for each descriptor. Its result is reused for IO_OPEN_FILES_HOLD_US microseconds, or
+ * IO_OPEN_FILES_HOLD_TIMES as long as the count took if that is longer: so callers that ask without end cost the loop a
+ * thousandth of its time at most, and normally see a new descriptor within a second.
  */
 #define IO_OPEN_FILES_HOLD_US    1000000
 #define IO_OPEN_FILES_HOLD_TIMES 1000
 
-/* What is known. Zeroed: nothing yet. */
+/* The last count. Zeroed: none yet. */
 struct io_open_files {
-    uint64_t count;    /* 0: not known */
-    uint64_t until_us; /* it holds until then; 0: it was not counted yet */
+    uint64_t count;    /* of open descriptors; 0: not known */
+    uint64_t until_us; /* it is reused until then, by io_clock_now_us; 0: nothing was counted yet */
 };
 
-/* How many are open: entries of IO_OPEN_FILES_FOLDER but its own descriptor; 0: the system does not say. */
+/*
+ * Counts the open descriptors by the entries of `folder` (IO_OPEN_FILES_FOLDER, except in tests), without the one that
+ * it opens itself. Where no descriptor is left, returns io_open_files_max. 0: not known.
+ */
 uint64_t io_open_files_walk(const char *folder);
 
-/* The same at times that are far enough apart, by a clock that does not go back. */
+/* The last count, or a new one if that is too old at now_us (io_clock_now_us). */
 uint64_t io_open_files_count(struct io_open_files *known, const char *folder, uint64_t now_us);
 
-/* How many may be; 0: there is no limit, or the system does not say. */
+/* How many descriptors the process may have open (RLIMIT_NOFILE); 0: no limit, or not known. */
 uint64_t io_open_files_max(void);
 
 #endif

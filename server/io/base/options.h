@@ -1,4 +1,4 @@
-/* What the command line says, and how the program ends. */
+/* The options of the server as server/config has read them, and the exit codes of the program. */
 #ifndef AMPD_IO_OPTIONS_H
 #define AMPD_IO_OPTIONS_H
 
@@ -12,18 +12,20 @@ struct ampd_auth_options;
 struct io_cluster_url;
 struct io_etcd_access;
 
-/* Bits of arpc_method.roles (auth_rules.h names who has which). Where nobody is asked, everybody has all of them. */
+/*
+ * Bits of arpc_method.roles: which roles may call an RPC (auth_rules.h). Without authentication a caller has all roles.
+ */
 #define AMPD_ROLE_WORKER   1u
 #define AMPD_ROLE_OPERATOR 2u
 #define AMPD_ROLE_READER   4u
 #define AMPD_ROLE_PEER     8u
 
-/* The words for them in proto/methods.def. */
+/* The sets of roles that proto/methods.def names. */
 #define AMPD_ROLES_ANYONE   (AMPD_ROLE_WORKER | AMPD_ROLE_OPERATOR | AMPD_ROLE_READER)
 #define AMPD_ROLES_WORKER   AMPD_ROLE_WORKER
 #define AMPD_ROLES_OPERATOR AMPD_ROLE_OPERATOR
 #define AMPD_ROLES_PEER     AMPD_ROLE_PEER
-/* A shard asks it of shard 0, for a client of its own. */
+/* For RPCs that a shard also calls on shard 0, on behalf of its own client. */
 #define AMPD_ROLES_ANYONE_OR_PEER (AMPD_ROLES_ANYONE | AMPD_ROLES_PEER)
 
 /* Exit codes of the program. */
@@ -32,10 +34,10 @@ enum {
     AMPD_EXIT_FAILED = 1,
     AMPD_EXIT_USAGE = 2,
     AMPD_EXIT_DATA_DIR = 3,
-    AMPD_EXIT_LOST = 4 /* the place in the cluster: start it again */
+    AMPD_EXIT_LOST = 4 /* the place in the cluster is lost: the process is to be started again */
 };
 
-/* Times of connections, by gRPC's names (gRFC A8, A9; rpc/arpc_server.h), and of workers. */
+/* Times of connections, under gRPC's names (gRFC A8, A9; rpc/arpc_server.h), and of leases. */
 enum ampd_time {
     AMPD_TIME_KEEPALIVE,
     AMPD_TIME_KEEPALIVE_TIMEOUT,
@@ -44,48 +46,51 @@ enum ampd_time {
     AMPD_TIME_CONNECTION_AGE,
     AMPD_TIME_CONNECTION_AGE_GRACE,
     AMPD_TIME_WORKER_LEASE,  /* docs/step-protocol.md section 1 */
-    AMPD_TIME_CLUSTER_LEASE, /* of a place in etcd (cluster.h) */
+    AMPD_TIME_CLUSTER_LEASE, /* of a place in etcd (server/io/cluster/cluster.h) */
     AMPD_TIMES_COUNT
 };
 
-/* One option, for who asks the server how it is configured. */
+/* One option as it is in force, for clients that ask how the server is configured. */
 struct ampd_option_value {
     const char *name;
-    const char *value; /* "": nobody gives one, and there is no default */
-    const char *where; /* "/etc/ampd/ampd.conf:12", "AMPD_LISTEN", "--listen" or "default" */
-    bool reloads;      /* with SIGHUP */
+    const char *value; /* "": none is given, and there is no default */
+    const char *where; /* its source: "/etc/ampd/ampd.conf:12", "AMPD_LISTEN", "--listen" or "default" */
+    bool reloads;      /* it is read again on SIGHUP */
 };
 
-/* All that is pointed to outlives the server. */
+/* Everything that members point to must outlive the server. */
 struct ampd_server_options {
     const char *data_dir;
     const char *checkpoint_dir; /* NULL: the data directory */
-    bool refills;               /* --epoch-above: an empty data directory is filled from another shard, and its */
-    uint64_t epoch_above; /* new epochs are above this; with `cluster` it is filled anyhow, and etcd knows the epochs */
-    uint64_t fence_above; /* with `peers`: the fence of this start is above it (membership.c); 0: one above the last */
-    const char *listen;   /* host:port or unix:/path */
-    const char *metrics_listen; /* server/io/http/http.h; NULL: its default */
+    bool refills;         /* with `peers`: --epoch-above was given, so an empty store is filled from another shard */
+    uint64_t epoch_above; /* with `refills`: new epochs of models are above this number. In etcd neither is needed */
+    uint64_t fence_above; /* with `peers`: the fence of this start is above it; 0: one more than at the last start */
+    const char *listen;   /* HOST:PORT or unix:/PATH of the gRPC port */
+    const char *metrics_listen; /* the same of the HTTP port (server/io/http/http.h); NULL: its default */
     const struct ampd_auth_options *auth;
-    int64_t times_ms[AMPD_TIMES_COUNT]; /* 0: the default of rpc, or of the core */
-    uint32_t shards;                    /* how many there are */
-    uint32_t shard;    /* which this is; with `cluster` IO_CLUSTER_ANY: any free one, until it has a place */
-    const char *peers; /* addresses of all shards by index, with commas; or NULL */
-    const struct io_cluster_url *cluster; /* where the shards find each other; or NULL. Neither: this is the only one */
-    const struct io_etcd_access *etcd;    /* with `cluster` */
-    const char *advertise;                /* where others find this process; NULL: where it listens */
+    int64_t times_ms[AMPD_TIMES_COUNT]; /* by enum ampd_time; 0: the default of rpc, or of the core */
+    uint32_t shards;                    /* of the cluster */
+    uint32_t shard;    /* which this is; IO_CLUSTER_ANY (only with `cluster`): any free one, until it has a place */
+    const char *peers; /* --peers: addresses of all shards by index, with commas; or NULL */
+    const struct io_cluster_url *cluster; /* --cluster; or NULL. With neither peers nor cluster there is one shard */
+    const struct io_etcd_access *etcd;    /* with `cluster`: how etcd is accessed */
+    const char *advertise;                /* the address at which others reach this process; NULL: where it listens */
     unsigned compute_threads;
-    uint64_t memory_max;            /* bytes of the tensors of all models; 0: no bound */
-    uint32_t checkpoint_memory;     /* percent of masters and moments; 0: the default of the core */
-    uint32_t checkpoint_disk_share; /* percent of its file system; SIGHUP changes it */
-    uint64_t history_rows;          /* of a model; 0: all. SIGHUP changes it, and the next */
-    int64_t history_age_ms;         /* 0: no matter how old */
-    bool no_shared_memory;          /* workers of this host send and get bytes as all others do */
+    uint64_t memory_max;            /* bound in bytes of the tensors of all models; 0: none */
+    uint32_t checkpoint_memory;     /* percent of masters and moments, see core.h; 0: the default of the core */
+    uint32_t checkpoint_disk_share; /* percent of the checkpoints' file system (disk_share.h); SIGHUP changes it */
+    uint64_t history_rows;          /* most rows of a model's history; 0: no bound. SIGHUP changes it */
+    int64_t history_age_ms;         /* oldest row of a history; 0: no bound. SIGHUP changes it */
+    bool no_shared_memory;          /* workers on this machine send and get bytes like all others */
     const struct amp_kernels *kernels;
-    const char *isa;
-    struct amp_log *log; /* its write_cb must be safe from any thread; SetLogLevel changes its level */
-    const struct ampd_option_value *values; /* [values_count]; the loop's thread alone reads and changes them */
+    const char *isa;                        /* name of the instruction set of `kernels` */
+    struct amp_log *log;                    /* its write_cb must be safe on any thread; SetLogLevel changes its level */
+    const struct ampd_option_value *values; /* [values_count]; only the loop's thread reads and changes them */
     size_t values_count;
-    /* SIGHUP, before all that reads files anew; on the loop. What may change is put into *running. NULL: no file. */
+    /*
+     * Called on the loop at SIGHUP, before files are read again: reads the configuration file again, and puts what may
+     * change into *running. NULL: there is no configuration file.
+     */
     void (*reload_cb)(void *arg, struct ampd_server_options *running);
     void *reload_arg;
 };

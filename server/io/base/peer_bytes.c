@@ -1,4 +1,7 @@
-/* One visitor for each struct does both: it writes a struct's fields, or reads them. */
+/*
+ * One function for each struct, its visitor, does both directions: it writes the members of the struct, or reads them,
+ * in the same order.
+ */
 #include "server/io/base/peer_bytes.h"
 
 #include "base/text.h"
@@ -9,20 +12,20 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are copied as they lie");
 
-/* Most subtrees of a vote: a parameter that a shard shares has at most two of each level of its tree. */
+/* Most subtrees of a vote: a parameter that a shard has in part has at most two at each level of its tree. */
 #define SUBTREES_MAX ((uint64_t)AMPD_PARAMETERS_MAX * 64)
 
 /*
- * Most checkpoints of a SYNCED that are taken: what fits in one. AMPD_SYNC_CHECKPOINTS_MAX are named; older ampd named
- * all.
+ * Most checkpoints that are accepted in a SYNCED: as many as fit into a content. This ampd sends
+ * AMPD_SYNC_CHECKPOINTS_MAX at most; older ones sent all.
  */
 #define CHECKPOINTS_MAX  (AMPD_PEER_BODY_MAX / CHECKPOINT_LEAST)
 #define CHECKPOINT_LEAST 60 /* bytes of a checkpoint without a file and parts */
 
 struct visit {
-    struct amp_buf *out;     /* writing; NULL: reading */
-    const uint8_t *at, *end; /* reading */
-    int code;                /* of the first failure: then nothing more is done */
+    struct amp_buf *out;     /* to be written to; NULL: reading */
+    const uint8_t *at, *end; /* reading: the bytes that are left */
+    int code;                /* of the first failure, after which nothing more is read or written; 0: none */
 };
 
 static void bits(struct visit *v, void *value, size_t size)
@@ -39,7 +42,7 @@ static void bits(struct visit *v, void *value, size_t size)
     }
 }
 
-/* A number of any width: its bits. */
+/* A number of any width, as its bits. */
 #define NUMBER(v, field) bits((v), &(field), sizeof field)
 
 static void flag(struct visit *v, bool *value)
@@ -61,7 +64,7 @@ static void bounded(struct visit *v, uint32_t *value, uint32_t max)
         *value = 0;
 }
 
-/* A choice of an enum whose last name is `max`. */
+/* A value of an enum whose largest value is `max`. */
 #define CHOICE(v, field, max)                                                                                          \
     do {                                                                                                               \
         _Static_assert(sizeof field == sizeof(uint32_t), "an enum has 32 bits");                                       \
@@ -78,11 +81,14 @@ static void text(struct visit *v, char *value, uint32_t room)
     if (v->code == 0 && strnlen(value, size) != size)
         v->code = AMP_EINVAL; /* a zero byte within */
     if (v->out == NULL)
-        amp_text_mend(value); /* what is stored, and told to clients, is text */
+        amp_text_repair(value); /* it is stored and sent to clients, so it must be valid text */
 }
 #define TEXT(v, field) text((v), (field), sizeof field)
 
-/* A list that the message owns: its memory is made when it is read. At least `least` bytes an item must be there. */
+/*
+ * The count of a list that the message owns, and its memory, which is made when it is read. `least`: fewest bytes of an
+ * item. A count for which fewer bytes are left is refused before memory is made.
+ */
 static void *items(struct visit *v, void *have, uint64_t *count, uint64_t max, size_t size, size_t least)
 {
     NUMBER(v, *count);
@@ -149,7 +155,7 @@ static void group(struct visit *v, struct ampd_group_spec *x)
     NUMBER(v, x->clip_max_norm);
 }
 
-/* Numbers and choices, in the order of their rows. */
+/* The numbers and choices of a specification, in the order of the rows of proto/spec_fields.def. */
 static void spec_fields(struct visit *v, struct ampd_model_spec *x)
 {
 #define VISIT_F64(field)   NUMBER(v, field);
@@ -481,7 +487,7 @@ static void state(struct visit *v, struct ampd_state_message *x)
     flag(v, &x->trouble);
 }
 
-/* Who, of what, and in which round is all that it says. */
+/* Whether messages of this type have no content: their envelope says everything. */
 static bool is_empty(enum ampd_message_type type)
 {
     return type == AMPD_MESSAGE_SYNC || type == AMPD_MESSAGE_HELLO || type == AMPD_MESSAGE_SYNC_DONE ||
@@ -489,7 +495,7 @@ static bool is_empty(enum ampd_message_type type)
            type == AMPD_MESSAGE_MAY_LEAVE || type == AMPD_MESSAGE_LOAD_GONE;
 }
 
-/* Of an open step, and what becomes of it. False: it is none of these. */
+/* The content of messages about a step. False: the message is of another kind. */
 static bool step_body(struct visit *v, struct ampd_message *m)
 {
     switch (m->type) {
@@ -593,7 +599,7 @@ int io_peer_body_decode(struct ampd_message *message, const uint8_t *data, size_
     if (v.code != 0)
         return amp_error_set(
             error, v.code, "INVALID_FIELD",
-            "body: these bytes are no message of type %d in format %d; run the same ampd on all shards",
+            "body: these bytes are not a message of type %d in format %d; run the same ampd on all shards",
             (int)message->type, AMPD_PEER_FORMAT);
     return 0;
 }
@@ -639,7 +645,7 @@ int io_peer_item_encode(const struct io_peer_item *x, struct amp_buf *out)
     uint32_t size = 0;
     struct visit v = {.out = out};
     NUMBER(&v, size);
-    item(&v, (struct io_peer_item *)(uintptr_t)x); /* as above: only read */
+    item(&v, (struct io_peer_item *)(uintptr_t)x); /* writing only reads it */
     if (v.code != 0) {
         out->size = before;
         return v.code;
@@ -673,6 +679,6 @@ int io_peer_item_decode(struct io_peer_item *x, const uint8_t *data, size_t size
     if (v.code == AMP_ENOMEM)
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for a record of another shard");
     return amp_error_set(error, v.code, "INVALID_FIELD",
-                         "body: these bytes are no record in format %d; run the same ampd on all shards",
+                         "body: these bytes are not a record in format %d; run the same ampd on all shards",
                          AMPD_PEER_FORMAT);
 }

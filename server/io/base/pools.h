@@ -1,11 +1,12 @@
 /*
- * The threads beside the loop, by what they do:
+ * The threads beside the loop's, by their work. All but compute are one thread each, which keeps the order of its
+ * tasks:
  *
  *   compute   jobs of the core: blocks of the vote and apply passes
- *   writer    the store's writing handle, in the order that the core gave
- *   readers   the store's reading handle: pages of history
- *   files     checkpoint files: written in the background, read at start
- *   journal   votes of models with durability step, synced before they leave; read at start
+ *   writer    all writing to the store, in the order of the core's outputs
+ *   readers   reading the store: pages of history
+ *   files     checkpoint files: written in the background, read at a restore
+ *   journal   votes of models with `durability: step`: synced before they are sent, read at a start
  */
 #ifndef AMPD_IO_POOLS_H
 #define AMPD_IO_POOLS_H
@@ -16,16 +17,19 @@
 
 struct io_pools {
     struct io_threads *compute, *writer, *readers, *files, *journal;
-    atomic_bool stop_waiting; /* io_pools_stop_waiting; read on any thread */
+    atomic_bool stop_waiting; /* io_pools_stop_waiting was called; read on any thread */
 };
 
-/* Nothing runs yet. */
+/* Sets the struct up without any thread. */
 void io_pools_init(struct io_pools *pools);
 
-/* Starts them all. AMP_ENOMEM; those that run already are closed with the rest (process/drain.c). */
+/*
+ * Starts all threads. On the loop's thread. After AMP_ENOMEM those that were started run on, until the process ends
+ * (process/drain.c).
+ */
 int io_pools_open(struct io_pools *pools, uv_loop_t *loop, unsigned compute_threads, struct amp_error *error);
 
-/* Tasks that wait for space on the disk give up: the process ends. */
+/* Makes tasks that wait for room on the disk give up, since the process ends. Any thread. */
 void io_pools_stop_waiting(struct io_pools *pools);
 
 #endif

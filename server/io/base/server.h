@@ -1,11 +1,11 @@
 /*
  * The server process: one loop thread that runs the core and all connections, and threads for compute, the store and
- * files (pools.h). Nothing here decides anything about training: events go into server/core (core_event.h), and what it
- * asks for is done.
+ * files (pools.h). The I/O layer decides nothing about training: it gives events to server/core (core_event.h), and
+ * does what the core asks for.
  *
- * struct ampd_server is what all of it hangs on. Each part belongs to one file, which alone writes it; the parts of the
- * folders above are known here by their names alone, and lie in memory of process/start.c. On the loop's thread, but
- * for what the header of a part says.
+ * struct ampd_server holds the state of the process. Each part belongs to one file, and only that file writes it. Parts
+ * of folders that this one may not include are pointers to incomplete types; process/start.c has their memory. All of
+ * it belongs to the loop's thread, except where the header of a part says otherwise.
  */
 #ifndef AMPD_IO_SERVER_H
 #define AMPD_IO_SERVER_H
@@ -43,28 +43,31 @@ struct io_trim;
 struct io_watchers;
 struct io_write_journal;
 
-/* From STARTING to DRAINING to CLOSING, never back. */
+/* A process goes from STARTING over RUNNING and DRAINING to CLOSING; it may skip states, but never goes back. */
 enum server_state { SERVER_STARTING, SERVER_RUNNING, SERVER_DRAINING, SERVER_CLOSING };
 
-/* How far the process is. Written by start.c, server_health.c, drain.c, and told_ready by membership.c, too. */
+/*
+ * The stage of life of the process. Written by start.c, server_health.c and drain.c in server/io/process; told_ready
+ * also by server/io/cluster/membership.c.
+ */
 struct io_life {
     enum server_state state;
-    uint64_t started_ms; /* of the loop's clock */
-    bool found;          /* the core has heard of all that was stored */
-    bool serving;        /* as health says */
-    bool told_ready;     /* the service manager has heard it */
+    uint64_t started_ms; /* when it began to listen, by the loop's clock */
+    bool found;          /* the core was given all that is stored, and START */
+    bool serving;        /* the health service says SERVING */
+    bool told_ready;     /* the service manager was told that the start is over (notify.h) */
     bool signalled;      /* SIGTERM or SIGINT has come */
-    bool core_drained;
+    bool core_drained;   /* the core has said DRAINED */
 };
 
 struct ampd_server {
     uv_loop_t loop;
-    const struct ampd_server_options *options; /* own_options */
-    struct ampd_server_options own_options;
+    const struct ampd_server_options *options; /* &own_options, to be read */
+    struct ampd_server_options own_options;    /* a copy, in which the shard's index and SIGHUP's changes are set */
     const struct amp_log *log;
     struct io_life life;
-    char endpoint[256];      /* where it listens, as told to clients (listen.c) */
-    struct ampd_fence fence; /* of this shard's processes, this one's (membership.c) */
+    char endpoint[256];      /* the address at which it listens, as clients get it (process/listen.c) */
+    struct ampd_fence fence; /* the fence of this process as a shard (cluster/membership.c) */
 
     /* base */
     struct ampd_core *core;
@@ -73,17 +76,17 @@ struct ampd_server {
     struct io_data data;
     struct io_counts counts;
     struct io_storage_alert *storage_alert;
-    struct io_open_files open_files; /* as GetStatus tells it (handle_status.c) */
+    struct io_open_files open_files; /* for GetStatus (handle_status.c) */
 
     /* auth */
     struct ampd_auth *auth;
     struct io_admit *admit;
 
-    /* cluster. The first three are NULL in one shard alone */
+    /* cluster. The first three are NULL where this is the only shard */
     struct io_membership *membership;
-    struct io_cluster *cluster; /* membership.c; also NULL before the place is asked for, and after it was given back */
+    struct io_cluster *cluster; /* membership.c; also NULL before a place is asked for, and after it was given back */
     struct io_peers *peers;
-    struct io_refill *refill; /* NULL: the store is not being filled */
+    struct io_refill *refill; /* NULL: the store is not being filled or compared */
 
     /* host */
     struct io_jobs *jobs;
@@ -92,14 +95,14 @@ struct ampd_server {
     struct io_disk_share *disk_share;
     struct io_history_limit *history_limit;
     struct io_watchers *watchers;
-    struct io_shared_copies *shared_copies; /* NULL: there are none */
+    struct io_shared_copies *shared_copies; /* NULL: no shared memory */
 
     /* calls, http, process */
     struct io_server_calls *calls;
     struct io_alive_calls *alive;
     struct io_attachments *attachments;
-    struct io_http *http;    /* NULL: it listens nowhere */
-    struct arpc_server *rpc; /* NULL: not yet, or no more (listen.c, drain.c) */
+    struct io_http *http;    /* NULL: there is no HTTP port */
+    struct arpc_server *rpc; /* NULL: it does not listen yet, or no more (listen.c, drain.c) */
     struct io_drain *drain;
     struct io_trim *trim;
 };

@@ -1,5 +1,6 @@
 /*
- * What keeps the server from storing, for those who ask how it stands. Told by the threads that wait, read by the loop.
+ * Alerts about what keeps the server from storing. The threads that wait for the disk set them, and the loop shows them
+ * to clients that ask for the server's status. Any thread, except new and free.
  */
 #ifndef AMPD_IO_STORAGE_ALERT_H
 #define AMPD_IO_STORAGE_ALERT_H
@@ -9,26 +10,26 @@
 
 struct io_storage_alert;
 
-/* Who waits. Each has one alert at a time. */
+/* The sources of alerts, each with one alert at a time; an earlier source goes first in io_storage_alert_text. */
 enum io_storage_alert_of {
     IO_STORAGE_ALERT_STORE,
     IO_STORAGE_ALERT_JOURNAL,
     IO_STORAGE_ALERT_CHECKPOINT,
-    IO_STORAGE_ALERT_SHARE, /* the last: nobody waits yet, but the disk of the checkpoints is nearly full */
+    IO_STORAGE_ALERT_SHARE, /* last: nothing waits yet, but the disk of the checkpoints is nearly full (disk_share.h) */
     IO_STORAGE_ALERT_COUNT
 };
 
-/* NULL: out of memory. Freed by io_storage_alert_free, when no thread uses it any more; NULL is allowed. */
+/* Makes the alerts, all ended. NULL: out of memory. Freed when no thread uses them any more; NULL is allowed. */
 struct io_storage_alert *io_storage_alert_new(void);
 void io_storage_alert_free(struct io_storage_alert *alert);
 
-/* Sets (or with "" ends) an alert: what is wrong, in one sentence. Any thread. */
+/* Sets an alert to a text, one sentence that is copied, or ends it with "". */
 void io_storage_alert_set(struct io_storage_alert *alert, enum io_storage_alert_of whose, const char *text);
 
-/* The first alert there is, cut to `size` bytes with the final zero; "": none. Any thread. */
+/* Copies the text of the first alert that is set, cut to `size` bytes with the final zero; "": none is set. */
 void io_storage_alert_text(struct io_storage_alert *alert, char *text, size_t size);
 
-/* Whether there is an alert of this one. Any thread. */
+/* Whether the alert of this source is set. */
 bool io_storage_alert_is_on(struct io_storage_alert *alert, enum io_storage_alert_of whose);
 
 #endif

@@ -11,38 +11,39 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* How long a thread spins for more: the loop may be asleep itself, and takes as long to wake. */
+/* How long a thread polls for another task: the loop may be asleep, and takes about as long to wake. */
 #define THREAD_SPIN_NS UINT64_C(100000)
 /*
- * How long the loop spins for what is done: eight rows in the store take 200 us, and 350 us with a quick disk's sync.
+ * How long the loop polls for finished tasks: eight rows in the store take 200 us, and 350 us with the sync of a fast
+ * disk.
  */
 #define LOOP_SPIN_NS UINT64_C(400000)
 
 /*
- * What patient threads have done may lie for as long, where there is more to do: ten jobs of an apply each. Woken for
- * every one, the loop took a fifth of their time.
+ * For this long a patient pool does not wake the loop again for finished tasks, as long as tasks are queued: ten jobs
+ * of an apply pass for each thread. A loop that was woken for every task took a fifth of the threads' time.
  */
 #define PATIENCE_NS UINT64_C(1000000)
 
 struct io_threads {
-    struct io_wake wake; /* some task is done, and the loop does not spin */
+    struct io_wake wake; /* sent when tasks are done and the loop does not poll */
     pthread_mutex_t lock;
-    pthread_cond_t more; /* `queue` grew, or `stop` */
-    struct amp_list queue, done;
-    /* There is something in `queue` or `done`, for who reads it without the lock; it is written with it. */
+    pthread_cond_t more;         /* signalled when `queue` grows and when `stop` is set */
+    struct amp_list queue, done; /* tasks that wait for a thread, and those that wait for the loop */
+    /* Whether `queue` and `done` have tasks: written with the lock, and read also without it. */
     atomic_bool has_more, has_done;
-    bool spins; /* the loop does, for `done` */
-    uint64_t woken_ns; /* patient: when the loop was last */
-    bool stop;
-    /* The loop's alone: */
-    struct amp_list held; /* submitted by a done_cb, not queued yet */
+    bool spins;        /* the loop polls for `done` */
+    uint64_t woken_ns; /* PATIENT: when the loop was woken last */
+    bool stop;         /* io_threads_close was called: threads end when `queue` is empty */
+    /* The following are used by the loop's thread only. */
+    struct amp_list held; /* tasks submitted by a done_cb, not queued yet */
     bool giving_back;     /* done_cb are being called */
     unsigned out;         /* tasks that were submitted and not given back */
-    uv_idle_t idle;       /* while it spins: keeps it from sleeping ... */
-    uv_check_t check;     /* ... and this polls */
+    uv_idle_t idle;       /* runs while the loop polls, which keeps it from sleeping */
+    uv_check_t check;     /* runs while the loop polls, once in each turn */
     struct amp_spin spin;
-    uint64_t spin_end_ns;
-    unsigned handles; /* that are open */
+    uint64_t spin_end_ns; /* when polling ends */
+    unsigned handles;     /* that are open */
     enum io_threads_kind kind;
     unsigned count; /* of threads that run */
     pthread_t threads[];
@@ -90,11 +91,11 @@ static bool has_more(const struct io_threads *pool)
     return !amp_list_empty(&pool->queue) || pool->stop;
 }
 
-/* With the lock, which it gives away meanwhile. */
+/* Polls for a task for a while, if that has been worth it lately. Called with the lock, which it releases meanwhile. */
 static void spin_for_more(struct io_threads *pool, struct amp_spin *spin)
 {
     uint64_t now_ns = uv_hrtime();
-    if (has_more(pool) || !amp_spin_begin(spin, now_ns)) /* what is there already is no find */
+    if (has_more(pool) || !amp_spin_begin(spin, now_ns)) /* a task that is there already says nothing about polling */
         return;
     uint64_t end_ns = now_ns + THREAD_SPIN_NS;
     (void)pthread_mutex_unlock(&pool->lock);
@@ -108,9 +109,10 @@ static void spin_for_more(struct io_threads *pool, struct amp_spin *spin)
 }
 
 /*
- * With the lock, when something is done: whether the loop is to be woken, which nobody has done if it is the first.
- * Patient threads let it lie where there is more to do and the loop has been woken a moment ago: each time it takes a
- * core from one of them. Who takes the last task, or takes it back, wakes it.
+ * With the lock, when tasks are done: whether this thread must wake the loop. It must if these are the first in `done`
+ * (`first`) and the loop does not poll. Patient threads do not if more tasks are queued and the loop was woken a moment
+ * ago, since each time it takes a core from one of them; the thread that takes the last task wakes it, or
+ * io_threads_take_back if that takes it.
  */
 static bool is_to_wake(struct io_threads *pool, bool first)
 {
@@ -127,7 +129,7 @@ static void *thread_main(void *arg)
 {
     struct io_threads *pool = arg;
     struct amp_spin spin = {0};
-    if (pool->kind == IO_THREADS_PATIENT) /* slower without, not wrong */
+    if (pool->kind == IO_THREADS_PATIENT) /* a failure only makes it slower */
         (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
     (void)pthread_mutex_lock(&pool->lock); /* a plain mutex of our own: it cannot fail */
     for (;;) {
@@ -147,7 +149,7 @@ static void *thread_main(void *arg)
         atomic_store(&pool->has_done, true);
         if (!is_to_wake(pool, first))
             continue;
-        /* Without the lock: whom it wakes needs it, and may get this core at once. */
+        /* Without the lock: the loop that it wakes needs the lock, and may get this core at once. */
         (void)pthread_mutex_unlock(&pool->lock);
         io_wake_send(&pool->wake);
         (void)pthread_mutex_lock(&pool->lock);
@@ -158,6 +160,7 @@ static void *thread_main(void *arg)
 
 /* ---- the loop ---- */
 
+/* Does nothing: an idle handle that is active keeps the loop from sleeping. */
 static void on_idle(uv_idle_t *idle)
 {
     (void)idle;
@@ -165,7 +168,7 @@ static void on_idle(uv_idle_t *idle)
 
 static void on_spin(uv_check_t *check);
 
-/* With the lock. The loop begins to wait for what is out. */
+/* With the lock. The loop begins to poll for tasks that are out, if that has been worth it lately. */
 static void spin_begins(struct io_threads *pool)
 {
     if (pool->kind != IO_THREADS_SPINNING || pool->spins)
@@ -179,7 +182,7 @@ static void spin_begins(struct io_threads *pool)
     (void)uv_check_start(&pool->check, on_spin);
 }
 
-/* With the lock: from now on a thread wakes the loop again. */
+/* With the lock. Polling ends: from now on a thread wakes the loop again. */
 static void spin_ends(struct io_threads *pool)
 {
     pool->spins = false;
@@ -188,8 +191,9 @@ static void spin_ends(struct io_threads *pool)
 }
 
 /*
- * What done_cb submit is queued at the end, all of it at once: one wake-up, and what may run together does. One by one,
- * a thread would wake up for the first and be in the way of the others.
+ * Calls done_cb of all finished tasks. The tasks that these submit are queued at the end, all at once: then one wake-up
+ * is enough, and tasks of a group run together. Queued one by one, a thread would wake up for the first one and contend
+ * with the loop for the lock while the others are queued.
  */
 static void give_back(struct io_threads *pool)
 {
@@ -220,7 +224,8 @@ static void give_back(struct io_threads *pool)
 }
 
 /*
- * After the poll, so that the turn which sends answers (rpc/io/deferred.h) takes what this brings for work of its own.
+ * Polls for finished tasks once in each turn of the loop, after its poll for I/O, so that the answers that done_cb give
+ * are sent in this turn, together with others (rpc/io/deferred.h).
  */
 static void on_spin(uv_check_t *check)
 {
@@ -309,10 +314,10 @@ int io_threads_new(uv_loop_t *loop, unsigned count, enum io_threads_kind kind, s
 
 void io_threads_submit(struct io_threads *pool, struct io_task *task)
 {
-    AMP_ASSERT(!pool->stop); /* the loop's alone set it */
+    AMP_ASSERT(!pool->stop); /* only the loop's thread sets it, so no lock is needed */
     pool->out++;
     if (pool->giving_back) {
-        task->queued = true; /* it can be taken back like any other */
+        task->queued = true; /* so that it can be taken back like one in the queue */
         amp_list_push(&pool->held, &task->node);
         return;
     }
@@ -320,7 +325,7 @@ void io_threads_submit(struct io_threads *pool, struct io_task *task)
     task->queued = true;
     enqueue(pool, task);
     atomic_store(&pool->has_more, true);
-    if (pool->out == 1) /* else it waits already, or has spun in vain */
+    if (pool->out == 1) /* otherwise the loop polls already, or has polled without success */
         spin_begins(pool);
     (void)pthread_cond_signal(&pool->more);
     (void)pthread_mutex_unlock(&pool->lock);

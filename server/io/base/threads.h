@@ -1,6 +1,6 @@
 /*
- * Threads that take tasks from one queue and give them back to the loop: a pool for compute, and single threads that
- * keep the order of their tasks (the store's writer, its reader, checkpoint files).
+ * A pool of threads that take tasks from one queue, run them, and give them back to the loop. A pool of one thread runs
+ * its tasks in the order of their submission (pools.h lists the pools). Functions run on the loop's thread.
  */
 #ifndef AMPD_IO_THREADS_H
 #define AMPD_IO_THREADS_H
@@ -13,57 +13,61 @@
 
 struct io_threads;
 
-/* Embedded in what is to be done. The owner keeps it alive until done_cb. */
+/* One task, embedded in its owner, which must stay alive until done_cb. Zeroed members are defaults. */
 struct io_task {
     struct amp_list node;
-    void (*run_cb)(struct io_task *task);  /* on a thread of the pool */
-    void (*done_cb)(struct io_task *task); /* afterwards, on the loop; the task may be freed in it */
+    void (*run_cb)(struct io_task *task);  /* does the work, on a thread of the pool */
+    void (*done_cb)(struct io_task *task); /* called after that on the loop; it may free or submit the task */
     /*
-     * NULL, or: called once for the task and all right behind it in the queue that have the same one, at most
-     * IO_GROUP_MAX, instead of each one's run_cb. It leaves `tasks`, a list of their nodes, as it is.
+     * If not NULL, called in place of run_cb, once for this task and those directly behind it in the queue that have
+     * the same group_cb, at most IO_GROUP_MAX. `tasks` is a list of their nodes, which it must not change.
      */
     void (*group_cb)(struct amp_list *tasks);
-    bool first;  /* begun before all that wait: what it reads is still in the caches, or more depends on it */
-    bool queued; /* the pool's */
+    bool first;  /* queued before all that wait, because what it reads is still in the caches, or more depends on it */
+    bool queued; /* used by the pool */
 };
 
-/* What one transaction may hold: more tasks than models that wait for their verdicts at a time. */
+/*
+ * Most tasks of a group, which share a transaction of the store: more than there are models that wait for a verdict at
+ * the same time.
+ */
 #define IO_GROUP_MAX 64
 
 enum io_threads_kind {
+    /* Threads sleep while there is no task. */
     IO_THREADS_PLAIN,
     /*
-     * Where the loop is busy on the same core, they wait for the end of its time slice instead of interrupting it for
-     * each task.
+     * For compute: a thread that is woken on the loop's core waits for the end of the loop's time slice instead of
+     * interrupting it for each task (SCHED_BATCH), and the loop is woken for several finished tasks at a time.
      */
     IO_THREADS_PATIENT,
     /*
-     * For many short tasks: after one they spin for more for a while before they sleep, and so does the loop for what
-     * they have done (base/spin.h).
+     * For many short tasks: after a task the thread polls for the next one for a while before it sleeps, and the loop
+     * polls for finished tasks (base/spin.h).
      */
     IO_THREADS_SPINNING,
 };
 
-/* `count` threads, at least 1. On success *out is the caller's (io_threads_close). AMP_ENOMEM. */
+/* Starts `count` threads, at least 1. On success *out is the caller's (io_threads_close). AMP_ENOMEM. */
 int io_threads_new(uv_loop_t *loop, unsigned count, enum io_threads_kind kind, struct io_threads **out);
 
 /*
- * Queues a task; tasks are begun in order, but for those that are `first`. On the loop. Never fails: the queue is in
- * the tasks. What a done_cb submits is queued when the last done_cb that is due has been called, so that groups are as
- * large as they can be.
+ * Queues a task. Tasks are begun in the order of the calls, except those that are `first`. It cannot fail, since the
+ * queue links the tasks themselves. Tasks that are submitted from within done_cb are queued together, after the last
+ * done_cb that is due, so that groups become as large as possible.
  */
 void io_threads_submit(struct io_threads *threads, struct io_task *task);
 
 /*
- * Takes a task back that no thread has begun: neither run_cb nor done_cb is called. False: it is running, or done. On
- * the loop.
+ * Takes back a task that no thread has begun: neither run_cb nor done_cb is called then. False: it is running, or has
+ * run, and done_cb comes or has come.
  */
 bool io_threads_take_back(struct io_threads *threads, struct io_task *task);
 
 /*
- * Waits until everything queued has run, ends the threads, calls what done_cb are due, and frees the pool once the loop
- * has closed its handles. On the loop, and not in a done_cb of its own; nothing may be submitted afterwards. NULL is
- * allowed.
+ * Blocks until all queued tasks have run and the threads have ended, calls the done_cb that are due, and frees the pool
+ * once the loop has closed its handles. Not from within a done_cb of this pool. No task may be submitted afterwards,
+ * also not by these done_cb. NULL is allowed.
  */
 void io_threads_close(struct io_threads *threads);
 

@@ -15,8 +15,11 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     uint64_t count;
     (void)status;
     (void)events;
-    (void)read(wake->fd, &count, sizeof count); /* 8 bytes, or nothing is there: heard_cb looks anyway */
-    /* What was there before `sent` was found true is seen by heard_cb; who finds it false writes again. */
+    (void)read(wake->fd, &count, sizeof count); /* 8 bytes, or none: heard_cb is called either way */
+    /*
+     * What a sender did before it found `sent` true is seen by heard_cb below. A sender that finds it false from here
+     * on writes again.
+     */
     (void)atomic_exchange(&wake->sent, false);
     wake->heard_cb(wake);
 }

@@ -1,10 +1,10 @@
 /*
- * Wakes the loop from other threads.
+ * Wakes the loop from other threads, by an eventfd.
  *
- * uv_async_send is not for this in libuv 1.44 (Debian 12): the loop spins as long as a sender is inside it, and a
- * sender is, while the kernel lets the loop that it has just woken have its core. With other work on the machine the
- * sender may be away for hundreds of milliseconds then, and all calls with it. libuv 1.45 does not spin; here nothing
- * does with any.
+ * uv_async_send of libuv 1.44 (Debian 12) is unsuitable: the loop spins while a sender is inside it, and a sender stays
+ * inside while the kernel gives its core to the loop that it has just woken. With other work on the machine the sender
+ * may not run for hundreds of milliseconds then, during which no call is answered. libuv 1.45 does not spin; this file
+ * does not with any version.
  */
 #ifndef AMPD_IO_WAKE_H
 #define AMPD_IO_WAKE_H
@@ -14,22 +14,25 @@
 
 struct io_wake {
     uv_poll_t poll;
-    int fd;
-    atomic_bool sent; /* and not heard yet: nothing need be written again */
+    int fd;           /* the eventfd */
+    atomic_bool sent; /* io_wake_send was called, and heard_cb has not come yet: no further write is needed */
     void (*heard_cb)(struct io_wake *wake);
     void (*closed_cb)(struct io_wake *wake);
 };
 
-/* On the loop, as all but io_wake_send. 0, or AMP_EIO (no descriptor), and nothing to close. */
+/*
+ * Opens it. 0; AMP_EIO: no descriptor is left, and nothing is to be closed. On the loop's thread, like all but
+ * io_wake_send.
+ */
 int io_wake_init(struct io_wake *wake, uv_loop_t *loop, void (*heard_cb)(struct io_wake *wake));
 
 /*
- * heard_cb is called on the loop after this, once for all calls of which it has not heard. On any thread, without a
- * lock that heard_cb takes. Until io_wake_close.
+ * Makes the loop call heard_cb, at least once after this call; several calls may share one heard_cb. Any thread, which
+ * must not hold a lock that heard_cb takes. Not after io_wake_close.
  */
 void io_wake_send(struct io_wake *wake);
 
-/* Nobody sends any more. closed_cb on the loop, after which the memory is the caller's. */
+/* Closes it; no thread may send any more. closed_cb comes from the loop, and then the memory is the caller's again. */
 void io_wake_close(struct io_wake *wake, void (*closed_cb)(struct io_wake *wake));
 
 #endif

@@ -16,8 +16,8 @@ static int64_t interval_ms(const struct ampd_server *server)
 }
 
 /*
- * Heard of since the time before the last: a PING's answer may be a little longer under way than from one time to the
- * next.
+ * Renews the lease if bytes came on the connection within two intervals, since the answer to a PING may take a little
+ * longer than one. Sends a PING if the connection has been silent for half an interval.
  */
 static void look_at(struct io_alive *alive, int64_t every_ms)
 {
@@ -38,7 +38,10 @@ static void on_timer(uv_timer_t *timer)
 {
     struct ampd_server *server = timer->data;
     int64_t every_ms = interval_ms(server);
-    /* An event may end any call: those still to be looked at are on this list, which a call's end takes it from. */
+    /*
+     * An event may end any call. So the calls still to be looked at are on a list of their own, which an end removes
+     * from.
+     */
     struct amp_list left;
     amp_list_init(&left);
     for (struct amp_list *node; (node = amp_list_shift(&server->alive->calls)) != NULL;)

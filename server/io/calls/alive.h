@@ -1,7 +1,9 @@
 /*
- * Workers that wait: while a call of theirs is open and its connection lives, their lease is renewed. A connection
- * lives if something comes on it; where nothing does, the server sends a PING, IO_ALIVE_PER_LEASE times in a lease. A
- * process that is stopped answers none, and loses its lease as one that has ended.
+ * Leases of workers that wait. While a worker has a Push, a Pull or a WatchSteps open, and the call's connection lives,
+ * the server renews the worker's lease by itself. A connection lives if bytes arrive on it. Where none do, the server
+ * sends a PING, which every gRPC client answers, IO_ALIVE_PER_LEASE times in a lease. A stopped process does not
+ * answer, so it loses its lease as one that has ended does (docs/protocol.md, "The lease of a worker"). All on the
+ * loop.
  */
 #ifndef AMPD_IO_ALIVE_H
 #define AMPD_IO_ALIVE_H
@@ -12,30 +14,33 @@
 
 #include <uv.h>
 
+/* How often in the time of one lease each connection is looked at, and the lease renewed. */
 #define IO_ALIVE_PER_LEASE 8
 
-/* All calls that renew a lease. */
+/* All open calls that renew a lease. */
 struct io_alive_calls {
-    struct amp_list calls; /* io_alive */
-    uv_timer_t timer;
+    struct amp_list calls; /* struct io_alive */
+    uv_timer_t timer;      /* repeats IO_ALIVE_PER_LEASE times in a lease */
 };
 
-/* The worker that a call names; a member of the call. All zero: none. */
+/* The worker whose lease a call renews. A member of the call's own struct; all zero: the call renews none. */
 struct io_alive {
-    struct amp_list node; /* in server->alive->calls */
-    struct io_server_call *call;
-    char model[AMPD_NAME_MAX];
+    struct amp_list node;        /* in server->alive->calls */
+    struct io_server_call *call; /* NULL: the call renews no lease */
+    char model[AMPD_NAME_MAX];   /* name of the model */
     uint32_t rank;
     struct ampd_incarnation incarnation;
 };
 
-/* From now on the open call renews the worker's lease; until io_alive_end, which any call's free_cb may call. */
+/* From now on the call renews this worker's lease as long as it is open and its connection lives. */
 void io_alive_begin(struct io_alive *alive, struct io_server_call *call, const char *model, uint32_t rank,
                     struct ampd_incarnation incarnation);
+/* Ends that; for the call's free_cb. No effect on one that is all zero. */
 void io_alive_end(struct io_alive *alive);
 
-/* Opens the timer, and begins to look at them. The loop must run on after the second. */
+/* Starts the timer. */
 void io_alive_open(struct ampd_server *server);
+/* Closes the timer's handle; the loop must run until that is done. */
 void io_alive_close(struct ampd_server *server);
 
 #endif

@@ -21,26 +21,28 @@
 #include <unistd.h>
 
 /*
- * Of one rank of a model: its own, and one that is about to be replaced (a worker that has joined again before its old
- * connection was missed). Not of the model, so that no rank can take what the others need.
+ * Most attachments of one rank of a model: the one in use, and an old one that ends soon (of a worker that has joined
+ * again before its lost connection was noticed). The bound is for each rank, so that no rank can use up what the others
+ * need.
  */
 #define ATTACHMENTS_PER_RANK 2
 
+/* An AttachMemory call, with the slot that belongs to it. */
 struct attachment {
     struct io_server_call call;
     struct amp_list node; /* in attachments->list, newest first */
-    bool listed;
+    bool listed;          /* node is in the list; only then there is a slot */
     char model[AMPD_NAME_MAX];
     uint32_t rank;
     struct ampd_incarnation incarnation;
-    int64_t pid, uid;
-    uint8_t nonce[16];
-    bool taken; /* the descriptors have been given */
-    int slot;
-    uint64_t slot_bytes, copy_bytes;
-    uint32_t first_block, block_count;
-    bool waits;                 /* the model waits for each of its workers */
-    struct io_shared_fill fill; /* of the slot; the answer waits for it */
+    int64_t pid, uid;                  /* process that made the call, and its user */
+    uint8_t nonce[16];                 /* random; whoever sends it to the memory socket gets the descriptors */
+    bool taken;                        /* the descriptors were given; they are given once */
+    int slot;                          /* descriptor of the slot, owned */
+    uint64_t slot_bytes, copy_bytes;   /* sizes of the slot and of each cast copy */
+    uint32_t first_block, block_count; /* blocks of this shard */
+    bool waits;                        /* sync_mode is SYNC: no step is decided without this worker */
+    struct io_shared_fill fill;        /* gives the slot its pages; the call is answered when it is done */
 };
 
 static struct attachment *attachment_of(struct io_server_call *call)
@@ -107,7 +109,7 @@ int io_slot_read(int fd, void *to, size_t size, uint64_t offset)
     return 0;
 }
 
-/* The model may have been deleted since the call was made. */
+/* Puts the descriptors of the model's copies into fds. False: the model has been deleted since the call was made. */
 static bool copies_of(const struct ampd_server *server, const struct attachment *own, int fds[AMPD_COPIES])
 {
     struct ampd_model_info info;
@@ -151,11 +153,12 @@ uint64_t io_attachments_bytes(const struct ampd_server *server)
 }
 
 /*
- * Where a rank has as many as it may have the oldest of its calls ends: that of a worker which was replaced and has not
- * let go of its connection (it is stopped, or a child of it holds it). Until such calls are gone they count, too.
+ * Makes room for a new attachment of a rank: if the rank has the most that it may have, its oldest call ends. That is
+ * usually the call of a worker that was replaced and whose connection is still open (the process is stopped, or a child
+ * of it has the connection). Calls that have been ended but are not closed yet count, too, up to twice as many.
  *
- * On another shard than 0 a newcomer that no step lists yet may be a worker that has just joined, or a process that
- * only says so. It does not end the newest attachment of the incarnation that the steps list.
+ * On another shard than 0, a new incarnation that no step lists yet may be a worker that has just joined, or a process
+ * that only claims so. It does not end the newest attachment of the incarnation that the steps list.
  */
 static int make_room(const struct attachment *newcomer, struct ampd_incarnation listed, struct amp_error *error)
 {
@@ -183,11 +186,12 @@ static int make_room(const struct attachment *newcomer, struct ampd_incarnation 
                              "rank %u of %s has memory attached %u times; end some of these calls", rank, model, all);
     if (live >= ATTACHMENTS_PER_RANK)
         io_server_call_refuse(&oldest->call, AMP_EUNAVAILABLE, "TOO_MANY_CALLS",
-                              "rank %u of %s has attached memory again, more than once", rank, model);
+                              "rank %u of %s has attached memory again, more than once; this older call ends", rank,
+                              model);
     return 0;
 }
 
-/* Whether it can be done at all; the text goes to nobody but a log of the client's. */
+/* Whether memory can be shared with this caller at all. The text only gets into the client's log. */
 static int check(const struct attachment *own, const struct ampd_msg_attach_memory_request *request,
                  const struct ampd_model_info *info, struct amp_error *error)
 {
@@ -198,7 +202,7 @@ static int check(const struct attachment *own, const struct ampd_msg_attach_memo
         return amp_error_set(error, AMP_ESTATE, "NO_SHARED_MEMORY", "this server shares no memory");
     if (peer->transport != ARPC_TRANSPORT_UNIX || peer->pid <= 0)
         return amp_error_set(error, AMP_ESTATE, "NO_SHARED_MEMORY",
-                             "memory is shared with processes of this host, which come by the unix socket");
+                             "memory is shared only with processes on this host that connect through the unix socket");
     if (request->rank >= info->spec->world_size)
         return amp_error_set(error, AMP_EINVAL, "RANK", "rank: %u is not below the world_size of %s, %u", request->rank,
                              request->model, info->spec->world_size);
@@ -233,14 +237,14 @@ static void slot_filled(struct io_shared_fill *fill)
 {
     struct attachment *own = AMP_CONTAINER(fill, struct attachment, fill);
     struct io_server_call *call = &own->call;
-    /* It is read by its descriptor from now on. */
+    /* From now on the slot is read by its descriptor alone. */
     amp_shared_unmap(fill->memory, fill->size);
     fill->memory = NULL;
     if (call->rpc != NULL && fill->code == 0)
         answer(own);
     else
         io_server_call_refuse(call, fill->code != 0 ? fill->code : AMP_ECANCELLED, NULL,
-                              "there is no memory for a slot of %llu bytes; send the blocks",
+                              "there is no memory for a slot of %llu bytes; send the blocks instead",
                               (unsigned long long)own->slot_bytes);
     io_server_call_unref(call);
 }
@@ -263,7 +267,7 @@ static int make_slot(struct attachment *own, struct amp_error *error)
     return 0;
 }
 
-/* Asks whether the caller holds the rank, as far as this shard knows, then makes room: another attachment may end. */
+/* Checks that the caller holds the rank, as far as this shard knows, and makes room, for which another may end. */
 static int admit(const struct attachment *own, uint32_t model, struct amp_error *error)
 {
     const struct ampd_core *core = own->call.server->core;
@@ -285,7 +289,7 @@ static void attach(struct attachment *own, const struct ampd_msg_attach_memory_r
     if (rc == 0)
         rc = check(own, request, &info, &error);
     if (rc == 0 && getrandom(own->nonce, sizeof own->nonce, 0) != (ssize_t)sizeof own->nonce)
-        rc = amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "there is no randomness; try again");
+        rc = amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the system gives no random numbers; try again");
     memcpy(own->model, request->model, sizeof own->model);
     own->rank = request->rank;
     own->incarnation = io_incarnation(request->has_incarnation, &request->incarnation);
@@ -305,7 +309,9 @@ static void attach(struct attachment *own, const struct ampd_msg_attach_memory_r
         return;
     }
     own->listed = true;
-    /* The newest comes first: it is the one that a worker writes to, should the end of another not be noticed yet. */
+    /*
+     * The newest is first, so that it is found: an older one, whose end was not noticed yet, is no longer written to.
+     */
     amp_list_push(own->call.server->attachments->list.next, &own->node);
     io_server_call_ref(&own->call);
     io_shared_fill_start(&own->fill);
@@ -324,12 +330,12 @@ static void attach_message(struct arpc_call *rpc, const uint8_t *data, size_t si
         attach(attachment_of(call), &request);
 }
 
-/* Nobody wants the rest of the slot. */
+/* Stops filling the slot, if that has not been done, since nobody will use it. */
 static void attach_closed(struct arpc_call *rpc, const struct arpc_result *result)
 {
     struct io_server_call *call = io_server_call_of(rpc);
     if (call != NULL && attachment_of(call)->fill.running && io_shared_fill_stop(&attachment_of(call)->fill))
-        io_server_call_unref(call); /* there is rpc's, still */
+        io_server_call_unref(call); /* not the last reference: the rpc call has one */
     io_server_call_closed(rpc, result);
 }
 

@@ -1,10 +1,13 @@
 /*
- * Memory that is shared with workers of this host (AttachMemory). A worker gets the descriptors of a model's two cast
- * copies, to read, and of a slot of its own, to write. The slot belongs to the call: it ends with the connection at the
- * latest, and the next incarnation gets another one, so that nothing a worker writes later is ever read.
+ * Memory that is shared with workers of this host (AttachMemory). A worker gets three file descriptors: those of its
+ * model's two cast copies, to read, and that of a slot of its own, to write gradients into. A slot belongs to one
+ * AttachMemory call: it ends with the call, and the worker's next incarnation gets another slot, so that nothing which
+ * a worker writes into an old one is ever read.
  *
- * Nothing of a slot is read but by pread, once for each block: what a worker does to the file meanwhile can make its
- * own numbers wrong, and no more.
+ * The server reads a slot by pread alone, each block once. So a worker that changes or truncates the file meanwhile can
+ * spoil its own gradient, and nothing else.
+ *
+ * All functions but io_slot_read are called on the loop.
  */
 #ifndef AMPD_IO_ATTACH_MEMORY_H
 #define AMPD_IO_ATTACH_MEMORY_H
@@ -19,40 +22,42 @@ struct ampd_server;
 struct io_memory_socket;
 struct io_server_call;
 
+/* All attachments of the server. */
 struct io_attachments {
-    struct amp_list list;            /* struct attachment */
-    struct io_memory_socket *socket; /* NULL: nothing is shared */
+    struct amp_list list;            /* struct attachment, the newest first */
+    struct io_memory_socket *socket; /* NULL: this server shares no memory */
 };
 
 void io_attachments_init(struct io_attachments *attachments);
 
 /*
- * The call that a worker's slot belongs to, and in *fd the slot's descriptor, open as long as the caller has a
- * reference to the call (io_server_call_ref; none is taken here). NULL: this worker has no slot, *fd is as it was. On
- * the loop.
+ * Finds the newest open AttachMemory call of this worker, and puts its slot's descriptor into *fd. The descriptor stays
+ * open as long as somebody has a reference to the call; this function takes none (io_server_call_ref does). NULL: the
+ * worker has no slot, and *fd is unchanged.
  */
 struct io_server_call *io_attached_slot(const struct ampd_server *server, const char *model, uint32_t rank,
                                         struct ampd_incarnation incarnation, int *fd);
 
 /*
- * Reads `size` bytes at `offset` of a slot into memory of the server's own. 0; AMP_EINVAL: the slot ends before that,
- * or cannot be read. Any thread.
+ * Copies `size` bytes at `offset` of a slot to `to`. Any thread. 0, or AMP_EINVAL: the slot ends before that, or cannot
+ * be read; some of the bytes may have been copied.
  */
 int io_slot_read(int fd, void *to, size_t size, uint64_t offset);
 
-/* Bytes of all slots. */
+/* How many bytes the slots of all attachments have together. */
 uint64_t io_attachments_bytes(const struct ampd_server *server);
 
-/* Whether this worker has one. */
+/* Whether this worker has an open AttachMemory call. */
 bool io_attached(const struct ampd_server *server, const char *model, uint32_t rank,
                  struct ampd_incarnation incarnation);
 
-/* The server is ending: so do all of these calls. */
+/* Ends all AttachMemory calls with UNAVAILABLE (DRAINING), since the server is ending. */
 void io_attachments_end(struct ampd_server *server);
 
 /*
- * The descriptors for who comes with that nonce, once, if it is the process that made the call: copies and slot, each
- * still the attachment's. False: nobody is to have them.
+ * For a process that has sent a nonce to the memory socket: fills fds with the descriptors of copy 0, copy 1 and the
+ * slot, which all remain the server's. An attachment's descriptors are given once, and only if the process and its user
+ * are those that made the AttachMemory call. False: they must not be sent, whatever fds holds.
  */
 bool io_attachment_take(struct ampd_server *server, const uint8_t nonce[16], int64_t pid, int64_t uid, int fds[3]);
 

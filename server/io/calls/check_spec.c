@@ -10,7 +10,8 @@ static int invalid(struct amp_error *error, const char *field, const char *remed
 
 static int not_yet(struct amp_error *error, const char *field, const char *remedy)
 {
-    return amp_error_set(error, AMP_EUNIMPLEMENTED, "RESERVED_VALUE", "%s: this comes later; %s", field, remedy);
+    return amp_error_set(error, AMP_EUNIMPLEMENTED, "RESERVED_VALUE", "%s: this is not supported yet; %s", field,
+                         remedy);
 }
 
 /* ---- enums ---- */
@@ -18,8 +19,8 @@ static int not_yet(struct amp_error *error, const char *field, const char *remed
 struct enum_field {
     const char *field;
     int value;
-    int max;      /* largest number that the schema names */
-    int reserved; /* largest one that it keeps for later, or 0 */
+    int max;      /* the largest number that the schema names */
+    int reserved; /* the largest number that the schema reserves, or 0 */
 };
 
 static int check_enums(const struct ampd_msg_model_spec *spec, struct amp_error *error)
@@ -43,8 +44,8 @@ static int check_enums(const struct ampd_msg_model_spec *spec, struct amp_error 
             continue;
         if (field->value > 0 && field->value <= field->reserved)
             return not_yet(error, field->field, "use a value that the schema names");
-        return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC", "%s: there is no %d; use a value that the schema names",
-                             field->field, field->value);
+        return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
+                             "%s: %d is not a value of it; use one that the schema names", field->field, field->value);
     }
     return 0;
 }
@@ -105,7 +106,7 @@ static int check_not_negative(const struct ampd_msg_model_spec *spec, struct amp
 
 #define IS_U64(type) _Generic((type)0, uint64_t : true, default : false)
 
-/* Whole numbers beyond what the store holds, of which AMPD_CHECKPOINT_ON_DEMAND is the core's own. */
+/* Whole numbers that the store cannot hold. One of them, AMPD_CHECKPOINT_ON_DEMAND, has a meaning for the core. */
 static int check_whole(const struct ampd_msg_model_spec *spec, struct amp_error *error)
 {
     const struct given_field fields[] = {
@@ -121,7 +122,7 @@ static int check_whole(const struct ampd_msg_model_spec *spec, struct amp_error 
     return 0;
 }
 
-/* Zeros that the schema allows and the core cannot hold: it would take them for absent. */
+/* Zeros that the schema allows, but that the core would take for absent fields. */
 static int check_later_zeros(const struct ampd_msg_model_spec *spec, struct amp_error *error)
 {
     const struct ampd_msg_optimizer_spec *optimizer = &spec->optimizer;
@@ -136,13 +137,14 @@ static int check_later_zeros(const struct ampd_msg_model_spec *spec, struct amp_
     return 0;
 }
 
-/* What is 0 as fp32 would end learning without a word. */
+/* A learning rate that is rounded to 0 as fp32 would silently end the training. 0 itself comes later. */
 static int check_learning_rate(const struct ampd_msg_optimizer_spec *optimizer, struct amp_error *error)
 {
     double lr = optimizer->learning_rate;
-    if (optimizer->has_learning_rate && lr > 0 && lr < (double)FLT_TRUE_MIN)
+    if (optimizer->has_learning_rate && lr != 0 && !(lr >= (double)FLT_TRUE_MIN && isfinite((float)lr)))
         return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
-                             "optimizer.learning_rate: %g is out of range; give %g or more", lr, (double)FLT_TRUE_MIN);
+                             "optimizer.learning_rate: %g is out of range; give a number above 0 that fp32 can hold",
+                             lr);
     return 0;
 }
 
@@ -162,9 +164,9 @@ int io_check_spec(const struct ampd_msg_model_spec *spec, struct amp_error *erro
     if (rc == 0)
         rc = check_zeros(spec, error);
     if (rc == 0)
-        rc = check_not_negative(spec, error);
-    if (rc == 0)
         rc = check_learning_rate(&spec->optimizer, error);
+    if (rc == 0)
+        rc = check_not_negative(spec, error);
     if (rc == 0)
         rc = check_groups(spec, error);
     if (rc == 0)

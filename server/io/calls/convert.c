@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of a page when the request does not say. */
+/* Rows of a page if the request gives no page_size. */
 #define PAGE_SIZE_DEFAULT 100
 
 int io_check_shard(const struct ampd_server *server, uint32_t shard, struct amp_error *error)
@@ -203,7 +203,7 @@ void io_name_workers(const struct ampd_server *server, uint32_t model, const str
     struct ampd_model_info info;
     ampd_core_model(server->core, model, &info);
     if (info.deleted || info.spec != spec)
-        return; /* while the rows were read, and another may have its place */
+        return; /* the model was deleted while the rows were read, and another one may have its index */
     for (size_t i = 0; i < count; i++) {
         const struct ampd_contributor *whose = ampd_contributor_of(contributors, contributors_count, rows[i].rank);
         if (rows[i].has_rank && rows[i].rank < spec->world_size && whose != NULL)
@@ -363,7 +363,7 @@ static int fill_overflows(const struct ampd_server *server, uint32_t model, cons
     list->count = result->rows_count;
     for (uint32_t i = 0; i < result->rows_count; i++)
         io_overflow_row(spec, result->epoch, result->step, &result->rows[i], &list->items[i]);
-    /* Shard 0 alone knows the names, but a result is the same from every shard: of several, none names them. */
+    /* Shard 0 alone knows the names, and a result is the same from every shard: with several shards it has no names. */
     if (io_peers_shards(server) == 1)
         io_name_workers(server, model, spec, list->items, list->count, result->contributors,
                         result->contributors_count);

@@ -1,4 +1,4 @@
-/* Specifications between the schema's form, which tells absent from zero, and the core's. */
+/* Specifications: from the message, which tells an absent field from a zero, to the core's struct, and back. */
 #include "server/io/calls/convert_spec.h"
 
 #include "proto/msg.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 /*
- * Enums of both sides have the same numbers, so that casts are conversions; unknown numbers are for the core to refuse.
+ * Both sides give their enums the same numbers, so that a cast converts them. The core refuses unknown numbers.
  */
 _Static_assert((int)AMPD_MSG_OPTIMIZER_KIND_SGD == (int)AMPD_OPTIMIZER_SGD, "optimizers");
 _Static_assert((int)AMPD_MSG_OPTIMIZER_KIND_ADAMW == (int)AMPD_OPTIMIZER_ADAMW, "optimizers");
@@ -62,7 +62,7 @@ static int parameters_from_msg(const struct ampd_msg_parameter_spec_list *list, 
     return 0;
 }
 
-/* What a field of the message is to the core, which has no absent fields. */
+/* The core's value of a field of the message: 0 for one that is absent. */
 #define FROM_PLAIN(value, has) (value)
 #define FROM_GIVEN(value, has) ((has) ? (value) : 0)
 #define FROM_OFF               FROM_GIVEN
@@ -167,8 +167,8 @@ static void fields_to_msg(const struct ampd_model_spec *spec, struct ampd_msg_mo
 }
 
 /*
- * What the core fills in though the optimizer or the schedule has no use for it is not answered; nor is the core's
- * number of "never".
+ * Removes fields that the core fills in although the optimizer or the schedule does not use them, and replaces the
+ * core's number for "only on demand" by the schema's 0.
  */
 static void leave_out_unused(const struct ampd_model_spec *spec, struct ampd_msg_model_spec *message)
 {

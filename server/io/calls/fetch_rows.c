@@ -1,7 +1,7 @@
 /*
- * FetchRows: all that the store has, for another shard whose store is lost or new: fences, and of each model its
- * specification, epochs and rows in their order, and the catalogue. Read by the reader's thread, a portion at a time,
- * and none while the connection is full.
+ * FetchRows: the whole content of the store, for another shard whose store is lost or new. It sends the fences, and for
+ * each model its specification, its epochs and rows in order, and its catalogue of checkpoints. The reader's thread
+ * reads a portion at a time, and nothing while the connection is full.
  */
 #include "server/io/base/handlers.h"
 
@@ -17,14 +17,14 @@
 #include "server/io/cluster/refill.h"
 #include "server/io/host/history_limit.h"
 
-/* Rows of one transaction of the reader, and when a portion is enough: some milliseconds. */
+/* Rows of one transaction of the reader, and the size at which a portion is complete, which takes some milliseconds. */
 #define READ_ROWS     64
 #define PORTION_BYTES ((size_t)256 << 10)
 
-/* Bytes of one message. */
+/* Most bytes of one message's body. */
 #define PART_BYTES ((size_t)65536)
 
-/* At once, on the whole server: one for each shard that there can be. Each holds a portion. */
+/* Most calls on the whole server: one for each possible shard. Each has the memory of a portion. */
 #define FETCHES_MAX IO_PEERS_MAX
 
 enum stage { STAGE_BEGIN, STAGE_MODEL, STAGE_ROWS, STAGE_CATALOGUE, STAGE_OVER };
@@ -32,19 +32,19 @@ enum stage { STAGE_BEGIN, STAGE_MODEL, STAGE_ROWS, STAGE_CATALOGUE, STAGE_OVER }
 struct fetch {
     struct io_server_call call;
     struct io_task task;
-    bool counted;                      /* in server->calls->fetchings */
-    bool busy;                         /* the reader's thread has it */
-    enum stage stage;                  /* what comes next; the rest is the reader's while busy */
-    struct ampd_model_record *records; /* owned */
-    size_t records_count, model;
-    uint32_t checkpoint;          /* CATALOGUE: the next one */
-    struct ampd_history_key from; /* ROWS: the next one */
-    uint32_t rows;                /* of the page under way */
-    struct io_peer_item item;     /* too large for a stack */
-    struct amp_buf out;
-    size_t sent; /* bytes of out that rpc has taken */
-    struct amp_error error;
-    int code;
+    bool counted;     /* server->calls->fetchings counts this call, and the removal of old rows is paused for it */
+    bool busy;        /* a task is under way: the reader's thread has all fields below but `sent` */
+    enum stage stage; /* what is read next */
+    struct ampd_model_record *records; /* all models, owned; NULL in STAGE_BEGIN */
+    size_t records_count, model;       /* number of models; index of the one that is read */
+    uint32_t checkpoint;               /* STAGE_CATALOGUE: index of the next checkpoint of the model */
+    struct ampd_history_key from;      /* STAGE_ROWS: key from which the next page of rows begins */
+    uint32_t rows;                     /* rows of the present page so far */
+    struct io_peer_item item;          /* the record that is being written; too large for a stack */
+    struct amp_buf out;                /* the portion */
+    size_t sent;                       /* bytes of the portion that were given to the rpc library */
+    struct amp_error error;            /* if code is not 0 */
+    int code;                          /* result of the reader's thread */
 };
 
 static struct fetch *fetch_of(struct io_server_call *call)
@@ -86,7 +86,7 @@ static int put_row(void *arg, const struct ampd_history_key *key, const struct a
     return put_item(fetch);
 }
 
-/* As much of it as a portion takes: there may be any number. */
+/* Writes checkpoints of the catalogue, of which there may be any number, until the portion is complete. */
 static int put_catalogue(struct fetch *fetch, const struct ampd_model_record *record)
 {
     int rc = 0;
@@ -174,8 +174,8 @@ static int send_part(const struct ampd_server *server, struct arpc_call *rpc, co
 static void fetch_done(struct io_task *task);
 
 /*
- * Sends what is there of the portion, then asks for the next one or ends; `writable` goes on where the connection is
- * full.
+ * Sends the rest of the portion, then has the next one read or ends the call. If the connection is full, fetch_writable
+ * calls this again.
  */
 static void go_on(struct fetch *fetch)
 {
@@ -200,7 +200,7 @@ static void go_on(struct fetch *fetch)
     if (arpc_call_queued(call->rpc) > ARPC_LOW_WATER)
         return;
     fetch->busy = true;
-    /* Before histories that wait to be read: a shard that has lost its disk cannot begin without these rows. */
+    /* Before reads of histories that wait: a shard that has lost its disk cannot begin without these rows. */
     fetch->task = (struct io_task){.run_cb = fetch_run, .done_cb = fetch_done, .first = true};
     io_server_call_ref(call);
     io_threads_submit(call->server->pools.readers, &fetch->task);
@@ -231,13 +231,13 @@ static void fetch_free(struct io_server_call *call)
 
 static const struct io_server_call_ops fetch_ops = {NULL, NULL, fetch_free};
 
-/* 0, or why the caller is no shard of this cluster. */
+/* 0, or an error: the caller is not a shard of this cluster, or this process cannot serve it now. */
 static int check(const struct ampd_server *server, const struct ampd_msg_session_request *request,
                  struct amp_error *error)
 {
     const struct ampd_msg_envelope *envelope = &request->envelope;
     if (server->data.reader == NULL)
-        return amp_error_set(error, AMP_EUNAVAILABLE, "NO_PLACE", "this process is no shard yet");
+        return amp_error_set(error, AMP_EUNAVAILABLE, "NO_PLACE", "this process is not a shard yet");
     if (server->peers == NULL)
         return amp_error_set(error, AMP_ESTATE, "NO_CLUSTER", "this is the only shard; rows are for other shards");
     if (!request->has_envelope || envelope->format != AMPD_PEER_FORMAT)
@@ -245,18 +245,19 @@ static int check(const struct ampd_server *server, const struct ampd_msg_session
                              "format: the caller speaks format %u, this shard %d; run the same ampd on all shards",
                              envelope->format, AMPD_PEER_FORMAT);
     if (envelope->shard_count != io_peers_shards(server))
-        return amp_error_set(
-            error, AMP_ESTATE, "SHARD_COUNT",
-            "shard_count: the caller has a list of %u shards, this one of %u; give all the same --peers",
-            envelope->shard_count, io_peers_shards(server));
+        return amp_error_set(error, AMP_ESTATE, "SHARD_COUNT",
+                             "shard_count: the caller has a list of %u shards, and this shard one of %u; give all "
+                             "shards the same --peers",
+                             envelope->shard_count, io_peers_shards(server));
     if (envelope->receiver != server->options->shard)
-        return amp_error_set(error, AMP_EUNAVAILABLE, "SHARD_MOVED",
-                             "receiver: %u is not here; this process is shard %u, with what that one has seen",
-                             envelope->receiver, server->options->shard);
+        return amp_error_set(
+            error, AMP_EUNAVAILABLE, "SHARD_MOVED",
+            "receiver: shard %u is not here; this process is shard %u, with the data that shard has seen",
+            envelope->receiver, server->options->shard);
     if (io_refill_under_way(server))
         return amp_error_set(error, AMP_EUNAVAILABLE, "JOINING",
-                             "this process has models of another shard, and is about to be told itself what this one "
-                             "has; ask the other shards");
+                             "this process has models of another shard, and is itself about to load this shard's rows; "
+                             "ask the other shards");
     if (server->calls->fetchings >= FETCHES_MAX)
         return amp_error_set(error, AMP_EEXHAUSTED, "TOO_MANY_CALLS", "%d shards fetch rows already; try again",
                              FETCHES_MAX);
@@ -264,9 +265,9 @@ static int check(const struct ampd_server *server, const struct ampd_msg_session
 }
 
 /*
- * To a shard that asks one that asks itself: no model. Where a whole cluster is new, or has deleted all models, each
- * hears this from all others. Not from a process that knows of models: whoever asks would begin a new cluster on its
- * word.
+ * Answers with no model at all, since this process itself is filling its store and knows of no model. If a whole
+ * cluster is new, or has deleted all models, each shard gets this answer from all others, and begins. A process that
+ * knows of models must not answer so: the caller would begin a new cluster because of it.
  */
 static void tell_nothing(const struct ampd_server *server, struct arpc_call *rpc)
 {

@@ -1,4 +1,4 @@
-/* SetScale, ResetScale, SetLearningRate, Rollback, EvictWorker, DeleteModel: what operators ask of a model. */
+/* SetScale, ResetScale, SetLearningRate, Rollback, EvictWorker and DeleteModel: operators' actions on a model. */
 #include "server/io/base/handlers.h"
 
 #include "base/assert.h"
@@ -13,7 +13,8 @@
 #include <string.h>
 
 /*
- * Who asks and why. A request without an id of the caller's gets one of the server's, by which a start finds it again.
+ * What the history keeps of an action: the caller's name, its reason, and the id of the request. A request without an
+ * id gets one of the server's own, by which the action is recognised after a restart.
  */
 static struct ampd_note note_of(struct io_server_call *call, const char *reason, const char *request_id)
 {
@@ -29,15 +30,18 @@ static struct ampd_note note_of(struct io_server_call *call, const char *reason,
     return note;
 }
 
-/* Ids that begin so are the server's own. */
+/* Refuses ids that begin like those that the server makes. */
 static int check_id(const char *request_id, struct amp_error *error)
 {
     if (strncmp(request_id, "server/", 7) != 0)
         return 0;
-    return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "request_id: \"server/\" begins ids of the server's own");
+    return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
+                         "request_id: ids that begin with \"server/\" are the server's own; give another");
 }
 
-/* What every operator action does once its message was decoded, or was not (`rc`). */
+/*
+ * The common end of all handlers here: sends the action to the core, or fails the call if decoding returned an error.
+ */
 static void send_action(struct io_server_call *call, int rc, enum ampd_event_type type, struct ampd_event_act action,
                         const char *reason, const char *request_id, struct amp_error *error)
 {

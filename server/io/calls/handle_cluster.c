@@ -1,6 +1,6 @@
 /*
- * GetCluster: the shards, who owns each, and how far it is. Shard 0 knows; another one asks it for its caller, and
- * tells what it knows itself where shard 0 does not answer.
+ * GetCluster: all shards, with their addresses, sessions and progress. Shard 0 knows all of that. Another shard asks
+ * shard 0 and passes the answer on; if shard 0 does not answer, it answers with what it knows itself.
  */
 #include "server/io/base/handlers.h"
 
@@ -17,13 +17,13 @@
 
 #define CLUSTER_PATH "/ampd.v1.AdminService/GetCluster"
 
-/* Shard 0 answers at once where it is there: a caller with the usual 10 s gets an answer in any case. */
+/* Deadline of the call to shard 0, which answers at once if it runs. It leaves time within a caller's usual 10 s. */
 #define ASK_MS 3000
 
 struct cluster {
     struct io_server_call call;
-    int64_t model; /* index, or -1: all */
-    bool answered; /* by shard 0 */
+    int64_t model; /* index of the model that the request names; -1: all models */
+    bool answered; /* shard 0 has answered */
 };
 
 static struct cluster *cluster_of(struct io_server_call *call)
@@ -80,7 +80,7 @@ static struct ampd_msg_cluster_standby_list standbys_of(const struct ampd_server
     return list;
 }
 
-/* What this shard knows itself. */
+/* Answers with what this shard knows itself. */
 static void answer(struct cluster *cluster)
 {
     const struct ampd_server *server = cluster->call.server;
@@ -118,7 +118,7 @@ static void asked_closed(struct arpc_call *asked, const struct arpc_result *resu
 
 static const struct arpc_handler asked_handler = {.message = asked_message, .closed = asked_closed};
 
-/* False: it cannot be asked. */
+/* Begins the call to shard 0. False: that is not possible. */
 static bool ask(struct cluster *cluster, const struct ampd_msg_get_cluster_request *request)
 {
     struct arpc_pair pair = {"authorization", NULL};
@@ -132,7 +132,7 @@ static bool ask(struct cluster *cluster, const struct ampd_msg_get_cluster_reque
     struct arpc_call *asked;
     struct amp_error error;
     struct amp_buf buf = io_message_buf();
-    local.local = true; /* whoever is there answers itself */
+    local.local = true; /* the process at shard 0's address is to answer by itself, whichever shard it is */
     bool begun = channel != NULL && ampd_msg_get_cluster_request_encode(&local, &buf) == 0 &&
                  arpc_channel_call(channel, CLUSTER_PATH, &options, &asked_handler, cluster, &asked, &error) == 0;
     if (begun) {
@@ -140,7 +140,7 @@ static bool ask(struct cluster *cluster, const struct ampd_msg_get_cluster_reque
         if (arpc_call_send(asked, NULL, 0, buf.data, buf.size, NULL, NULL) == 0)
             arpc_call_half_close(asked);
         else
-            arpc_call_cancel(asked, ARPC_STATUS_UNAVAILABLE, "no memory for the question");
+            arpc_call_cancel(asked, ARPC_STATUS_UNAVAILABLE, "no memory for the request");
     }
     amp_buf_close(&buf);
     return begun;

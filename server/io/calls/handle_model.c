@@ -1,4 +1,4 @@
-/* CreateModel, GetModel, ListModels. */
+/* CreateModel, GetModel and ListModels. */
 #include "server/io/base/handlers.h"
 
 #include "base/assert.h"
@@ -43,8 +43,8 @@ static void create_reply(struct io_server_call *call, const struct ampd_reply *r
 struct create {
     struct io_server_call call;
     struct io_task task;
-    struct ampd_model_spec spec; /* owned */
-    int code;
+    struct ampd_model_spec spec; /* the request's, owned; empty once the core has it */
+    int code;                    /* result of create_look; if not 0, `error` has the text */
     struct amp_error error;
 };
 
@@ -65,7 +65,7 @@ static void create_now(struct create *create)
     const struct ampd_auth *auth = create->call.server->auth;
     char owner[AMPD_ACTOR_MAX];
     struct amp_error error = {0};
-    /* The token may have been taken out, or have expired, since the call began: whoever has none has no quota. */
+    /* The token may have been removed, or have expired, since the call began. Then no quota would be found for it. */
     if (ampd_auth_admit_again(auth, create->call.rpc, &error) != 0) {
         io_server_call_fail(&create->call, &error);
         return;
@@ -82,8 +82,8 @@ static void create_now(struct create *create)
 }
 
 /*
- * On the reader's thread. Where a model is not known and its name has checkpoint files, another data directory knows
- * it, which is not mounted: a new model of this name would write over those files, and remove them.
+ * On the reader's thread: looks for checkpoint files under the name of a new model. If there are some, the model is
+ * known to another data directory, which may just not be mounted; a new model would overwrite and remove its files.
  */
 static void create_look(struct io_task *task)
 {
@@ -94,7 +94,7 @@ static void create_look(struct io_task *task)
     create->code = ampd_checkpoint_any(&place, file, sizeof file, &create->error);
     if (create->code == 0 && file[0] != 0)
         create->code = amp_error_set(&create->error, AMP_ESTATE, "CHECKPOINTS_EXIST",
-                                     "a model %s has checkpoints in %s (%s), and this server has never heard of it: is "
+                                     "a model %s has checkpoints in %s (%s), and this server does not know it: is "
                                      "its --data-dir the one that "
                                      "they were written from, and mounted? Else give this model another name, or the "
                                      "server another --checkpoint-dir",
@@ -130,7 +130,7 @@ static void create_decoded(struct create *create, struct ampd_msg_create_model_r
     }
     bool is_new = server->options->shard == 0 && ampd_core_synced(server->core) &&
                   ampd_datadir_name_ok(create->spec.name) && ampd_core_find(server->core, create->spec.name) < 0;
-    /* Before histories that wait to be read: of these there may be as many as their readers like. */
+    /* Before reads of histories that wait, of which there may be many. */
     create->task = (struct io_task){.run_cb = create_look, .done_cb = create_looked, .first = true};
     if (is_new)
         io_server_call_read(call, &create->task);
@@ -198,11 +198,11 @@ const struct arpc_handler ampd_handle_get_model = {.message = get_message, .clos
 
 /* ---- ListModels ---- */
 
-/* A page token is this and the name that the page begins with; '/' is in no name, so that a bare name is no token. */
+/* A page token is this text and the first name of the page. No name has a '/', so that a bare name is not a token. */
 #define TOKEN_HEAD      "models/"
 #define TOKEN_HEAD_SIZE (sizeof TOKEN_HEAD - 1)
 
-/* The name that a page begins with; NULL: not a token of ours. */
+/* The first name of the page of a token; NULL: not a token of this server. */
 static const char *token_name(const char *token)
 {
     if (token[0] == 0)
@@ -211,7 +211,7 @@ static const char *token_name(const char *token)
     return ours ? token + TOKEN_HEAD_SIZE : NULL;
 }
 
-/* A model in the order of names. */
+/* A model, to be sorted by name. */
 struct named {
     const char *name;
     uint32_t index;
@@ -223,7 +223,7 @@ static int compare_named(const void *a, const void *b)
     return strcmp(left->name, right->name);
 }
 
-/* Names from `from` on, in order; the caller frees the array. NULL: out of memory. */
+/* All models whose names are not before `from`, in order; the caller frees the array. NULL: out of memory. */
 static struct named *names_from(const struct ampd_server *server, const char *from, size_t *count)
 {
     uint32_t models = ampd_core_models_count(server->core);
@@ -273,7 +273,7 @@ static void list_message(struct arpc_call *rpc, const uint8_t *data, size_t size
         rc = io_page_size(request.page_size, &page_size, &error);
     if (rc == 0 && token_name(request.page_token) == NULL)
         rc = amp_error_set(&error, AMP_EINVAL, "INVALID_FIELD",
-                           "page_token: not one of this server; give next_page_token of the page before");
+                           "page_token: this server has not made it; give next_page_token of the page before");
     if (rc != 0) {
         io_server_call_fail(call, &error);
         return;

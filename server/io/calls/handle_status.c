@@ -1,4 +1,4 @@
-/* GetScale, GetStatus, Checkpoint. */
+/* GetScale, GetStatus and Checkpoint. */
 #include "server/io/base/handlers.h"
 
 #include "base/assert.h"
@@ -60,7 +60,7 @@ static int compare_status(const void *a, const void *b)
     return strcmp(left->name, right->name);
 }
 
-/* The models asked for, by name; the bound of the schema cuts the list. */
+/* Fills in the models that the request asks for, by name, up to the schema's AMPD_MSG_MODELS_MAX. */
 static int fill_models(const struct ampd_server *server, const char *only, bool with_workers,
                        struct ampd_msg_model_status_list *list)
 {
@@ -145,7 +145,7 @@ struct checkpoint_call {
     char model[AMPD_NAME_MAX];
 };
 
-/* What the catalogue and the core know of a checkpoint. */
+/* The new checkpoint from the catalogue; if it was dropped already, what the core's answer says of it. */
 static void fill_checkpoint(const struct ampd_model_info *info, const struct ampd_reply *reply,
                             struct ampd_msg_checkpoint_info *to)
 {
@@ -155,7 +155,7 @@ static void fill_checkpoint(const struct ampd_model_info *info, const struct amp
     io_checkpoint_info(info->spec, record != NULL ? record : &known, to);
     bool is_last = info->last != NULL && info->last->epoch == known.epoch && info->last->step == known.step;
     to->scale = is_last ? info->last->after.scaler.scale : info->scaler.scale;
-    if (record == NULL) /* dropped already */
+    if (record == NULL) /* dropped: its hash is not known */
         memset(to->manifest_hash, 0, sizeof to->manifest_hash);
 }
 
@@ -173,7 +173,7 @@ static void checkpoint_reply(struct io_server_call *call, const struct ampd_repl
 
 static const struct io_server_call_ops checkpoint_ops = {checkpoint_reply, NULL, NULL};
 
-/* The core goes on with the call; its answer is of no use to anybody. */
+/* Answers a request with no_wait. The core goes on with the call; its own answer will only drop the reference. */
 static void answer_at_once(struct io_server_call *call)
 {
     struct ampd_msg_checkpoint_response response = {.has_checkpoint = false};

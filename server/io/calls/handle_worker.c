@@ -1,4 +1,4 @@
-/* Join, KeepAlive, Leave, GetPushState: what a worker asks beside its streams. */
+/* Join, KeepAlive, Leave and GetPushState: the unary calls of workers. */
 #include "server/io/base/handlers.h"
 
 #include "base/assert.h"
@@ -106,7 +106,7 @@ static void keep_alive_reply(struct io_server_call *call, const struct ampd_repl
     ampd_core_model(call->server->core, reply->u.keep_alive.model, &info);
     io_waiting_text(call->server, reply->u.keep_alive.model, &info, response.waiting_for, sizeof response.waiting_for);
     (void)snprintf(response.taken_by, sizeof response.taken_by, "%s", reply->u.keep_alive.taken_by);
-    amp_text_mend(response.taken_by);
+    amp_text_repair(response.taken_by);
     struct amp_buf buf = io_message_buf();
     io_server_call_reply_buf(call, &buf, ampd_msg_keep_alive_response_encode(&response, &buf));
 }
@@ -166,7 +166,7 @@ const struct arpc_handler ampd_handle_leave = {.message = leave_message, .closed
 static void push_state_reply(struct io_server_call *call, const struct ampd_reply *reply)
 {
     AMP_ASSERT(reply->kind == AMPD_REPLY_PUSH_STATE);
-    /* The answer may leave blocks out: such a block is sent again and dropped. */
+    /* The answer may leave out blocks that are present: such a block is sent again, and dropped. */
     size_t count = (size_t)reply->u.push_state.ranges_count;
     count = count > AMPD_MSG_RANGES_MAX ? AMPD_MSG_RANGES_MAX : count;
     struct ampd_msg_get_push_state_response response = {.complete = reply->u.push_state.complete};

@@ -14,32 +14,32 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Who has connected has sent his nonce before that; this is for one whose process was stopped in between. */
-#define GUEST_MS 2000
-/* Each is there for less than a millisecond as a rule. More wait to be accepted. */
-#define GUESTS_MAX 8
-#define FDS        3
-#define NONCE_SIZE 16
-/* Until it accepts again when it could not: this process, or the machine, is at its limit of open files. */
+/* Time for a client from its connection to its nonce. It takes longer only if its process is stopped in between. */
+#define CLIENT_MS 2000
+/* Most clients at a time; others wait to be accepted. Each usually takes less than a millisecond. */
+#define CLIENTS_MAX 8
+#define FDS         3
+#define NONCE_SIZE  16
+/* Pause after a failed accept: this process or the machine has reached its limit of open files. */
 #define SHORT_MS 100
 
-/* One that has connected and is to send its nonce. */
-struct guest {
+/* A client that has connected, and whose nonce is awaited. */
+struct client {
     struct io_memory_socket *socket; /* NULL: this place is free */
     uv_poll_t poll;
     uv_timer_t timer;
-    int fd;
-    unsigned open; /* handles */
+    int fd;        /* the connection, owned */
+    unsigned open; /* handles that are not closed yet */
 };
 
 struct io_memory_socket {
     struct ampd_server *server;
     uv_poll_t poll;
-    uv_timer_t again;
-    int fd;
+    uv_timer_t again; /* accepts again after SHORT_MS */
+    int fd;           /* listens; owned */
     bool closing;
-    unsigned open; /* guests, and the two handles */
-    struct guest guests[GUESTS_MAX];
+    unsigned open; /* clients, and handles of this struct, that are not closed yet; at 0 the memory is freed */
+    struct client clients[CLIENTS_MAX];
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
 };
 
@@ -50,44 +50,44 @@ const char *io_memory_socket_path(const struct io_memory_socket *socket)
 
 static void on_ready(uv_poll_t *poll, int status, int events);
 
-/* Accepts only while there is a place. */
+/* Watches for connections. The watch stops while all places are taken. */
 static void listen_on(struct io_memory_socket *socket)
 {
     if (!socket->closing)
         (void)uv_poll_start(&socket->poll, UV_READABLE, on_ready); /* fails on a closing handle alone */
 }
 
-static void left(struct io_memory_socket *socket)
+static void socket_unref(struct io_memory_socket *socket)
 {
     if (--socket->open == 0)
         free(socket);
 }
 
-/* ---- a guest ---- */
+/* ---- a client ---- */
 
-static void guest_closed(uv_handle_t *handle)
+static void client_closed(uv_handle_t *handle)
 {
-    struct guest *guest = handle->data;
-    struct io_memory_socket *socket = guest->socket;
-    if (--guest->open > 0)
+    struct client *client = handle->data;
+    struct io_memory_socket *socket = client->socket;
+    if (--client->open > 0)
         return;
-    (void)close(guest->fd);
-    guest->socket = NULL;
+    (void)close(client->fd);
+    client->socket = NULL;
     listen_on(socket);
-    left(socket);
+    socket_unref(socket);
 }
 
-static void guest_end(struct guest *guest)
+static void client_end(struct client *client)
 {
-    if (guest->socket == NULL || uv_is_closing((uv_handle_t *)&guest->timer))
+    if (client->socket == NULL || uv_is_closing((uv_handle_t *)&client->timer))
         return;
-    uv_close((uv_handle_t *)&guest->poll, guest_closed);
-    uv_close((uv_handle_t *)&guest->timer, guest_closed);
+    uv_close((uv_handle_t *)&client->poll, client_closed);
+    uv_close((uv_handle_t *)&client->timer, client_closed);
 }
 
 static void on_late(uv_timer_t *timer)
 {
-    guest_end(timer->data);
+    client_end(timer->data);
 }
 
 static void give(int fd, const int fds[FDS])
@@ -105,46 +105,46 @@ static void give(int fd, const int fds[FDS])
     head->cmsg_type = SCM_RIGHTS;
     head->cmsg_len = CMSG_LEN(sizeof(int) * FDS);
     memcpy(CMSG_DATA(head), fds, sizeof(int) * FDS);
-    (void)sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT); /* who does not get it asks again, or does without */
+    (void)sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT); /* without it a worker attaches again */
 }
 
 static void on_nonce(uv_poll_t *poll, int status, int events)
 {
-    struct guest *guest = poll->data;
+    struct client *client = poll->data;
     uint8_t nonce[NONCE_SIZE];
     struct ucred who = {.pid = -1};
     socklen_t size = sizeof who;
     int fds[FDS];
     (void)events;
-    /* One message, whole: it is sent in one piece by whoever means well. */
-    if (status == 0 && recv(guest->fd, nonce, sizeof nonce, MSG_DONTWAIT) == (ssize_t)sizeof nonce &&
-        getsockopt(guest->fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
-        io_attachment_take(guest->socket->server, nonce, who.pid, who.uid, fds))
-        give(guest->fd, fds);
-    guest_end(guest);
+    /* The nonce has to come in one piece, as docs/protocol.md says. */
+    if (status == 0 && recv(client->fd, nonce, sizeof nonce, MSG_DONTWAIT) == (ssize_t)sizeof nonce &&
+        getsockopt(client->fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
+        io_attachment_take(client->socket->server, nonce, who.pid, who.uid, fds))
+        give(client->fd, fds);
+    client_end(client);
 }
 
-static void welcome(struct io_memory_socket *socket, struct guest *guest, int fd)
+static void client_open(struct io_memory_socket *socket, struct client *client, int fd)
 {
     uv_loop_t *loop = &socket->server->loop;
-    *guest = (struct guest){.socket = socket, .fd = fd, .open = 2};
-    guest->poll.data = guest->timer.data = guest;
-    if (uv_poll_init(loop, &guest->poll, fd) != 0) {
+    *client = (struct client){.socket = socket, .fd = fd, .open = 2};
+    client->poll.data = client->timer.data = client;
+    if (uv_poll_init(loop, &client->poll, fd) != 0) {
         (void)close(fd);
-        guest->socket = NULL;
+        client->socket = NULL;
         return;
     }
-    (void)uv_timer_init(loop, &guest->timer); /* cannot fail */
+    (void)uv_timer_init(loop, &client->timer); /* cannot fail */
     socket->open++;
-    (void)uv_poll_start(&guest->poll, UV_READABLE, on_nonce);
-    (void)uv_timer_start(&guest->timer, on_late, GUEST_MS, 0);
+    (void)uv_poll_start(&client->poll, UV_READABLE, on_nonce);
+    (void)uv_timer_start(&client->timer, on_late, CLIENT_MS, 0);
 }
 
-static struct guest *free_place(struct io_memory_socket *socket)
+static struct client *free_place(struct io_memory_socket *socket)
 {
-    for (unsigned i = 0; i < GUESTS_MAX; i++)
-        if (socket->guests[i].socket == NULL)
-            return &socket->guests[i];
+    for (unsigned i = 0; i < CLIENTS_MAX; i++)
+        if (socket->clients[i].socket == NULL)
+            return &socket->clients[i];
     return NULL;
 }
 
@@ -157,17 +157,17 @@ static void on_ready(uv_poll_t *poll, int status, int events)
 {
     struct io_memory_socket *socket = poll->data;
     (void)events;
-    for (struct guest *guest; status == 0 && (guest = free_place(socket)) != NULL;) {
+    for (struct client *client; status == 0 && (client = free_place(socket)) != NULL;) {
         int fd = accept4(socket->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
             return;
-        if (fd < 0) { /* whoever waits stays ready: asked again at once, the loop would do nothing else */
+        if (fd < 0) { /* the socket stays readable: without a pause the loop would do nothing else */
             (void)uv_timer_start(&socket->again, on_again, SHORT_MS, 0);
             break;
         }
-        welcome(socket, guest, fd);
+        client_open(socket, client, fd);
     }
-    (void)uv_poll_stop(poll); /* until one of them has gone */
+    (void)uv_poll_stop(poll); /* until a place is free, or the pause is over */
 }
 
 /* ---- life ---- */
@@ -176,10 +176,10 @@ static int listen_at(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memcpy(address.sun_path, path, strlen(path) + 1);
-    (void)unlink(path); /* of a process that is gone: this one holds the directory's lock */
+    (void)unlink(path); /* left by an earlier process: this one holds the directory's lock */
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && chmod(path, 0666) == 0 &&
-        listen(fd, GUESTS_MAX) == 0)
+        listen(fd, CLIENTS_MAX) == 0)
         return fd;
     int why = errno;
     if (fd >= 0)
@@ -195,7 +195,7 @@ void io_memory_socket_open(struct ampd_server *server, const char *directory)
         free(socket);
         return;
     }
-    char *whole = realpath(directory, NULL); /* workers are elsewhere */
+    char *whole = realpath(directory, NULL); /* absolute, since workers have other working directories */
     int length = snprintf(socket->path, sizeof socket->path, "%s/memory.sock", whole != NULL ? whole : directory);
     free(whole);
     errno = ENAMETOOLONG;
@@ -221,12 +221,12 @@ static void listening_closed(uv_handle_t *handle)
 {
     struct io_memory_socket *socket = handle->data;
     (void)close(socket->fd);
-    left(socket);
+    socket_unref(socket);
 }
 
 static void again_closed(uv_handle_t *handle)
 {
-    left(handle->data);
+    socket_unref(handle->data);
 }
 
 void io_memory_socket_close(struct ampd_server *server)
@@ -237,8 +237,8 @@ void io_memory_socket_close(struct ampd_server *server)
     server->attachments->socket = NULL;
     socket->closing = true;
     (void)unlink(socket->path);
-    for (unsigned i = 0; i < GUESTS_MAX; i++)
-        guest_end(&socket->guests[i]);
+    for (unsigned i = 0; i < CLIENTS_MAX; i++)
+        client_end(&socket->clients[i]);
     uv_close((uv_handle_t *)&socket->poll, listening_closed);
     uv_close((uv_handle_t *)&socket->again, again_closed);
 }

@@ -27,7 +27,7 @@ void io_page_token_write(const struct ampd_history_key *key, char *text, size_t 
 int io_page_token_refuse(struct amp_error *error)
 {
     return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
-                         "page_token: not one of this server; give next_page_token of the page before");
+                         "page_token: this server has not made it; give next_page_token of the page before");
 }
 
 int io_page_steps(struct ampd_history_filter *filter, uint64_t from_step, bool has_to_step, uint64_t to_step,
@@ -52,11 +52,11 @@ static int seen(void *arg, const struct ampd_history_key *key, const struct ampd
     return 0;
 }
 
-/* ---- a beginning that is gone ---- */
+/* ---- histories whose beginning was removed ---- */
 
 struct first_row {
     struct ampd_history_key key; /* all zero: there is none */
-    uint64_t base_epoch;         /* of a row of kind EPOCH */
+    uint64_t base_epoch;         /* for a row of kind EPOCH: the epoch that it goes on from; else 0 */
 };
 
 static int take_first(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
@@ -67,8 +67,8 @@ static int take_first(void *arg, const struct ampd_history_key *key, const struc
 }
 
 /*
- * Whether the row of the step before `first` is there: its own epoch's, or, where the epoch begins there, that of the
- * epoch which it goes on from.
+ * Sets *gone if the step before `first` has no row. If the epoch of `first` begins with that step, the row of the step
+ * before belongs to the epoch from which it goes on; with one_epoch that epoch is not looked at.
  */
 static int find_before(struct ampd_store *reader, const char *model, const struct ampd_history_key *first,
                        bool one_epoch, bool *gone, struct amp_error *error)
@@ -82,7 +82,8 @@ static int find_before(struct ampd_store *reader, const char *model, const struc
         int rc = ampd_store_page_history(reader, model, &before, 1, &row, error, take_first);
         if (rc != 0)
             return rc;
-        *gone = row.key.epoch == 0 || row.key.sequence > 0; /* an operator's act may be there without its step */
+        /* No row, or only that of an operator's act, which may be left without its step. */
+        *gone = row.key.epoch == 0 || row.key.sequence > 0;
         epoch = one_epoch ? 0 : row.base_epoch;
     }
     return 0;
@@ -107,7 +108,7 @@ int io_history_find_beginning(struct ampd_store *reader, const char *model, uint
         return find_before(reader, model, &first.key, epoch != 0, &beginning->gone, error);
     if (epoch == 0)
         return 0;
-    /* The epoch has no step: it had none, or it is one of those before the beginning. */
+    /* The epoch has no row of a step: either it had no step, or its rows were removed. */
     rc = io_history_find_beginning(reader, model, 0, beginning, error);
     beginning->gone = beginning->gone && epoch < beginning->epoch;
     return rc;
@@ -121,8 +122,9 @@ int io_history_check_gone(struct ampd_store *reader, const char *model, uint64_t
     if (rc != 0 || !beginning.gone || step >= beginning.step)
         return rc;
     return amp_error_set(error, AMP_ERANGE, "HISTORY_GONE",
-                         "%s: the history begins with step %" PRIu64 ": name that one or a later one; those before it "
-                         "were removed, as the server's history-rows or history-age says",
+                         "%s: the history begins with step %" PRIu64
+                         ": give that one or a later one; those before it were removed, as the server's history-rows "
+                         "or history-age says",
                          field, beginning.step);
 }
 
@@ -154,7 +156,7 @@ int io_page_past_end(struct ampd_store *reader, const char *model, const struct 
         return rc;
     if (from_token)
         return amp_error_set(error, AMP_ERANGE, "PAGE_PAST_END",
-                             "page_token: there are no rows from there on any more; begin again without one");
+                             "page_token: the rows that it names are gone; begin again without one");
     return amp_error_set(error, AMP_ERANGE, "PAGE_PAST_END",
                          "from_step: step %" PRIu64 " and those after it have not been decided", filter->step_min);
 }
@@ -165,7 +167,7 @@ bool io_find_model(struct io_server_call *call, const char *name, uint32_t *inde
     if (found < 0) {
         io_server_call_refuse(
             call, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
-            "model: there is none named %s on this server; look at which there are (ampctl models), or create it",
+            "model: there is none named %s on this server; ampctl models lists those that there are, or create it",
             name);
         return false;
     }

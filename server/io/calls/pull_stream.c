@@ -1,12 +1,13 @@
 /*
- * Pull: blocks of a cast copy, sent from where they lie as the core lists them.
+ * Pull: a stream of blocks of a cast copy, which are sent straight from the copy's memory as the core lists them.
  *
- * The copy is in use until rpc has let go of the last body: only then is the core told CALL_CLOSED. When the core needs
- * the copy it revokes: rpc puts zeros in place of what has not left (arpc_call_blank), so that nothing reads the copy
- * any more, and the core hears REVOKED at once. A block that was blanked fails its checksum, which went out before it
- * (but for one that holds zeros anyway), and the stream ends ABORTED (docs/step-protocol.md section 3). So no reader,
- * however slow, holds an update up, and none takes a mixed block for a good one. OK is said only when every body has
- * left: it vouches for all of them.
+ * The copy is in use until the rpc library has released the last body; only then the core gets CALL_CLOSED. If the core
+ * needs the copy before, it revokes it: the rpc library puts zeros in place of the bytes that have not been sent
+ * (arpc_call_blank), so that nothing reads the copy any more, and the core gets REVOKED at once. A block with such
+ * zeros does not match its checksum, which was sent before it (unless the block is all zeros anyway), and the stream
+ * ends with ABORTED (docs/step-protocol.md section 3). So a slow reader never delays an update, and never takes a block
+ * of mixed versions for a good one. The status OK is sent only when every body has been sent, so it vouches for all of
+ * them.
  */
 #include "server/io/base/handlers.h"
 
@@ -26,15 +27,15 @@
 struct pull {
     struct io_server_call call;
     struct io_alive alive;
-    struct arpc_call *stream;            /* referenced: bodies may be under way after `closed` */
-    uint64_t wanted_first, wanted_count; /* of the request; count 0: to the end */
-    struct ampd_pull_grant grant;
-    bool in_memory; /* blocks are not sent: the worker has them mapped, and hears that they are there */
+    struct arpc_call *stream;            /* the rpc call, with a reference: bodies may be in use after `closed` */
+    uint64_t wanted_first, wanted_count; /* blocks that the request asks for; count 0: from the first to the end */
+    struct ampd_pull_grant grant;        /* the core's grant, valid if `granted` */
+    bool in_memory;                      /* the worker has the copy mapped, and gets ranges of blocks without data */
     bool granted, revoked;
-    uint64_t first, count;           /* blocks of this stream */
-    uint64_t sent;                   /* of them */
-    struct ampd_block_range *ranges; /* listed, not sent; in order */
-    size_t ranges_at, ranges_count, ranges_room;
+    uint64_t first, count;           /* blocks of this stream: those of the grant that the request asks for */
+    uint64_t sent;                   /* how many of them were given to the rpc library */
+    struct ampd_block_range *ranges; /* blocks that were listed and not yet sent, in the order of the listing */
+    size_t ranges_at, ranges_count, ranges_room; /* the first range not sent; end of the ranges; allocated elements */
 };
 
 static struct pull *pull_of(struct io_server_call *call)
@@ -44,14 +45,14 @@ static struct pull *pull_of(struct io_server_call *call)
 
 /* ---- sending ---- */
 
-/* OK, once all blocks have left. */
+/* Ends the stream with OK once all blocks have been sent and released. */
 static void end_when_sent(struct pull *pull)
 {
     if (pull->granted && !pull->revoked && pull->sent == pull->count && pull->call.pins == 0)
         io_server_call_end(&pull->call);
 }
 
-/* Release callback of a block. */
+/* The rpc library's release callback for a block's data. */
 static void block_left(void *arg)
 {
     struct pull *pull = arg;
@@ -61,7 +62,7 @@ static void block_left(void *arg)
     io_server_call_unref(&pull->call);
 }
 
-/* Sends one block. False: not now, or the call is over. */
+/* Sends one block. False: the connection is full, or the call has been refused. */
 static bool send_block(struct pull *pull, uint64_t index)
 {
     const struct ampd_pull_grant *grant = &pull->grant;
@@ -77,14 +78,14 @@ static bool send_block(struct pull *pull, uint64_t index)
     int rc = arpc_call_send(pull->call.rpc, head, head_size, data, block.size, block_left, pull);
     if (rc == 0)
         return true;
-    pull->call.pins--; /* not by block_left: the release callback is not owed */
+    pull->call.pins--; /* without block_left, which is not called after a failed send */
     io_server_call_unref(&pull->call);
     if (rc != AMP_EEXHAUSTED)
         io_server_call_refuse(&pull->call, rc, NULL, "a block cannot be sent: %s", amp_strerror(rc));
     return false;
 }
 
-/* Says that blocks are there. False: the call is over. */
+/* Sends a range of blocks without data (in_memory). False: the call has been refused. */
 static bool send_placed(struct pull *pull, const struct ampd_block_range *range)
 {
     const struct ampd_msg_block_range message = {.first = (uint32_t)range->first, .count = (uint32_t)range->count};
@@ -112,7 +113,7 @@ static void send_ranges(struct pull *pull)
     end_when_sent(pull);
 }
 
-/* Sends what is listed, as far as the connection takes it; `writable` goes on. */
+/* Sends what is listed until the connection is full; pull_writable then goes on. */
 static void send_listed(struct pull *pull)
 {
     if (pull->in_memory) {
@@ -132,7 +133,7 @@ static void send_listed(struct pull *pull)
     end_when_sent(pull);
 }
 
-/* ---- what the core says ---- */
+/* ---- outputs of the core ---- */
 
 static void send_header(struct pull *pull)
 {
@@ -222,7 +223,7 @@ static void take_blocks(struct pull *pull, const struct ampd_blocks *blocks)
         io_server_call_refuse(&pull->call, AMP_ENOMEM, NULL, "out of memory for this stream; pull again");
 }
 
-/* Lets go of the copy. What rpc gives back may close the call at the core, which then needs no answer. */
+/* Stops using the copy. Releasing the bodies may give the core CALL_CLOSED, after which it expects no REVOKED. */
 static void take_revocation(struct pull *pull)
 {
     struct io_server_call *call = &pull->call;
@@ -269,7 +270,7 @@ static void pull_free(struct io_server_call *call)
 
 static const struct io_server_call_ops pull_ops = {pull_reply, pull_output, pull_free};
 
-/* ---- what rpc says ---- */
+/* ---- callbacks of the rpc library ---- */
 
 static int check_request(const struct ampd_server *server, const struct ampd_msg_pull_request *request,
                          struct amp_error *error)
@@ -290,8 +291,8 @@ static int check_request(const struct ampd_server *server, const struct ampd_msg
 }
 
 /*
- * Only the parameters of a step can be read where they lie: the copy of a version is written again two versions later,
- * which takes the push of each worker of the step that computes on it, and of the one after it.
+ * Only a worker's Pull of a step may be in_memory. The copy of a version is overwritten two versions later, and that
+ * needs the pushes of all workers of the step that computes on the version, and of those of the step after it.
  */
 static int check_attached(const struct ampd_server *server, const struct ampd_msg_pull_request *request,
                           struct amp_error *error)

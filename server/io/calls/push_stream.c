@@ -1,16 +1,18 @@
 /*
- * Push and Load: a client stream whose blocks go straight into memory that the core granted.
+ * Push and Load: client streams whose blocks are read straight into memory that the core has granted.
  *
- * A stream is paused from its header until its grant. A block goes to the slot once the core has listed it; the first
- * block that is not listed yet goes to a bounce buffer of its own and pauses the stream, so that what is held per
- * stream is one block at most. Bytes of a block that is PRESENT already go nowhere.
+ * The header becomes an event for the core, and the stream is paused until the core grants memory. Of a Push the core
+ * then lists blocks, as wanted or as to be dropped (AMPD_OUT_PUSH_BLOCKS). The data of a wanted block is read into its
+ * place in the granted memory, the staging slot, and that of a dropped block is discarded. The first block that is not
+ * listed yet is read into a bounce buffer, and the stream is paused until the block is listed; so a stream holds at
+ * most one block beside its slot. Of a Load all blocks are wanted.
  *
- * A worker of this host may have put blocks into its slot of shared memory and say so (`placed`): compute threads read
- * each from there, once, when the core has listed it.
+ * A worker of this host may instead put blocks into its slot of shared memory, and send only their range (`placed`).
+ * Once such a block is listed as wanted, a compute thread copies it from there, once (struct take).
  *
- * Letting go waits for the takes that threads have begun (struct take), and for nothing else: besides them this loop
- * alone writes the memory. Without one the reader drops its destination after a revocation, and the core hears REVOKED,
- * in the same turn of the loop.
+ * The core may take the memory back (AMPD_OUT_PUSH_REVOKE), and then waits for AMPD_EVENT_REVOKED. Only the loop and
+ * the takes that threads have begun write to the memory. So the event follows in the same turn of the loop if there is
+ * no such take, and when the last of them is done otherwise.
  */
 #include "server/io/base/handlers.h"
 
@@ -28,65 +30,70 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Signs of life of one worker reach the core at most this often. */
+/* Least time between two renewals of a worker's lease because data of its push arrives. */
 #define RENEW_MS 1000
 
-/* What the core has said of a block, and what became of it. */
+/* How the core has listed a block. A wanted block becomes BLOCK_DROPPED once it has arrived, or a take has it. */
 enum listing { BLOCK_UNLISTED, BLOCK_WANTED, BLOCK_DROPPED };
-/* Beside it: the block is in the worker's slot, and is to be read when it is listed. */
+/*
+ * A bit beside the listing: the block is in the worker's slot of shared memory, and is to be copied once it is wanted.
+ */
 #define BLOCK_PLACED 0x80
-/* Blocks of one message: so many that the message costs little, so few that other streams do not wait for long. */
+/* Most blocks of one `placed` message: many enough that a message costs little, few enough for other streams' turns. */
 #define PLACED_MAX 64
-/* Blocks that a thread takes at once: a tenth of a millisecond, beside which it costs little to wake the thread. */
+/* Most blocks of one take: a tenth of a millisecond, compared with which waking a thread costs little. */
 #define TAKE_MAX 8
 
+/* A Push or a Load. */
 struct receive {
     struct io_server_call call;
     bool is_push;
-    struct ampd_block_reader reader;
-    struct amp_error refusal; /* of a callback, for those that get only a code */
-    /* of the header */
+    struct ampd_block_reader reader; /* parses the messages, and puts data where on_block_begin says */
+
+    /* From the header. rank, incarnation, renewed_ms and alive belong to a Push. */
     char model[AMPD_NAME_MAX];
     uint32_t rank;
     struct ampd_incarnation incarnation;
-    uint64_t renewed_ms;
-    struct io_alive alive;
-    /* of the grant */
+    uint64_t renewed_ms;   /* when the lease was last renewed because data arrived; the loop's clock */
+    struct io_alive alive; /* renews the lease while the call is open */
+
+    /* From the core's grant. Once `revoked` is set, only takes that have begun may use the memory. */
     bool granted, revoked;
-    const struct ampd_layout *layout;
-    uint64_t first, count;
-    uint8_t *memory;
-    size_t stride;
-    enum amp_dtype dtype;
-    struct ampd_load_grant load;       /* Load: its planes, and for whom it may bring a user state */
-    uint32_t plane;                    /* of the block under way; planes_count: it is a user state */
-    uint8_t *user_state;               /* AMPD_USER_STATE_MAX, or NULL: not needed yet */
-    uint8_t *listings;                 /* [count] enum listing; NULL: all are wanted (Load) */
-    uint64_t waiting;                  /* placed and not taken: BLOCK_PLACED, or in a take */
-    struct amp_list takes;             /* struct take */
-    bool ended;                        /* the client has, while some waited: the core hears it when they are taken */
-    struct ampd_segment_count *counts; /* [layout->segments_max] */
-    /* of a block that came before it was listed */
-    uint8_t *bounce; /* AMPD_BLOCK_DATA_MAX, or NULL: not needed yet */
-    bool bouncing;   /* holds block `bounce_block`, or part of it */
-    bool bounce_full, bounce_intact;
-    uint64_t bounce_block;
-    /* of the trailer */
-    struct ampd_msg_push_trailer *trailer;
+    const struct ampd_layout *layout; /* the core's; valid as long as the memory is granted */
+    uint64_t first, count;            /* range of blocks that may come, in the flat space */
+    uint8_t *memory;                  /* Push: the staging slot, where block `first` begins */
+    size_t stride;                    /* bytes from one block to the next, in the slot or in a plane */
+    enum amp_dtype dtype;             /* of the blocks; F32 for a Load */
+    struct ampd_load_grant load;      /* Load: the planes (masters, moments), and the number of user states */
+    uint32_t plane;                   /* Load: plane of the block being read; load.planes_count: it is a user state */
+    uint8_t *user_state;              /* Load: AMPD_USER_STATE_MAX bytes for a user state; NULL before the first */
+    uint8_t *listings;                /* Push: [count] enum listing, with BLOCK_PLACED; NULL for a Load */
+    uint64_t waiting;                 /* blocks that are in the shared slot and have not been copied yet */
+    struct amp_list takes;            /* struct take: the copies under way */
+    bool ended; /* the client ended the stream while `waiting` was not 0: the core gets PUSH_END when it has become 0 */
+    struct ampd_segment_count *counts; /* [layout->segments_max] scratch memory for block_done */
+
+    /* The bounce buffer, for a block that came before it was listed. */
+    uint8_t *bounce;                 /* AMPD_BLOCK_DATA_MAX bytes; NULL until the first such block */
+    bool bouncing;                   /* the buffer is in use for bounce_block, and the stream is paused */
+    bool bounce_full, bounce_intact; /* all data of the block is in the buffer; its checksum matched */
+    uint64_t bounce_block;           /* index in the flat space */
+
+    struct ampd_msg_push_trailer *trailer; /* NULL until it has come */
 };
 
-/* Blocks on their way from a slot into memory that the core granted. Both calls are held meanwhile. */
+/* A task that copies blocks from a slot of shared memory into the granted memory. It pins the Push, and refs `slot`. */
 struct take {
     struct io_task task;
     struct amp_list node; /* in receive->takes */
     struct receive *receive;
-    struct io_server_call *slot; /* has the descriptor */
-    int fd;
-    uint64_t first;
-    uint32_t count;
-    uint32_t whole;                     /* blocks that were read, from the first on */
-    uint32_t segments[TAKE_MAX];        /* of each block, how many */
-    struct ampd_segment_count counts[]; /* [count][layout->segments_max] */
+    struct io_server_call *slot;        /* the AttachMemory call */
+    int fd;                             /* the slot's descriptor, which that call owns */
+    uint64_t first;                     /* first block, in the flat space */
+    uint32_t count;                     /* number of blocks, at most TAKE_MAX */
+    uint32_t whole;                     /* how many of them were copied, from the first on */
+    uint32_t segments[TAKE_MAX];        /* how many segments each copied block has */
+    struct ampd_segment_count counts[]; /* [count][layout->segments_max] counts of Inf and NaN in those segments */
 };
 
 static struct receive *receive_of(struct io_server_call *call)
@@ -103,8 +110,9 @@ static uint8_t *place_of(const struct receive *receive, uint64_t block)
 }
 
 /*
- * The blocks of a full load are those of masters and moments, plane by plane, then the ranks' user states: finds the
- * plane, and makes the index that of a block in it, or of a rank.
+ * The indexes of a full load's blocks count through the planes (masters, then moments), and then through the ranks'
+ * user states. Sets receive->plane, and returns the block with its index within the plane; of a user state it is the
+ * rank.
  */
 static struct ampd_block find_plane(struct receive *receive, const struct ampd_block *given)
 {
@@ -129,7 +137,7 @@ static enum listing listing_of(const struct receive *receive, uint64_t block)
                                      : BLOCK_WANTED;
 }
 
-/* A wanted block is in its place, or damaged. Calls into the core, last. */
+/* A wanted block was read into its place, or, if not intact, its checksum is wrong. Calls into the core, last. */
 static void block_done(struct receive *receive, uint64_t block, bool intact)
 {
     struct ampd_event event = {.type = receive->is_push ? AMPD_EVENT_PUSH_BLOCK : AMPD_EVENT_LOAD_BLOCK,
@@ -163,7 +171,7 @@ static int check_block(const struct receive *receive, const struct ampd_block *b
     return 0;
 }
 
-/* Takes a block that is not listed yet into the bounce buffer, and no further bytes. */
+/* Has a block that is not listed yet read into the bounce buffer, and pauses the stream behind it. */
 static int begin_bounce(struct receive *receive, const struct ampd_block *block, uint8_t **destination,
                         struct amp_error *error)
 {
@@ -185,8 +193,8 @@ static int begin_user_state(struct receive *receive, const struct ampd_block *bl
 {
     if (block->index >= receive->load.world_size)
         return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
-                             "index: a user state of rank %u; %s has %u ranks, and %u tensors of %llu blocks each come "
-                             "before their states",
+                             "index: it is that of a user state of rank %u; %s has %u ranks, and %u tensors of %llu "
+                             "blocks each come before their states",
                              block->index, receive->model, receive->load.world_size, receive->load.planes_count,
                              (unsigned long long)receive->layout->blocks);
     if (block->size == 0 || block->size > AMPD_USER_STATE_MAX)
@@ -226,7 +234,7 @@ static int on_block_begin(void *arg, const struct ampd_block *given, uint8_t **d
     return begin_bounce(receive, &block, destination, error);
 }
 
-/* The block in the bounce buffer is whole and listed: it goes where it belongs. Calls into the core, last. */
+/* The block in the bounce buffer is whole and listed: copies it into its place. Calls into the core, last. */
 static void end_bounce(struct receive *receive)
 {
     uint64_t block = receive->bounce_block;
@@ -239,7 +247,7 @@ static void end_bounce(struct receive *receive)
     block_done(receive, block, receive->bounce_intact);
 }
 
-/* Calls into the core, last. */
+/* A user state has been read: gives it to the core, or refuses it. Calls into the core, last. */
 static int end_user_state(struct receive *receive, const struct ampd_block *block, bool intact, struct amp_error *error)
 {
     if (!intact)
@@ -271,9 +279,9 @@ static int on_block_end(void *arg, const struct ampd_block *given, bool intact, 
     return 0;
 }
 
-/* ---- what the core hears of the end ---- */
+/* ---- events about the end ---- */
 
-/* The client has sent all that it will. Calls into the core, last. */
+/* Gives the core the event that the client has ended the stream, with the trailer. Calls into the core, last. */
 static void tell_end(struct receive *receive)
 {
     struct ampd_event event = {.type = receive->is_push ? AMPD_EVENT_PUSH_END : AMPD_EVENT_LOAD_END};
@@ -291,14 +299,14 @@ static void tell_end(struct receive *receive)
     AMP_FAILPOINT("push.done");
 }
 
-/* The client had said so while blocks were still to be taken. Calls into the core, last. */
+/* Does so if the client has ended the stream and the last take is done by now. Calls into the core, last. */
 static void tell_end_when_taken(struct receive *receive)
 {
     if (receive->ended && receive->waiting == 0 && !receive->revoked && !receive->call.finished)
         tell_end(receive);
 }
 
-/* Once nothing of this stream touches the memory any more. Calls into the core, last. */
+/* Gives the core REVOKED if no take uses the memory any more. Calls into the core, last. */
 static void tell_revoked(struct receive *receive)
 {
     struct ampd_event event = {.type = AMPD_EVENT_REVOKED};
@@ -308,7 +316,7 @@ static void tell_revoked(struct receive *receive)
 
 /* ---- blocks in shared memory ---- */
 
-/* On a compute thread: what it reads is the core's, and stays granted until the take has ended. */
+/* Copies the blocks, on a compute thread. The core keeps the memory granted until REVOKED, which waits for the take. */
 static void take_run(struct io_task *task)
 {
     struct take *take = AMP_CONTAINER(task, struct take, task);
@@ -328,7 +336,7 @@ static void take_run(struct io_task *task)
     AMP_FAILPOINT("push.checked");
 }
 
-/* Tells the core of the blocks that it still wants. Calls into the core. */
+/* Gives the core an event for each block that was copied, until it revokes or answers. Calls into the core. */
 static void tell_taken(struct receive *receive, struct take *take)
 {
     for (uint32_t i = 0; i < take->whole && !receive->revoked && !receive->call.finished; i++) {
@@ -345,7 +353,7 @@ static void tell_taken(struct receive *receive, struct take *take)
                               (unsigned long long)(take->first + take->whole));
 }
 
-/* Nothing of the take runs. Calls into the core if the stream is over, last. */
+/* Frees a take that no thread runs. Its pin may be the last of a closed stream: then calls into the core, last. */
 static void take_free(struct take *take)
 {
     struct receive *receive = take->receive;
@@ -370,7 +378,7 @@ static void take_done(struct io_task *task)
     io_server_call_unref(&receive->call);
 }
 
-/* Blocks that are wanted and placed, TAKE_MAX at most. False: the call is over. */
+/* Queues a take of `count` blocks that are wanted and placed, at most TAKE_MAX. False: the call has been refused. */
 static bool begin_take(struct receive *receive, uint64_t first, uint32_t count)
 {
     int fd;
@@ -395,7 +403,7 @@ static bool begin_take(struct receive *receive, uint64_t first, uint32_t count)
     take->first = first;
     take->count = count;
     take->whole = 0;
-    for (uint32_t i = 0; i < count; i++) /* it counts once, whatever comes again */
+    for (uint32_t i = 0; i < count; i++) /* each block counts once, whatever is sent again */
         receive->listings[first + i - receive->first] = BLOCK_DROPPED;
     amp_list_push(&receive->takes, &take->node);
     io_server_call_ref(slot);
@@ -404,7 +412,7 @@ static bool begin_take(struct receive *receive, uint64_t first, uint32_t count)
     return true;
 }
 
-/* Takes what is wanted and placed of [first, end). */
+/* Queues takes of all blocks in [first, end) that are wanted and placed. */
 static void take_placed(struct receive *receive, uint64_t first, uint64_t end)
 {
     while (first < end) {
@@ -418,7 +426,7 @@ static void take_placed(struct receive *receive, uint64_t first, uint64_t end)
     }
 }
 
-/* Each of them now, or when it is listed. */
+/* A `placed` message: marks its blocks, and queues takes of those that are listed as wanted already. */
 static int place_blocks(struct receive *receive, const uint8_t *data, size_t size, struct amp_error *error)
 {
     struct ampd_msg_block_range range;
@@ -448,7 +456,7 @@ static int place_blocks(struct receive *receive, const uint8_t *data, size_t siz
     return 0;
 }
 
-/* The core has listed them: those that wait in the slot are read. */
+/* Notes how the core has listed some blocks, and queues takes of those that are in the shared slot. */
 static void take_listed(struct receive *receive, const struct ampd_blocks *blocks)
 {
     uint64_t end = blocks->first + blocks->count;
@@ -557,7 +565,7 @@ static const struct ampd_block_reader_ops reader_ops = {
     .end_cb = on_block_end,
 };
 
-/* ---- what the core says ---- */
+/* ---- outputs of the core ---- */
 
 static void take_grant(struct receive *receive, const struct ampd_output *output)
 {
@@ -592,7 +600,7 @@ static void take_grant(struct receive *receive, const struct ampd_output *output
 static void take_blocks(struct receive *receive, const struct ampd_blocks *blocks)
 {
     if (!receive->granted)
-        return; /* out of memory: the call is failing */
+        return; /* take_grant had no memory, and has refused the call */
     AMP_ASSERT(blocks->first >= receive->first && blocks->first + blocks->count <= receive->first + receive->count);
     take_listed(receive, blocks);
     if (receive->ended) {
@@ -607,7 +615,7 @@ static void take_blocks(struct receive *receive, const struct ampd_blocks *block
         end_bounce(receive);
 }
 
-/* Takes that no thread has begun are taken back; the others are waited for. Calls into the core, last. */
+/* Gives the memory back: removes takes that no thread has begun, and waits for others. Calls into the core, last. */
 static void let_go(struct receive *receive)
 {
     io_server_call_ref(&receive->call);
@@ -676,7 +684,7 @@ static void receive_free(struct io_server_call *call)
 static const struct io_server_call_ops push_ops = {push_reply, receive_output, receive_free};
 static const struct io_server_call_ops load_ops = {load_reply, receive_output, receive_free};
 
-/* ---- what rpc says ---- */
+/* ---- callbacks of the rpc library ---- */
 
 static void open_stream(struct arpc_call *rpc, bool is_push)
 {
@@ -712,7 +720,7 @@ static void on_message_begin(struct arpc_call *rpc, size_t size)
         check(call, ampd_block_reader_begin(&receive_of(call)->reader, size, &error), &error);
 }
 
-/* The worker lives: its bytes arrive. */
+/* Bytes of a push arrive, so its worker lives: renews the lease. */
 static void renew(struct receive *receive)
 {
     uint64_t now = uv_now(&receive->call.server->loop);
@@ -736,7 +744,7 @@ static void on_message_bytes(struct arpc_call *rpc, const uint8_t *data, size_t 
     arpc_call_holds(rpc, receive_of(call)->reader.buffer.size);
 }
 
-/* A block's bytes may be read straight into the slot. */
+/* Where the next bytes of a block can be read straight to, and how many; NULL: nowhere. */
 static uint8_t *on_message_buffer(struct arpc_call *rpc, size_t *size)
 {
     struct io_server_call *call = io_server_call_of(rpc);
@@ -763,7 +771,7 @@ static void on_half_close(struct arpc_call *rpc)
         return;
     }
     if (receive->waiting > 0 && !receive->revoked)
-        receive->ended = true; /* as a block with data that is early holds the stream up */
+        receive->ended = true; /* until the takes are done, as a paused stream waits for its early block */
     else
         tell_end(receive);
 }

@@ -1,7 +1,8 @@
 /*
- * ReadCheckpoint: the bytes of a checkpoint's file, a portion of blocks at a time, read by the reader's thread. The
- * file is opened once and kept open: one that is dropped meanwhile is still read to its end. Nothing is read while the
- * connection is full, so that a slow reader holds one portion and a descriptor; READINGS_MAX bounds both.
+ * ReadCheckpoint: a stream of a checkpoint file's bytes. The reader's thread reads a portion of some blocks, the loop
+ * sends it, and so on. The file is opened once, so a checkpoint that is dropped meanwhile is still read to its end.
+ * Nothing is read while the connection is full: a slow client takes one portion of memory and one descriptor, and
+ * READINGS_MAX bounds the number of such calls.
  */
 #include "server/io/base/handlers.h"
 
@@ -24,28 +25,28 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Blocks of one task: half a millisecond of the page cache, so that pages of history do not wait long behind it. */
+/* Blocks of one portion. From the page cache it takes half a millisecond, so that reads of histories wait no longer. */
 #define PORTION_BLOCKS 4
 
-/* At once, on the whole server: each holds a descriptor and 1 MiB, and perhaps the room of a dropped file. */
+/* Most calls on the whole server. Each takes a descriptor, 1 MiB, and perhaps the disk space of a dropped file. */
 #define READINGS_MAX 16
 
 struct reading {
     struct io_server_call call;
     struct io_task task;
-    char path[4096];
+    char path[4096]; /* of the file */
     struct ampd_msg_read_checkpoint_header header;
-    bool counted;    /* in server->calls->readings */
-    int fd;          /* -1: not open yet */
-    bool busy, more; /* a task is under way; there are blocks left */
-    uint8_t *data;   /* [PORTION_BLOCKS * AMPD_BLOCK_DATA_MAX] */
-    uint64_t offset; /* of the portion in the file */
-    uint32_t size;   /* of the portion */
-    uint32_t sent;   /* bytes of it that rpc has taken */
-    bool headed;     /* the header is sent */
-    uint32_t crcs[PORTION_BLOCKS];
-    struct amp_error error;
-    int code;
+    bool counted;                  /* server->calls->readings counts this call */
+    int fd;                        /* the file's descriptor, owned; -1: not open yet */
+    bool busy, more;               /* the reader's thread has the portion; the file goes on after the portion */
+    uint8_t *data;                 /* the portion: [PORTION_BLOCKS * AMPD_BLOCK_DATA_MAX], owned */
+    uint64_t offset;               /* where the portion begins in the file, bytes */
+    uint32_t size;                 /* bytes of the portion */
+    uint32_t sent;                 /* how many of them were given to the rpc library */
+    bool headed;                   /* the header has been sent */
+    uint32_t crcs[PORTION_BLOCKS]; /* CRC32C of each block of the portion */
+    struct amp_error error;        /* if code is not 0 */
+    int code;                      /* result of the reader's thread */
 };
 
 static struct reading *reading_of(struct io_server_call *call)
@@ -60,13 +61,13 @@ static int open_file(struct reading *reading)
     struct stat status;
     reading->fd = ampd_plain_open(reading->path, O_RDONLY);
     if (reading->fd < 0 && errno == ENOENT)
-        return amp_error_set(&reading->error, AMP_ENOTFOUND, "CHECKPOINT_NOT_FOUND",
-                             "the checkpoint's file is not there: is the checkpoint directory mounted? If it is, the "
-                             "checkpoint has been "
-                             "dropped meanwhile, and ListCheckpoints (ampctl checkpoints) tells those that there are");
+        return amp_error_set(
+            &reading->error, AMP_ENOTFOUND, "CHECKPOINT_NOT_FOUND",
+            "the checkpoint's file is not there: is the checkpoint directory mounted? If it is, the "
+            "checkpoint has been removed meanwhile; ListCheckpoints (ampctl checkpoints) lists those that there are");
     if (reading->fd < 0 || fstat(reading->fd, &status) != 0)
         return amp_error_set(&reading->error, AMP_EIO, NULL, "the checkpoint's file cannot be opened: %s",
-                             ampd_plain_why(errno));
+                             ampd_plain_strerror(errno));
     if ((uint64_t)status.st_size != reading->header.size_bytes)
         return amp_error_set(&reading->error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED",
                              "the file has %" PRIu64 " bytes and should have %" PRIu64, (uint64_t)status.st_size,
@@ -117,7 +118,7 @@ static int send_header(struct reading *reading)
     return rc;
 }
 
-/* AMP_EEXHAUSTED: the connection is full; `writable` goes on from reading->sent. */
+/* Sends the rest of the portion. AMP_EEXHAUSTED: the connection is full, and reading_writable goes on later. */
 static int send_portion(struct reading *reading)
 {
     int rc = reading->headed ? 0 : send_header(reading);
@@ -137,7 +138,7 @@ static int send_portion(struct reading *reading)
 
 static void read_on(struct reading *reading);
 
-/* Sends what is there of the portion, and then asks for the next one or ends. */
+/* Sends the rest of the portion, and then reads the next one or ends the call. */
 static void send_on(struct reading *reading)
 {
     struct io_server_call *call = &reading->call;
@@ -169,7 +170,10 @@ static void reading_done(struct io_task *task)
     io_server_call_unref(call);
 }
 
-/* Reads the next portion, if nothing stands against it; else `writable` or the end of the task under way does. */
+/*
+ * Begins to read the next portion. If a task is under way or the connection is full, the end of the task or
+ * reading_writable calls this again.
+ */
 static void read_on(struct reading *reading)
 {
     if (reading->busy || !reading->more || reading->call.rpc == NULL || reading->call.finished ||
@@ -206,7 +210,7 @@ static void begin(struct reading *reading, const struct ampd_msg_read_checkpoint
     if (record == NULL || record->epoch != request->epoch) {
         io_server_call_refuse(&reading->call, AMP_ENOTFOUND, "CHECKPOINT_NOT_FOUND",
                               "%s has no checkpoint of epoch %" PRIu64 ", step %" PRIu64
-                              "; ListCheckpoints tells those that there are",
+                              "; ListCheckpoints lists those that there are",
                               request->model, request->epoch, request->step);
         return;
     }
@@ -252,7 +256,7 @@ static void reading_writable(struct arpc_call *rpc)
         return;
     struct reading *reading = reading_of(call);
     if (reading->busy)
-        return; /* the portion is the thread's */
+        return; /* the reader's thread has the portion */
     if (reading->sent < reading->size)
         send_on(reading);
     else

@@ -15,10 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In the ErrorInfo of a call that only shard 0 answers, and that somebody else got: its address. */
+/* Key in the ErrorInfo of a call that went to the wrong process and is for shard 0: shard 0's address. */
 #define SERVER_COORDINATOR_KEY "coordinator"
 
-/* RetryInfo of a draining server: about the time that a restart takes. */
+/* Delay in the RetryInfo of errors that pass: about the time that a restart takes. */
 #define DRAIN_RETRY_MS 500
 
 void io_server_calls_init(struct io_server_calls *calls)
@@ -30,10 +30,10 @@ void io_server_calls_init(struct io_server_calls *calls)
 
 static struct amp_list *bucket(struct ampd_server *server, uint64_t id)
 {
-    return &server->calls->buckets[id % IO_SERVER_CALL_BUCKETS]; /* ids are given in turn */
+    return &server->calls->buckets[id % IO_SERVER_CALL_BUCKETS]; /* ids are consecutive numbers */
 }
 
-/* Who asks a process that stands by is told where shard 0 is, which knows the others. */
+/* Refuses a call to a process that stands by, with the address of shard 0, which knows those of the others. */
 static void refuse_standby(const struct ampd_server *server, struct arpc_call *rpc)
 {
     struct arpc_details details = {.reason = "STANDBY", .retry_ms = DRAIN_RETRY_MS};
@@ -45,10 +45,11 @@ static void refuse_standby(const struct ampd_server *server, struct arpc_call *r
     details.pairs = &at;
     details.pair_count = address[0] != 0;
     if (why[0] != 0)
-        (void)snprintf(text, sizeof text, "this process is no shard yet: %.450s", why);
+        (void)snprintf(text, sizeof text, "this process is not a shard yet: %.450s", why);
     else
-        (void)snprintf(text, sizeof text, "this process is no shard yet: it stands by for a place in its cluster; %s%s",
-                       address[0] != 0 ? "call shard 0, at " : "call one that is", address);
+        (void)snprintf(text, sizeof text,
+                       "this process is not a shard yet: it stands by for a place in its cluster; %s%s",
+                       address[0] != 0 ? "call shard 0, at " : "call a process that is one", address);
     arpc_call_finish(rpc, ARPC_STATUS_UNAVAILABLE, text, &details);
 }
 
@@ -109,7 +110,7 @@ void io_server_call_unref(struct io_server_call *call)
     free(call);
 }
 
-/* The stream is over and no memory of its model is in use: the core may forget it. Calls into the core. */
+/* Gives the core CALL_CLOSED once the stream is over and no memory of the model is in use. Calls into the core. */
 static void tell_closed(struct io_server_call *call)
 {
     if (call->rpc != NULL || call->pins > 0 || !call->at_core || call->detached)
@@ -178,7 +179,7 @@ static void finish(struct io_server_call *call, int status, const char *message,
     arpc_call_finish(call->rpc, status, message, details);
 }
 
-/* Every error has an ErrorInfo (AIP-193): where its maker gave no reason, its kind is one. */
+/* The reason for the ErrorInfo, which every error has (AIP-193): the error's own, else one made of its code. */
 static const char *reason_of(const struct amp_error *error)
 {
     if (error->reason[0] != 0)
@@ -198,12 +199,13 @@ static const char *reason_of(const struct amp_error *error)
     }
 }
 
-/* The path of a field, with the final zero. */
+/* Bytes of the path of a field, with the final zero. */
 #define FIELD_MAX 128
 
 /*
- * BadRequest's field. Texts of bad requests begin with it: "page_size: 1001 is too many", or, where the message is
- * named, "JoinRequest: model is longer than". NULL: the text names none.
+ * The path of the field at fault, for a BadRequest, from the text of the error. Such texts begin with the field, as in
+ * "page_size: 1001 is too many", or with the message and the field, as in "JoinRequest: model is longer than". NULL:
+ * the text names no field.
  */
 static const char *field_of(const struct amp_error *error, char field[FIELD_MAX])
 {
@@ -220,7 +222,7 @@ static const char *field_of(const struct amp_error *error, char field[FIELD_MAX]
     return field;
 }
 
-/* RetryInfo: 0 where waiting alone changes nothing. */
+/* The delay for the RetryInfo; 0: there is none, since waiting alone would change nothing. */
 static int64_t retry_of(const struct amp_error *error)
 {
     bool crowded = error->code == AMP_EEXHAUSTED && strcmp(error->reason, "TOO_MANY_CALLS") == 0;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Ranks that are named; the rest is counted, so that the sentence fits its field. */
+/* Most ranks that are named; the others are counted, so that the sentence fits its field. */
 #define RANKS_NAMED 8
 
 bool io_worker_is_live(const struct ampd_worker_info *worker)
@@ -17,7 +17,7 @@ bool io_worker_is_live(const struct ampd_worker_info *worker)
     return worker->joined && !worker->left && worker->lease_left_ms > 0;
 }
 
-/* Fills in the worker of a rank: whether the model waits for one there. */
+/* Whether the rank has no live worker; *worker is filled in. */
 static bool is_missing(const struct ampd_server *server, uint32_t model, uint32_t rank, struct ampd_worker_info *worker)
 {
     ampd_core_worker(server->core, model, rank, uv_now(&server->loop), worker);
@@ -34,7 +34,10 @@ static void append(char *text, size_t size, const char *format, ...)
     va_end(args);
 }
 
-/* "rank 1 (trainer-1), rank 3 and 12 more of 16 ranks"; "": none is missing. */
+/*
+ * Writes the ranks that have no live worker, as "rank 1 (trainer-1), rank 3 and 12 more of 16"; "" if there are none.
+ * With only_lost those whose workers never came or have left do not count.
+ */
 static void missing_ranks(const struct ampd_server *server, uint32_t model, uint32_t world_size, bool only_lost,
                           char *text, size_t size)
 {
@@ -55,7 +58,10 @@ static void missing_ranks(const struct ampd_server *server, uint32_t model, uint
         append(text, size, " of %u", world_size);
 }
 
-/* Of a model that goes on without those who are lost, as long as so many are left. */
+/*
+ * For a model that goes on with fewer workers, as long as there are enough: whether there are, and if not, how many
+ * more.
+ */
 static void waiting_for_enough(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
                                char *text, size_t size)
 {
@@ -73,7 +79,7 @@ static void waiting_for_enough(const struct ampd_server *server, uint32_t model,
     (void)snprintf(text, size, "%u more of %.200s, since a step needs %u workers", least - live, ranks, least);
 }
 
-/* Their leases run, but another push is complete, and has been for long. */
+/* Workers whose leases run, and whose pushes are missing long after another worker's push was complete. */
 static void waiting_for_pushes(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info,
                                char *text, size_t size)
 {
@@ -118,7 +124,7 @@ static void waiting_for_ranks(const struct ampd_server *server, uint32_t model, 
         (void)snprintf(text, size, "%.200s, whose lease has ended", ranks);
         return;
     }
-    if (running) /* those that have left */
+    if (running) /* then name those that have left */
         missing_ranks(server, model, spec->world_size, false, ranks, sizeof ranks);
     if (ranks[0] != 0)
         (void)snprintf(text, size, "%.200s to join", ranks);
@@ -137,7 +143,7 @@ uint64_t io_waiting_ms(const struct ampd_server *server, uint32_t model, const s
     if (!in_steps || info->recovering || info->deleting || info->frozen || server->options->shard != 0 ||
         io_peers_missing(server) != UINT32_MAX)
         return 0;
-    /* Who needs all waits since the first has gone; who goes on with fewer, since the last of those too many. */
+    /* A model that needs all ranks waits since the first was lost; one that goes on with fewer, since the last was. */
     bool all = spec->sync == AMPD_SYNC_ALL && spec->on_loss == AMPD_ON_LOSS_WAIT;
     for (uint32_t rank = 0; rank < spec->world_size; rank++) {
         struct ampd_worker_info worker;
@@ -203,5 +209,5 @@ void io_waiting_text(const struct ampd_server *server, uint32_t model, const str
     uint64_t waited_ms = text[0] != 0 ? io_waiting_ms(server, model, info) : 0;
     if (waited_ms != 0)
         append(text, size, ", for %llu s", (unsigned long long)waited_ms / 1000);
-    amp_text_mend(text); /* names are cut */
+    amp_text_repair(text); /* a name may have been truncated within a character */
 }

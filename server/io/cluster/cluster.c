@@ -13,7 +13,7 @@ int io_cluster_init(struct io_cluster *cluster, const struct io_cluster_ops *ops
 {
     if (options->shards == 0 || options->shards > IO_CLUSTER_SHARDS_MAX ||
         (options->shard != IO_CLUSTER_ANY && options->shard >= options->shards))
-        return amp_error_set(error, AMP_EINVAL, NULL, "shard %u of %u: there are 1 to %d shards, from 0",
+        return amp_error_set(error, AMP_EINVAL, NULL, "shard %u of %u: a cluster has 1 to %d shards, counted from 0",
                              options->shard, options->shards, IO_CLUSTER_SHARDS_MAX);
     cluster->ops = ops;
     cluster->options = *options;
@@ -60,11 +60,13 @@ bool io_cluster_holds(const struct io_cluster *cluster)
 int io_cluster_raise_epoch(struct io_cluster *cluster, const char *model, uint64_t epoch,
                            void (*done_cb)(void *arg, const char *model, uint64_t epoch), void *arg)
 {
+    AMP_ASSERT(cluster->ops->abilities.remembers);
     return cluster->ops->raise_epoch(cluster, model, epoch, done_cb, arg);
 }
 
 void io_cluster_raise_fences(struct io_cluster *cluster, uint64_t above, void (*done_cb)(void *arg), void *arg)
 {
+    AMP_ASSERT(cluster->ops->abilities.remembers);
     cluster->ops->raise_fences(cluster, above, done_cb, arg);
 }
 
@@ -75,6 +77,7 @@ void io_cluster_keep(struct io_cluster *cluster)
 
 int io_cluster_serves(struct io_cluster *cluster, bool models, void (*done_cb)(void *arg), void *arg)
 {
+    AMP_ASSERT(cluster->ops->abilities.remembers);
     int rc = cluster->ops->serves(cluster, models, done_cb, arg);
     cluster->keeps = cluster->keeps || rc == 0;
     return rc;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Plaintext, and TLS. */
+/* Beginnings of --cluster where etcd is called in plaintext, and with TLS. */
 #define SCHEME     "etcd://"
 #define SCHEME_TLS "etcds://"
 

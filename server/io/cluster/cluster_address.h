@@ -1,4 +1,4 @@
-/* Where shards and etcd are, as the command line says it. */
+/* Parses the addresses of shards (--peers, --advertise) and of etcd (--cluster). Pure functions. */
 #ifndef AMPD_IO_CLUSTER_ADDRESS_H
 #define AMPD_IO_CLUSTER_ADDRESS_H
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A cluster has at most so many shards (server/core). */
+/* Most shards of a cluster; the bound is that of server/core. */
 #define IO_CLUSTER_SHARDS_MAX 64
 
 /* Longest address with the final zero. */
@@ -19,7 +19,7 @@
 /* Longest list of etcd's endpoints, with the final zero. */
 #define IO_CLUSTER_ENDPOINTS_MAX 1024
 
-/* Where a cluster is kept, as --cluster says it. */
+/* The parts of --cluster. */
 struct io_cluster_url {
     char endpoints[IO_CLUSTER_ENDPOINTS_MAX]; /* "h:2379,h:2379" */
     char name[IO_CLUSTER_NAME_MAX];
@@ -27,18 +27,24 @@ struct io_cluster_url {
 };
 
 /*
- * Reads "etcd://h:2379,h:2379/NAME", or "etcds://..." for TLS. A name has letters, digits, '.', '_' and '-', and begins
- * with none of the last three. AMP_EINVAL: the text says what is wrong.
+ * Parses "etcd://h:2379,h:2379/NAME", or "etcds://..." for TLS. A name has letters, digits, '.', '_' and '-', and
+ * begins with a letter or digit. AMP_EINVAL: the text says what is wrong.
  */
 int io_cluster_url_parse(const char *text, struct io_cluster_url *url, struct amp_error *error);
 
-/* Whether a client on another machine could connect to this address: a host or a socket, and a port that is not 0. */
+/*
+ * Whether another process could connect to this address: "unix:/PATH", or HOST:PORT with a port from 1 to 65535 and a
+ * host that is not a wildcard such as 0.0.0.0.
+ */
 bool io_cluster_address_ok(const char *address);
 
-/* The index-th address of a list with commas. False: there is none, or it is empty or too long. */
+/* Copies the index-th address of a comma-separated list. False: there is none, or it is empty or too long. */
 bool io_cluster_list_address(const char *list, uint32_t index, char address[IO_CLUSTER_ADDRESS_MAX]);
 
-/* How many addresses a list with commas has; 0: one of them is empty or too long, or they are too many. */
+/*
+ * The number of addresses in a comma-separated list. 0: one is empty or too long, or there are more than
+ * IO_CLUSTER_SHARDS_MAX.
+ */
 uint32_t io_cluster_list_count(const char *list);
 
 #endif

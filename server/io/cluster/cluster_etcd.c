@@ -1,18 +1,19 @@
 /*
- * A cluster whose places are locks in etcd (cluster_etcd.h tells the keys). A process that wants one keeps a lease,
- * watches who holds what, and claims a free place by a transaction: the key must not be there, and is made bound to the
- * lease. Who holds a place may say so as long as its lease runs by its own clock (etcd_lease.h).
+ * A cluster whose places are locks in etcd (cluster_map.h lists the keys). A process that wants a place keeps a lease
+ * alive, watches the keys, and claims a free place by a transaction: it requires that the key does not exist, and puts
+ * it bound to the lease. The process holds the place as long as its lease runs by its own clock (etcd_lease.h).
  *
  *   OPEN -> WAITING -> CLAIMING -> HOLDING -> LOST
- *           WAITING <- CLAIMING (taken by another, or etcd has not answered)         any -> LEFT
- *           WAITING <- HOLDING (given back before it was told)
+ *           WAITING <- CLAIMING (another process was faster, or etcd has not answered)       any -> LEFT
+ *           WAITING <- HOLDING (given back before taken_cb was called)
  *
- * A process that waits shows itself and what its data are, and claims a place when that is done; whose turn it is,
- * cluster_fit.c tells. Having a place it says so (told) as soon as it is known who was the shard last, and gives it
- * back to who has newer data until its own are about to be served (io_cluster_keep).
+ * A process that waits writes its keys who/standby-ID and who/data-ID, and claims a place only after that; which
+ * process may claim which place, and when, is decided in cluster_fit.c. With a place it calls taken_cb (`told`) as soon
+ * as it is known which fence the shard had last. Until its own data are about to be served (io_cluster_keep) it gives
+ * the place back to a process with newer data.
  *
- * A request that etcd has not answered may have been done or may still be. Its lease is dropped, and with it whatever
- * it did: the next one is bound to another one.
+ * A request without an answer from etcd may have been carried out, or may still be. Its lease is revoked, which undoes
+ * whatever it did, and the next request is bound to a new lease.
  */
 #include "server/io/cluster/cluster_etcd.h"
 
@@ -35,8 +36,8 @@
 #include <string.h>
 
 /*
- * The map is read anew as often as a lease lasts, but so often at least: an etcd that has gone without a word is
- * noticed by that.
+ * The whole map is read again after each lease's time, but at least this often: that notices an etcd whose stream has
+ * stopped without an error.
  */
 #define POLL_MAX_MS 5000
 
@@ -47,8 +48,9 @@ static struct etcd_cluster *of(struct io_cluster *base)
 
 static void consider(struct etcd_cluster *cluster);
 
-/* ---- telling ---- */
+/* ---- reports ---- */
 
+/* Calls waiting_cb, unless its text is the same as the last time. */
 static void say_waiting(struct etcd_cluster *cluster, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static void say_waiting(struct etcd_cluster *cluster, int code, const char *format, ...)
@@ -81,7 +83,7 @@ void cluster_lost(struct etcd_cluster *cluster, int code, const char *format, ..
     options->events->lost_cb(options->arg, &error);
 }
 
-/* A process of this cluster's name that does not fit this one; NULL. */
+/* A place under this cluster's name held by a process with another format or number of shards. NULL: none. */
 static const struct cluster_place *stranger(const struct etcd_cluster *cluster)
 {
     for (uint32_t k = 0; k < IO_CLUSTER_SHARDS_MAX; k++)
@@ -94,34 +96,35 @@ static void refuse(struct etcd_cluster *cluster, const struct cluster_entry *ent
 {
     if (entry->format != CLUSTER_FORMAT)
         cluster_lost(cluster, AMP_ESTATE,
-                     "cluster %s is that of another version of ampd (format %" PRIu32
+                     "cluster %s belongs to another version of ampd (format %" PRIu32
                      ", this one %d); run the same ampd on "
                      "all shards, or give this one another name",
                      cluster->base.url.name, entry->format, CLUSTER_FORMAT);
     else
         cluster_lost(cluster, AMP_ESTATE,
-                     "cluster %s has %" PRIu32 " shards, as %s says; this process is for %" PRIu32
-                     ": give all the same --shards, or this one another name",
+                     "cluster %s has %" PRIu32 " shards, as %s says; this process was started for %" PRIu32
+                     ": give all the same --shards, or this process another --cluster name",
                      cluster->base.url.name, entry->shards, entry->address, cluster->base.options.shards);
 }
 
-/* Models are split for another number of shards: a cluster of this one would be an empty one beside them. */
+/* True: the models in this cluster are split for another number of shards, and the place is lost for good. */
 static bool refuse_other_number(struct etcd_cluster *cluster)
 {
     uint32_t shards = cluster->base.options.shards;
     if (cluster->models == 0 || cluster->models == shards)
         return false;
-    cluster_lost(cluster, AMP_ESTATE,
-                 "cluster %s has %" PRIu64
-                 " shards, as the key %swho/shards in etcd says, and models on them; this process is "
-                 "for %" PRIu32 ": start it with --shards %" PRIu64 ", or give it another --cluster name",
-                 cluster->base.url.name, cluster->models, cluster->prefix, shards, cluster->models);
+    cluster_lost(
+        cluster, AMP_ESTATE,
+        "cluster %s has %" PRIu64
+        " shards, as the key %swho/shards in etcd says, and models on them; this process was started for %" PRIu32
+        ": start it with --shards %" PRIu64 ", or give it another --cluster name",
+        cluster->base.url.name, cluster->models, cluster->prefix, shards, cluster->models);
     return true;
 }
 
 /* ---- claiming ---- */
 
-/* Whatever was asked for under the lease goes with it. */
+/* Goes back to WAITING with a new lease. Revoking the old one undoes whatever was requested under it. */
 static void start_over(struct etcd_cluster *cluster)
 {
     cluster->state = CLUSTER_WAITING;
@@ -136,7 +139,7 @@ static void claim_failed(struct etcd_cluster *cluster, const struct amp_error *e
     start_over(cluster);
 }
 
-/* One that was there before, and does not fit: it was first. */
+/* A place that was already held by a process that does not fit this one, and its entry. NULL: none. */
 static const struct ampd_etcd_key_value *
 misfit(const struct etcd_cluster *cluster, const struct ampd_etcd_range_response *range, struct cluster_entry *entry)
 {
@@ -156,7 +159,11 @@ static bool all_are_held(const struct etcd_cluster *cluster)
     return true;
 }
 
-/* Says that the place is this process's, unless more has to be known before. */
+/*
+ * Calls taken_cb for the place that is held, once. Not yet where etcd has lost who/last-K and some shards have no
+ * holder: their data may name higher fences. If a process has come whose data name a fence that is not below this
+ * one's, the place is given up and claimed again, under a higher fence.
+ */
 static void tell_taken(struct etcd_cluster *cluster)
 {
     const struct io_cluster_options *options = &cluster->base.options;
@@ -165,13 +172,12 @@ static void tell_taken(struct etcd_cluster *cluster)
         return;
     if (cluster->base.last == 0 && newest != 0 && !all_are_held(cluster)) {
         say_waiting(cluster, AMP_ESTATE,
-                    "shard %" PRIu32
-                    " is this process's, and etcd has lost who was it last: the processes of the other "
-                    "shards are waited for, whose data know more",
+                    "shard %" PRIu32 " is held by this process, and etcd has lost which process held it last: it waits "
+                                     "for the processes of the other shards, whose data say more",
                     cluster->shard);
         return;
     }
-    if (cluster_floor(cluster) >= cluster->fence.counter) { /* somebody came who knows of higher ones */
+    if (cluster_floor(cluster) >= cluster->fence.counter) { /* the fence must be above all that data name */
         start_over(cluster);
         return;
     }
@@ -188,14 +194,14 @@ static void on_given_back(void *arg)
         options->events->lost_cb(options->arg, &cluster->why);
 }
 
-/* Whether the place goes back to who waits with newer data. */
+/* Gives the place back if a process with newer data waits and the place is not kept. True: it did. */
 static bool gives_way(struct etcd_cluster *cluster)
 {
     const struct cluster_process *owner = cluster->base.keeps ? NULL : cluster_owner(cluster, cluster->shard);
     if (owner == NULL)
         return false;
     amp_log(cluster->base.options.log, AMP_LOG_INFO, "cluster",
-            "msg=\"the place is given back to who has newer data\" shard=%" PRIu32 " address=%s served=%" PRIu64,
+            "msg=\"the place is given back to a process with newer data\" shard=%" PRIu32 " address=%s served=%" PRIu64,
             cluster->shard, owner->address, owner->served[cluster->shard]);
     if (!cluster->told) {
         start_over(cluster);
@@ -223,13 +229,14 @@ static void claimed(struct etcd_cluster *cluster, const struct ampd_etcd_txn_res
     const struct ampd_etcd_key_value *last = cluster_answer(answer, 3);
     if (last == NULL || !cluster_number_parse(&last->value, &cluster->base.last))
         cluster->base.last = 0;
-    cluster->base.models = (uint32_t)cluster->models; /* that of `shards`, or none: consider has looked */
+    cluster->base.models = (uint32_t)cluster->models; /* 0 or this number of shards: consider has checked it */
     cluster->state = CLUSTER_HOLDING;
     cluster->place_revision = answer->header.revision;
     cluster->confirmed = cluster->told = false;
     cluster->fence = (struct ampd_fence){.counter = cluster->claim_base + (uint64_t)answer->header.revision};
     /*
-     * The number of a lease is given once: an etcd that has lost all may come to the same counter for another process.
+     * The lease's number tells apart two processes with the same counter, which an etcd that has lost its data may
+     * give: etcd gives such a number only once.
      */
     _Static_assert(sizeof cluster->claim_lease <= sizeof cluster->fence.boot_id, "it has room");
     memcpy(cluster->fence.boot_id, &cluster->claim_lease, sizeof cluster->claim_lease);
@@ -265,12 +272,12 @@ static void on_claimed(void *arg, const struct amp_error *error, const uint8_t *
         claimed(cluster, &answer);
     } else if (!answer.succeeded) {
         read_number(cluster, cluster_answer(&answer, 0));
-        io_etcd_watch_look(cluster->watch); /* then it is considered anew */
+        io_etcd_watch_look(cluster->watch); /* when the map has been read, consider() tries again */
     }
     ampd_etcd_txn_response_free(&answer);
 }
 
-/* What fences count from: as it is, or raised above all that this process's data know of. */
+/* The base for a fence that is claimed now: as it is in etcd, or raised above all fences that any data name. */
 static uint64_t base_for(const struct etcd_cluster *cluster)
 {
     uint64_t floor = cluster_floor(cluster);
@@ -288,7 +295,7 @@ static void claim(struct etcd_cluster *cluster, uint32_t shard)
     cluster_key(cluster, standby, "who/standby-%" PRIx64, (uint64_t)cluster->claim_lease);
     cluster_key(cluster, number, "base");
     cluster_key(cluster, who, "who/shard-");
-    cluster_key(cluster, end, "who/shard."); /* the first behind all of them */
+    cluster_key(cluster, end, "who/shard."); /* the first key behind all "who/shard-..." */
     cluster_key(cluster, last, "who/last-%" PRIu32, shard);
     cluster_value(cluster, cluster->claim_base, value);
     (void)snprintf(text, sizeof text, "%" PRIu64, cluster->claim_base);
@@ -305,7 +312,7 @@ static void claim(struct etcd_cluster *cluster, uint32_t shard)
                                             .success = {done, cluster->claim_base != cluster->number ? 5 : 4},
                                             .failure = {refused, 1}};
     if (cluster_txn(cluster, &request, on_claimed, cluster) == 0)
-        cluster->state = CLUSTER_CLAIMING; /* else the next look tries again */
+        cluster->state = CLUSTER_CLAIMING; /* else it is tried again when the map is read next */
 }
 
 /* ---- waiting ---- */
@@ -315,9 +322,10 @@ static void on_shown(void *arg, const struct amp_error *error, const uint8_t *da
     struct etcd_cluster *cluster = arg;
     if (cluster_call_over(cluster) || cluster->state != CLUSTER_WAITING ||
         cluster->showing != io_etcd_lease_id(cluster->lease))
-        return; /* of a lease of before */
+        return; /* it was for an earlier lease */
     if (error->code != 0) {
-        say_waiting(cluster, AMP_EUNAVAILABLE, "etcd cannot be told of this process, trying again: %s", error->text);
+        say_waiting(cluster, AMP_EUNAVAILABLE, "this process cannot be registered in etcd, trying again: %s",
+                    error->text);
         start_over(cluster);
         return;
     }
@@ -325,7 +333,7 @@ static void on_shown(void *arg, const struct amp_error *error, const uint8_t *da
     consider(cluster);
 }
 
-/* Lets others see that this process waits, and what its data are. */
+/* Writes the keys who/standby-ID and who/data-ID, bound to the present lease; on_shown goes on. */
 static void show(struct etcd_cluster *cluster)
 {
     char standby[CLUSTER_KEY_MAX], data[CLUSTER_KEY_MAX], waits[CLUSTER_VALUE_MAX], has[CLUSTER_DATA_MAX];
@@ -339,12 +347,12 @@ static void show(struct etcd_cluster *cluster)
     struct ampd_etcd_request_op puts[] = {cluster_op_put(standby, waits, id), cluster_op_put(data, has, id)};
     struct ampd_etcd_txn_request request = {.success = {puts, any ? 2 : 1}};
     if (cluster_txn(cluster, &request, on_shown, cluster) == 0)
-        cluster->showing = id; /* else the next look tries again */
+        cluster->showing = id; /* else it is tried again when the map is read next */
 }
 
 /*
- * The free place that was asked for, else the one whose data this process was last, else the lowest; IO_CLUSTER_ANY:
- * none.
+ * The free place to name in waiting_cb: the one that the options ask for; else the one whose data here served most
+ * recently; else the lowest. IO_CLUSTER_ANY: none is free.
  */
 static uint32_t free_place(const struct etcd_cluster *cluster)
 {
@@ -359,7 +367,7 @@ static uint32_t free_place(const struct etcd_cluster *cluster)
     return found;
 }
 
-/* Places are free, and none is for this process: its data are not what the shard was last. */
+/* Reports that a place is free, but not for this process: its data are not the shard's newest. */
 static void say_what_lacks(struct etcd_cluster *cluster, uint32_t shard)
 {
     const struct cluster_process *owner = cluster_owner(cluster, shard);
@@ -385,8 +393,8 @@ static void stand_by(struct etcd_cluster *cluster)
         say_waiting(cluster, AMP_EDATALOSS,
                     "shard %" PRIu32 " is served by %s under fence %" PRIu64 ", and %.200s/shard-%" PRIu32
                     "-of-%" PRIu32 " was it under %" PRIu64
-                    ": etcd has lost what it held, and what is here came too late. To go on with it, end that process, "
-                    "and what it has stored since is lost; this one stands by",
+                    ": etcd has lost its data, and this directory came too late. To go on with this directory, end "
+                    "that process; what it has stored since is lost then. This process stands by",
                     older, cluster->places[older].entry.address, cluster->places[older].fence,
                     options->data_dir != NULL ? options->data_dir : "", older, options->shards,
                     cluster_served(cluster, older));
@@ -398,6 +406,7 @@ static void stand_by(struct etcd_cluster *cluster)
                     options->shards);
 }
 
+/* Other processes had their time to go first. */
 static void on_claim_timer(uv_timer_t *timer)
 {
     struct etcd_cluster *cluster = timer->data;
@@ -405,6 +414,7 @@ static void on_claim_timer(uv_timer_t *timer)
     consider(cluster);
 }
 
+/* The next step of a process that waits: end, write its keys, claim a place, wait for its turn, or stand by. */
 static void consider(struct etcd_cluster *cluster)
 {
     if (cluster->state != CLUSTER_WAITING || !cluster->settled || !io_etcd_lease_holds(cluster->lease))
@@ -417,7 +427,7 @@ static void consider(struct etcd_cluster *cluster)
     if (refuse_other_number(cluster))
         return;
     if (cluster->shown != io_etcd_lease_id(cluster->lease)) {
-        show(cluster); /* and then this again */
+        show(cluster); /* calls this again when etcd has answered */
         return;
     }
     int64_t patience_ms = 0;
@@ -430,7 +440,7 @@ static void consider(struct etcd_cluster *cluster)
         (void)uv_timer_start(&cluster->claim_timer, on_claim_timer, (uint64_t)patience_ms, 0);
 }
 
-/* ---- the lease of before ---- */
+/* ---- the lease of the process before ---- */
 
 static void on_ended(void *arg, const struct amp_error *error, const uint8_t *data, size_t size)
 {
@@ -441,8 +451,8 @@ static void on_ended(void *arg, const struct amp_error *error, const uint8_t *da
 }
 
 /*
- * The process that held the directory before is gone: what it had in etcd need not be waited for. Once; where etcd does
- * not know the lease any more or cannot be asked, it ends by itself.
+ * Revokes the lease of the process that used this directory before and is gone, so that its place is free at once. Done
+ * once, without a retry: where etcd does not answer, the lease runs out by itself.
  */
 static void end_lease_before(struct etcd_cluster *cluster)
 {
@@ -458,7 +468,7 @@ static void end_lease_before(struct etcd_cluster *cluster)
     amp_buf_close(&buf);
 }
 
-/* ---- what the lease and the watch tell ---- */
+/* ---- callbacks of the lease and the watch ---- */
 
 static void on_granted(void *arg)
 {
@@ -511,7 +521,7 @@ static void on_settled(void *arg, int64_t revision)
     if (cluster->state == CLUSTER_HOLDING && cluster->confirmed &&
         (!mine->held || mine->revision != cluster->place_revision)) {
         cluster_lost(cluster, AMP_EUNAVAILABLE,
-                     "the place of shard %" PRIu32 " in etcd is %s: it was deleted, or etcd has lost what it held",
+                     "the place of shard %" PRIu32 " in etcd is %s: it was deleted, or etcd has lost its data",
                      cluster->shard, mine->held ? "another process's" : "gone");
         return;
     }
@@ -655,7 +665,7 @@ int io_cluster_new_etcd(struct uv_loop_s *loop, const struct io_cluster_options 
     if (rc == 0 && !io_cluster_address_ok(cluster->base.address))
         rc = amp_error_set(
             error, AMP_EINVAL, NULL,
-            "%.200s: nobody on another machine could connect to that; give where this process is by --advertise",
+            "%.200s: no other machine could connect to this address; give one to which they can with --advertise",
             options->address);
     if (rc == 0)
         rc = io_etcd_new(loop, cluster->base.url.endpoints, options->access, options->log, &cluster->etcd, error);

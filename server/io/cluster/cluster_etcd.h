@@ -1,6 +1,7 @@
 /*
- * A cluster in etcd: cluster_etcd.c takes places, cluster_fit.c tells who is fit for which, cluster_map.c knows the
- * keys and the map, cluster_raise.c raises epochs and fences. Internal to these.
+ * A cluster in etcd: struct etcd_cluster and what its files share. cluster_etcd.c takes and keeps a place,
+ * cluster_fit.c decides which process may claim which place, cluster_map.c reads and writes the keys, cluster_raise.c
+ * raises epochs and fences. Internal to these files. On the loop's thread.
  */
 #ifndef AMPD_IO_CLUSTER_ETCD_H
 #define AMPD_IO_CLUSTER_ETCD_H
@@ -14,16 +15,17 @@
 struct io_etcd_lease;
 struct io_etcd_watch;
 
+/* The head of cluster_etcd.c has the transitions. */
 enum cluster_state {
-    CLUSTER_OPEN,     /* the map alone */
-    CLUSTER_WAITING,  /* for a lease, a free place, or the next look at both */
-    CLUSTER_CLAIMING, /* a transaction is under way */
-    CLUSTER_HOLDING,
-    CLUSTER_LOST,
-    CLUSTER_LEFT
+    CLUSTER_OPEN,     /* the map is followed; no place is asked for yet */
+    CLUSTER_WAITING,  /* for a lease, for a free place, or for etcd's next report of the map */
+    CLUSTER_CLAIMING, /* the transaction that claims a place is under way */
+    CLUSTER_HOLDING,  /* the place was this process's when etcd answered; see also `told` */
+    CLUSTER_LOST,     /* the place is lost or being given back; the process ends */
+    CLUSTER_LEFT      /* io_cluster_leave or io_cluster_close was called */
 };
 
-/* Something to be raised (cluster_raise.c). */
+/* A number in etcd that is being raised (cluster_raise.c). */
 struct cluster_raise;
 
 struct etcd_cluster {
@@ -34,52 +36,55 @@ struct etcd_cluster {
     enum cluster_state state;
     char prefix[CLUSTER_KEY_MAX]; /* "ampd/NAME/" */
 
-    /* the map */
+    /* The map: what the watch has read of etcd. */
     struct cluster_place places[IO_CLUSTER_SHARDS_MAX];
-    uint32_t processes;
+    uint32_t processes; /* entries of process[] in use */
     struct cluster_process process[CLUSTER_PROCESSES_MAX];
-    uint64_t last[IO_CLUSTER_SHARDS_MAX]; /* who/last-K; 0: none */
+    uint64_t last[IO_CLUSTER_SHARDS_MAX]; /* by shard: the value of who/last-K; 0: no such key */
     /*
-     * The highest that it was here, also where etcd has lost what it held since; not shown to others, who have their
-     * own.
+     * By shard: the highest value of who/last-K that this process has ever read. It survives a loss of etcd's data;
+     * only an operator who deletes the key resets it. It is not written to etcd: each process remembers for itself.
      */
     uint64_t seen[IO_CLUSTER_SHARDS_MAX];
-    uint64_t models;                      /* who/shards; 0: none */
-    bool settled;                         /* it was read at least once */
-    int64_t revision;
+    uint64_t models;  /* value of who/shards; 0: no such key */
+    bool settled;     /* the whole map was read at least once */
+    int64_t revision; /* etcd's revision that the map shows */
 
-    /* taking */
-    uint32_t shard;      /* claimed or held */
-    int64_t claim_lease; /* that the claim under way is bound to */
-    uint64_t number;     /* `base` as it was read last, and the revision of that; 0, 0: there is none */
-    int64_t number_revision;
-    uint64_t claim_base;    /* what the claim under way counts from */
-    int64_t place_revision; /* HOLDING: that made the key */
-    bool confirmed;         /* the map has come to that revision: from then on it must have the place */
-    bool told;              /* HOLDING: that this process has the place */
-    struct ampd_fence fence;
-    int64_t showing; /* the lease under which others are being told of this process; 0: none is asked for */
-    int64_t shown;   /* and of which etcd has said that it is done */
-    bool unlocked;   /* time for others to go first has passed */
+    /* Taking a place. */
+    uint32_t shard;          /* the place that is claimed or held */
+    int64_t claim_lease;     /* the lease that the claim under way is bound to */
+    uint64_t number;         /* the key `base`, as read last; 0: no such key */
+    int64_t number_revision; /* the revision that last changed the key `base`; 0: no such key */
+    uint64_t claim_base;     /* base of the fence that the claim under way gives */
+    int64_t place_revision;  /* HOLDING: the revision that made the key of the place */
+    bool confirmed;          /* the map has reached place_revision; if it then lacks the key, the place is lost */
+    bool told;               /* HOLDING: taken_cb was called */
+    struct ampd_fence fence; /* HOLDING: of the place */
+    int64_t showing;         /* the lease under which who/standby-ID and who/data-ID are being written; 0: none */
+    int64_t shown;           /* the lease under which etcd has confirmed that they are written; 0: none */
+    bool unlocked;           /* the time for which other processes go first has passed */
     uv_timer_t claim_timer;
-    char said[AMP_ERROR_TEXT_MAX]; /* by waiting_cb last */
-    struct amp_error why;          /* LOST: of the place that is being given back */
+    char said[AMP_ERROR_TEXT_MAX]; /* text of the last waiting_cb: it is not repeated */
+    struct amp_error why;          /* LOST: why the place is being given back, for lost_cb */
 
-    struct amp_list raises;
+    struct amp_list raises; /* struct cluster_raise, owned */
     uint32_t raises_count;
-    bool has_models; /* what this process has last said of its models */
-    uv_timer_t raise_timer;
+    bool has_models;        /* what this process has last said about its models (serves, raise_epoch, no_models) */
+    uv_timer_t raise_timer; /* retries raises that have failed */
 
-    uint32_t calls; /* under way */
-    uint32_t open;  /* timers */
+    uint32_t calls; /* to etcd, under way: the memory is kept until they have ended */
+    uint32_t open;  /* timers that are not closed yet */
     bool closing;
 };
 
-/* The place is not this process's any more. Calls out, last. */
+/*
+ * Ends in LOST: drops all raises, revokes the lease and calls lost_cb with this code and text. No effect in LOST and
+ * LEFT. Calls out, so the caller does nothing more with the cluster.
+ */
 void cluster_lost(struct etcd_cluster *cluster, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A call has ended: frees what is closing. True: the cluster is gone or going, nothing is to be done with it. */
+/* Counts the end of a call to etcd. True: the cluster is closing, and the caller must do nothing more with it. */
 bool cluster_call_over(struct etcd_cluster *cluster);
 
 #endif

@@ -1,25 +1,27 @@
 /*
- * Who is fit for which place. What makes a process fit is how recently its data were the shard: `served`, the fence
- * under which they were that last, against the newest fence under which anybody knows the shard to have been served.
- * etcd keeps that (who/last-K); where it has lost what it held, the data of all processes that are there know it
- * together (who/data-ID), and who was there before remembers what it read: a standby without data would else begin an
- * empty cluster before the others are started again.
+ * Which process is fit for which place. A process is fit if its data are the shard's newest: `served`, the fence under
+ * which they last were the shard, is compared with the newest fence under which the shard is known to have served. etcd
+ * keeps that fence (who/last-K). If etcd has lost its data, the fence is known from the data of all processes that run
+ * (who/data-ID), and from what a process has read of etcd before (`seen`): without the latter a standby without data
+ * would begin an empty cluster before the other processes are started again.
  *
- *   own         served is the newest one: the data are what the shard was last
- *   lacking     it is not, and there are models: to serve what is here would lose something. Another shard can fill the
+ * For a process and a shard one of these holds:
+ *
+ *   own         `served` is the newest fence: the data here are the shard's newest
+ *   lacking     it is not, and there are models: serving the data here would lose something. Another shard can fill the
  *               directory
- *   free to go  there are no models, or nobody knows of any: whoever comes may be the shard
+ *   free to go  there are no models, or no process knows of any: any process may be the shard
  *
- * What holds of places, in whatever order processes come:
+ * Rules, which hold in whatever order processes are started:
  *
- *   1. While a process waits whose data are a shard's own, no other claims its place; and one that holds it and does
- *      not serve yet gives it back. One that serves never does.
- *   2. A process whose data lack something takes a place only where another shard serves, which can fill it; else it
- *      stands by.
- *   3. Of a place that etcd knows nothing of any more, though data do, nothing is served before all places are held: by
- *      then those who know more were there.
+ *   1. While a process waits whose data are a shard's own, no other process claims that place; and a process that holds
+ *      it without serving yet gives it back. One that serves never does.
+ *   2. A process whose data are lacking takes a place only if another shard serves, which can fill its directory; else
+ *      it stands by.
+ *   3. Where etcd has no fence of a place, though data name one, nothing is served before all places are held: by then
+ *      the processes that know more have been seen.
  *
- * Waiting for others ends by itself: after a time (the two below), or with the lease of who is waited for.
+ * No process waits for another one forever: the two times below bound it, or the lease of the process it waits for.
  */
 #include "server/io/cluster/cluster_fit.h"
 
@@ -32,15 +34,16 @@
 #include <string.h>
 
 /*
- * How long a process lets others go first for a place of which it has no data, while they may have: they need not
- * restore anything. Longer than a claim takes, and a small part of the time in which a place is to be taken over.
+ * For this long a process leaves a free place of which it has no data to others, which may have the data and then need
+ * not restore anything. It is longer than a claim takes, and a small part of the time that a takeover may take.
  */
 #define COURTESY_MS 250
 
 /*
- * And where those others may still have to start, or who holds the place is about to give it back: some restarts by a
- * service manager (deploy/systemd: after 1 s). Not below the lease's time, after which the place of a process that is
- * gone is free.
+ * For this long, or for the lease's time if that is longer, where those other processes may still have to be started,
+ * or the holder of a place that suits this process better is about to give it back. It covers several restarts by a
+ * service manager (deploy/systemd: after 1 s); the lease's time is that after which the place of a dead process is
+ * free.
  */
 #define PATIENCE_MS 5000
 
@@ -71,8 +74,8 @@ bool cluster_forgotten(const struct etcd_cluster *cluster, uint32_t shard)
 }
 
 /*
- * Versions before this one noted the fence of a place in an empty store when they took it, though it may never have
- * been served: such a fence is above the one that etcd has.
+ * A store without models counts only if etcd's note is not below its fence: earlier versions of ampd stored the fence
+ * of a place in an empty store as soon as they took it, though they may never have served as the shard.
  */
 uint64_t cluster_served(const struct etcd_cluster *cluster, uint32_t shard)
 {
@@ -109,14 +112,14 @@ bool cluster_lacks(const struct etcd_cluster *cluster, uint32_t shard)
            ((options->models >> shard & 1) != 0 || cluster->models != 0);
 }
 
-/* Its holder has noted its fence as that of the last process that was the shard. */
+/* The holder has put its own fence into who/last-K. */
 bool cluster_serves_there(const struct etcd_cluster *cluster, uint32_t shard)
 {
     const struct cluster_place *place = &cluster->places[shard];
     return place->held && !place->strange && cluster->last[shard] != 0 && cluster->last[shard] == place->fence;
 }
 
-/* Whether there is a shard that could fill the directory of this one. */
+/* Whether another shard serves, which could fill the directory of this one. */
 static bool can_be_filled(const struct etcd_cluster *cluster, uint32_t shard)
 {
     for (uint32_t k = 0; k < cluster->base.options.shards; k++)
@@ -140,8 +143,8 @@ static bool may_claim(const struct etcd_cluster *cluster, uint32_t shard)
 }
 
 /*
- * A place whose data are here is held by who gives it back, or by this process before it was started anew: it will be
- * free.
+ * Whether a place whose newest data are here is held, but will be free soon: its holder does not serve yet and will
+ * give it back, or it is this process itself before its restart, whose lease runs out.
  */
 static bool has_one_to_come(const struct etcd_cluster *cluster)
 {
@@ -191,7 +194,8 @@ void cluster_what_lacks(const struct etcd_cluster *cluster, uint32_t shard, char
     char what[240], remedy[240];
     if ((options->models >> shard & 1) != 0)
         (void)snprintf(what, sizeof what,
-                       "is not what shard %" PRIu32 " was last (another process has been it, under fence %" PRIu64 ").",
+                       "does not have the last data of shard %" PRIu32
+                       " (another process has held it since, under fence %" PRIu64 ").",
                        shard, cluster_newest(cluster, shard));
     else
         (void)snprintf(
@@ -208,8 +212,9 @@ void cluster_what_lacks(const struct etcd_cluster *cluster, uint32_t shard, char
         (void)snprintf(remedy, sizeof remedy,
                        "until that is back; to go on without it, with what is here, delete ampd/%s/who/last-0 in etcd",
                        name);
-    (void)snprintf(text, size,
-                   "%.120s/shard-%" PRIu32 "-of-%" PRIu32
-                   " %s Start the process that was it last, or bring back its directory: this one stands by %s",
-                   options->data_dir != NULL ? options->data_dir : "", shard, options->shards, what, remedy);
+    (void)snprintf(
+        text, size,
+        "%.120s/shard-%" PRIu32 "-of-%" PRIu32
+        " %s Start the process that held the shard last, or bring back its directory: this process stands by %s",
+        options->data_dir != NULL ? options->data_dir : "", shard, options->shards, what, remedy);
 }

@@ -1,4 +1,7 @@
-/* Who is fit for which place, by what is known of all data. Pure. Internal to cluster_*.c. */
+/*
+ * Decides which process is fit to hold which place, from what the map says about the data of all processes. Pure
+ * functions of struct etcd_cluster; the head of cluster_fit.c has the rules. Internal to cluster_*.c.
+ */
 #ifndef AMPD_IO_CLUSTER_FIT_H
 #define AMPD_IO_CLUSTER_FIT_H
 
@@ -9,43 +12,53 @@
 struct cluster_process;
 struct etcd_cluster;
 
-/* The highest fence under which anybody who is there, or etcd, knows the shard to have been served; 0: none. */
+/*
+ * The highest fence under which the shard is known to have been served: by etcd (now, or as read earlier), by the data
+ * here, or by the data of any process in the map. 0: none.
+ */
 uint64_t cluster_newest(const struct etcd_cluster *cluster, uint32_t shard);
 
-/* The highest of all shards: fences that are given are to be above it. */
+/* The highest cluster_newest of all shards. Fences that are given must be above it. */
 uint64_t cluster_floor(const struct etcd_cluster *cluster);
 
-/* Whether the data know that the shard was served, and etcd does not: it has lost what it held. */
+/* Whether etcd has lost its note of the shard: data name a fence under which it was served, and etcd has none. */
 bool cluster_forgotten(const struct etcd_cluster *cluster, uint32_t shard);
 
-/* The fence under which the data here were that shard last; 0: never. */
+/* The fence under which the data here last served as this shard. 0: they never did. */
 uint64_t cluster_served(const struct etcd_cluster *cluster, uint32_t shard);
 
-/* Whether the data here are what the shard was last, as far as anybody knows. */
+/* Whether this process has a store of the shard, and no newer data of the shard are known (cluster_newest). */
 bool cluster_is_own(const struct etcd_cluster *cluster, uint32_t shard);
 
-/* Another process that waits and whose data are what the shard was last; NULL. Not where those here are so, too. */
+/*
+ * Another process that waits for a place and has the newest data of the shard. NULL: there is none, or the data here
+ * are the newest, too.
+ */
 const struct cluster_process *cluster_owner(const struct etcd_cluster *cluster, uint32_t shard);
 
-/* Whether the data here are not what the shard was last, and only another shard could make them so. */
+/*
+ * Whether serving the data here as this shard would lose something: newer data of the shard exist, and there are
+ * models. The directory must then be filled from another shard.
+ */
 bool cluster_lacks(const struct etcd_cluster *cluster, uint32_t shard);
 
-/* Whether the place has a process that serves as the shard. */
+/* Whether a process holds the place and has noted that it serves (io_cluster_serves). */
 bool cluster_serves_there(const struct etcd_cluster *cluster, uint32_t shard);
 
 /*
- * A shard that another process serves under a lower fence than the data here were it, so that they are newer;
- * IO_CLUSTER_ANY: none.
+ * A shard that another process serves under a lower fence than the one under which the data here served as it: the data
+ * here are newer. IO_CLUSTER_ANY: none.
  */
 uint32_t cluster_served_older(const struct etcd_cluster *cluster);
 
 /*
- * The free place that this process is to claim: the one that was asked for, one whose data are here, or the lowest.
- * IO_CLUSTER_ANY: none. *patience_ms: how long others are to go first.
+ * The free place that this process should claim: the one that the options ask for; else one of which it has the newest
+ * data; else the lowest. IO_CLUSTER_ANY: none, and *patience_ms is not set. *patience_ms: milliseconds for which other
+ * processes may go first; 0: claim now.
  */
 uint32_t cluster_candidate(const struct etcd_cluster *cluster, int64_t *patience_ms);
 
-/* Why the data here are not served as that shard, and what would do, as a sentence. */
+/* Writes a sentence for the operator: why the data here cannot be served as this shard, and what to do about it. */
 void cluster_what_lacks(const struct etcd_cluster *cluster, uint32_t shard, char *text, size_t size);
 
 #endif

@@ -1,7 +1,8 @@
 /*
- * A cluster whose shards and their addresses are a list on every process's command line. Nothing outside of the
- * processes keeps it: who is told to be a shard is that shard, its fence is a counter of starts in its own store, and
- * the shards that know of a higher fence than that of a second process refuse it (server/core/wire/fences.c).
+ * A cluster whose shards and their addresses are a list on every process's command line. No service outside of the
+ * processes keeps it: a process is the shard that its command line names, and its fence is a counter of starts in its
+ * own store. If two processes are started as the same shard, the other shards refuse the one with the lower fence
+ * (server/core/wire/fences.c).
  */
 #include "server/io/cluster/cluster_list.h"
 
@@ -10,37 +11,22 @@
 #include "server/io/cluster/cluster_options.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <uv.h>
-
-/* An answer that is due at the next turn of the loop. */
-struct answer {
-    struct answer *next;
-    char model[AMPD_NAME_MAX];
-    uint64_t epoch;
-    void (*epoch_cb)(void *arg, const char *model, uint64_t epoch); /* either this */
-    void (*done_cb)(void *arg);                                     /* or this */
-    void *arg;
-};
 
 struct list_cluster {
     struct io_cluster base;
-    uv_timer_t soon;
-    struct answer *answers;
-    bool taking, holding, lost;
+    uv_timer_t soon;            /* runs what is due at the next turn of the loop */
+    bool taking, holding, lost; /* taking: at the next turn of the loop. lost: boot_cb has failed */
+    void (*left_cb)(void *arg); /* of a leave, which is answered at the next turn of the loop; or NULL */
+    void *left_arg;
 };
 
-static void tell(struct list_cluster *cluster)
+static void tell_left(struct list_cluster *cluster)
 {
-    while (cluster->answers != NULL) {
-        struct answer *answer = cluster->answers;
-        cluster->answers = answer->next;
-        if (answer->epoch_cb != NULL)
-            answer->epoch_cb(answer->arg, answer->model, answer->epoch);
-        else if (answer->done_cb != NULL)
-            answer->done_cb(answer->arg);
-        free(answer);
-    }
+    void (*left_cb)(void *arg) = cluster->left_cb;
+    cluster->left_cb = NULL;
+    if (left_cb != NULL)
+        left_cb(cluster->left_arg);
 }
 
 static void begin(struct list_cluster *cluster)
@@ -64,7 +50,7 @@ static void on_soon(uv_timer_t *timer)
     struct list_cluster *cluster = timer->data;
     if (cluster->taking)
         begin(cluster);
-    tell(cluster);
+    tell_left(cluster);
 }
 
 static void soon(struct list_cluster *cluster)
@@ -79,37 +65,18 @@ static void list_take(struct io_cluster *base)
     soon(cluster);
 }
 
-static int queue(struct list_cluster *cluster, const struct answer *from)
-{
-    struct answer *answer = malloc(sizeof *answer), **end = &cluster->answers;
-    if (answer == NULL)
-        return AMP_ENOMEM;
-    *answer = *from;
-    answer->next = NULL;
-    while (*end != NULL)
-        end = &(*end)->next;
-    *end = answer;
-    soon(cluster);
-    return 0;
-}
-
 static void list_leave(struct io_cluster *base, void (*done_cb)(void *arg), void *arg)
 {
     struct list_cluster *cluster = (struct list_cluster *)base;
-    struct answer answer = {.done_cb = done_cb, .arg = arg};
     cluster->holding = false;
-    if (queue(cluster, &answer) != 0 && done_cb != NULL)
-        done_cb(arg);
+    cluster->left_cb = done_cb;
+    cluster->left_arg = arg;
+    soon(cluster);
 }
 
 static void on_closed(uv_handle_t *handle)
 {
     struct list_cluster *cluster = handle->data;
-    while (cluster->answers != NULL) {
-        struct answer *answer = cluster->answers;
-        cluster->answers = answer->next;
-        free(answer);
-    }
     io_cluster_closed(&cluster->base);
 }
 
@@ -124,42 +91,14 @@ static bool list_holds(const struct io_cluster *base)
     return ((const struct list_cluster *)base)->holding;
 }
 
-/* The stores of the shards are all that remembers epochs here, and the caller has asked them. */
-static int list_raise_epoch(struct io_cluster *base, const char *model, uint64_t epoch,
-                            void (*done_cb)(void *arg, const char *model, uint64_t epoch), void *arg)
-{
-    struct answer answer = {.epoch = epoch, .epoch_cb = done_cb, .arg = arg};
-    (void)strncpy(answer.model, model, sizeof answer.model - 1);
-    return queue((struct list_cluster *)base, &answer);
-}
-
-static void list_raise_fences(struct io_cluster *base, uint64_t above, void (*done_cb)(void *arg), void *arg)
-{
-    struct answer answer = {.done_cb = done_cb, .arg = arg};
-    if (queue((struct list_cluster *)base, &answer) != 0 && done_cb != NULL)
-        done_cb(arg);
-}
-
-/* The place is always the same process's, and its store is all that remembers. */
-static int list_serves(struct io_cluster *base, bool models, void (*done_cb)(void *arg), void *arg)
-{
-    struct answer answer = {.done_cb = done_cb, .arg = arg};
-    return list_holds(base) ? queue((struct list_cluster *)base, &answer) : AMP_ESTATE;
-}
-
-/* It has no files. */
+/* A list has no files to read again. */
 static void list_reload(struct io_cluster *base)
 {
 }
 
-static const struct io_cluster_ops list_ops = {.take = list_take,
-                                               .leave = list_leave,
-                                               .close = list_close,
-                                               .holds = list_holds,
-                                               .raise_epoch = list_raise_epoch,
-                                               .raise_fences = list_raise_fences,
-                                               .serves = list_serves,
-                                               .reload = list_reload};
+/* Epochs, fences and who serves are remembered by the stores of the shards alone. */
+static const struct io_cluster_ops list_ops = {
+    .take = list_take, .leave = list_leave, .close = list_close, .holds = list_holds, .reload = list_reload};
 
 int io_cluster_new_list(struct uv_loop_s *loop, const struct io_cluster_options *options, struct io_cluster **out,
                         struct amp_error *error)
@@ -176,7 +115,7 @@ int io_cluster_new_list(struct uv_loop_s *loop, const struct io_cluster_options 
         return rc;
     }
     for (uint32_t k = 0; k < options->shards; k++) {
-        cluster->base.members[k].held = true; /* nobody can say otherwise */
+        cluster->base.members[k].held = true; /* whether a process runs there is not known */
         (void)io_cluster_list_address(options->list, k, cluster->base.members[k].address);
     }
     (void)uv_timer_init(loop, &cluster->soon); /* cannot fail */

@@ -48,7 +48,7 @@ bool cluster_data_value(const struct etcd_cluster *cluster, char value[CLUSTER_D
     return any;
 }
 
-/* A number at *at, which moves behind it. */
+/* Reads a decimal number of at most 19 digits at *at, and moves *at behind it. False: none, or it is above `most`. */
 static bool take_number(const char **at, uint64_t most, uint64_t *number)
 {
     size_t digits = strspn(*at, "0123456789");
@@ -82,7 +82,7 @@ bool cluster_entry_parse(const struct ampd_msg_bytes *value, struct cluster_entr
         return false;
     *entry = (struct cluster_entry){.format = (uint32_t)format};
     if (format != CLUSTER_FORMAT)
-        return true; /* what follows may mean anything */
+        return true; /* the rest of another format cannot be read */
     if (!take_number(&at, UINT32_MAX, &shards) || *at++ != ' ' || !take_number(&at, INT64_MAX, &entry->base) ||
         *at++ != ' ' || !io_cluster_address_ok(at))
         return false;
@@ -91,7 +91,7 @@ bool cluster_entry_parse(const struct ampd_msg_bytes *value, struct cluster_entr
     return true;
 }
 
-/* " K:SERVED:KNOWN" at *at, which moves behind it. */
+/* Reads " K:SERVED:KNOWN" at *at into *process, and moves *at behind it. False: it is malformed. */
 static bool take_data(const char **at, uint32_t shards, struct cluster_process *process)
 {
     uint64_t shard, served, known;
@@ -128,7 +128,7 @@ bool cluster_data_parse(const struct ampd_msg_bytes *value, uint32_t shards, str
 
 enum key_kind { KEY_OTHER, KEY_SHARD, KEY_LAST, KEY_STANDBY, KEY_DATA, KEY_MODELS };
 
-/* `shard` of a place or of its last holder, or the end of a process's key, in id. */
+/* The kind of a key. Sets *shard for KEY_SHARD and KEY_LAST, and id for KEY_STANDBY and KEY_DATA. */
 static enum key_kind kind_of(const struct etcd_cluster *cluster, const uint8_t *key, size_t size, uint32_t *shard,
                              char id[CLUSTER_ID_MAX])
 {
@@ -188,7 +188,7 @@ static struct cluster_process *find_process(struct etcd_cluster *cluster, const 
     return NULL;
 }
 
-/* Both of its keys are gone. */
+/* Removes a process from the map if both of its keys are gone. */
 static void drop_if_gone(struct etcd_cluster *cluster, struct cluster_process *process)
 {
     if (!process->waits && !process->has_data)
@@ -218,7 +218,7 @@ static void put_last(struct etcd_cluster *cluster, uint32_t shard, const struct 
         cluster->seen[shard] = cluster->last[shard];
 }
 
-/* More than there is room for are not remembered. */
+/* A process for which the map has no room (CLUSTER_PROCESSES_MAX) is ignored. */
 static void put_process(struct etcd_cluster *cluster, enum key_kind kind, const char *id,
                         const struct ampd_etcd_key_value *kv)
 {
@@ -263,7 +263,7 @@ void cluster_map_remove(struct etcd_cluster *cluster, const uint8_t *key, size_t
     enum key_kind kind = kind_of(cluster, key, size, &shard, id);
     if (kind == KEY_SHARD)
         cluster->places[shard] = (struct cluster_place){0};
-    else if (kind == KEY_LAST) /* by an operator, who knows better */
+    else if (kind == KEY_LAST) /* only an operator deletes it, to let other data serve */
         cluster->last[shard] = cluster->seen[shard] = 0;
     else if (kind == KEY_MODELS)
         cluster->models = 0;
@@ -284,7 +284,7 @@ void cluster_map_settled(struct etcd_cluster *cluster)
         struct io_cluster_member *member = &base->members[k], before = *member;
         member->held = place->held && !place->strange;
         member->fence = member->held ? place->fence : 0;
-        if (member->held) /* of one who is gone, the last address is told until there is another */
+        if (member->held) /* otherwise the address of the last holder stays */
             memcpy(member->address, place->entry.address, sizeof member->address);
         if (member->held != before.held || member->fence != before.fence ||
             strcmp(member->address, before.address) != 0)

@@ -1,4 +1,4 @@
-/* What a cluster is told at its beginning, and what it tells back (cluster.h). */
+/* What a cluster needs to know when it is made, and the callbacks by which it reports (cluster.h). */
 #ifndef AMPD_IO_CLUSTER_OPTIONS_H
 #define AMPD_IO_CLUSTER_OPTIONS_H
 
@@ -12,65 +12,67 @@
 
 struct io_etcd_access;
 
-/* No index: any free one. */
+/* In place of a shard's index: any place that is free. */
 #define IO_CLUSTER_ANY UINT32_MAX
 
-/* Time of the lease on a place: within it a lost shard is found to be lost, and etcd may be away. */
+/* Default time of the lease on a place: a shard that is gone is found after it, and etcd may be away for less. */
 #define IO_CLUSTER_LEASE_MS 5000
 /*
- * etcd grants no lease below one and a half of its election timeouts, 1 s by default, in whole seconds: within less
- * than that it may not have elected a leader again, and a shard that nothing is wrong with would end.
+ * etcd grants no lease below one and a half of its election timeouts (1 s by default), in whole seconds. With a shorter
+ * lease than this an etcd that loses its leader may not have elected another in time, and healthy shards would end.
  */
 #define IO_CLUSTER_LEASE_MIN_MS 2000
 #define IO_CLUSTER_LEASE_MAX_MS 60000
 
+/* Called on the loop's thread, never from within a function of cluster.h. */
 struct io_cluster_events {
-    /* The place of `shard` is this process's, under `fence`, which is above that of all that held it before. */
+    /* This process holds the place of `shard`, under a fence that is above those of all earlier holders. */
     void (*taken_cb)(void *arg, uint32_t shard, const struct ampd_fence *fence);
     /*
-     * No place is free (AMP_ESTATE), the data here will not do for one that is (AMP_EDATALOSS), or none can be asked
-     * for: `why` names the holder, or the fault. Said again when it changes.
+     * There is no place for this process yet. AMP_ESTATE: none is free; AMP_EDATALOSS: one is free, but the data here
+     * may not be served as it; AMP_EUNAVAILABLE: etcd does not answer. The text of `why` names the holder or the fault.
+     * Called again when the text changes.
      */
     void (*waiting_cb)(void *arg, const struct amp_error *why);
     /*
-     * The place is not this process's any more, or cannot be known to be: from now on nothing may be said or answered
-     * in its name. AMP_ESTATE: it can never be, the command line does not fit the cluster. Once; nothing comes after
-     * it.
+     * The place is lost, or it is not known whether it is still held: from now on nothing may be said or answered in
+     * the shard's name. AMP_ESTATE: this process can never get a place, since its command line does not fit the
+     * cluster; a fixed list gives the code of boot_cb. Called at most once; no taken_cb or waiting_cb follows.
      */
     void (*lost_cb)(void *arg, const struct amp_error *why);
-    /* Another process holds the place of `shard`, or nobody does, or its address is another one. */
+    /* In the map the holder of `shard`, its fence or its address has changed (io_cluster_member has the new ones). */
     void (*moved_cb)(void *arg, uint32_t shard);
 };
 
 struct io_cluster_options {
-    uint32_t shards;     /* 1 to IO_CLUSTER_SHARDS_MAX */
+    uint32_t shards;     /* of the cluster: 1 to IO_CLUSTER_SHARDS_MAX */
     uint32_t shard;      /* the index to take, or IO_CLUSTER_ANY */
-    const char *address; /* where this process's services are, as others are told */
+    const char *address; /* at which other processes and clients reach this one */
     const struct amp_log *log;
     const struct io_cluster_events *events; /* must outlive the cluster */
-    void *arg;
-    /* etcd */
+    void *arg;                              /* of all callbacks */
+
+    /* For etcd only. */
     const struct io_cluster_url *url;
-    const struct io_etcd_access *access; /* must outlive the cluster */
-    int64_t lease_ms;
-    /* Bit k: there is a store of shard k here; such a place is preferred, and asked for without delay. */
-    uint64_t local;
-    uint64_t models; /* bit k: that store has models */
-    /* Of each shard: the fence under which the data here were the shard last; 0: never. */
-    uint64_t served[IO_CLUSTER_SHARDS_MAX];
-    uint64_t known[IO_CLUSTER_SHARDS_MAX]; /* of each shard: the highest fence that the data here know of */
-    const char *data_dir;                  /* for errors; must outlive the cluster */
+    const struct io_etcd_access *access;    /* must outlive the cluster */
+    int64_t lease_ms;                       /* 0: IO_CLUSTER_LEASE_MS */
+    uint64_t local;                         /* bit k: this process has a store of shard k */
+    uint64_t models;                        /* bit k: the store of shard k has models */
+    uint64_t served[IO_CLUSTER_SHARDS_MAX]; /* by shard: the fence under which the data here last served; 0: never */
+    uint64_t known[IO_CLUSTER_SHARDS_MAX];  /* by shard: the highest fence that the data here name; 0: none */
+    const char *data_dir;                   /* for texts of errors; must outlive the cluster */
     /*
-     * The lease of the process that held this directory before, and is known to be gone: it is ended at the start. 0:
-     * none is known.
+     * The lease of the process that used this data directory before and is known to be gone: it is revoked once this
+     * process has a lease. 0: none is known.
      */
     int64_t lease_before;
-    /* The lease that places are bound to from now on, to be kept for lease_before; may be NULL. */
+    /* Gets each new lease that places are bound to, so that the next start can pass it as lease_before. May be NULL. */
     void (*lease_cb)(void *arg, int64_t lease);
-    /* a fixed list */
-    const char *list;
+
+    /* For a fixed list only. */
+    const char *list; /* of addresses by shard, with commas */
     int (*boot_cb)(void *arg, uint32_t shard, struct ampd_fence *fence,
-                   struct amp_error *error); /* counts, and stores */
+                   struct amp_error *error); /* counts this start in the shard's store; an error is passed to lost_cb */
 };
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * Numbers in etcd that only rise, raised by who holds a place: the highest epoch of a model (of shard 0 alone), the
- * fence of the last process that served as a shard, and the base of the fences. A transaction compares that the place
- * is still held under this fence and that the number is the one that was read; where it is not, its answer says what it
- * is, and the next one is made with that.
+ * Raises numbers in etcd that never fall. Only the holder of a place does that: the highest epoch of a model (shard 0
+ * only), the fence of the last process that served as a shard, and the base of the fences. A transaction requires that
+ * this process still has the key of its place, and that the number was not changed since it was read. If either is not
+ * so, the answer has both as they are: then the place is lost, or the next transaction is made with the new number.
  */
 #include "server/io/cluster/cluster_raise.h"
 
@@ -14,32 +14,35 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A server's models (server/core), all of which a start may raise at once. */
+/*
+ * Most raises at a time: one for each model of a server (AMPD_MODELS_MAX), all of which a start may raise, and one
+ * more.
+ */
 #define RAISES_MAX 1025
 
-/* The base is raised on the way to the end of the process: so many tries. */
+/* Tries to raise the base of the fences, which is done just before the process ends. */
 #define FENCES_TRIES 5
 
-/* What says of how many shards the models are. */
+/* The key that exists while there are models: the number of shards that they are split for. */
 #define MODELS_KEY "who/shards"
 
 struct cluster_raise {
     struct amp_list node;
     struct etcd_cluster *cluster; /* NULL: dropped while a call is under way */
-    bool under_way;
-    uint32_t tries;  /* left; 0: no bound but the place */
-    uint32_t failed; /* that etcd has not answered, or not well */
-    uint64_t least;  /* what the caller asks for */
-    bool next;       /* and above what is there */
-    bool models;     /* that there are models is noted with it */
-    bool forgets;    /* the key is to go, if there is no model by then */
-    int64_t revision;
-    uint64_t there; /* as read last, at `revision`; 0, 0: nothing */
-    uint64_t wanted;
+    bool under_way;               /* its transaction is */
+    uint32_t tries;               /* left; 0: it is tried as long as the place is held */
+    uint32_t failed;              /* transactions that etcd has not answered, or whose answer could not be read */
+    uint64_t least;               /* the lowest number that the caller asks for */
+    bool next;                    /* the number must also be above the one in etcd */
+    bool models;                  /* the key MODELS_KEY is put with it */
+    bool forgets;                 /* instead of raising a number, the key is deleted, unless there is a model by then */
+    int64_t revision;             /* that last changed the key, as read last; 0: no such key */
+    uint64_t there;               /* the number at that revision; 0: none */
+    uint64_t wanted;              /* the number of the last transaction */
     char key[CLUSTER_KEY_MAX];
     char model[AMPD_NAME_MAX];
-    void (*epoch_cb)(void *arg, const char *model, uint64_t epoch); /* either this */
-    void (*done_cb)(void *arg);                                     /* or this */
+    void (*epoch_cb)(void *arg, const char *model, uint64_t epoch); /* of cluster_raise_epoch; else NULL */
+    void (*done_cb)(void *arg);                                     /* of the other raises; may be NULL */
     void *arg;
 };
 
@@ -68,14 +71,14 @@ static void on_timer(uv_timer_t *timer)
 
 static void attempt(struct cluster_raise *raise);
 
-/* Says what stands in etcd now: the place, then the number. */
+/* The comparison failed, and the answer has the place's key and the number: ends in LOST, or tries with that number. */
 static void take_answer(struct cluster_raise *raise, const struct ampd_etcd_txn_response *answer)
 {
     struct etcd_cluster *cluster = raise->cluster;
     const struct ampd_etcd_key_value *place = cluster_answer(answer, 0), *number = cluster_answer(answer, 1);
     if (place == NULL || place->create_revision != cluster->place_revision) {
-        cluster_lost(cluster, AMP_EUNAVAILABLE, "the place of shard %" PRIu32 " in etcd is not this process's any more",
-                     cluster->shard);
+        cluster_lost(cluster, AMP_EUNAVAILABLE,
+                     "the place of shard %" PRIu32 " in etcd is no longer held by this process", cluster->shard);
         return;
     }
     raise->revision = number != NULL ? number->mod_revision : 0;
@@ -91,7 +94,7 @@ static void on_answer(void *arg, const struct amp_error *error, const uint8_t *d
     struct ampd_etcd_txn_response answer = {0};
     struct amp_error wrong = *error;
     raise->under_way = false;
-    if (cluster == NULL) { /* dropped; the cluster itself may be closing, and waits for its calls */
+    if (cluster == NULL) { /* dropped: it is not counted in cluster->calls any more */
         free(raise);
         return;
     }
@@ -161,7 +164,7 @@ void cluster_raise_drop(struct etcd_cluster *cluster)
         cluster->raises_count--;
         raise->cluster = NULL;
         if (raise->under_way)
-            cluster->calls--; /* it frees itself, and asks the cluster for nothing */
+            cluster->calls--; /* its answer frees it without using the cluster */
         else
             free(raise);
     }

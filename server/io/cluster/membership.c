@@ -1,3 +1,28 @@
+/*
+ * The way of a process to its place, and from there to serving. The flags of struct io_membership form these states, in
+ * this order; `models` says beside them that data here had models at the start:
+ *
+ *   OPENED    no flag is set: the data directory is locked; with etcd all stores below it have been looked into
+ *   ASKED     still none: io_membership_take has made the cluster, which has not reported yet
+ *   WAITING   waits: the cluster has said why there is no place yet. lacks is "" where this process could take one as
+ *             soon as it is free (it stands by), else it says why its data may not be served
+ *   REFUSED   over, with `why`: there will never be a place; io_membership_take returns the reason, and the process
+ *             ends
+ *   TAKEN     taken: there is a place. With etcd the shard's store is then opened, which gives one of three cases:
+ *               neither doubt nor bare   nobody else has been the shard since, or the cluster is new
+ *               doubt                    the store has models, and another process has been the shard since
+ *               bare                     the same of a store without a model, where the cluster has models
+ *             refill.c deals with the last two. `has`: the store that is to be served has models
+ *   SERVING   taken and noted, doubt is false: etcd knows that this process serves. Only with etcd; with a list a
+ *             process serves in TAKEN
+ *   CLOSING   closing: the place is being given back, and is not checked any more
+ *
+ *   OPENED -> ASKED -> WAITING -> TAKEN -> SERVING -> CLOSING
+ *             ASKED -> TAKEN, REFUSED       WAITING -> REFUSED         OPENED, ASKED, WAITING, TAKEN -> CLOSING
+ *
+ * No way leads back: a place that is lost in TAKEN or SERVING ends the process with exit code 4. `bare` is not reset by
+ * serving; nothing reads it then. With one shard alone there is no struct io_membership.
+ */
 #define _DEFAULT_SOURCE /* getrandom */
 #include "server/io/cluster/membership.h"
 
@@ -29,10 +54,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Of the file LEASE, with the final zero. */
+/* Longest content of the file LEASE, with the final zero. */
 #define LEASE_TEXT_MAX 160
 
-/* An epoch of a model that is being raised. One for each model: another request takes the place of the one before. */
+/*
+ * An epoch of a model that is being raised: one at most for each model, since a later request replaces the earlier one.
+ */
 struct raise {
     struct amp_list node;
     struct ampd_server *server;
@@ -41,26 +68,26 @@ struct raise {
 };
 
 struct io_membership {
-    struct ampd_datadir dir; /* of all shards' data, where places are kept in etcd; else not held */
-    uint64_t local, filled;  /* what is there: `local`, `models`, `served` and `known` of struct io_cluster_options */
-    uint64_t served[IO_CLUSTER_SHARDS_MAX], known[IO_CLUSTER_SHARDS_MAX];
-    int64_t lease_before; /* of who held the directory before */
-    bool taken, over;     /* over: it never will be */
-    bool noted;           /* io_membership_serve is done */
-    bool waits;           /* it has asked for a place, and there is none for it */
-    char lacks[AMP_ERROR_TEXT_MAX]; /* while it waits: why its data will not do for a free place; "": they would */
-    bool models;                    /* some shard's data below `dir` have models */
+    struct ampd_datadir dir; /* --data-dir, below which the shards' directories are; only with etcd, else not locked */
+    uint64_t local, filled;  /* `local` and `models` of struct io_cluster_options: bits of the stores found in `dir` */
+    uint64_t served[IO_CLUSTER_SHARDS_MAX], known[IO_CLUSTER_SHARDS_MAX]; /* as in struct io_cluster_options */
+    int64_t lease_before;           /* of the process that used the directory before; 0: not known */
+    bool taken, over;               /* taken: it holds a place. over: it never will, for the reason in `why` */
+    bool noted;                     /* etcd has confirmed that this process serves (io_membership_serve) */
+    bool waits;                     /* it has asked for a place, and waiting_cb has said why it has none yet */
+    char lacks[AMP_ERROR_TEXT_MAX]; /* while it waits: why its data may not be served as a free shard; "": they may */
+    bool models;                    /* a store below `dir` had models at the start */
     char other
-        [AMPD_DATADIR_PATH_MAX]; /* data with models of another number of shards, which is `other_shards`; "": none */
+        [AMPD_DATADIR_PATH_MAX]; /* a directory in `dir` whose models are split for `other_shards` shards; "": none */
     uint32_t other_shards;
-    bool doubt; /* another process has been this shard since its data were */
-    bool bare; /* the shard's directory has no model, and is not the one that it served from last, when it had some */
-    bool has;  /* what is served has models */
-    struct amp_error why; /* of over */
-    uint32_t shard;
-    struct ampd_fence fence;
-    struct amp_list raises;
-    bool closing;
+    bool doubt; /* the shard's store has models, and another process has been this shard since they were stored */
+    bool bare;  /* the shard's store has no model, the cluster has, and another process has been this shard since */
+    bool has;   /* the store that io_membership_serve declares has models */
+    struct amp_error why;    /* with `over` */
+    uint32_t shard;          /* with `taken`; then that of options, too */
+    struct ampd_fence fence; /* with `taken`; then server->fence, too */
+    struct amp_list raises;  /* struct raise, owned */
+    bool closing;            /* io_membership_close was called */
 };
 
 /* ---- the directories ---- */
@@ -75,7 +102,7 @@ const char *io_membership_address(const struct ampd_server *server)
     return server->options->advertise != NULL ? server->options->advertise : server->endpoint;
 }
 
-/* AMP_EINVAL: the path is too long. */
+/* Writes the path of a shard's directory, shard-k-of-K in the data directory. AMP_EINVAL: it is too long. */
 static int shard_path(const struct ampd_server *server, uint32_t shard, char path[AMPD_DATADIR_PATH_MAX],
                       struct amp_error *error)
 {
@@ -87,17 +114,9 @@ static int shard_path(const struct ampd_server *server, uint32_t shard, char pat
                                server->options->data_dir);
 }
 
-static int count_models(struct ampd_store *store, size_t *count, struct amp_error *error)
-{
-    struct ampd_model_record *records = NULL;
-    int rc = ampd_store_load(store, &records, count, error);
-    ampd_model_records_free(records, *count);
-    return rc;
-}
-
 /*
- * What fences the data of shard `own` know of, and whether they have models. With own IO_CLUSTER_ANY, for data of
- * another number of shards, their fences are not looked at.
+ * Opens the store of shard `own`, notes which fences it names (served, known) and whether it has models (filled,
+ * *models), and closes it. With own IO_CLUSTER_ANY, for a store of another number of shards, only *models is set.
  */
 static int look_into(struct ampd_server *server, uint32_t own, const char *path, bool *models, struct amp_error *error)
 {
@@ -108,13 +127,13 @@ static int look_into(struct ampd_server *server, uint32_t own, const char *path,
         rc = ampd_store_sqlite_open(dir.path, &store, error);
     size_t count = 0;
     if (rc == 0)
-        rc = count_models(store, &count, error);
+        rc = ampd_store_count_models(store, &count, error);
     for (uint32_t k = 0; rc == 0 && own != IO_CLUSTER_ANY && k < server->options->shards; k++) {
         struct ampd_fence fence = {0};
         rc = ampd_store_get_fence(store, k, &fence, error);
         if (k == own)
             server->membership->served[k] = fence.counter;
-        if (fence.counter > server->membership->known[k] && (k != own || count > 0)) /* cluster_served says why */
+        if (fence.counter > server->membership->known[k] && (k != own || count > 0)) /* see cluster_served */
             server->membership->known[k] = fence.counter;
     }
     *models = *models || count > 0;
@@ -140,7 +159,7 @@ bool io_membership_in_doubt(const struct ampd_server *server)
     return server->membership != NULL && server->membership->doubt;
 }
 
-/* The store in a directory of a shard. */
+/* Whether a shard's directory has a store. */
 static bool has_store(const char *path)
 {
     char store[AMPD_DATADIR_PATH_MAX + 16];
@@ -148,7 +167,9 @@ static bool has_store(const char *path)
     return access(store, F_OK) == 0;
 }
 
-/* Notes a directory with models below the data directory that is a shard's of another number of shards. */
+/*
+ * Notes in `other` a directory shard-k-of-K with models whose K is not this cluster's; the first one found is enough.
+ */
 static int look_for_others(struct ampd_server *server, struct amp_error *error)
 {
     struct io_membership *membership = server->membership;
@@ -178,13 +199,13 @@ static int look_for_others(struct ampd_server *server, struct amp_error *error)
     return rc;
 }
 
-/* ---- the lease of before ---- */
+/* ---- the lease of the process before ---- */
 
 /*
- * LEASE in the data directory names the lease of the process that holds the directory, so that the next one need not
- * wait for its end: having the lock, it knows that process to be gone. But not from a copy of the directory, whose
- * process may live, here or elsewhere: so the file tells of which boot of which machine, and of which lock file, it
- * speaks.
+ * The file LEASE in the data directory names the lease of the process that uses the directory. The next process revokes
+ * it instead of waiting for its end: it has the directory's lock, so the process before is gone. This does not follow
+ * in a copy of the directory, whose original process may live, here or on another machine. So the file also names the
+ * boot of the machine and the lock file (device and inode), and counts only where both are the same.
  */
 static int lease_text(const struct ampd_server *server, int64_t lease, char text[LEASE_TEXT_MAX])
 {
@@ -221,19 +242,20 @@ static void read_lease(const struct ampd_server *server)
         server->membership->lease_before = (int64_t)lease;
 }
 
-/* Not synced: a machine that has lost power has another boot. Where it fails, the next start waits for the lease. */
+/* Not synced, since after a power loss the boot id is another one. If it fails, the next start waits for the lease. */
 static void note_lease(void *arg, int64_t lease)
 {
     const struct ampd_server *server = arg;
     char text[LEASE_TEXT_MAX];
     int fd = lease_text(server, lease, text) == 0 ? open_lease(server, O_WRONLY | O_CREAT | O_TRUNC) : -1;
     if (fd >= 0 && write(fd, text, strlen(text)) < 0)
-        amp_log(server->log, AMP_LOG_INFO, "cluster", "msg=\"the lease is not noted\" err=\"%s\"", strerror(errno));
+        amp_log(server->log, AMP_LOG_INFO, "cluster", "msg=\"the lease could not be noted\" err=\"%s\"",
+                strerror(errno));
     if (fd >= 0)
-        (void)close(fd); /* as above */
+        (void)close(fd); /* a loss is harmless, see above */
 }
 
-/* All shards' data below the directory. */
+/* With etcd: locks the data directory, and looks into the store of each shard below it. */
 static int look_around(struct ampd_server *server, struct amp_error *error)
 {
     char path[AMPD_DATADIR_PATH_MAX];
@@ -269,7 +291,8 @@ int io_membership_open(struct ampd_server *server, struct amp_error *error)
 }
 
 /*
- * The fence of a shard that nobody outside of the process gives one: a counter of its starts, with an id of this one.
+ * Gives the fence of this start where etcd does not: a counter of starts kept in the store, and a random id of this
+ * start. --fence-above can raise it.
  */
 static int boot(void *arg, uint32_t shard, struct ampd_fence *fence, struct amp_error *error)
 {
@@ -279,8 +302,8 @@ static int boot(void *arg, uint32_t shard, struct ampd_fence *fence, struct amp_
         return amp_error_set(error, AMP_EIO, NULL, "no random numbers from the system");
     int rc = ampd_store_boot(server->data.store, shard, boot_id, fence, error);
     /*
-     * Also down, where it is too high for the others to believe: a number that was given wrongly is mended by the right
-     * one.
+     * This may also lower the fence. Other shards refuse one that is more than AMPD_FENCE_LEAP above the highest they
+     * know; so a --fence-above that was far too high is corrected by giving the right one.
      */
     uint64_t above = server->options->fence_above;
     if (rc == 0 && above != 0 && (fence->counter <= above || fence->counter - above > AMPD_FENCE_LEAP)) {
@@ -291,7 +314,7 @@ static int boot(void *arg, uint32_t shard, struct ampd_fence *fence, struct amp_
     return rc;
 }
 
-/* ---- what the cluster tells ---- */
+/* ---- what the cluster reports ---- */
 
 static void on_taken(void *arg, uint32_t shard, const struct ampd_fence *fence)
 {
@@ -301,7 +324,7 @@ static void on_taken(void *arg, uint32_t shard, const struct ampd_fence *fence)
     server->membership->taken = true;
     server->membership->waits = false;
     server->membership->lacks[0] = 0;
-    uv_stop(&server->loop); /* io_membership_take goes on */
+    uv_stop(&server->loop); /* so that io_membership_take goes on */
 }
 
 static void on_waiting(void *arg, const struct amp_error *why)
@@ -311,7 +334,7 @@ static void on_waiting(void *arg, const struct amp_error *why)
     (void)snprintf(server->membership->lacks, sizeof server->membership->lacks, "%s",
                    why->code == AMP_EDATALOSS ? why->text : "");
     amp_log(server->log, why->code == AMP_ESTATE ? AMP_LOG_INFO : AMP_LOG_WARN, "cluster", "msg=\"%s\"", why->text);
-    bool ready = why->code == AMP_ESTATE && io_membership_stands_by(server); /* which may be for years */
+    bool ready = why->code == AMP_ESTATE && io_membership_stands_by(server); /* it may stand by for years */
     server->life.told_ready |= ready;
     if (ready)
         io_notify_ready(why->text);
@@ -333,7 +356,7 @@ bool io_membership_stands_by(const struct ampd_server *server)
 _Noreturn static void end_without_place(const struct ampd_server *server, const char *why)
 {
     amp_log(server->log, AMP_LOG_ERROR, "cluster",
-            "msg=\"this process is no shard any more, ending; start it again\" shard=%" PRIu32 " fence=%" PRIu64
+            "msg=\"this process is not a shard any more and ends; start it again\" shard=%" PRIu32 " fence=%" PRIu64
             " err=\"%s\"",
             server->options->shard, server->fence.counter, why);
     _Exit(AMPD_EXIT_LOST);
@@ -343,7 +366,7 @@ static void on_lost(void *arg, const struct amp_error *why)
 {
     struct ampd_server *server = arg;
     if (server->life.state == SERVER_CLOSING)
-        return; /* nothing is said in its name any more */
+        return; /* nothing is said in the shard's name any more */
     if (server->life.state != SERVER_STARTING || server->membership->taken)
         end_without_place(server, why->text);
     server->membership->over = true;
@@ -376,12 +399,12 @@ void io_membership_check(const struct ampd_server *server)
         end_without_place(server, "the lease's time has passed; the process may have been stopped for a while");
 }
 
-/* ---- taking it ---- */
+/* ---- taking a place ---- */
 
 /*
- * Whether the store has models, and another process has been this shard since; or has none, though the cluster has
- * models. The store that the shard served from last holds all that there is, also where a first model was noted in etcd
- * and never stored.
+ * Sets doubt and bare, if another process has been this shard since: its fence, io_cluster_last, is above `before`, the
+ * one under which this store last served. Otherwise the store holds all that there is, even if it has no model and etcd
+ * says that there are models: a first model may have been noted in etcd and never stored.
  */
 static int doubt(struct ampd_server *server, const struct ampd_fence *before, struct amp_error *error)
 {
@@ -389,26 +412,26 @@ static int doubt(struct ampd_server *server, const struct ampd_fence *before, st
     uint64_t last = io_cluster_last(server->cluster);
     if (before->counter >= last)
         return 0;
-    int rc = count_models(server->data.store, &count, error);
+    int rc = ampd_store_count_models(server->data.store, &count, error);
     server->membership->doubt = rc == 0 && count > 0;
     server->membership->bare = rc == 0 && count == 0 && io_cluster_models(server->cluster) != 0;
     if (server->membership->doubt)
         amp_log(server->log, AMP_LOG_WARN, "cluster",
-                "msg=\"another process has been this shard since\" shard=%" PRIu32 " data_dir=%s under=%" PRIu64
+                "msg=\"another process has held this shard since\" shard=%" PRIu32 " data_dir=%s under=%" PRIu64
                 " since=%" PRIu64,
                 server->options->shard, server->data.dir.path, before->counter, last);
     if ((server->membership->doubt || server->membership->bare) &&
-        io_peers_shards(server) < 2) /* who served it last came meanwhile */
+        io_peers_shards(server) < 2) /* the process that served last came while this one took the place */
         rc = amp_error_set(error, AMP_EUNAVAILABLE, NULL,
-                           "%s is not what the only shard was last, under fence %" PRIu64 "; start ampd again",
+                           "%s does not have the last data of the only shard, of fence %" PRIu64 "; start ampd again",
                            server->data.dir.path, last);
     return rc;
 }
 
 /*
- * The store of the shard that this process is now. It knows the fence as soon as it is known to be, or to be made, what
- * the shard is (io_membership_serve), and not before: the highest one that a store has is that under which it was the
- * shard. Off the loop.
+ * Opens the store of the shard whose place was taken. The new fence is not stored in it yet: the fence in a store is
+ * that under which it last served, so it is stored by io_membership_serve, once the store is, or has been made, the
+ * shard's newest. Off the loop.
  */
 static int open_shard(void *arg, struct amp_error *error)
 {
@@ -433,12 +456,12 @@ static void on_noted(void *arg)
     ((struct io_membership *)arg)->noted = true;
 }
 
-/* Off the loop. */
+/* Stores the fence, and sets `has`. Off the loop. */
 static int note_fence(void *arg, struct amp_error *error)
 {
     const struct ampd_server *server = arg;
     size_t count = 0;
-    int rc = count_models(server->data.store, &count, error);
+    int rc = ampd_store_count_models(server->data.store, &count, error);
     server->membership->has = count > 0;
     return rc == 0 ? ampd_store_put_fence(server->data.store, server->options->shard, &server->fence, error) : rc;
 }
@@ -448,13 +471,13 @@ int io_membership_serve(struct ampd_server *server, struct amp_error *error)
     struct io_membership *membership = server->membership;
     if (server->options->cluster == NULL)
         return 0;
-    io_membership_check(server); /* it may be about to give the place back; once it is kept, it does not any more */
+    io_membership_check(server); /* the place may be on its way back to a process with newer data; a kept one stays */
     io_cluster_keep(server->cluster);
     int rc = io_off_loop(server, note_fence, server, error);
     if (rc == 0 && (rc = io_cluster_serves(server->cluster, membership->has, on_noted, membership)) != 0)
-        return amp_error_set(error, rc, NULL, "it cannot be noted in etcd who serves: %s", amp_strerror(rc));
+        return amp_error_set(error, rc, NULL, "it cannot be noted in etcd which process serves: %s", amp_strerror(rc));
     while (rc == 0 && !membership->noted && !server->life.signalled)
-        (void)uv_run(&server->loop, UV_RUN_ONCE); /* a place that is lost meanwhile ends the process */
+        (void)uv_run(&server->loop, UV_RUN_ONCE); /* if the place is lost meanwhile, the process ends */
     membership->doubt = false;
     return rc != 0 ? rc : membership->noted ? 0 : AMP_ECANCELLED;
 }
@@ -484,7 +507,8 @@ static int make_cluster(struct ampd_server *server, struct amp_error *error)
         return io_cluster_new_list(&server->loop, &options, &server->cluster, error);
     if (server->membership->other[0] != 0)
         return amp_error_set(error, AMP_EINVAL, NULL,
-                             "%s has models of a cluster of %" PRIu32 " shards, and this process is for %" PRIu32
+                             "%s has models of a cluster of %" PRIu32
+                             " shards, and this process was started for %" PRIu32
                              ": start it with --shards %" PRIu32 ", or give it another --data-dir",
                              server->membership->other, server->membership->other_shards, given->shards,
                              server->membership->other_shards);
@@ -498,13 +522,13 @@ int io_membership_take(struct ampd_server *server, struct amp_error *error)
     struct io_membership *membership = server->membership;
     if (membership == NULL)
         return boot(server, 0, &server->fence, error);
-    uv_update_time(&server->loop); /* to open what is here may have taken longer than a call may that begins now */
+    uv_update_time(&server->loop); /* opening the stores may have taken longer than the deadline of a call to etcd */
     int rc = make_cluster(server, error);
     if (rc != 0)
         return rc;
     io_cluster_take(server->cluster);
     while (!membership->taken && !membership->over && !server->life.signalled)
-        (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* until one of them stops it */
+        (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* returns when on_taken, on_lost or a signal stops it */
     if (membership->over)
         return amp_error_set(error, membership->why.code == AMP_ESTATE ? AMP_EINVAL : membership->why.code, NULL, "%s",
                              membership->why.text);
@@ -534,7 +558,7 @@ static void on_raised(void *arg, const char *model, uint64_t epoch)
     struct raise *raise = arg;
     struct ampd_server *server = raise->server;
     struct ampd_event event = {.type = AMPD_EVENT_EPOCH_RAISED, .u.raised = {raise->token, epoch}};
-    if (epoch < raise->epoch) { /* more was asked for meanwhile */
+    if (epoch < raise->epoch) { /* a later request, made meanwhile, asks for more */
         if (io_cluster_raise_epoch(server->cluster, model, raise->epoch, on_raised, raise) != 0)
             end_without_place(server, "an epoch cannot be raised");
         return;
@@ -570,25 +594,25 @@ void io_membership_raise(struct ampd_server *server, uint64_t token, const char 
         return;
     (void)snprintf(raise->model, sizeof raise->model, "%s", model);
     amp_list_push(&server->membership->raises, &raise->node);
-    /* It fails without memory, or when the place is lost: the one or the other ends the process. */
+    /* It fails where memory is out or the place is lost; either ends the process. */
     if (io_cluster_raise_epoch(server->cluster, model, epoch, on_raised, raise) != 0)
-        end_without_place(server, "a new epoch cannot be asked for");
+        end_without_place(server, "a new epoch cannot be requested");
 }
 
 static void on_fences_raised(void *arg)
 {
     const struct ampd_server *server = arg;
     end_without_place(server, "other shards know of a higher fence for it, as the line before says; etcd may have lost "
-                              "what it held, and gives higher ones from now on");
+                              "its data, and gives higher ones from now on");
 }
 
-/* With a list the operator alone can tell which of two processes is the right one. */
+/* With a list only the operator knows which of two processes is the right one, so the log asks for a decision. */
 _Noreturn static void end_for_another(const struct ampd_server *server, const struct ampd_fence *fence)
 {
     struct amp_error error;
     (void)amp_error_set(&error, AMP_ESTATE, NULL,
-                        "one with fence %" PRIu64 "; end it, or, if it is none of this cluster's, start this one with "
-                        "--fence-above %" PRIu64 " and see who has the role peer",
+                        "one with fence %" PRIu64 "; end it, or, if it does not belong to this cluster, start "
+                        "this one with --fence-above %" PRIu64 " and see who has the role peer",
                         fence->counter, fence->counter);
     io_fatal(server->log, "another process has this shard's place", &error);
 }

@@ -1,4 +1,4 @@
-/* What is around a message between shards (proto/ampd/v1/peer_service.proto). */
+/* Converts the envelope around a message between shards (proto/ampd/v1/peer_service.proto). Pure functions. */
 #ifndef AMPD_IO_PEER_ENVELOPE_H
 #define AMPD_IO_PEER_ENVELOPE_H
 
@@ -7,9 +7,13 @@
 
 #include <stdint.h>
 
-/* The request that carries it in a cluster of `shards`; the body is not in it. Owns nothing. */
+/*
+ * The envelope for a message of a cluster of `shards`, by value; it owns nothing. The body is left empty, and the
+ * message counts as one part: the caller sets body, part and part_count (peers.c).
+ */
 struct ampd_msg_session_request io_peer_envelope(const struct ampd_message *message, uint32_t shards);
 
+/* The fence in an envelope. */
 struct ampd_fence io_peer_fence(const struct ampd_msg_fence *message);
 
 #endif

@@ -30,7 +30,7 @@ static int open_tls(struct io_peer_secure *secure, struct amp_error *error)
     struct arpc_tls_client_options tls = {.size = sizeof tls, .trusted_ca_file = options->peer_trusted_ca_file};
     if (tls.trusted_ca_file == NULL)
         tls.trusted_ca_file = options->trusted_ca_file;
-    (void)ampd_auth_peer_cert(options, &tls.cert_file, &tls.key_file); /* none is none */
+    (void)ampd_auth_peer_cert(options, &tls.cert_file, &tls.key_file); /* where there is none, both stay NULL */
     int rc = arpc_tls_client(&tls, &secure->tls, error);
     if (rc == 0)
         warn_of_tls(secure);
@@ -50,19 +50,20 @@ void io_peer_secure_reload(struct io_peer_secure *secure)
     struct amp_error error = {0};
     if (secure->has_token) {
         if (read_token(secure, &error) == 0)
-            amp_log(secure->log, AMP_LOG_INFO, "peer", "msg=\"token for other shards read anew\"");
+            amp_log(secure->log, AMP_LOG_INFO, "peer", "msg=\"token for other shards reloaded\"");
         else
             amp_log(secure->log, AMP_LOG_ERROR, "peer",
-                    "msg=\"the token for other shards was not taken, the old one is used\" err=\"%s\"", error.text);
+                    "msg=\"the token for other shards could not be reloaded; the old one stays in use\" err=\"%s\"",
+                    error.text);
     }
     if (secure->tls == NULL)
         return;
     if (arpc_tls_reload(secure->tls, &error) == 0) {
-        amp_log(secure->log, AMP_LOG_INFO, "peer", "msg=\"certificates for other shards read anew\"");
+        amp_log(secure->log, AMP_LOG_INFO, "peer", "msg=\"certificates for other shards reloaded\"");
         warn_of_tls(secure);
     } else {
         amp_log(secure->log, AMP_LOG_ERROR, "peer",
-                "msg=\"the certificates for other shards were not taken, the old ones are used\" err=\"%s\"",
+                "msg=\"the certificates for other shards could not be reloaded; the old ones stay in use\" err=\"%s\"",
                 error.text);
     }
 }

@@ -23,59 +23,59 @@
 
 #define SESSION_PATH "/ampd.v1.PeerService/Session"
 
-/* Bytes of a body in one envelope: what the schema allows. */
+/* Most bytes of a body in one envelope, which is the bound in the schema; a longer body travels in parts. */
 #define PART_BYTES 65536u
 #define PARTS_MAX  ((uint32_t)(AMPD_PEER_BODY_MAX / PART_BYTES))
 
-/* A session with more unsent bytes has lost its peer: it is ended, and begins anew when the peer is back. */
+/* A session on which more bytes wait to be sent has lost its peer: it is ended, and another one begins. */
 #define QUEUED_MAX ((size_t)32 << 20)
 
-/* After a session broke off; a shard that starts again takes about as long. */
+/* From the end of a session to the next attempt; a shard that is restarted takes about as long. */
 #define AGAIN_MS 100
 
-/* After shard 0 has refused one: whoever has to mend a token or a version takes longer. */
+/* The same after shard 0 has refused the session: an operator must correct a token or a version, which takes longer. */
 #define REFUSED_AGAIN_MS 1000
 
-/* Between two lines of the log about shard 0 that cannot be reached: with the same reason, with another one. */
+/* From one line of the log that shard 0 cannot be reached to the next: with the same reason, and with another one. */
 #define COMPLAIN_MS       10000
 #define COMPLAIN_OTHER_MS 1000
 
-/* A peer whose machine has gone without a word is noticed by PING after this long, and so much later. */
+/* How long shard k waits for the answer to a PING, after which the session is over. */
 #define KEEPALIVE_TIMEOUT_MS 3000
 
 /*
- * Shard 0 gives a silent one a second more: one that was stopped for three goes on, and who is given up was that for
- * six at most.
+ * The same of shard 0, a second longer than that of shard k: a shard that was stopped for three seconds can go on, and
+ * one that is given up has been silent for six seconds at most.
  */
 #define SILENT_MAX_MS 4000
 
-/* A shard looks so often whether what it would tell of itself is another trouble. */
+/* How often a shard checks whether the problem that it reports to shard 0 has changed. */
 #define TROUBLE_MS 1000
 
-/* One session, from either side. */
+/* One session, on either side of it. */
 struct link {
     struct ampd_server *server;
-    struct arpc_call *call;           /* NULL: over */
-    uint32_t shard;                   /* of the other side */
-    bool known;                       /* shard is set */
-    bool heard;                       /* the other side has said something */
-    struct amp_buf body;              /* parts of a message that is not whole */
-    uint32_t parts;                   /* of it that are here */
+    struct arpc_call *call;           /* NULL: the session is over */
+    uint32_t shard;                   /* of the other side, once it is known */
+    bool known;                       /* shard is set, and the link is in links[shard] */
+    bool heard;                       /* the other side has sent an envelope */
+    struct amp_buf body;              /* parts of a message that is not complete yet */
+    uint32_t parts;                   /* how many parts are in body */
     size_t excused;                   /* bytes that wait to be sent and do not count, see too_much_waits */
-    char trouble[AMP_ERROR_TEXT_MAX]; /* of the shard that is not 0, as it was told on this session; "": none */
+    char trouble[AMP_ERROR_TEXT_MAX]; /* the problem that shard k has last reported on this session; "": none */
 };
 
 struct io_peers {
-    uint32_t count;
+    uint32_t count;                       /* of shards */
     struct link *links[IO_PEERS_MAX];     /* by shard: the session with it, or NULL */
-    int64_t changed_us[IO_PEERS_MAX];     /* by shard: when it became so, UTC; 0: it has always been */
-    struct arpc_channel *channel;         /* to shard 0; NULL on shard 0, and where nobody knows where that is */
+    int64_t changed_us[IO_PEERS_MAX];     /* by shard: when its session began or ended last, UTC; 0: never */
+    struct arpc_channel *channel;         /* to shard 0; NULL on shard 0, and while its address is not known */
     char address[IO_CLUSTER_ADDRESS_MAX]; /* of the channel */
-    struct io_peer_secure secure;         /* of the channel */
+    struct io_peer_secure secure;         /* credentials of the channel */
     char trouble
-        [AMP_ERROR_TEXT_MAX]; /* why there is no session with shard 0, as the log was told last; "": nothing yet */
-    uint64_t complained_ms;
-    uv_timer_t again, tell;
+        [AMP_ERROR_TEXT_MAX]; /* why there is no session with shard 0, as it was last written to the log; "": not yet */
+    uint64_t complained_ms;   /* when that was, by the loop's clock; 0: never */
+    uv_timer_t again, tell;   /* the next session is due; the problem to report may have changed */
     bool timers_open, closing;
 };
 
@@ -135,7 +135,7 @@ static int send_parts(struct link *link, const struct ampd_message *message, con
     return rc;
 }
 
-/* The places of messages that decide about a step. */
+/* The failpoint before a message is sent; those that decide about a step have one of their own. */
 static const char *place_of(enum ampd_message_type type)
 {
     switch (type) {
@@ -153,9 +153,9 @@ static const char *place_of(enum ampd_message_type type)
 }
 
 /*
- * Whether so much waits to be sent that the peer must be lost; `before` waited before this message. What names all
- * models at once does not count until less than QUEUED_MAX waits again: it is as much as this process holds of them
- * anyway, and comes once for each SYNC.
+ * Whether so many bytes wait to be sent that the peer must be lost; `before` is how many waited before this message.
+ * The bytes of SYNCED and CREATE are excused until no more than QUEUED_MAX wait again: they come for all models at
+ * once, but once for each SYNC, and are not more than this process holds of its models anyway.
  */
 static bool too_much_waits(struct link *link, enum ampd_message_type type, size_t before)
 {
@@ -185,14 +185,14 @@ void io_peers_send(struct ampd_server *server, const struct ampd_message *messag
     if (rc == 0 && !too_much_waits(link, message->type, before))
         return;
     amp_log(server->log, AMP_LOG_WARN, "peer",
-            "msg=\"a message cannot be sent, the session begins anew\" shard=%u err=\"%s\"", message->to,
-            rc != 0 ? amp_strerror(rc) : "too much waits to be sent");
-    arpc_call_cancel(link->call, ARPC_STATUS_UNAVAILABLE, "too much waits to be sent");
+            "msg=\"a message cannot be sent, so the session starts again\" shard=%u err=\"%s\"", message->to,
+            rc != 0 ? amp_strerror(rc) : "too many bytes wait to be sent");
+    arpc_call_cancel(link->call, ARPC_STATUS_UNAVAILABLE, "too many bytes wait to be sent");
 }
 
 /* ---- receiving ---- */
 
-/* Why an envelope cannot be taken; 0. */
+/* 0, or why an envelope cannot be accepted. */
 static int check_envelope(const struct link *link, const struct ampd_msg_envelope *envelope, struct amp_error *error)
 {
     const struct ampd_server *server = link->server;
@@ -217,7 +217,9 @@ static int check_envelope(const struct link *link, const struct ampd_msg_envelop
     return 0;
 }
 
-/* The session of a shard: a newer one takes the place of an older one. Calls into the core, last. */
+/*
+ * This link is the session with that shard from now on; an older one is ended. Gives the core PEER_UP, as the last act.
+ */
 static void become_known(struct link *link, uint32_t shard)
 {
     struct ampd_server *server = link->server;
@@ -233,7 +235,7 @@ static void become_known(struct link *link, uint32_t shard)
     io_core_event(server, &event);
 }
 
-/* A message is whole. Calls into the core, last. */
+/* Gives the core a message that is complete, as the last act. */
 static int deliver(struct link *link, const struct ampd_msg_envelope *envelope, const uint8_t *body, size_t size,
                    struct amp_error *error)
 {
@@ -279,13 +281,13 @@ static int take_envelope(struct link *link, const struct ampd_msg_envelope *enve
     return rc;
 }
 
-/* What another shard says of itself. */
+/* On shard 0: notes the problem that another shard reports. */
 static int take_trouble(struct link *link, const char *text, struct amp_error *error)
 {
     const struct ampd_server *server = link->server;
     if (server->options->shard != 0 || !link->known)
         return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
-                             "trouble: it is told to shard 0, behind a first envelope");
+                             "trouble: only shard 0 takes it, after a first envelope");
     (void)snprintf(link->trouble, sizeof link->trouble, "%s", text);
     if (text[0] != 0)
         amp_log(server->log, AMP_LOG_WARN, "peer", "msg=\"another shard reports a problem\" shard=%u err=\"%s\"",
@@ -296,7 +298,7 @@ static int take_trouble(struct link *link, const char *text, struct amp_error *e
     return 0;
 }
 
-/* 0, or why the session has to end. */
+/* Handles one message of a session. 0, or why the session has to end. */
 static int take_message(struct link *link, const uint8_t *data, size_t size, struct amp_error *error)
 {
     struct ampd_msg_session_request request;
@@ -324,7 +326,7 @@ static struct link *new_link(struct ampd_server *server, struct arpc_call *call)
     return link;
 }
 
-/* Calls into the core. */
+/* Frees the link of a session that has ended; gives the core PEER_DOWN if it was the one with that shard. */
 static void drop_link(struct link *link, const struct arpc_result *result)
 {
     struct io_peers *peers = link->server->peers;
@@ -342,7 +344,7 @@ static void drop_link(struct link *link, const struct arpc_result *result)
     free(link);
 }
 
-/* ---- shard 0: sessions come ---- */
+/* ---- shard 0: sessions of the others ---- */
 
 static void session_started(struct arpc_call *call)
 {
@@ -351,8 +353,9 @@ static void session_started(struct arpc_call *call)
     bool lives =
         server->life.state == SERVER_RUNNING || (server->life.state == SERVER_DRAINING && !server->life.core_drained);
     if (server->peers == NULL || server->options->shard != 0 || !lives) {
-        (void)amp_error_set(&error, AMP_EUNAVAILABLE, "NO_COORDINATOR",
-                            "this is no shard 0 of several, or it ends: sessions are held with shard 0");
+        (void)amp_error_set(
+            &error, AMP_EUNAVAILABLE, "NO_COORDINATOR",
+            "this is not shard 0 of several shards, or it is about to end: sessions are held with shard 0");
         arpc_call_fail(call, &error);
         return;
     }
@@ -391,7 +394,7 @@ const struct arpc_handler ampd_handle_session = {
 
 /* ---- the others: a session with shard 0 ---- */
 
-/* Shard 0 is told once it has said something: then it knows whose session it is. */
+/* Reports a changed problem to shard 0, once shard 0 has sent something: by then it knows whose session this is. */
 static void on_tell(uv_timer_t *timer)
 {
     const struct ampd_server *server = timer->data;
@@ -418,7 +421,7 @@ static void again_later(struct ampd_server *server, uint64_t ms)
         (void)uv_timer_start(&peers->again, on_again, ms, 0); /* cannot fail: it is open and has a callback */
 }
 
-/* Why there is no session with shard 0; now and then, for it is tried again and again. */
+/* Logs why there is no session with shard 0; not each time, as it is tried again and again. */
 static void complain(struct ampd_server *server, const char *text)
 {
     struct io_peers *peers = server->peers;
@@ -435,7 +438,7 @@ static void complain(struct ampd_server *server, const char *text)
 static void on_channel(struct arpc_channel *channel, enum arpc_channel_state state, const struct amp_error *error,
                        void *arg)
 {
-    /* IDLE: the other side has closed, be it that it ends, or that it does not like a certificate. */
+    /* IDLE: the other side has closed the connection, because it ends or because it refuses a certificate. */
     if ((state == ARPC_CHANNEL_BACKOFF || state == ARPC_CHANNEL_IDLE) && error != NULL)
         complain(arg, error->text);
 }
@@ -483,7 +486,7 @@ static int open_channel(struct ampd_server *server, struct amp_error *error)
     return arpc_channel_new(&server->loop, address, &options, &peers->channel, error);
 }
 
-/* Where there is none though its address is known, it could not be made before. */
+/* Whether there is a channel to shard 0; makes one if its address is known now, or if that has failed before. */
 static bool has_channel(struct ampd_server *server)
 {
     struct io_peers *peers = server->peers;
@@ -495,7 +498,7 @@ static bool has_channel(struct ampd_server *server)
     return peers->channel != NULL;
 }
 
-/* The core hears of it at once: what it says then waits in the call until there is a connection. */
+/* The core gets PEER_UP at once: what it sends before there is a connection waits in the call. */
 static void begin_session(struct ampd_server *server)
 {
     struct io_peers *peers = server->peers;
@@ -529,7 +532,7 @@ int io_peers_channel(struct ampd_server *server, uint32_t shard, struct arpc_cha
                                            .initial_backoff_ms = AGAIN_MS,
                                            .max_backoff_ms = 1000};
     char listed[IO_CLUSTER_ADDRESS_MAX];
-    const char *list = server->options->peers; /* also before the place is taken */
+    const char *list = server->options->peers; /* used also before there is a server->cluster */
     bool is_listed = list != NULL && io_cluster_list_address(list, shard, listed);
     return arpc_channel_new(&server->loop, is_listed ? listed : io_peers_address(server, shard), &options, channel,
                             error);
@@ -549,13 +552,13 @@ void io_peers_moved(struct ampd_server *server, uint32_t shard)
     amp_log(server->log, AMP_LOG_INFO, "peer", "msg=\"shard 0 is another process now\" before=%s now=%s",
             peers->address, io_peers_address(server, 0));
     if (peers->channel != NULL)
-        arpc_channel_close(peers->channel, NULL, NULL); /* ends the session; the next one begins when that is over */
+        arpc_channel_close(peers->channel, NULL, NULL); /* ends the session; own_closed begins the next one */
     peers->channel = NULL;
-    (void)has_channel(server); /* else it is tried again */
+    (void)has_channel(server); /* if it fails, a timer tries again */
     begin_session(server);
 }
 
-/* ---- what is told of them ---- */
+/* ---- how the other shards are ---- */
 
 bool io_peers_up(const struct ampd_server *server, uint32_t shard, int64_t *since_us)
 {
@@ -585,7 +588,7 @@ void io_peers_shard_trouble(const struct ampd_server *server, uint32_t shard, ch
     } else if (server->options->shard == 0 && io_peers_session_up(server, shard)) {
         (void)snprintf(text, size, "%s", server->peers->links[shard]->trouble);
     }
-    amp_text_mend(text); /* paths are cut, and need not be UTF-8 */
+    amp_text_repair(text); /* paths may be cut, and need not be UTF-8 */
 }
 
 uint32_t io_peers_missing(const struct ampd_server *server)
@@ -597,13 +600,13 @@ uint32_t io_peers_missing(const struct ampd_server *server)
     return UINT32_MAX;
 }
 
-/* Of a shard that is missing. */
+/* The sentence about a shard that is missing. */
 static void missing_shard(const struct ampd_server *server, uint32_t k, char *text, size_t size)
 {
     const struct io_peers *peers = server->peers;
     const char *address = io_peers_address(server, k);
     if (address[0] == 0)
-        (void)snprintf(text, size, "nobody has the place of shard %u; no step is decided without it", k);
+        (void)snprintf(text, size, "no process holds shard %u; no step is decided without it", k);
     else if (peers->trouble[0] != 0)
         (void)snprintf(text, size, "no session with shard %u at %s: %s", k, address, peers->trouble);
     else
@@ -630,7 +633,7 @@ void io_peers_trouble(const struct ampd_server *server, char *text, size_t size)
     io_storage_alert_text(server->storage_alert, text, size);
     if (text[0] == 0)
         io_peers_cluster_trouble(server, text, size);
-    amp_text_mend(text);
+    amp_text_repair(text);
 }
 
 struct arpc_channel *io_peers_coordinator(const struct ampd_server *server, const char **authorization)
@@ -651,7 +654,7 @@ int io_peers_new(struct ampd_server *server, struct amp_error *error)
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the other shards");
     server->peers = peers;
     peers->count = server->options->shards;
-    AMP_ASSERT(peers->count > 0 && peers->count <= IO_PEERS_MAX); /* main has looked */
+    AMP_ASSERT(peers->count > 0 && peers->count <= IO_PEERS_MAX); /* checked with the options */
     return io_peer_secure_open(&peers->secure, server->options->auth, server->log, error);
 }
 
@@ -672,7 +675,7 @@ int io_peers_start(struct ampd_server *server, struct amp_error *error)
     peers->tell.data = server;
     peers->timers_open = true;
     (void)uv_timer_start(&peers->tell, on_tell, TROUBLE_MS, TROUBLE_MS);
-    uv_unref((uv_handle_t *)&peers->tell); /* nothing to run on for */
+    uv_unref((uv_handle_t *)&peers->tell); /* it does not keep the loop running */
     int rc = open_channel(server, error);
     if (rc == 0)
         begin_session(server);
@@ -688,9 +691,10 @@ void io_peers_close(struct ampd_server *server)
     for (uint32_t k = 0; k < peers->count; k++) {
         struct arpc_call *call = peers->links[k] != NULL ? peers->links[k]->call : NULL;
         if (call != NULL && server->options->shard == 0 && server->life.state != SERVER_CLOSING)
-            arpc_call_finish(call, ARPC_STATUS_UNAVAILABLE, "this shard ends", NULL); /* after what is queued */
+            arpc_call_finish(call, ARPC_STATUS_UNAVAILABLE, "this shard is about to end",
+                             NULL); /* after what is queued */
         else if (call != NULL)
-            arpc_call_cancel(call, ARPC_STATUS_UNAVAILABLE, "this shard ends");
+            arpc_call_cancel(call, ARPC_STATUS_UNAVAILABLE, "this shard is about to end");
     }
     if (peers->channel != NULL)
         arpc_channel_close(peers->channel, NULL, NULL);

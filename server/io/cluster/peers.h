@@ -1,7 +1,10 @@
 /*
- * The other shards: one session between each of them and shard 0, which carries what the cores say to each other. A
- * shard begins it and begins it anew when it breaks off; the cores then say again what counts, so that nothing is
- * acknowledged here, and a message for which there is no session is dropped.
+ * The sessions with the other shards. Shard k has one session with shard 0, a call of PeerService.Session, which
+ * carries the messages between their cores. Shard k begins it, and begins another one when it breaks. Nothing is
+ * acknowledged here: the cores repeat what counts when a session begins, and a message without a session is dropped.
+ *
+ * All functions run on the loop's thread. server->peers is NULL without --peers and --cluster, which all functions
+ * allow except io_peers_channel and io_peers_authorization.
  */
 #ifndef AMPD_IO_PEERS_H
 #define AMPD_IO_PEERS_H
@@ -18,83 +21,92 @@ struct arpc_channel;
 struct arpc_handler;
 struct io_peers;
 
-/* A cluster has at most so many shards (server/core). */
+/* Most shards of a cluster. */
 #define IO_PEERS_MAX IO_CLUSTER_SHARDS_MAX
 
-/* A session that is silent for so long is asked whether the other side lives. */
+/* After this much silence on a session, each side asks by an HTTP/2 PING whether the other one lives. */
 #define IO_PEERS_KEEPALIVE_MS 2000
 
 /*
- * Makes what the options say: the list of addresses by shard, NULL for one shard alone. 0, or a code of
- * io_peer_secure_open with a sentence.
+ * Makes server->peers, if the options name a list or a cluster in etcd, and reads the credentials. 0; AMP_ENOMEM, or a
+ * code of io_peer_secure_open with a sentence.
  */
 int io_peers_new(struct ampd_server *server, struct amp_error *error);
 
-/* SIGHUP: what is shown to other shards is read anew, for sessions that begin from now on. */
+/* For SIGHUP: reads the credentials again, for sessions that begin from now on. */
 void io_peers_reload(struct ampd_server *server);
 
 /*
- * Begins the session with shard 0, where this is another one. The core has started. AMP_EINVAL (address), AMP_ENOMEM.
+ * Begins the session with shard 0; no effect on shard 0 itself. The core must have got START. AMP_EINVAL (address),
+ * AMP_ENOMEM.
  */
 int io_peers_start(struct ampd_server *server, struct amp_error *error);
 
-/* Another process holds the place of a shard: sessions with shard 0 go to the one that has it now. */
+/* Reports that the holder of a place has changed: the session with shard 0 goes to the new holder's address. */
 void io_peers_moved(struct ampd_server *server, uint32_t shard);
 
-/* Sends a message of the core's to message->to. */
+/* Sends a message of the core to message->to, or drops it if there is no session. The message stays the caller's. */
 void io_peers_send(struct ampd_server *server, const struct ampd_message *message);
 
-/* Ends all sessions; no new one begins. The loop frees what is left. */
+/* Ends all sessions and lets no new one begin. The loop must run on until its handles are closed. */
 void io_peers_close(struct ampd_server *server);
 
-/* Frees the rest; the loop has ended. */
+/* Frees server->peers. The loop has ended. */
 void io_peers_free(struct ampd_server *server);
 
 /*
- * Whether a shard is there: this one, or one that this one has a session with; *since_us is the time (UTC) since when
- * it is or is not, 0: since this process started. shard < io_peers_shards.
+ * Whether a shard is connected: this one always is, another one if this shard has a session with it whose connection
+ * stands. *since_us: UTC microseconds since when that is so; 0: since this process started. shard < io_peers_shards.
  */
 bool io_peers_up(const struct ampd_server *server, uint32_t shard, int64_t *since_us);
 
-/* The first shard that this one should have a session with, and has not; UINT32_MAX: there is none. */
+/* The first shard with which this one should have a session, and has none. UINT32_MAX: there is none. */
 uint32_t io_peers_missing(const struct ampd_server *server);
 
-/* Whether this one has, or should have, a session with that shard, or is it: of the others it knows nothing. */
+/*
+ * Whether this process can tell how that shard is: it is the same shard, or the two should have a session. Shards other
+ * than 0 have none with each other.
+ */
 bool io_peers_knows(const struct ampd_server *server, uint32_t shard);
 
 /*
- * What is wrong with a shard by its own words, in one sentence: what keeps it from storing, or that etcd does not
- * answer it; "": nothing, or it has no session with this one.
+ * The problem that a shard itself reports, in one sentence: what keeps it from storing, or that etcd does not answer
+ * it. "": none, or it has no session with this one.
  */
 void io_peers_shard_trouble(const struct ampd_server *server, uint32_t shard, char *text, size_t size);
 
 /*
- * The first thing that is wrong in the cluster, in one sentence: etcd does not answer this shard, then a shard that it
- * should have a session with and has not, then with another shard by its own words. "": nothing is.
+ * The first problem of the cluster, in one sentence: etcd does not answer this shard; else a session that should exist
+ * is missing; else what another shard reports. "": none.
  */
 void io_peers_cluster_trouble(const struct ampd_server *server, char *text, size_t size);
 
-/* Likewise, but first what keeps this shard from storing. */
+/* What keeps this shard from storing, in one sentence; else the text of io_peers_cluster_trouble. "": no problem. */
 void io_peers_trouble(const struct ampd_server *server, char *text, size_t size);
 
-/* The channel to shard 0 and what is shown there, for calls of this shard's own; NULL: this is shard 0, or it ends. */
+/*
+ * The channel to shard 0, for further calls of this shard, and the value of "authorization" for them (NULL: none), both
+ * valid until the loop's next turn. NULL: this is shard 0, its address is not known, or this shard ends.
+ */
 struct arpc_channel *io_peers_coordinator(const struct ampd_server *server, const char **authorization);
 
 /*
- * A channel to another shard, as sessions have one, for a call of its own; and what such a call shows, valid until the
- * next reload. On success *channel is the caller's.
+ * Makes a channel to another shard, with the settings of a session, for a call outside of the sessions. On success
+ * *channel is the caller's. AMP_EINVAL: no usable address is known; AMP_ENOMEM.
  */
 int io_peers_channel(struct ampd_server *server, uint32_t shard, struct arpc_channel **channel,
                      struct amp_error *error);
+
+/* The value of "authorization" for a call on such a channel. NULL: none. Valid until the next io_peers_reload. */
 const char *io_peers_authorization(const struct ampd_server *server);
 
-/* How many shards there are, at least this one. */
+/* The number of shards of the cluster, at least 1. */
 uint32_t io_peers_shards(const struct ampd_server *server);
 
-/* Whether the session with another shard stands: it has said something, and it is not over. */
+/* Whether there is a session with another shard on which that shard has said something. */
 bool io_peers_session_up(const struct ampd_server *server, uint32_t shard);
 
-/* Where a shard's services are, as clients are told; "" where there is no such shard. */
+/* The address of a shard's services, as clients get it. "": no such shard, or its address is not known. */
 const char *io_peers_address(const struct ampd_server *server, uint32_t shard);
 
 #endif

@@ -1,3 +1,18 @@
+/*
+ * The refill: copies the store of another shard (PeerService.FetchRows) into the directory "joining" below the data
+ * directory, and puts the copy in place of the store.
+ *
+ *   ask -> answers of one shard arrive (take_item) -> answer_closed:
+ *             a copy that will do, or all shards are empty   -> done, told    -> finish (off the loop)
+ *             the shard asked has no model, or has failed    -> the next shard is asked, AGAIN_MS later
+ *             no copy can be made on this disk               -> done, with the error
+ *             all are empty, but there have been models      -> done, AMP_ESTATE (on_refused, give_up)
+ *   no shard has answered for DOUBT_MS, and there have been models  -> done, AMP_EUNAVAILABLE (give_up)
+ *
+ * finish puts the copy in place of a store without models. A store in doubt is compared with the copy first: an older
+ * one is set aside (stale.h), and one that is not is kept, and the copy dropped. The copy is written without syncs; it
+ * is synced before the rename that makes it the store, so that a crash leaves the one store or the other.
+ */
 #include "server/io/cluster/refill.h"
 
 #include "base/failpoint.h"
@@ -28,82 +43,83 @@
 
 #define FETCH_PATH "/ampd.v1.PeerService/FetchRows"
 
-/* Where the copy is made, below the data directory: one that is not whole is never taken for the store. */
+/* The directory of the copy, below the data directory: an incomplete copy is never taken for the store. */
 #define COPY_DIR "joining"
 
-/* Before the next shard is asked; one that starts takes about as long. */
+/* From an attempt that failed to the next; a shard that is being started takes about as long. */
 #define AGAIN_MS 300
 
 /*
- * A store in doubt keeps its place for so long: longer than the other shards take to start. Then whoever was the shard
- * last may have the place, if it is there again.
+ * How long a process whose store is in doubt or bare holds its place while no shard answers: longer than the other
+ * shards take to start. Then it ends, so that the process that was the shard last can have the place.
  */
 #define DOUBT_MS 60000
 
 /*
- * A process without models where the cluster has some answers the others for this long before it ends: so they learn it
- * as well.
+ * When all shards are empty though there have been models, a process goes on answering the others for this long before
+ * it ends, so that they find it out, too.
  */
 #define REFUSED_MS 3000
 
-/* A shard that says nothing for so long is given up for this time: it reads its store a few milliseconds at a time. */
+/*
+ * A shard that sends nothing for this long is given up for this attempt: it reads its store a few milliseconds at a
+ * time.
+ */
 #define SILENT_MS 10000
 
-/* How often the log says that nobody has answered yet. */
+/* Attempts from one line of the log that no shard has answered yet to the next. */
 #define TOLD_EVERY 32
 
 static const char *const store_files[] = {"ampd.db", "ampd.db-wal", "ampd.db-shm"};
 
 /*
- * Rows of a transaction. One each took so long on a busy machine that the lease on the place was lost meanwhile: this
- * is the thread that keeps it alive.
+ * Rows of one transaction. With one transaction for each row this took so long on a busy machine that the lease on the
+ * place was lost: the loop's thread, which stores the rows, also keeps the lease alive.
  */
 #define ROWS_TOGETHER 64
 
 struct io_refill {
     struct ampd_server *server;
-    bool done; /* with result, error; or `told` */
-    bool told; /* the other shards have said all: the copy, if there is one, is what the shard is */
+    bool done; /* it is over: by an error (result, error), or, if `told`, with success so far */
+    bool told; /* the other shards have sent all: the copy, or an empty store if there is none, is what the shard is */
     int result;
     struct arpc_channel *channel; /* of the attempt; NULL: none is under way */
     struct arpc_call *call;
-    uint32_t source;  /* the shard that is asked */
-    uint64_t without; /* bits of the shards that have answered, and have no model */
-    unsigned attempts;
+    uint32_t source;         /* the shard that is asked */
+    uint64_t without;        /* bit k: shard k has answered that it has no model; and this shard's own bit */
+    unsigned attempts;       /* that have failed, for the log */
     uv_timer_t again;        /* the next attempt is due, or the one under way is silent */
     struct ampd_store *copy; /* NULL: none is open */
-    uint64_t began_ms;       /* by the loop's clock */
-    struct amp_buf in;       /* bytes that are no whole item yet */
+    uint64_t began_ms;       /* of the whole refill, by the loop's clock */
+    struct amp_buf in;       /* bytes of the attempt that are no complete item yet */
     struct io_peer_item item;
-    char model[AMPD_NAME_MAX]; /* that the items are of */
-    uint64_t rows;
+    char model[AMPD_NAME_MAX];  /* to which the items belong; "": no model has come */
+    uint64_t rows;              /* of the attempt */
     struct ampd_step_row *held; /* [ROWS_TOGETHER] owned, or NULL: rows of the model that are not in the copy yet */
     uint32_t held_count;
-    bool whole;  /* the shard that answers is one, and not just another that asks: it lacks nothing that counts */
-    bool broken; /* no copy can be made here */
-    bool ended, closing;
-    int code; /* of the attempt */
+    bool whole;          /* the source has sent a fence: it serves as a shard, so its data are up to date */
+    bool broken;         /* the copy cannot be made on this disk */
+    bool ended, closing; /* ended: the last item of the attempt has come */
+    int code;            /* of the attempt; 0: no error so far */
     struct amp_error error;
 };
 
-/* Also before the place in a list is taken. */
+/* The number of shards; valid also before the place in a list is taken. */
 static uint32_t shards_of(const struct ampd_server *server)
 {
     const char *list = server->options->peers;
     return list != NULL ? io_cluster_list_count(list) : io_peers_shards(server);
 }
 
+/* Whether the store must be filled or compared, see refill.h. */
 static int is_due(struct ampd_server *server, bool *due, struct amp_error *error)
 {
-    struct ampd_model_record *records;
-    size_t count;
+    size_t count = 0;
     *due = false;
     bool asks = server->options->refills || server->options->cluster != NULL;
     if (!asks || server->peers == NULL || shards_of(server) < 2)
         return 0;
-    int rc = ampd_store_load(server->data.store, &records, &count, error);
-    if (rc == 0)
-        ampd_model_records_free(records, count);
+    int rc = ampd_store_count_models(server->data.store, &count, error);
     *due = rc == 0 && (count == 0 || io_membership_in_doubt(server));
     return rc;
 }
@@ -124,8 +140,8 @@ static int failed(struct amp_error *error, const char *what, const char *path)
 }
 
 /*
- * A new empty one; what an attempt before has left goes. None of it is synced before it is whole: the loop has no time
- * for that.
+ * Makes a new, empty copy, and removes that of an earlier attempt. Nothing of it is synced before it is complete, for
+ * which the loop has no time.
  */
 static int copy_open(struct io_refill *refill, struct amp_error *error)
 {
@@ -141,7 +157,7 @@ static int copy_open(struct io_refill *refill, struct amp_error *error)
     return ampd_store_sqlite_open_draft(path, &refill->copy, error);
 }
 
-/* Of a draft, which is closed. */
+/* Syncs a file of the copy, which is closed. */
 static int sync_file(const char *path, struct amp_error *error)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -151,7 +167,7 @@ static int sync_file(const char *path, struct amp_error *error)
     return rc;
 }
 
-/* Whether another shard, whose copy this is, holds what the store has not. */
+/* *older: whether the store lacks something that the copy of another shard's store has (io_stale_is_older). */
 static int compare(const struct io_refill *refill, bool *older, struct amp_error *error)
 {
     struct ampd_model_record *own = NULL, *now = NULL;
@@ -166,7 +182,8 @@ static int compare(const struct io_refill *refill, bool *older, struct amp_error
 }
 
 /*
- * The store is that of before: all of its directory goes aside, the copy with it, and `dir` is where the copy is then.
+ * The store is outdated: sets its whole directory aside, with the copy in it, and opens an empty directory. `dir` gets
+ * the path at which the copy is then.
  */
 static int set_aside(struct ampd_server *server, char dir[AMPD_DATADIR_PATH_MAX + 64], struct amp_error *error)
 {
@@ -175,15 +192,17 @@ static int set_aside(struct ampd_server *server, char dir[AMPD_DATADIR_PATH_MAX 
     if (rc != 0)
         return rc;
     amp_log(server->log, AMP_LOG_WARN, "refill",
-            "msg=\"the old data directory was renamed, and is filled anew\" shard=%" PRIu32 " aside=%s",
+            "msg=\"the old data directory was renamed, and a new one is filled from the other shards\" shard=%" PRIu32
+            " aside=%s",
             server->options->shard, aside);
     (void)snprintf(dir, AMPD_DATADIR_PATH_MAX + 64, "%s/" COPY_DIR, aside);
     return 0;
 }
 
 /*
- * The copy takes the place of the store, which has no model or is `older`: at once, or not at all. Its log must be in
- * the file by then, and the old one's gone, also after a power loss: else it would be taken for that of the new file.
+ * Puts the copy in place of the store, which has no model or is `older`, by one rename: a crash leaves the one or the
+ * other. Both write-ahead logs must be gone before, also after a power loss: SQLite would take the old store's log for
+ * that of the new file.
  */
 static int copy_take(struct io_refill *refill, bool older, struct amp_error *error)
 {
@@ -212,11 +231,11 @@ static int copy_take(struct io_refill *refill, bool older, struct amp_error *err
         return failed(error, "rename", from);
     rc = ampd_datadir_sync(server->data.dir.path, error);
     AMP_FAILPOINT("refill.renamed");
-    (void)rmdir(dir); /* of no consequence */
+    (void)rmdir(dir); /* if it stays, no harm is done */
     return rc != 0 ? rc : io_data_open_store(server, error);
 }
 
-/* The store is as new as any: the copy is not wanted. */
+/* Removes the copy: the store in doubt lacks nothing. */
 static int copy_drop(struct io_refill *refill)
 {
     char path[AMPD_DATADIR_PATH_MAX + 64];
@@ -224,15 +243,16 @@ static int copy_drop(struct io_refill *refill)
     refill->copy = NULL;
     for (size_t i = 0; i < sizeof store_files / sizeof *store_files; i++) {
         path_of(refill->server, COPY_DIR, store_files[i], path);
-        (void)unlink(path); /* of no consequence */
+        (void)unlink(path); /* if it stays, no harm is done */
     }
     path_of(refill->server, "", COPY_DIR, path);
     (void)rmdir(path);
     amp_log(refill->server->log, AMP_LOG_INFO, "refill",
-            "msg=\"the other shards hold nothing that this one has not\" shard=%u", refill->server->options->shard);
+            "msg=\"the other shards hold nothing that this one lacks\" shard=%u", refill->server->options->shard);
     return 0;
 }
 
+/* Puts the rows that were held back into the copy, in one transaction. */
 static int store_held(struct io_refill *refill, struct amp_error *error)
 {
     struct ampd_verdict_put puts[ROWS_TOGETHER];
@@ -246,7 +266,7 @@ static int store_held(struct io_refill *refill, struct amp_error *error)
 static int take_row(struct io_refill *refill, const struct ampd_step_row *row, struct amp_error *error)
 {
     if (row->kind == AMPD_ROW_EPOCH || row->kind == 0 || row->epoch == 0)
-        return amp_error_set(error, AMP_EINVAL, NULL, "a row of %s makes no sense", refill->model);
+        return amp_error_set(error, AMP_EINVAL, NULL, "a row of %s is invalid", refill->model);
     if (refill->held == NULL)
         refill->held = malloc(ROWS_TOGETHER * sizeof *refill->held);
     if (refill->held == NULL)
@@ -260,7 +280,7 @@ static int take_model(struct io_refill *refill, const struct io_peer_item *item,
 {
     memcpy(refill->model, item->spec.name, sizeof refill->model);
     if (!ampd_datadir_name_ok(refill->model))
-        return amp_error_set(error, AMP_EINVAL, NULL, "a model's name makes no sense");
+        return amp_error_set(error, AMP_EINVAL, NULL, "a model's name is invalid");
     int rc = ampd_spec_check(&item->spec, error);
     if (rc != 0)
         return rc;
@@ -273,24 +293,24 @@ static int take_item(struct io_refill *refill, const struct io_peer_item *item, 
     if (refill->ended)
         return amp_error_set(error, AMP_EINVAL, NULL, "records come after the last one");
     if (refill->copy == NULL &&
-        item->kind != IO_ITEM_END) { /* where there is nothing to tell, the disk is left alone */
+        item->kind != IO_ITEM_END) { /* a shard that has nothing to send leaves no copy behind on the disk */
         int rc = copy_open(refill, error);
         refill->broken = rc != 0;
         if (rc != 0)
             return rc;
     }
-    int rc = item->kind != IO_ITEM_ROW ? store_held(refill, error) : 0; /* the others in their order with the rows */
+    int rc = item->kind != IO_ITEM_ROW ? store_held(refill, error) : 0; /* items keep their order with rows */
     if (rc != 0)
         return rc;
     switch (item->kind) {
     case IO_ITEM_FENCE:
-        refill->whole = true; /* its own is among them */
+        refill->whole = true; /* a shard that serves sends its own fence, too */
         return ampd_store_put_fence(refill->copy, item->shard, &item->fence, error);
     case IO_ITEM_MODEL:
         return take_model(refill, item, error);
     case IO_ITEM_EPOCH:
         if (item->row.kind != AMPD_ROW_EPOCH || item->epoch.epoch == 0 || item->row.epoch != item->epoch.epoch)
-            return amp_error_set(error, AMP_EINVAL, NULL, "an epoch of %s makes no sense", refill->model);
+            return amp_error_set(error, AMP_EINVAL, NULL, "an epoch of %s is invalid", refill->model);
         refill->rows++;
         return ampd_store_put_epoch(refill->copy, refill->model, &item->epoch, &item->row, error);
     case IO_ITEM_ROW:
@@ -311,9 +331,9 @@ static int take_bytes(struct io_refill *refill, const struct ampd_msg_envelope *
     if (envelope->format != AMPD_PEER_FORMAT)
         return amp_error_set(error, AMP_ESTATE, NULL, "shard %u speaks format %u, this one %d", refill->source,
                              envelope->format, AMPD_PEER_FORMAT);
-    /* At the last address of a place that nobody holds there may be another shard, or this process itself. */
+    /* At the last known address of a place that is not held there may be another shard, or this process itself. */
     if (envelope->sender != refill->source)
-        return amp_error_set(error, AMP_ESTATE, NULL, "shard %u is not where it was; there is shard %u now",
+        return amp_error_set(error, AMP_ESTATE, NULL, "shard %u is not at its address any more; shard %u is there now",
                              refill->source, envelope->sender);
     int rc = amp_buf_append(&refill->in, envelope->body.data, envelope->body.size);
     if (rc != 0)
@@ -344,7 +364,7 @@ static void on_again(uv_timer_t *timer)
 static void on_silent(uv_timer_t *timer)
 {
     const struct io_refill *refill = timer->data;
-    arpc_call_cancel(refill->call, ARPC_STATUS_DEADLINE_EXCEEDED, "it has said nothing for a while");
+    arpc_call_cancel(refill->call, ARPC_STATUS_DEADLINE_EXCEEDED, "it has been silent for too long");
 }
 
 static void expect_more(struct io_refill *refill)
@@ -360,7 +380,7 @@ static void on_timer_closed(uv_handle_t *handle)
     free(refill);
 }
 
-/* It is over, with success or given up; its memory goes with the timer. */
+/* Ends the refill; its memory is freed when the timer is closed. */
 static void leave(struct io_refill *refill)
 {
     refill->closing = true;
@@ -372,7 +392,7 @@ static void leave(struct io_refill *refill)
     uv_close((uv_handle_t *)&refill->again, on_timer_closed);
 }
 
-/* Off the loop. */
+/* The other shards have sent all: uses the copy, or keeps the store, see the head of this file. Off the loop. */
 static int finish(void *arg, struct amp_error *error)
 {
     struct io_refill *refill = arg;
@@ -393,7 +413,10 @@ static int finish(void *arg, struct amp_error *error)
     return rc;
 }
 
-/* Whether the copy that is here will do: one without a model only when no other shard has one. */
+/*
+ * Whether the answer of this shard settles the refill: it has a model; or the store is in doubt and the shard serves;
+ * or by now all shards have answered that they have no model.
+ */
 static bool will_do(struct io_refill *refill)
 {
     uint32_t count = shards_of(refill->server);
@@ -423,10 +446,10 @@ static void end(struct io_refill *refill, int result)
 {
     refill->result = result;
     refill->done = true;
-    (void)uv_timer_stop(&refill->again); /* nobody is waited for any more */
+    (void)uv_timer_stop(&refill->again); /* nothing is waited for any more */
 }
 
-/* Whether there have been models, by what lies here or in etcd, and all shards that answer are as empty as new ones. */
+/* Whether no shard has sent a model, though by the data here or by etcd there have been models. */
 static bool nobody_knows(const struct io_refill *refill)
 {
     const struct ampd_server *server = refill->server;
@@ -434,7 +457,7 @@ static bool nobody_knows(const struct io_refill *refill)
            (io_membership_in_doubt(server) || io_membership_is_bare(server) || io_membership_has_models(server));
 }
 
-/* What the shard was last may be what another process has: to serve what is here, or nothing, would lose it. */
+/* Ends with an error: another process may have the shard's newest data, which serving what is here would lose. */
 static void give_up(struct io_refill *refill, int code, const char *why)
 {
     const struct ampd_server *server = refill->server;
@@ -442,15 +465,15 @@ static void give_up(struct io_refill *refill, int code, const char *why)
     uint32_t shard = server->options->shard;
     if (io_membership_in_doubt(server))
         (void)amp_error_set(&refill->error, code, NULL,
-                            "%s is not what shard %" PRIu32
-                            " was last (another process has been it, under fence %" PRIu64
+                            "%s does not have the last data of shard %" PRIu32
+                            " (another process has held it since, under fence %" PRIu64
                             "), and %s: bring back the data directory of that process, or those of the other shards",
                             dir, shard, io_cluster_last(server->cluster), why);
     else
         (void)amp_error_set(
             &refill->error, code, NULL,
             "%s has no model, and %s; but cluster %s has models, as %s: is the right directory mounted there? "
-            "Start the processes that the shards were last, or bring back the data directory of one of them; a "
+            "Start the processes that held the shards last, or bring back the data directory of one of them; a "
             "new cluster begins under another --cluster name",
             dir, why, cluster,
             io_membership_is_bare(server) ? "etcd says (who/shards)" : "other data of this process say");
@@ -463,9 +486,9 @@ static void on_refused(uv_timer_t *timer)
 }
 
 /*
- * Whom to ask after an attempt that came to nothing: the shards in turn. But a shard of a list counts its boots on from
- * what was seen of them, and of another shard than itself only shard 0 has seen any: as long as that one may have
- * models, it alone is asked.
+ * The shard to ask after an attempt that failed: the others in turn. But in a list the copy must have this shard's
+ * highest fence, from which its starts are counted on, and besides itself only shard 0 knows it: as long as shard 0 may
+ * have models, only shard 0 is asked.
  */
 static uint32_t next_source(const struct io_refill *refill)
 {
@@ -479,12 +502,12 @@ static uint32_t next_source(const struct io_refill *refill)
     return next;
 }
 
-/* The attempt came to nothing; the next shard is asked a little later. */
+/* The attempt has failed: gives up after DOUBT_MS where that applies, else asks the next shard a little later. */
 static void try_next(struct io_refill *refill, const char *why)
 {
     if ((io_membership_in_doubt(refill->server) || io_membership_is_bare(refill->server)) &&
         uv_now(&refill->server->loop) - refill->began_ms >= DOUBT_MS) {
-        give_up(refill, AMP_EUNAVAILABLE, "no other shard says what it holds");
+        give_up(refill, AMP_EUNAVAILABLE, "no other shard answers what it holds");
         return;
     }
     if (refill->attempts++ % TOLD_EVERY == 0)
@@ -504,8 +527,8 @@ static void answer_closed(struct arpc_call *call, const struct arpc_result *resu
 {
     struct io_refill *refill = arpc_call_user(call);
     if (refill->closing || refill->done || call != refill->call)
-        return;                          /* given up before */
-    (void)uv_timer_stop(&refill->again); /* nobody is silent: what follows may take longer than that */
+        return;                          /* it was given up before */
+    (void)uv_timer_stop(&refill->again); /* the shard has answered; what follows may take longer than SILENT_MS */
     refill->call = NULL;
     bool told = refill->code == 0 && result->status == ARPC_STATUS_OK && refill->ended;
     if (refill->broken) {
@@ -539,7 +562,7 @@ static int send_request(struct io_refill *refill, struct amp_error *error)
     return rc != 0 ? amp_error_set(error, rc, NULL, "a request cannot be sent: %s", amp_strerror(rc)) : 0;
 }
 
-/* Of a place in etcd that nobody has taken yet there is no address: an error as any that passes. */
+/* Asks the shard. A place that was never held has no address: an error like others that pass. */
 static int try_ask(struct io_refill *refill, struct amp_error *error)
 {
     const struct arpc_pair pair = {"authorization", io_peers_authorization(refill->server)};
@@ -582,7 +605,7 @@ static struct io_refill *begin(struct ampd_server *server)
     refill->source = server->options->shard == 0 ? 1 : 0;
     refill->began_ms = uv_now(&server->loop);
     amp_log(server->log, AMP_LOG_INFO, "refill", "msg=\"the data directory is %s: the other shards are asked\"",
-            io_membership_in_doubt(server) ? "perhaps of before" : "empty");
+            io_membership_in_doubt(server) ? "perhaps out of date" : "empty");
     (void)uv_timer_start(&refill->again, on_again, 0, 0); /* cannot fail: it is open and has a callback */
     return refill;
 }
@@ -612,5 +635,5 @@ int io_refill_if_due(struct ampd_server *server, struct amp_error *error)
 
 bool io_refill_under_way(const struct ampd_server *server)
 {
-    return server->refill != NULL && !io_membership_in_doubt(server); /* of what is in doubt nobody is told */
+    return server->refill != NULL && !io_membership_in_doubt(server); /* a store in doubt gives no answers anyway */
 }

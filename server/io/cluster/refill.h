@@ -1,7 +1,8 @@
 /*
- * An empty data directory of a cluster that has models: it is filled from the store of another shard before this one
- * begins to be what it is. A shard that has lost its disk, or that is new, then starts as after any crash. So is one
- * that is in doubt (io_membership_in_doubt), if another shard holds more than it; what it had is set aside (stale.h).
+ * Fills the data directory of this shard from the store of another shard (the refill), before this process serves. It
+ * is done where the directory is empty though the cluster has models (a lost disk, a new standby), and where the
+ * directory is in doubt (io_membership_in_doubt) and another shard holds newer data; then the old directory is set
+ * aside (stale.h). The shard then starts as after any crash. On the loop's thread.
  */
 #ifndef AMPD_IO_REFILL_H
 #define AMPD_IO_REFILL_H
@@ -13,15 +14,22 @@
 struct ampd_server;
 
 /*
- * If the options ask for it, as those of a cluster in etcd do, and the store has no model or is in doubt: asks the
- * other shards, one after the other (of a list, shard 0 before all others), until one has told all, or all have told
- * that they have no model either; then the store is that copy, or in doubt what is newer. Runs the loop meanwhile;
- * nobody else may use the store. AMP_ECANCELLED: a signal has ended the wait. AMP_EUNAVAILABLE, AMP_ESTATE: in doubt,
- * and nobody could say. Else errors of the disk, and the store is as it was, or closed.
+ * Refills the store if that is due: a cluster of several shards in etcd, or in a list with --epoch-above, and a store
+ * that has no model or is in doubt. The other shards are asked one after the other (in a list shard 0 first) until one
+ * has sent all that its store has, or all have answered that they have no model either. The store is then that copy;
+ * one in doubt is kept if the copy is not newer. Runs the loop meanwhile, so it may not be called from a callback, and
+ * nothing else may use the store. 0 also where no refill is due.
+ *
+ * AMP_ECANCELLED: a signal came. AMP_EUNAVAILABLE: no shard has answered for a minute, though the cluster has models.
+ * AMP_ESTATE: it has models, and all other shards are empty, too. Else an error of the disk or of memory; the store is
+ * then as it was, or closed.
  */
 int io_refill_if_due(struct ampd_server *server, struct amp_error *error);
 
-/* Whether an empty store is being filled, so that it says nothing of what the shard holds. */
+/*
+ * Whether a store without models is being filled at this moment. Other shards that ask this one for rows are then
+ * answered that it has no model (server/io/calls/fetch_rows.c).
+ */
 bool io_refill_under_way(const struct ampd_server *server);
 
 #endif

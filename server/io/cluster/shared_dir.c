@@ -16,16 +16,16 @@
 
 #define OWNER_FILE "CLUSTER"
 
-/* Longest path of a file in it with the final zero. */
+/* Longest path of a file in the shared directory, with the final zero. */
 #define FILE_PATH_MAX 4096
 
 static int failed(struct amp_error *error, const char *what, const char *path)
 {
     return amp_error_set(error, errno == ENOSPC || errno == EDQUOT ? AMP_EEXHAUSTED : AMP_EIO, NULL, "cannot %s %s: %s",
-                         what, path, ampd_plain_why(errno));
+                         what, path, ampd_plain_strerror(errno));
 }
 
-/* The name in the file; AMP_ENOTFOUND: there is no such file. */
+/* Reads the cluster's name from the file. AMP_ENOTFOUND: there is no such file. */
 static int read_owner(const char *path, char name[IO_CLUSTER_NAME_MAX], struct amp_error *error)
 {
     int fd = ampd_plain_open(path, O_RDONLY);
@@ -51,7 +51,10 @@ static int write_whole(const char *path, const char *cluster, struct amp_error *
     return rc;
 }
 
-/* At once and whole, though several processes may do it at a time, on several machines: the first one's stays. */
+/*
+ * Writes the file so that it appears at once and complete. Where several processes, also on several machines, do it at
+ * the same time, the file of the first one stays.
+ */
 static int write_owner(const char *dir, const char *path, const char *cluster, struct amp_error *error)
 {
     char own[FILE_PATH_MAX];
@@ -62,7 +65,7 @@ static int write_owner(const char *dir, const char *path, const char *cluster, s
     int rc = write_whole(own, cluster, error);
     if (rc == 0 && link(own, path) != 0 && errno != EEXIST)
         rc = failed(error, "make", path);
-    (void)unlink(own); /* of no consequence */
+    (void)unlink(own); /* if it stays, no harm is done */
     return rc;
 }
 
@@ -73,7 +76,7 @@ int io_shared_dir_claim(const char *path, const char *cluster, struct amp_error 
         return amp_error_set(error, AMP_EINVAL, NULL, "--checkpoint-dir %.200s: the path is too long", path);
     int rc = ampd_datadir_make(path, "checkpoint directory", error);
     if (rc == 0)
-        rc = ampd_datadir_try(path, "checkpoint directory", error);
+        rc = ampd_datadir_check_writable(path, "checkpoint directory", error);
     if (rc != 0)
         return rc;
     (void)snprintf(file, sizeof file, "%s/" OWNER_FILE, path);
@@ -89,7 +92,7 @@ int io_shared_dir_claim(const char *path, const char *cluster, struct amp_error 
         return rc;
     return amp_error_set(
         error, AMP_ESTATE, NULL,
-        "--checkpoint-dir %s is cluster \"%s\"'s, as %s says, and this is cluster %s: give each one of its "
-        "own; or, where it is the same cluster under another name, write that name into the file",
+        "--checkpoint-dir %s belongs to cluster \"%s\", as %s says, and this is cluster %s: give each cluster a "
+        "directory of its own; or, if it is the same cluster under another name, write that name into the file",
         path, owner, file, cluster);
 }

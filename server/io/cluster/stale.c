@@ -16,7 +16,7 @@
 /* Descriptors that a walk through a directory may hold open. */
 #define WALK_OPEN 8
 
-/* ---- what is older ---- */
+/* ---- comparing ---- */
 
 static const struct ampd_model_record *named(const struct ampd_model_record *records, size_t count, const char *name)
 {
@@ -48,7 +48,7 @@ static int failed(struct amp_error *error, const char *what, const char *path)
                          strerror(errno));
 }
 
-/* The number behind the mark, where `entry` is what `name` was set aside as; else 0. */
+/* N of an entry "NAME.stale-N", which directory `name` was renamed to. 0: the entry is something else. */
 static uint32_t number_of(const char *entry, const char *name)
 {
     size_t size = strlen(name), mark = strlen(MARK);
@@ -64,7 +64,7 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
     return remove(path);
 }
 
-/* The highest number there is; where `below` is not 0, those below it are removed. */
+/* Finds the highest N of all "NAME.stale-N" in `parent` (0: none), and removes those whose N is less than `below`. */
 static int walk(const char *parent, const char *name, uint32_t below, uint32_t *highest, struct amp_error *error)
 {
     char path[2 * AMPD_DATADIR_PATH_MAX];
@@ -85,7 +85,7 @@ static int walk(const char *parent, const char *name, uint32_t below, uint32_t *
     return rc;
 }
 
-/* "a/b" into "a" and "b"; no slash: into "." and the whole. */
+/* Splits "a/b" into "a" and "b"; a path without a slash into "." and itself. */
 static void split(const char *path, char parent[AMPD_DATADIR_PATH_MAX], const char **name)
 {
     const char *slash = strrchr(path, '/');
@@ -112,7 +112,7 @@ int io_stale_set_aside(struct ampd_datadir *dir, char aside[AMPD_DATADIR_PATH_MA
     ampd_datadir_close(dir);
     if (rename(path, aside) != 0)
         return failed(error, "rename", path);
-    rc = ampd_datadir_open(dir, path, error); /* which makes both names durable */
+    rc = ampd_datadir_open(dir, path, error); /* which syncs the parent, so that both names are durable */
     if (rc == 0 && highest + 1 > IO_STALE_KEPT)
         rc = walk(parent, name, highest + 2 - IO_STALE_KEPT, &highest, error);
     return rc;

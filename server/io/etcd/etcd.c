@@ -12,25 +12,26 @@
 #include <time.h>
 #include <uv.h>
 
-/* For a name, a connection and its first frames; a member that is slower is not waited for. */
+/* Time to look up a name, connect, and exchange the first frames; a slower member of etcd is given up. */
 #define CONNECT_MS 2000
 
 /*
- * From the begin of a failed attempt to connect to the next. A member that comes back is found within the longer one.
+ * First and longest time from the beginning of a failed attempt to connect to the next attempt. A member of etcd that
+ * comes back is found within the longer one.
  */
 #define BACKOFF_MS     100
 #define BACKOFF_MAX_MS 500
 
-/* After so many calls in a row without an answer the connection is made anew: its peer may be gone without a word. */
+/* After this many calls in a row without an answer a new connection is made: the peer may be gone without an error. */
 #define SILENT_MAX 3
 
-/* From one line of the log about another endpoint to the next: while all are away each call goes to another one. */
+/* From one line of the log about a change of endpoint to the next: while all are away, each call changes it. */
 #define TOLD_MS 60000
 
 struct endpoint {
     char address[IO_ETCD_ENDPOINT_MAX];
-    struct arpc_channel *channel; /* NULL: there was no memory for it; made with the next call */
-    uint32_t silent;              /* calls in a row that nobody has answered */
+    struct arpc_channel *channel; /* NULL: dropped, or there was no memory; the next call makes it */
+    uint32_t silent;              /* calls in a row that the endpoint has not answered */
 };
 
 struct io_etcd {
@@ -38,10 +39,10 @@ struct io_etcd {
     const struct amp_log *log;
     uint32_t count, preferred;
     struct endpoint endpoints[IO_ETCD_ENDPOINTS_MAX];
-    int64_t told_ms;      /* when the log heard of another endpoint; 0: never */
+    int64_t told_ms;      /* when a change of endpoint was last logged; 0: never */
     struct arpc_tls *tls; /* NULL: plaintext */
     struct io_etcd_auth auth;
-    struct amp_list waiting; /* calls without a token */
+    struct amp_list waiting; /* calls that wait for a token */
     uint32_t open;           /* channels, and the timer of auth, that are not closed yet */
     bool closing;
     void (*closed_cb)(void *arg);
@@ -49,12 +50,12 @@ struct io_etcd {
 };
 
 struct call {
-    struct amp_list node; /* in `waiting`, or by itself */
+    struct amp_list node; /* in `waiting`, or in no list */
     struct io_etcd *etcd;
     uint32_t endpoint;
     const char *path;
-    struct amp_buf request; /* while it waits */
-    bool is_plain;          /* without a token */
+    struct amp_buf request; /* kept while the call waits for a token */
+    bool is_plain;          /* it is sent without a token */
     io_etcd_done_cb done_cb;
     void *arg;
     struct amp_buf answer;
@@ -69,6 +70,7 @@ int64_t io_etcd_now_ms(void)
 
 /* ---- endpoints ---- */
 
+/* Takes the endpoints from a list with commas. AMP_EINVAL. */
 static int split(struct io_etcd *etcd, const char *endpoints, struct amp_error *error)
 {
     for (const char *at = endpoints;; at++) {
@@ -125,7 +127,7 @@ static void drop_channel(struct io_etcd *etcd, struct endpoint *endpoint)
         arpc_channel_close(channel, on_channel_closed, etcd);
 }
 
-/* Ends a call, from the loop. */
+/* Ends a call with its callback, and frees it. From the loop. */
 static void finish(struct call *call, const struct amp_error *error)
 {
     call->done_cb(call->arg, error, call->answer.data, call->answer.size);
@@ -137,7 +139,8 @@ static void finish(struct call *call, const struct amp_error *error)
 static int begin(struct call *call, const struct amp_buf *request);
 
 /*
- * There is a token, or there will be none: what waits is sent, or ends. What begins meanwhile waits for the next time.
+ * The request for a token has ended: calls that wait are sent, or end with its error. Calls that callbacks begin
+ * meanwhile wait for the next request, if there is no token.
  */
 static void on_auth(struct io_etcd *etcd, const struct amp_error *error)
 {
@@ -208,7 +211,7 @@ void io_etcd_close(struct io_etcd *etcd, void (*closed_cb)(void *arg), void *arg
     for (uint32_t i = 0; i < etcd->count; i++)
         drop_channel(etcd, &etcd->endpoints[i]);
     etcd->closing = true;
-    uv_close((uv_handle_t *)&etcd->auth.timer, on_timer_closed); /* from the loop: until then it is not freed */
+    uv_close((uv_handle_t *)&etcd->auth.timer, on_timer_closed); /* comes from the loop: nothing is freed before */
 }
 
 void io_etcd_reload(struct io_etcd *etcd)
@@ -217,10 +220,11 @@ void io_etcd_reload(struct io_etcd *etcd)
     if (etcd->tls == NULL)
         return;
     if (arpc_tls_reload(etcd->tls, &error) == 0)
-        amp_log(etcd->log, AMP_LOG_INFO, "etcd", "msg=\"certificates for etcd read anew\"");
+        amp_log(etcd->log, AMP_LOG_INFO, "etcd", "msg=\"certificates for etcd reloaded\"");
     else
         amp_log(etcd->log, AMP_LOG_ERROR, "etcd",
-                "msg=\"the certificates for etcd were not taken, the old ones are used\" err=\"%s\"", error.text);
+                "msg=\"the certificates for etcd could not be reloaded; the old ones stay in use\" err=\"%s\"",
+                error.text);
 }
 
 uv_loop_t *io_etcd_loop(const struct io_etcd *etcd)
@@ -252,7 +256,7 @@ struct arpc_channel *io_etcd_channel(struct io_etcd *etcd, uint32_t index)
 {
     struct endpoint *endpoint = &etcd->endpoints[index];
     if (endpoint->channel == NULL && !etcd->closing)
-        (void)connect_endpoint(etcd, endpoint, NULL); /* NULL again: there is no memory for it */
+        (void)connect_endpoint(etcd, endpoint, NULL); /* if it fails, the channel stays NULL */
     return endpoint->channel;
 }
 
@@ -272,7 +276,7 @@ void io_etcd_reconnect(struct io_etcd *etcd, uint32_t index)
 {
     if (etcd->closing)
         return;
-    amp_log(etcd->log, AMP_LOG_INFO, "etcd", "msg=\"no answer, connecting anew\" endpoint=%s",
+    amp_log(etcd->log, AMP_LOG_INFO, "etcd", "msg=\"no answer, connecting again\" endpoint=%s",
             etcd->endpoints[index].address);
     drop_channel(etcd, &etcd->endpoints[index]); /* the next call makes another */
 }
@@ -286,7 +290,7 @@ static void on_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
         arpc_call_cancel(rpc, ARPC_STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
 }
 
-/* What the end of a call says about its endpoint. */
+/* Draws conclusions about an endpoint from the end of a call: whether to use another one, or a new connection. */
 static void judge(struct io_etcd *etcd, uint32_t index, const struct arpc_result *result)
 {
     struct endpoint *endpoint = &etcd->endpoints[index];
@@ -315,7 +319,7 @@ static void on_closed(struct arpc_call *rpc, const struct arpc_result *result)
 
 static const struct arpc_handler unary = {.message = on_message, .closed = on_closed};
 
-/* The metadata of a call; 0 or 1 of them. */
+/* The metadata of a call: sets *pair and returns 1 if there is a token, else 0. */
 static size_t metadata_of(const struct io_etcd *etcd, struct arpc_pair *pair)
 {
     const char *token = io_etcd_auth_token(&etcd->auth);
@@ -323,7 +327,7 @@ static size_t metadata_of(const struct io_etcd *etcd, struct arpc_pair *pair)
     return token != NULL ? 1 : 0;
 }
 
-/* After an error the call is still the caller's. */
+/* Sends a call to the preferred endpoint. On success it frees itself at its end; after an error it is the caller's. */
 static int begin(struct call *call, const struct amp_buf *request)
 {
     struct io_etcd *etcd = call->etcd;

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Name, colon, password and an end of the line. */
+/* Largest user file: name, colon, password, and the end of the line. */
 #define FILE_MAX (2 * IO_ETCD_USER_MAX + 2)
 
-/* False: it is no NAME:PASSWORD. A password may hold colons. */
+/* Splits NAME:PASSWORD; a password may contain colons. False: the text is something else. */
 static bool split(char *text, size_t size, struct io_etcd_user *user)
 {
     while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == '\r'))
@@ -41,6 +41,7 @@ int io_etcd_user_read(const char *path, struct io_etcd_user *user, struct amp_er
     return rc;
 }
 
+/* Whether an endpoint of the list is not on this machine. */
 static bool any_remote(const char *endpoints)
 {
     for (const char *at = endpoints;; at++) {

@@ -8,10 +8,10 @@
 
 #include <string.h>
 
-/* From one question for a token to the next: etcd hashes the password for a tenth of a second each time. */
+/* Least time from one request for a token to the next: each makes etcd hash the password for a tenth of a second. */
 #define AGAIN_MS 1000
 
-/* What etcd says when it asks nobody who he is. */
+/* Part of etcd's error where it does not require authentication. */
 #define NOT_ENABLED "authentication is not enabled"
 
 void io_etcd_auth_init(struct io_etcd_auth *auth, struct io_etcd *etcd, const char *user_file,
@@ -45,7 +45,7 @@ static int take_token(struct io_etcd_auth *auth, const uint8_t *data, size_t siz
     struct ampd_etcd_authenticate_response answer;
     int rc = ampd_etcd_authenticate_response_decode(&answer, data, size, error);
     if (rc == 0 && (answer.token.size == 0 || answer.token.size >= sizeof auth->token))
-        rc = amp_error_set(error, AMP_EINTERNAL, NULL, "etcd gave a token of %zu bytes; 1 to %zu can be taken",
+        rc = amp_error_set(error, AMP_EINTERNAL, NULL, "etcd gave a token of %zu bytes; it must have 1 to %zu",
                            answer.token.size, sizeof auth->token - 1);
     if (rc == 0) {
         memcpy(auth->token, answer.token.data, answer.token.size);
@@ -65,7 +65,7 @@ static void on_answer(void *arg, const struct amp_error *error, const uint8_t *d
         wrong.code = 0;
         auth->token[0] = 0;
     } else if (error->code == 0) {
-        (void)take_token(auth, data, size, &wrong); /* wrong says it */
+        (void)take_token(auth, data, size, &wrong); /* the error is in `wrong` */
     }
     end(auth, wrong.code == 0 ? IO_ETCD_AUTH_KNOWN : IO_ETCD_AUTH_NONE, &wrong);
 }
@@ -113,8 +113,8 @@ void io_etcd_auth_ask(struct io_etcd_auth *auth)
 void io_etcd_auth_judge(struct io_etcd_auth *auth, int status)
 {
     /*
-     * A token that is over is UNAUTHENTICATED; one of before a change of users or roles, UNKNOWN; none where one is
-     * needed, INVALID_ARGUMENT.
+     * etcd answers UNAUTHENTICATED for an expired token, UNKNOWN for one from before a change of users or roles, and
+     * INVALID_ARGUMENT where a token is needed and none was sent.
      */
     bool doubtful = status == ARPC_STATUS_UNAUTHENTICATED || status == ARPC_STATUS_UNKNOWN ||
                     status == ARPC_STATUS_INVALID_ARGUMENT;

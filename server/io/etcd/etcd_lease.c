@@ -9,48 +9,49 @@
 #include <stdlib.h>
 #include <uv.h>
 
-/* Keepalives in a lease's time: an outage of nine tenths of it costs nothing. They are answered from memory. */
+/* Keepalives in a lease's time: an outage of nine tenths of it is harmless. etcd answers them from memory. */
 #define KEEPALIVES 10
 
 /*
- * A member passes keepalives on to the leader, those of one stream one after the other. Where the leader's machine has
- * just gone without a word, one waits there for longer than most leases (etcd's own time for a request, 7 s), though
- * the others elect a new leader within two: so no keepalive is sent behind one that is not answered, but on another
- * stream. More than this can not be answered in time.
+ * Most streams to one endpoint. A member of etcd passes keepalives on to the leader, those of one stream one after the
+ * other. If the leader's machine has just died, a keepalive waits there for longer than most leases last (7 s, etcd's
+ * own time for a request), though the others elect a new leader within 2 s. So no keepalive is sent behind an
+ * unanswered one on the same stream; another stream is used. With as many streams as keepalives in a lease's time, the
+ * answers to any more would come too late.
  */
 #define STREAMS_MAX KEEPALIVES
 
-/* Longest time of a lease, in seconds: what etcd itself allows. */
+/* Longest time of a lease, in seconds, that etcd allows. */
 #define TTL_MAX 9000000000
 
 enum lease_state { LEASE_NONE, LEASE_GRANTING, LEASE_LIVE };
 
 /* A stream to one endpoint. */
 struct keeper {
-    struct io_etcd_lease *lease; /* NULL: the lease is gone; the stream is about to end */
+    struct io_etcd_lease *lease; /* NULL: the lease does not use it any more; the stream is being cancelled */
     uint32_t endpoint, index;
     struct arpc_call *call;
-    bool waiting; /* for the answer to the keepalive of sent_ms */
-    int64_t sent_ms;
+    bool waiting;    /* for the answer to the keepalive that was sent at sent_ms */
+    int64_t sent_ms; /* by io_etcd_now_ms */
 };
 
 struct io_etcd_lease {
     struct io_etcd *etcd;
     const struct io_etcd_lease_events *events;
     void *arg;
-    int64_t ttl_ms;
+    int64_t ttl_ms; /* its time, as it is requested */
     enum lease_state state;
-    int64_t id;
+    int64_t id;         /* etcd's number; 0 unless LIVE */
     int64_t granted_ms; /* its time, as etcd has granted it */
-    int64_t due_ms;     /* io_etcd_now_ms by which it is lost */
-    int64_t asked_ms;   /* when the grant under way was asked for */
-    bool asking;        /* a grant is under way */
-    uint32_t refused;   /* grants in a row that came to nothing */
+    int64_t due_ms;     /* when it is lost unless a keepalive is answered, by io_etcd_now_ms */
+    int64_t asked_ms;   /* when the last grant was requested, by io_etcd_now_ms */
+    bool asking;        /* a request for a grant is under way */
+    uint32_t refused;   /* such requests in a row that have failed */
     struct keeper *keepers[IO_ETCD_ENDPOINTS_MAX][STREAMS_MAX];
-    uv_timer_t tick, due;
-    uint32_t open; /* handles */
+    uv_timer_t tick, due; /* tick: the next request (GRANTING) or keepalives (LIVE). due: at due_ms */
+    uint32_t open;        /* handles that are not closed yet */
     bool closing;
-    uint32_t calls; /* under way: it is freed after them */
+    uint32_t calls; /* under way: the lease is freed after them */
 };
 
 struct revocation {
@@ -87,7 +88,7 @@ static void on_due(uv_timer_t *timer)
     lost(lease, "etcd has not answered a keepalive within the lease's time");
 }
 
-/* A timer that fires when the lease's time has passed; the loop's own time may be old. */
+/* Starts the timer for due_ms. The loop's own time may be old, so it is updated first. */
 static void arm(struct io_etcd_lease *lease)
 {
     int64_t left = lease->due_ms - io_etcd_now_ms();
@@ -157,7 +158,10 @@ static struct keeper *open_keeper(struct io_etcd_lease *lease, uint32_t endpoint
     return keeper;
 }
 
-/* A stream on which nothing waits; else the place for another one. Neither: NULL, and *index is STREAMS_MAX. */
+/*
+ * A stream on which no keepalive waits. NULL: there is none, and *index is a free entry for another stream, or
+ * STREAMS_MAX if there is none either.
+ */
 static struct keeper *free_keeper(struct io_etcd_lease *lease, uint32_t endpoint, uint32_t *index)
 {
     *index = STREAMS_MAX;
@@ -171,7 +175,7 @@ static struct keeper *free_keeper(struct io_etcd_lease *lease, uint32_t endpoint
     return NULL;
 }
 
-/* Gives up streams whose keepalive has waited so long that its answer is of no use any more. How many. */
+/* Cancels the streams whose keepalive has waited so long that an answer would come too late. Returns how many. */
 static uint32_t drop_silent(struct io_etcd_lease *lease, uint32_t endpoint, int64_t now_ms)
 {
     uint32_t dropped = 0;
@@ -196,7 +200,7 @@ static void keep_alive(struct io_etcd_lease *lease, uint32_t endpoint)
     if (silent && keeper == NULL) {
         io_etcd_failed(lease->etcd, endpoint);
         io_etcd_reconnect(lease->etcd,
-                          endpoint); /* it may be lost, though nobody has said so; ends all of its streams */
+                          endpoint); /* the connection may be lost without an error; ends all of its streams */
         return;
     }
     if (keeper == NULL && index < STREAMS_MAX)
@@ -236,7 +240,7 @@ static void granted(struct io_etcd_lease *lease, const struct ampd_etcd_lease_gr
     lease->state = LEASE_LIVE;
     arm(lease);
     uint64_t every_ms = (uint64_t)(lease->granted_ms / KEEPALIVES);
-    /* At once, too: of a grant that took long little time is left. */
+    /* The first ones at once: if the grant took long, little of the lease's time is left. */
     (void)uv_timer_start(&lease->tick, on_tick, 0, every_ms);
     lease->events->granted_cb(lease->arg);
 }
@@ -300,7 +304,7 @@ static void on_revoked(void *arg, const struct amp_error *error, const uint8_t *
     struct io_etcd_lease *lease = revocation->lease;
     if (error->code != 0)
         amp_log(io_etcd_log(lease->etcd), AMP_LOG_INFO, "etcd",
-                "msg=\"the lease is not given back; it ends by itself\" err=\"%s\"", error->text);
+                "msg=\"the lease could not be given back; it ends by itself\" err=\"%s\"", error->text);
     if (revocation->done_cb != NULL)
         revocation->done_cb(revocation->arg);
     free(revocation);
@@ -356,8 +360,9 @@ void io_etcd_lease_start(struct io_etcd_lease *lease)
         return;
     lease->state = LEASE_GRANTING;
     /*
-     * One that was asked for before the end of the last one is taken. Where a lease ends as soon as it is there, since
-     * etcd refuses what it is for, the timer asks.
+     * A grant that was requested for an earlier start and is still under way is accepted. If the last request was less
+     * than IO_ETCD_AGAIN_MS ago, the timer makes the next one: this happens where etcd refuses what the lease is for,
+     * so that each lease is revoked as soon as it is granted.
      */
     if (!lease->asking && io_etcd_now_ms() - lease->asked_ms >= IO_ETCD_AGAIN_MS)
         ask(lease);

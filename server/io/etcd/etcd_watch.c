@@ -13,9 +13,9 @@
 
 #define PREFIX_MAX 256
 
-/* The stream to the preferred endpoint. */
+/* A stream of changes from one endpoint, which is the preferred one. */
 struct stream {
-    struct io_etcd_watch *watch; /* NULL: it is about to end */
+    struct io_etcd_watch *watch; /* NULL: the stream is being cancelled */
     struct arpc_call *call;
     uint32_t endpoint;
 };
@@ -26,12 +26,12 @@ struct io_etcd_watch {
     void *arg;
     char prefix[PREFIX_MAX], end[PREFIX_MAX]; /* end: the first key behind all that begin with prefix */
     int64_t poll_ms;
-    int64_t revision; /* of the state that the reader has; 0: none yet */
-    int64_t known;    /* revision when the Range under way was begun */
-    struct stream *stream;
-    bool reading; /* a Range is under way */
-    char failing[AMP_ERROR_TEXT_MAX]; /* why the state cannot be read, in a sentence; "": it can */
-    uv_timer_t again;
+    int64_t revision;                 /* of the state that was reported; 0: none yet */
+    int64_t known;                    /* `revision` when the Range under way was sent */
+    struct stream *stream;            /* NULL: none; only reads report changes */
+    bool reading;                     /* a Range is under way */
+    char failing[AMP_ERROR_TEXT_MAX]; /* why the last Range has failed, in a sentence; "": it has not */
+    uv_timer_t again;                 /* the next Range */
     bool open, closing;
 };
 
@@ -58,6 +58,7 @@ static void look_in(struct io_etcd_watch *watch, int64_t ms)
 
 /* ---- the stream ---- */
 
+/* Reports the changes in one message of the stream. settled_cb, the last act, may close the watch. */
 static void tell_events(struct io_etcd_watch *watch, const struct ampd_etcd_watch_response *answer)
 {
     int64_t before = watch->revision;
@@ -65,7 +66,7 @@ static void tell_events(struct io_etcd_watch *watch, const struct ampd_etcd_watc
         const struct ampd_etcd_event *event = &answer->events.items[i];
         const struct ampd_etcd_key_value *kv = &event->kv;
         if (!event->has_kv || kv->mod_revision <= before)
-            continue; /* read already */
+            continue; /* a Range has reported it already */
         if (kv->mod_revision > watch->revision)
             watch->revision = kv->mod_revision;
         if (event->type == AMPD_ETCD_DELETE)
@@ -100,7 +101,7 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
     if (watch != NULL) {
         watch->stream = NULL;
         io_etcd_failed(watch->etcd, stream->endpoint);
-        look_in(watch, IO_ETCD_AGAIN_MS); /* and begin another */
+        look_in(watch, IO_ETCD_AGAIN_MS); /* which also begins another stream */
     }
     free(stream);
 }
@@ -143,7 +144,10 @@ static void begin_stream(struct io_etcd_watch *watch)
     amp_buf_close(&buf);
 }
 
-/* One to the preferred endpoint, from behind what the reader has. While there is none only a look tells of changes. */
+/*
+ * Sees to a stream to the preferred endpoint that begins behind the reported revision. If none can be begun, the state
+ * is read again soon: without a stream only that reports changes.
+ */
 static void keep_stream(struct io_etcd_watch *watch)
 {
     if (watch->stream != NULL && watch->stream->endpoint != io_etcd_preferred(watch->etcd))
@@ -156,18 +160,19 @@ static void keep_stream(struct io_etcd_watch *watch)
 
 /* ---- reading all ---- */
 
+/* Reports the whole state that a Range has read. settled_cb, the last act, may close the watch. */
 static void tell_all(struct io_etcd_watch *watch, const struct ampd_etcd_range_response *answer)
 {
     watch->failing[0] = 0;
     int64_t revision = answer->header.revision;
     if (revision < watch->revision && revision >= watch->known) {
-        keep_stream(watch); /* from before what the stream has told, which may have ended since */
+        keep_stream(watch); /* it is older than what the stream has reported meanwhile */
         return;
     }
     if (revision < watch->known) {
-        /* Reads are linearizable: it has forgotten what it had told before. */
+        /* Reads are linearizable, so etcd has lost what it had answered before this read was sent. */
         amp_log(io_etcd_log(watch->etcd), AMP_LOG_ERROR, "etcd",
-                "msg=\"etcd has lost what it held, its revision has gone back\" before=%" PRId64 " now=%" PRId64,
+                "msg=\"etcd has lost its data: its revision has gone back\" before=%" PRId64 " now=%" PRId64,
                 watch->known, revision);
         end_stream(watch);
     }

@@ -1,10 +1,11 @@
 /*
- * Follows all keys with one prefix: their state at the beginning, then each change, over whatever connections it takes.
+ * Follows all keys with one prefix: reports their state at the beginning, then each change. It changes connections as
+ * needed. A stream of etcd may stop reporting without an error, so the whole state is also read again at intervals.
  *
- * What a stream of etcd's tells could stop without a word; so the state is read again now and then, too. The reader is
- * told of both in the same way, in the order of etcd's revisions:
+ * Both are reported in the order of etcd's revisions, by these callbacks on the loop's thread:
  *
- *   [reset, ] then put or remove for each key, then settled
+ *   the whole state   reset_cb, put_cb for each key, settled_cb
+ *   changes           put_cb or remove_cb for each changed key, settled_cb
  */
 #ifndef AMPD_IO_ETCD_WATCH_H
 #define AMPD_IO_ETCD_WATCH_H
@@ -15,32 +16,35 @@ struct io_etcd_watch;
 struct ampd_etcd_key_value;
 
 struct io_etcd_watch_events {
-    /* All keys that there are follow. */
+    /* The whole state follows: forget all keys. */
     void (*reset_cb)(void *arg);
-    /* A key as it is now. Valid during the callback. */
+    /* The present value of a key, new or changed. It is valid during the callback. */
     void (*put_cb)(void *arg, const struct ampd_etcd_key_value *kv);
-    /* This key is gone. */
+    /* A key was deleted. The bytes are valid during the callback. */
     void (*remove_cb)(void *arg, const uint8_t *key, size_t size);
-    /* That is the state of this revision. The watch may be closed in it. */
+    /* The keys reported so far are the state at this revision. The watch may be closed in this callback. */
     void (*settled_cb)(void *arg, int64_t revision);
-    /* The state cannot be read; it is tried again. Said once, until it can. */
+    /* The state cannot be read, which is tried again. Not repeated until a read has succeeded. */
     void (*failed_cb)(void *arg, const struct amp_error *error);
 };
 
 /*
- * Follows the keys that begin with `prefix`, and reads them all every `poll_ms`. `events` must outlive it. On success
- * *out is the caller's (io_etcd_watch_close). AMP_ENOMEM.
+ * Begins to follow the keys that begin with `prefix` (1 to 255 ASCII characters), and to read all of them every
+ * `poll_ms`. `events` must outlive it. On success *out is the caller's (io_etcd_watch_close). AMP_ENOMEM.
  */
 int io_etcd_watch_new(struct io_etcd *etcd, const char *prefix, int64_t poll_ms,
                       const struct io_etcd_watch_events *events, void *arg, struct io_etcd_watch **out);
 
-/* Reads them now: something says that the state is another one. */
+/* Reads all keys now, because there is reason to think that the known state is outdated. */
 void io_etcd_watch_look(struct io_etcd_watch *watch);
 
-/* Why the state cannot be read, in a sentence, since failed_cb has said so; "": it could be the last time. */
+/* Why the last read has failed, in a sentence; "": it has succeeded, or none has ended yet. */
 const char *io_etcd_watch_failing(const struct io_etcd_watch *watch);
 
-/* Frees it once what is under way has ended; no callback comes any more. The etcd must be closed after it. */
+/*
+ * Ends the watch; no callback comes any more. It is freed when a read that is under way has ended. The client
+ * (io_etcd_close) must be closed after it.
+ */
 void io_etcd_watch_close(struct io_etcd_watch *watch);
 
 #endif

@@ -1,4 +1,6 @@
-/* ExplainStep: one row of the history with all that belongs to it, read on the reader thread, and a few sentences. */
+/*
+ * ExplainStep: one row of the history with all that belongs to it, read on the reader's thread, and sentences about it.
+ */
 #include "server/io/history/explain.h"
 
 #include "server/io/base/handlers.h"
@@ -14,16 +16,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Only rows of steps. */
+/* A filter for rows of steps alone. */
 #define STEP_VERDICTS                                                                                                  \
     (1u << AMPD_VERDICT_APPLIED | 1u << AMPD_VERDICT_SKIPPED_OVERFLOW | 1u << AMPD_VERDICT_SKIPPED_EMPTY)
 
 struct explain {
     struct io_server_call call;
     struct io_task task;
-    uint32_t model; /* index */
+    uint32_t model; /* index in the core when the request came */
     const struct ampd_model_spec *spec;
-    uint64_t epoch, step; /* epoch 0: the one in which the step stands */
+    uint64_t epoch, step; /* epoch 0: the one in which the step was not rolled back */
     struct ampd_step_row row;
     struct amp_error error;
     int code;
@@ -63,7 +65,7 @@ static int not_found(struct ampd_store *reader, const char *model, const struct 
                              filter->step_min);
     return amp_error_set(error, rc != 0 ? rc : AMP_ENOTFOUND, "STEP_NOT_FOUND",
                          "step: there is no row of step %" PRIu64 "%s", filter->step_min,
-                         filter->epoch != 0 ? " in this epoch; leave the epoch out for the one in which it stands"
+                         filter->epoch != 0 ? " in this epoch; leave the epoch out for the one in which it counts"
                                             : "");
 }
 
@@ -95,7 +97,7 @@ static int fill_contributors(const struct ampd_server *server, uint32_t model, c
 {
     struct ampd_model_info info;
     ampd_core_model(server->core, model, &info);
-    bool is_there = !info.deleted && info.spec == spec; /* else another one may have its place meanwhile */
+    bool is_there = !info.deleted && info.spec == spec; /* if not, another model may have its index */
     list->items = calloc(row->contributors_count + 1, sizeof *list->items);
     if (list->items == NULL)
         return AMP_ENOMEM;
@@ -165,7 +167,7 @@ static void explain_done(struct io_task *task)
     io_server_call_was_read(&explain->call);
     if (explain->code != 0)
         io_server_call_fail(&explain->call, &explain->error);
-    else if (explain->call.rpc != NULL) /* else there may be no row: nobody waited for it any more */
+    else if (explain->call.rpc != NULL) /* if NULL, nobody waits, and the row may not have been read */
         io_server_call_reply_buf(&explain->call, &buf, encode(explain, &buf));
     io_server_call_unref(&explain->call);
 }

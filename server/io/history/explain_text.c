@@ -5,7 +5,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Overflow rows that are told one by one; the rest is counted, so that the reasons still have a place behind them. */
+/*
+ * Most overflow rows with a sentence of their own; the others are counted, so that the text has room for the reasons.
+ */
 #define ROWS_TOLD 2
 
 struct writer {
@@ -13,7 +15,7 @@ struct writer {
     size_t size, used;
 };
 
-/* Appends; what does not fit is left out. */
+/* Appends to the text; what does not fit is left out. */
 static void say(struct writer *writer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(struct writer *writer, const char *format, ...)
 {
@@ -73,7 +75,7 @@ static void say_verdict(struct writer *writer, const struct ampd_step_row *row,
         say_overflows(writer, row, overflows, count);
         break;
     default:
-        say(writer, "Step %" PRIu64 " was skipped: no gradient came that counts. ", row->step);
+        say(writer, "Step %" PRIu64 " was skipped: no gradient that counts arrived. ", row->step);
         break;
     }
 }
@@ -158,20 +160,20 @@ static void say_remedy(struct writer *writer, const struct ampd_model_spec *spec
     uint32_t in_a_row = row->after.scaler.consecutive_overflows;
     if (in_a_row >= spec->max_consecutive_overflows)
         say(writer,
-            "It is the overflow number %" PRIu32 " in a row: training is unstable; lower the learning rate, or go "
+            "It is overflow number %" PRIu32 " in a row: training is unstable; lower the learning rate, or go "
             "back to a checkpoint.",
             in_a_row);
     else if (row->metrics.loss_workers > 0 && !isfinite(row->metrics.loss))
         say(writer,
-            "The loss itself that a worker told is %s, which no loss scale cures: look at its data, or lower the "
+            "The loss itself that a worker reported is %s, which no loss scale can fix: look at its data, or lower the "
             "learning rate.",
             isnan(row->metrics.loss) ? "NaN" : "infinite");
     else if (count > 0 && overflows[0].source == AMPD_MSG_OVERFLOW_SOURCE_RANGE)
-        say(writer, "No loss scale cures that: clip the gradients or lower the learning rate.");
+        say(writer, "No loss scale can fix that: clip the gradients or lower the learning rate.");
     else if (row->inf_total == 0 && row->nan_total > 0)
-        say(writer, "NaN without Inf seldom comes of the scale: look at the data and the loss of that worker.");
+        say(writer, "NaN without Inf rarely comes from the scale: look at the data and the loss of that worker.");
     else
-        say(writer, "Nothing is to be done: a skipped step now and then is how a scale finds its height.");
+        say(writer, "Nothing needs to be done: a step is skipped now and then while the scale finds its level.");
 }
 
 void io_explain_step(const struct ampd_model_spec *spec, const struct ampd_step_row *row,

@@ -1,6 +1,6 @@
 /*
- * ListCheckpoints: the core's catalogue, newest first. A page token is the key of the first checkpoint of the next
- * page; one that has been dropped meanwhile is stood for by the next older one.
+ * ListCheckpoints: the core's catalogue, newest first. A page token is the key of the next page's first checkpoint. If
+ * that one has been dropped meanwhile, the page begins with the next older one.
  */
 #include "server/io/base/handlers.h"
 
@@ -17,14 +17,14 @@ static bool is_later(const struct ampd_checkpoint_record *record, const struct a
     return record->epoch != key->epoch ? record->epoch > key->epoch : record->step > key->step;
 }
 
-/* A scale that is not known (0: an older ampd wrote the checkpoint) is not at least anything. */
+/* A checkpoint whose scale is not known (0: an older ampd wrote it) does not match min_scale. */
 static bool is_wanted(const struct ampd_msg_list_checkpoints_request *request,
                       const struct ampd_checkpoint_record *record)
 {
     return !request->has_min_scale || (record->scale > 0 && record->scale >= request->min_scale);
 }
 
-/* One page, newest first, from `from` (all zero: the newest) on. */
+/* Fills one page, newest first, beginning with `from`; all zero: with the newest checkpoint. */
 static void fill_page(const struct ampd_model_info *info, const struct ampd_msg_list_checkpoints_request *request,
                       const struct ampd_history_key *from, uint32_t size,
                       struct ampd_msg_list_checkpoints_response *response)

@@ -1,6 +1,6 @@
 /*
- * ListScaleHistory and ListOverflows: pages read on the reader thread, each its own short transaction, and answered
- * from the loop.
+ * ListScaleHistory and ListOverflows: each page is read on the reader's thread, in a short transaction of its own, and
+ * sent from the loop.
  */
 #include "server/io/base/handlers.h"
 
@@ -13,18 +13,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One page under way. Rows are of one of the two kinds. */
+/* A request for one page. Its rows are of one of the two kinds. */
 struct page {
     struct io_server_call call;
     struct io_task task;
-    uint32_t model; /* index */
+    uint32_t model; /* index in the core when the request came */
     const struct ampd_model_spec *spec;
     struct ampd_history_filter filter;
     struct ampd_overflow_filter which;
-    uint32_t size; /* rows asked for; one more is read, to know whether a page follows */
+    uint32_t size; /* rows that the page may have; one more is read, to know whether another page follows */
     struct ampd_msg_scale_history_row *rows;
     struct ampd_msg_overflow_row *overflows;
-    struct ampd_contributor *whose; /* for each overflow row: rank and incarnation of its worker */
+    struct ampd_contributor *whose; /* [count] for each overflow row the rank and the incarnation of its worker */
     size_t count;
     bool more;
     struct ampd_history_key next;
@@ -62,7 +62,7 @@ static bool find_model(struct page *page, const char *name)
     return true;
 }
 
-/* After the read, on the reader thread. */
+/* Ends a read, on the reader's thread: turns an empty page into the error that explains it. */
 static void check_end(struct page *page)
 {
     if (page->code == 0 && page->count == 0)
@@ -78,14 +78,14 @@ static void page_free(struct io_server_call *call)
 
 static const struct io_server_call_ops page_ops = {NULL, NULL, page_free};
 
-/* Reads on the reader thread, which also makes room for the rows: a page that waits is small. */
+/* Queues the read for the reader's thread. run_cb allocates the rows, so that a request that waits is small. */
 static void submit(struct page *page, void (*run_cb)(struct io_task *), void (*done_cb)(struct io_task *))
 {
     page->task = (struct io_task){.run_cb = run_cb, .done_cb = done_cb};
     io_server_call_read(&page->call, &page->task);
 }
 
-/* Room for the rows; false, and the page has failed. */
+/* Allocates the rows. False: out of memory, and the page has that error. */
 static bool make_room(struct page *page, void **rows, size_t row_size)
 {
     *rows = calloc(page->size, row_size);
@@ -94,7 +94,7 @@ static bool make_room(struct page *page, void **rows, size_t row_size)
     return *rows != NULL;
 }
 
-/* Whether one more row has a place; if not, it begins the next page. */
+/* Whether the page has room for this row; if not, the next page begins with it. */
 static bool has_place(struct page *page, const struct ampd_history_key *key)
 {
     if (page->count < page->size)
@@ -122,7 +122,7 @@ static void history_run(struct io_task *task)
     if (!make_room(page, &rows, sizeof *page->rows))
         return;
     page->rows = rows;
-    /* Epochs and acts are left where steps were removed; who asks for those steps alone is told so all the same. */
+    /* Rows of epochs and acts stay where steps were removed. A request for such steps alone is refused even so. */
     page->code = io_page_check_gone(page->call.server->data.reader, page->spec->name, &page->filter, &page->error);
     if (page->code != 0)
         return;
@@ -154,11 +154,11 @@ static int history_filter(struct page *page, const struct ampd_msg_list_scale_hi
     page->filter.superseded_too = request->include_superseded || request->has_epoch;
     page->filter.descending = request->newest_first;
     page->filter.only_changes = request->only_changes;
-    page->filter.acts_before = true; /* they tell the step before which they stand (io_history_row) */
+    page->filter.acts_before = true; /* acts are listed with the step that follows them (io_history_row) */
     for (uint32_t i = 0; i < request->verdicts_count; i++) {
         if ((unsigned)request->verdicts[i] - 1 > (unsigned)AMPD_VERDICT_SKIPPED_EMPTY - 1)
             return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
-                                 "verdicts: %d is in no row; use APPLIED, SKIPPED_OVERFLOW or SKIPPED_EMPTY",
+                                 "verdicts: %d is not a verdict; use APPLIED, SKIPPED_OVERFLOW or SKIPPED_EMPTY",
                                  (int)request->verdicts[i]);
         page->filter.verdicts |= 1u << request->verdicts[i];
     }
@@ -270,7 +270,7 @@ static int overflow_filter(struct page *page, const struct ampd_msg_list_overflo
     page->filter.superseded_too = request->include_superseded || request->has_epoch;
     page->filter.descending = request->newest_first;
     if ((unsigned)request->source > (unsigned)AMPD_MSG_OVERFLOW_SOURCE_RANGE)
-        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "source: there is no %d; use WORKER, SUM or RANGE",
+        return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "source: %d is not a source; use WORKER, SUM or RANGE",
                              (int)request->source);
     source_bounds(request->source, &page->which);
     if (request->has_rank && request->rank >= AMPD_WORLD_MAX)

@@ -1,4 +1,4 @@
-/* ReplayPolicy: a page of stored steps, read and replayed on the reader thread. */
+/* ReplayPolicy: a page of stored steps, which are read and replayed on the reader's thread. */
 #include "server/io/base/handlers.h"
 
 #include "server/io/base/message_buf.h"
@@ -14,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Only rows of steps: a scale that was set by hand has no place in another policy's run. */
+/* A filter for rows of steps alone: scales set by hand are left out of another policy's run. */
 #define STEP_VERDICTS                                                                                                  \
     (1u << AMPD_VERDICT_APPLIED | 1u << AMPD_VERDICT_SKIPPED_OVERFLOW | 1u << AMPD_VERDICT_SKIPPED_EMPTY)
 
 #define NOTE                                                                                                           \
-    "Every step is taken to end as it did: how many steps would have overflowed under the other scale cannot be "      \
+    "Every step is assumed to end as it did: how many steps would have overflowed under the other scale cannot be "    \
     "known, "                                                                                                          \
-    "since gradients are not kept; the uncertain steps are those that might have ended otherwise."
+    "since gradients are not kept; the uncertain steps are those that might have ended differently."
 
 struct replay {
     struct io_server_call call;
@@ -29,7 +29,7 @@ struct replay {
     const struct ampd_model_spec *spec;
     struct ampd_history_filter filter;
     struct io_replay machine;
-    uint32_t size; /* rows asked for; one more is read, to know whether a page follows */
+    uint32_t size; /* rows that the page may have; one more is read, to know whether another page follows */
     struct ampd_msg_replay_policy_response response;
     struct amp_error error;
     int code;
@@ -67,7 +67,7 @@ static void replay_run(struct io_task *task)
         replay->code = amp_error_set(&replay->error, AMP_ENOMEM, NULL, "out of memory for this page");
         return;
     }
-    /* Another policy's run begins where the model's began, or at a step that was asked for. */
+    /* The replay begins where the model began, or at from_step: if those rows were removed, it cannot begin. */
     replay->code = io_history_check_gone(reader, replay->spec->name, filter->epoch, "from_step", first, &replay->error);
     if (replay->code != 0)
         return;

@@ -1,4 +1,7 @@
-/* The stored verdicts of a model run through another policy, a page at a time. Pure. */
+/*
+ * Replays the stored verdicts of a model through another loss-scale policy, one page of steps at a time (ReplayPolicy).
+ * Pure functions; any thread.
+ */
 #ifndef AMPD_IO_REPLAY_POLICY_H
 #define AMPD_IO_REPLAY_POLICY_H
 
@@ -7,21 +10,24 @@
 #include "storage/records.h"
 #include "storage/store.h"
 
+/* A replay under way. */
 struct io_replay {
-    struct amp_scaler_config config; /* checked, with its defaults */
-    struct amp_scaler_state state;   /* after the last step that was replayed */
+    struct amp_scaler_config config; /* the other policy, checked, with its defaults filled in */
+    struct amp_scaler_state state;   /* of that policy after the last step that was replayed */
 };
 
-/* The state before the first step. The config must have been checked. */
+/*
+ * Begins a replay with the policy's first state. The config is checked, and has its defaults (amp_scaler_config_check).
+ */
 void io_replay_init(struct io_replay *replay, const struct amp_scaler_config *config);
 
-/* Moves by one stored row of kind STEP and tells what came of it. */
+/* Replays one stored row of kind STEP, and fills *out with the stored and the replayed scale after it. */
 void io_replay_step(struct io_replay *replay, const struct ampd_step_row *row, struct ampd_msg_replayed_step *out);
 
 /*
- * A page token holds the key of the next row and what the policy knows by then, so that a page costs only its own rows.
- * Parsing is the reverse: false for a text that is none, or whose state the config cannot have come to (it is of
- * another policy).
+ * A page token has the key of the next page's first row and the policy's state before it, so that a page is made from
+ * its own rows alone. Parsing sets *key and replay->state; replay->config is set by then. False, and nothing is set:
+ * the text is no such token, or its state is one that the config cannot reach (it comes from another policy).
  */
 void io_replay_token_write(const struct io_replay *replay, const struct ampd_history_key *key, char *text, size_t size);
 bool io_replay_token_parse(const char *text, struct io_replay *replay, struct ampd_history_key *key);

@@ -1,8 +1,8 @@
 /*
- * WatchSteps: every row is read from the store, also new ones: a notice only says that there is more. So a watcher gets
- * each row once and in order, whenever it came, and a slow one holds nothing but its place. One read is under way per
- * watcher, of a few rows, and none while the connection is full. A watch ends when its model is done and it has all
- * rows.
+ * WatchSteps: a stream of the rows of a model. All rows are read from the store, new ones too; a notice that a row was
+ * stored only causes another read. So each watch gets every row once and in order, and a slow one has no rows in
+ * memory. A watch has one read of a few rows under way, and none while its connection is full. It ends when the model
+ * is done and all rows have been sent.
  */
 #include "server/io/base/handlers.h"
 
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of one read. Each is 11 KiB here, from the read on until it is sent: a watch that waits has none. */
+/* Rows of one read. A row takes 11 KiB from the read until it is sent; a watch that waits has none in memory. */
 #define READ_ROWS 4
 
 struct watch_row {
@@ -35,12 +35,12 @@ struct watch {
     struct io_alive alive;
     struct io_task task;
     const struct ampd_model_spec *spec;
-    struct ampd_history_filter filter; /* from: the next row */
-    bool begins;                       /* behind what is stored of from's step: the first read looks where that is */
-    bool reading;
-    bool more;              /* rows may have come since the read began */
-    struct watch_row *rows; /* [READ_ROWS] */
-    size_t count;
+    struct ampd_history_filter filter; /* its `from` is the key of the next row */
+    bool begins;            /* new rows only: the first read finds the last stored row of from's step, and skips it */
+    bool reading;           /* a read is under way */
+    bool more;              /* rows may have been stored since the read began */
+    struct watch_row *rows; /* [READ_ROWS] that were read and have not been sent; NULL: none */
+    size_t count;           /* how many of them there are */
     struct amp_error error;
     int code;
 };
@@ -73,7 +73,7 @@ static int take_last(void *arg, const struct ampd_history_key *key, const struct
     return 0;
 }
 
-/* Rows of the newest step that are stored have been there before: an operator's act comes behind them. */
+/* For a watch of new rows: sets the key behind the last row of the newest step, which may be that of an act. */
 static int find_beginning(struct watch *watch)
 {
     struct ampd_history_key *from = &watch->filter.from;
@@ -138,7 +138,7 @@ static void send_row(struct watch *watch, const struct watch_row *row)
 
 static void read_on(struct watch *watch);
 
-/* All stored rows have been sent. A model is done only once its last row is stored. */
+/* All stored rows have been sent: ends the watch if the model is done, which it is only once its last row is stored. */
 static void end_if_done(struct watch *watch)
 {
     struct ampd_model_info info;
@@ -156,7 +156,7 @@ static void watch_done(struct io_task *task)
         send_row(watch, &watch->rows[i]);
         watch->filter.from = watch->rows[i].key;
         watch->filter.from.sequence++;
-        watch->filter.step_min = 0; /* from here on by key: a rollback may go behind the step that was asked for */
+        watch->filter.step_min = 0; /* only the key counts now: after a rollback steps before from_step follow */
     }
     free(watch->rows);
     watch->rows = NULL;
@@ -170,7 +170,10 @@ static void watch_done(struct io_task *task)
     io_server_call_unref(&watch->call);
 }
 
-/* Reads from the next row on, if nothing stands against it; else `writable` or the end of the read under way does. */
+/*
+ * Begins a read from the next row on. If one is under way or the connection is full, its end or the callback `writable`
+ * calls this again.
+ */
 static void read_on(struct watch *watch)
 {
     watch->more = true;

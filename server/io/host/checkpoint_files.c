@@ -1,13 +1,13 @@
 /*
- * Checkpoint files, on a thread of their own: training does not wait for them. The core gives the blocks of a part one
- * after the other and says when each may be read; a part's tasks run in the order in which they were given.
+ * Checkpoint files are written on a thread of their own, so that training does not wait for them. A part is this
+ * shard's file of one checkpoint. The core gives the blocks of a part range by range, and says when each may be read.
  *
- * The tasks of a part: open, blocks (any number), and a last one that seals it when none of its blocks is `left`, or
- * abandons it after a cancel, if it is not sealed already.
+ * The tasks of a part run in this order: open, blocks (any number), and a last one. The last one seals the file when no
+ * block is `left`, or abandons it after a cancel, if it is not sealed already.
  *
- * A task that finds no room on the disk goes back to the loop, whose timer gives it to the thread again: another
- * model's part, or a file that is to go, may make room meanwhile. Those of its own part behind it are held until it is
- * through.
+ * A task that finds no room on the disk goes back to the loop, whose timer gives it to the thread again later: in
+ * between the thread may remove a file and so make room. Later tasks of the same part are held until that task has
+ * succeeded.
  */
 #include "server/io/host/checkpoint_files.h"
 
@@ -33,38 +33,39 @@
 struct cut_task {
     struct io_task task;
     struct cut *cut;
-    /* AMP_EEXHAUSTED and AMP_ENOMEM: to be tried again. */
+    /* The work. After AMP_EEXHAUSTED and AMP_ENOMEM it is tried again; any other error ends the process. */
     int (*try_cb)(struct cut_task *task, struct amp_error *error);
     enum {
-        TRIED, /* it has done its work, or the part is over */
+        TRIED, /* it has done its work, or has none since the part is over */
         AGAIN, /* it has found no room */
-        HELD,  /* one before it has */
+        HELD,  /* it was not tried, since a task before it has found no room */
     } result;
-    struct ampd_part_blocks blocks; /* of blocks, and where in them it goes on */
+    /* Only of a task for blocks: the range, and the block (from the first one) and segment at which it goes on. */
+    struct ampd_part_blocks blocks;
     uint64_t block;
     uint32_t segment;
 };
 
-/* A part in the making. */
+/* A part that is being written. */
 struct cut {
-    struct amp_list in_cuts;    /* of the server, so that blocks and a cancel find it */
-    struct cut_task open, last; /* the last one seals or abandons */
-    struct cut_task *waits;     /* the task that is to try again: what comes is held */
-    bool rests;                 /* until the timer's next turn */
-    struct amp_list held;       /* tasks behind it, in order */
+    struct amp_list in_cuts;    /* entry in io_checkpoint_files.cuts */
+    struct cut_task open, last; /* the first task and the last one */
+    struct cut_task *waits;     /* the task that has found no room, or NULL; further tasks are held */
+    bool rests;                 /* `waits` is not with the thread, but waits for the timer */
+    struct amp_list held;       /* tasks behind `waits`, by their first block; owned */
     struct ampd_server *server;
     struct ampd_part_order order;
-    struct ampd_checkpoint_tensor *tensors; /* what of each parameter is in it; owned */
-    struct ampd_checkpoint_writer *writer;  /* NULL: not open, or over */
-    uint64_t left;                          /* blocks that are not written */
-    bool ending;                            /* the last task is on its way */
-    atomic_bool cancel;
-    /* The thread's: */
-    bool told;                      /* the log has its trouble */
-    const struct cut_task *no_room; /* the task that has found none */
+    struct ampd_checkpoint_tensor *tensors; /* the range of each parameter that the part holds; owned */
+    struct ampd_checkpoint_writer *writer;  /* NULL: not open yet, or sealed; owned */
+    uint64_t left;                          /* blocks that are not written yet */
+    bool ending;                            /* the last task was submitted */
+    atomic_bool cancel;                     /* the core has cancelled the part */
+    /* The following are used by the files' thread only, except in last_done. */
+    bool told;                      /* it was logged that there is no room, and there was none since */
+    const struct cut_task *no_room; /* the task that has found no room, or NULL */
     uint64_t begun_us;
-    bool sealed;
-    atomic_int code; /* a later task may set it while the loop looks at it for an earlier one */
+    bool sealed;     /* the file is complete */
+    atomic_int code; /* not 0: the part has failed. The thread may set it while the loop reads it for an earlier task */
     struct ampd_checkpoint_record record;
 };
 
@@ -77,9 +78,9 @@ struct restore_task {
     struct ampd_checkpoint_state state;
 };
 
-/* ---- which elements a shard has ---- */
+/* ---- the elements of a shard ---- */
 
-/* What of parameter i lies in the blocks [first, first + count). False: nothing. */
+/* The elements [*begin, *end) of parameter i that lie in the blocks [first, first + count). False: none. */
 static bool part_of(const struct ampd_layout *layout, uint32_t i, uint64_t first, uint64_t count, uint64_t *begin,
                     uint64_t *end)
 {
@@ -120,13 +121,13 @@ struct ampd_checkpoint_target *io_checkpoint_files_targets(const struct ampd_res
 
 /* ---- writing ---- */
 
-/* Whether a task of the part has anything to do. */
+/* Whether the part has failed or was cancelled, so that its tasks have nothing to do. */
 static bool is_over(const struct cut *cut)
 {
     return atomic_load(&cut->code) != 0 || atomic_load(&cut->cancel);
 }
 
-/* Whether it is this task's turn. */
+/* Whether the task may be tried now; else sets its result (TRIED where the part is over, or HELD). */
 static bool may_try(struct cut_task *task)
 {
     struct cut *cut = task->cut;
@@ -140,7 +141,7 @@ static bool may_try(struct cut_task *task)
     return task->result == TRIED;
 }
 
-/* Any failure but a full disk or memory ends the process. */
+/* Marks the task to be tried again; a failure that is not a lack of room or memory ends the process. */
 static void found_no_room(struct cut_task *task, int code, const struct amp_error *error)
 {
     struct cut *cut = task->cut;
@@ -157,6 +158,15 @@ static void found_no_room(struct cut_task *task, int code, const struct amp_erro
     task->result = AGAIN;
 }
 
+/* The part has room again, or needs none any more: ends the alert, unless another part still waits. */
+static void found_room(struct cut *cut)
+{
+    const struct ampd_server *server = cut->server;
+    if (cut->told && --server->checkpoint_files->told == 0)
+        io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_CHECKPOINT, "");
+    cut->told = false;
+}
+
 static void cut_task_run(struct io_task *base)
 {
     struct cut_task *task = AMP_CONTAINER(base, struct cut_task, task);
@@ -166,6 +176,8 @@ static void cut_task_run(struct io_task *base)
         int rc = task->try_cb(task, &error);
         if (rc != 0)
             found_no_room(task, rc, &error);
+        else
+            found_room(task->cut);
     }
     AMP_FAILPOINT("checkpoint.done");
 }
@@ -182,7 +194,7 @@ static int open_try(struct cut_task *task, struct amp_error *error)
                                  error);
 }
 
-/* One of the segments of a block. */
+/* Writes one segment of a block. */
 static int put_segment(const struct cut *cut, const struct cut_task *task, const struct ampd_segment *segment,
                        struct amp_error *error)
 {
@@ -218,7 +230,7 @@ static int seal_try(struct cut_task *task, struct amp_error *error)
     return rc;
 }
 
-/* Seals, or where the part is over, abandons it. */
+/* The last task: seals the file, or abandons it where the part is over. */
 static void last_run(struct io_task *base)
 {
     struct cut *cut = AMP_CONTAINER(base, struct cut, last.task);
@@ -228,8 +240,7 @@ static void last_run(struct io_task *base)
     if (!cut->sealed)
         atomic_store(&cut->code, AMP_ECANCELLED);
     ampd_checkpoint_abandon(cut->writer);
-    if (cut->told && --cut->server->checkpoint_files->told == 0) /* else others have none yet */
-        io_storage_alert_set(cut->server->storage_alert, IO_STORAGE_ALERT_CHECKPOINT, "");
+    found_room(cut);
 }
 
 static void free_cut(struct cut *cut)
@@ -244,7 +255,10 @@ static void free_cut(struct cut *cut)
 
 static void on_retry(uv_timer_t *timer);
 
-/* A task that has found no room waits for the timer; at the end of the server, for io_checkpoint_files_drop. */
+/*
+ * Lets a task that has found no room wait for the timer. A server that closes has none: io_checkpoint_files_drop frees
+ * it.
+ */
 static void rest(struct cut *cut, struct cut_task *task)
 {
     cut->waits = task;
@@ -297,7 +311,9 @@ static void last_done(struct io_task *base)
     free_cut(cut);
 }
 
-/* The last task of a part, once. (A server that closes takes no more tasks: io_checkpoint_files_drop ends the part.) */
+/*
+ * Submits the last task of a part, once. A server that closes takes no tasks: io_checkpoint_files_drop ends the part.
+ */
 static void finish(struct cut *cut)
 {
     if (cut->ending || cut->server->life.state == SERVER_CLOSING)
@@ -306,16 +322,19 @@ static void finish(struct cut *cut)
     io_threads_submit(cut->server->pools.files, &cut->last.task);
 }
 
-/* The task that waited for room is through, so those behind it go on, in their order. */
+/* The task that waited for room has succeeded: submits those behind it, in their order. */
 static void release_held(struct cut *cut)
 {
-    bool none = is_over(cut) || cut->server->life.state == SERVER_CLOSING; /* free_cut has them then */
+    bool none = is_over(cut) || cut->server->life.state == SERVER_CLOSING; /* then free_cut frees them */
     cut->waits = NULL;
     for (struct amp_list *node; !none && (node = amp_list_shift(&cut->held)) != NULL;)
         io_threads_submit(cut->server->pools.files, AMP_CONTAINER(node, struct io_task, node));
 }
 
-/* In the order in which they were given: one that the thread has passed over comes back behind newer ones. */
+/*
+ * Adds a task to those held, in the order of their blocks: one that was already with the thread comes back later than
+ * newer ones were held.
+ */
 static void hold(struct cut *cut, struct cut_task *task)
 {
     struct amp_list *at = cut->held.next;
@@ -355,7 +374,7 @@ static void cut_task_done(struct io_task *base)
         free(task);
 }
 
-/* What the file will hold: the memory behind it comes later, so that any address stands for "there is one". */
+/* The ranges that the file will hold. Their memory comes later, so any address stands for "there is such a tensor". */
 static struct ampd_checkpoint_tensor *tensors_of(const struct ampd_part_order *order)
 {
     static const float some;
@@ -405,8 +424,8 @@ void io_checkpoint_files_close(struct ampd_server *server)
 void io_checkpoint_files_cut(struct ampd_server *server, const struct ampd_part_order *order)
 {
     struct cut *cut = calloc(1, sizeof *cut);
-    AMP_ASSERT(find_cut(server, order->token) == NULL); /* blocks and a cancel are told apart by it */
-    AMP_NEED(cut != NULL);                              /* little memory that a promise depends on */
+    AMP_ASSERT(find_cut(server, order->token) == NULL); /* it identifies the part */
+    AMP_NEED(cut != NULL);                              /* a small allocation without which a promise would be broken */
     cut->tensors = tensors_of(order);
     AMP_NEED(cut->tensors != NULL);
     cut->open =
@@ -426,8 +445,8 @@ void io_checkpoint_files_cut_blocks(struct ampd_server *server, const struct amp
 {
     struct cut *cut = find_cut(server, blocks->token);
     struct cut_task *task = calloc(1, sizeof *task);
-    AMP_ASSERT(cut != NULL && !cut->ending); /* the core sends none behind the last one, or behind a cancel */
-    AMP_NEED(task != NULL);                  /* as above */
+    AMP_ASSERT(cut != NULL && !cut->ending); /* the core sends none after the last one or a cancel */
+    AMP_NEED(task != NULL);                  /* without it a promise would be broken */
     *task = (struct cut_task){.task = {.run_cb = cut_task_run, .done_cb = cut_task_done},
                               .cut = cut,
                               .try_cb = blocks_try,
@@ -447,7 +466,7 @@ void io_checkpoint_files_cut_cancel(struct ampd_server *server, uint64_t token)
     if (cut->waits == NULL)
         finish(cut);
     else if (cut->rests && server->life.state != SERVER_CLOSING)
-        try_again(cut); /* it comes back first */
+        try_again(cut); /* the part ends when this task has come back */
 }
 
 void io_checkpoint_files_drop(struct ampd_server *server)
@@ -503,7 +522,7 @@ static void restore_done(struct io_task *base)
 void io_checkpoint_files_restore(struct ampd_server *server, const struct ampd_restore_order *order)
 {
     struct restore_task *task = calloc(1, sizeof *task);
-    AMP_NEED(task != NULL); /* 1 KiB that the start depends on */
+    AMP_NEED(task != NULL); /* 1 KiB, without which the restore could not end */
     task->task = (struct io_task){.run_cb = restore_run, .done_cb = restore_done};
     task->server = server;
     task->order = *order;

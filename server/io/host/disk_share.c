@@ -1,6 +1,6 @@
 /*
- * A look every few seconds, on the files' thread, as a file system on a network may keep a caller waiting. None is
- * taken while a checkpoint is written: then the disk holds one that is about to take the place of an older one.
+ * Every few seconds the file system is asked, on the files' thread, since a network file system may keep its caller
+ * waiting. Not while a checkpoint is being written: then the disk also holds an older one that is about to be removed.
  */
 #include "server/io/host/disk_share.h"
 
@@ -16,16 +16,17 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-/* Often enough to hear of it between two checkpoints, seldom enough to cost nothing. */
+/* Often enough to notice it between two checkpoints, seldom enough to cost nothing. */
 #define LOOK_MS 5000
 
+/* One question to the file system. */
 struct look_task {
     struct io_task task;
     struct ampd_server *server;
-    uint32_t share_max; /* percent */
-    char model[AMPD_NAME_MAX];
+    uint32_t share_max;        /* --checkpoint-disk-share, percent */
+    char model[AMPD_NAME_MAX]; /* whose next checkpoint is the largest */
     struct io_disk_room room;
-    bool known; /* the file system could be asked */
+    bool known; /* the file system has answered */
 };
 
 uint32_t io_disk_share_after(const struct io_disk_room *room)
@@ -48,13 +49,14 @@ static void look_run(struct io_task *base)
     look->known = true;
 }
 
+/* Sets or ends the alert, and logs a change. */
 static void tell(const struct look_task *look)
 {
     const struct ampd_server *server = look->server;
     const struct io_disk_room *room = &look->room;
     uint32_t share = io_disk_share_after(room);
     struct amp_error wrong = {0};
-    if (share > look->share_max && room->next_bytes > 0) /* else no checkpoint is to come */
+    if (share > look->share_max && room->next_bytes > 0) /* 0: no checkpoint is expected */
         (void)amp_error_set(&wrong, AMP_EEXHAUSTED, "NO_SPACE",
                             "the next checkpoint of %s, %" PRIu64 " bytes, would fill the disk of %.200s to %u %%, "
                             "beyond checkpoint-disk-share, %u %%: %" PRIu64 " of %" PRIu64
@@ -80,7 +82,7 @@ static void look_done(struct io_task *base)
     free(look);
 }
 
-/* The next checkpoint of a model is taken to be as large as its newest one; the largest of all models counts. */
+/* Assumes that the next checkpoint of each model is as large as its newest one, and takes the largest of all models. */
 static void find_next(const struct ampd_server *server, struct look_task *look)
 {
     for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {
@@ -104,7 +106,7 @@ static void on_look(uv_timer_t *timer)
         return;
     struct look_task *look = calloc(1, sizeof *look);
     if (look == NULL)
-        return; /* the next time */
+        return; /* no memory: the next time will do */
     look->task = (struct io_task){.run_cb = look_run, .done_cb = look_done};
     look->server = server;
     look->share_max = server->options->checkpoint_disk_share;

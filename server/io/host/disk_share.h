@@ -1,6 +1,6 @@
 /*
- * The file system of the checkpoints, looked at before it is full: whether the next checkpoint would fill it beyond
- * --checkpoint-disk-share.
+ * Watches how full the file system of the checkpoints is, and raises an alert (storage_alert.h) if the next checkpoint
+ * would fill it beyond --checkpoint-disk-share. On the loop's thread.
  */
 #ifndef AMPD_IO_DISK_SHARE_H
 #define AMPD_IO_DISK_SHARE_H
@@ -14,19 +14,22 @@ struct ampd_server;
 
 struct io_disk_share {
     uv_timer_t timer;
-    bool looking; /* a look is under way on the files' thread */
+    bool looking; /* the files' thread is asking the file system */
 };
 
-/* What a file system holds, and the checkpoint that comes next. */
+/* The sizes of a file system, and of the checkpoint that comes next. */
 struct io_disk_room {
-    uint64_t total_bytes, free_bytes; /* free: to a user who is not root, as df counts it */
-    uint64_t next_bytes;
+    uint64_t total_bytes, free_bytes; /* without the reserve for root, as df counts them */
+    uint64_t next_bytes;              /* of the next checkpoint; 0: none is expected */
 };
 
-/* The share in use, percent rounded up, once `next_bytes` are written: 100 and more where they have no room. */
+/*
+ * The share of the file system in use once next_bytes are written, in percent rounded up, at most 1000: above 100 where
+ * they do not fit. Pure.
+ */
 uint32_t io_disk_share_after(const struct io_disk_room *room);
 
-/* Opens the timer, and begins to look. On the loop. */
+/* Opens the timer, which looks every few seconds while the server runs; closes it. */
 void io_disk_share_open(struct ampd_server *server);
 void io_disk_share_close(struct ampd_server *server);
 

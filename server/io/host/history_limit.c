@@ -1,6 +1,6 @@
 /*
- * A round through the models now and then, on the writer's thread, a portion at a time: verdicts that come meanwhile
- * are between two of them.
+ * Once in ROUND_MS a round goes through all models, on the writer's thread, and removes rows in portions. Verdicts that
+ * come meanwhile are stored between two portions.
  */
 #include "server/io/host/history_limit.h"
 
@@ -15,16 +15,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A model without rows to remove costs a few lookups; a fast one makes some hundred rows in this time. */
+/*
+ * Time between two rounds. A model without rows to remove costs a few lookups; a fast one adds some hundred rows in it.
+ */
 #define ROUND_MS 1000
 
 /* Rows and overflow rows of one transaction: a few milliseconds, for which a verdict may have to wait. */
 #define PORTION 500
 
+/* One portion of one model; the task is reused for the whole round. */
 struct trim_task {
     struct io_task task;
     struct ampd_server *server;
-    uint32_t model; /* index */
+    uint32_t model; /* its index in the core */
     char name[AMPD_NAME_MAX];
     struct ampd_history_limit limit;
     struct ampd_trimmed trimmed;
@@ -42,7 +45,7 @@ static void trim_run(struct io_task *base)
 
 static void trim_done(struct io_task *base);
 
-/* The next portion, of the model at `index` or of one behind it; without any the round is over. */
+/* Submits the next portion, of the model at `index` or the next one behind it. If there is none, ends the round. */
 static void go_on(struct ampd_server *server, struct trim_task *trim, uint32_t index)
 {
     const struct ampd_server_options *options = server->options;
@@ -68,7 +71,7 @@ static void go_on(struct ampd_server *server, struct trim_task *trim, uint32_t i
     free(trim);
 }
 
-/* A full disk, or no memory: the next round goes on with it. */
+/* A portion has failed, on a full disk or without memory: logs it once. The next round tries again. */
 static void tell(const struct trim_task *trim)
 {
     struct io_history_limit *limit = trim->server->history_limit;
@@ -95,7 +98,7 @@ static void on_round(uv_timer_t *timer)
         return;
     struct trim_task *trim = calloc(1, sizeof *trim);
     if (trim == NULL)
-        return; /* the next time */
+        return; /* no memory: the next round will do */
     server->history_limit->busy = true;
     server->history_limit->stay = false;
     go_on(server, trim, 0);

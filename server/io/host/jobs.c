@@ -14,7 +14,7 @@ struct job_task {
     struct ampd_job job;
 };
 
-/* The places of a job, by what it does. */
+/* The failpoints of a job, by what it does. */
 #define JOB_FAILPOINT(job, place)                                                                                      \
     AMP_FAILPOINT(((job)->work & AMPD_JOB_VOTE) != 0    ? "vote." place                                                \
                   : ((job)->work & AMPD_JOB_APPLY) != 0 ? "apply." place                                               \
@@ -45,13 +45,16 @@ void io_jobs_submit(struct ampd_server *server, const struct ampd_job *job)
     struct amp_list *node = amp_list_shift(&server->jobs->idle);
     struct job_task *task = node != NULL ? AMP_CONTAINER(node, struct job_task, task.node) : malloc(sizeof *task);
     if (task == NULL) {
-        /* No memory for a task: the loop does it itself. */
+        /* No memory for a task: the loop does the job itself. */
         struct ampd_event event = {.type = AMPD_EVENT_JOB_DONE, .u.job = *job};
         ampd_job_run(job, server->options->kernels);
         io_core_event(server, &event);
         return;
     }
-    /* A vote while pushes go on reads what a thread has just had in its caches; a block to be taken is in none. */
+    /*
+     * A vote pass while pushes go on (without ABSENT) reads bytes that have just arrived and are still in the caches,
+     * so it goes first. Other jobs read blocks that are in no cache.
+     */
     bool is_early = (job->work & (AMPD_JOB_VOTE | AMPD_JOB_ABSENT)) == AMPD_JOB_VOTE;
     task->task = (struct io_task){.run_cb = job_run, .done_cb = job_done, .first = is_early};
     task->server = server;

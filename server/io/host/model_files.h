@@ -1,4 +1,4 @@
-/* Where the files of a model lie, and whose they may be. */
+/* Where the files of a model lie, and which processes may have written them. Nothing here touches the disk. */
 #ifndef AMPD_IO_MODEL_FILES_H
 #define AMPD_IO_MODEL_FILES_H
 
@@ -8,15 +8,15 @@
 
 struct ampd_server;
 
-/* Where this shard's files of a model lie. */
+/* The place of this shard's checkpoint files of a model: below --checkpoint-dir, or else below its data directory. */
 struct ampd_checkpoint_path io_model_files_place(const struct ampd_server *server, const char *model);
 
-/* Where the journal of a model is: on the disk of this process, whatever is shared. */
+/* The place of the journal of a model: always below the data directory, even where checkpoints are shared. */
 struct ampd_checkpoint_path io_model_files_journal(const struct ampd_server *server, const char *model);
 
 /*
- * Whether other processes may have been this shard, on other disks, and have left their checkpoint files where this
- * one's are. Then a start removes none: its catalogue may be of before them.
+ * Whether the checkpoint directory may have files of another process that was this shard, with a store of its own on
+ * another disk. Then a start removes no files: its own catalogue may be older than they are.
  */
 bool io_model_files_shared(const struct ampd_server *server);
 

@@ -1,6 +1,6 @@
 /*
- * What the core wants stored, on the writer thread. A full disk is waited for: the task stays at the head of the queue
- * and tries again, so that the order holds. Any other failure ends the process: nothing may be acknowledged after it.
+ * Stores what the core asks for, on the writer's thread. On a full disk the task stays at the head of the queue and
+ * tries again, so that the order is kept. Any other failure ends the process: nothing may be acknowledged after it.
  */
 #include "server/io/host/persist.h"
 
@@ -30,17 +30,18 @@
 /* Time between two tries on a full disk. */
 #define RETRY_MS 500
 
+/* One record, or a checkpoint that is to be removed. */
 struct persist_task {
     struct io_task task;
     struct ampd_server *server;
     enum ampd_persist_kind kind;
-    bool drop; /* takes a checkpoint out, and its file; no answer */
+    bool drop; /* instead of storing, removes a checkpoint and its file; no event comes */
     uint64_t token;
     char model[AMPD_NAME_MAX];
     int64_t at_us;
-    bool full;
-    bool journals; /* MODEL, EPOCH: of a model with a journal */
-    bool stored;   /* likewise: all but the journal's directory */
+    bool full;     /* sync it in full (struct ampd_persist) */
+    bool journals; /* MODEL, EPOCH: the model has a journal */
+    bool stored;   /* MODEL, EPOCH: the rows are stored; only the journal's directory may be missing */
     uint32_t shard;
     struct ampd_fence fence;
     struct ampd_model_spec spec; /* owned */
@@ -54,14 +55,14 @@ static int store_model(const struct persist_task *task, struct amp_error *error)
 {
     struct ampd_store *store = task->server->data.store;
     int rc = ampd_store_put_model(store, &task->spec, task->at_us, error);
-    if (rc == 0 || rc == AMP_EEXIST) /* of an earlier try that found the disk full in between */
+    if (rc == 0 || rc == AMP_EEXIST) /* AMP_EEXIST: an earlier try has stored the model, and then found the disk full */
         rc = ampd_store_put_epoch(store, task->model, &task->epoch, task->row, error);
     return rc;
 }
 
 /*
- * An epoch, and then the sign that the votes in it are on this disk: one without the other is as if the journal were
- * lost.
+ * Stores an epoch, and the model if it is new; then makes the journal's directory, which says that the votes of this
+ * epoch are on this disk. An epoch without it counts as one whose journal was lost.
  */
 static int store_epoch(struct persist_task *task, struct amp_error *error)
 {
@@ -77,7 +78,7 @@ static int store_epoch(struct persist_task *task, struct amp_error *error)
     return ampd_vote_journal_make(&place, error);
 }
 
-/* Its file goes afterwards, see remove_files. */
+/* Removes a checkpoint from the catalogue. Its file is removed afterwards, see remove_files. */
 static int drop_checkpoint(const struct persist_task *task, struct amp_error *error)
 {
     const struct ampd_checkpoint_record *checkpoint = &task->checkpoint;
@@ -90,9 +91,10 @@ static int drop_checkpoint(const struct persist_task *task, struct amp_error *er
 }
 
 /*
- * First out of the store, so that nobody finds it again; what a crash leaves of its files goes with the next start: by
- * the store, or where shards share a directory by a mark in it. A disk without room for the mark is made room on. Its
- * checkpoints go afterwards, see remove_files.
+ * Removes a model from the store first, so that no start finds it again. If a crash leaves files of it, the next start
+ * removes them: it finds the deletion in the store, or in a shared directory by a mark that is made before. Without
+ * room for the mark the deletion goes on, as it will make room. Checkpoint files are removed afterwards, see
+ * remove_files.
  */
 static int delete_model(const struct persist_task *task, struct amp_error *error)
 {
@@ -124,7 +126,7 @@ static int store_once(struct persist_task *task, struct amp_error *error)
         return ampd_store_put_checkpoint(store, task->model, &task->checkpoint, error);
     case AMPD_PERSIST_PARTS:
         rc = ampd_store_put_parts(store, task->model, &task->checkpoint, error);
-        return rc == AMP_ENOTFOUND ? 0 : rc; /* nobody asks for a checkpoint that is gone */
+        return rc == AMP_ENOTFOUND ? 0 : rc; /* a checkpoint that is gone needs no parts */
     case AMPD_PERSIST_FENCE:
         return ampd_store_put_fence(store, task->shard, &task->fence, error);
     case AMPD_PERSIST_ACT:
@@ -137,7 +139,7 @@ static int store_once(struct persist_task *task, struct amp_error *error)
     return amp_error_set(error, AMP_EINTERNAL, NULL, "unknown kind of record %d", (int)task->kind);
 }
 
-/* The place before a record of each kind. */
+/* The failpoint before each kind of record. */
 static const char *const places[] = {
     [AMPD_PERSIST_MODEL] = "persist.model",          [AMPD_PERSIST_EPOCH] = "persist.epoch",
     [AMPD_PERSIST_WORKER] = "persist.worker",        [AMPD_PERSIST_VERDICT] = "persist.verdict",
@@ -146,8 +148,8 @@ static const char *const places[] = {
     [AMPD_PERSIST_DELETING] = "persist.deleting",    [AMPD_PERSIST_DELETE] = "persist.delete"};
 
 /*
- * Waits until what has failed may be tried again; what never will ends the process. `told`: the log has it. The alert
- * is the writer's; of what another thread does the log alone tells.
+ * Waits until a task that has failed may be tried again; a failure that waiting cannot cure ends the process. *told: it
+ * was logged. The alert is set by the caller, on the writer's thread only.
  */
 static void wait_to_retry(const struct persist_task *task, int rc, const struct amp_error *error, bool *told)
 {
@@ -193,9 +195,9 @@ static void persist_run(struct io_task *base)
 }
 
 /*
- * Verdicts that wait one behind the other, in one transaction: one fsync for all of them. Should it not work, each is
- * on its own, in the same order, and waits or ends the process as any other record: the store says with each what
- * failed first.
+ * Stores verdicts that wait one behind the other in one transaction, with one fsync for all of them. Those that this
+ * did not store are stored one by one, in the same order, where each waits or ends the process like any other record,
+ * and the store reports for each what has failed.
  */
 static void verdicts_run(struct amp_list *tasks)
 {
@@ -227,7 +229,7 @@ static void verdicts_run(struct amp_list *tasks)
     }
 }
 
-/* Tells the core, which is what a task is for. */
+/* Gives the core PERSISTED and frees the task; then notifies watchers and others that depend on the record. */
 static void tell(struct persist_task *task)
 {
     struct ampd_server *server = task->server;
@@ -237,7 +239,7 @@ static void tell(struct persist_task *task)
         io_purge_resume(server);
         io_purge_model_deleted(server, task->model);
     }
-    /* A rollback has a row; watchers on another shard than 0 hear of steps only so. */
+    /* Epochs of rollbacks have a row; and on shards other than 0 only these two kinds tell watchers of new steps. */
     bool heard = task->kind == AMPD_PERSIST_CHECKPOINT || task->kind == AMPD_PERSIST_EPOCH;
     int64_t model = heard ? ampd_core_find(server->core, task->model) : -1;
     ampd_model_spec_clear(&task->spec);
@@ -259,14 +261,12 @@ static void remove_checkpoint(const struct persist_task *task)
     const struct ampd_server *server = task->server;
     struct amp_error error = {0};
     int rc = ampd_checkpoint_remove(server->data.checkpoint_dir, task->checkpoint.file, &error);
-    if (rc == AMP_EIO)
-        io_fatal(server->log, "a checkpoint cannot be removed", &error);
     if (rc != 0)
         amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
-                "msg=\"not removed; the next start does\" model=%s err=\"%s\"", task->model, error.text);
+                "msg=\"could not be removed; the next start removes it\" model=%s err=\"%s\"", task->model, error.text);
 }
 
-/* A deletion has ended when all of its files are gone. */
+/* Removes all files of a model; its deletion is answered only after that. */
 static void remove_model(const struct persist_task *task)
 {
     const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
@@ -297,9 +297,9 @@ static void remove_done(struct io_task *base)
 }
 
 /*
- * Takes the files of a checkpoint away that the catalogue has forgotten, or all of a model: on the files' thread, for a
- * large file takes long, and no verdict may wait behind it. That thread comes to a part that is made later only behind
- * it, so that a later file of the same name is safe. A server that closes leaves it to the sweep of the next start.
+ * Removes the file of a checkpoint that has left the catalogue, or all files of a model, on the files' thread: a large
+ * file takes long, and no verdict may wait behind it. That thread writes parts that are made later only after this, so
+ * a later file of the same name is safe. A server that closes leaves the files to the next start.
  */
 static void remove_files(struct persist_task *task)
 {
@@ -322,7 +322,7 @@ static void persist_done(struct io_task *base)
         tell(task);
 }
 
-/* Copies what the core lent; out of memory here would leave a promise open, and ends the process. */
+/* Makes a task with a copy of what the core lent. Without memory a promise could not be kept, so the process ends. */
 static struct persist_task *new_task(struct ampd_server *server, const char *model)
 {
     struct persist_task *task = calloc(1, sizeof *task);
@@ -349,7 +349,7 @@ void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
     task->fence = persist->fence;
     if (persist->kind == AMPD_PERSIST_DELETE) {
         io_write_journal_close(server, persist->model);
-        io_purge_pause(server); /* until its files are gone: the rows say that they are to go */
+        io_purge_pause(server); /* until its files are gone: after a crash the rows name them */
     }
     if (persist->kind == AMPD_PERSIST_MODEL)
         AMP_NEED(ampd_model_spec_copy(&task->spec, persist->spec) == 0);

@@ -1,4 +1,4 @@
-/* What the core wants stored. */
+/* Stores what the core asks for, on the writer's thread. Functions run on the loop's thread. */
 #ifndef AMPD_IO_PERSIST_H
 #define AMPD_IO_PERSIST_H
 
@@ -6,10 +6,14 @@
 
 struct ampd_server;
 
-/* Does what the core wants stored, on the writer; in order. */
+/*
+ * Stores a record, and then gives the core PERSISTED with its token. Records are stored in the order of the calls, and
+ * copied. A full disk is waited for; any other failure ends the process. The deletion of a model is answered once its
+ * files are removed, too.
+ */
 void io_persist(struct ampd_server *server, const struct ampd_persist *persist);
 
-/* Takes a checkpoint out of the catalogue, and its file away. */
+/* Removes a checkpoint from the catalogue, and then its file. Copies the record. No event comes. */
 void io_persist_drop_checkpoint(struct ampd_server *server, const char *model,
                                 const struct ampd_checkpoint_record *checkpoint);
 

@@ -1,6 +1,6 @@
 /*
- * What is left of deleted models, rows and files, and checkpoint files that a crash or another process of this shard
- * has left.
+ * Removes what is left over: rows of deleted models on the writer's thread, and files that a crash or another process
+ * of this shard has left, on the files' thread, or at a start off the loop.
  */
 #include "server/io/host/purge.h"
 
@@ -26,7 +26,7 @@
 struct purge_task {
     struct io_task task;
     struct ampd_server *server;
-    bool more;
+    bool more; /* rows are left, and another portion may follow */
 };
 
 static void purge_run(struct io_task *base)
@@ -57,7 +57,7 @@ void io_purge(struct ampd_server *server)
 {
     struct purge_task *purge = server->data.deletions == 0 ? calloc(1, sizeof *purge) : NULL;
     if (purge == NULL)
-        return; /* the next one, or a start, goes on with it */
+        return; /* paused, or no memory: the next call or start goes on */
     purge->task = (struct io_task){.run_cb = purge_run, .done_cb = purge_done};
     purge->server = server;
     io_threads_submit(server->pools.writer, &purge->task);
@@ -86,8 +86,9 @@ void io_purge_model_deleted(struct ampd_server *server, const char *model)
     }
 }
 
-/* ---- files of a directory that shards share ---- */
+/* ---- files in a directory that shards share ---- */
 
+/* Removes this shard's files of one model that are not of the checkpoints in `keep`. */
 struct sweep_task {
     struct io_task task;
     struct ampd_server *server;
@@ -96,7 +97,10 @@ struct sweep_task {
     struct ampd_checkpoint_record keep[];
 };
 
-/* A part that is being written, or not in the catalogue yet, is of a later step than all that are. */
+/*
+ * A part that is being written, or is not in the catalogue yet, belongs to a later step than the catalogue's newest:
+ * files above that step stay.
+ */
 static void sweep_run(struct io_task *base)
 {
     struct sweep_task *sweep = AMP_CONTAINER(base, struct sweep_task, task);
@@ -113,6 +117,7 @@ static void sweep_done(struct io_task *base)
     free(AMP_CONTAINER(base, struct sweep_task, task));
 }
 
+/* Finishes deletions, which marks in the shared directory name; `models` are the models that exist. */
 struct marks_task {
     struct io_task task;
     struct ampd_server *server;
@@ -124,8 +129,10 @@ struct marks_task {
 };
 
 /*
- * A deletion that somebody has begun as this shard. Its files went before the name was free; so a model that is there,
- * and is not being deleted, has a mark only where data of before were brought back.
+ * Handles the mark of a deletion that a process of this shard has begun, and that a crash may have interrupted. If
+ * there is no such model, its files are removed. A model that is being deleted removes them itself. A model that is not
+ * being deleted has a mark only where older data were brought back, since a name becomes free only after the files are
+ * gone: then the mark is removed.
  */
 static int take_mark(void *arg, const char *name)
 {
@@ -152,7 +159,7 @@ static void marks_done(struct io_task *base)
     free(AMP_CONTAINER(base, struct marks_task, task));
 }
 
-/* On the files' thread, before files of models that are made from now on. */
+/* Submits the marks task. The files' thread does it before it writes files of models that are created from now on. */
 static void sweep_marks(struct ampd_server *server)
 {
     uint32_t count = ampd_core_models_count(server->core);
@@ -180,7 +187,7 @@ void io_purge_sweep(struct ampd_server *server)
     for (uint32_t i = 0; io_model_files_shared(server) && i < ampd_core_models_count(server->core); i++) {
         struct ampd_model_info info;
         ampd_core_model(server->core, i, &info);
-        /* Of a model that cannot be brought back now the catalogue may be that of an older directory. */
+        /* A model that cannot be restored may have the catalogue of an older directory: its files stay. */
         size_t size = info.deleted || info.trouble != NULL ? 0 : info.checkpoints_count * sizeof *info.checkpoints;
         struct sweep_task *sweep = size > 0 ? calloc(1, sizeof *sweep + size) : NULL;
         if (sweep == NULL)
@@ -196,7 +203,7 @@ void io_purge_sweep(struct ampd_server *server)
 
 /* ---- deleted models ---- */
 
-/* What a sweep of the deleted models goes by. */
+/* What sweep_deleted needs to know. */
 struct deleted_sweep {
     struct ampd_server *server;
     const struct ampd_model_record *records;
@@ -205,8 +212,9 @@ struct deleted_sweep {
 };
 
 /*
- * The name may have been given again, which was only after the files were gone: in a shared directory by another
- * process, too.
+ * Removes the journal and the files of a deleted model. If a model of that name exists, the name was given again, which
+ * is possible only after the files were gone, so nothing is to be done. Checkpoint files in a shared directory stay, as
+ * they may belong to a model that another process of this shard has created.
  */
 static int sweep_deleted(void *arg, const char *name)
 {

@@ -14,17 +14,20 @@
 #include <inttypes.h>
 
 /*
- * Removes files that the catalogue does not name: of interrupted writes, and of void epochs. Files above the
- * newest step that it names stay: the catalogue of an older data directory that was brought back does not name them.
- * Files in a shared directory are swept later (purge.c).
+ * Removes files that the catalogue does not name: those of interrupted writes, and of void epochs. Complete files above
+ * the newest step in the catalogue stay, since the catalogue of an older data directory that was brought back does not
+ * name them. Files in a shared directory are removed later (purge.c).
  */
 static int sweep(struct ampd_server *server, const struct ampd_model_record *record, struct amp_error *error)
 {
     const struct ampd_checkpoint_path place = io_model_files_place(server, record->spec.name);
     uint32_t count = record->checkpoints_count;
     uint64_t newest = 0;
-    if (io_model_files_shared(server) || count == 0)
+    if (io_model_files_shared(server))
         return 0;
+    int rc = ampd_checkpoint_sweep_temporary(&place, error);
+    if (rc != 0 || count == 0)
+        return rc;
     for (uint32_t i = 0; i < count; i++)
         newest = record->checkpoints[i].step > newest ? record->checkpoints[i].step : newest;
     return ampd_checkpoint_sweep(&place, record->checkpoints, count, newest, error);
@@ -37,14 +40,15 @@ static int sweep(struct ampd_server *server, const struct ampd_model_record *rec
 static int not_taken_up(const struct ampd_server *server, const char *model, struct amp_error *error)
 {
     return amp_error_set(error, AMP_EEXHAUSTED, NULL,
-                         "the stored model %s cannot be taken up, as the log says; --memory-max is %" PRIu64
+                         "the stored model %s cannot be loaded, as the log says; --memory-max is %" PRIu64
                          " bytes: start with a higher one",
                          model, server->options->memory_max);
 }
 
+/* Makes the files of one stored model ready for the core. */
 static int find_model(struct ampd_server *server, struct ampd_model_record *record, struct amp_error *error)
 {
-    int rc = record->deleting ? 0 : io_take_up(server, record, error); /* its files may be gone already */
+    int rc = record->deleting ? 0 : io_take_up(server, record, error); /* the files of a deletion may be gone already */
     if (rc == 0)
         rc = sweep(server, record, error);
     const struct ampd_checkpoint_path place = io_model_files_journal(server, record->spec.name);

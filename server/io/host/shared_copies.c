@@ -17,8 +17,8 @@ struct copy {
     struct amp_list node; /* in io_shared_copies.copies, until the model has freed it */
     void *memory;
     size_t size;
-    int fd; /* -1: there were no descriptors left, or no memory of the kind */
-    bool freed;
+    int fd;     /* memfd; -1: ordinary memory, since there were no descriptors or no shared memory left */
+    bool freed; /* the model has freed it; it is destroyed when the fill has ended */
     struct io_shared_fill fill;
 };
 
@@ -32,13 +32,13 @@ int io_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void
 {
     uint64_t most = io_open_files_max(), room = arpc_limits_descriptors(&arpc_limits_default, most);
     int rc = amp_shared_new(name, size, sole_writer, fd, memory, error);
-    if (rc != 0 || most == 0 || (uint64_t)*fd < room) /* the lowest that is free is given */
+    if (rc != 0 || most == 0 || (uint64_t)*fd < room) /* the kernel gives the lowest free descriptor */
         return rc;
     amp_shared_unmap(*memory, size);
     (void)close(*fd);
     *memory = NULL;
     return amp_error_set(error, AMP_EEXHAUSTED, NULL,
-                         "shared memory: of %llu descriptors that the process may have the last %llu are kept back for "
+                         "shared memory: the process may have %llu descriptors, of which the last %llu are kept for "
                          "storage; raise its limit of open files",
                          (unsigned long long)most, (unsigned long long)(most - room));
 }
@@ -54,7 +54,7 @@ static void destroy(struct copy *copy)
     free(copy);
 }
 
-/* Pages that could not be had are made when they are first written. */
+/* The fill has ended. Pages that it could not allocate are allocated when they are first written. */
 static void filled(struct io_shared_fill *fill)
 {
     struct copy *copy = AMP_CONTAINER(fill, struct copy, fill);
@@ -112,7 +112,10 @@ static void free_copy(void *arg, void *memory, size_t size)
         destroy(copy);
 }
 
-/* With vm.overcommit_memory=2 a memfd has pages only once they are written, and one that is missing then is SIGBUS. */
+/*
+ * Whether memory of a memfd may be missing when it is written: with vm.overcommit_memory=2 it is not reserved before,
+ * and a write without a free page is SIGBUS.
+ */
 static bool is_promised_nothing(void)
 {
     char mode = 0;
@@ -133,7 +136,7 @@ const struct ampd_copy_memory *io_shared_copies_open(struct ampd_server *server)
     if (is_promised_nothing()) {
         amp_log(server->log, AMP_LOG_WARN, "server",
                 "msg=\"no shared memory with workers of this host\" err=\"vm.overcommit_memory is 2, so that its pages "
-                "may be missing when they are written; with 0 or 1 there is\"");
+                "may be missing when they are written; set it to 0 or 1\"");
         return NULL;
     }
     if (amp_shared_new("ampd-probe", 1, true, &fd, &memory, &error) != 0) {

@@ -1,6 +1,7 @@
 /*
- * Cast copies of models in shared memory: workers of this host map them, to read. A copy has its memfd as long as the
- * model has it; who has mapped one may go on reading it after that. On the loop.
+ * Cast copies of models in shared memory, which workers on this machine map and read. The server holds the memfd of a
+ * copy as long as the model has that copy; a worker that has mapped it may go on reading after that. On the loop's
+ * thread.
  */
 #ifndef AMPD_IO_SHARED_COPIES_H
 #define AMPD_IO_SHARED_COPIES_H
@@ -14,17 +15,21 @@ struct amp_error;
 struct ampd_server;
 
 /*
- * As amp_shared_new; AMP_EEXHAUSTED also where only descriptors are left that are kept for storage: nothing is held
- * then, and *fd and *memory are not valid. For copies and for slots. On the loop.
+ * Makes shared memory for a copy or a slot: amp_shared_new (base/shared.h), which also gives AMP_EEXHAUSTED where only
+ * the file descriptors are left that are kept back for storage. After an error nothing is held, and *fd and *memory are
+ * not valid.
  */
 int io_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error);
 
-/* NULL where shared memory is off, or this machine has none: a line of the log says so. Before the core is made. */
+/*
+ * The memory that the core is to use for cast copies; valid until io_shared_copies_close. To be called before the core
+ * is made. NULL: shared memory is switched off, or this machine cannot have it, which is logged.
+ */
 const struct ampd_copy_memory *io_shared_copies_open(struct ampd_server *server);
-/* After the core is freed. */
+/* Frees it. The core must be freed before, and with it all copies. */
 void io_shared_copies_close(struct ampd_server *server);
 
-/* The descriptor of a copy, or -1: it cannot be shared. */
+/* The memfd of a copy, which stays the server's. -1: the copy is not in shared memory. */
 int io_shared_copies_fd(const struct ampd_server *server, const void *copy);
 
 #endif

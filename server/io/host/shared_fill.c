@@ -13,7 +13,7 @@ static void fill_part(struct io_task *task)
 static void part_filled(struct io_task *task)
 {
     struct io_shared_fill *fill = AMP_CONTAINER(task, struct io_shared_fill, task);
-    /* Closing: the threads take nothing more. */
+    /* A server that closes submits nothing more. */
     if (fill->server->life.state == SERVER_CLOSING)
         fill->stopped = true;
     if (fill->code == 0 && fill->at < fill->size && !fill->stopped) {

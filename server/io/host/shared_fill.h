@@ -1,7 +1,7 @@
 /*
- * Gives shared memory its pages, a part (AMP_SHARED_FILL bytes) at a time on a compute thread: zeroing gigabytes takes
- * seconds, and neither the loop nor a step waits for it longer than for one part. The memory may be used meanwhile. On
- * the loop.
+ * Allocates the pages of shared memory in advance, on a compute thread and in parts of AMP_SHARED_FILL bytes: zeroing
+ * gigabytes takes seconds, and neither the loop nor a step should wait longer than for one part. The memory may be used
+ * meanwhile. Functions run on the loop's thread.
  */
 #ifndef AMPD_IO_SHARED_FILL_H
 #define AMPD_IO_SHARED_FILL_H
@@ -11,26 +11,32 @@
 struct ampd_server;
 
 /*
- * Embedded in what has the memory; that stays alive, and the memory mapped, until done_cb or a stop that returned true.
+ * Embedded in the owner of the memory, which must stay alive, with the memory mapped, until done_cb has come or
+ * io_shared_fill_stop has returned true.
  */
 struct io_shared_fill {
     struct io_task task;
     struct ampd_server *server;
-    int fd;
-    void *memory;
-    size_t size;
-    size_t at;    /* where the next part begins */
-    bool huge;    /* huge pages can be had so far */
+    int fd;       /* memfd of the memory */
+    void *memory; /* its mapping */
+    size_t size;  /* in bytes */
+    size_t at;    /* byte offset of the next part */
+    bool huge;    /* the parts so far have got huge pages */
     bool running; /* done_cb is still to come */
     bool stopped; /* no further part is begun */
-    int code;     /* 0; AMP_ENOMEM; AMP_ECANCELLED: stopped */
+    int code;     /* in done_cb: 0; AMP_ENOMEM; AMP_ECANCELLED: stopped before the end */
     void (*done_cb)(struct io_shared_fill *fill);
 };
 
-/* Begins. `server`, `fd`, `memory`, `size` and `done_cb` are set, all else is zero. done_cb does not run within it. */
+/*
+ * Begins. `server`, `fd`, `memory`, `size` and `done_cb` must be set, and all else zero. done_cb comes once, from the
+ * loop, not from within this call.
+ */
 void io_shared_fill_start(struct io_shared_fill *fill);
 
-/* No further parts. True: nothing runs, and done_cb will not come. False: a part is under way, then done_cb comes. */
+/*
+ * Begins no further part. True: nothing is under way, and done_cb does not come. False: done_cb comes after this part.
+ */
 bool io_shared_fill_stop(struct io_shared_fill *fill);
 
 #endif

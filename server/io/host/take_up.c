@@ -1,16 +1,16 @@
 /*
- * Taking up at start what another process has left (docs/step-protocol.md section 6): the catalogue of this shard names
- * the files of another shard, whose store this one was copied from, or of another number of shards. Then the core need
- * not know of it:
+ * Taking up checkpoints of another process at a start (docs/step-protocol.md section 6). The catalogue of this shard
+ * may name files of another shard, from whose store it was copied, or files made with another number of shards. Both
+ * are settled here, before the core sees the catalogue:
  *
- *   the same number   the part of this shard lies in the directory of checkpoints already: it is looked for by the
- *                     manifest that the catalogue has of it, and enters the catalogue in place of the other one
- *   another number    the ranges of this shard are read out of all parts of the newest checkpoint, each tensor
- *                     verified, and written as the part that this shard would have cut itself
+ *   the same number   this shard's part is in the shared checkpoint directory already. It is looked up by the manifest
+ *                     that the catalogue has of it, and replaces the other shard's file in the catalogue
+ *   another number    the ranges of this shard are read out of all parts of the newest checkpoint, each tensor is
+ *                     verified, and they are written as the part that this shard would have written itself
  *
- * Parts are known by their manifests alone, so that what a rollback has made void, or what was left of another model of
- * the same name, is never taken for one. The files of the other number stay until a later checkpoint has taken their
- * place (storage/checkpoint.h): a start that is killed half-way begins again.
+ * A part is recognised by its manifest only. So a file that a rollback has made void, or that another model of the same
+ * name has left, is never mistaken for it. The files of the other number stay until a later checkpoint has replaced
+ * them (storage/checkpoint.h): a start that is killed half-way begins again.
  */
 #include "server/io/host/take_up.h"
 
@@ -29,9 +29,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What of a model this shard has, in memory of its own. */
+/* This shard's share of a model: which ranges it has, and memory for them. */
 struct share {
-    bool whole; /* tensors are owned */
+    bool whole; /* there is memory for the tensors, which is owned */
     struct ampd_restore_order order;
     struct ampd_layout *layout;             /* owned */
     struct ampd_checkpoint_target *targets; /* owned */
@@ -64,11 +64,14 @@ static int share_memory(const struct ampd_server *server, struct share *share)
     return made ? 0 : AMP_ENOMEM;
 }
 
-/* With `whole` there is room for the tensors; else nothing of them is wanted. */
+/*
+ * Opens a share. `whole`: with memory for the tensors; else only the header and manifest of a file can be checked by
+ * it.
+ */
 static int share_open(const struct ampd_server *server, const struct ampd_model_spec *spec, bool whole,
                       struct share *share, struct amp_error *error)
 {
-    static float some; /* an address says that there is such a tensor; none of its elements is touched */
+    static float some; /* its address only says that there is such a tensor; no element is read or written */
     unsigned moments = ampd_tensors_moments(spec);
     *share = (struct share){.whole = whole, .order.spec = spec};
     int rc = ampd_layout_new(spec, AMPD_BLOCK_ELEMENTS, &share->layout);
@@ -85,9 +88,12 @@ static int share_open(const struct ampd_server *server, const struct ampd_model_
     return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the part of %s", spec->name);
 }
 
-/* ---- the part of this shard, which lies there ---- */
+/* ---- this shard's part, where it exists ---- */
 
-/* Header and manifest of the file are verified; its tensors are when they are restored. */
+/*
+ * Finds this shard's file of a checkpoint, and puts it into *record. Header and manifest are verified here, the tensors
+ * when they are restored.
+ */
 static int find_part(const struct ampd_server *server, const struct ampd_model_spec *spec,
                      struct ampd_checkpoint_record *record, struct amp_error *error)
 {
@@ -112,7 +118,7 @@ static int find_part(const struct ampd_server *server, const struct ampd_model_s
     return 0;
 }
 
-/* ---- a part made of those of another number of shards ---- */
+/* ---- a part made from those of another number of shards ---- */
 
 static int read_parts(const struct ampd_server *server, const struct ampd_checkpoint_record *record,
                       struct share *share, struct amp_error *error)
@@ -178,7 +184,7 @@ static int convert(const struct ampd_server *server, const struct ampd_model_spe
     return 0;
 }
 
-/* Whether another number of shards may go on from this checkpoint. */
+/* 0 if this number of shards can go on from a checkpoint of another number; else AMP_ESTATE with a text. */
 static int check_before_convert(const struct ampd_server *server, const struct ampd_model_record *record,
                                 const struct ampd_checkpoint_record *newest, uint32_t shards, struct amp_error *error)
 {
@@ -203,14 +209,14 @@ static int adopt(struct ampd_server *server, const char *model, const struct amp
     AMP_FAILPOINT("takeup.adopt");
     int rc = ampd_store_adopt_checkpoint(server->data.store, model, record, error);
     AMP_FAILPOINT("takeup.adopted");
-    return rc == AMP_EDATALOSS ? AMP_ESTATE : rc; /* of the store: nothing is said of the checkpoint by it */
+    return rc == AMP_EDATALOSS ? AMP_ESTATE : rc; /* the store is damaged, not the checkpoint: is_lost must not hold */
 }
 
 static int convert_newest(struct ampd_server *server, const struct ampd_model_record *record,
                           struct ampd_checkpoint_record *newest, uint32_t shards, struct amp_error *error)
 {
     const char *name = record->spec.name;
-    if (shards == 1 && newest->parts_count == 0) { /* one shard's catalogue has no other parts to name */
+    if (shards == 1 && newest->parts_count == 0) { /* the catalogue of a single shard lists no parts */
         newest->parts_count = 1;
         memcpy(newest->parts[0], newest->manifest, sizeof newest->parts[0]);
     }
@@ -221,10 +227,14 @@ static int convert_newest(struct ampd_server *server, const struct ampd_model_re
                        "model %s was cut for %" PRIu32 " shards, this is one of %" PRIu32
                        "; its parts must all be below %s (--checkpoint-dir)",
                        name, from, io_peers_shards(server), server->data.checkpoint_dir);
+    /*
+     * The journal was written with the other number of shards, and holds nothing that is still needed. It goes first:
+     * once the checkpoint is adopted, no start looks for it any more.
+     */
+    if (rc == 0)
+        rc = ampd_vote_journal_remove(server->data.dir.path, name, error);
     if (rc == 0)
         rc = adopt(server, name, newest, error);
-    if (rc == 0) /* that of the other number of shards; nothing is left in it */
-        rc = ampd_vote_journal_remove(server->data.dir.path, name, error);
     if (rc == 0)
         amp_log(server->log, AMP_LOG_WARN, "checkpoint",
                 "msg=\"converted from another number of shards\" model=%s step=%" PRIu64 " from=%" PRIu32
@@ -233,15 +243,15 @@ static int convert_newest(struct ampd_server *server, const struct ampd_model_re
     return rc;
 }
 
-/* Whether a file is not there, or not what it should be. */
+/* Whether a code says that a file is missing or damaged. */
 static bool is_lost(int code)
 {
     return code == AMP_ENOTFOUND || code == AMP_EDATALOSS || code == AMP_EVERSION;
 }
 
 /*
- * One checkpoint of the catalogue; they come from the newest one down. *taken: this shard has one that is as new or
- * newer. A code that is_lost: this one cannot be had, an older one perhaps.
+ * Takes up one checkpoint of the catalogue; the newest one comes first. *taken: this shard has a part of this or a
+ * newer checkpoint. A code for which is_lost holds: this one cannot be taken up, but an older one might.
  */
 static int take_up_one(struct ampd_server *server, const struct ampd_model_record *record,
                        struct ampd_checkpoint_record *checkpoint, bool *taken, struct amp_error *error)
@@ -257,7 +267,7 @@ static int take_up_one(struct ampd_server *server, const struct ampd_model_recor
         rc = find_part(server, &record->spec, checkpoint, error);
         if (rc == 0)
             rc = adopt(server, record->spec.name, checkpoint, error);
-        if (rc == AMP_ENOTFOUND && !*taken) { /* it exists, and may be brought back; a damaged one is given up */
+        if (rc == AMP_ENOTFOUND && !*taken) { /* a missing file may be brought back; a damaged one is given up */
             amp_error_wrap(error, "model %s: bring it below %s (--checkpoint-dir)", record->spec.name,
                            server->data.checkpoint_dir);
             return AMP_ESTATE;
@@ -265,17 +275,17 @@ static int take_up_one(struct ampd_server *server, const struct ampd_model_recor
     } else if (shards == count && checkpoint->parts_count == 0) {
         return amp_error_set(error, rc, NULL, "this shard's part of it is not known");
     } else if (*taken) {
-        return amp_error_set(error, rc, NULL, "it was cut for another number of shards, and a newer one is taken up");
+        return amp_error_set(error, rc, NULL, "it was cut for another number of shards, and a newer one is loaded");
     } else {
         rc = convert_newest(server, record, checkpoint, shards, error);
         if (is_lost(rc))
-            return AMP_ESTATE; /* to take the one before would silently lose what is durable */
+            return AMP_ESTATE; /* an older one would silently lose steps that were reported durable */
     }
     *taken = *taken || rc == 0;
     return rc;
 }
 
-/* Out of the catalogue go those that cannot be had, now that another one is. */
+/* Removes from the catalogue the checkpoints that are lost, once another one was taken up. */
 static int drop(struct ampd_server *server, struct ampd_model_record *record, const bool *lost, struct amp_error *error)
 {
     uint32_t kept = 0;
@@ -305,9 +315,10 @@ int io_take_up(struct ampd_server *server, struct ampd_model_record *record, str
         if (!lost[i])
             continue;
         any_lost = true;
-        amp_log(server->log, AMP_LOG_WARN, "checkpoint", "msg=\"not taken up\" model=%s step=%" PRIu64 " err=\"%s\"",
-                record->spec.name, checkpoint->step, error->text);
-        rc = taken || i > 0 ? 0 : AMP_ESTATE; /* with the text of the last one */
+        amp_log(server->log, AMP_LOG_WARN, "checkpoint",
+                "msg=\"a stored model cannot be loaded\" model=%s step=%" PRIu64 " err=\"%s\"", record->spec.name,
+                checkpoint->step, error->text);
+        rc = taken || i > 0 ? 0 : AMP_ESTATE; /* none is left: the text is that of the oldest one */
         if (rc != 0)
             amp_error_wrap(error, "model %s: no part of its checkpoints is below %s (--checkpoint-dir)",
                            record->spec.name, server->data.checkpoint_dir);

@@ -1,4 +1,7 @@
-/* Who wants to hear that rows of a model were stored: streams of the folders above, which this one does not know. */
+/*
+ * The streams that want to know when rows of a model are stored. They are in folders that this one may not include, so
+ * they register callbacks. On the loop's thread.
+ */
 #ifndef AMPD_IO_WATCHERS_H
 #define AMPD_IO_WATCHERS_H
 
@@ -10,36 +13,40 @@ struct ampd_server;
 struct io_watcher;
 
 struct io_watchers {
-    struct amp_list list; /* io_watcher */
+    struct amp_list list; /* of struct io_watcher, which their streams own */
 };
 
 struct io_watcher_ops {
-    void (*row_cb)(struct io_watcher *watcher);      /* a row was stored */
-    void (*draining_cb)(struct io_watcher *watcher); /* the server ends */
-    void (*deleted_cb)(struct io_watcher *watcher);  /* the model is deleted */
+    void (*row_cb)(struct io_watcher *watcher);      /* a row of its model was stored */
+    void (*draining_cb)(struct io_watcher *watcher); /* the server drains: the stream is to end */
+    void (*deleted_cb)(struct io_watcher *watcher);  /* its model is deleted: the stream is to end */
 };
 
-/* A member of who watches. Each callback may take its own watcher away, and no other one. */
+/* Embedded in a stream that watches a model. A callback may remove its own watcher, and no other one. */
 struct io_watcher {
     struct amp_list node;
     const struct io_watcher_ops *ops;
-    uint32_t model; /* index */
+    uint32_t model; /* its index in the core */
 };
 
+/* Sets up an empty list. */
 void io_watchers_init(struct io_watchers *watchers);
 
-/* Not on a list yet: io_watchers_remove is allowed from here on. */
+/*
+ * A watcher is prepared, then added once, and removed. io_watchers_remove is allowed at any time after
+ * io_watchers_prepare, whether the watcher was added or not. `ops` must outlive it.
+ */
 void io_watchers_prepare(struct io_watcher *watcher, const struct io_watcher_ops *ops);
 void io_watchers_add(struct ampd_server *server, struct io_watcher *watcher, uint32_t model);
 void io_watchers_remove(struct io_watcher *watcher);
 
-/* A row of a model was stored. */
+/* Calls row_cb of all watchers of a model: a row of it was stored. */
 void io_watchers_row(struct ampd_server *server, uint32_t model);
 
-/* The server drains. */
+/* Calls draining_cb of all watchers: the server drains. */
 void io_watchers_draining(struct ampd_server *server);
 
-/* The model is deleted. */
+/* Calls deleted_cb of all watchers of a model, which is deleted. */
 void io_watchers_deleted(struct ampd_server *server, uint32_t model);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Votes of models with `durability: step`, on a thread of their own: a vote must not wait for a checkpoint file that is
- * being written, nor the verdicts of other models for a vote's gradient. A full disk is waited for, as for records of
- * the store; any other failure of a write ends the process.
+ * The journals of votes have a thread of their own: a vote must not wait until a checkpoint file is written, and
+ * verdicts of other models must not wait until a vote's gradient is written. A full disk is waited for, like in
+ * persist.c; any other failure of a write ends the process.
  */
 #include "server/io/host/write_journal.h"
 
@@ -36,12 +36,12 @@ struct journal_task {
     uint64_t token;
     struct ampd_vote_journal_record record; /* notes are owned */
     uint64_t epoch, step;
-    float *g; /* READ: where it goes */
+    float *g; /* READ: the memory for the gradient, borrowed */
     uint64_t elements;
     int code;
 };
 
-/* The handle of a model, opened at its first use. On the journal's thread. */
+/* The journal of a model, which is opened at its first use. On the journal's thread. */
 static int handle_of(const struct journal_task *task, struct ampd_vote_journal **journal, struct amp_error *error)
 {
     struct ampd_vote_journal **slot = &task->server->write_journal->journals[task->model];
@@ -58,7 +58,7 @@ static int write_once(const struct journal_task *task, struct amp_error *error)
     return rc != 0 ? rc : ampd_vote_journal_write(journal, &task->record, error);
 }
 
-/* False: the process ends. */
+/* Waits RETRY_MS. False: the process is to end, and waiting is over. */
 static bool wait_a_little(const struct ampd_server *server)
 {
     struct timespec slice = {.tv_nsec = RETRY_SLICE_MS * 1000000L};
@@ -135,7 +135,7 @@ static void journal_run(struct io_task *base)
     AMP_FAILPOINT("journal.done");
 }
 
-/* The place before the core hears of it. */
+/* The failpoint before the event of each kind of work. */
 static const char *const places[] = {[JOURNAL_WRITE] = "journal.told",
                                      [JOURNAL_READ] = "journal.replay",
                                      [JOURNAL_PRUNE] = "journal.pruned",
@@ -162,7 +162,7 @@ static void journal_done(struct io_task *base)
     free(task);
 }
 
-/* Copies what the core lent; out of memory here would leave a promise open, and ends the process. */
+/* Makes a task with a copy of what the core lent. Without memory a promise could not be kept, so the process ends. */
 static struct journal_task *new_task(struct ampd_server *server, enum journal_work work, const char *model)
 {
     struct journal_task *task = calloc(1, sizeof *task);

@@ -1,4 +1,7 @@
-/* Votes of models with `durability: step`, on the journal's thread. */
+/*
+ * The journals of votes of models with `durability: step`, on the journal's thread. Functions run on the loop's thread,
+ * and their work is done in the order of the calls.
+ */
 #ifndef AMPD_IO_WRITE_JOURNAL_H
 #define AMPD_IO_WRITE_JOURNAL_H
 
@@ -8,22 +11,26 @@ struct ampd_vote_journal;
 struct ampd_server;
 
 struct io_write_journal {
-    struct ampd_vote_journal *journals[AMPD_MODELS_MAX]; /* of the journal's thread; NULL: not opened yet. Owned */
+    /* By index of the model; NULL: not opened yet. Owned; used by the journal's thread only. */
+    struct ampd_vote_journal *journals[AMPD_MODELS_MAX];
 };
 
-/* Writes a vote, and tells the core once it is synced. */
+/*
+ * Writes a vote, and gives the core JOURNALLED once it is synced. order->g is borrowed until then, the rest is copied.
+ * A full disk is waited for; any other failure ends the process.
+ */
 void io_write_journal(struct ampd_server *server, const struct ampd_vote_journal_order *order);
 
-/* Reads a vote back. */
+/* Reads a vote into order->g, which is borrowed, and gives the core REPLAYED with 0, AMP_ENOTFOUND or another code. */
 void io_write_journal_replay(struct ampd_server *server, const struct ampd_replay_order *order);
 
-/* Votes of other epochs, and those up to `step`, are not needed any more. */
+/* Removes the votes of other epochs than `epoch`, and those up to `step`: they are not needed any more. */
 void io_write_journal_prune(struct ampd_server *server, const char *model, uint64_t epoch, uint64_t step);
 
-/* The model is deleted: its index and its name may be another one's soon. */
+/* Closes the journal of a model that is being deleted: its index and its name may soon be those of another model. */
 void io_write_journal_close(struct ampd_server *server, const char *model);
 
-/* Once the journal's thread has ended. */
+/* Closes all journals. The journal's thread must have ended. */
 void io_write_journal_close_all(struct ampd_server *server);
 
 #endif

@@ -1,14 +1,14 @@
 /*
- * libmicrohttpd on the loop: its epoll descriptor is polled, and MHD_run does what is due. After each run the loop's
- * other work has nine times as long as it took of the processor (pay); meanwhile nothing of HTTP is looked at.
+ * libmicrohttpd on the loop: the loop polls its epoll descriptor, and MHD_run does what is due. After each run nothing
+ * of HTTP is done for nine times the processor time that the run took (pay), which the loop has for its other work.
  *
- * libmicrohttpd knows how long a connection was silent, but not that it dribbles. So each connection has its place in a
- * list by the time when its request began, and the front of it is shut down when that is too long ago (sweep):
- * libmicrohttpd then finds it closed, as if the client had gone.
+ * libmicrohttpd can end a connection that has been silent for long, but not one that sends a few bytes now and then. So
+ * the connections are in a list in the order in which their requests began, and those at its front are shut down when
+ * that was too long ago (sweep). libmicrohttpd then finds them closed, as if the client had closed them.
  *
- * The page (server/io/page) answers later where it reads the store: its connection is suspended meanwhile. One that
- * hears events is suspended whenever there are none; it has no end of its own, so it leaves the list, and has bounds of
- * the page's.
+ * Where the page (server/io/page) reads the store, its answer comes later, and the connection is suspended until then.
+ * A connection with an event stream is suspended while there are no events. It may last for long, so it is not in the
+ * list of connections, and the page bounds it.
  */
 #include "server/io/http/http.h"
 
@@ -32,35 +32,35 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Prometheus, its twin, a probe or two and people's browsers: a few. */
+/* Most connections that are counted: some Prometheus servers, probes and browsers. */
 #define HTTP_CONNECTIONS_MAX 32
-/* Those that were shut down and are not gone yet; beyond it nobody is accepted. */
+/* Further connections for libmicrohttpd, which were shut down here and not yet closed there. Then none is accepted. */
 #define HTTP_CONNECTIONS_LEAVING 32
-/* Prometheus' own limit of a scrape is 10 s. */
+/* Longest time of a request; a scrape of Prometheus times out after 10 s, too. */
 #define HTTP_REQUEST_MS 10000
-/* Request line and header lines; more is answered with 431 or 414. */
+/* Memory of a connection for the request line and the headers; a longer request is answered with 431 or 414. */
 #define HTTP_CONNECTION_BYTES ((size_t)8 << 10)
-/* A model's name of 127 characters, each escaped, and three numbers are all that anybody needs. More: 414. */
+/* Bounds of a URL, above which the answer is 414. A name of 127 escaped characters and three numbers fit well. */
 #define HTTP_URI_MAX       4096
 #define HTTP_ARGUMENTS_MAX 16
-/* Prometheus asks every few seconds; who asks more often gets the same text. */
+/* How long a text of metrics is given again. Prometheus asks every few seconds. */
 #define HTTP_FRESH_MS 100
-/* Texts that slow readers still hold. */
+/* Most texts of metrics in memory: the newest, and older ones that slow clients have not read to the end. */
 #define HTTP_TEXTS_MAX 4
-/* Of the loop's time the other work gets at least nine tenths. */
+/* HTTP takes at most 1 / HTTP_SHARE of the loop's time. */
 #define HTTP_SHARE 10
 #define BACKLOG    64
-/* What the system keeps for one who hears events and does not read; libmicrohttpd cuts him off when that is full. */
+/* Send buffer of the socket of an event stream. If a client does not read, and it fills up, libmicrohttpd ends it. */
 #define HTTP_STREAM_SEND_BYTES (32 << 10)
-/* Of an event stream, at a time. */
+/* Most bytes of an event stream that are taken from the page at a time. */
 #define HTTP_STREAM_PIECE ((size_t)4 << 10)
 
 /* A connection. */
-struct visit {
-    struct amp_list node; /* by since_ms */
-    uint64_t since_ms;    /* the connection, or its last answer */
-    int fd;
-    bool refused; /* its request has an answer that libmicrohttpd does not know of, and nothing follows */
+struct connection {
+    struct amp_list node; /* in io_http.connections, in the order of since_ms; a stream's is in no list */
+    uint64_t since_ms;    /* when it was accepted, or its last answer was sent; the loop's clock */
+    int fd;               /* libmicrohttpd's socket */
+    bool refused;         /* on_uri has answered the request on the socket; libmicrohttpd must not answer it */
 };
 
 struct io_http {
@@ -69,20 +69,20 @@ struct io_http {
     uv_poll_t poll;
     uv_timer_t timer;
     bool has_handles;
-    bool running; /* within run */
+    bool running; /* run() is being executed */
     char endpoint[300];
-    struct amp_list visits; /* in time; those that were shut down are in no list */
-    unsigned visits_count;
-    uint64_t paid_until_us;       /* the runs so far are paid for then */
-    struct MHD_Response *metrics; /* the text that was made last, or NULL */
-    uint64_t metrics_ms;          /* when */
-    unsigned texts;               /* that are not freed */
+    struct amp_list connections; /* connections, the oldest first, without streams and those that were shut down */
+    unsigned connections_count;
+    uint64_t paid_until_us;       /* when the loop's other work has had its time for all runs so far */
+    struct MHD_Response *metrics; /* the newest text of metrics, or NULL */
+    uint64_t metrics_ms;          /* when it was made; the loop's clock */
+    unsigned texts;               /* texts of metrics that are not freed yet */
     uint64_t requests, refused, dropped;
     struct io_page *page;
     struct amp_list asks; /* struct ask: requests of the page under way */
 };
 
-/* A request of the page. */
+/* A request to the page that is under way. */
 struct ask {
     struct amp_list node;
     struct io_http *http;
@@ -93,55 +93,55 @@ struct ask {
 
 /* ---- connections ---- */
 
-/* libmicrohttpd sees its end and forgets it; the visit goes then. */
-static void shut_down(struct io_http *http, struct visit *visit)
+/* Ends a connection: libmicrohttpd sees that it is closed, and then calls connection_ends. */
+static void shut_down(struct io_http *http, struct connection *conn)
 {
-    amp_list_remove(&visit->node);
-    http->visits_count--;
+    amp_list_remove(&conn->node);
+    http->connections_count--;
     http->dropped++;
-    (void)shutdown(visit->fd, SHUT_RDWR); /* it may be closed from the other side already */
+    (void)shutdown(conn->fd, SHUT_RDWR); /* it may be closed from the other side already */
 }
 
-static struct visit *oldest(struct io_http *http)
+static struct connection *oldest(struct io_http *http)
 {
-    return amp_list_empty(&http->visits) ? NULL : AMP_CONTAINER(http->visits.next, struct visit, node);
+    return amp_list_empty(&http->connections) ? NULL : AMP_CONTAINER(http->connections.next, struct connection, node);
 }
 
-static void visit_begins(struct io_http *http, struct MHD_Connection *connection, void **context)
+static void connection_begins(struct io_http *http, struct MHD_Connection *connection, void **context)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct visit *visit = info != NULL ? malloc(sizeof *visit) : NULL;
-    *context = visit;
-    if (info != NULL && visit == NULL)
-        (void)shutdown(info->connect_fd, SHUT_RDWR); /* out of memory: it would have no end */
-    if (visit == NULL)
+    struct connection *conn = info != NULL ? malloc(sizeof *conn) : NULL;
+    *context = conn;
+    if (info != NULL && conn == NULL)
+        (void)shutdown(info->connect_fd, SHUT_RDWR); /* out of memory: the connection would have no bound in time */
+    if (conn == NULL)
         return;
-    *visit = (struct visit){.since_ms = uv_now(&http->server->loop), .fd = info->connect_fd};
-    amp_list_push(&http->visits, &visit->node);
-    http->visits_count++;
-    if (http->visits_count > HTTP_CONNECTIONS_MAX)
+    *conn = (struct connection){.since_ms = uv_now(&http->server->loop), .fd = info->connect_fd};
+    amp_list_push(&http->connections, &conn->node);
+    http->connections_count++;
+    if (http->connections_count > HTTP_CONNECTIONS_MAX)
         shut_down(http, oldest(http));
 }
 
-static void visit_ends(struct io_http *http, struct visit *visit)
+static void connection_ends(struct io_http *http, struct connection *conn)
 {
-    if (visit != NULL && !amp_list_empty(&visit->node)) {
-        amp_list_remove(&visit->node);
-        http->visits_count--;
+    if (conn != NULL && !amp_list_empty(&conn->node)) {
+        amp_list_remove(&conn->node);
+        http->connections_count--;
     }
-    free(visit);
+    free(conn);
 }
 
 static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
                           enum MHD_ConnectionNotificationCode what)
 {
     if (what == MHD_CONNECTION_NOTIFY_STARTED)
-        visit_begins(arg, connection, context);
+        connection_begins(arg, connection, context);
     else
-        visit_ends(arg, *context);
+        connection_ends(arg, *context);
 }
 
-static struct visit *visit_of(struct MHD_Connection *connection)
+static struct connection *connection_of(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info != NULL ? info->socket_context : NULL;
@@ -154,32 +154,32 @@ static void end_ask(struct ask *ask)
     free(ask);
 }
 
-/* An answer has left, or never will: the time of the next request begins. */
+/* An answer has been sent, or never will be: the time of the next request begins. */
 static void on_completed(void *arg, struct MHD_Connection *connection, void **request,
                          enum MHD_RequestTerminationCode why)
 {
     struct io_http *http = arg;
-    struct visit *visit = visit_of(connection);
+    struct connection *conn = connection_of(connection);
     if (*request != NULL && *request != http)
         end_ask(*request);
     *request = NULL;
-    if (visit == NULL || amp_list_empty(&visit->node))
+    if (conn == NULL || amp_list_empty(&conn->node))
         return;
-    amp_list_remove(&visit->node);
-    visit->since_ms = uv_now(&http->server->loop);
-    amp_list_push(&http->visits, &visit->node);
+    amp_list_remove(&conn->node);
+    conn->since_ms = uv_now(&http->server->loop);
+    amp_list_push(&http->connections, &conn->node);
 }
 
 static void sweep(struct io_http *http)
 {
     uint64_t now_ms = uv_now(&http->server->loop);
-    for (struct visit *visit; (visit = oldest(http)) != NULL && now_ms - visit->since_ms >= HTTP_REQUEST_MS;)
-        shut_down(http, visit);
+    for (struct connection *conn; (conn = oldest(http)) != NULL && now_ms - conn->since_ms >= HTTP_REQUEST_MS;)
+        shut_down(http, conn);
 }
 
 /* ---- answers ---- */
 
-/* A text of metrics belongs to all responses that have it. */
+/* A text of metrics, which the responses share that libmicrohttpd makes of it. */
 struct shared_text {
     struct io_http *http;
     struct amp_metric_text text;
@@ -208,7 +208,10 @@ static struct MHD_Response *with_headers(struct MHD_Response *response, const ch
     return response;
 }
 
-/* The text as it is now, or was less than HTTP_FRESH_MS ago. NULL: no memory, or too many are being read slowly. */
+/*
+ * A response with the metrics of now, or of less than HTTP_FRESH_MS ago. NULL: out of memory, or slow clients are
+ * reading too many older texts.
+ */
 static struct MHD_Response *metrics_response(struct io_http *http)
 {
     uint64_t now_ms = uv_now(&http->server->loop);
@@ -281,7 +284,7 @@ static enum MHD_Result answer_page(struct io_http *http, struct MHD_Connection *
 
 static enum MHD_Result refuse_method(struct io_http *http, struct MHD_Connection *connection)
 {
-    static const char text[] = "only GET and HEAD\n";
+    static const char text[] = "only GET and HEAD are possible\n";
     struct MHD_Response *response =
         MHD_create_response_from_buffer(sizeof text - 1, (void *)(uintptr_t)text, MHD_RESPMEM_PERSISTENT);
     http->refused++;
@@ -297,8 +300,8 @@ static enum MHD_Result refuse_method(struct io_http *http, struct MHD_Connection
 static void run_soon(struct io_http *http);
 
 /*
- * There is something for a request that waits. Never within a callback of libmicrohttpd, which sees it at its next run
- * and does not wake its descriptor for it.
+ * The page's ready_cb: resumes the connection of the request. It is never called within a callback of libmicrohttpd,
+ * which notices a resumed connection at its next run alone, without a wake-up by its descriptor.
  */
 static void on_page_ready(void *arg)
 {
@@ -332,15 +335,15 @@ static enum MHD_Result count_authorization(void *arg, enum MHD_ValueKind kind, c
     return MHD_YES;
 }
 
-/* Given twice it is none that anybody could be let in by, as with gRPC. */
+/* The header Authorization. One that is given twice becomes a text that is no valid token; gRPC refuses it, too. */
 static const char *authorization_of(struct MHD_Connection *connection)
 {
     unsigned count = 0;
-    (void)MHD_get_connection_values(connection, MHD_HEADER_KIND, count_authorization, &count); /* it counts them, too */
+    (void)MHD_get_connection_values(connection, MHD_HEADER_KIND, count_authorization, &count); /* returns a count */
     return count > 1 ? "twice" : header_of(connection, MHD_HTTP_HEADER_AUTHORIZATION);
 }
 
-/* NULL: out of memory. */
+/* Begins a request to the page. NULL: out of memory. */
 static struct ask *begin_ask(struct io_http *http, struct MHD_Connection *connection, const char *path)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
@@ -385,9 +388,9 @@ static enum MHD_Result answer_ask(struct MHD_Connection *connection, const struc
         answer->hold == NULL
             ? MHD_create_response_from_buffer(answer->size, data,
                                               answer->copy ? MHD_RESPMEM_MUST_COPY : MHD_RESPMEM_PERSISTENT)
-            : MHD_create_response_from_buffer_with_free_callback_cls(answer->size, data, io_page_let_go, answer->hold);
+            : MHD_create_response_from_buffer_with_free_callback_cls(answer->size, data, io_page_release, answer->hold);
     if (response == NULL && answer->hold != NULL)
-        io_page_let_go(answer->hold);
+        io_page_release(answer->hold);
     if (response != NULL && answer->status == MHD_HTTP_UNAUTHORIZED)
         add_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     if (response != NULL && answer->status == MHD_HTTP_SERVICE_UNAVAILABLE)
@@ -395,7 +398,7 @@ static enum MHD_Result answer_ask(struct MHD_Connection *connection, const struc
     return queue(connection, answer->status, with_page_headers(response, answer->type, answer->cache));
 }
 
-/* Called while libmicrohttpd has room for more of a stream. */
+/* Called by libmicrohttpd when it has room for more of a stream. */
 static ssize_t read_stream(void *arg, uint64_t offset, char *bytes, size_t max)
 {
     struct ask *ask = arg;
@@ -409,18 +412,18 @@ static ssize_t read_stream(void *arg, uint64_t offset, char *bytes, size_t max)
 
 static enum MHD_Result begin_stream(struct ask *ask)
 {
-    struct visit *visit = visit_of(ask->connection);
+    struct connection *conn = connection_of(ask->connection);
     int bytes = HTTP_STREAM_SEND_BYTES;
-    if (visit == NULL)
+    if (conn == NULL)
         return MHD_NO;
-    (void)setsockopt(visit->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes); /* else the system's own bound counts */
-    if (!amp_list_empty(&visit->node)) {
-        amp_list_remove(&visit->node); /* it may last */
-        ask->http->visits_count--;
+    (void)setsockopt(conn->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes); /* else the system's size holds */
+    if (!amp_list_empty(&conn->node)) {
+        amp_list_remove(&conn->node); /* a stream may last longer than a request */
+        ask->http->connections_count--;
     }
     struct MHD_Response *response =
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, HTTP_STREAM_PIECE, read_stream, ask, NULL);
-    if (response != NULL) /* the next request is one of a new connection, which has its time */
+    if (response != NULL) /* the next request comes by a new connection, which is in the list again */
         add_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     return queue(ask->connection, IO_HTTP_OK, with_page_headers(response, "text/event-stream", "no-store"));
 }
@@ -434,7 +437,7 @@ static enum MHD_Result answer_page_of(struct ask *ask)
     case IO_PAGE_STREAMS:
         return begin_stream(ask);
     default:
-        suspend(ask); /* and called again */
+        suspend(ask); /* this is called again once it is resumed */
         return MHD_YES;
     }
 }
@@ -442,9 +445,9 @@ static enum MHD_Result answer_page_of(struct ask *ask)
 /* ---- requests ---- */
 
 /*
- * Called when a request's line is here, before its arguments are taken apart. libmicrohttpd keeps each argument in the
- * connection's memory, and where that is full it has none for an answer either: it would fall silent. So who asks for
- * too much is answered here, on the socket: nothing else is being sent, as the answer before has left.
+ * Called by libmicrohttpd when it has the request line, before it splits the arguments. It keeps each argument in the
+ * connection's memory; if that is full, it has no memory for an answer either, and sends none. So a request with too
+ * much is answered here, straight on the socket, where nothing else is being sent: the answer before has been sent.
  */
 static void *on_uri(void *arg, const char *uri, struct MHD_Connection *connection)
 {
@@ -453,28 +456,28 @@ static void *on_uri(void *arg, const char *uri, struct MHD_Connection *connectio
         "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
         "\r\n{\"error\":\"the URL is too long, or has too many arguments\",\"reason\":\"URI_TOO_LONG\"}\n";
     struct io_http *http = arg;
-    struct visit *visit = visit_of(connection);
+    struct connection *conn = connection_of(connection);
     unsigned arguments = 0;
     for (const char *at = strchr(uri, '?'); at != NULL; at = strchr(at + 1, '&'))
         arguments++;
-    if (visit == NULL || (strlen(uri) <= HTTP_URI_MAX && arguments <= HTTP_ARGUMENTS_MAX))
+    if (conn == NULL || (strlen(uri) <= HTTP_URI_MAX && arguments <= HTTP_ARGUMENTS_MAX))
         return NULL;
-    visit->refused = true;
+    conn->refused = true;
     http->refused++;
-    /* There is room for it, or the other side is gone. */
-    (void)send(visit->fd, text, sizeof text - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    (void)shutdown(visit->fd, SHUT_WR);
+    /* The socket has room for it, or the client has gone. */
+    (void)send(conn->fd, text, sizeof text - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)shutdown(conn->fd, SHUT_WR);
     return NULL;
 }
 
-/* Called when a request's head is here, for each piece of its body, and when it is whole. A body is thrown away. */
+/* Called by libmicrohttpd with the head of a request, each piece of its body, and at its end. A body is discarded. */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *path, const char *method,
                                   const char *version, const char *upload, size_t *upload_size, void **request)
 {
     struct io_http *http = arg;
     if (*request == NULL) {
-        const struct visit *visit = visit_of(connection);
-        if (visit != NULL && visit->refused)
+        const struct connection *conn = connection_of(connection);
+        if (conn != NULL && conn->refused)
             return MHD_NO;
         *request = http;
         http->requests++;
@@ -511,7 +514,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     run(poll->data);
 }
 
-/* Processor time of this thread: a run that others interrupt has not cost more. */
+/* Processor time of this thread, so that a run does not count as longer because other threads interrupted it. */
 static uint64_t worked_us(void)
 {
     struct timespec now;
@@ -519,7 +522,7 @@ static uint64_t worked_us(void)
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* How long nothing of HTTP may run, after a run that took so much. */
+/* For how many milliseconds nothing of HTTP may run, after a run that took took_us of the processor. */
 static uint64_t pay(struct io_http *http, uint64_t took_us)
 {
     uint64_t now_us = io_clock_now_us();
@@ -529,7 +532,7 @@ static uint64_t pay(struct io_http *http, uint64_t took_us)
     return (http->paid_until_us - now_us) / 1000;
 }
 
-/* As soon as what ran is paid for. From within a run: that one goes on and sees to it. */
+/* Has run() called as soon as the time for the runs so far is over. Within a run, that one arms the timer itself. */
 static void run_soon(struct io_http *http)
 {
     uint64_t now_us = io_clock_now_us();
@@ -538,14 +541,14 @@ static void run_soon(struct io_http *http)
         (void)uv_timer_start(&http->timer, on_timer, wait_ms, 0); /* open, and has a callback */
 }
 
-/* Until libmicrohttpd, the oldest connection or the page, in page_ms, has something due. */
+/* In how many milliseconds libmicrohttpd, the oldest connection, or (in page_ms) the page has something to do. */
 static uint64_t next_ms(struct io_http *http, uint64_t page_ms)
 {
     MHD_UNSIGNED_LONG_LONG due_ms = 0;
-    const struct visit *visit = oldest(http);
+    const struct connection *conn = oldest(http);
     uint64_t next = HTTP_REQUEST_MS;
-    if (visit != NULL) {
-        uint64_t age_ms = uv_now(&http->server->loop) - visit->since_ms;
+    if (conn != NULL) {
+        uint64_t age_ms = uv_now(&http->server->loop) - conn->since_ms;
         next = age_ms < HTTP_REQUEST_MS ? HTTP_REQUEST_MS - age_ms : 0;
     }
     if (MHD_get_timeout(http->daemon, &due_ms) == MHD_YES && due_ms < next)
@@ -559,7 +562,7 @@ static void run(struct io_http *http)
     http->running = true;
     sweep(http);
     uint64_t page_ms = io_page_tick(http->page, uv_now(&http->server->loop));
-    (void)MHD_run(http->daemon); /* fails only for a daemon of another kind */
+    (void)MHD_run(http->daemon); /* fails only for a daemon with threads of its own */
     http->running = false;
     uint64_t pause_ms = pay(http, worked_us() - before_us);
     /* Neither can fail: both handles are open, and have a callback. */
@@ -589,7 +592,7 @@ static int code_of(int number)
     }
 }
 
-/* A listening socket that does not wait, in *out. */
+/* Makes a listening socket, non-blocking, in *out. Returns 0 or a number of errno. */
 static int listen_at(struct io_http *http, const struct addrinfo *at, int *out)
 {
     struct sockaddr_storage bound;
@@ -652,7 +655,7 @@ static struct MHD_Daemon *start_daemon(struct io_http *http, int fd)
 static int open_daemon(struct io_http *http, int fd, struct amp_error *error)
 {
     http->daemon = start_daemon(http, fd);
-    if (http->daemon == NULL) /* which may have closed the socket or not: the process ends */
+    if (http->daemon == NULL) /* it may have closed the socket or not; the process ends anyway */
         return amp_error_set(error, AMP_ENOMEM, NULL, "cannot start the HTTP port");
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     uv_loop_t *loop = &http->server->loop;
@@ -665,11 +668,13 @@ static int open_daemon(struct io_http *http, int fd, struct amp_error *error)
     return 0;
 }
 
-/* Not to have metrics is no reason not to serve where nobody asked for them. */
+/* The default address cannot be used: that is no reason not to serve, since no option asks for the port. */
 static int go_without(struct ampd_server *server, const struct amp_error *error)
 {
     amp_log(server->log, AMP_LOG_WARN, "http",
-            "msg=\"no metrics; --metrics-listen HOST:PORT gives them another address\" err=\"%s\"", error->text);
+            "msg=\"the HTTP port cannot be opened, so there are no metrics; give it another address with "
+            "--metrics-listen HOST:PORT\" err=\"%s\"",
+            error->text);
     return 0;
 }
 
@@ -684,12 +689,12 @@ int io_http_open(struct ampd_server *server, struct amp_error *error)
     if (http == NULL)
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the HTTP port");
     http->server = server;
-    amp_list_init(&http->visits);
+    amp_list_init(&http->connections);
     amp_list_init(&http->asks);
     int rc = open_socket(http, address, &fd, error);
     if (rc == 0 && (http->page = io_page_new(server)) == NULL) {
         rc = amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the page");
-        (void)close(fd); /* nobody has come yet */
+        (void)close(fd); /* no connection was accepted */
     }
     if (rc != 0) {
         free(http);
@@ -718,7 +723,7 @@ void io_http_close(struct ampd_server *server)
     io_page_close(http->page);
     AMP_LIST_EACH(it, safe, &http->asks)
     {
-        on_page_ready(AMP_CONTAINER(it, struct ask, node)); /* libmicrohttpd ends with nobody suspended */
+        on_page_ready(AMP_CONTAINER(it, struct ask, node)); /* none may be suspended when libmicrohttpd stops */
     }
     MHD_stop_daemon(http->daemon);
     http->metrics = NULL;
@@ -739,8 +744,9 @@ void io_http_write_metrics(const struct ampd_server *server, struct amp_metric_t
     static const struct amp_metric requests = {"ampd_http_requests_total", AMP_METRIC_COUNTER, "Requests to this port"};
     static const struct amp_metric refused = {"ampd_http_refused_total", AMP_METRIC_COUNTER,
                                               "Requests to this port that were refused"};
-    static const struct amp_metric dropped = {"ampd_http_dropped_total", AMP_METRIC_COUNTER,
-                                              "Connections to this port that took too long, or gave way to newer ones"};
+    static const struct amp_metric dropped = {
+        "ampd_http_dropped_total", AMP_METRIC_COUNTER,
+        "Connections to this port that were closed because they took too long, or to make room for newer ones"};
     const struct io_http *http = server->http;
     amp_metric_one(text, &requests, http != NULL ? (double)http->requests : 0);
     amp_metric_one(text, &refused, http != NULL ? (double)http->refused : 0);

@@ -1,4 +1,4 @@
-/* What the HTTP port shows. */
+/* The contents of /livez, /readyz and /metrics. */
 #include "server/io/http/http_pages.h"
 
 #include "server/io/base/server.h"
@@ -12,14 +12,15 @@
 
 static const char *not_draining(const struct ampd_server *server)
 {
-    return server->life.state >= SERVER_DRAINING ? "draining: this server ends, and takes no new calls" : NULL;
+    return server->life.state >= SERVER_DRAINING ? "draining: this server is about to end, and takes no new calls"
+                                                 : NULL;
 }
 
 static const char *has_place(const struct ampd_server *server)
 {
     const char *why = io_membership_missing(server);
     if (server->life.state != SERVER_STARTING)
-        return NULL; /* and if etcd cannot be asked, it serves until its lease has run out */
+        return NULL; /* also while etcd does not answer: the process serves until its lease has ended */
     return why[0] != 0 ? why : "standby: this process waits for a place in its cluster";
 }
 
@@ -39,10 +40,10 @@ static const char *is_serving(const struct ampd_server *server)
     return server->life.serving ? NULL : "recovering: not all models are ready";
 }
 
-/* In the order in which they come true; what is wrong first is told. */
+/* In the order in which they become true at a start. The first that is not gives the reason. */
 static const struct {
     const char *name;
-    const char *(*check)(const struct ampd_server *server); /* NULL: it is so */
+    const char *(*check)(const struct ampd_server *server); /* NULL: the condition holds; else a sentence */
 } conditions[] = {{"running", not_draining},
                 {"place", has_place},
                 {"found", is_found},
@@ -68,7 +69,7 @@ static int say(struct io_http_page *page, int status, const char *text)
     return amp_buf_append(&page->text.buf, text, strlen(text));
 }
 
-/* As Kubernetes writes it: [+]name ok, [-]name failed. */
+/* A line for each condition, in Kubernetes' form: "[+]name ok" or "[-]name failed: why". */
 static int say_verbose(const struct ampd_server *server, struct io_http_page *page, bool is_ready)
 {
     char text[CONDITIONS * (AMP_ERROR_TEXT_MAX + 32)];
@@ -94,7 +95,7 @@ static int show_ready(const struct ampd_server *server, struct io_http_query que
     return say(page, why == NULL ? IO_HTTP_OK : IO_HTTP_UNAVAILABLE, text);
 }
 
-/* The loop turns, or nobody would answer. */
+/* Always ok: if the loop did not run, there would be no answer. */
 static int show_live(const struct ampd_server *server, struct io_http_query query, struct io_http_page *page)
 {
     return say(page, IO_HTTP_OK, query.verbose ? "[+]loop ok\nlivez check passed\n" : "ok\n");

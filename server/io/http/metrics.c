@@ -1,4 +1,4 @@
-/* The text as a whole, and what no other file writes. */
+/* The whole text of /metrics, and those metrics that no other file writes. */
 #include "server/io/http/metrics.h"
 
 #include "server/io/base/counts.h"
@@ -30,22 +30,24 @@ static void write_timing(struct amp_metric_text *text, const struct amp_metric *
 static void write_storage(const struct ampd_server *server, struct amp_metric_text *text)
 {
     static const struct amp_metric commit = {"ampd_store_commit_seconds", AMP_METRIC_HISTOGRAM,
-                                             "Transactions of the store, each with its sync where it has one"};
+                                             "Time of the store's transactions, each with its sync if it has one"};
     static const struct amp_metric journal = {"ampd_journal_write_seconds", AMP_METRIC_HISTOGRAM,
-                                              "Votes of models with durability step, each with its sync"};
-    static const struct amp_metric checkpoint = {"ampd_checkpoint_write_seconds", AMP_METRIC_HISTOGRAM,
-                                                 "Checkpoint files of this shard, from the first byte to the sync"};
+                                              "Time to write votes of models with durability step, each with its sync"};
+    static const struct amp_metric checkpoint = {
+        "ampd_checkpoint_write_seconds", AMP_METRIC_HISTOGRAM,
+        "Time to write a checkpoint file of this shard, from the first byte to the sync"};
     static const struct amp_metric bytes = {"ampd_checkpoint_written_bytes_total", AMP_METRIC_COUNTER,
                                             "Bytes of checkpoint files that were written whole"};
     static const struct amp_metric restore = {"ampd_checkpoint_read_seconds", AMP_METRIC_HISTOGRAM,
-                                              "Checkpoints that were read back after a start or for a rollback"};
+                                              "Time to read a checkpoint back, after a start or for a rollback"};
     static const struct amp_metric trouble = {"ampd_storage_trouble", AMP_METRIC_GAUGE,
                                               "1 while the disk is full and records wait for it"};
     static const struct amp_metric share = {
         "ampd_checkpoint_disk_short", AMP_METRIC_GAUGE,
         "1 while the next checkpoint would fill its file system beyond checkpoint-disk-share"};
-    static const struct amp_metric removed = {"ampd_history_removed_rows_total", AMP_METRIC_COUNTER,
-                                              "Rows of histories that went as history-rows or history-age says"};
+    static const struct amp_metric removed = {
+        "ampd_history_removed_rows_total", AMP_METRIC_COUNTER,
+        "Rows of histories that were removed because of history-rows or history-age"};
     const struct io_counts *metrics = &server->counts;
     bool waits = false;
     write_timing(text, &commit, &metrics->commit);
@@ -62,13 +64,15 @@ static void write_storage(const struct ampd_server *server, struct amp_metric_te
 
 static void write_build(const struct ampd_server *server, struct amp_metric_text *text)
 {
-    static const struct amp_metric build = {"ampd_build_info", AMP_METRIC_GAUGE, "1; version and kernels are labels"};
+    static const struct amp_metric build = {"ampd_build_info", AMP_METRIC_GAUGE,
+                                            "Always 1; version and kernels are labels"};
     static const struct amp_metric ready = {"ampd_ready", AMP_METRIC_GAUGE, "1 while /readyz says ok"};
-    static const struct amp_metric draining = {"ampd_draining", AMP_METRIC_GAUGE, "1 while the server ends"};
-    static const struct amp_metric boots = {"ampd_fence", AMP_METRIC_GAUGE,
-                                            "Number of this process among those of its shard; the highest counts"};
+    static const struct amp_metric draining = {"ampd_draining", AMP_METRIC_GAUGE, "1 while the server drains"};
+    static const struct amp_metric boots = {
+        "ampd_fence", AMP_METRIC_GAUGE,
+        "Fence of this process: of the processes of one shard the one with the highest counts"};
     static const struct amp_metric memory = {"ampd_memory_max_bytes", AMP_METRIC_GAUGE,
-                                             "What the tensors of all models may take; 0: no bound"};
+                                             "Memory that the tensors of all models may take; 0: no limit"};
     static const struct amp_metric slots = {"ampd_shared_slots_bytes", AMP_METRIC_GAUGE,
                                             "Memory that workers of this host write their gradients into"};
     const struct amp_metric_label labels[] = {{"version", AMPD_VERSION}, {"isa", server->options->isa}};
@@ -91,12 +95,11 @@ static void write_cluster(const struct ampd_server *server, struct amp_metric_te
         "1 while the session with the other shard stands; each shard has one with shard 0"};
     static const struct amp_metric lease = {
         "ampd_cluster_lease_left_seconds", AMP_METRIC_GAUGE,
-        "Time for which etcd, if it is silent from now on, leaves this process its place; 0: it has none"};
-    static const struct amp_metric etcd = {
-        "ampd_etcd_up", AMP_METRIC_GAUGE,
-        "1 while etcd answers what this process asks; only where places are kept there"};
+        "Time for which this process keeps its place if etcd is silent from now on; 0: it has no place"};
+    static const struct amp_metric etcd = {"ampd_etcd_up", AMP_METRIC_GAUGE,
+                                           "1 while etcd answers this process; only with --cluster"};
     static const struct amp_metric standbys = {"ampd_standbys", AMP_METRIC_GAUGE,
-                                               "Processes that wait for a place, as etcd last told of them"};
+                                               "Processes that wait for a place, as etcd last listed them"};
     int64_t left_ms = server->cluster != NULL ? io_cluster_lease_left_ms(server->cluster) : -1;
     if (left_ms >= 0)
         amp_metric_one(text, &lease, (double)left_ms / 1000);

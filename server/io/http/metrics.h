@@ -1,7 +1,7 @@
 /*
- * What the server tells of itself to Prometheus: a text of what the process counts (base/counts.h) and of what core,
- * rpc and system know. Names of calls are those of go-grpc-prometheus, which etcd has too; docs/operations.md has the
- * list.
+ * The text of /metrics, in the format of Prometheus: what the process counts (base/counts.h), and what the core, the
+ * rpc library and the operating system know. Metrics of calls have the names of go-grpc-prometheus, which etcd uses,
+ * too. docs/monitoring.md lists all of them.
  */
 #ifndef AMPD_IO_METRICS_H
 #define AMPD_IO_METRICS_H
@@ -15,14 +15,15 @@
 struct ampd_server;
 
 /*
- * Models that have rows of their own: the first ones that there are. A Prometheus copes with a server of so many rows.
+ * Most models that have samples of their own: the first ones in the core's order. A Prometheus server copes with the
+ * samples of that many.
  */
 #define IO_METRICS_MODELS_MAX 256
 
-/* Longest text: so many models of 40 rows with the longest names take half of it. */
+/* Most bytes of the text. IO_METRICS_MODELS_MAX models with 40 rows each and the longest names take half of it. */
 #define IO_METRICS_BYTES_MAX ((size_t)4 << 20)
 
-/* Writes everything; text->error tells what went wrong. On the loop. */
+/* Appends all metrics to the text. On the loop. text->error is not 0 if something did not fit, or memory was out. */
 void io_metrics_write(const struct ampd_server *server, struct amp_metric_text *text);
 
 #endif

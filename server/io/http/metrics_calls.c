@@ -1,4 +1,4 @@
-/* grpc_server_*: go-grpc-prometheus' names and labels, so that dashboards and alerts of etcd fit; and connections. */
+/* grpc_server_*, with the names and labels of go-grpc-prometheus, so that dashboards made for etcd fit; connections. */
 #include "server/io/http/metrics_calls.h"
 
 #include "rpc/arpc_server.h"
@@ -18,7 +18,7 @@ static const char *const codes[ARPC_STATUS_COUNT] = {
     "Aborted",  "OutOfRange",     "Unimplemented",    "Internal",          "Unavailable",
     "DataLoss", "Unauthenticated"};
 
-/* The labels of a method; the fourth is of its codes. */
+/* Number of the labels of a method. A fourth one, the status, is added where samples have it. */
 #define METHOD_LABELS 3
 
 static const struct arpc_method_stats *stats_of(const struct ampd_server *server, size_t index,
@@ -32,7 +32,7 @@ static const struct arpc_method_stats *stats_of(const struct ampd_server *server
     return stats;
 }
 
-/* One count of each method. */
+/* Writes a metric with one sample for each method: the count at `offset` in its statistics. */
 static void write_counts(const struct ampd_server *server, struct amp_metric_text *text,
                          const struct amp_metric *metric, size_t offset)
 {
@@ -48,7 +48,7 @@ static void write_counts(const struct ampd_server *server, struct amp_metric_tex
 static void write_handled(const struct ampd_server *server, struct amp_metric_text *text)
 {
     static const struct amp_metric metric = {"grpc_server_handled_total", AMP_METRIC_COUNTER,
-                                             "Calls that are over, by status"};
+                                             "Calls that have ended, by status"};
     struct amp_metric_label labels[METHOD_LABELS + 1];
     amp_metric_head(text, &metric);
     for (size_t i = 0; i < arpc_server_methods(server->rpc); i++) {
@@ -62,9 +62,9 @@ static void write_handled(const struct ampd_server *server, struct amp_metric_te
 
 static void write_durations(const struct ampd_server *server, struct amp_metric_text *text)
 {
-    static const struct amp_metric metric = {
-        "grpc_server_handling_seconds", AMP_METRIC_HISTOGRAM,
-        "From the head of a call to its end; Push, Pull, Load and Checkpoint wait for others in it"};
+    static const struct amp_metric metric = {"grpc_server_handling_seconds", AMP_METRIC_HISTOGRAM,
+                                             "Time from the headers of a call to its end; for Push, Pull, Load and "
+                                             "Checkpoint it includes waiting for others"};
     static const double bounds[] = ARPC_STATS_BOUNDS;
     struct amp_metric_label labels[METHOD_LABELS + 1];
     amp_metric_head(text, &metric);
@@ -85,9 +85,10 @@ static void write_methods(const struct ampd_server *server, struct amp_metric_te
     } counts[] = {
         {{"grpc_server_started_total", AMP_METRIC_COUNTER, "Calls that have begun"},
          offsetof(struct arpc_method_stats, started)},
-        {{"grpc_server_msg_received_total", AMP_METRIC_COUNTER, "Messages of clients that came whole"},
+        {{"grpc_server_msg_received_total", AMP_METRIC_COUNTER,
+          "Messages received from clients, each when it is complete"},
          offsetof(struct arpc_method_stats, received)},
-        {{"grpc_server_msg_sent_total", AMP_METRIC_COUNTER, "Messages for clients that were queued"},
+        {{"grpc_server_msg_sent_total", AMP_METRIC_COUNTER, "Messages queued to be sent to clients"},
          offsetof(struct arpc_method_stats, sent)},
     };
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
@@ -111,7 +112,7 @@ static void write_refusals(const struct ampd_server *server, struct amp_metric_t
 {
     static const struct amp_metric metric = {
         "ampd_auth_refusals_total", AMP_METRIC_COUNTER,
-        "What was turned away: calls of unknown callers, calls without the role, TLS handshakes"};
+        "Refused calls of unknown callers, refused calls without the role, and refused TLS handshakes"};
     const struct {
         const char *kind;
         const struct ampd_auth_refusals *refusals;
@@ -132,9 +133,9 @@ static void write_connections(const struct ampd_server *server, struct amp_metri
                                             "gRPC connections that were accepted"};
     static const struct amp_metric calls = {"ampd_calls", AMP_METRIC_GAUGE, "Calls that are open"};
     static const struct amp_metric received = {"ampd_received_bytes_total", AMP_METRIC_COUNTER,
-                                               "Bytes of gRPC connections that came"};
+                                               "Bytes received on gRPC connections"};
     static const struct amp_metric sent = {"ampd_sent_bytes_total", AMP_METRIC_COUNTER,
-                                           "Bytes of gRPC connections that left"};
+                                           "Bytes sent on gRPC connections"};
     struct arpc_server_stats stats;
     arpc_server_stats(server->rpc, &stats);
     amp_metric_one(text, &open_now, (double)stats.connections);

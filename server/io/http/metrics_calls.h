@@ -1,4 +1,4 @@
-/* grpc_server_*: calls and connections. */
+/* Writes the metrics of calls and connections: grpc_server_* and those of the rpc library. On the loop. */
 #ifndef AMPD_IO_METRICS_CALLS_H
 #define AMPD_IO_METRICS_CALLS_H
 

@@ -1,6 +1,7 @@
 /*
- * ampd_model_*: one row of the tables below is one metric, with one sample for each model (the label `model`) or for
- * each of its states. Names of workers and parameters are no labels: status and history have them.
+ * ampd_model_*: each row of the tables below is a metric, with one sample for each model (label `model`), or with
+ * several that a second label tells apart. Names of workers and parameters are not used as labels: the status and the
+ * history have them.
  */
 #include "server/io/http/metrics_models.h"
 
@@ -11,7 +12,7 @@
 
 #include <stdlib.h>
 
-/* What the rows look at. */
+/* What is known of a model, for the rows of the tables. */
 struct view {
     struct ampd_model_info info;
     uint64_t now_ms;
@@ -82,20 +83,20 @@ static const struct {
     GAUGE("loss_scale", "The loss scale of the next step", scale),
     GAUGE("epoch", "Rises with each restore and rollback", epoch),
     GAUGE("decided_step", "The last step that was decided", decided),
-    GAUGE("durable_step", "The last step that a crash cannot take", durable),
+    GAUGE("durable_step", "The last step that no crash can take back", durable),
     GAUGE("version", "Applied steps, as pulls count them", version),
     GAUGE("steps_attempted", "Decided steps of the scale's record; goes back with a rollback", attempted),
     GAUGE("steps_applied", "Applied steps of the scale's record; goes back with a rollback", applied),
     GAUGE("steps_skipped", "Skipped steps of the scale's record; goes back with a rollback", skipped),
     GAUGE("overflows", "Steps of the scale's record with an Inf or NaN; goes back with a rollback", overflows),
     GAUGE("consecutive_overflows", "Overflows in a row up to the last step", consecutive),
-    GAUGE("unstable", "1 where max_consecutive_overflows is reached", unstable),
-    GAUGE("frozen", "1 where no step opens before an operator acts: at the floor of the scale", frozen),
+    GAUGE("unstable", "1 while max_consecutive_overflows is reached", unstable),
+    GAUGE("frozen", "1 while no step opens until an operator acts, since the scale is at its floor", frozen),
     GAUGE("recovering", "1 after a start until the model is ready", recovering),
     GAUGE("troubled", "1 while the model cannot be brought back until somebody acts or a disk can be read", troubled),
     GAUGE("open_step_seconds", "Seconds since the open step was opened; 0: none is open; shard 0 opens steps",
           open_step),
-    GAUGE("awaited_rank", "The lowest rank whose push others have waited for, for 10 s at least; -1: none", awaited),
+    GAUGE("awaited_rank", "The lowest rank whose push others have waited for, for at least 10 s; -1: none", awaited),
     GAUGE("world_size", "Ranks of the model", world),
     GAUGE("cast_out_of_range", "Master values beyond the cast's range in the last applied step", out_of_range),
     GAUGE("memory_bytes", "Memory of the model's tensors in this shard", memory),
@@ -105,9 +106,11 @@ static const struct {
     GAUGE("checkpoint_timestamp_seconds", "When the newest checkpoint was written, since 1970 in UTC; 0: none",
           checkpoint_at),
     COUNTER("joins", "Joins of workers since this process started; shard 0 counts them", joins),
-    COUNTER("replacements", "Joins by another process than the rank's, while its lease ran", replacements),
+    COUNTER("replacements", "Joins that took a rank from another process while its lease had not ended", replacements),
     COUNTER("leaves", "Leaves of workers since this process started", leaves),
-    COUNTER("fences", "Calls of workers that were refused, as of one that does not hold the rank any more", fences),
+    COUNTER("fences",
+            "Calls of workers that were refused, such as those of a worker that does not hold its rank any more",
+            fences),
 };
 
 /* ---- several samples for each model, by a second label ---- */
@@ -154,8 +157,8 @@ static const struct {
       {"stalled", stalled},
       {"done", done}}},
     {{"ampd_model_workers", AMP_METRIC_GAUGE,
-      "Ranks by how they stand: live have joined and hold a lease, left gave it back, missing do neither; the others "
-      "are as status names them"},
+      "Ranks by state: live ones have joined and hold a lease, left ones gave it back, missing ones did neither; the "
+      "other states are as status names them"},
      "state",
      {{"live", live},
       {"missing", missing},
@@ -167,14 +170,14 @@ static const struct {
      "verdict",
      {{"applied", counted_applied}, {"skipped_overflow", counted_overflows}, {"skipped_empty", counted_empty}}},
     {{"ampd_model_step_part_seconds_total", AMP_METRIC_COUNTER,
-      "Where the time of the steps that this process has decided went; shard 0 decides"},
+      "Time of the steps that this process has decided, by part of the step; shard 0 decides"},
      "part",
      {{"apply", apply_time}, {"pull", pull_time}, {"wait", wait_time}, {"push", push_time}, {"vote", vote_time}}},
 };
 
-/* ---- what they look at ---- */
+/* ---- filling the views ---- */
 
-/* Leases are known to shard 0 alone: on another one nobody is missing. */
+/* Counts workers by their states. Only shard 0 knows leases: on other shards no worker counts as live or missing. */
 static void count_workers(const struct ampd_server *server, uint32_t index, struct view *view)
 {
     uint64_t now_ms = uv_now(&server->loop);
@@ -200,7 +203,7 @@ static void count_workers(const struct ampd_server *server, uint32_t index, stru
     }
 }
 
-/* The models that have rows; *models is how many there are. */
+/* Fills in the first IO_METRICS_MODELS_MAX models, and returns their number; *models is that of all models. */
 static size_t fill_views(const struct ampd_server *server, struct view *views, size_t *models)
 {
     size_t count = 0;
@@ -251,7 +254,7 @@ static void write_cases(struct amp_metric_text *text, const struct view *views, 
 
 void io_metrics_write_models(const struct ampd_server *server, struct amp_metric_text *text)
 {
-    static const struct amp_metric models = {"ampd_models", AMP_METRIC_GAUGE, "Models that there are"};
+    static const struct amp_metric models = {"ampd_models", AMP_METRIC_GAUGE, "Number of models"};
     static const struct amp_metric left_out = {"ampd_models_without_metrics", AMP_METRIC_GAUGE,
                                                "Models beyond the first 256, which have no rows of their own here"};
     _Static_assert(IO_METRICS_MODELS_MAX == 256, "the text above says so");

@@ -1,4 +1,4 @@
-/* What is known of each model. */
+/* Writes the metrics of each model: ampd_model_*. On the loop. */
 #ifndef AMPD_IO_METRICS_MODELS_H
 #define AMPD_IO_METRICS_MODELS_H
 

@@ -1,4 +1,7 @@
-/* process_*: as the official clients of Prometheus name them, read from /proc/self. What cannot be read is left out. */
+/*
+ * process_*, with the names of Prometheus' official client libraries, read from /proc/self. A value that cannot be read
+ * is left out.
+ */
 #include "server/io/http/metrics_process.h"
 
 #include "server/io/base/open_files.h"
@@ -15,7 +18,8 @@ enum { STAT_FIRST = 3, STAT_STARTTIME = 22, STAT_VSIZE = 23, STAT_RSS = 24 };
 #define STAT_COUNT (STAT_RSS + 1)
 
 /*
- * False: not readable. The name in the second field may hold anything, so that reading begins behind its last bracket.
+ * Reads the fields of /proc/self/stat. False: it cannot be read. The name in the second field may contain anything, so
+ * reading begins behind the last bracket.
  */
 static bool read_stat(double values[STAT_COUNT])
 {
@@ -54,11 +58,11 @@ static double boot_time(void)
     return at;
 }
 
-/* By the clock, not by /proc: that counts ticks of 10 ms, of which a server that has done little has none yet. */
+/* From the clock, not from /proc, which counts ticks of 10 ms: a server that has done little would have 0 there. */
 static void write_cpu(struct amp_metric_text *text)
 {
     static const struct amp_metric cpu = {"process_cpu_seconds_total", AMP_METRIC_COUNTER,
-                                          "Processor time of the process, its own and the kernel's for it"};
+                                          "Processor time of the process, in user and in system mode"};
     struct timespec used;
     if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used) == 0)
         amp_metric_one(text, &cpu, (double)used.tv_sec + (double)used.tv_nsec * 1e-9);
@@ -67,11 +71,11 @@ static void write_cpu(struct amp_metric_text *text)
 static void write_stat(struct amp_metric_text *text)
 {
     static const struct amp_metric resident = {"process_resident_memory_bytes", AMP_METRIC_GAUGE,
-                                               "Memory of the process that is in the machine's"};
+                                               "Memory of the process that is resident"};
     static const struct amp_metric virtual_size = {"process_virtual_memory_bytes", AMP_METRIC_GAUGE,
-                                                   "Addresses that the process has mapped"};
+                                                   "Virtual memory of the process"};
     static const struct amp_metric started = {"process_start_time_seconds", AMP_METRIC_GAUGE,
-                                              "When the process began, since 1970 in UTC"};
+                                              "When the process started, since 1970 in UTC"};
     double values[STAT_COUNT];
     double ticks = (double)sysconf(_SC_CLK_TCK), booted = boot_time();
     if (!read_stat(values) || ticks <= 0)
@@ -84,8 +88,9 @@ static void write_stat(struct amp_metric_text *text)
 
 static void write_descriptors(struct amp_metric_text *text)
 {
-    static const struct amp_metric open_fds = {"process_open_fds", AMP_METRIC_GAUGE, "Descriptors that are open"};
-    static const struct amp_metric max_fds = {"process_max_fds", AMP_METRIC_GAUGE, "Descriptors that may be open"};
+    static const struct amp_metric open_fds = {"process_open_fds", AMP_METRIC_GAUGE, "File descriptors that are open"};
+    static const struct amp_metric max_fds = {"process_max_fds", AMP_METRIC_GAUGE,
+                                              "File descriptors that may be open at most"};
     uint64_t count = io_open_files_walk(IO_OPEN_FILES_FOLDER), most = io_open_files_max();
     if (count > 0)
         amp_metric_one(text, &open_fds, (double)count);

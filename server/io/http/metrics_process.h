@@ -1,4 +1,4 @@
-/* process_*: what the system knows of the process. */
+/* Writes what the operating system knows of this process: process_*. On the loop. */
 #ifndef AMPD_IO_METRICS_PROCESS_H
 #define AMPD_IO_METRICS_PROCESS_H
 

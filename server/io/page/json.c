@@ -29,7 +29,7 @@ void io_json_raw(struct io_json *json, const char *text)
 
 /* ---- texts ---- */
 
-/* Bytes of the character at `at`, in its only valid form (RFC 3629); 0: none begins there. */
+/* How many bytes the UTF-8 character at `at` has (RFC 3629); 0: there is no valid one. */
 static size_t character(const unsigned char *at)
 {
     static const struct {
@@ -59,7 +59,7 @@ static bool is_plain(const unsigned char *at, size_t size)
     return at[0] >= 0x20 && at[0] < 0x7f && strchr("\"\\<>&'", at[0]) == NULL;
 }
 
-/* The character in a form that no reader takes for anything else. */
+/* Writes a character as \u and its number. */
 static void put_escaped(struct io_json *json, const unsigned char *at, size_t size)
 {
     char text[8];

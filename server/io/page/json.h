@@ -1,6 +1,7 @@
 /*
- * JSON, written from front to back into a bounded buffer: no tree, so that 40,000 numbers of a plot need none. After a
- * failure nothing more is added. Any thread.
+ * Writes JSON from front to back into a buffer of bounded size. It builds no tree, so that a plot of 40,000 numbers
+ * needs no more memory than its text. After a failure nothing more is written, and io_json.error keeps the code. Any
+ * thread, one at a time for each text.
  */
 #ifndef AMPD_IO_JSON_H
 #define AMPD_IO_JSON_H
@@ -10,37 +11,40 @@
 #include <stdbool.h>
 
 struct io_json {
-    struct amp_buf buf;
-    bool comma; /* a value stands before what comes next */
-    int error;  /* 0, AMP_ENOMEM, AMP_EEXHAUSTED */
+    struct amp_buf buf; /* the text so far */
+    bool comma;         /* the next value of the open object or list needs a comma before it */
+    int error;          /* 0; AMP_ENOMEM; AMP_EEXHAUSTED: the text would be longer than its bound */
 };
 
-/* An empty text of at most `max` bytes. */
+/* Begins an empty text of at most `max` bytes; io_json_close frees it. */
 void io_json_init(struct io_json *json, size_t max);
 void io_json_close(struct io_json *json);
 
-/* Begins an object or a list, '{' or '['; and ends it, '}' or ']'. `name` is NULL in a list and outside of all. */
+/*
+ * Opens an object ('{') or a list ('['), and closes it ('}' or ']'). Here and below `name` is the name of the value in
+ * its object; it is NULL in a list, and for the outermost value.
+ */
 void io_json_open(struct io_json *json, const char *name, char bracket);
 void io_json_shut(struct io_json *json, char bracket);
 
 /*
- * Any text: what would end it, control characters, and what a page could take for a tag or the end of a line are
- * escaped; bytes that are no UTF-8 become U+FFFD.
+ * Writes a string. Quotes, control characters, and characters that a page could take for a tag or for the end of a line
+ * are escaped; bytes that are not UTF-8 become U+FFFD.
  */
 void io_json_text(struct io_json *json, const char *name, const char *text);
 
-/* Nine digits, which give a float back; null where it is not finite. */
+/* Writes a number: `number` with nine digits, from which a float is read back exactly, or null if it is not finite. */
 void io_json_number(struct io_json *json, const char *name, double value);
 void io_json_count(struct io_json *json, const char *name, uint64_t value);
 void io_json_truth(struct io_json *json, const char *name, bool value);
 
-/* null */
+/* Writes null. */
 void io_json_none(struct io_json *json, const char *name);
 
-/* What was written already as JSON, as one value. */
+/* Writes one value that is JSON already. */
 void io_json_value(struct io_json *json, const char *name, const void *text, size_t size);
 
-/* Bytes as they are, outside of all values. */
+/* Writes bytes as they are, with no comma; for what stands outside of all values. */
 void io_json_raw(struct io_json *json, const char *text);
 
 #endif

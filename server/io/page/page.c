@@ -1,6 +1,7 @@
 /*
- * Requests of the page: each path has its function, which answers at once or begins a read of the store. A text that
- * was made lately is given again, so that ten people who look at one model cost about what one does.
+ * Requests to the page. Each path of the data has a function, which answers at once or begins a read of the store. A
+ * text made within the last IO_PAGE_FRESH_MS is given again for the same request, so that ten browsers that show one
+ * model cost about as much as one.
  */
 #include "base/assert.h"
 #include "server/io/base/clock.h"
@@ -15,12 +16,12 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-/* The disk fills slowly, and a look at it may wait. */
+/* For how long the numbers of the disk are good: it fills slowly, and reading them may block. */
 #define DISK_FRESH_MS 5000
 
 /*
- * Nothing but what this server itself serves, and no script or style in the page's text: a name that gets into the page
- * as HTML against all care finds nothing that would run it.
+ * The page may load only what this server serves, and no script or style that is in its HTML. So even if a name got
+ * into the page as HTML in spite of all care, nothing would run it.
  */
 const char *const io_page_headers[] = {
     "Content-Security-Policy",
@@ -47,7 +48,7 @@ static struct io_page_text *text_new(struct io_page *page, struct io_json *json)
         *text = (struct io_page_text){.page = page, .refs = 1, .buf = json->buf};
         page->texts++;
         page->refs++;
-        amp_buf_init(&json->buf, 0); /* it is the text's now */
+        amp_buf_init(&json->buf, 0); /* the text owns the memory now */
     }
     io_json_close(json);
     return text;
@@ -70,7 +71,7 @@ static void text_unref(struct io_page_text *text)
     io_page_unref(page);
 }
 
-void io_page_let_go(void *hold)
+void io_page_release(void *hold)
 {
     text_unref(hold);
 }
@@ -93,7 +94,7 @@ static void remember(struct io_page *page, const char *key, struct io_page_text 
     (void)snprintf(oldest->key, sizeof oldest->key, "%s", key);
 }
 
-/* A text that nobody asks for again does not stay. */
+/* Drops texts that are no longer fresh from the cache; with `all` the others, too. */
 static void forget_old(struct io_page *page, uint64_t now_ms, bool all)
 {
     for (size_t i = 0; i < IO_PAGE_CACHE_MAX; i++) {
@@ -138,12 +139,12 @@ static void write_refusal(struct io_json *json, const char *reason, const char *
     io_json_raw(json, "\n");
 }
 
-/* In the ask's own memory: who is refused takes no text from those who may ask. */
+/* The refusal is in the request's own memory, so that refused requests use up none of the IO_PAGE_TEXTS_MAX texts. */
 void io_page_answer_refusal(struct io_page_ask *ask, unsigned status, const char *reason, const char *text)
 {
     struct io_json json;
     write_refusal(&json, reason, text);
-    if (json.error == AMP_EEXHAUSTED) { /* a name of strange characters, each of them escaped */
+    if (json.error == AMP_EEXHAUSTED) { /* the text has a name of unusual characters, each of which is escaped */
         io_json_close(&json);
         write_refusal(&json, reason, reason);
     }
@@ -152,7 +153,7 @@ void io_page_answer_refusal(struct io_page_ask *ask, unsigned status, const char
         ask->status = status;
         ask->data = NULL;
         amp_buf_close(&ask->queue);
-        ask->queue = json.buf; /* it is the ask's now, which is no stream */
+        ask->queue = json.buf; /* the request owns the memory now; it is not a stream */
         amp_buf_init(&json.buf, 0);
     }
     io_json_close(&json);
@@ -206,8 +207,8 @@ bool io_page_model(struct io_page_ask *ask, const char *name, uint32_t *index, s
     if (found < 0) {
         char text[AMP_ERROR_TEXT_MAX] = "give a model: ?model=NAME";
         if (name != NULL)
-            (void)snprintf(text, sizeof text, "there is no model %s on this server; /api/status has those that are",
-                           name);
+            (void)snprintf(text, sizeof text,
+                           "there is no model %s on this server; /api/status lists those that there are", name);
         io_page_answer_refusal(ask, name != NULL ? IO_PAGE_NOT_FOUND : IO_PAGE_BAD, "MODEL_NOT_FOUND", text);
         return false;
     }
@@ -228,7 +229,7 @@ bool io_page_number(struct io_page_ask *ask, const struct io_page_request *reque
     if (text[0] != 0 && strspn(text, "0123456789") == strlen(text) && errno == 0 && *value <= INT64_MAX)
         return true;
     char sentence[AMP_ERROR_TEXT_MAX];
-    (void)snprintf(sentence, sizeof sentence, "%s: %s is not a number that is possible here; give digits alone", name,
+    (void)snprintf(sentence, sizeof sentence, "%s: %s is not a number that is possible here; give digits only", name,
                    text);
     io_page_answer_refusal(ask, IO_PAGE_BAD, "INVALID_ARGUMENT", sentence);
     return false;
@@ -294,7 +295,7 @@ struct io_page_read *io_page_read_new(struct io_page_ask *ask, size_t size)
     struct io_page *page = ask->page;
     struct io_page_read *read = page->reads < IO_PAGE_READS_MAX ? calloc(1, size) : NULL;
     if (read == NULL) {
-        io_page_answer_refusal(ask, IO_PAGE_BUSY, "BUSY", "too many questions about the history at once: ask again");
+        io_page_answer_refusal(ask, IO_PAGE_BUSY, "BUSY", "too many requests for the history at once: try again");
         return NULL;
     }
     *read = (struct io_page_read){.task = {.run_cb = read_run, .done_cb = read_done}, .page = page, .ask = ask};
@@ -376,10 +377,10 @@ static void ask_path(struct io_page_ask *ask, const struct io_page_request *requ
         (void)io_page_asset(ask, request->path);
     else if (i == sizeof paths / sizeof *paths)
         io_page_answer_refusal(ask, IO_PAGE_NOT_FOUND, "NOT_FOUND",
-                               "there are /api/status, model, history, pace, step and events");
+                               "there is no such path; there are /api/status, model, history, pace, step and events");
     else if (ask->page->server->core == NULL)
         io_page_answer_refusal(ask, IO_PAGE_BUSY, "STARTING",
-                               "this server starts, or waits for a place in its cluster");
+                               "this server is starting, or waits for a place in its cluster");
     else
         paths[i].ask(ask, request);
 }
@@ -473,12 +474,12 @@ void io_page_free(struct io_page *page)
 void io_page_write_metrics(const struct io_page *page, struct amp_metric_text *text)
 {
     static const struct amp_metric streams = {"ampd_page_streams", AMP_METRIC_GAUGE,
-                                              "Viewers of the page that hear what changes"};
+                                              "Event streams of the page that are open"};
     static const struct amp_metric refused = {"ampd_page_refused_total", AMP_METRIC_COUNTER,
                                               "Requests of the page that were refused"};
     static const struct amp_metric cut = {
         "ampd_page_streams_cut_total", AMP_METRIC_COUNTER,
-        "Viewers that were cut off, since they read too slowly or may not look any more"};
+        "Event streams of the page that were closed because the reader was too slow or is no longer allowed"};
     amp_metric_one(text, &streams, page != NULL ? (double)page->streams : 0);
     amp_metric_one(text, &refused, page != NULL ? (double)page->refused : 0);
     amp_metric_one(text, &cut, page != NULL ? (double)page->cut : 0);

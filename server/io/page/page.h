@@ -1,24 +1,24 @@
 /*
- * The page at the HTTP port, and the data behind it: GET alone, nothing is changed. HTTP itself is server/io/http; here
- * a request is a path and its arguments, and an answer bytes.
+ * The page at the HTTP port, and the data that it shows. Requests only read. Here a request is a path with arguments,
+ * and an answer is bytes; HTTP itself is done by server/io/http.
  *
- *   /                     the page: server/page/, and dygraphs, as they were when ampd was built
+ *   /                     the page: server/page/ and dygraphs, compiled into ampd
  *   /api/status           the server, its shards and models
- *   /api/model            one model: its workers, checkpoints
- *   /api/history          its steps, thinned to a plot (thin.h), and what operators did
- *   /api/pace             how fast its steps come, and came an hour ago
- *   /api/step             one step: what ExplainStep says, and what other policies would have done
- *   /api/events           what changes, as it does: server-sent events
+ *   /api/model            one model: its workers and checkpoints
+ *   /api/history          the steps of a model, thinned to a plot (thin.h), and the actions of operators
+ *   /api/pace             how many steps a second the model does now, and did an hour ago
+ *   /api/step             one step: what ExplainStep answers, and what other policies would have done
+ *   /api/events           changes, as they happen: server-sent events
  *
- * Who may ask: page_access.c. What it may take:
+ * page_access.c says who may ask. The resources of all requests together are bounded:
  *
  *   reads      IO_PAGE_READS_MAX at a time, each in slices of IO_PAGE_SLICE_ROWS, so that gRPC's reads get their turns
- *   texts      IO_PAGE_TEXTS_MAX, in memory until their readers have them; a repeated question gets the text
- *              of the last IO_PAGE_FRESH_MS. A refusal is none of them: it is the connection's own
- *   streams    IO_PAGE_STREAMS_MAX, each with IO_PAGE_STREAM_BYTES that wait; a further one is refused, and the page
- *              then asks every few seconds. Each ends after IO_PAGE_STREAM_MS, and connects again
+ *   texts      IO_PAGE_TEXTS_MAX, in memory until they have been sent; the same request within IO_PAGE_FRESH_MS gets
+ *              the same text again. A refusal does not count: it is in the request's own memory
+ *   streams    IO_PAGE_STREAMS_MAX, each with at most IO_PAGE_STREAM_BYTES not yet sent. One more is refused, and the
+ *              page then polls every few seconds. Each ends after IO_PAGE_STREAM_MS, and the browser connects again
  *
- * All of it on the loop.
+ * All functions and callbacks are called on the loop.
  */
 #ifndef AMPD_IO_PAGE_H
 #define AMPD_IO_PAGE_H
@@ -34,81 +34,96 @@ struct io_page;
 struct io_page_ask;
 
 #define IO_PAGE_READS_MAX 8
-/* A history for 2,000 pixels is 0.6 MB. */
+/* Texts, and bytes of each: a history for 2,000 pixels takes 0.6 MB. */
 #define IO_PAGE_TEXTS_MAX      16
 #define IO_PAGE_TEXT_BYTES_MAX ((size_t)2 << 20)
 #define IO_PAGE_FRESH_MS       1000
-/* A sentence and a word; each connection may have one. */
+/* Most bytes of a refusal, a sentence and a reason; each connection may have one. */
 #define IO_PAGE_REFUSAL_BYTES 1024
-/* People who look at once; Prometheus has connections of its own. */
+/* Browsers that can have a stream at the same time; Prometheus has connections of its own. */
 #define IO_PAGE_STREAMS_MAX 32
-/* The longest texts that a second can bring: a status, a model, and steps. */
+/* Most bytes of each event that a stream gets in a second: `status`, `model` and `steps`. */
 #define IO_PAGE_STATUS_BYTES ((size_t)96 << 10)
 #define IO_PAGE_MODEL_BYTES  ((size_t)64 << 10)
 #define IO_PAGE_STEPS_BYTES  ((size_t)32 << 10)
 #define IO_PAGE_STREAM_BYTES (IO_PAGE_STATUS_BYTES + IO_PAGE_MODEL_BYTES + IO_PAGE_STEPS_BYTES + 1024)
 #define IO_PAGE_STREAM_MS    600000
-/* How often something is said on each: also the sign of life. */
+/* Time between two events on each stream; by them a browser also sees that the server is there. */
 #define IO_PAGE_TICK_MS    1000
 #define IO_PAGE_SLICE_ROWS 4096
-/* Of one history; of a longer one the newest rows, and a zoom shows the others. A quarter of a second for a reader. */
+/*
+ * Most rows that one history reads, which takes a reader a quarter of a second. Of a longer history the newest rows are
+ * read, and a zoom shows the others.
+ */
 #define IO_PAGE_ROWS_MAX 250000
 
-/* What is asked. Everything is borrowed until io_page_begin returns. */
+/* A request. All of it is borrowed until io_page_begin returns. */
 struct io_page_request {
-    const char *path;
-    const char *host;          /* the header; NULL: none */
-    const char *authorization; /* likewise */
-    const char *site;          /* Sec-Fetch-Site */
-    const char *peer;          /* "127.0.0.1:40312" */
-    void *arg;
-    const char *(*argument_cb)(void *arg, const char *name); /* of the query; NULL: not given */
+    const char *path;                                        /* without the query */
+    const char *host;                                        /* header Host; NULL: not given */
+    const char *authorization;                               /* header Authorization; NULL: not given */
+    const char *site;                                        /* header Sec-Fetch-Site; NULL: not given */
+    const char *peer;                                        /* address of the client, as "127.0.0.1:40312" */
+    void *arg;                                               /* for argument_cb */
+    const char *(*argument_cb)(void *arg, const char *name); /* value of an argument of the query; NULL: not given */
 };
 
-/* Whether a path is the page's. */
+/* Whether a path belongs to the page or its data (/api/...). */
 bool io_page_has(const char *path);
 
-/* NULL: out of memory. To be closed (its reads under way then end by themselves) before it is freed. */
+/*
+ * Makes the page; NULL: out of memory. io_page_close ends all streams, and has to come before io_page_free. By the time
+ * of io_page_free all requests must have ended; reads under way keep the memory until they are done.
+ */
 struct io_page *io_page_new(struct ampd_server *server);
 void io_page_close(struct io_page *page);
 void io_page_free(struct io_page *page);
 
 /*
- * Begins a request. ready_cb is called, never in here, each time something is to be fetched that was not there before:
- * the answer, or more of a stream. NULL: out of memory. The ask is the caller's until io_page_end.
+ * Begins a request, which the caller ends with io_page_end. NULL: out of memory. The answer may be there at once
+ * (io_page_take). ready_cb is called, never within this function, when an answer or more of a stream is there that was
+ * not there before; it must not call io_page_end.
  */
 struct io_page_ask *io_page_begin(struct io_page *page, const struct io_page_request *request,
                                   void (*ready_cb)(void *arg), void *arg);
 void io_page_end(struct io_page_ask *ask);
 
-/* An answer: its bytes live until io_page_let_go(hold); where hold is NULL for ever, or until io_page_end (`copy`). */
+/* An answer. Its type and cache are texts of the program; `hold` and `copy` say how long the data is valid. */
 struct io_page_answer {
-    unsigned status;
-    const char *type;
-    const char *cache;
+    unsigned status;   /* HTTP status */
+    const char *type;  /* header Content-Type */
+    const char *cache; /* header Cache-Control */
     const void *data;
-    size_t size;
-    void *hold;
-    bool copy;
+    size_t size; /* bytes of the data */
+    void *hold;  /* not NULL: the data is valid until the caller calls io_page_release(hold), which it must do once */
+    bool copy;   /* hold is NULL. true: the data is valid until io_page_end; false: as long as the process */
 };
 
 enum io_page_state {
-    IO_PAGE_WAITS,  /* ready_cb tells */
-    IO_PAGE_READY,  /* *answer is filled; once: it is the caller's */
-    IO_PAGE_STREAMS /* io_page_stream_read, until it says that it has ended */
+    IO_PAGE_WAITS,  /* there is no answer yet; ready_cb will be called */
+    IO_PAGE_READY,  /* *answer is filled in. io_page_take gives it once */
+    IO_PAGE_STREAMS /* the answer is a stream: io_page_stream_read gives its bytes */
 };
+/* How far a request is; fills in *answer if it is IO_PAGE_READY. */
 enum io_page_state io_page_take(struct io_page_ask *ask, struct io_page_answer *answer);
-void io_page_let_go(void *hold);
+void io_page_release(void *hold);
 
-/* Up to `max` bytes of a stream: how many; 0: none now (ready_cb tells); -1: it has ended. */
+/*
+ * Takes up to `max` bytes of a stream, and returns how many. 0: there are none now, and ready_cb will be called when
+ * there are; -1: the stream has ended.
+ */
 ptrdiff_t io_page_stream_read(struct io_page_ask *ask, char *bytes, size_t max);
 
-/* Does what is due; how long until something is, UINT64_MAX: nothing will be. */
+/*
+ * Sends the events of all streams, if they are due. Returns in how many milliseconds it has to be called again;
+ * UINT64_MAX: there are no streams.
+ */
 uint64_t io_page_tick(struct io_page *page, uint64_t now_ms);
 
-/* Headers of every answer of the page, name and value in turn, up to a NULL. */
+/* Headers for all answers of the page: names and values in turn, then NULL. */
 extern const char *const io_page_headers[];
 
+/* Writes the metrics ampd_page_*. page NULL: all are 0. */
 void io_page_write_metrics(const struct io_page *page, struct amp_metric_text *text);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * Who may see the page. It is for this machine: what others see of it crosses the network in the clear, as with gRPC
- * without TLS, so they get nothing without --insecure. Data asks for the token and the role that the RPC with the same
- * data asks for (server/io/auth), on this machine too.
+ * Who may see the page. It is for this machine: to other machines it would be sent unencrypted, as gRPC without TLS, so
+ * they are refused unless --insecure is given. Its data requires the same token and role as the RPC with the same data
+ * (server/io/auth), on this machine, too.
  *
- * On loopback there is no network that a request could come from, but a page of somebody else's in this machine's
- * browser may have its own name resolve to 127.0.0.1 (DNS rebinding): then Host has that name. So Host must be an
- * address or localhost. And whatever asks from another site's page is refused (Sec-Fetch-Site).
+ * On loopback a request cannot come from the network, but it can come from somebody else's web page in a browser of
+ * this machine, whose own name resolves to 127.0.0.1 (DNS rebinding). Then the header Host has that name, so Host must
+ * be an address or localhost. Requests that another site's page makes are refused, too (Sec-Fetch-Site).
  */
 #include "base/assert.h"
 #include "rpc/arpc_peer.h"
@@ -36,7 +36,7 @@ static const struct arpc_method *method_of(const char *name)
     return &methods[i];
 }
 
-/* "127.0.0.1:7421", "[::1]:7421", "localhost": no name that somebody else could have. */
+/* As "127.0.0.1:7421", "[::1]:7421" or "localhost", which cannot be the name of another site. */
 bool io_page_host_is_ours(const char *host)
 {
     char text[INET6_ADDRSTRLEN + 2];
@@ -57,7 +57,7 @@ static bool ask_who(struct io_page_ask *ask, bool again, struct amp_error *error
 {
     const struct io_page_caller *asked_by = &ask->caller;
     const struct ampd_auth_caller caller = {
-        .way = arpc_is_loopback(asked_by->peer) ? AMPD_AUTH_LOOPBACK : AMPD_AUTH_PLAINTEXT,
+        .transport = arpc_is_loopback(asked_by->peer) ? AMPD_AUTH_LOOPBACK : AMPD_AUTH_PLAINTEXT,
         .authorization = asked_by->authorization[0] != 0 ? asked_by->authorization : NULL,
         .authorization_size = strlen(asked_by->authorization)};
     return ampd_auth_admit_http(ask->page->server->auth, &caller, method_of(ask->method), asked_by->peer, again,
@@ -69,21 +69,22 @@ bool io_page_admit(struct io_page_ask *ask, const struct io_page_request *reques
     struct amp_error error = {0};
     bool beyond = !arpc_is_loopback(request->peer);
     if (beyond && !ask->page->server->options->auth->insecure) {
-        io_page_answer_refusal(ask, IO_PAGE_DENIED, "NOT_LOCAL",
-                               "this page is shown to its own machine alone: come by ssh -L 7421:127.0.0.1:7421, or "
-                               "through a proxy with TLS on that machine; ampd --insecure shows it to everybody");
+        io_page_answer_refusal(
+            ask, IO_PAGE_DENIED, "NOT_LOCAL",
+            "this page is shown only to the machine of the server: connect through ssh -L 7421:127.0.0.1:7421, or "
+            "through a proxy with TLS on that machine; ampd --insecure shows it to everybody");
         return false;
     }
     if (!beyond && (request->host == NULL || !io_page_host_is_ours(request->host))) {
         io_page_answer_refusal(
             ask, IO_PAGE_MISDIRECTED, "HOST",
-            "the name in Host is not this machine's: ask 127.0.0.1 or localhost; a proxy has to send "
-            "one of these");
+            "the Host header does not name this machine: use 127.0.0.1 or localhost; a proxy has to send one of these");
         return false;
     }
     if (data && request->site != NULL && strcmp(request->site, "same-origin") != 0 &&
         strcmp(request->site, "none") != 0) {
-        io_page_answer_refusal(ask, IO_PAGE_DENIED, "OTHER_SITE", "another site's page asks: open this one");
+        io_page_answer_refusal(ask, IO_PAGE_DENIED, "OTHER_SITE",
+                               "the request comes from a page of another site: open the page of this server");
         return false;
     }
     size_t size = request->authorization != NULL ? strlen(request->authorization) : 0;

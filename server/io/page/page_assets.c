@@ -1,11 +1,11 @@
-/* The files of the page, which lie in the program: server/page/, and what libjs-dygraphs brings. */
+/* The files of the page that are compiled into ampd: those of server/page/, and dygraphs (from libjs-dygraphs). */
 #include "server/io/page/page_assets.h"
 
 #include "server/io/page/page_impl.h"
 
 #include <string.h>
 
-#define NO_CACHE "no-cache" /* the next ampd at this port may be another one */
+#define NO_CACHE "no-cache" /* after an upgrade the ampd at this port has other files */
 
 static const struct {
     const char *path, *type;

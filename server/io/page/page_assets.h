@@ -1,4 +1,4 @@
-/* The files of the page as the build makes arrays of them (cmake/embed.cmake). */
+/* The files of the page and of dygraphs, from which the build makes arrays (cmake/embed.cmake). */
 #ifndef AMPD_IO_PAGE_ASSETS_H
 #define AMPD_IO_PAGE_ASSETS_H
 

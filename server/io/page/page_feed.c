@@ -1,14 +1,16 @@
 /*
- * /api/events[?model=NAME]: server-sent events. First `hello` with `after`, `epoch` and `created_ms`: `steps` will be
- * those behind step `after`, in that epoch of the model that was created at that time; whoever has a history with
- * another epoch or created_ms reads it anew. Each second every stream hears `status`; one that looks at a model also
- * `model` (workers and checkpoints) and, when there are new steps, `steps`, as /api/history has them; `reset` where the
- * history is another one now: after a rollback, or a restart of a model.
+ * /api/events[?model=NAME]: a stream of server-sent events. The first event is `hello` with `after`, `epoch` and
+ * `created_ms`: later `steps` events have the steps after step `after`, in that epoch, of the model that was created at
+ * that time. A client whose history has another epoch or created_ms has to read it again. Each second every stream gets
+ * `status`. A stream of a model also gets `model` (workers and checkpoints), `steps` if there are new ones, in the form
+ * of /api/history, `reset` when the history has changed (after a rollback, or a restart of the model), and at the end
+ * of the model `gone`.
  *
- * What is said is made once, however many listen: status for all, the rest for each model that somebody looks at (its
- * feed). New steps are read from the store, as WatchSteps reads them, and thinned, so that a model of a thousand steps
- * a second is no more than one of ten. A stream copies it into a queue of its own; what a slow reader has no place for
- * is left out if the next second brings it anew, and else it is cut off and connects again.
+ * Each event is made once, for all streams: `status` for every one, the others for the streams of a model (its feed).
+ * New steps are read from the store, as for WatchSteps, and thinned, so that a model with a thousand steps a second
+ * takes no more than one with ten. The event is copied into each stream's queue. If a slow client's queue has no room,
+ * an event that comes again in the next second is left out; for others the stream is ended, and the browser connects
+ * again.
  */
 #include "base/assert.h"
 #include "server/io/base/pools.h"
@@ -22,28 +24,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Points of one event: a second on a plot. */
+/* Buckets of one `steps` event, which is about a second of a plot. */
 #define FEED_PIXELS 40
 
-/* A model that somebody looks at. */
+/* The events of one model, for all streams that show it. */
 struct io_page_feed {
     struct amp_list node; /* in page->feeds */
     struct io_page *page;
     struct io_task task;
-    struct ampd_model *held;
-    const struct ampd_model_spec *spec;
-    int64_t created_us;
-    uint32_t model; /* index; another one's, if info.spec is another one */
-    unsigned refs;  /* streams, and the read under way */
+    struct ampd_model *held;            /* the model, held for its spec */
+    const struct ampd_model_spec *spec; /* names the model: if its index has another spec, it has been deleted */
+    int64_t created_us;                 /* UTC time at which the model was created */
+    uint32_t model;                     /* its index in the core */
+    unsigned refs;                      /* streams, and the read under way */
     struct io_watcher watcher;
-    bool stored; /* a row was stored, of a step or an operator's act, since the last read began */
-    bool reading;
-    uint64_t epoch;
-    struct ampd_history_key last; /* row that was told */
-    int64_t last_us;
-    struct io_thin thin; /* of the read */
-    uint32_t rows;
-    struct amp_error error;
+    bool stored;                  /* since the last read began, a row was stored, of a step or of an operator's act */
+    bool reading;                 /* a read is under way: the reader's thread has thin, rows, error and last_us */
+    uint64_t epoch;               /* of the model, when the events began or were last reset */
+    struct ampd_history_key last; /* the last row that the streams have got */
+    int64_t last_us;              /* UTC time of that row; 0: not known */
+    struct io_thin thin;          /* what is read */
+    uint32_t rows;                /* how many rows were read, at most IO_PAGE_SLICE_ROWS */
+    struct amp_error error;       /* of the read; code 0: none */
 };
 
 /* ---- feeds ---- */
@@ -61,8 +63,8 @@ static void feed_unref(struct io_page_feed *feed)
 }
 
 /*
- * From here on: what was before is in /api/history. With the last step, whose row may not be in the store yet: the next
- * is decided when it is. Before the first step of all with the acts, behind the row of its epoch.
+ * Has the events begin at the present state; /api/history has what was before. The last decided step is sent again, as
+ * its row may not have been in the store when the history was read. If no step was decided yet, acts are sent, too.
  */
 static void start_anew(struct io_page_feed *feed, const struct ampd_model_info *info)
 {
@@ -77,7 +79,7 @@ static void on_row(struct io_watcher *watcher)
     AMP_CONTAINER(watcher, struct io_page_feed, watcher)->stored = true;
 }
 
-/* The next tick sees that, too. */
+/* The next tick notices these. */
 static void on_end(struct io_watcher *watcher)
 {
 }
@@ -117,13 +119,13 @@ static void end_stream(struct io_page_ask *ask)
     ask->ready_cb(ask->arg);
 }
 
-/* An event with what was written; false: there is no place for it. */
+/* Queues an event for one stream. False: its queue has no room. */
 static bool give(struct io_page_ask *ask, const char *event, const struct io_json *json)
 {
     char head[40];
     int size = snprintf(head, sizeof head, "event: %s\ndata: ", event);
     if (json->error != 0)
-        return true; /* a server without memory says nothing this time */
+        return true; /* the event could not be written for want of memory: it is left out */
     if (ask->ended || ask->last || amp_buf_reserve(&ask->queue, (size_t)size + json->buf.size + 2) != 0)
         return false;
     (void)amp_buf_append(&ask->queue, head, (size_t)size); /* there is room now */
@@ -133,7 +135,7 @@ static bool give(struct io_page_ask *ask, const char *event, const struct io_jso
     return true;
 }
 
-/* To all streams of a feed. */
+/* Queues an event for all streams of a feed, and ends those whose queue has no room. */
 static void send_all(const struct io_page_feed *feed, const char *event, const struct io_json *json)
 {
     AMP_LIST_EACH(it, safe, &feed->page->asks)
@@ -153,7 +155,9 @@ static void send_empty(const struct io_page_feed *feed, const char *event)
     io_json_close(&json);
 }
 
-/* The last that is said of a model. Who has not read it by the next tick is cut off: the place is for others. */
+/*
+ * Queues the last event about a model. Streams that have not read it by the next tick are ended, to free their places.
+ */
 static void send_gone(const struct io_page_feed *feed)
 {
     send_empty(feed, "gone");
@@ -198,7 +202,7 @@ static void feed_done(struct io_task *task)
     feed->stored = feed->stored || feed->error.code != 0 || feed->rows == IO_PAGE_SLICE_ROWS;
     if (feed->error.code == 0 && feed->rows > 0) {
         feed->last = feed->thin.last;
-        feed->thin.to = feed->last.step; /* not those that the next read has */
+        feed->thin.to = feed->last.step; /* the next read has the steps after it */
         feed->page->news++;
         io_json_init(&json, IO_PAGE_STEPS_BYTES);
         io_json_open(&json, NULL, '{');
@@ -212,7 +216,7 @@ static void feed_done(struct io_task *task)
     feed_unref(feed);
 }
 
-/* Reads what is new, if something is. False: the model is there no more. */
+/* Begins a read if there may be new rows. False: the model has been deleted. */
 static bool read_on(struct io_page_feed *feed)
 {
     struct ampd_model_info info;
@@ -227,7 +231,7 @@ static bool read_on(struct io_page_feed *feed)
         send_empty(feed, "reset");
         return true;
     }
-    /* Rows are in the store a little later than in the core: what is not found now is found the next time. */
+    /* A row is in the store a little later than in the core; what is not found now is found by the next read. */
     if (info.decided_step < feed->last.step || (!feed->stored && info.decided_step == feed->last.step) ||
         io_thin_init(&feed->thin, feed->last.step, info.decided_step, FEED_PIXELS) != 0)
         return true;
@@ -249,14 +253,14 @@ static void tell_of_model(struct io_page_feed *feed)
     {
         struct io_page_ask *ask = AMP_CONTAINER(it, struct io_page_ask, node);
         if (ask->state == IO_PAGE_STREAMS && ask->feed == feed)
-            (void)give(ask, "model", &json); /* else the next second brings it */
+            (void)give(ask, "model", &json); /* if there is no room, the next second has a newer one */
     }
     io_json_close(&json);
 }
 
 /* ---- the tick ---- */
 
-/* Streams that may not go on: who asked may not look any more, or they have had their time. */
+/* Ends streams whose clients may no longer see the data, or that have lasted for IO_PAGE_STREAM_MS. */
 static void end_old(struct io_page *page, uint64_t now_ms)
 {
     AMP_LIST_EACH(it, safe, &page->asks)
@@ -338,7 +342,7 @@ void io_page_events(struct io_page_ask *ask, const struct io_page_request *reque
         return;
     if (page->streams >= IO_PAGE_STREAMS_MAX) {
         io_page_answer_refusal(ask, IO_PAGE_BUSY, "TOO_MANY_STREAMS",
-                               "as many as may look at once do so: the page goes on without events, and asks anew");
+                               "too many event streams are open; the page polls instead");
         return;
     }
     if (name != NULL && (feed = feed_of(page, model, &info)) == NULL) {
@@ -358,7 +362,7 @@ ptrdiff_t io_page_stream_read(struct io_page_ask *ask, char *bytes, size_t max)
         return -1;
     }
     if (size == 0) {
-        amp_buf_close(&ask->queue); /* a stream that waits has no memory */
+        amp_buf_close(&ask->queue); /* so a stream that waits takes no memory */
         return 0;
     }
     memcpy(bytes, ask->queue.data, size);

@@ -1,6 +1,6 @@
 /*
- * /api/history?model=NAME[&from=STEP][&to=STEP][&pixels=N]: the steps that stand, thinned while they are read, and what
- * operators did among them.
+ * /api/history?model=NAME[&from=STEP][&to=STEP][&pixels=N]: the steps that were not rolled back, thinned while they are
+ * read, and the epochs and operators' acts between them.
  */
 #include "server/io/base/server.h"
 #include "server/io/calls/convert.h"
@@ -18,13 +18,13 @@
 struct history {
     struct io_page_read read;
     struct io_thin thin;
-    uint64_t from, to; /* as they were asked for */
+    uint64_t from, to; /* the steps of the request, within those that there are */
     uint32_t pixels;
-    uint64_t decided, epoch; /* the last step when it was asked for */
-    uint64_t created_ms;     /* a model of the same name may have been there before */
+    uint64_t decided, epoch; /* last decided step, and epoch, of the model when the request came */
+    uint64_t created_ms;     /* when the model was created: one of the same name may have existed before */
 };
 
-/* What a slice is given to. */
+/* Takes the rows of one slice. */
 struct slice {
     struct io_thin *thin;
     uint32_t rows;
@@ -38,7 +38,7 @@ static int take_point(void *arg, const struct ampd_history_point *point)
     return 0;
 }
 
-/* ---- acts: who did what; few, so each is looked up as a whole row ---- */
+/* ---- acts of operators: there are few, so the whole row of each is read ---- */
 
 static void write_act(const struct ampd_model_spec *spec, const struct ampd_step_row *row,
                       const struct ampd_epoch_record *epoch, struct io_json *json)
@@ -50,6 +50,7 @@ static void write_act(const struct ampd_model_spec *spec, const struct ampd_step
     io_json_text(json, "kind", kinds[message.kind <= AMPD_MSG_HISTORY_KIND_LEARNING_RATE_SET ? message.kind : 0]);
     io_json_count(json, "epoch", message.epoch);
     io_json_count(json, "step", message.step);
+    io_json_count(json, "rank", message.rank);
     io_json_number(json, "old_scale", (double)message.old_scale);
     io_json_number(json, "scale", (double)message.record.scale);
     io_json_number(json, "learning_rate", message.learning_rate);
@@ -69,12 +70,12 @@ static int take_act(void *arg, const struct ampd_history_key *key, const struct 
                     const struct ampd_epoch_record *epoch)
 {
     const struct act *act = arg;
-    if (row->kind != AMPD_ROW_STEP) /* else it was superseded in between */
+    if (row->kind != AMPD_ROW_STEP) /* else the row has been superseded meanwhile */
         write_act(act->spec, row, epoch, act->json);
     return 0;
 }
 
-/* Newest first. */
+/* Reads the acts that thin.h has kept, newest first. */
 static void write_acts(struct history *history)
 {
     struct io_page_read *read = &history->read;
@@ -106,7 +107,7 @@ static void write_answer(struct history *history)
     io_json_shut(json, '}');
 }
 
-/* A plot begins with the first step that is there: those that --history-rows has removed would be most of it. */
+/* Moves the plot's beginning to the first step that has a row: removed steps could else be most of the plot. */
 static void begin_plot(struct history *history)
 {
     struct io_page_read *read = &history->read;
@@ -118,7 +119,7 @@ static void begin_plot(struct history *history)
         from = beginning.step;
     if (io_thin_init(&history->thin, from, history->to, history->pixels) != 0)
         (void)amp_error_set(&read->error, AMP_ENOMEM, "EXHAUSTED", "out of memory for a plot: ask again later");
-    history->thin.acts_from = history->from; /* what begins an epoch stays */
+    history->thin.acts_from = history->from; /* rows that begin an epoch are never removed */
 }
 
 static void history_run(struct io_page_read *read)
@@ -134,7 +135,7 @@ static void history_run(struct io_page_read *read)
     if (ampd_store_page_points(read->page->server->data.reader, read->spec->name, &from, history->from - 1, history->to,
                                IO_PAGE_SLICE_ROWS, &slice, &read->error, take_point) != 0)
         return;
-    /* Steps are bounded by the range; so are slices full of other rows, by what operators may do in one. */
+    /* The range bounds the number of steps, and operators can only do so much that slices are full of other rows. */
     read->more = slice.rows == IO_PAGE_SLICE_ROWS;
     if (!read->more)
         write_answer(history);
@@ -145,7 +146,7 @@ static void history_free(struct io_page_read *read)
     io_thin_close(&AMP_CONTAINER(read, struct history, read)->thin);
 }
 
-/* from and to as they are asked for, within what there is and what one answer may read. */
+/* Reads from and to of the request, and limits them to the decided steps and to what one answer may read. */
 static void bound(uint64_t *from, uint64_t *to, uint64_t decided)
 {
     *to = *to > decided ? decided : *to;

@@ -1,4 +1,7 @@
-/* What the files of the page share. page.c has the requests, texts and reads; page_feed.c the streams. */
+/*
+ * What the files of the page share. page.c has the requests, texts and reads; page_feed.c the streams. All on the loop,
+ * but for what is said below.
+ */
 #ifndef AMPD_IO_PAGE_IMPL_H
 #define AMPD_IO_PAGE_IMPL_H
 
@@ -21,43 +24,43 @@
 
 #define IO_PAGE_JSON "application/json; charset=utf-8"
 
-/* A model's name, numbers, and what is between them. */
+/* Bytes of a cache key: a model's name, numbers, and what stands between them. */
 #define IO_PAGE_KEY_MAX 512
 /* "Bearer " and the longest token, with the final zero. */
 #define IO_PAGE_AUTHORIZATION_MAX 1040
-/* Answers that are remembered for the next who asks the same. */
+/* Answers that are kept for the same request, for IO_PAGE_FRESH_MS. */
 #define IO_PAGE_CACHE_MAX 8
 
-/* A text that answers share. */
+/* A text that several answers may share. */
 struct io_page_text {
     struct io_page *page;
-    unsigned refs;
+    unsigned refs; /* answers that have it, and the cache; at 0 it is freed */
     struct amp_buf buf;
 };
 
 struct io_page_cached {
     char key[IO_PAGE_KEY_MAX];
-    uint64_t at_ms;
+    uint64_t at_ms;            /* when the text was made; the loop's clock */
     struct io_page_text *text; /* NULL: the place is free */
 };
 
 struct io_page {
     struct ampd_server *server;
-    unsigned refs;         /* its owner, texts, feeds and the reads under way */
-    struct amp_list asks;  /* io_page_ask, all */
-    struct amp_list feeds; /* page_feed.c */
-    unsigned streams, reads, texts;
-    uint64_t next_tick_ms;
-    uint64_t news; /* events of new rows: an answer of before them is not remembered behind them */
+    unsigned refs;                  /* the owner, each text, feed and read; at 0 the memory is freed */
+    struct amp_list asks;           /* struct io_page_ask: all requests under way, with the streams */
+    struct amp_list feeds;          /* struct io_page_feed (page_feed.c) */
+    unsigned streams, reads, texts; /* how many there are now */
+    uint64_t next_tick_ms;          /* when the streams get their next events; the loop's clock */
+    uint64_t news; /* rises with new rows for streams; in a history's cache key, so that no older answer is given */
     struct io_page_cached cache[IO_PAGE_CACHE_MAX];
-    uint64_t refused, cut; /* requests, streams */
-    /* Of the disk of the data directory; the reader's thread writes, and the loop reads. */
+    uint64_t refused, cut; /* requests that were refused, and streams that this server has ended */
+    /* Bytes of the data directory's disk, and when they were read. Written by the reader's thread, read by the loop. */
     atomic_uint_least64_t disk_free, disk_size, disk_at_ms;
 };
 
-/* Who asked, as it was seen: a stream is asked again. */
+/* Who made a request. It is kept, since a stream's caller is checked again each second. */
 struct io_page_caller {
-    char authorization[IO_PAGE_AUTHORIZATION_MAX]; /* "": none */
+    char authorization[IO_PAGE_AUTHORIZATION_MAX]; /* "": the header was not given */
     char peer[64];
 };
 
@@ -72,56 +75,59 @@ struct io_page_ask {
     enum io_page_state state;
     unsigned status;
     const char *type, *cache;
-    const void *data; /* for ever; NULL: `text`, or `queue` (a refusal) */
-    size_t size;
+    const void *data; /* the program's own bytes; NULL: the answer is `text`, or else (a refusal) `queue` */
+    size_t size;      /* bytes of `data` */
     struct io_page_text *text;
-    struct io_page_read *read; /* under way, or NULL */
-    /* of a stream: */
+    struct io_page_read *read; /* the read under way for this request, or NULL */
     struct io_page_caller caller;
-    const char *method;        /* the RPC of the same data, by its name: who may call it, may ask */
-    struct io_page_feed *feed; /* its model's, or NULL */
-    struct amp_buf queue;
-    uint64_t since_ms;
-    bool last; /* `gone` was said: it ends once that is read */
-    bool ended;
+    const char *method; /* name of the RPC with the same data: whoever may call it may make this request */
+    /* The fields below are a stream's. */
+    struct io_page_feed *feed; /* events of the stream's model; NULL: it has no model */
+    struct amp_buf queue;      /* bytes that were not read yet; also the text of a refusal */
+    uint64_t since_ms;         /* when the request began; the loop's clock */
+    bool last;                 /* the event `gone` is queued: the stream ends when the queue has been read */
+    bool ended;                /* the stream takes no more events, and its next read returns -1 */
 };
 
 /* ---- page.c ---- */
 
-/* Frees it once its owner, its texts and its reads are done with it. */
+/* Drops a reference to the page; with the last one it is freed. */
 void io_page_unref(struct io_page *page);
 
-/* Answers with a text that was written; closes json. Its errors are answered as such. */
+/* Answers with the text in json, which is closed; if there is no room or memory for it, with IO_PAGE_BUSY. */
 void io_page_answer_json(struct io_page_ask *ask, unsigned status, struct io_json *json);
+/* Answers with a reason and a sentence: those of an error with its status, or those given. */
 void io_page_answer_error(struct io_page_ask *ask, const struct amp_error *error);
 void io_page_answer_refusal(struct io_page_ask *ask, unsigned status, const char *reason, const char *text);
 
-/* A model of this server, with its number; else the ask is answered. */
+/* Finds a model by its name (NULL: not given). False: there is none, and the request has been refused. */
 bool io_page_model(struct io_page_ask *ask, const char *name, uint32_t *index, struct ampd_model_info *info);
 
-/* A number of the query, `otherwise` if it is not given; false: it is none, and the ask is answered. */
+/* Reads a number of the query; `otherwise` if it is not given. False: not a number; the request has been refused. */
 bool io_page_number(struct io_page_ask *ask, const struct io_page_request *request, const char *name,
                     uint64_t otherwise, uint64_t *value);
 
-/* The answer of this key that is fresh: then the ask is answered with it. */
+/* Answers from the cache, if it has a fresh text of this key. False: it has none. */
 bool io_page_remembered(struct io_page_ask *ask, const char *key);
 
 /* ---- the others ---- */
 
-/* Whether it may be asked for at all, and by whom (page_access.c); else the ask is answered. */
+/* Whether the request may be made, `data` for data (page_access.c). False: it has been refused. */
 bool io_page_admit(struct io_page_ask *ask, const struct io_page_request *request, bool data);
+/* Whether the caller of a stream may still ask for its data. */
 bool io_page_admit_again(struct io_page_ask *ask);
 
-/* Whether Host names an address or localhost. */
+/* Whether the value of Host is an address or localhost, with or without a port. */
 bool io_page_host_is_ours(const char *host);
 
+/* Answers with a file of the page; ask NULL: does nothing. False: the path is not one of them. */
 bool io_page_asset(struct io_page_ask *ask, const char *path);                       /* page_assets.c */
 void io_page_status(struct io_page_ask *ask, const struct io_page_request *request); /* page_status.c */
 void io_page_status_write(struct io_page *page, struct io_json *json);
-/* One of its models, as a value of that key. */
+/* Writes the status of one model as an object named `key`. */
 void io_page_model_status_write(const struct ampd_server *server, uint32_t index, const struct ampd_model_info *info,
                                 const char *key, struct io_json *json);
-/* What workers tell of a step: "loss" and "metrics" ({name: value}), where they tell some, into an open object. */
+/* Writes "loss" and "metrics" ({name: value}), those that workers gave for a step, into the open object. */
 void io_page_told_write(const struct ampd_metrics *metrics, struct io_json *json);
 void io_page_about_model(struct io_page_ask *ask, const struct io_page_request *request); /* page_model.c */
 void io_page_model_write(struct io_page *page, uint32_t model, struct io_json *json);
@@ -135,9 +141,9 @@ void io_page_stream_end(struct io_page_ask *ask);
 void io_page_feed_tick(struct io_page *page, uint64_t now_ms);
 void io_page_feed_close(struct io_page *page);
 
-/* Whether the disk of the data directory is not known, or for some seconds. Any thread. */
+/* Whether the numbers of the disk are missing, or some seconds old. Any thread. */
 bool io_page_disk_is_old(struct io_page *page);
-/* Looks at it, if so. On the reader's thread. */
+/* Reads them again, if so. On the reader's thread. */
 void io_page_disk_look(struct io_page *page);
 
 #endif

@@ -1,4 +1,4 @@
-/* /api/model?model=NAME: its status, its workers, its checkpoints, and how it was specified. */
+/* /api/model?model=NAME: the status of a model, its workers, its checkpoints, and its specification. */
 #include "amp/scaler.h"
 #include "server/io/base/server.h"
 #include "server/io/calls/convert.h"
@@ -7,14 +7,14 @@
 
 #include <stdlib.h>
 
-/* Newest first; ampctl checkpoints lists all. */
+/* Most checkpoints in the answer, the newest; `ampctl checkpoints` lists all. */
 #define CHECKPOINTS_SHOWN 20
 
 static void write_worker(const struct ampd_server *server, uint32_t index, uint32_t rank, struct io_json *json)
 {
     struct ampd_worker_info worker;
     ampd_core_worker(server->core, index, rank, uv_now(&server->loop), &worker);
-    if (worker.name[0] == 0) /* nobody ever held it */
+    if (worker.name[0] == 0) /* no worker ever held the rank */
         return;
     io_json_open(json, NULL, '{');
     io_json_count(json, "rank", rank);
@@ -73,7 +73,7 @@ static void write_model(const struct ampd_server *server, uint32_t index, bool w
     io_json_count(json, "growth_interval", scaler->growth_interval);
     io_json_number(json, "min_scale", (double)scaler->min_scale);
     io_json_number(json, "max_scale", (double)scaler->max_scale);
-    io_page_model_status_write(server, index, &info, "status", json); /* of many models /api/status has not all */
+    io_page_model_status_write(server, index, &info, "status", json); /* /api/status does not have all of many models */
     io_json_open(json, "workers", '[');
     for (uint32_t rank = 0; rank < info.spec->world_size && with_workers; rank++)
         write_worker(server, index, rank, json);

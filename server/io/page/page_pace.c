@@ -1,6 +1,7 @@
 /*
- * /api/pace?model=NAME: how fast steps come, and came some minutes, an hour and a day ago. The store has no index by
- * time, but later steps were decided later: the step of a time is found by halving, with a row each.
+ * /api/pace?model=NAME: how many steps a second the model does now, and did some minutes, an hour and a day ago. The
+ * store has no index by time, but later steps were decided later. So the step of a time is found by binary search,
+ * which reads one row for each try.
  */
 #include "server/io/base/clock.h"
 #include "server/io/base/server.h"
@@ -10,12 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A pace is that of so many steps and of so long, or of what there is: of shorter times it is noise. */
+/* A pace is measured over at least PACE_STEPS steps and PACE_US, as far as the history goes; a shorter one is noise. */
 #define PACE_STEPS 100
 #define PACE_US    ((int64_t)10 * 1000000)
-/* So far back it is compared with what was before, or half as far as the first step: then both are of the same run. */
+/* The pace `before` is that of so long ago, or of half of the time since the first step: then both are of one run. */
 #define BEFORE_US ((int64_t)300 * 1000000)
-/* Read at a time: rows of operators and of epochs stand before a step's own, as a rule few. */
+/* Rows that are read at a time to find that of a step; usually few rows of acts and epochs come before it. */
 #define PROBE_ROWS 8
 #define HOUR_US    ((int64_t)3600 * 1000000)
 
@@ -26,9 +27,9 @@ struct pace {
 
 struct probe {
     uint64_t step;
-    int64_t at_us;                /* 0: none was found */
-    struct ampd_history_key next; /* where the next page begins */
-    uint32_t rows;                /* in the last page */
+    int64_t at_us;                /* UTC time at which the step was decided; 0: no step was found */
+    struct ampd_history_key next; /* key from which the next rows are read */
+    uint32_t rows;                /* how many rows were read the last time */
 };
 
 static int take_point(void *arg, const struct ampd_history_point *point)
@@ -44,7 +45,7 @@ static int take_point(void *arg, const struct ampd_history_point *point)
     return 0;
 }
 
-/* The first step from `step` on that there is. */
+/* Finds the first step from `step` on that has a row. */
 static struct probe step_at(struct io_page_read *read, uint64_t step)
 {
     struct probe probe = {.rows = PROBE_ROWS};
@@ -57,10 +58,10 @@ static struct probe step_at(struct io_page_read *read, uint64_t step)
     return probe;
 }
 
-/* The last step that was decided by then; 0: none was. */
+/* Finds the last step, up to `decided`, that was decided at or before at_us; 0: none was. */
 static uint64_t step_of(struct io_page_read *read, uint64_t decided, int64_t at_us)
 {
-    uint64_t low = 0, high = decided; /* low was decided by then, or is 0 */
+    uint64_t low = 0, high = decided; /* low was decided by at_us, or is 0 */
     while (low < high && read->error.code == 0) {
         uint64_t middle = low + (high - low + 1) / 2;
         struct probe probe = step_at(read, middle);
@@ -72,7 +73,7 @@ static uint64_t step_of(struct io_page_read *read, uint64_t decided, int64_t at_
     return low;
 }
 
-/* Where the pace of the steps up to `last` begins. */
+/* Finds the step from which the pace of the steps up to `last` is measured. */
 static struct probe begin_of(struct io_page_read *read, struct probe last)
 {
     uint64_t by_steps = last.step > PACE_STEPS ? last.step - PACE_STEPS : 1;
@@ -80,7 +81,7 @@ static struct probe begin_of(struct io_page_read *read, struct probe last)
     return step_at(read, begin > 0 ? begin : 1);
 }
 
-/* The pace of the steps up to `last`, as an object; null where there are not two. */
+/* Writes the pace of the steps up to `last` as an object, or null if there are fewer than two steps. */
 static void write_pace(struct io_page_read *read, const char *name, uint64_t last)
 {
     struct probe from = {0}, to = {0};
@@ -100,7 +101,7 @@ static void write_pace(struct io_page_read *read, const char *name, uint64_t las
     io_json_shut(&read->json, '}');
 }
 
-/* The step whose pace that of `last` is compared with where there is none of an hour ago; 0: it is too early. */
+/* The last step of the pace `before`, for comparison if there is none of an hour ago; 0: the run is too short. */
 static uint64_t earlier_step(struct io_page_read *read, uint64_t last)
 {
     struct probe newest = step_at(read, last), first = step_at(read, 1);
@@ -109,7 +110,7 @@ static uint64_t earlier_step(struct io_page_read *read, uint64_t last)
     if (back_us < PACE_US)
         return 0;
     uint64_t begin = begin_of(read, newest).step, at = step_of(read, last, newest.at_us - back_us);
-    return at < begin ? at : begin; /* no step is part of both */
+    return at < begin ? at : begin; /* no step is part of both paces */
 }
 
 static void pace_run(struct io_page_read *read)

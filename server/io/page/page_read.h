@@ -1,38 +1,41 @@
-/* Requests of the page for which the store is read. */
+/*
+ * Requests of the page that read the store. A read is made by the function of its path, filled in, begun, and then runs
+ * by itself: run_cb on the reader's thread, all else on the loop.
+ */
 #ifndef AMPD_IO_PAGE_READ_H
 #define AMPD_IO_PAGE_READ_H
 
 #include "server/io/page/page_impl.h"
 
 /*
- * Something that the store is read for, in slices on the reader's thread: run_cb says whether it wants another one;
- * done_cb then writes the answer, on the loop: `ask` is NULL if nobody waits for it any more. The first member of each
- * kind, which free_cb frees.
+ * A read of the store, in slices, for one request; the first member of the struct of each kind. run_cb reads one slice
+ * and sets `more` if it needs another. After the last slice the answer in `json`, or `error`, goes to the request.
  */
 struct io_page_read {
     struct io_task task;
     struct io_page *page;
-    struct io_page_ask *ask;
-    struct ampd_model *held; /* `spec` is its; NULL: no model's */
-    const struct ampd_model_spec *spec;
-    uint32_t model;
-    char key[IO_PAGE_KEY_MAX]; /* under which the answer is remembered; "": it is not */
-    bool more;
-    struct amp_error error; /* code 0: none */
-    struct io_json json;    /* the answer */
-    void (*run_cb)(struct io_page_read *read);    /* NULL: the store is not read */
-    void (*finish_cb)(struct io_page_read *read); /* on the loop, before the answer; may be NULL */
-    void (*free_cb)(struct io_page_read *read);   /* what the kind owns; may be NULL */
+    struct io_page_ask *ask; /* the request; NULL: it has ended, and nobody waits for the answer */
+    struct ampd_model *held; /* the model, held for its spec (ampd_core_hold); NULL: the read is of no model */
+    const struct ampd_model_spec *spec;           /* the held model's, or NULL */
+    uint32_t model;                               /* index of the model in the core when the read began */
+    char key[IO_PAGE_KEY_MAX];                    /* names this request in the cache of answers; "": it is not cached */
+    bool more;                                    /* run_cb wants another slice; false before each slice */
+    struct amp_error error;                       /* code 0: none; else the request gets it in place of `json` */
+    struct io_json json;                          /* the answer */
+    void (*run_cb)(struct io_page_read *read);    /* NULL: only the disk is looked at */
+    void (*finish_cb)(struct io_page_read *read); /* on the loop, before the answer, if there is no error; or NULL */
+    void (*free_cb)(struct io_page_read *read);   /* frees what the kind owns; or NULL */
 };
 
 /*
- * Memory for a read of `size` bytes, zeroed but for what all have; NULL: too many are under way, or out of memory, and
- * the ask is answered.
+ * Makes a read of `size` bytes, zeroed but for task, page, ask and json. NULL: too many are under way, or out of
+ * memory, and the request has been refused. The caller has to begin the read, which then frees itself.
  */
 struct io_page_read *io_page_read_new(struct io_page_ask *ask, size_t size);
-/* Of a model. */
+/* Makes one that reads a model's rows: held, spec and model are filled in, too. */
 struct io_page_read *io_page_read_of(struct io_page_ask *ask, size_t size, uint32_t model,
                                      const struct ampd_model_info *info);
+/* Queues the first slice; the request waits from here on. */
 void io_page_read_begin(struct io_page_read *read);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * /api/status: the server, its shards and models, and what is wrong with them, each in a sentence with what helps. What
- * GetStatus and GetCluster tell, and what people look for first.
+ * /api/status: the server, its shards and models, and what is wrong with them: for each trouble a sentence, with what
+ * helps. Its data is that of GetStatus and GetCluster.
  */
 #include "server/io/base/clock.h"
 #include "server/io/base/options.h"
@@ -17,12 +17,12 @@
 #include <stdio.h>
 
 /*
- * Models that are shown, while there is room for another one with the longest names; more are counted. A screen has
- * place for fewer, and ampctl lists all.
+ * Most models in the answer, as long as there is room for one with the longest names; the others are only counted. A
+ * screen shows fewer, and ampctl lists all.
  */
 #define MODELS_SHOWN 100
 #define MODEL_ROOM   ((size_t)10 << 10)
-/* Sentences, and how far they may come; what is wrong first is told first. */
+/* Most sentences about troubles, and their bytes; the most important come first. */
 #define TROUBLES_SHOWN 24
 #define TROUBLES_UP_TO (IO_PAGE_STATUS_BYTES / 2)
 
@@ -44,7 +44,7 @@ static void tell(struct troubles *troubles, const char *model, const char *remed
         return;
     troubles->shown++;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args); /* a text that is too long is cut */
+    (void)vsnprintf(text, sizeof text, format, args); /* a text that is too long is truncated */
     va_end(args);
     io_json_open(troubles->json, NULL, '{');
     io_json_text(troubles->json, "model", model);
@@ -58,7 +58,7 @@ static void tell_of_server(const struct ampd_server *server, struct troubles *tr
     char text[AMP_ERROR_TEXT_MAX];
     io_storage_alert_text(server->storage_alert, text, sizeof text);
     if (text[0] != 0)
-        tell(troubles, "", "Make room on the disk that it names; what waits goes on by itself.", "%s", text);
+        tell(troubles, "", "Make room on the disk that it names; what waits continues by itself.", "%s", text);
     io_peers_cluster_trouble(server, text, sizeof text);
     if (text[0] != 0)
         tell(troubles, "", "See docs/cluster.md: what happens at failures; ampctl cluster shows each shard.", "%s",
@@ -91,7 +91,7 @@ static void tell_of_model(const struct ampd_server *server, uint32_t index, cons
 {
     const char *name = info->spec->name;
     if (info->trouble != NULL)
-        tell(troubles, name, "It goes on by itself once this is mended.", "%s", info->trouble);
+        tell(troubles, name, "It continues by itself once this is fixed.", "%s", info->trouble);
     if (info->frozen)
         tell(troubles, name, "Lower the learning rate or roll back, then ampctl scale set or reset.",
              "No step opens: the loss scale is at its floor after %u overflows in a row.",
@@ -100,7 +100,7 @@ static void tell_of_model(const struct ampd_server *server, uint32_t index, cons
         tell(troubles, name, "Lower the learning rate, or go back to a checkpoint: ampctl rollback.",
              "Training is unstable: %u overflows in a row.", info->scaler.consecutive_overflows);
     if (info->range_total > 0)
-        tell(troubles, name, "Use bf16 for the cast, or more weight decay: no loss scale cures that.",
+        tell(troubles, name, "Use bf16 for the cast, or more weight decay: no loss scale can fix that.",
              "%llu values of the parameters are beyond the range of the cast.", (unsigned long long)info->range_total);
     for (uint32_t rank = 0; rank < info->spec->world_size && server->options->shard == 0; rank++) {
         struct ampd_worker_info worker;
@@ -148,7 +148,7 @@ static void write_server(const struct io_page *page, struct io_json *json)
 
 /* ---- models ---- */
 
-/* Whom others wait for: the first few. */
+/* Writes the workers whose pushes others wait for: the first few. */
 static void write_awaited(const struct ampd_server *server, uint32_t index, const struct ampd_model_info *info,
                           struct io_json *json)
 {
@@ -280,7 +280,7 @@ void io_page_status_write(struct io_page *page, struct io_json *json)
     io_json_shut(json, '}');
 }
 
-/* The disk has been looked at, as by every read. */
+/* finish_cb: the reader's thread has read the numbers of the disk, as it does with every read. */
 static void looked(struct io_page_read *read)
 {
     io_page_status_write(read->page, &read->json);

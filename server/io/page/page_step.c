@@ -1,8 +1,8 @@
 /*
- * /api/step?model=NAME&step=N[&epoch=E]: what ExplainStep says of a step, who was to blame, and what each policy would
- * have done: the steps before it are run through all of them (ReplayPolicy's machine), with their own defaults beside
- * the model's numbers. Of a long history the newest REPLAY_ROWS steps: each policy then begins with the scale that
- * stood there.
+ * /api/step?model=NAME&step=N[&epoch=E]: what ExplainStep answers about a step, and what each loss-scale policy would
+ * have done. The steps before it are replayed through every policy, as by ReplayPolicy, with the numbers of the model's
+ * own policy and else their defaults. Of a long history only the newest REPLAY_ROWS steps are replayed; each policy
+ * then begins with the scale that the model had there.
  */
 #include "amp/scaler.h"
 #include "server/io/base/server.h"
@@ -15,37 +15,37 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Several times growth_interval, after which every policy has found its height. */
+/* Several times the default growth_interval, after which the scale of every policy has settled. */
 #define REPLAY_ROWS 20000
 #define POLICIES    AMP_SCALER_PADDLE
 
 struct policy {
     struct io_replay machine;
     struct ampd_msg_replayed_step last;
-    float before; /* the step: the scale */
-    uint64_t uncertain;
+    float before;       /* the policy's scale before the step that is asked about */
+    uint64_t uncertain; /* replayed steps whose verdict might have been another one */
 };
 
 struct step {
     struct io_page_read read;
     uint64_t epoch, step;
     struct ampd_step_row row;
-    bool found;
-    uint64_t first;               /* step that the replay may begin with */
-    struct ampd_history_key last; /* row that was replayed */
-    uint64_t from;                /* the first step of the replay; 0: none yet */
-    uint32_t rows;                /* of this slice */
-    bool goes_on;
-    struct amp_scaler_state before; /* the first step of the replay, where it goes on from another one */
+    bool found;                     /* `row` has been read: the replay goes on */
+    uint64_t first;                 /* the earliest step from which the replay may begin */
+    struct ampd_history_key last;   /* key of the last row that was replayed */
+    uint64_t from;                  /* the first step of the replay; 0: it has not begun */
+    uint32_t rows;                  /* rows that the present slice has read */
+    bool goes_on;                   /* the replay begins with the state `before`, not at the model's beginning */
+    struct amp_scaler_state before; /* if goes_on: the model's state before the first step of the replay */
     struct ampd_step_row replayed;
-    struct policy policies[POLICIES]; /* by number, from 1 */
+    struct policy policies[POLICIES]; /* indexed by enum amp_scaler_policy, less 1 */
 };
 
 /* ---- the replay ---- */
 
 /*
- * Each begins as the model began, or else with what stood in the row before the first one. (What it counts towards the
- * next growth is the model's own policy's, and no worse a guess for another one than zero.)
+ * Each policy begins with its first state if the replay begins where the model began, and else with the scale that the
+ * model had. (The growth counter is then that of the model's own policy, which is as good a guess as zero for others.)
  */
 static void begin_policies(struct step *step, const struct ampd_history_point *first)
 {
@@ -91,7 +91,7 @@ static int take_point(void *arg, const struct ampd_history_point *point)
     return 0;
 }
 
-/* The row, and what stood before the first one of the replay: where the beginning is gone, in the first row. */
+/* Reads the row, and the state before the replay's first step: from the first row if the rows before were removed. */
 static bool find(struct step *step, struct ampd_store *reader)
 {
     struct io_history_beginning beginning;
@@ -125,7 +125,7 @@ static void step_run(struct io_page_read *read)
 
 /* ---- the answer ---- */
 
-/* In seconds, as the curves of the history. */
+/* Writes the parts of the step's time in seconds, as in the curves of the history. */
 static void write_times(const struct ampd_msg_step_times *times, struct io_json *json)
 {
     io_json_open(json, "times", '{');

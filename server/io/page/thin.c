@@ -31,7 +31,7 @@ static struct io_thin_bucket *bucket_of(const struct io_thin *thin, uint64_t ste
 static void add_value(struct io_thin_bucket *bucket, enum io_thin_curve curve, uint64_t step, double value)
 {
     const struct io_thin_value new = {step, value};
-    if (!isfinite(value)) /* no plot has a place for it */
+    if (!isfinite(value)) /* a plot cannot show it */
         return;
     if (!bucket->any[curve] || value < bucket->least[curve].value)
         bucket->least[curve] = new;
@@ -51,7 +51,7 @@ static void add_skipped(struct io_thin_bucket *bucket, const struct ampd_history
         bucket->empties++;
 }
 
-/* Where the time of the step went, in seconds. */
+/* Adds the parts of the step's time, in seconds. */
 static void add_times(struct io_thin_bucket *bucket, const struct ampd_history_point *point)
 {
     bool known = ampd_step_times_known(point->times_us);
@@ -82,18 +82,18 @@ static void add_step(struct io_thin *thin, const struct ampd_history_point *poin
 void io_thin_add(struct io_thin *thin, const struct ampd_history_point *point)
 {
     bool is_step = point->kind == AMPD_ROW_STEP;
-    uint64_t step = is_step ? point->key.step : point->key.step + 1; /* an act is that of the step behind it */
+    uint64_t step = is_step ? point->key.step : point->key.step + 1; /* an act belongs to the step that follows it */
     bool is_in = step >= (is_step ? thin->from : thin->acts_from) && step <= thin->to + !is_step;
     thin->last = point->key;
     if (is_in && is_step)
         add_step(thin, point);
     else if (is_in)
         thin->acts[thin->acts_count++ % IO_THIN_ACTS_MAX] = *point;
-    /* A new epoch comes after a pause that is no step's. */
+    /* The pause before a new epoch is not part of a step's time. */
     thin->before_us = is_step ? point->at_us : point->kind == AMPD_ROW_EPOCH ? 0 : thin->before_us;
 }
 
-/* Calls for the least and the greatest value of each bucket, in the order of their steps. */
+/* Writes the steps or the values of a curve: of each bucket the least and the greatest, in the order of their steps. */
 static void write_curve(const struct io_thin *thin, enum io_thin_curve curve, bool steps, struct io_json *json)
 {
     io_json_open(json, NULL, '[');

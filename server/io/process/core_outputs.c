@@ -1,4 +1,4 @@
-/* What the core wants done, one output after the other: replies, writes, jobs, messages to other shards. */
+/* Carries out each output of the core: replies, writes, jobs, messages to other shards. */
 #include "server/io/process/core_outputs.h"
 
 #include "server/io/base/core_event.h"
@@ -24,7 +24,7 @@ static void log_line(const struct ampd_server *server, enum amp_log_level level,
         amp_log(server->log, level, "core", "msg=\"%s\"", text);
 }
 
-/* An output for a call; one for a call that is gone is of no use to anybody. */
+/* An output for a call. If the call is gone, nobody needs it. */
 static void call_output(struct ampd_server *server, const struct ampd_output *output)
 {
     struct io_server_call *call = io_server_call_find(server, output->call);

@@ -1,4 +1,4 @@
-/* How outputs of the core become replies, writes, messages and jobs (core_event.h). */
+/* The callbacks that carry out what the core asks for (core_event.h): replies, writes, messages, jobs. On the loop. */
 #ifndef AMPD_IO_CORE_OUTPUTS_H
 #define AMPD_IO_CORE_OUTPUTS_H
 

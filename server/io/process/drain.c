@@ -1,14 +1,17 @@
 /*
- * The end of the process:
+ * The end of the process, and the signals:
  *
- *   SIGTERM, SIGINT,  health NOT_SERVING, new calls UNAVAILABLE (DRAINING), the core cuts last checkpoints and answers
- *   Drain             what waits
- *   AMPD_OUT_DRAINED  GOAWAY; calls under way get their grace; then everything is closed and the loop runs empty
- *   a second signal   (of the kind that drains) the process ends at once, as by kill -9: nothing that was promised is
- *                     lost
- *   SIGHUP            is no end: certificates and tokens are read anew
+ *   SIGTERM, SIGINT,  begins the drain: health is NOT_SERVING, new calls are refused (DRAINING), and the core takes the
+ *   Drain             last checkpoints and answers the calls that wait
+ *   AMPD_OUT_DRAINED  connections get GOAWAY, and calls under way their grace; then everything is closed, and the loop
+ *                     ends
+ *   a second SIGTERM  the process ends at once, as by kill -9; nothing that was reported as durable is lost
+ *   or SIGINT
+ *   SIGHUP            ends nothing: options, certificates and tokens are read again
  *
- * All of it is bounded: DRAIN_MS and the grace later the process ends, whatever hangs.
+ * The drain is bounded: after DRAIN_MS and the grace the process ends, whatever it waits for. That holds, and so does
+ * the second signal, also at the very end, where the loop does not run but waits for threads, and these for disks: from
+ * then on signals have handlers that need no loop (end_without_loop).
  */
 #include "server/io/process/drain.h"
 
@@ -38,11 +41,12 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-/* After a signal, for answers that are written already to leave. Drain names its own. */
+/* Grace after a signal, in which answers that are queued can be sent. The RPC Drain gives its own. */
 #define GRACE_MS 1000
 
-/* Longest drain: a last checkpoint of a large model on a slow disk. */
+/* Longest time of a drain before its grace. It allows for the last checkpoint of a large model on a slow disk. */
 #define DRAIN_MS 60000
 
 static void on_drain_timeout(uv_timer_t *timer)
@@ -70,13 +74,13 @@ void io_drain_begin(struct ampd_server *server, const char *cause, int64_t grace
     io_core_event(server, &event);
 }
 
-/* A first signal while Drain's grace goes on: the checkpoints are still written, but nobody is waited for longer. */
+/* The first signal during a drain that the RPC began: checkpoints are still written, but the grace becomes GRACE_MS. */
 static void hurry(struct ampd_server *server)
 {
     if (server->drain->grace_ms <= GRACE_MS)
         return;
     server->drain->grace_ms = GRACE_MS;
-    (void)uv_timer_start(&server->drain->timer, on_drain_timeout, (uint64_t)(DRAIN_MS + GRACE_MS), 0); /* as above */
+    (void)uv_timer_start(&server->drain->timer, on_drain_timeout, (uint64_t)(DRAIN_MS + GRACE_MS), 0); /* cannot fail */
     if (server->life.core_drained)
         io_drain_close(server);
 }
@@ -85,7 +89,7 @@ static void on_signal(uv_signal_t *handle, int number)
 {
     struct ampd_server *server = handle->data;
     const char *name = number == SIGTERM ? "SIGTERM" : "SIGINT";
-    if (server->life.state == SERVER_STARTING && !server->life.signalled) { /* it stands by, and has nothing to drain */
+    if (server->life.state == SERVER_STARTING && !server->life.signalled) { /* a standby has nothing to drain */
         server->life.signalled = true;
         uv_stop(&server->loop);
         return;
@@ -121,7 +125,7 @@ static int watch_signals(struct io_drain *drain)
         rc = uv_signal_start(&drain->on_int, on_signal, SIGINT);
     if (rc == 0)
         rc = uv_signal_start(&drain->on_hup, on_hup, SIGHUP);
-    /* main blocked them until now; what came meanwhile is delivered here, to the handlers. */
+    /* main has blocked them until now. A signal that came meanwhile is delivered now, to the handlers. */
     sigset_t signals;
     (void)sigemptyset(&signals);
     (void)sigaddset(&signals, SIGTERM);
@@ -161,11 +165,58 @@ void io_drain_core_done(struct ampd_server *server)
     arpc_server_drain(server->rpc, server->drain->grace_ms, on_connections_gone, server);
 }
 
-/* rpc has given back every body: no memory of the core is in use. The threads end when their queues are empty. */
+/* How many more of SIGTERM and SIGINT end the process, once the loop does not run. */
+static volatile sig_atomic_t signals_left;
+
+/* Only what may be called at any point of the program: so the sentence is no line of the log. */
+static void on_signal_without_loop(int number)
+{
+    static const char late[] =
+        "ampd: the drain took too long, ending: threads still wait, as for a disk that does not answer\n";
+    static const char again[] = "ampd: second signal, ending at once\n";
+    if (number != SIGALRM && --signals_left > 0)
+        return;
+    (void)write(STDERR_FILENO, number == SIGALRM ? late : again,
+                number == SIGALRM ? sizeof late - 1 : sizeof again - 1);
+    _exit(AMPD_EXIT_FAILED);
+}
+
+/* Closes the timer and the signals of the loop, which does not run any more, and takes their place. */
+static void end_without_loop(struct ampd_server *server)
+{
+    struct io_drain *drain = server->drain;
+    const struct sigaction action = {.sa_handler = on_signal_without_loop};
+    uint64_t left_ms = DRAIN_MS + GRACE_MS, due_ms = uv_timer_get_due_in(&drain->timer);
+    if (uv_is_active((uv_handle_t *)&drain->timer) != 0 && due_ms < left_ms) /* there may have been a long grace */
+        left_ms = due_ms;
+    sigset_t signals;
+    (void)sigemptyset(&signals);
+    (void)sigaddset(&signals, SIGTERM);
+    (void)sigaddset(&signals, SIGINT);
+    (void)sigaddset(&signals, SIGHUP);
+    (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    uv_close((uv_handle_t *)&drain->timer, NULL);
+    uv_close((uv_handle_t *)&drain->on_term, NULL);
+    uv_close((uv_handle_t *)&drain->on_int, NULL);
+    uv_close((uv_handle_t *)&drain->on_hup, NULL);
+    signals_left = server->life.signalled ? 1 : 2;
+    (void)sigaction(SIGTERM, &action, NULL); /* none of these can fail */
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGALRM, &action, NULL);
+    (void)signal(SIGHUP, SIG_IGN);
+    (void)pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+    (void)alarm((unsigned)(left_ms / 1000) + 1);
+}
+
+/*
+ * The rpc library has released every body, so no memory of the core is in use. Threads end when their queues are empty.
+ */
 static void on_rpc_closed(void *arg)
 {
     struct ampd_server *server = arg;
     server->rpc = NULL;
+    if (server->drain->open)
+        end_without_loop(server);
     io_threads_close(server->pools.compute);
     io_threads_close(server->pools.files);
     io_checkpoint_files_drop(server);
@@ -183,17 +234,6 @@ static void on_rpc_closed(void *arg)
     io_checkpoint_files_close(server);
     io_alive_close(server);
     io_memory_socket_close(server);
-    /* Once their handles are closed the signals would end the process with a wrong code; the end is near anyway. */
-    sigset_t ending;
-    (void)sigemptyset(&ending);
-    (void)sigaddset(&ending, SIGTERM);
-    (void)sigaddset(&ending, SIGINT);
-    (void)sigaddset(&ending, SIGHUP);
-    (void)pthread_sigmask(SIG_BLOCK, &ending, NULL);
-    uv_close((uv_handle_t *)&server->drain->timer, NULL);
-    uv_close((uv_handle_t *)&server->drain->on_term, NULL);
-    uv_close((uv_handle_t *)&server->drain->on_int, NULL);
-    uv_close((uv_handle_t *)&server->drain->on_hup, NULL);
 }
 
 void io_drain_close(struct ampd_server *server)

@@ -1,4 +1,4 @@
-/* The end of the process. */
+/* The end of the process: by a signal, by the RPC Drain, or after a failed start. All on the loop. */
 #ifndef AMPD_IO_DRAIN_H
 #define AMPD_IO_DRAIN_H
 
@@ -9,25 +9,31 @@
 struct ampd_server;
 
 struct io_drain {
-    uv_timer_t timer;
+    uv_timer_t timer; /* ends the process when the drain has taken too long */
     uv_signal_t on_term, on_int, on_hup;
-    int64_t grace_ms; /* for calls under way, once the core has nothing left to do */
-    bool open;        /* handles are open: those above, and the timers of the other parts */
+    int64_t grace_ms; /* how long calls under way may go on once the core is drained */
+    bool open;        /* the handles above are open, and so are those that start.c opens before them */
 };
 
 /*
- * SIGTERM, SIGINT: the first drains, the second ends the process at once. SIGHUP: certificates and tokens are read
- * anew.
+ * Opens the handles, and unblocks and watches the signals. The first SIGTERM or SIGINT drains (or ends a process that
+ * stands by), the second ends the process at once. SIGHUP reads options, certificates and tokens again. 0 or AMP_EIO.
  */
 int io_drain_open(struct ampd_server *server);
 
-/* Begins the end, once the server runs: `cause` is for the log. No effect when it has begun. */
+/*
+ * Begins the drain of a server that runs: new calls are refused, health is NOT_SERVING, and the core gets
+ * AMPD_EVENT_DRAIN. `cause` is for the log. No effect in any other state of the server.
+ */
 void io_drain_begin(struct ampd_server *server, const char *cause, int64_t grace_ms);
 
-/* The core has nothing left to do: connections are closed, then the loop ends. */
+/*
+ * For AMPD_OUT_DRAINED: the core has nothing left to do. Connections get GOAWAY, and calls under way grace_ms; then
+ * everything is closed (io_drain_close). No effect unless the server is draining.
+ */
 void io_drain_core_done(struct ampd_server *server);
 
-/* Closes everything that is open; the loop must run afterwards until it is empty. */
+/* Closes everything that is open. The loop must run afterwards until it has no handles. No effect the second time. */
 void io_drain_close(struct ampd_server *server);
 
 #endif

@@ -1,4 +1,4 @@
-/* Drain, SetLogLevel, GetConfig. */
+/* Drain, SetLogLevel and GetConfig. */
 #include "server/io/base/handlers.h"
 
 #include "proto/msg.h"
@@ -16,7 +16,7 @@ static const struct io_server_call_ops plain_ops = {NULL, NULL, NULL};
 /* ---- Drain ---- */
 
 #define GRACE_DEFAULT_MS 10000
-/* An hour: whoever wants the process to stay longer does not want it to end. */
+/* An hour. A longer grace would hardly be an end of the process. */
 #define GRACE_MAX_MS 3600000
 
 static void begin_drain(struct io_server_call *call, uint64_t grace_ms)
@@ -64,7 +64,7 @@ static void level_message(struct arpc_call *rpc, const uint8_t *data, size_t siz
     int rc = ampd_msg_set_log_level_request_decode(&request, data, size, &error);
     if (rc == 0 && (request.level < AMPD_MSG_LOG_LEVEL_DEBUG || request.level > AMPD_MSG_LOG_LEVEL_ERROR))
         rc = amp_error_set(&error, AMP_EINVAL, "INVALID_FIELD",
-                           "level: there is no %d; give DEBUG, INFO, WARN or ERROR", (int)request.level);
+                           "level: %d is not a level; give DEBUG, INFO, WARN or ERROR", (int)request.level);
     if (rc != 0) {
         io_server_call_fail(call, &error);
         return;
@@ -80,7 +80,7 @@ const struct arpc_handler ampd_handle_set_log_level = {.message = level_message,
 
 /* ---- GetConfig ---- */
 
-/* The level that the log has: SetLogLevel may have changed it since the options were read. */
+/* Replaces the value of log-level by the log's present level, which SetLogLevel may have changed since the start. */
 static void level_in_force(const struct amp_log *log, struct ampd_msg_config_value *value)
 {
     int level = AMP_LOG_DEBUG;

@@ -19,7 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Where callers are asked who they are, who may connect to a socket is decided call by call, not by the file's mode. */
+/* If callers are asked who they are, each call is checked, and the file's mode need not keep other users away. */
 static void open_socket_mode(const struct ampd_server *server, const char *path)
 {
     if (server->auth->policy.on && chmod(path, 0666) != 0)
@@ -28,7 +28,8 @@ static void open_socket_mode(const struct ampd_server *server, const char *path)
 }
 
 /*
- * The unix socket in the data directory, for clients of this machine; a path that is too long for one is done without.
+ * Opens the unix sockets in the data directory, for clients of this machine. If the path is too long for a socket, the
+ * server goes on without them.
  */
 static void listen_unix(struct ampd_server *server)
 {
@@ -40,7 +41,7 @@ static void listen_unix(struct ampd_server *server)
         amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"no unix socket: its path is too long\" path=%s", path);
         return;
     }
-    (void)unlink(path); /* of a process that is gone: this one holds the directory's lock */
+    (void)unlink(path); /* left by an earlier process: this one holds the directory's lock */
     if (arpc_server_listen(server->rpc, address, NULL, &error) != 0)
         amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"no unix socket\" path=%s err=\"%s\"", path, error.text);
     else
@@ -68,14 +69,14 @@ static void on_abuse(const char *peer, enum arpc_abuse cause, uint64_t unreporte
             arpc_abuse_name(cause), peer, unreported);
 }
 
-/* An idle client's is nothing to tell everybody about. */
+/* Logged at debug level, since the end of an idle connection is not worth more. */
 static void on_retired(const char *peer, const char *why, void *arg)
 {
     struct ampd_server *server = arg;
     amp_log(server->log, AMP_LOG_DEBUG, "rpc", "msg=\"connection retired\" why=%s peer=%s", why, peer);
 }
 
-/* An exit code. */
+/* Listens at --listen, and fills in server->endpoint. Returns an exit code. */
 static int listen_rpc(struct ampd_server *server, struct amp_error *error)
 {
     const char *address = server->options->listen;
@@ -119,7 +120,7 @@ int io_listen(struct ampd_server *server, struct amp_error *error)
     options.keepalive_ms = times_ms[AMPD_TIME_KEEPALIVE];
     options.keepalive_timeout_ms = times_ms[AMPD_TIME_KEEPALIVE_TIMEOUT];
     options.min_ping_interval_ms = times_ms[AMPD_TIME_MIN_PING_INTERVAL];
-    /* Other shards ask whether this one lives: that is no strike, whatever clients may do. */
+    /* Other shards send PINGs every IO_PEERS_KEEPALIVE_MS, for which they must not be disconnected. */
     if (server->peers != NULL &&
         (options.min_ping_interval_ms == 0 || options.min_ping_interval_ms > IO_PEERS_KEEPALIVE_MS / 2))
         options.min_ping_interval_ms = IO_PEERS_KEEPALIVE_MS / 2;

@@ -11,7 +11,7 @@ static const char *const verdict_names[] = {
     [AMPD_VERDICT_SKIPPED_EMPTY] = "SKIPPED_EMPTY",
 };
 
-/* The first that overflowed: the lowest parameter, and of it the lowest rank. */
+/* Logs a step that overflowed, with its first row: that of the lowest parameter, and for it of the lowest rank. */
 static void tell_overflow(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
                           const struct ampd_step_row *row, uint64_t untold)
 {

@@ -1,4 +1,4 @@
-/* What the log is told of decided steps. On the loop. */
+/* Log lines about decided steps. On the loop. */
 #ifndef AMPD_IO_LOG_STEPS_H
 #define AMPD_IO_LOG_STEPS_H
 
@@ -9,8 +9,9 @@
 struct ampd_server;
 
 /*
- * A row of a model was stored, or (NULL) the model is done. Skips are told with who is to blame, those of one model in
- * one line each 10 s; what is left out is counted in the next line.
+ * Logs that a row of a model was stored, or, with row NULL, that the model is done. A skipped step is logged with the
+ * first parameter, rank and worker that overflowed: one line in 10 s for each model, which also counts the skipped
+ * steps since the line before.
  */
 void io_log_steps_row(struct ampd_server *server, uint32_t model, const struct ampd_step_row *row);
 

@@ -1,11 +1,12 @@
 /*
- * The memory that a process may use, as cgroups(7) has it. /proc/self/cgroup has a line for each hierarchy:
+ * The memory that a process may use, by cgroups(7). /proc/self/cgroup has a line for each hierarchy:
  *
  *     0::/system.slice/ampd.service         v2: the limit is <mount>/<path>/memory.max, "max" for none
  *     5:memory:/docker/1f0c...              v1: <mount>/memory/<path>/memory.limit_in_bytes, a huge number for none
  *
- * A limit holds for all groups below it, so the path is walked up to the mount. Inside a container the path may be one
- * of the host's that is not there: its own limit is then at the mount itself.
+ * The limit of a group holds for all groups below it, so the limits of all groups on the path up to the mount are read.
+ * Inside a container the path may be one of the machine's own, which does not exist there: the container's limit is
+ * then at the mount itself.
  */
 #define _DEFAULT_SOURCE /* _SC_PHYS_PAGES */
 #include "server/io/process/memory_limit.h"
@@ -19,16 +20,16 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of --memory-max, which by default is three quarters of all memory, while one is left for all but tensors. */
+/* Parts of --memory-max, which by default is three quarters of all memory; one quarter is left for all but tensors. */
 #define UNFINISHED_SHARE 16
 #define WAITING_SHARE    4
-/* 64 pushes with what comes of each before it is granted (rpc/h2/call.h). */
+/* Memory for 64 pushes that wait, each with the bytes that it may have before its grant (rpc/h2/call.h). */
 #define WAITING_LEAST (64 * ((uint64_t)256 << 10))
 
 /* PATH_MAX of Linux: a longer path cannot be opened. */
 #define PATH_SIZE 4096
 
-/* The number that a file begins with; UINT64_MAX where there is none, or no file: no limit. */
+/* The number at the beginning of a file; UINT64_MAX (no limit) if there is no number or no file. */
 static uint64_t read_limit(const char *path)
 {
     uint64_t limit = UINT64_MAX;
@@ -47,7 +48,7 @@ static uint64_t least_limit(const char *mount, const char *group, const char *fi
     char path[PATH_SIZE + 64];
     char at[PATH_SIZE];
     uint64_t least = UINT64_MAX;
-    (void)snprintf(at, sizeof at, "%s%s", mount, group); /* one that is too long is not there */
+    (void)snprintf(at, sizeof at, "%s%s", mount, group); /* a path that is too long cannot exist */
     size_t size = strlen(at);
     for (size_t stop = strlen(mount); size >= stop && stop > 0; at[size] = 0) {
         (void)snprintf(path, sizeof path, "%s/%s", at, file);
@@ -61,7 +62,7 @@ static uint64_t least_limit(const char *mount, const char *group, const char *fi
     return least;
 }
 
-/* Whether a v1 line's list of controllers has the memory one. */
+/* Whether the list of controllers in a v1 line has "memory". */
 static bool has_memory(const char *controllers, size_t size)
 {
     static const char wanted[] = "memory";

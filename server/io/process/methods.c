@@ -1,4 +1,4 @@
-/* The rows of proto/methods.def as rpc takes them. */
+/* The rows of proto/methods.def in the form of the rpc library. */
 #include "server/io/process/methods.h"
 
 #include "proto/block.h"
@@ -8,13 +8,16 @@
 #include "server/io/base/options.h"
 
 /*
- * Largest request: of names and numbers, of which the longest has 800 bytes, with room for the fields of a later
- * version; with a block, or a header with its user state, and that beside it; with a specification; of another shard.
+ * Largest request in bytes. SMALL: names and numbers, at most 800 bytes today, with room for fields of later versions.
+ * BLOCK: a block, or a header with its user state, and SMALL beside it. LARGE: a message of another shard.
  */
 #define LIMIT_SMALL 4096
 #define LIMIT_BLOCK (AMPD_BLOCK_DATA_MAX + LIMIT_SMALL)
 #define LIMIT_LARGE AMPD_MSG_SIZE_MAX
-/* A specification comes back with its defaults, in Join with a user state and the shards, too. */
+/*
+ * SPEC: a specification. It is smaller than LARGE, so that Join can answer with it, its defaults, a user state and the
+ * shards.
+ */
 #define LIMIT_SPEC (AMPD_MSG_SIZE_MAX - AMPD_MSG_USER_STATE_MAX - 64 * 1024)
 
 static const struct arpc_method methods[] = {

@@ -17,10 +17,6 @@ void io_server_health_set(struct ampd_server *server, bool serving)
         (void)arpc_server_set_health(server->rpc, methods[i].service, serving);
 }
 
-/*
- * Health says SERVING once every model that was found is ready, except those that cannot be brought back now: the
- * others are served.
- */
 void io_server_health_update(struct ampd_server *server)
 {
     if (server->life.serving || server->life.state != SERVER_RUNNING || !server->life.found ||

@@ -1,4 +1,4 @@
-/* What health says, of the whole and of each service: whether calls are served. */
+/* The answers of gRPC's health service. On the loop. */
 #ifndef AMPD_IO_SERVER_HEALTH_H
 #define AMPD_IO_SERVER_HEALTH_H
 
@@ -6,10 +6,13 @@
 
 struct ampd_server;
 
-/* Says whether calls are served. */
+/* Sets the health of the whole server and of each service of ours: SERVING, or NOT_SERVING. */
 void io_server_health_set(struct ampd_server *server, bool serving);
 
-/* After each event: SERVING once every model that was found is ready, except those that cannot be brought back now. */
+/*
+ * Called after each event of the core. Sets SERVING once all stored models are ready, those left out that cannot be
+ * brought back at present: the others are served without them.
+ */
 void io_server_health_update(struct ampd_server *server);
 
 #endif

@@ -77,7 +77,7 @@ static int make_core(struct ampd_server *server, struct amp_error *error)
     return rc == 0 ? 0 : amp_error_set(error, rc, NULL, "cannot make the core: %s", amp_strerror(rc));
 }
 
-/* The server runs, or AMP_ECANCELLED: a signal came while the store was read. */
+/* Reads the store, makes the core and starts it. 0: the server runs; AMP_ECANCELLED: a signal came meanwhile. */
 static int open_core(struct ampd_server *server, struct amp_error *error)
 {
     struct io_found found = {.server = server};
@@ -113,7 +113,9 @@ static void log_start(const struct ampd_server *server)
         amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"%s\" address=%s", warning, server->endpoint);
 }
 
-/* An exit code; AMPD_EXIT_OK with state CLOSING: a signal has ended the wait. */
+/*
+ * Waits for a place in the cluster. Returns an exit code; AMPD_EXIT_OK with the state CLOSING: a signal has ended it.
+ */
 static int take_membership(struct ampd_server *server, struct amp_error *error)
 {
     int rc = server->options->peers != NULL ? io_refill_if_due(server, error) : 0; /* before this boot is counted */
@@ -123,7 +125,7 @@ static int take_membership(struct ampd_server *server, struct amp_error *error)
         rc = io_refill_if_due(server, error);
     if (rc == 0)
         rc = io_membership_serve(server, error);
-    if (rc == 0 && server->life.signalled) /* in the turn of the loop in which what was waited for came */
+    if (rc == 0 && server->life.signalled) /* the signal came in the same turn of the loop as the place */
         rc = AMP_ECANCELLED;
     if (rc == AMP_ECANCELLED) {
         io_drain_close(server);
@@ -150,10 +152,10 @@ static int start(struct ampd_server *server, struct amp_error *error)
     if (code != AMPD_EXIT_OK)
         return code;
     server->life.started_ms = uv_now(&server->loop);
-    bool waits = server->options->cluster != NULL; /* maybe for long: it listens, and says so */
+    bool waits = server->options->cluster != NULL; /* perhaps for long: /readyz and the log say so meanwhile */
     code = waits ? AMPD_EXIT_OK : take_membership(server, error);
     if (code != AMPD_EXIT_OK || server->life.state == SERVER_CLOSING)
-        return code; /* what would be opened now nobody closed again, and the loop would never end */
+        return code; /* what is opened from here on would not be closed, and the loop would never end */
     log_start(server);
     io_notify_status("starting: models are made ready");
     rc = io_http_open(server, error);
@@ -169,7 +171,7 @@ static int start(struct ampd_server *server, struct amp_error *error)
     return rc == 0 || rc == AMP_ECANCELLED ? AMPD_EXIT_OK : exit_code_of(rc);
 }
 
-/* The server and all its parts that are not made when they are needed: one piece of memory. */
+/* The server and those of its parts that every process has, in one piece of memory. */
 struct process {
     struct ampd_server server;
     struct ampd_auth auth;
@@ -212,7 +214,7 @@ static void init_parts(struct process *process)
     io_attachments_init(server->attachments);
 }
 
-/* The loop is empty, and the threads have ended. */
+/* Frees all parts. The loop has no handles any more, and the threads have ended. */
 static void free_parts(struct ampd_server *server)
 {
     ampd_core_free(server->core);

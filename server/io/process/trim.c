@@ -1,6 +1,6 @@
 /*
- * What many connections took of the allocator goes back to the system when they are gone. By itself it keeps the pages
- * between what is still in use: forty megabytes after a flood of connections with as many streams as each may have.
+ * Gives memory back to the system after many connections were closed. The allocator by itself keeps free pages that lie
+ * between memory in use: 40 MB after a flood of connections with as many streams as each may have.
  */
 #include "server/io/process/trim.h"
 
@@ -13,8 +13,8 @@
 #endif
 
 /*
- * A look reads one number. To go over the heap takes some milliseconds of the loop, so it is done after many
- * connections alone.
+ * The timer only compares a number. Trimming the heap takes some milliseconds of the loop, so it is done only after so
+ * many new connections.
  */
 #define TRIM_LOOK_MS     5000
 #define TRIM_CONNECTIONS 1000
