@@ -97,6 +97,23 @@ def test_an_address_that_no_socket_can_have_is_refused_with_the_options(context)
         assert "give HOST:PORT with a port of 0 to 65535, or unix:PATH of at most 107 bytes" in lines[0], lines
 
 
+def test_an_error_about_the_token_file_says_where_the_option_is_from(context):
+    """AMPD_TOKEN_FILE of a client, which has a token in it, is also ampd's option."""
+    token = context.work / "root.token"
+    token.write_text(64 * "a" + "\n")
+    token.chmod(0o600)
+    path = conf(context, f"token-file: {token}\n")
+    listen = ("--data-dir", str(context.work / "none"), "--listen", "127.0.0.1:0", "--metrics-listen", "none")
+    with environment(AMPD_TOKEN_FILE=str(token)):
+        by_environment = ampd_testing.start_and_fail(context.bin_dir, *listen)
+    for (code, lines), source in ((by_environment, " (token-file is from the environment, AMPD_TOKEN_FILE)"),
+                                  (ampd_testing.start_and_fail(context.bin_dir, *listen, "--config", str(path)),
+                                   f" (token-file is from {path}:1)"),
+                                  (ampd_testing.start_and_fail(context.bin_dir, *listen, "--token-file", token), "")):
+        assert code == 2 and lines[-1].endswith(f"begins with token, cert or uid, or with # if it is a comment{source}"
+                                                ), lines
+
+
 def test_sighup_takes_a_level_and_names_what_waits_for_the_next_start(context):
     path = conf(context, "log-level: info\nworker-lease: 40s\n")
     server = context.server("--config", str(path))

@@ -38,6 +38,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int exit_code_of(int code)
 {
@@ -136,11 +137,27 @@ static int take_membership(struct ampd_server *server, struct amp_error *error)
     return rc == 0 ? AMPD_EXIT_OK : rc == AMP_EINVAL ? AMPD_EXIT_USAGE : exit_code_of(rc);
 }
 
+/* Adds to an error about the token file where the option is from, if its user may have set it for something else. */
+static void add_source(const struct ampd_server_options *options, struct amp_error *error)
+{
+    const struct ampd_option_value *value = options->values, *end = value + options->values_count;
+    char text[AMP_ERROR_TEXT_MAX];
+    while (value < end && strcmp(value->name, "token-file") != 0)
+        value++;
+    if (value == end || strcmp(error->reason, "TOKEN_FILE") != 0 || strncmp(value->where, "--", 2) == 0)
+        return;
+    (void)snprintf(text, sizeof text, "%.300s (token-file is from %s%.100s)", error->text,
+                   strncmp(value->where, "AMPD_", 5) == 0 ? "the environment, " : "", value->where);
+    memcpy(error->text, text, sizeof text);
+}
+
 /* Everything from the data directory to the running loop. Returns an exit code; *error says why it is not 0. */
 static int start(struct ampd_server *server, struct amp_error *error)
 {
-    if (ampd_auth_open(server->auth, server->options->auth, server->log, error) != 0)
+    if (ampd_auth_open(server->auth, server->options->auth, server->log, error) != 0) {
+        add_source(server->options, error);
         return AMPD_EXIT_USAGE;
+    }
     if (io_peers_new(server, error) != 0)
         return AMPD_EXIT_USAGE;
     int rc = io_membership_open(server, error);
