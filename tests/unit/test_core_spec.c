@@ -226,16 +226,16 @@ static void two_specifications_differ_by_the_first_field_that_does(void **state)
     assert_differs(&other, "groups.weight_decay");
     other.groups[0] = spec.groups[0];
     other.parameters[1].shape[0]++;
-    assert_differs(&other, "parameters[1]");
+    assert_differs(&other, "b is [10] there and [11] here");
     other.parameters[1] = spec.parameters[1];
     other.parameters[1].name[0] = 'z';
-    assert_differs(&other, "parameters[1]");
+    assert_differs(&other, "parameters[1] is b there and z here");
     other.parameters[1] = spec.parameters[1];
     other.parameters[0].dimensions++;
-    assert_differs(&other, "parameters[0]");
+    assert_differs(&other, "a is [100] there and [100, 0] here");
     other.parameters[0] = spec.parameters[0];
     other.parameters[0].group++;
-    assert_differs(&other, "parameters[0]");
+    assert_differs(&other, "a is in groups[0] there and in groups[1] here");
     other.parameters[0] = spec.parameters[0];
     spec.parameters[0].dimensions = other.parameters[0].dimensions = 0; /* a scalar has no shape to differ in */
     other.parameters[0].shape[0]++;

@@ -4,6 +4,7 @@
 #include "server/core/model/layout.h"
 
 #include <float.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <stdio.h>
@@ -16,6 +17,8 @@
 
 #define PUSHED_SCALE_MAX 0x1p93f
 #define PUSHED_SCALE_MIN 0x1p-60f
+
+#define SHAPE_TEXT (AMPD_DIMENSIONS_MAX * 22 + 3)
 
 static void default_real(double *field, double value)
 {
@@ -367,16 +370,21 @@ static void write_value(const struct field *field, double value, char *text, siz
         (void)snprintf(text, size, "%.15g", value);
 }
 
+static int exists(struct amp_error *error, const char *model, const char *what, const char *have, const char *want)
+{
+    return amp_error_set(
+        error, AMP_EEXIST, "MODEL_EXISTS",
+        "%s exists with another specification: %s is %s there and %s here; give it another name, or the "
+        "same specification",
+        model, what, have, want);
+}
+
 static int differs(struct amp_error *error, const char *name, const struct field *field)
 {
     char have[32], want[32];
     write_value(field, field->have, have, sizeof have);
     write_value(field, field->want, want, sizeof want);
-    return amp_error_set(
-        error, AMP_EEXIST, "MODEL_EXISTS",
-        "%s exists with another specification: %s is %s there and %s here; give it another name, or the "
-        "same specification",
-        name, field->name, have, want);
+    return exists(error, name, field->name, have, want);
 }
 
 static int compare_fields(const struct ampd_model_spec *have, const struct ampd_model_spec *want,
@@ -404,11 +412,30 @@ static int compare_fields(const struct ampd_model_spec *have, const struct ampd_
     return 0;
 }
 
-static bool same_parameter(const struct ampd_parameter_spec *a, const struct ampd_parameter_spec *b)
+/* "[2, 4]", or "[]" for a scalar. */
+static void write_shape(const struct ampd_parameter_spec *parameter, char text[SHAPE_TEXT])
 {
-    if (strcmp(a->name, b->name) != 0 || a->dimensions != b->dimensions || a->group != b->group)
-        return false;
-    return a->dimensions == 0 || memcmp(a->shape, b->shape, a->dimensions * sizeof a->shape[0]) == 0;
+    size_t size = (size_t)snprintf(text, SHAPE_TEXT, "[");
+    for (uint32_t d = 0; d < parameter->dimensions; d++)
+        size += (size_t)snprintf(text + size, SHAPE_TEXT - size, "%s%" PRIu64, d > 0 ? ", " : "", parameter->shape[d]);
+    (void)snprintf(text + size, SHAPE_TEXT - size, "]");
+}
+
+static int compare_parameter(const struct ampd_model_spec *have, const struct ampd_model_spec *want, uint32_t index,
+                             struct amp_error *error)
+{
+    const struct ampd_parameter_spec *a = &have->parameters[index], *b = &want->parameters[index];
+    char what[32], there[SHAPE_TEXT], here[SHAPE_TEXT];
+    (void)snprintf(what, sizeof what, "parameters[%u]", index);
+    if (strcmp(a->name, b->name) != 0)
+        return exists(error, have->name, what, a->name, b->name);
+    write_shape(a, there);
+    write_shape(b, here);
+    if (strcmp(there, here) != 0)
+        return exists(error, have->name, a->name, there, here);
+    (void)snprintf(there, sizeof there, "in groups[%u]", a->group);
+    (void)snprintf(here, sizeof here, "in groups[%u]", b->group);
+    return a->group == b->group ? 0 : exists(error, have->name, a->name, there, here);
 }
 
 int ampd_spec_compare(const struct ampd_model_spec *have, const struct ampd_model_spec *want, struct amp_error *error)
@@ -429,15 +456,9 @@ int ampd_spec_compare(const struct ampd_model_spec *have, const struct ampd_mode
         if (a->weight_decay_set != b->weight_decay_set || a->weight_decay != b->weight_decay)
             return differs(error, have->name, &decay);
     }
-    for (uint32_t p = 0; p < have->parameters_count; p++) {
-        if (!same_parameter(&have->parameters[p], &want->parameters[p]))
-            return amp_error_set(
-                error, AMP_EEXIST, "MODEL_EXISTS",
-                "%s exists with another specification: parameters[%u] is %s there and %s here, or differs "
-                "in shape or group; give the model another name, or the same specification",
-                have->name, p, have->parameters[p].name, want->parameters[p].name);
-    }
-    return 0;
+    for (uint32_t p = 0; rc == 0 && p < have->parameters_count; p++)
+        rc = compare_parameter(have, want, p, error);
+    return rc;
 }
 
 /* ---- memory ---- */
