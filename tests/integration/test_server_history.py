@@ -344,6 +344,22 @@ def test_a_full_disk_is_told_by_the_status_until_there_is_space(context):
         assert server.terminate() == 0
 
 
+def test_a_drain_that_waits_for_the_disk_says_so_and_ends_when_there_is_space(context):
+    with small_disk(context.folder(), SMALL_DISK_KIB) as disk:
+        if disk is None:
+            return
+        server = context.server(data_dir=disk / "data")
+        api = Api(server.channel)
+        ballast = fill_disk(disk)
+        call = api.start("CreateModel", spec=spec("late"))
+        eventually(lambda: api.GetStatus().trouble, "the full disk is told")
+        server.process.send_signal(signal.SIGTERM)
+        eventually(lambda: log_lines(server, "the drain waits for the disk", "a second signal ends", "why="), "the log says it")
+        ballast.unlink()
+        call.exception()
+        assert server.wait() == 0
+
+
 def log_lines(server, *words):
     return [line for line in server.log().splitlines() if all(word in line for word in words)]
 

@@ -24,6 +24,7 @@
 #include "server/io/base/options.h"
 #include "server/io/base/pools.h"
 #include "server/io/base/server.h"
+#include "server/io/base/storage_alert.h"
 #include "server/io/base/threads.h"
 #include "server/io/calls/alive.h"
 #include "server/io/calls/attach_memory.h"
@@ -58,6 +59,21 @@ static void on_drain_timeout(uv_timer_t *timer)
     io_fatal(server->log, "the drain took too long", &error);
 }
 
+/* The store has this long to end what it has to do, before the log says what it waits for. */
+static void on_still_draining(uv_timer_t *timer)
+{
+    const struct ampd_server *server = timer->data;
+    int64_t left_ms = DRAIN_MS + server->drain->grace_ms - GRACE_MS;
+    char text[AMP_ERROR_TEXT_MAX];
+    io_storage_alert_text(server->storage_alert, text, sizeof text);
+    if (!server->life.core_drained && text[0] != 0)
+        amp_log(server->log, AMP_LOG_WARN, "server",
+                "msg=\"the drain waits for the disk; a second signal ends the process at once\" why=\"%s\" "
+                "gives_up_in_ms=%" PRId64,
+                text, left_ms);
+    (void)uv_timer_start(timer, on_drain_timeout, (uint64_t)left_ms, 0); /* cannot fail */
+}
+
 void io_drain_begin(struct ampd_server *server, const char *cause, int64_t grace_ms)
 {
     if (server->life.state != SERVER_RUNNING)
@@ -66,7 +82,7 @@ void io_drain_begin(struct ampd_server *server, const char *cause, int64_t grace
     server->drain->grace_ms = grace_ms;
     amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"draining\" cause=\"%s\" grace_ms=%" PRId64, cause, grace_ms);
     /* Cannot fail: the handle is open and has a callback. */
-    (void)uv_timer_start(&server->drain->timer, on_drain_timeout, (uint64_t)(DRAIN_MS + grace_ms), 0);
+    (void)uv_timer_start(&server->drain->timer, on_still_draining, GRACE_MS, 0);
     io_server_health_set(server, false);
     io_notify_stopping();
     io_watchers_draining(server);
@@ -80,7 +96,7 @@ static void hurry(struct ampd_server *server)
     if (server->drain->grace_ms <= GRACE_MS)
         return;
     server->drain->grace_ms = GRACE_MS;
-    (void)uv_timer_start(&server->drain->timer, on_drain_timeout, (uint64_t)(DRAIN_MS + GRACE_MS), 0); /* cannot fail */
+    (void)uv_timer_start(&server->drain->timer, on_still_draining, GRACE_MS, 0); /* cannot fail */
     if (server->life.core_drained)
         io_drain_close(server);
 }
