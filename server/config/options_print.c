@@ -43,9 +43,15 @@ static int print_conf(struct amp_buf *out)
         "# ampd --config FILE --check-config reports all that is wrong with it.\n");
     for (const struct argp_option *option = ampd_options; rc == 0 && option->name != NULL; option++) {
         char line[256];
+        struct ampd_arguments trial;
+        const char *value = ampd_option_default(option);
         if (!ampd_option_is_for_file(option))
             continue;
-        (void)snprintf(line, sizeof line, "#%s: %s\n", option->name, ampd_option_default(option));
+        ampd_arguments_init(&trial);
+        ampd_option_set(&trial, option, value);
+        if (trial.wrong[0] != 0) /* none, or words, which are in the description too */
+            value = "";
+        (void)snprintf(line, sizeof line, "#%s: %s\n", option->name, value);
         rc = append(out, "\n");
         if (rc == 0)
             rc = append_comment(out, option->doc);

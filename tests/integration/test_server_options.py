@@ -97,6 +97,17 @@ def test_an_address_that_no_socket_can_have_is_refused_with_the_options(context)
         assert "give HOST:PORT with a port of 0 to 65535, or unix:PATH of at most 107 bytes" in lines[0], lines
 
 
+def test_every_value_in_the_example_file_is_taken(context):
+    text = subprocess.run([context.bin_dir / "ampd", "--usage-as=conf"], capture_output=True, text=True, check=True,
+                          timeout=CALL_TIMEOUT_S).stdout
+    values = [line for line in re.findall(r"^#([a-z-]+: .+)$", text, re.MULTILINE)
+              if not line.startswith("cluster-lease: ")]  # is for a --cluster alone
+    assert "worker-lease: 30s" in values and len(values) > 15, values
+    path = conf(context, "\n".join([*values, f"data-dir: {context.work / 'none'}\n"]))
+    code, lines = ampd_testing.start_and_fail(context.bin_dir, "--check-config", "--config", str(path))
+    assert code == 0, lines
+
+
 def test_an_error_about_the_token_file_says_where_the_option_is_from(context):
     """AMPD_TOKEN_FILE of a client, which has a token in it, is also ampd's option."""
     token = context.work / "root.token"
