@@ -74,8 +74,7 @@ static void check_options(int argc, char **argv)
     char wrong[128];
     if (amp_usage_options_known(argc, argv, tables, false, wrong, sizeof wrong))
         return;
-    (void)ampctl_print(stderr, "ampctl: %s See ampctl --help", wrong);
-    exit(argp_err_exit_status);
+    ampctl_wrong_option("ampctl", wrong);
 }
 
 /* Fills *command of the words before the verb. */

@@ -143,6 +143,63 @@ static void write_doc(const struct ampctl_verb *verb, char *text, size_t capacit
                        "\vOptions of all verbs, as --endpoint and --output: ampctl --help");
 }
 
+void ampctl_wrong_option(const char *program, const char *wrong)
+{
+    (void)ampctl_print(stderr, "%s: %s%s See %s --help", program, wrong, strchr(wrong, '?') != NULL ? "" : ".",
+                       program);
+    exit(argp_err_exit_status);
+}
+
+/* Whether argv[i] is an option that takes argv[i + 1]. */
+static bool takes_next(char **argv, int i, const struct argp_option *const *tables)
+{
+    for (; *tables != NULL; tables++)
+        if (amp_usage_takes_next(*tables, argv[i]))
+            return true;
+    return false;
+}
+
+static bool is_negative(const char *word)
+{
+    return word[0] == '-' && word[1] >= '0' && word[1] <= '9';
+}
+
+/*
+ * A negative number is an argument, where getopt would see an option: if there is one, all arguments come last, behind
+ * "--". No option is a digit. Returns argv, or a copy with one word more, which the caller frees.
+ */
+static char **set_apart(int argc, char **argv, const struct argp_option *const *tables)
+{
+    static char separator[] = "--";
+    int used = 1, negative = 0, end = argc;
+    for (int i = 1; i < end; i++)
+        if (strcmp(argv[i], "--") == 0)
+            end = i;
+        else if (is_negative(argv[i]))
+            negative++;
+        else
+            i += takes_next(argv, i, tables);
+    char **words = negative > 0 ? calloc((size_t)argc + 2, sizeof *words) : NULL;
+    if (words == NULL)
+        return argv;
+    words[0] = argv[0];
+    for (int i = 1; i < end; i++) {
+        bool next = takes_next(argv, i, tables) && i + 1 < argc;
+        if (argv[i][0] != '-' || argv[i][1] == 0 || is_negative(argv[i]))
+            continue;
+        words[used++] = argv[i];
+        if (next)
+            words[used++] = argv[++i];
+    }
+    words[used++] = separator;
+    for (int i = 1; i < argc; i++)
+        if (i > end || argv[i][0] != '-' || argv[i][1] == 0 || is_negative(argv[i]))
+            words[used++] = argv[i];
+        else if (i < end)
+            i += takes_next(argv, i, tables);
+    return words;
+}
+
 void ampctl_parse(struct ampctl *ctl, const struct ampctl_verb *verb, void *input, int argc, char **argv)
 {
     static const struct argp_option none[] = {{0}};
@@ -158,13 +215,14 @@ void ampctl_parse(struct ampctl *ctl, const struct ampctl_verb *verb, void *inpu
     const struct argp_option *const tables[] = {verb->options != NULL ? verb->options : none, ampctl_common_options,
                                                 NULL};
     struct verb_input all = {.ctl = ctl, .input = input};
-    if (!amp_usage_options_known(argc, argv, tables, true, wrong, sizeof wrong)) {
-        (void)ampctl_print(stderr, "%s: %s See %s --help", name, wrong, name);
-        exit(argp_err_exit_status);
-    }
+    if (!amp_usage_options_known(argc, argv, tables, true, wrong, sizeof wrong))
+        ampctl_wrong_option(name, wrong);
     argv[0] = name;
+    char **words = set_apart(argc, argv, tables);
     /* Errors, --help and --version end the program inside. */
-    (void)argp_parse(&argp, argc, argv, 0, NULL, &all);
+    (void)argp_parse(&argp, argc + (words != argv), words, 0, NULL, &all);
+    if (words != argv)
+        free(words);
 }
 
 void ampctl_name(struct argp_state *state, char field[128], const char *value)

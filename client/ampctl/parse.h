@@ -22,6 +22,9 @@ extern const struct argp_option ampctl_common_options[];
  */
 void ampctl_parse(struct ampctl *ctl, const struct ampctl_verb *verb, void *input, int argc, char **argv);
 
+/* Says what is wrong with an option (amp_usage_options_known), and ends the program with a usage error. */
+_Noreturn void ampctl_wrong_option(const char *program, const char *wrong);
+
 /* Copies an argument into a field of a message, or ends the program with a usage error. */
 void ampctl_name(struct argp_state *state, char field[128], const char *value);
 /* For verbs that take one model: ARGP_KEY_ARG and ARGP_KEY_NO_ARGS; ARGP_ERR_UNKNOWN for every other key. */

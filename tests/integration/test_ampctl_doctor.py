@@ -146,10 +146,11 @@ def test_a_model_that_waits_for_a_worker_for_long_is_told(context):
     told = dict(text.split(" ", 1) for verdict, text in doctor(context, address(server), code=1)["models"]
                 if verdict == "wrong")
     assert sorted(told) == ["alone", "pair"], told
-    remedy = r's; start that worker again with its RANK; "ampctl evict %s RANK" frees .* --on-loss shrink goes on .*'
+    remedy = r's; start that worker again with its RANK; "ampctl evict %s RANK" frees .* --on-loss shrink goes on .* ' \
+             r'"ampctl delete %s --force" ends .*'
     gone = r"waits for rank 0 \(w0\), rank 1 \(w1\) of 2, whose lease has ended, for 1\d "
-    assert re.fullmatch(gone + remedy % "pair", told["pair"]), told
-    assert re.fullmatch(r"waits for rank 0 of 2 to join, for 1\d " + remedy % "alone", told["alone"]), told
+    assert re.fullmatch(gone + remedy % ("pair", "pair"), told["pair"]), told
+    assert re.fullmatch(r"waits for rank 0 of 2 to join, for 1\d " + remedy % ("alone", "alone"), told["alone"]), told
 
 
 def status_of(name, alive):

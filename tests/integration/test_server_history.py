@@ -89,7 +89,7 @@ def test_steps_that_are_not_there_are_told_from_those_to_come(context):
     worker = one(context)
     train(worker, "..")
     name, api = worker.model.name, worker.api
-    refused(lambda: api.ExplainStep(model=name, step=3), Code.OUT_OF_RANGE, "STEP_NOT_DECIDED", "step 3")
+    refused(lambda: api.ExplainStep(model=name, step=3), Code.OUT_OF_RANGE, "STEP_NOT_DECIDED", "step 3 has not")
     refused(lambda: api.ExplainStep(model=name, step=0), Code.INVALID_ARGUMENT, "INVALID_FIELD", "count from 1")
     refused(lambda: api.ExplainStep(model=name, epoch=9, step=1), Code.NOT_FOUND, "STEP_NOT_FOUND", "epoch")
 

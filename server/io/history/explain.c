@@ -61,7 +61,7 @@ static int not_found(struct ampd_store *reader, const char *model, const struct 
         return rc;
     rc = io_page_past_end(reader, model, filter, &past_end);
     if (rc == AMP_ERANGE || (rc == 0 && filter->step_min == 1 && filter->epoch == 0))
-        return amp_error_set(error, AMP_ERANGE, "STEP_NOT_DECIDED", "step: step %" PRIu64 " has not been decided",
+        return amp_error_set(error, AMP_ERANGE, "STEP_NOT_DECIDED", "step %" PRIu64 " has not been decided",
                              filter->step_min);
     return amp_error_set(error, rc != 0 ? rc : AMP_ENOTFOUND, "STEP_NOT_FOUND",
                          "step: there is no row of step %" PRIu64 "%s", filter->step_min,
