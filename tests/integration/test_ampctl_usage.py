@@ -199,6 +199,31 @@ def test_values_that_look_like_options_are_left_alone():
     assert "ambiguous" in ampctl("models", "--token", code=2)
 
 
+def test_a_negative_number_is_an_argument():
+    for words in (("m", "-1"), ("-1", "m"), ("m", "--reason", "why", "-1.5e3"), ("m", "-1", "--reason=why"),
+                  ("-o", "json", "m", "-2")):
+        error = ampctl("set-lr", *words, code=2)
+        assert re.search(r'the learning rate is "(-[12].*|m)"; give a number above 0', error), (words, error)
+    assert 'step is "-1"' in ampctl("rollback", "m", "-1", code=2).lower()
+    assert '--growth-factor is "-2"' not in ampctl("set-lr", "m", "-2", code=2)
+    assert "invalid option" in ampctl("models", "-x", code=2)
+
+
+def test_what_is_said_of_an_unknown_option_is_a_sentence():
+    assert "there is no option --wrld. See ampctl create --help\n" in ampctl("create", "m", "f", "--wrld", code=2)
+    assert "there is no option --wrld. See ampctl --help\n" in ampctl("--wrld", "models", code=2)
+
+
+def test_options_have_the_names_that_pytorch_has_for_them():
+    """What comes after them is refused, and they are not."""
+    for name in ("f16", "fp16", "float16", "half", "bf16", "bfloat16", "f32", "fp32", "float32"):
+        error = ampctl("create", "m", "/nowhere", "--cast", name, "--world-size", "2", code=1)
+        assert "/nowhere" in error, error
+    assert "f32 f16 bf16" in ampctl("create", "m", "/nowhere", "--cast", "f8", code=2)
+    assert "--workers is" in ampctl("create", "m", "/nowhere", "--world-size", "many", code=2)
+    assert ampctl("replay", "m", "--scaler", "what", code=2) == ampctl("replay", "m", "--policy", "what", code=2)
+
+
 def test_a_number_that_fp32_has_as_zero_or_infinity_is_refused():
     for option in ("--init-scale", "--clip-norm"):
         for number in ("1e-50", "1e39"):

@@ -147,11 +147,22 @@ static bool same_choice(const char *choice, const char *arg)
     return *choice == 0 && *arg == 0;
 }
 
+/* The other names that people have for a dtype: PyTorch's, and those of papers. */
+static bool same_dtype(unsigned value, const char *arg)
+{
+    static const char *const names[][3] = {
+        {"fp32", "float32", "float"}, {"fp16", "float16", "half"}, {"bfloat16", "bfloat16", "bfloat16"}};
+    for (size_t i = 0; i < 3; i++)
+        if (strcmp(names[value - 1][i], arg) == 0)
+            return true;
+    return false;
+}
+
 static void take_choice(struct argp_state *state, const struct field *field, const char *arg, void *to)
 {
     unsigned value = 1; /* as the enums of ampclient.h count */
     for (const char *const *choice = field->choices; *choice != NULL; choice++, value++)
-        if (same_choice(*choice, arg)) {
+        if (same_choice(*choice, arg) || (field->choices == cast_choices && same_dtype(value, arg))) {
             memcpy(to, &value, sizeof value);
             return;
         }
@@ -282,14 +293,15 @@ static int say(const struct ampctl *ctl, const struct creating *x, bool existed,
     return 0;
 }
 
-static struct argp_option create_options[FIELDS + 2] = {
+static struct argp_option create_options[FIELDS + 3] = {
     {"empty", KEY_EMPTY, NULL, 0, "Do not load the values of the file", 0},
 };
 
 /* The fields that have a name as an option, each behind the one before; zeros end the table. */
 static void prepare(void)
 {
-    for (size_t i = 0, used = 1; i < FIELDS; i++) {
+    size_t used = 1;
+    for (size_t i = 0; i < FIELDS; i++) {
         AMP_ASSERT(fields[i].name == NULL || fields[i].kind != KIND_BOOL);
         if (fields[i].name != NULL)
             create_options[used++] = (struct argp_option){.name = fields[i].name,
@@ -297,6 +309,10 @@ static void prepare(void)
                                                           .arg = fields[i].kind == KIND_CHOICE ? "WHICH" : "NUMBER",
                                                           .doc = fields[i].doc};
     }
+    create_options[used] = (struct argp_option){.name = "world-size", /* as PyTorch calls it */
+                                                .key = KEY_FIRST_FIELD + (int)field_named("workers"),
+                                                .arg = "NUMBER",
+                                                .flags = OPTION_HIDDEN};
 }
 
 static int run_create(struct ampctl *ctl, int argc, char **argv)

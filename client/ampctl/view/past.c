@@ -248,7 +248,8 @@ static int replay_pages(struct ampctl *ctl, struct replay *replay)
 }
 
 static const struct argp_option replay_options[] = {
-    {"policy", KEY_POLICY, "POLICY", 0, "The policy to try (dynamic)", 0},
+    {"policy", KEY_POLICY, "POLICY", 0, "The policy to try (dynamic); --scaler is the same", 0},
+    {"scaler", KEY_POLICY, "POLICY", OPTION_HIDDEN, NULL, 0},
     {"init-scale", KEY_INIT, "SCALE", 0, "Its first scale (65536)", 0},
     {"growth-factor", KEY_GROWTH, "FACTOR", 0, "Above 1 (2)", 0},
     {"backoff-factor", KEY_BACKOFF, "FACTOR", 0, "Between 0 and 1 (0.5)", 0},
