@@ -56,14 +56,15 @@ static int usage_error(const char *text)
 static void config_error(const struct ampd_config *config)
 {
     const char *at = (const char *)config->faults.data, *end = at + config->faults.size;
+    const char *more = config->alone ? "; how the options go together is checked when each is right" : "";
     while (at < end) {
         const char *line_end = memchr(at, '\n', (size_t)(end - at));
-        (void)fprintf(stderr, "ampd: %.*s%s\n", (int)(line_end - at), at,
-                      config->faults_count == 1 ? " (see ampd --help)" : "");
+        (void)fprintf(stderr, "ampd: %.*s%s%s\n", (int)(line_end - at), at,
+                      config->faults_count == 1 ? " (see ampd --help)" : "", config->faults_count == 1 ? more : "");
         at = line_end + 1;
     }
     if (config->faults_count > 1)
-        (void)fprintf(stderr, "ampd: %u faults in its options (see ampd --help)\n", config->faults_count);
+        (void)fprintf(stderr, "ampd: %u faults in its options (see ampd --help)%s\n", config->faults_count, more);
 }
 
 /* ---- the process ---- */

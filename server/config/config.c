@@ -244,7 +244,8 @@ static void read_all(struct ampd_config *config, struct ampd_arguments *argument
         if (config->flags[i] != NULL)
             set(config, i, where, config->flags[i], arguments);
     }
-    if (config->faults_count == 0)
+    config->alone = config->faults_count > 0;
+    if (!config->alone)
         ampd_arguments_check(arguments);
     if (arguments->wrong[0] != 0)
         fault(config, "", arguments->wrong);

@@ -21,6 +21,7 @@ struct ampd_config {
     char *flags[AMPD_OPTIONS_MAX];                     /* owned; what the command line gives, indexed as ampd_options */
     struct amp_buf faults;                             /* text: one line for each fault, ended by a newline */
     unsigned faults_count;                             /* number of faults, with those that faults had no room for */
+    bool alone;                                        /* what must hold between options was not checked */
     bool memory_out;                                   /* there was no memory for a value or for the file */
 };
 

@@ -81,6 +81,7 @@ def test_a_file_with_six_faults_names_all_of_them_with_their_lines(context):
                   (5, "listen is already given in line 1"), (6, "--shards"), (7, "only on the command line"))
         for line, (at, word) in zip(lines, wanted):
             assert f"{path}:{at}: " in line and word in line, line
+        assert lines[-1].endswith("; how the options go together is checked when each is right"), lines
     assert not (context.work / "none").exists()
     path.write_text("log-level: debug\n")
     done = subprocess.run([*DIE_WITH_PARENT, context.bin_dir / "ampd", "--data-dir", context.work / "none", "--config",
