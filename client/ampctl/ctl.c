@@ -59,7 +59,10 @@ void ampctl_print_failure(const struct ampctl *ctl, const char *asked, const str
             ctl->verb, asked, (double)ctl->timeout_ms / 1000);
     else
         (void)ampctl_print(stderr, "ampctl: %s: %s%s", ctl->verb, reply->error.text,
-                           ampctl_nobody(reply) ? "; start the server, or name it with --endpoint" : "");
+                           ampctl_nobody(reply) ? "; start the server, or name it with --endpoint"
+                           : !reply->from_peer && strstr(reply->error.text, "speaks TLS") != NULL
+                               ? "; give --cacert, the authority of its certificate"
+                               : "");
 }
 
 static size_t addresses(const struct ampctl *ctl)

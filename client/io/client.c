@@ -139,14 +139,19 @@ static int first_contact(struct ampclient *client, const char *endpoints, struct
                 *error = reply.error;
             return reply.code;
         }
-        if (reply.code != AMP_EUNAVAILABLE || now + pause >= until)
+        if (reply.code == AMP_EUNAVAILABLE && strstr(reply.error.text, "speaks TLS") != NULL)
+            return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "No connection to %.150s: %.250s.", endpoints,
+                                 reply.error.text);
+        if (reply.code != AMP_EUNAVAILABLE || now + AMPCLIENT_RPC_PAUSE_MS >= until)
             return amp_error_set(
                 error, AMP_EUNAVAILABLE, NULL,
                 "No ampd answered at %.150s within %llu ms (%.150s); start the server or correct the address.",
                 endpoints, (unsigned long long)client->options.connect_timeout_ms, reply.error.text);
-        ampclient_link_pause(client->link, pause);
+        uint64_t most = until - AMPCLIENT_RPC_PAUSE_MS - now; /* the last try comes shortly before the end */
+        ampclient_link_pause(client->link, pause < most ? pause : most);
         pause = pause < AMPCLIENT_RPC_PAUSE_MAX_MS ? pause * 2 : pause;
-        request.timeout_ms = until - now;
+        now = ampclient_now_ms();
+        request.timeout_ms = now < until ? until - now : 1;
     }
 }
 

@@ -186,6 +186,12 @@ def test_what_is_not_there_or_cannot_be_gets_a_sentence():
     raises(ampd.Unavailable, lambda: ampd.connect(server.endpoint, connect_timeout=0.2), "start the server")
 
 
+def test_a_connect_tries_for_as_long_as_it_says():
+    began = time.monotonic()
+    raises(ampd.Unavailable, lambda: ampd.connect("127.0.0.1:1", connect_timeout=1.5), "within 1500 ms")
+    assert time.monotonic() - began > 1.3
+
+
 # ---- history ----
 
 def test_history_comes_in_pages_and_has_every_step_once():
