@@ -139,7 +139,7 @@ static int first_contact(struct ampclient *client, const char *endpoints, struct
                 *error = reply.error;
             return reply.code;
         }
-        if (reply.code == AMP_EUNAVAILABLE && strstr(reply.error.text, "speaks TLS") != NULL)
+        if (reply.code == AMP_EUNAVAILABLE && strstr(reply.error.text, ARPC_USES_TLS) != NULL)
             return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "No connection to %.150s: %.250s.", endpoints,
                                  reply.error.text);
         if (reply.code != AMP_EUNAVAILABLE || now + AMPCLIENT_RPC_PAUSE_MS >= until)

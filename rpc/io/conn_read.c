@@ -143,7 +143,7 @@ static void refuse_foreign(struct arpc_conn *conn)
         (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the client %s uses TLS, and this port does not",
                             conn->link.peer);
     else
-        (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the server %s uses TLS: connect with TLS (cacert)",
+        (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the server %s " ARPC_USES_TLS " (cacert)",
                             conn->link.peer);
     arpc_conn_close(conn, &error);
 }

@@ -107,10 +107,10 @@ def test_plaintext_and_tls_do_not_mix(context):
         never_ready(channel)
     _, said = command(context.bin_dir, "ampctl", "-t", "2", "-e", f"127.0.0.1:{server.port}", "--token-file", token,
                       "models", code=64 + 14)
-    assert "speaks TLS" in said and "give --cacert" in said, said
+    assert "uses TLS" in said and "give --cacert" in said, said
     _, said = command(context.bin_dir, "digits", "--connect", f"127.0.0.1:{server.port}", "--steps", "5", code=1,
                       env=dict(os.environ, RANK="0", WORLD_SIZE="1"))
-    assert "speaks TLS: connect with it" in said and "start the server" not in said, said
+    assert "uses TLS: connect with TLS" in said and "start the server" not in said, said
     plain = context.server()
     _, said = command(context.bin_dir, "ampctl", "-t", "2", "-e", f"tls://127.0.0.1:{plain.port}", "models", code=64 + 14)
     assert "TLS" in said, said
