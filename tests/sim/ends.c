@@ -87,6 +87,7 @@ static void drain(struct sim *sim, uint32_t k)
         (void)fprintf(stderr, "%8llu shard %u is to end\n", (unsigned long long)sim->now_ms, k);
     sim_trace(sim, 906, k);
     shard->draining = true;
+    shard->leave_ms = shard->index == 0 ? sim->now_ms : shard->leave_ms;
     struct ampd_event event = {.type = AMPD_EVENT_DRAIN};
     sim_server_event(sim, shard, &event);
     if (is_hindered(sim->seed))
@@ -199,8 +200,17 @@ static bool anybody_away(const struct sim *sim, const struct sim_shard *zero)
     return false;
 }
 
+/* Whether the first of those that are to end has waited for ALONE_MS: then shard 0 gives up for all of them. */
+static bool waits_long(const struct sim *sim)
+{
+    bool waits = false;
+    for (uint32_t k = 0; k < sim->shards; k++)
+        waits = waits || (sim->shard[k].leave_ms != 0 && long_ago(sim, sim->shard[k].leave_ms));
+    return waits;
+}
+
 /*
- * The message does not tell whether the last checkpoint is there or has been given up. It may have been if its receiver has
+ * The message does not tell whether the last checkpoint is there or has been given up. It may have been if somebody has
  * waited for ALONE_MS, and a session is over: this looks at the clock and at the sessions, not at what the core has concluded.
  * Who is let go at any other time is held to what must be kept.
  */
@@ -210,7 +220,7 @@ void sim_ends_said(struct sim *sim, const struct sim_shard *zero, const struct a
         return;
     struct sim_shard *shard = &sim->shard[message->to];
     shard->let_go_without =
-        message->round != 0 && shard->leave_ms != 0 && long_ago(sim, shard->leave_ms) && anybody_away(sim, zero);
+        message->round != 0 && shard->leave_ms != 0 && waits_long(sim) && anybody_away(sim, zero);
 }
 
 /*

@@ -263,6 +263,32 @@ static void steps_go_on_when_the_shard_is_back(void **state)
     assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
 }
 
+static void each_leave_has_its_own_time(void **state)
+{
+    (void)state;
+    send_to(1, AMPD_EVENT_DRAIN);
+    start_again(1);
+    pair_send_start(1);
+    struct ampd_event join = {.type = AMPD_EVENT_JOIN,
+                              .u.join = {.model = "model", .worker = "w0", .rank = 0, .world_size = 1}};
+    pair_incarnation = pair_call(0, &join)->reply.u.join.incarnation;
+    (void)pair_push(0, 2, 1);
+    assert_true(pair_push(1, 2, 1)->answered);
+    wait_ms(9000);
+    pair_hold_messages = true;
+    send_to(1, AMPD_EVENT_DRAIN);
+    pair_deliver_first();
+    assert_int_equal(2, pair_core[0]->peers[1].leaving);
+    pair_forget_messages();
+    send_to(0, AMPD_EVENT_PEER_DOWN);
+    wait_ms(1000); /* the time of the process before would be over */
+    assert_int_not_equal(2, pair_core[0]->peers[1].let_go);
+    wait_ms(9000);
+    assert_int_equal(2, pair_core[0]->peers[1].let_go); /* the last checkpoint is given up */
+    pair_forget_messages();
+    pair_hold_messages = false;
+}
+
 int main(void)
 {
 #define TEST_OF(name) cmocka_unit_test_setup_teardown(name, connected, pair_teardown)
@@ -280,6 +306,7 @@ int main(void)
         TEST_OF(a_coordinator_that_cannot_end_yet_does_not_give_up_for_good),
         TEST_OF(a_shard_without_values_waits_for_nobody),
         TEST_OF(steps_go_on_when_the_shard_is_back),
+        TEST_OF(each_leave_has_its_own_time),
     };
 #undef TEST_OF
     return cmocka_run_group_tests(tests, NULL, NULL);

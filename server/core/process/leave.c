@@ -76,12 +76,13 @@ static void last_cuts(struct ampd_core *core)
 void ampd_leave_asked(struct ampd_core *core, const struct ampd_message *message)
 {
     struct ampd_peer *peer = &core->peers[message->from];
+    bool begins = !ampd_core_pauses(core); /* else its time goes on */
     if (peer->leaving != message->from_fence.counter)
         ampd_out_log(core, AMP_LOG_INFO, NULL, "shard %u is about to end: no step is opened until it is back",
                      message->from);
     peer->leaving = message->from_fence.counter;
     last_cuts(core);
-    if (core->leave.alone_ms == 0) /* LEAVE comes again and again */
+    if (begins || core->leave.alone_ms == 0) /* LEAVE comes again and again */
         wait_alone(core);
     tell(core, message->from, core->leave.given_up || all_cut(core));
 }
