@@ -66,7 +66,7 @@ static bool may_lose(const struct sim *sim, const struct sim_shard *shard)
             return false; /* one at a time */
     }
     return sim->told && sim->end < SIM_DELETING && sim->shard[SIM_ZOMBIE].core == NULL && shard->store.has_model &&
-           (shard->index != 0 || !sim_has_operator(sim->seed));
+           (shard->index != 0 || !(sim_has_operator(sim->seed) || sim_has(sim->seed, SIM_FLOORS)));
 }
 
 bool sim_disk_lose(struct sim *sim, struct sim_shard *shard)
