@@ -108,6 +108,15 @@ int checkpoint_directories_make(const char *data_dir, const char *file, bool dur
     return 0;
 }
 
+/* For a failed unlink or rmdir: the reason tells it from a failed fsync, after which nothing may be taken as stored. */
+static int not_removed(struct amp_error *error, const char *path)
+{
+    int cause = errno, rc = checkpoint_system_error(error, "cannot remove", path);
+    if (rc != AMP_EIO)
+        return rc;
+    return amp_error_set(error, rc, AMPD_CHECKPOINT_NOT_REMOVED, "cannot remove %s: %s", path, strerror(cause));
+}
+
 /* Removes the step directory that has the file `path`, if it is empty, and syncs the removal. Changes the path. */
 static int remove_step_directory(char *path, struct amp_error *error)
 {
@@ -121,7 +130,7 @@ static int remove_step_directory(char *path, struct amp_error *error)
     }
     if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOENT)
         return 0;
-    return checkpoint_system_error(error, "cannot remove", path);
+    return not_removed(error, path);
 }
 
 int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_error *error)
@@ -131,7 +140,7 @@ int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_er
     if (used < 0 || (size_t)used >= sizeof path)
         return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
     if (unlink(path) != 0 && errno != ENOENT)
-        return checkpoint_system_error(error, "cannot remove", path);
+        return not_removed(error, path);
     return remove_step_directory(path, error);
 }
 

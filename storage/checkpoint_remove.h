@@ -17,6 +17,9 @@
 
 #include "storage/checkpoint.h"
 
+/* Reason of an AMP_EIO if a file or directory stays where it is, which loses nothing. */
+#define AMPD_CHECKPOINT_NOT_REMOVED "NOT_REMOVED"
+
 /*
  * Removes a file, whose path is relative to data_dir, and its step directory if that is empty then. A missing file is
  * success.

@@ -166,12 +166,12 @@ static bool is_negative(const char *word)
 
 /*
  * A negative number is an argument, where getopt would see an option: if there is one, all arguments come last, behind
- * "--". No option is a digit. Returns argv, or a copy with one word more, which the caller frees.
+ * "--". No option is a digit. Returns argv, or a copy, which the caller frees, of *argc_at words.
  */
-static char **set_apart(int argc, char **argv, const struct argp_option *const *tables)
+static char **set_apart(int *argc_at, char **argv, const struct argp_option *const *tables)
 {
     static char separator[] = "--";
-    int used = 1, negative = 0, end = argc;
+    int argc = *argc_at, used = 1, negative = 0, end = argc;
     for (int i = 1; i < end; i++)
         if (strcmp(argv[i], "--") == 0)
             end = i;
@@ -197,6 +197,7 @@ static char **set_apart(int argc, char **argv, const struct argp_option *const *
             words[used++] = argv[i];
         else if (i < end)
             i += takes_next(argv, i, tables);
+    *argc_at = used;
     return words;
 }
 
@@ -218,9 +219,9 @@ void ampctl_parse(struct ampctl *ctl, const struct ampctl_verb *verb, void *inpu
     if (!amp_usage_options_known(argc, argv, tables, true, wrong, sizeof wrong))
         ampctl_wrong_option(name, wrong);
     argv[0] = name;
-    char **words = set_apart(argc, argv, tables);
+    char **words = set_apart(&argc, argv, tables);
     /* Errors, --help and --version end the program inside. */
-    (void)argp_parse(&argp, argc + (words != argv), words, 0, NULL, &all);
+    (void)argp_parse(&argp, argc, words, 0, NULL, &all);
     if (words != argv)
         free(words);
 }

@@ -271,13 +271,17 @@ def test_a_checkpoint_that_nothing_needs_and_that_cannot_be_removed_ends_nothing
     worker = test_model.worker()
     run_steps(worker, 2)
     eventually(lambda: test_model.status().durable_step == 2, "step 2 is durable")
-    first = found(server.data_dir, "models/kept/**/*.safetensors")[0]
+    first = found(server.data_dir, "models/kept/**/*.safetensors")[-1]  # that of step 2
     first.unlink()
     first.mkdir()  # no file, so that it cannot be removed like one
-    run_steps(worker, 3)
-    eventually(lambda: "not removed; the next start does" in server.log(), "it is tried")
+    run_steps(worker, 5)
+    eventually(lambda: "could not be removed; the next start" in server.log(), "it is tried")
     run_steps(worker, 6)
     eventually(lambda: test_model.status().durable_step == 6, "training goes on")
+    server.kill()
+    server.start()
+    test_model.reconnect()
+    assert "could not be removed; remove it by hand" in server.log(), server.log()[-2000:]
     first.rmdir()
 
 

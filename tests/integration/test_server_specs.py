@@ -296,7 +296,7 @@ def test_another_specification_is_refused_with_the_field(context):
         ("learning_rate_factor", groups({"learning_rate_factor": 0.5})),
         ("parameters", parameters(("w", [4]))),
         ("parameters", parameters(("w", [4]), ("u", [8]))),
-        ("parameters", parameters(("w", [4]), ("v", [2, 4]))),
+        ("v is [8] there and [2, 4] here", parameters(("w", [4]), ("v", [2, 4]))),
         ("parameters", parameters(("v", [8]), ("w", [4]))),
     ]
     for field, fields in changes:

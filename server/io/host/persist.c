@@ -261,9 +261,12 @@ static void remove_checkpoint(const struct persist_task *task)
     const struct ampd_server *server = task->server;
     struct amp_error error = {0};
     int rc = ampd_checkpoint_remove(server->data.checkpoint_dir, task->checkpoint.file, &error);
+    if (rc == AMP_EIO && strcmp(error.reason, AMPD_CHECKPOINT_NOT_REMOVED) != 0)
+        io_fatal(server->log, "a checkpoint cannot be removed", &error);
     if (rc != 0)
         amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
-                "msg=\"could not be removed; the next start removes it\" model=%s err=\"%s\"", task->model, error.text);
+                "msg=\"could not be removed; the next start tries again\" model=%s err=\"%s\"", task->model,
+                error.text);
 }
 
 /* Removes all files of a model; its deletion is answered only after that. */

@@ -59,19 +59,36 @@ static void on_drain_timeout(uv_timer_t *timer)
     io_fatal(server->log, "the drain took too long", &error);
 }
 
+/* Milliseconds until all has to be over. */
+static uint64_t left(const struct ampd_server *server)
+{
+    uint64_t now_ms = uv_now(&server->loop), due_ms = server->drain->due_ms;
+    if (due_ms == 0)
+        return DRAIN_MS + GRACE_MS;
+    return due_ms > now_ms ? due_ms - now_ms : 0;
+}
+
 /* The store has this long to end what it has to do, before the log says what it waits for. */
 static void on_still_draining(uv_timer_t *timer)
 {
     const struct ampd_server *server = timer->data;
-    int64_t left_ms = DRAIN_MS + server->drain->grace_ms - GRACE_MS;
+    uint64_t left_ms = left(server);
     char text[AMP_ERROR_TEXT_MAX];
     io_storage_alert_text(server->storage_alert, text, sizeof text);
     if (!server->life.core_drained && text[0] != 0)
         amp_log(server->log, AMP_LOG_WARN, "server",
                 "msg=\"the drain waits for the disk; a second signal ends the process at once\" why=\"%s\" "
-                "gives_up_in_ms=%" PRId64,
+                "gives_up_in_ms=%" PRIu64,
                 text, left_ms);
-    (void)uv_timer_start(timer, on_drain_timeout, (uint64_t)left_ms, 0); /* cannot fail */
+    (void)uv_timer_start(timer, on_drain_timeout, left_ms, 0); /* cannot fail */
+}
+
+/* Gives the drain all of its time, with this grace. */
+static void begin_time(struct ampd_server *server, int64_t grace_ms)
+{
+    server->drain->grace_ms = grace_ms;
+    server->drain->due_ms = uv_now(&server->loop) + DRAIN_MS + (uint64_t)grace_ms;
+    (void)uv_timer_start(&server->drain->timer, on_still_draining, GRACE_MS, 0); /* cannot fail: it is open */
 }
 
 void io_drain_begin(struct ampd_server *server, const char *cause, int64_t grace_ms)
@@ -79,10 +96,8 @@ void io_drain_begin(struct ampd_server *server, const char *cause, int64_t grace
     if (server->life.state != SERVER_RUNNING)
         return;
     server->life.state = SERVER_DRAINING;
-    server->drain->grace_ms = grace_ms;
     amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"draining\" cause=\"%s\" grace_ms=%" PRId64, cause, grace_ms);
-    /* Cannot fail: the handle is open and has a callback. */
-    (void)uv_timer_start(&server->drain->timer, on_still_draining, GRACE_MS, 0);
+    begin_time(server, grace_ms);
     io_server_health_set(server, false);
     io_notify_stopping();
     io_watchers_draining(server);
@@ -95,8 +110,7 @@ static void hurry(struct ampd_server *server)
 {
     if (server->drain->grace_ms <= GRACE_MS)
         return;
-    server->drain->grace_ms = GRACE_MS;
-    (void)uv_timer_start(&server->drain->timer, on_still_draining, GRACE_MS, 0); /* cannot fail */
+    begin_time(server, GRACE_MS);
     if (server->life.core_drained)
         io_drain_close(server);
 }
@@ -201,10 +215,10 @@ static void on_signal_without_loop(int number)
 static void end_without_loop(struct ampd_server *server)
 {
     struct io_drain *drain = server->drain;
-    const struct sigaction action = {.sa_handler = on_signal_without_loop};
-    uint64_t left_ms = DRAIN_MS + GRACE_MS, due_ms = uv_timer_get_due_in(&drain->timer);
-    if (uv_is_active((uv_handle_t *)&drain->timer) != 0 && due_ms < left_ms) /* there may have been a long grace */
-        left_ms = due_ms;
+    const struct sigaction action = {.sa_handler = on_signal_without_loop, .sa_flags = SA_RESTART};
+    uint64_t left_ms = left(server);
+    if (left_ms > DRAIN_MS + GRACE_MS) /* of a long grace, which nobody needs any more */
+        left_ms = DRAIN_MS + GRACE_MS;
     sigset_t signals;
     (void)sigemptyset(&signals);
     (void)sigaddset(&signals, SIGTERM);

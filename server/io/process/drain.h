@@ -11,6 +11,7 @@ struct ampd_server;
 struct io_drain {
     uv_timer_t timer; /* ends the process when the drain has taken too long */
     uv_signal_t on_term, on_int, on_hup;
+    uint64_t due_ms;  /* by when all has to be over, on the loop's clock; 0: no drain has begun */
     int64_t grace_ms; /* how long calls under way may go on once the core is drained */
     bool open;        /* the handles above are open, and so are those that start.c opens before them */
 };
