@@ -6,6 +6,7 @@
 #include "server/config/options_print.h"
 #include "server/io/base/clock.h"
 #include "server/io/base/peer_bytes.h"
+#include "server/io/process/drain.h"
 #include "server/io/process/memory_limit.h"
 #include "server/io/process/start.h"
 #include "storage/datadir.h"
@@ -26,12 +27,7 @@
  */
 static void hold_signals(void)
 {
-    sigset_t signals;
-    (void)sigemptyset(&signals);
-    (void)sigaddset(&signals, SIGTERM);
-    (void)sigaddset(&signals, SIGINT);
-    (void)sigaddset(&signals, SIGHUP);
-    (void)sigprocmask(SIG_BLOCK, &signals, NULL);
+    io_drain_mask(SIG_BLOCK);
 }
 
 /* Text of --version. Its formats say which versions run together, and which can be downgraded (docs/runbooks.md). */

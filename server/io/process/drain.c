@@ -148,6 +148,16 @@ static void on_hup(uv_signal_t *handle, int number)
         io_notify_ready(NULL);
 }
 
+void io_drain_mask(int how)
+{
+    sigset_t signals;
+    (void)sigemptyset(&signals);
+    (void)sigaddset(&signals, SIGTERM);
+    (void)sigaddset(&signals, SIGINT);
+    (void)sigaddset(&signals, SIGHUP);
+    (void)pthread_sigmask(how, &signals, NULL);
+}
+
 static int watch_signals(struct io_drain *drain)
 {
     int rc = uv_signal_start(&drain->on_term, on_signal, SIGTERM);
@@ -156,12 +166,7 @@ static int watch_signals(struct io_drain *drain)
     if (rc == 0)
         rc = uv_signal_start(&drain->on_hup, on_hup, SIGHUP);
     /* main has blocked them until now. A signal that came meanwhile is delivered now, to the handlers. */
-    sigset_t signals;
-    (void)sigemptyset(&signals);
-    (void)sigaddset(&signals, SIGTERM);
-    (void)sigaddset(&signals, SIGINT);
-    (void)sigaddset(&signals, SIGHUP);
-    (void)pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+    io_drain_mask(SIG_UNBLOCK);
     return rc;
 }
 
@@ -219,12 +224,7 @@ static void end_without_loop(struct ampd_server *server)
     uint64_t left_ms = left(server);
     if (left_ms > DRAIN_MS + GRACE_MS) /* of a long grace, which nobody needs any more */
         left_ms = DRAIN_MS + GRACE_MS;
-    sigset_t signals;
-    (void)sigemptyset(&signals);
-    (void)sigaddset(&signals, SIGTERM);
-    (void)sigaddset(&signals, SIGINT);
-    (void)sigaddset(&signals, SIGHUP);
-    (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    io_drain_mask(SIG_BLOCK);
     uv_close((uv_handle_t *)&drain->timer, NULL);
     uv_close((uv_handle_t *)&drain->on_term, NULL);
     uv_close((uv_handle_t *)&drain->on_int, NULL);
@@ -234,7 +234,7 @@ static void end_without_loop(struct ampd_server *server)
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGALRM, &action, NULL);
     (void)signal(SIGHUP, SIG_IGN);
-    (void)pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+    io_drain_mask(SIG_UNBLOCK);
     (void)alarm((unsigned)(left_ms / 1000) + 1);
 }
 

@@ -16,6 +16,9 @@ struct io_drain {
     bool open;        /* the handles above are open, and so are those that start.c opens before them */
 };
 
+/* Blocks (SIG_BLOCK) or unblocks (SIG_UNBLOCK) SIGTERM, SIGINT and SIGHUP for the calling thread. */
+void io_drain_mask(int how);
+
 /*
  * Opens the handles, and unblocks and watches the signals. The first SIGTERM or SIGINT drains (or ends a process that
  * stands by), the second ends the process at once. SIGHUP reads options, certificates and tokens again. 0 or AMP_EIO.
