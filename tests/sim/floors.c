@@ -74,7 +74,8 @@ void sim_floors_check(struct sim *sim)
         return;
     const struct ampd_coord *coord = zero->core->models[0]->coord;
     bool frozen = coord->state == AMPD_COORD_FROZEN;
-    if (!frozen && coord->state != AMPD_COORD_RUNNING)
+    bool over = coord->state == AMPD_COORD_FINISHING || coord->state == AMPD_COORD_DONE; /* no step opens anyway */
+    if (!frozen && !over && coord->state != AMPD_COORD_RUNNING)
         return;
     if (frozen && coord->actions.storing == 0 && !ampd_floor_stops(&sim->model.spec, &coord->carry.scaler))
         sim_fail(sim, SIM_PROGRESS, "the model is frozen, though its scale was set");

@@ -128,6 +128,22 @@ static void a_frozen_model_takes_a_scale_however_many_other_acts_wait_for_its_ne
     assert_int_equal(AMPD_VERDICT_APPLIED, core_call(host, push_step(host, 3, 1, 1))->reply.u.step.verdict);
 }
 
+static void a_model_whose_last_step_is_at_the_floor_is_done_and_waits_for_no_operator(void **state)
+{
+    struct core_host *host = *state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 1);
+    spec.floor_policy = AMPD_FLOOR_FREEZE;
+    spec.max_consecutive_overflows = 1;
+    spec.max_steps = 1;
+    spec.scaler = (struct amp_scaler_config){.policy = AMP_SCALER_DYNAMIC, .init_scale = 1, .min_scale = 1};
+    begin(host, &spec);
+    (void)push_step(host, 1, 1, INFINITY);
+    assert_int_equal(AMPD_MODEL_DONE, core_info(host).state);
+    assert_false(core_info(host).frozen);
+    core_assert_failed(host, core_reset_scale(host, ""), AMP_ESTATE, "MODEL_DONE", "no step will follow");
+}
+
 static void a_checkpoint_of_a_frozen_model_is_cut_at_once(void **state)
 {
     struct core_host *host = *state;
@@ -607,6 +623,7 @@ int main(void)
         TEST(parameters_that_overflow_on_several_ranks_are_named_once),
         TEST(a_model_that_was_frozen_is_so_after_a_restart),
         TEST(a_frozen_model_takes_a_scale_however_many_other_acts_wait_for_its_next_step),
+        TEST(a_model_whose_last_step_is_at_the_floor_is_done_and_waits_for_no_operator),
         TEST(a_checkpoint_of_a_frozen_model_is_cut_at_once),
         TEST(a_frozen_model_goes_on_after_a_rollback),
         TEST(a_model_that_fails_says_so_in_its_result),

@@ -116,6 +116,14 @@ enum ampd_model_state ampd_coord_public(const struct ampd_model *model)
     }
 }
 
+/* Whether a scale at its floor keeps steps from opening. After max_steps none would open anyway. */
+static bool is_stopped(const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = model->coord;
+    bool over = coord->state == AMPD_COORD_FINISHING || coord->state == AMPD_COORD_DONE;
+    return !over && ampd_floor_stops(&model->spec, &coord->carry.scaler);
+}
+
 static struct ampd_message *state_message(struct ampd_model *model, uint32_t shard)
 {
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_STATE, shard);
@@ -124,7 +132,7 @@ static struct ampd_message *state_message(struct ampd_model *model, uint32_t sha
     message->u.state.state = ampd_coord_public(model);
     message->u.state.missing_rank = model->coord->missing_rank;
     message->u.state.trouble = ampd_sync_troubled(model);
-    message->u.state.frozen = ampd_floor_stops(&model->spec, &model->coord->carry.scaler);
+    message->u.state.frozen = is_stopped(model);
     return message;
 }
 
