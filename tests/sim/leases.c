@@ -104,6 +104,15 @@ static bool waits_for_gone(const struct ampd_model *model, uint32_t *rank)
     return false;
 }
 
+/* A model is stalled only while a step waits for a rank that has been gone too long, or until its verdict is stored. */
+static void check_stalled(struct sim *sim, const struct ampd_model *model)
+{
+    const struct ampd_coord *coord = model->coord;
+    if (coord->state == AMPD_COORD_STALLED && coord->step.state != AMPD_STEP_VOTED && !ampd_core_pauses(model->core) &&
+        ampd_workers_gone(model) == AMPD_NO_RANK)
+        sim_fail(sim, SIM_LEASE, "the model is stalled for rank %u, which no step waits for", coord->missing_rank);
+}
+
 /* Leases that run when a recovery ends are taken to have been kept meanwhile: nobody could be heard. */
 static void recovered(struct sim *sim, const struct ampd_model *model)
 {
@@ -126,6 +135,8 @@ void sim_lease_stepped(struct sim *sim, const struct ampd_event *event)
         return; /* the place of a model that is gone */
     if (core != NULL && core->models_count > 0)
         recovered(sim, core->models[0]);
+    if (core != NULL && core->models_count > 0)
+        check_stalled(sim, core->models[0]);
     if (event->type != AMPD_EVENT_TICK)
         return; /* what ends does so by time alone */
     if (core != NULL && core->models_count > 0 && waits_for_gone(core->models[0], &rank))

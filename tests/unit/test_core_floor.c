@@ -322,6 +322,49 @@ static void with_too_few_workers_the_model_waits_and_stalls(void **state)
     assert_int_equal(2, host->row.step);
 }
 
+/* A step that can open without the rank does not wait for it. */
+static void a_rank_that_is_gone_for_long_stalls_no_model_with_enough_others(void **state)
+{
+    struct core_host *host = *state;
+    begin_shrinking(host, 2);
+    incarnations[2] = core_joined(host, core_join(host, "w2", 2));
+    (void)push_step(host, 1, 2, 1024);
+    core_tick(host, host->now_ms + AMPD_LEASE_MS);
+    core_tick(host, host->now_ms + 5000);
+    assert_int_equal(AMPD_MODEL_STALLED, core_info(host).state);
+    incarnations[0] = core_joined(host, core_join(host, "w0", 0));
+    assert_int_equal(AMPD_MODEL_STALLED, core_info(host).state);
+    incarnations[1] = core_joined(host, core_join(host, "w1", 1));
+    assert_int_equal(AMPD_MODEL_RUNNING, core_info(host).state);
+    (void)push_step(host, 2, 2, 1024);
+    assert_int_equal(2, host->row.step);
+}
+
+static void a_frozen_model_that_goes_on_is_not_stalled_by_who_has_gone_meanwhile(void **state)
+{
+    struct core_host *host = *state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    spec.on_loss = AMPD_ON_LOSS_SHRINK;
+    spec.min_workers = 1;
+    spec.loss_timeout_ms = 5000;
+    spec.floor_policy = AMPD_FLOOR_FREEZE;
+    spec.max_consecutive_overflows = 1;
+    spec.scaler = (struct amp_scaler_config){.policy = AMP_SCALER_DYNAMIC, .init_scale = 1, .min_scale = 1};
+    begin(host, &spec);
+    (void)push_step(host, 1, 1, INFINITY); /* it opened with the first that joined */
+    assert_true(core_info(host).frozen);
+    for (unsigned i = 0; i < 4; i++) {
+        struct ampd_event renew = {.type = AMPD_EVENT_RENEW, .u.worker = {"model", 0, incarnations[0]}};
+        core_event(host, &renew);
+        core_tick(host, host->now_ms + AMPD_LEASE_MS / 2);
+    }
+    (void)core_reset_scale(host, "");
+    assert_int_equal(AMPD_MODEL_RUNNING, core_info(host).state);
+    (void)push_step(host, 2, 1, 1);
+    assert_int_equal(2, host->row.step);
+}
+
 /* ---- clipping ---- */
 
 static void each_group_is_clipped_by_its_own_norm(void **state)
@@ -635,6 +678,8 @@ int main(void)
         TEST(where_too_few_are_left_a_step_waits_for_who_has_started_again),
         TEST(a_push_that_is_complete_counts_though_its_worker_is_gone),
         TEST(with_too_few_workers_the_model_waits_and_stalls),
+        TEST(a_rank_that_is_gone_for_long_stalls_no_model_with_enough_others),
+        TEST(a_frozen_model_that_goes_on_is_not_stalled_by_who_has_gone_meanwhile),
         TEST(each_group_is_clipped_by_its_own_norm),
         TEST(a_worker_that_all_wait_for_again_and_again_is_named),
         TEST(a_worker_whose_gradients_are_never_finite_is_named),

@@ -339,7 +339,6 @@ void ampd_coord_ranks(struct ampd_model *model)
         open_first(model);
         return;
     }
-    ampd_coord_review(model);
     bool open = coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED;
     bool running = coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED;
     if (running && coord->step.state == AMPD_STEP_NONE) {
@@ -348,6 +347,7 @@ void ampd_coord_ranks(struct ampd_model *model)
         open_step(model, coord->step.open.try_number + 1);
         send_open(model);
     }
+    ampd_coord_review(model); /* last: a step that opens now may not wait for who is gone */
     ampd_checkpoints_try(model);
 }
 
@@ -507,9 +507,9 @@ bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
 {
     const struct ampd_coord *coord = model->coord;
     bool open = coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED;
-    if (coord->step.state == AMPD_STEP_NONE)
-        return !ampd_core_pauses(model->core) && (coord->state == AMPD_COORD_RUNNING ||
-                                                  coord->state == AMPD_COORD_STALLED); /* SHRINK: too few are left */
+    if (coord->step.state == AMPD_STEP_NONE) /* SHRINK: too few are left */
+        return !ampd_core_pauses(model->core) && !ampd_workers_enough(model) &&
+               (coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED);
     if (!open || ampd_open_find(&coord->step.open, rank) == NULL || ampd_coord_is_complete(model, rank))
         return false;
     uint32_t coming = 0; /* that are complete, or may be: a quorum of them moves the step without this rank */
