@@ -128,6 +128,55 @@ static void a_frozen_model_takes_a_scale_however_many_other_acts_wait_for_its_ne
     assert_int_equal(AMPD_VERDICT_APPLIED, core_call(host, push_step(host, 3, 1, 1))->reply.u.step.verdict);
 }
 
+/* As an older program may have left it: no place is kept for a scale. */
+static void a_frozen_model_takes_a_scale_after_a_restart_with_as_many_acts_as_there_can_be(void **state)
+{
+    struct core_host *host = *state;
+    struct ampd_checkpoint_record checkpoint = {.epoch = 1, .step = 2};
+    struct ampd_step_row rows[1 + AMPD_ACTIONS_WAIT_MAX] = {
+        {.epoch = 1, .kind = AMPD_ROW_STEP, .step = 2, .tries = 1, .verdict = AMPD_VERDICT_SKIPPED_OVERFLOW}};
+    struct ampd_worker_record worker = {.name = "w0", .incarnation = {.fence = 1, .counter = 1}};
+    struct ampd_model_record record = {.epoch = 1,
+                                       .last = &rows[AMPD_ACTIONS_WAIT_MAX],
+                                       .rows = rows,
+                                       .rows_count = 1 + AMPD_ACTIONS_WAIT_MAX,
+                                       .workers_count = 1,
+                                       .workers = &worker,
+                                       .checkpoints_count = 1,
+                                       .checkpoints = &checkpoint};
+    core_spec(&record.spec, 1);
+    record.spec.durability = AMPD_DURABILITY_STEP;
+    record.spec.floor_policy = AMPD_FLOOR_FREEZE;
+    record.spec.max_consecutive_overflows = 2;
+    record.spec.scaler = (struct amp_scaler_config){.policy = AMP_SCALER_DYNAMIC, .init_scale = 2, .min_scale = 1};
+    struct amp_error error = {0};
+    ampd_spec_defaults(&record.spec);
+    assert_int_equal(0, ampd_spec_check(&record.spec, &error));
+    amp_scaler_init(&record.spec.scaler, &rows[0].after.scaler);
+    for (unsigned i = 0; i < 2; i++)
+        amp_scaler_update(&record.spec.scaler, &rows[0].after.scaler, AMP_SCALER_OVERFLOW);
+    host->restore_state.step = 2;
+    host->restore_state.carry = rows[0].after;
+    for (unsigned i = 1; i <= AMPD_ACTIONS_WAIT_MAX; i++)
+        rows[i] = (struct ampd_step_row){.epoch = 1,
+                                         .kind = AMPD_ROW_EVICT,
+                                         .step = 2,
+                                         .from_step = 3,
+                                         .contributors_count = 1,
+                                         .after = rows[0].after};
+    struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
+    core_event(host, &event);
+    event = (struct ampd_event){.type = AMPD_EVENT_START};
+    core_event(host, &event);
+    assert_int_equal(2, core_info(host).decided_step);
+    assert_true(core_info(host).frozen);
+    core_assert_failed(host, core_set_lr(host, 1, ""), AMP_EEXHAUSTED, "TOO_MANY_CALLS", "next step");
+    assert_int_equal(0, core_call(host, core_reset_scale(host, ""))->reply.error.code);
+    assert_false(core_info(host).frozen);
+    uint64_t push = core_push_all(host, 3, 0, worker.incarnation, 1);
+    assert_int_equal(AMPD_VERDICT_APPLIED, core_call(host, push)->reply.u.step.verdict);
+}
+
 static void a_model_whose_last_step_is_at_the_floor_is_done_and_waits_for_no_operator(void **state)
 {
     struct core_host *host = *state;
@@ -666,6 +715,7 @@ int main(void)
         TEST(parameters_that_overflow_on_several_ranks_are_named_once),
         TEST(a_model_that_was_frozen_is_so_after_a_restart),
         TEST(a_frozen_model_takes_a_scale_however_many_other_acts_wait_for_its_next_step),
+        TEST(a_frozen_model_takes_a_scale_after_a_restart_with_as_many_acts_as_there_can_be),
         TEST(a_model_whose_last_step_is_at_the_floor_is_done_and_waits_for_no_operator),
         TEST(a_checkpoint_of_a_frozen_model_is_cut_at_once),
         TEST(a_frozen_model_goes_on_after_a_rollback),

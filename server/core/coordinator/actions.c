@@ -34,6 +34,7 @@
 #include "server/core/model/spec.h"
 #include "server/core/wire/action_rows.h"
 #include "server/core/wire/bus.h"
+#include "server/core/wire/verdict_rows.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -341,10 +342,15 @@ void ampd_actions_forget(struct ampd_coord *coord)
 
 /* ---- a coordinator that starts, and goes on in the epoch ---- */
 
+static void drop_oldest(struct ampd_action *acts, uint32_t *count)
+{
+    memmove(acts, acts + 1, --*count * sizeof *acts);
+}
+
 static void put_back(const struct ampd_step_row *row, struct ampd_action *acts, uint32_t *count)
 {
     if (*count == AMPD_ACTIONS_WAIT_MAX) /* an older program may have stored more of them behind one step */
-        memmove(acts, acts + 1, --*count * sizeof *acts);
+        drop_oldest(acts, count);
     acts[(*count)++] = (struct ampd_action){.kind = row->kind,
                                             .from_step = row->from_step,
                                             .rank = row->contributors[0].rank,
@@ -376,6 +382,10 @@ void ampd_actions_found(struct ampd_model *model, const struct ampd_model_record
         else if (row->kind != AMPD_ROW_STEP && row->step + 1 == decided)
             put_back(row, coord->decision.verdict->acts, &coord->decision.verdict->acts_count);
     }
+    const struct ampd_action *last =
+        coord->actions.count > 0 ? &coord->actions.waiting[coord->actions.count - 1] : NULL;
+    if (coord->actions.count == AMPD_ACTIONS_WAIT_MAX && ampd_floor_stops(&model->spec, &last->after.scaler))
+        drop_oldest(coord->actions.waiting, &coord->actions.count); /* a scale needs a place: else no step opens */
     coord->actions.placed = coord->actions.count;
 }
 
