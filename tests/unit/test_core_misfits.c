@@ -286,6 +286,24 @@ static void a_list_unlike_that_of_a_vote_kept_over_a_restart_is_refused(void **s
     assert_non_null(shard->journal.kept);
 }
 
+/* The try has the number of one that the process before has opened, and whose slots are here. */
+static void unfit_of_another_coordinators_try_takes_nothing_back(void **state)
+{
+    (void)pair_teardown(state);
+    pair_begin(AMPD_WEIGHTING_PUSHED);
+    (void)pair_push(1, 1, 1);
+    const struct ampd_slot *slot = &pair_model(1)->shard->slots[0];
+    assert_true(slot->complete);
+    pair_core[1]->peers[0].fence.counter++;
+    struct ampd_message *message = pair_message(AMPD_MESSAGE_UNFIT, 0, 1);
+    message->from_fence = pair_core[1]->peers[0].fence;
+    message->u.unfit.push = (struct ampd_complete){.step = 1, .contributor = {0, pair_incarnation, 1}};
+    message->u.unfit.other_weight = 2;
+    pair_send_take(message);
+    assert_true(slot->complete);
+    pair_core[1]->peers[0].fence.counter--;
+}
+
 static void range_warnings_of_no_parameter_are_refused(void **state)
 {
     (void)state;
@@ -538,6 +556,7 @@ int main(void)
         PAIR_TEST(rows_with_metrics_that_no_worker_can_have_told_are_refused),
         PAIR_TEST(a_verdict_on_what_the_shard_has_not_voted_on_is_refused_and_not_stored),
         PAIR_TEST(a_list_unlike_that_of_a_vote_kept_over_a_restart_is_refused),
+        PAIR_TEST(unfit_of_another_coordinators_try_takes_nothing_back),
         PAIR_TEST(range_warnings_of_no_parameter_are_refused),
         PAIR_TEST(a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_holds_nothing),
         PAIR_TEST(of_fences_that_are_refused_the_log_is_told_once_a_second),

@@ -651,7 +651,7 @@ void ampd_shard_unfit(struct ampd_model *model, const struct ampd_message *messa
     const struct ampd_complete *unfit = &message->u.unfit.push;
     bool mine = message->epoch == model->shard->epoch && step->state == AMPD_STEP_OPEN &&
                 unfit->step == step->open.step && unfit->try_number == step->open.try_number &&
-                unfit->contributor.rank < model->spec.world_size;
+                message->from_fence.counter == step->fence && unfit->contributor.rank < model->spec.world_size;
     AMP_ASSERT(message->from == 0);
     if (mine) {
         ampd_shard_journal_drop(model);
