@@ -382,9 +382,7 @@ static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_d
     }
     /* One that was replaced, and does not know it, may answer for a model that was taken back and has been made anew since. */
     bool of_before = done->code == AMP_ENOTFOUND && sim->more_memory_ms != 0 && sim->shard[SIM_ZOMBIE].restart_ms != 0;
-    /* Who has begun a step may hear so from one that was replaced, and does not know it. */
-    bool replaced = sim->shard[SIM_ZOMBIE].restart_ms != 0;
-    bool frozen = sim_floors_refuse(sim, &done->error) && (done->request != AMPCLIENT_EVENT_STEP_END || replaced);
+    bool frozen = sim_floors_refuse(sim, &done->error) && done->request != AMPCLIENT_EVENT_STEP_END;
     if (frozen)
         worker->pause_ms = sim->now_ms + PAUSE_MS;
     if (done->code < 0 && done->code != AMP_EUNAVAILABLE && done->code != AMP_EDEADLINE && !of_before && !frozen)

@@ -122,6 +122,30 @@ static void a_process_without_values_is_asked_again_by_who_has_had_them(void **s
     (void)done(AMPCLIENT_EVENT_STEP_END, 0);
 }
 
+/* Only a process that has been replaced can say so: the step is open on all shards. */
+static void a_process_that_takes_the_model_for_frozen_is_asked_again_by_who_has_begun_a_step(void **state)
+{
+    (void)state;
+    static const char *const reasons[] = {"MODEL_FROZEN", "MODEL_UNSTABLE"};
+    for (uint64_t step = 1; step <= 2; step++) {
+        begin(1, step);
+        push(0, first);
+        push(1, second);
+        request(AMPCLIENT_EVENT_STEP_END);
+        fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_ESTATE, reasons[step - 1], 1, step);
+        assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
+        count = 0;
+        tick(AMPCLIENT_BACKOFF_MS);
+        end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
+        answer_push(take(AMPCLIENT_OUT_PUSH).call, 1, step);
+        (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+        count = 0;
+    }
+    request(AMPCLIENT_EVENT_STEP_BEGIN); /* which may be so */
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "MODEL_FROZEN", 1, 3);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_ESTATE);
+}
+
 /* It was told by a process that has been replaced that all is there, and the one in its place holds nothing. */
 static void a_push_that_is_incomplete_by_what_it_was_told_asks_again(void **state)
 {
@@ -720,6 +744,7 @@ int main(void)
         TEST(a_push_that_broke_off_asks_what_is_there_and_sends_the_rest),
         TEST(a_process_that_knows_less_than_the_others_is_asked_again),
         TEST(a_process_without_values_is_asked_again_by_who_has_had_them),
+        TEST(a_process_that_takes_the_model_for_frozen_is_asked_again_by_who_has_begun_a_step),
         TEST(a_push_that_is_incomplete_by_what_it_was_told_asks_again),
         TEST(pauses_double_up_to_their_bound),
         TEST(after_the_reconnect_timeout_the_user_is_told),
