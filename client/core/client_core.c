@@ -166,11 +166,9 @@ static void call_ended(struct ampclient_core *core, uint64_t call, const struct 
         ampclient_core_join_ended(core, &ended);
     else if (call == core->keep_alive_call)
         ampclient_core_keep_alive_ended(core, &ended);
-    else if (call == core->leave_call) {
-        core->leave_call = 0;
-        ampclient_core_note(core, &ended);
-        ampclient_core_finish(core, ended.code, &core->last_error, AMPCLIENT_STATE_LEFT);
-    } else if (!ampclient_core_units_ended(core, call, &ended) && !ampclient_core_pull_ended(core, call, &ended))
+    else if (call == core->leave_call)
+        ampclient_core_leave_ended(core, &ended);
+    else if (!ampclient_core_units_ended(core, call, &ended) && !ampclient_core_pull_ended(core, call, &ended))
         (void)ampclient_core_push_ended(core, call, &ended); /* a call that nobody knows was cancelled */
 }
 

@@ -1,5 +1,6 @@
 #include "client/core/client_requests.h"
 
+#include "client/core/client_retry.h"
 #include "client/core/machine.h"
 #include "client/core/membership.h"
 #include "client/core/outbox.h"
@@ -167,12 +168,22 @@ static void request_leave(struct ampclient_core *core)
 /* Waits for a Join that is under way, so that the newest incarnation leaves: a Leave of an older one is refused. */
 static void drive_leave(struct ampclient_core *core)
 {
-    if (core->leave_call != 0 || core->join_call != 0 || core->done_ready)
+    if (core->leave_call != 0 || core->join_call != 0 || core->retry_ms != 0 || core->done_ready)
         return;
     if (core->has_model && core->taken.code == 0)
         (void)ampclient_core_out(core, AMPCLIENT_OUT_LEAVE, 0, core->config.call_timeout_ms, &core->leave_call);
     else
         ampclient_core_finish(core, 0, NULL, AMPCLIENT_STATE_LEFT);
+}
+
+void ampclient_core_leave_ended(struct ampclient_core *core, const struct ampclient_ended *ended)
+{
+    core->leave_call = 0;
+    bool recovers = ended->code == AMP_EUNAVAILABLE && strcmp(ended->reason, "RECOVERING") == 0;
+    if (recovers && !ampclient_core_failed(core, ended))
+        return; /* sent again: else nobody could have the rank before a lease has passed */
+    ampclient_core_note(core, ended);
+    ampclient_core_finish(core, ended->code, &core->last_error, AMPCLIENT_STATE_LEFT);
 }
 
 static void request_gather(struct ampclient_core *core, uint32_t unit)

@@ -25,6 +25,8 @@ void ampclient_core_void_step(struct ampclient_core *core);
  * (AMP_ECANCELLED).
  */
 void ampclient_core_request_stop(struct ampclient_core *core, int code);
+/* The Leave call has ended: it is sent again where the server recovers, else the request has its answer. */
+void ampclient_core_leave_ended(struct ampclient_core *core, const struct ampclient_ended *ended);
 /* After each event: emits USER_DONE if the answer is decided, and no cancelled stream uses memory any more. */
 void ampclient_core_drive_request(struct ampclient_core *core);
 

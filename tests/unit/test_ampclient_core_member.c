@@ -244,6 +244,32 @@ static void who_leaves_while_he_joins_again_leaves_as_the_one_that_joined(void *
     }
 }
 
+/* Else the rank is missed for a lease, and a program that has ended well ends with an error. */
+static void a_leave_that_comes_while_a_shard_is_away_is_sent_again(void **state)
+{
+    (void)state;
+    request(AMPCLIENT_EVENT_LEAVE);
+    fail_call(take(AMPCLIENT_OUT_LEAVE).call, AMP_EUNAVAILABLE, "RECOVERING", 0, 0);
+    assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE) + have(AMPCLIENT_OUT_LEAVE)); /* a pause first */
+    tick(AMPCLIENT_BACKOFF_MS);
+    end_with(take(AMPCLIENT_OUT_LEAVE).call, (struct ampclient_ended){0});
+    (void)done(AMPCLIENT_EVENT_LEAVE, 0);
+}
+
+static void a_leave_waits_no_longer_than_a_call_and_for_no_server_that_is_gone(void **state)
+{
+    (void)state;
+    request(AMPCLIENT_EVENT_LEAVE);
+    fail_call(take(AMPCLIENT_OUT_LEAVE).call, AMP_EUNAVAILABLE, "RECOVERING", 0, 0);
+    tick(AMPCLIENT_CALL_TIMEOUT_MS);
+    (void)done(AMPCLIENT_EVENT_LEAVE, AMP_EDEADLINE);
+    (void)teardown(state);
+    make(1);
+    request(AMPCLIENT_EVENT_LEAVE);
+    fail_call(take(AMPCLIENT_OUT_LEAVE).call, AMP_EUNAVAILABLE, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_LEAVE, AMP_EUNAVAILABLE);
+}
+
 /* ---- what is in the user's hands after a failure ---- */
 
 static void parameters_that_a_pull_has_half_written_are_not_given(void **state)
@@ -305,6 +331,8 @@ int main(void)
         TEST(a_server_that_waits_for_others_is_not_a_lost_one),
         TEST(a_server_that_lived_between_two_failures_is_not_lost_since_the_first),
         TEST(who_leaves_while_he_joins_again_leaves_as_the_one_that_joined),
+        TEST(a_leave_that_comes_while_a_shard_is_away_is_sent_again),
+        TEST(a_leave_waits_no_longer_than_a_call_and_for_no_server_that_is_gone),
         TEST(parameters_that_a_pull_has_half_written_are_not_given),
         TEST(a_verdict_that_one_shard_has_told_stays_when_the_worker_joins_again),
     };
