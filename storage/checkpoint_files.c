@@ -187,15 +187,25 @@ static bool is_complete(const char *name)
     return size >= suffix && strcmp(name + size - suffix, FILE_SUFFIX) == 0;
 }
 
-/* Sweeps one step directory, given relative to the data directory. */
+/* Whether a removal ended with an error that loses nothing: then it is kept in *stays, and the sweep goes on. */
+static bool only_stays(int rc, const struct amp_error *given, struct amp_error *stays)
+{
+    bool stayed = rc == AMP_EIO && strcmp(given->reason, AMPD_CHECKPOINT_NOT_REMOVED) == 0;
+    if (stayed)
+        *stays = *given;
+    return stayed;
+}
+
+/* Sweeps one step directory, given relative to the data directory. What stays is told in *stays, and is no error. */
 static int sweep_step(const struct ampd_checkpoint_path *where, const char *step, bool is_left,
-                      const struct sweep *sweep, struct amp_error *error)
+                      const struct sweep *sweep, struct amp_error *stays, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
     (void)snprintf(path, sizeof path, "%s/%s", where->data_dir, step);
     DIR *dir = opendir(path);
     if (dir == NULL) /* a dropped checkpoint's file, and its directory with it, may be removed at the same time */
         return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
+    struct amp_error own = {0};
     int rc = 0;
     for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
         const char *name = entry->d_name;
@@ -203,12 +213,16 @@ static int sweep_step(const struct ampd_checkpoint_path *where, const char *step
         char file[CHECKPOINT_PATH_MAX];
         int used = snprintf(file, sizeof file, "%s/%s", step, name);
         if (ours && used > 0 && (size_t)used < sizeof file && !is_kept(file, sweep->keep, sweep->keep_count))
-            rc = ampd_checkpoint_remove(where->data_dir, file, error);
+            rc = ampd_checkpoint_remove(where->data_dir, file, &own);
+        if (only_stays(rc, &own, stays))
+            rc = 0;
     }
     (void)closedir(dir); /* only read */
-    if (rc != 0 || (rmdir(path) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT))
-        return rc != 0 ? rc : checkpoint_system_error(error, "cannot remove", path);
-    return 0;
+    if (rc == 0 && rmdir(path) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT)
+        rc = not_removed(&own, path);
+    if (rc == 0 || only_stays(rc, &own, stays))
+        return 0;
+    return amp_error_set(error, rc, own.reason, "%s", own.text);
 }
 
 static bool is_step_name(const char *name)
@@ -254,19 +268,22 @@ static bool next_step(DIR *dir, const struct ampd_checkpoint_path *where, char s
     return false;
 }
 
-/* Sweeps the step directories of a model. */
+/* Sweeps the step directories of a model. Where something stays, the rest is swept all the same. */
 static int sweep_steps(const struct ampd_checkpoint_path *where, const struct sweep *sweep, struct amp_error *error)
 {
     char step[STEP_PATH_MAX];
     uint64_t number;
     DIR *dir;
+    struct amp_error stays = {0};
     int rc = open_steps(where, &dir, error);
     while (rc == 0 && dir != NULL && next_step(dir, where, step, &number))
         if (number <= sweep->up_to)
-            rc = sweep_step(where, step, number < sweep->left_below, sweep, error);
+            rc = sweep_step(where, step, number < sweep->left_below, sweep, &stays, error);
     if (dir != NULL)
         (void)closedir(dir); /* only read */
-    return rc;
+    if (rc != 0 || stays.code == 0)
+        return rc;
+    return amp_error_set(error, stays.code, stays.reason, "%s", stays.text);
 }
 
 int ampd_checkpoint_sweep(const struct ampd_checkpoint_path *where, const struct ampd_checkpoint_record *keep,

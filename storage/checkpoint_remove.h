@@ -30,14 +30,15 @@ int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_er
  * Removes what interrupted writes and superseded epochs left of a model: this shard's temporary files, its checkpoint
  * files that are not in `keep` (compared by record->file), and step directories that are empty then. Complete files of
  * another number of shards are kept from the lowest step in `keep` on, or all of them if `keep` is empty, since a
- * restore may need them. Files with other names are left alone, and so are steps above `up_to`.
+ * restore may need them. Files with other names are left alone, and so are steps above `up_to`. If something cannot be
+ * removed, all the rest is, and the result is AMP_EIO with AMPD_CHECKPOINT_NOT_REMOVED.
  */
 int ampd_checkpoint_sweep(const struct ampd_checkpoint_path *where, const struct ampd_checkpoint_record *keep,
                           uint32_t keep_count, uint64_t up_to, struct amp_error *error);
 
 /*
- * Removes this shard's temporary files of a model, of every step. The caller knows that no process is writing any of
- * them.
+ * Removes this shard's temporary files of a model, of every step, as ampd_checkpoint_sweep does. The caller knows that
+ * no process is writing any of them.
  */
 int ampd_checkpoint_sweep_temporary(const struct ampd_checkpoint_path *where, struct amp_error *error);
 

@@ -175,6 +175,37 @@ static void files_in_place_of_directories_are_told(void **state)
     assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, UINT64_MAX, NULL), AMP_EIO);
 }
 
+/* In whichever order the directories are read. */
+static void what_cannot_be_removed_keeps_nothing_else_from_being_removed(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
+    static const char *const steps[] = {"models",
+                                        "models/m",
+                                        "models/m/checkpoints",
+                                        "models/m/checkpoints/step-0000000003",
+                                        "models/m/checkpoints/step-0000000004",
+                                        "models/m/checkpoints/step-0000000005"};
+    for (unsigned stays = 3; stays < COUNT(steps); stays++) {
+        struct amp_error error = {0};
+        char files[COUNT(steps)][128];
+        for (unsigned i = 0; i < COUNT(steps); i++) {
+            (void)mkdir(storage_fixture_below(fixture->directory, steps[i]), 0700); /* it may be there */
+            (void)snprintf(files[i], sizeof files[i], "%s/shard-0-of-1.safetensors.tmp", steps[i]);
+            if (i == stays) /* no file, so that it cannot be removed like one */
+                assert_int_equal(mkdir(storage_fixture_below(fixture->directory, files[i]), 0700), 0);
+            else if (i >= 3)
+                make_file(fixture, files[i], "x");
+        }
+        assert_int_equal(ampd_checkpoint_sweep_temporary(&place, &error), AMP_EIO);
+        assert_string_equal(error.reason, AMPD_CHECKPOINT_NOT_REMOVED);
+        assert_non_null(strstr(error.text, steps[stays]));
+        for (unsigned i = 3; i < COUNT(steps); i++)
+            assert_true((access(storage_fixture_below(fixture->directory, files[i]), F_OK) == 0) == (i == stays));
+        assert_int_equal(rmdir(storage_fixture_below(fixture->directory, files[stays])), 0);
+    }
+}
+
 /* ---- the journal ---- */
 
 static int write_record(struct ampd_vote_journal *journal, uint64_t step, uint64_t fence, uint32_t try_number,
@@ -646,6 +677,7 @@ int main(void)
         TEST(a_checkpoint_of_nothing_comes_back),
         TEST(parts_of_two_states_are_not_put_together),
         TEST(files_in_place_of_directories_are_told),
+        TEST(what_cannot_be_removed_keeps_nothing_else_from_being_removed),
         TEST(the_newest_fence_and_try_of_a_step_counts),
         TEST(an_older_record_in_a_later_slot_does_not_count),
         TEST(slots_that_are_no_records_are_used_again),

@@ -14,35 +14,36 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* A file that cannot be removed holds up no start: nothing needs it. Returns `rc`, or 0 if that is the error. */
+static int but_for_what_stays(struct ampd_server *server, const struct ampd_model_record *record, int rc,
+                              const struct amp_error *error)
+{
+    if (rc != AMP_EIO || strcmp(error->reason, AMPD_CHECKPOINT_NOT_REMOVED) != 0)
+        return rc;
+    amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
+            "msg=\"could not be removed; remove it by hand\" model=%s err=\"%s\"", record->spec.name, error->text);
+    return 0;
+}
+
 /*
  * Removes files that the catalogue does not name: those of interrupted writes, and of void epochs. Complete files above
  * the newest step in the catalogue stay, since the catalogue of an older data directory that was brought back does not
  * name them. Files in a shared directory are removed later (purge.c).
  */
-static int sweep_files(struct ampd_server *server, const struct ampd_model_record *record, struct amp_error *error)
+static int sweep(struct ampd_server *server, const struct ampd_model_record *record, struct amp_error *error)
 {
     const struct ampd_checkpoint_path place = io_model_files_place(server, record->spec.name);
     uint32_t count = record->checkpoints_count;
     uint64_t newest = 0;
     if (io_model_files_shared(server))
         return 0;
-    int rc = ampd_checkpoint_sweep_temporary(&place, error);
+    int rc = but_for_what_stays(server, record, ampd_checkpoint_sweep_temporary(&place, error), error);
     if (rc != 0 || count == 0)
         return rc;
     for (uint32_t i = 0; i < count; i++)
         newest = record->checkpoints[i].step > newest ? record->checkpoints[i].step : newest;
-    return ampd_checkpoint_sweep(&place, record->checkpoints, count, newest, error);
-}
-
-/* A file that cannot be removed holds up no start: nothing needs it. */
-static int sweep(struct ampd_server *server, const struct ampd_model_record *record, struct amp_error *error)
-{
-    int rc = sweep_files(server, record, error);
-    if (rc != AMP_EIO || strcmp(error->reason, AMPD_CHECKPOINT_NOT_REMOVED) != 0)
-        return rc;
-    amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
-            "msg=\"could not be removed; remove it by hand\" model=%s err=\"%s\"", record->spec.name, error->text);
-    return 0;
+    rc = ampd_checkpoint_sweep(&place, record->checkpoints, count, newest, error);
+    return but_for_what_stays(server, record, rc, error);
 }
 
 /*
