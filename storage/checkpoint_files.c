@@ -187,10 +187,15 @@ static bool is_complete(const char *name)
     return size >= suffix && strcmp(name + size - suffix, FILE_SUFFIX) == 0;
 }
 
+bool ampd_checkpoint_only_stays(int rc, const struct amp_error *error)
+{
+    return rc == AMP_EIO && strcmp(error->reason, AMPD_CHECKPOINT_NOT_REMOVED) == 0;
+}
+
 /* Whether a removal ended with an error that loses nothing: then it is kept in *stays, and the sweep goes on. */
 static bool only_stays(int rc, const struct amp_error *given, struct amp_error *stays)
 {
-    bool stayed = rc == AMP_EIO && strcmp(given->reason, AMPD_CHECKPOINT_NOT_REMOVED) == 0;
+    bool stayed = ampd_checkpoint_only_stays(rc, given);
     if (stayed)
         *stays = *given;
     return stayed;

@@ -20,6 +20,9 @@
 /* Reason of an AMP_EIO if a file or directory stays where it is, which loses nothing. */
 #define AMPD_CHECKPOINT_NOT_REMOVED "NOT_REMOVED"
 
+/* Whether a removal that ended with `rc` and *error has left something where it is, and nothing else has failed. */
+bool ampd_checkpoint_only_stays(int rc, const struct amp_error *error);
+
 /*
  * Removes a file, whose path is relative to data_dir, and its step directory if that is empty then. A missing file is
  * success.

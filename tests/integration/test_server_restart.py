@@ -285,6 +285,24 @@ def test_a_checkpoint_that_nothing_needs_and_that_cannot_be_removed_ends_nothing
     first.rmdir()
 
 
+def test_a_model_with_a_file_that_cannot_be_removed_is_deleted_and_ends_nothing(context):
+    server = context.server()
+    test_model = context.model("gone", server, checkpoint_every=1, keep_last=2, **momentum())
+    worker = test_model.worker()
+    run_steps(worker, 2)
+    eventually(lambda: test_model.status().durable_step == 2, "step 2 is durable")
+    first = found(server.data_dir, "models/gone/**/*.safetensors")[0]
+    first.unlink()
+    first.mkdir()  # no file, so that it cannot be removed like one
+    worker.api.DeleteModel(model="gone", force=True)
+    assert "could not be removed; remove it by hand" in server.log(), server.log()[-2000:]
+    assert found(server.data_dir, "models/gone/**/*.safetensors") == [first]
+    run_steps(context.model("other", server, **momentum()).worker(), 1)
+    server.kill()
+    server.start()
+    first.rmdir()
+
+
 # ---- drain ----
 
 def test_sigterm_drains_and_a_restart_goes_on_with_the_next_step(context):

@@ -261,7 +261,7 @@ static void remove_checkpoint(const struct persist_task *task)
     const struct ampd_server *server = task->server;
     struct amp_error error = {0};
     int rc = ampd_checkpoint_remove(server->data.checkpoint_dir, task->checkpoint.file, &error);
-    if (rc == AMP_EIO && strcmp(error.reason, AMPD_CHECKPOINT_NOT_REMOVED) != 0)
+    if (rc == AMP_EIO && !ampd_checkpoint_only_stays(rc, &error))
         io_fatal(server->log, "a checkpoint cannot be removed", &error);
     if (rc != 0)
         amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
@@ -269,14 +269,21 @@ static void remove_checkpoint(const struct persist_task *task)
                 error.text);
 }
 
-/* Removes all files of a model; its deletion is answered only after that. */
+/*
+ * Removes all files of a model; its deletion is answered only after that. A file that cannot be removed stays: where it
+ * is a checkpoint, CreateModel refuses the name.
+ */
 static void remove_model(const struct persist_task *task)
 {
     const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
     struct amp_error error = {0};
     bool told = false;
-    for (int rc; (rc = ampd_checkpoint_remove_model(&place, &error)) != 0;)
+    int rc;
+    while ((rc = ampd_checkpoint_remove_model(&place, &error)) != 0 && !ampd_checkpoint_only_stays(rc, &error))
         wait_to_retry(task, rc, &error, &told);
+    if (rc != 0)
+        amp_log(task->server->log, AMP_LOG_ERROR, "checkpoint",
+                "msg=\"could not be removed; remove it by hand\" model=%s err=\"%s\"", task->model, error.text);
     if (told)
         tell_stored(task);
 }

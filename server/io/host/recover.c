@@ -12,13 +12,12 @@
 #include "storage/vote_journal.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 /* A file that cannot be removed holds up no start: nothing needs it. Returns `rc`, or 0 if that is the error. */
 static int but_for_what_stays(struct ampd_server *server, const struct ampd_model_record *record, int rc,
                               const struct amp_error *error)
 {
-    if (rc != AMP_EIO || strcmp(error->reason, AMPD_CHECKPOINT_NOT_REMOVED) != 0)
+    if (!ampd_checkpoint_only_stays(rc, error))
         return rc;
     amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
             "msg=\"could not be removed; remove it by hand\" model=%s err=\"%s\"", record->spec.name, error->text);
