@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* The server's defaults (ampd_spec_defaults). */
+/* The server's defaults (proto/spec_fields.def). */
 #define DEFAULT_SCALE       0x1p16f
 #define DEFAULT_MAX         0x1p24f
 #define DEFAULT_INTERVAL    2000

@@ -177,6 +177,7 @@ struct ampclient_group_spec {
 
 /* A value of checkpoint_every: checkpoints are made on request, before a drain, and when the model is done alone. */
 #define AMPCLIENT_CHECKPOINT_ON_DEMAND UINT64_MAX
+#define AMPCLIENT_BETA_ZERO            (-1e-300) /* of beta1 and beta2: 0, which would mean their default */
 
 /* A model to be created. Zero means the default. docs/specification.md has the bounds of each field. */
 struct ampclient_spec {

@@ -87,14 +87,13 @@ struct ampd_carry {
 };
 
 /*
- * The specification of a model. Fields that the user left out are filled in by ampd_spec_defaults before two
- * specifications are compared.
+ * The specification of a model. Fields that the user left out have the defaults of proto/spec_defaults.c.
  */
 struct ampd_model_spec {
     char name[AMPD_NAME_MAX];
     uint32_t parameters_count;
     struct ampd_parameter_spec *parameters; /* owned */
-    uint32_t groups_count;                  /* at least 1 after ampd_spec_defaults */
+    uint32_t groups_count;                  /* at least 1 */
     struct ampd_group_spec groups[AMPD_GROUPS_MAX];
 
 #define AMPD_SPEC_PARTS (AMPD_SPEC_ALL - AMPD_SPEC_SCALER)

@@ -75,6 +75,10 @@ static void put_model(const struct ampclient_spec *spec, struct ampd_msg_model_s
 #undef AMPD_SPEC_CHOICE
     if (spec->checkpoint_every == AMPCLIENT_CHECKPOINT_ON_DEMAND)
         to->checkpoint_every = 0; /* it is sent, for has_checkpoint_every is set */
+    if (spec->beta1 == AMPCLIENT_BETA_ZERO)
+        to->optimizer.beta1 = 0;
+    if (spec->beta2 == AMPCLIENT_BETA_ZERO)
+        to->optimizer.beta2 = 0;
     to->has_optimizer = to->has_schedule = to->has_scaler = true;
     to->has_clip = spec->clip_value != 0 || spec->clip_max_norm != 0 || spec->clip_scope != 0;
 }

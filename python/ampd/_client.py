@@ -64,7 +64,7 @@ def put(made, field: str, value, name: str | None = None, *, above_zero: bool = 
             raise errors.InvalidArgument("%s is %s, which is rounded to 0; give a larger number"
                                          % (name or field, shown(value)))
         if above_zero:
-            raise errors.InvalidArgument("%s is 0, which this server does not accept; give a number above 0"
+            raise errors.InvalidArgument("%s is 0, which is not possible; give a number above 0"
                                          % (name or field))
 
 

@@ -34,7 +34,7 @@ class SGD:
 
 @dataclasses.dataclass(frozen=True)
 class Adam:
-    """torch.optim.Adam: weight decay is added to the gradient. Both `betas` are above 0."""
+    """torch.optim.Adam: weight decay is added to the gradient."""
 
     kind: ClassVar[str] = "adam"
     lr: float = 0.001
@@ -337,13 +337,14 @@ def _choice(what: str, word: str, choices: dict):
     return choices[word]
 
 
-# Those whose 0 means the default to the library: GIVEN in proto/spec_fields.def. The 0 of another one,
-# checkpoint_every, is a value here, and ON_DEMAND there.
+# Those whose 0 means the default to the library: GIVEN in proto/spec_fields.def. The 0 of others of these is a value
+# here, and has a number of its own there: of checkpoint_every ON_DEMAND, of a beta BETA_ZERO.
 WITH_DEFAULT = frozenset({
-    "lr", "beta1", "beta2", "eps", "alpha", "step_factor", "init_scale", "growth_factor", "backoff_factor",
+    "lr", "eps", "alpha", "step_factor", "init_scale", "growth_factor", "backoff_factor",
     "growth_interval", "hysteresis", "min_scale", "max_scale", "loss_timeout_ms", "min_workers",
     "max_consecutive_overflows", "keep_last"})
 ON_DEMAND = 2 ** 64 - 1  # AMPCLIENT_CHECKPOINT_ON_DEMAND
+BETA_ZERO = -1e-300  # AMPCLIENT_BETA_ZERO
 
 
 def _put_one(spec, field: str, value, name: str) -> None:
@@ -361,8 +362,10 @@ def _put_betas(spec, betas) -> None:
         first, second = betas
     except (TypeError, ValueError):
         raise errors.InvalidArgument("betas is %s; give two numbers" % shown(betas)) from None
-    _put_one(spec, "beta1", first, "betas[0]")
-    _put_one(spec, "beta2", second, "betas[1]")
+    for at, (field, value) in enumerate((("beta1", first), ("beta2", second))):
+        _put_one(spec, field, value, "betas[%d]" % at)
+        if getattr(spec, field) == 0:
+            setattr(spec, field, BETA_ZERO)
 
 
 def refuse_other(what: str, value, kinds) -> None:

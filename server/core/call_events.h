@@ -23,7 +23,7 @@ struct ampd_quota {
 
 /* CreateModel. */
 struct ampd_event_create {
-    const struct ampd_model_spec *spec; /* as the client gave it: the core fills in defaults and checks it */
+    const struct ampd_model_spec *spec; /* whole; the core checks it */
     const char *owner;                  /* who creates it, for the quota; NULL or "": not known */
     struct ampd_quota quota;            /* of that owner */
 };

@@ -15,6 +15,7 @@
 #include "server/core/wire/fences.h"
 #include "server/core/wire/messages.h"
 #include "server/io/base/peer_bytes.h"
+#include "tests/whole_spec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -410,7 +411,7 @@ static void create(struct world *world)
                                    .max_steps = (how & 64) != 0 ? 4 : 0,
                                    .scaler = {.init_scale = 1024}};
     (void)snprintf(spec.name, sizeof spec.name, "model");
-    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = whole_spec(&spec)}};
     (void)call(world, 0, 0, &event);
 }
 

@@ -417,6 +417,10 @@ def test_an_option_of_create_that_would_go_unheard_is_refused_and_one_that_is_mi
     assert cluster.api(0).GetModel(model="rated").spec.schedule.kind == model.SCHEDULE_KIND_WORKER
     said = ampctl(context, cluster.addresses[0], "status", "rated")
     assert "kind worker" in said and "learning_rate" not in said, said  # workers have it
+    ampctl(context, cluster.addresses[0], "create", "gan", path, *"--optimizer adam --beta1 0 --beta2 0.9".split())
+    optimizer = cluster.api(0).GetModel(model="gan").spec.optimizer
+    assert (optimizer.HasField("beta1"), optimizer.beta1, optimizer.beta2) == (True, 0, 0.9), optimizer
+    assert "beta1 0," in ampctl(context, cluster.addresses[0], "status", "gan").replace("\n", ","), optimizer
     # Names as docs/scalers.md and `ampctl status` have them, or with hyphens.
     for name, spelled in (("a", "deepspeed_consecutive"), ("b", "deepspeed-consecutive")):
         ampctl(context, cluster.addresses[0], "create", name, path, "--scaler", spelled, "--growth-interval", "5")

@@ -117,7 +117,7 @@ def test_the_largest_count_of_parameters_and_a_scalar_are_taken(context):
 
 def test_optimizer_values_out_of_range_are_refused(context):
     check_table(context, [
-        *((f"learning_rate {v}", sgd(learning_rate=v), "learning_rate") for v in (NAN, INF, -INF, -1.0, 5e-324, 1e-46)),
+        *((f"learning_rate {v}", sgd(learning_rate=v), "learning_rate") for v in (NAN, INF, -INF, -1.0, 0.0, 5e-324, 1e-46)),
         *((f"beta1 {v}", adamw(beta1=v), "beta1") for v in (NAN, -0.1, 1.0, 2.0)),
         *((f"beta2 {v}", adamw(beta2=v), "beta2") for v in (NAN, -0.1, 1.0, INF)),
         *((f"{name} {v} of SGD, which has none", sgd(**{name: v}), name)
@@ -216,7 +216,7 @@ def test_what_comes_later_is_refused_as_reserved_or_kept(context):
              {"cast_overflow": model.CAST_OVERFLOW_SATURATE}, {"keep_every": 7},
              schedule(model.SCHEDULE_KIND_WORKER), clip(max_norm=1.0, scope=model.CLIP_SCOPE_GROUP),
              {**groups({"name": "g", "max_norm": 2.0}), **clip(scope=model.CLIP_SCOPE_GROUP)}, groups({"name": "embedding", "learning_rate_factor": 0.0}),
-             sgd(learning_rate=0.0), sgd(learning_rate=0.1), adamw(beta1=0.0, beta2=0.0, weight_decay=0.0),
+             sgd(learning_rate=0.1), adamw(beta1=0.0, beta2=0.0, weight_decay=0.0),
              optimizer(kind=RMSPROP, alpha=0.5, centered=True), optimizer(kind=RMSPROP, alpha=0.0),
              optimizer(kind=RMSPROP, momentum=0.5, centered=True), optimizer(kind=ADAGRAD, learning_rate_decay=0.25),
              optimizer(kind=model.OPTIMIZER_KIND_ADAM, epsilon=0.5), optimizer(kind=model.OPTIMIZER_KIND_LION, beta2=0.5)]

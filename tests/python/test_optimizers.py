@@ -157,6 +157,7 @@ CASES = {
     "momentum": Case(ampd.SGD(0.05, 0.9, 0.1, 0.01), of(MOMENTUM, dampening=0.1)),
     "nesterov": Case(ampd.SGD(0.05, 0.9, weight_decay=0.01, nesterov=True), of(MOMENTUM, nesterov=True)),
     "adam": Case(ampd.Adam(0.01, weight_decay=0.01), of(T.Adam, lr=0.01, weight_decay=0.01)),
+    "adam-beta1-0": Case(ampd.Adam(0.01, (0, 0.9)), of(T.Adam, lr=0.01, betas=(0, 0.9))),
     "adamw": Case(ampd.AdamW(0.01, (0.8, 0.99), weight_decay=0.05), of(ADAMW, betas=(0.8, 0.99))),
     "adagrad": Case(ampd.Adagrad(0.05, 0.01, weight_decay=0.01),
                     of(T.Adagrad, lr=0.05, lr_decay=0.01, weight_decay=0.01)),

@@ -5,6 +5,7 @@
 #include "server/core/base/model.h"
 #include "server/core/model/layout.h"
 #include "server/core/model/spec.h"
+#include "tests/whole_spec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -123,7 +124,7 @@ void sim_model_init(struct sim_model *model, uint64_t seed)
     model->rates = sim_has(seed, SIM_RATES);
     model->sums = sim_has(seed, SIM_SUMS);
     random_spec(&model->spec, seed);
-    ampd_spec_defaults(&model->spec);
+    whole_spec(&model->spec);
     (void)ampd_layout_new(&model->spec, AMPD_ALIGN_ELEMENTS * (1 + seed / 2 % 3), &model->layout);
     for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
         state_alloc(model, &model->states[s]);

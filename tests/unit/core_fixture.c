@@ -4,6 +4,7 @@
 #include "server/core/model/layout.h"
 #include "server/core/model/passes.h"
 #include "server/core/model/spec.h"
+#include "tests/whole_spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -354,7 +355,8 @@ static uint64_t send(struct core_host *host, struct ampd_event *event)
 
 uint64_t core_create(struct core_host *host, const struct ampd_model_spec *spec)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = spec}};
+    struct ampd_model_spec whole = *spec;
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = whole_spec(&whole)}};
     return send(host, &event);
 }
 

@@ -5,6 +5,7 @@
 #include "server/core/base/model.h"
 #include "server/core/model/passes.h"
 #include "server/core/wire/messages.h"
+#include "tests/whole_spec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -288,7 +289,7 @@ static void create(enum ampd_weighting weighting)
         spec.max_consecutive_overflows = 1;
         spec.scaler = (struct amp_scaler_config){.policy = AMP_SCALER_DYNAMIC, .init_scale = 1, .min_scale = 1};
     }
-    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = whole_spec(&spec)}};
     assert_int_equal(0, pair_call(0, &event)->reply.error.code);
     pair_load(0);
     pair_load(1);

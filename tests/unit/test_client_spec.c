@@ -55,6 +55,23 @@ static void fields_left_at_zero_are_absent(void **state)
     ampd_msg_create_model_request_free(&request);
 }
 
+static void a_beta_is_absent_given_or_zero(void **state)
+{
+    (void)state;
+    struct ampclient_spec spec = small_spec();
+    spec.beta1 = AMPCLIENT_BETA_ZERO;
+    struct ampd_msg_create_model_request request;
+    encode(&spec, &request);
+    const struct ampd_msg_optimizer_spec *to = &request.spec.optimizer;
+    assert_true(to->has_beta1 && to->beta1 == 0 && !to->has_beta2);
+    ampd_msg_create_model_request_free(&request);
+    spec.beta1 = 0.5;
+    spec.beta2 = AMPCLIENT_BETA_ZERO;
+    encode(&spec, &request);
+    assert_true(to->has_beta1 && to->beta1 == 0.5 && to->has_beta2 && to->beta2 == 0);
+    ampd_msg_create_model_request_free(&request);
+}
+
 static void fields_that_are_given_arrive(void **state)
 {
     (void)state;
@@ -229,6 +246,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fields_left_at_zero_are_absent),
+        cmocka_unit_test(a_beta_is_absent_given_or_zero),
         cmocka_unit_test(fields_that_are_given_arrive),
         cmocka_unit_test(checkpoints_on_demand_alone_are_a_zero_that_is_sent),
         cmocka_unit_test(optimizers_groups_and_rules_arrive),

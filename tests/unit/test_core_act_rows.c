@@ -7,6 +7,7 @@
 #include "server/core/shard/shard.h"
 #include "server/core/wire/messages.h"
 #include "tests/unit/core_pair.h"
+#include "tests/whole_spec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -164,7 +165,7 @@ static void start_with(struct ampd_step_row *rows, uint32_t count, uint64_t deci
                                        .rows = rows};
     core_spec(&record.spec, 1);
     record.spec.durability = AMPD_DURABILITY_STEP;
-    ampd_spec_defaults(&record.spec);
+    whole_spec(&record.spec);
     ampd_core_free(pair_core[0]);
     pair_start(0, 2);
     struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};

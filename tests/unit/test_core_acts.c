@@ -1,6 +1,7 @@
 /* What operators do to the scale of a model, and by which request. */
 #include "server/core/model/spec.h"
 #include "tests/unit/core_fixture.h"
+#include "tests/whole_spec.h"
 
 #include <math.h>
 #include <string.h>
@@ -334,7 +335,7 @@ static void requests_of_the_store_are_known_after_a_start(void **state)
     core_spec(&spec, 2);
     struct ampd_model_record record = {.epoch = 3, .base_step = 0, .acts_count = 2};
     record.spec = spec;
-    ampd_spec_defaults(&record.spec);
+    whole_spec(&record.spec);
     record.acts[0] = (struct ampd_act_record){
         .kind = AMPD_ROW_SET, .epoch = 3, .step = 4, .from_step = 5, .after.scaler = {.scale = 8}, .request_id = "set"};
     record.acts[1] =

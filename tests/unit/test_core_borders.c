@@ -7,6 +7,7 @@
 #include "server/core/model/passes.h"
 #include "server/core/wire/messages.h"
 #include "server/core/model/spec.h"
+#include "tests/whole_spec.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -243,7 +244,7 @@ static void begin(struct world *world)
         send(world, k, (struct ampd_event){.type = AMPD_EVENT_START});
     for (uint32_t k = 1; k < world->shards; k++)
         send(world, k, (struct ampd_event){.type = AMPD_EVENT_PEER_UP, .u.shard = 0});
-    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = whole_spec(&spec)}};
     (void)call(world, 0, create);
     assert_int_equal(0, world->reply.error.code);
     for (uint32_t k = 0; k < world->shards; k++)

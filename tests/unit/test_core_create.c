@@ -4,6 +4,7 @@
 #include "server/core/coordinator/sync.h"
 #include "server/core/base/limits.h"
 #include "server/core/model/spec.h"
+#include "tests/whole_spec.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -44,11 +45,11 @@ static int setup_large(void **state)
 
 static struct core_call *create(void)
 {
-    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = whole_spec(&spec)}};
     return pair_call(0, &event);
 }
 
-static struct core_call *delete(void)
+static struct core_call *delete (void)
 {
     static const struct ampd_note note = {.actor = "ann"};
     struct ampd_event event = {.type = AMPD_EVENT_DELETE_MODEL, .u.act = {.model = "model", .note = &note}};
@@ -161,7 +162,7 @@ static void a_model_that_is_being_created_can_be_deleted(void **state)
 {
     (void)state;
     pair_hold_messages = true;
-    const struct core_call *made = create(), *gone = delete();
+    const struct core_call *made = create(), *gone = delete ();
     assert_false(gone->answered);
     pair_hold_messages = false;
     pair_settle();
@@ -186,7 +187,7 @@ static void an_answer_to_the_deletion_before_does_not_end_the_next_one(void **st
     (void)state;
     assert_int_equal(0, create()->reply.error.code);
     pair_hold_messages = true;
-    const struct core_call *first = delete();
+    const struct core_call *first = delete ();
     say_again();
     while (!first->answered) {
         pair_deliver_first();
@@ -195,7 +196,7 @@ static void an_answer_to_the_deletion_before_does_not_end_the_next_one(void **st
     assert_int_equal(1, pair_messages_count);
     assert_int_equal(AMPD_MESSAGE_DELETED, pair_first()->type);
     (void)create();
-    const struct core_call *second = delete();
+    const struct core_call *second = delete ();
     pair_deliver_first();
     pair_settle();
     assert_false(second->answered);
@@ -211,7 +212,7 @@ static void no_shard_deletes_a_model_before_the_store_of_shard_0_has_marked_it(v
     (void)state;
     assert_int_equal(0, create()->reply.error.code);
     pair_hold_kind = AMPD_PERSIST_DELETING;
-    const struct core_call *call = delete();
+    const struct core_call *call = delete ();
     say_again();
     assert_true(ampd_core_find(pair_core[1], "model") >= 0);
     pair_hold_kind = (enum ampd_persist_kind)0;
@@ -229,7 +230,7 @@ static void one_whose_epoch_has_no_number_yet_can_be_deleted(void **state)
     const struct core_call *made = create();
     uint64_t token = pair_model(0)->coord->begins.token;
     assert_false(made->answered || token == 0);
-    assert_int_equal(0, delete()->reply.error.code);
+    assert_int_equal(0, delete ()->reply.error.code);
     assert_failed(made, AMP_ENOTFOUND, "being deleted");
     assert_nowhere();
     struct ampd_event raised = {.type = AMPD_EVENT_EPOCH_RAISED, .u.raised = {.token = token, .epoch = 1}};
@@ -244,7 +245,7 @@ static void a_start_that_finds_a_model_which_one_shard_cannot_make_takes_it_back
     (void)state;
     ampd_core_free(pair_core[0]);
     pair_start(0, 2);
-    ampd_spec_defaults(&spec);
+    whole_spec(&spec);
     struct ampd_model_record record = {.spec = spec, .epoch = 1};
     struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
     pair_step(0, &found);
@@ -318,7 +319,7 @@ static void a_creation_that_waits_for_etcd_says_so(void **state)
 static const struct core_call *create_as(const char *owner, const char *name, struct ampd_quota quota)
 {
     struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL,
-                               .u.create = {.spec = &spec, .owner = owner, .quota = quota}};
+                               .u.create = {.spec = whole_spec(&spec), .owner = owner, .quota = quota}};
     strcpy(spec.name, name);
     const struct core_call *call = pair_call(0, &event);
     strcpy(spec.name, "model");
@@ -340,7 +341,7 @@ static void the_models_of_an_owner_are_within_its_quota(void **state)
     assert_failed(create_as("token ann", "third", little), AMP_EEXHAUSTED, "third may need");
     assert_int_equal(0, create_as("token ann", "third", enough)->reply.error.code);
     assert_failed(create_as("token ann", "fourth", enough), AMP_EEXHAUSTED, "models=");
-    assert_int_equal(0, delete()->reply.error.code);
+    assert_int_equal(0, delete ()->reply.error.code);
     assert_int_equal(0, create_as("token ann", "fourth", enough)->reply.error.code);
 }
 

@@ -5,6 +5,7 @@
 #include "server/core/base/process.h"
 #include "server/core/wire/fences.h"
 #include "server/core/wire/messages.h"
+#include "tests/whole_spec.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -105,7 +106,7 @@ static void make_spec(struct ampd_model_spec *spec)
 {
     *spec = (struct ampd_model_spec){.parameters_count = 1, .parameters = parameters, .world_size = 1};
     (void)snprintf(spec->name, sizeof(spec->name), "model");
-    ampd_spec_defaults(spec);
+    whole_spec(spec);
 }
 
 static uint64_t delete_model(struct world *world)

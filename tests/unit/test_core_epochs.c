@@ -1,6 +1,7 @@
 /* Epochs whose numbers are asked for outside of the stores (ampd_core_config.asks_epochs). */
 #include "server/core/model/spec.h"
 #include "tests/unit/core_fixture.h"
+#include "tests/whole_spec.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -57,7 +58,7 @@ static void create(struct ampd_core *core, struct asked *asked)
 {
     struct ampd_model_spec spec;
     core_spec(&spec, 1);
-    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .call = 1, .u.create.spec = &spec};
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .call = 1, .u.create.spec = whole_spec(&spec)};
     step(core, &event, asked);
 }
 
@@ -96,7 +97,7 @@ static void a_restart_asks_for_one_above_the_stored_epoch(void **state)
     struct ampd_core *core = new_core(8);
     struct ampd_model_record record = {.epoch = 42};
     core_spec(&record.spec, 1);
-    ampd_spec_defaults(&record.spec);
+    whole_spec(&record.spec);
     step(core, &(struct ampd_event){.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record}, &asked);
     start(core, &asked);
     assert_int_equal(asked.count, 1);

@@ -7,6 +7,7 @@
 #include "server/core/shard/push.h"
 #include "server/core/shard/shard.h"
 #include "tests/unit/core_fixture.h"
+#include "tests/whole_spec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -66,7 +67,7 @@ static void find(const struct ampd_model_spec *spec, struct ampd_checkpoint_reco
 {
     struct ampd_model_record record = {
         .spec = *spec, .epoch = 4, .checkpoints = checkpoints, .checkpoints_count = count, .last = last};
-    ampd_spec_defaults(&record.spec);
+    whole_spec(&record.spec);
     struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
     core_event(&host, &event);
     event = (struct ampd_event){.type = AMPD_EVENT_START};
@@ -79,7 +80,7 @@ static void moments_begin_at_zero_whatever_their_memory_held_before_the_load(voi
     struct ampd_model_spec spec;
     core_spec(&spec, 1);
     spec.optimizer = AMPD_OPTIMIZER_ADAMW;
-    ampd_spec_defaults(&spec);
+    whole_spec(&spec);
     assert_int_equal(0, core_call(&host, core_create(&host, &spec))->reply.error.code);
     const struct ampd_tensors *tensors = &host.core->models[0]->tensors;
     for (unsigned i = 0; i < 128; i++)
@@ -114,7 +115,7 @@ static void what_one_model_cannot_read_does_not_hold_up_another_one(void **state
         for (unsigned i = 0; i < 2; i++) {
             struct ampd_model_record record = {.epoch = 4, .checkpoints = &checkpoint, .checkpoints_count = 1};
             core_spec(&record.spec, 1);
-            ampd_spec_defaults(&record.spec);
+            whole_spec(&record.spec);
             record.spec.name[0] = (char)('a' + i);
             record.spec.durability = durability == 0 ? AMPD_DURABILITY_CHECKPOINT : AMPD_DURABILITY_STEP;
             struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
@@ -464,7 +465,7 @@ static void defaults_are_the_doubles_of_the_schema(void **state)
     core_spec(&spec, 1);
     spec.optimizer = AMPD_OPTIMIZER_ADAMW;
     spec.lr = 0;
-    ampd_spec_defaults(&spec);
+    whole_spec(&spec);
     struct amp_optim_config config = ampd_spec_optim(&spec);
     assert_true(config.lr == 0.001 && config.beta1 == 0.9 && config.beta2 == 0.999 && config.eps == 1e-8);
     assert_true(config.weight_decay == 0.01 && spec.groups[0].lr_scale == 1);

@@ -2,6 +2,7 @@
 #include "server/core/model/spec.h"
 #include "server/core/wire/step_messages.h"
 #include "tests/unit/core_fixture.h"
+#include "tests/whole_spec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -95,7 +96,7 @@ static void a_model_that_was_frozen_is_so_after_a_restart(void **state)
     record.spec.max_consecutive_overflows = 2;
     record.spec.scaler = (struct amp_scaler_config){.policy = AMP_SCALER_DYNAMIC, .init_scale = 2, .min_scale = 1};
     struct amp_error error = {0};
-    ampd_spec_defaults(&record.spec);
+    whole_spec(&record.spec);
     assert_int_equal(0, ampd_spec_check(&record.spec, &error));
     host->restore_state.step = 2;
     amp_scaler_init(&record.spec.scaler, &host->restore_state.carry.scaler);
@@ -150,7 +151,7 @@ static void a_frozen_model_takes_a_scale_after_a_restart_with_as_many_acts_as_th
     record.spec.max_consecutive_overflows = 2;
     record.spec.scaler = (struct amp_scaler_config){.policy = AMP_SCALER_DYNAMIC, .init_scale = 2, .min_scale = 1};
     struct amp_error error = {0};
-    ampd_spec_defaults(&record.spec);
+    whole_spec(&record.spec);
     assert_int_equal(0, ampd_spec_check(&record.spec, &error));
     amp_scaler_init(&record.spec.scaler, &rows[0].after.scaler);
     for (unsigned i = 0; i < 2; i++)

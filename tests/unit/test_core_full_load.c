@@ -4,6 +4,7 @@
 #include "server/core/base/limits.h"
 #include "server/core/coordinator/coord.h"
 #include "server/core/shard/shard.h"
+#include "tests/whole_spec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ static void create(uint64_t max_steps)
     core_spec(&spec, 1);
     spec.optimizer = AMPD_OPTIMIZER_ADAMW;
     spec.max_steps = max_steps;
-    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = whole_spec(&spec)}};
     assert_int_equal(0, pair_call(0, &event)->reply.error.code);
     base = ampd_load_base_first(&pair_model(0)->spec);
     base.step = base.carry.scaler.attempted = 7;

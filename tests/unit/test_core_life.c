@@ -1,6 +1,7 @@
 /* A model's life: loading, ranks and leases, stalls, checkpoints, restarts, its end. */
 #include "server/core/model/spec.h"
 #include "tests/unit/core_fixture.h"
+#include "tests/whole_spec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -324,7 +325,7 @@ static void restart(struct ampd_checkpoint_record *checkpoints, uint32_t count)
 {
     struct ampd_model_spec spec;
     core_spec(&spec, 2);
-    ampd_spec_defaults(&spec);
+    whole_spec(&spec);
     struct ampd_model_record record = {
         .spec = spec, .epoch = 4, .checkpoints = checkpoints, .checkpoints_count = count};
     struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};

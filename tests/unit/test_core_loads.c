@@ -4,6 +4,7 @@
 #include "server/core/coordinator/coord.h"
 #include "server/core/base/limits.h"
 #include "server/core/shard/shard.h"
+#include "tests/whole_spec.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,7 @@ static void create(void)
         pair_send_start(k);
     struct ampd_model_spec spec;
     core_spec(&spec, 1);
-    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = whole_spec(&spec)}};
     assert_int_equal(0, pair_call(0, &event)->reply.error.code);
 }
 
@@ -115,7 +116,7 @@ static void a_load_has_one_number_on_all_shards_and_ends_on_all(void **state)
     struct ampd_model_spec spec;
     core_spec(&spec, 1);
     (void)snprintf(spec.name, sizeof(spec.name), "second");
-    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = whole_spec(&spec)}};
     assert_string_equal("NOT_COORDINATOR", pair_call(1, &event)->reply.error.reason);
     assert_int_equal(0, pair_call(0, &event)->reply.error.code);
     event = (struct ampd_event){.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "second", .loader = 0}};

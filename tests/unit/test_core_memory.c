@@ -7,6 +7,7 @@
 #include "server/core/shard/shard.h"
 #include "server/core/wire/messages.h"
 #include "tests/unit/core_fixture.h"
+#include "tests/whole_spec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +98,7 @@ static void a_model_is_made_whole_or_not_at_all(void **state)
     core_spec(&spec, 2);
     spec.optimizer = AMPD_OPTIMIZER_ADAMW;
     spec.durability = AMPD_DURABILITY_STEP;
-    ampd_spec_defaults(&spec);
+    whole_spec(&spec);
     core_host_init(&host, 7);
     uint64_t n = 1;
     for (struct ampd_model *model = NULL; model == NULL; n++) {
@@ -122,7 +123,7 @@ static void a_specification_is_copied_whole_or_not_at_all(void **state)
     struct ampd_model_spec spec, copy;
     struct amp_error error = {0};
     core_spec(&spec, 2);
-    ampd_spec_defaults(&spec);
+    whole_spec(&spec);
     left = 1;
     assert_int_equal(AMP_ENOMEM, ampd_spec_copy(&copy, &spec));
     assert_null(copy.parameters);

@@ -12,6 +12,7 @@
 #include "server/core/model/layout.h"
 #include "server/core/model/passes.h"
 #include "server/core/wire/messages.h"
+#include "tests/whole_spec.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -349,7 +350,7 @@ static void begin(struct world *world, unsigned shards, unsigned threads, struct
     }
     struct ampd_model_spec spec;
     spec_of(&spec);
-    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = whole_spec(&spec)}};
     (void)call(world, 0, &create);
     settle(world);
     for (unsigned k = 0; k < shards; k++)

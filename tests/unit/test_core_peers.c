@@ -12,6 +12,7 @@
 #include "server/core/shard/shard.h"
 #include "server/core/process/leave.h"
 #include "server/core/wire/messages.h"
+#include "tests/whole_spec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -439,7 +440,7 @@ static void a_shard_without_memory_for_a_model_says_so_to_its_creator(void **sta
     pair_send_start(1);
     struct ampd_model_spec spec;
     core_spec(&spec, 1);
-    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = whole_spec(&spec)}};
     const struct core_call *call = pair_call(0, &event);
     assert_true(call->answered);
     assert_int_equal(AMP_EEXHAUSTED, call->reply.error.code);
@@ -678,6 +679,7 @@ static void each_shard_says_how_the_model_stands(void **state)
     begin_without_a_model();
     core_spec(&spec, 1);
     spec.max_steps = 2;
+    whole_spec(&spec);
     (void)pair_call(0, &create);
     assert_both_say(AMPD_MODEL_CREATED, 0);
     pair_load(0);

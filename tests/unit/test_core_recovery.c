@@ -12,6 +12,7 @@
 #include "server/core/shard/catalogue.h"
 #include "server/core/shard/shard.h"
 #include "server/core/wire/messages.h"
+#include "tests/whole_spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,7 +122,7 @@ static void the_name_of_a_model_that_shard_0_has_no_memory_for_is_not_given_to_a
     small.parameters_count = 1;
     start_zero(NULL, pair_model(0)->memory_bytes - 1);
     assert_int_equal(0, ampd_core_models_count(pair_core[0]));
-    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &small}};
+    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = whole_spec(&small)}};
     const struct core_call *created = pair_call(0, &create);
     assert_true(created->answered);
     assert_int_equal(AMP_EEXHAUSTED, created->reply.error.code);
@@ -249,7 +250,7 @@ static void assert_deleted_and_created_anew(void)
     assert_int_equal(-1, ampd_core_find(pair_core[1], "model"));
     struct ampd_model_spec spec;
     core_spec(&spec, 1);
-    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = whole_spec(&spec)}};
     const struct core_call *created = pair_call(0, &create);
     assert_true(created->answered);
     assert_int_equal(0, created->reply.error.code);
@@ -425,7 +426,7 @@ static void a_shard_that_cannot_read_holds_up_one_model_and_all_shards_know(void
     struct ampd_model_spec spec;
     core_spec(&spec, 1);
     (void)memcpy(spec.name, "other", sizeof("other"));
-    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = &spec}};
+    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = whole_spec(&spec)}};
     assert_int_equal(0, pair_call(0, &create)->reply.error.code);
     struct ampd_checkpoint_record part = pair_model(0)->shard->catalogue.records[0];
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};

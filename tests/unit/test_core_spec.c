@@ -1,6 +1,7 @@
 /* Specifications: each refusal names the field and the remedy. */
 #include "server/core/model/spec.h"
 #include "tests/unit/core_fixture.h"
+#include "tests/whole_spec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@ static int setup(void **state)
     core_spec(&spec, 2);
     memcpy(parameters, spec.parameters, sizeof(parameters));
     spec.parameters = parameters;
-    ampd_spec_defaults(&spec);
+    whole_spec(&spec);
     return 0;
 }
 
@@ -250,7 +251,7 @@ static void a_schedule_by_steps_has_its_factor(void **state)
     spec.schedule = AMPD_SCHEDULE_STEP;
     spec.step_factor = 0;
     spec.step_every = 10;
-    ampd_spec_defaults(&spec);
+    whole_spec(&spec);
     struct amp_error error = {0};
     assert_int_equal(0, ampd_spec_check(&spec, &error));
     assert_true(spec.step_factor > 0 && spec.step_factor < 1);

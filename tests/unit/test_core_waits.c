@@ -1,6 +1,7 @@
 /* Who waits for what, and for how long: stalls, ranks that leave, calls that nobody can answer. */
 #include "server/core/model/spec.h"
 #include "tests/unit/core_fixture.h"
+#include "tests/whole_spec.h"
 
 #include <string.h>
 
@@ -587,7 +588,7 @@ static void ranks_found_at_a_start_are_live_for_one_lease(void **state)
     (void)state;
     struct ampd_model_spec spec;
     core_spec(&spec, 1);
-    ampd_spec_defaults(&spec);
+    whole_spec(&spec);
     struct ampd_checkpoint_record checkpoint_record = {.epoch = 4, .step = 5, .version = 5};
     struct ampd_worker_record worker = {.name = "alice", .incarnation = {6, 3}};
     struct ampd_model_record record = {.spec = spec,
@@ -615,7 +616,7 @@ static void a_rank_found_at_a_start_is_told_to_join_where_steps_go_on_without_it
     spec.on_loss = AMPD_ON_LOSS_SHRINK;
     spec.min_workers = 1;
     spec.durability = AMPD_DURABILITY_STEP;
-    ampd_spec_defaults(&spec);
+    whole_spec(&spec);
     struct ampd_checkpoint_record checkpoint_record = {.epoch = 4, .step = 5, .version = 5};
     struct ampd_worker_record workers[] = {{.name = "alice", .incarnation = {6, 3}},
                                            {.name = "bob", .rank = 1, .incarnation = {6, 4}}};
@@ -652,7 +653,7 @@ static void a_worker_of_before_a_start_whom_no_step_waits_for_is_told_to_join_ag
     (void)state;
     struct ampd_model_spec spec;
     core_spec(&spec, 1);
-    ampd_spec_defaults(&spec);
+    whole_spec(&spec);
     spec.durability = AMPD_DURABILITY_STEP;
     struct ampd_checkpoint_record checkpoint_record = {.epoch = 4, .step = 5, .version = 5};
     struct ampd_worker_record worker = {.name = "alice", .incarnation = {6, 3}};

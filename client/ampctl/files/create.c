@@ -106,13 +106,21 @@ static void refuse(struct argp_state *state, const struct field *field, const ch
     argp_error(state, "--%s is \"%.40s\"; give %s", field->name, arg, wanted);
 }
 
+static bool is_beta(const struct field *field)
+{
+    return field->offset == offsetof(struct ampclient_spec, beta1) ||
+           field->offset == offsetof(struct ampclient_spec, beta2);
+}
+
 static void take_number(struct argp_state *state, const struct field *field, const char *arg, void *to)
 {
     char *end;
     double value = strtod(arg, &end);
     if (end == arg || *end != 0 || !isfinite(value))
         refuse(state, field, arg, "a finite number");
-    if (value == 0 && field->nonzero)
+    if (value == 0 && is_beta(field))
+        value = AMPCLIENT_BETA_ZERO;
+    else if (value == 0 && field->nonzero)
         refuse(state, field, arg, "another number: 0 would mean the same as leaving the option out");
     if (field->kind == KIND_F32) {
         float narrow = (float)value;

@@ -128,7 +128,6 @@ void ampd_coord_create(struct ampd_core *core, uint64_t id, const struct ampd_ev
         ampd_call_fail(core, id, NULL, AMP_EEXHAUSTED, "NO_MEMORY", "no memory for the specification; try again");
         return;
     }
-    ampd_spec_defaults(&spec);
     int rc = ampd_spec_check(&spec, &error);
     struct ampd_model *model = rc == 0 ? ampd_core_model_named(core, spec.name) : NULL;
     if (model != NULL)

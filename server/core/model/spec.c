@@ -10,59 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Defaults that are no column of proto/spec_fields.def. */
-#define DEFAULT_LR_SGD      1e-2 /* the other defaults of optimizers are amp's */
-#define DEFAULT_STEP_FACTOR 0.1
 #define LOSS_TIMEOUT_MAX_MS ((uint64_t)1 << 40) /* 34 years: sums of times stay far from overflow */
 
 #define PUSHED_SCALE_MAX 0x1p93f
 #define PUSHED_SCALE_MIN 0x1p-60f
 
 #define SHAPE_TEXT (AMPD_DIMENSIONS_MAX * 22 + 3)
-
-static void default_real(double *field, double value)
-{
-    if (*field == 0)
-        *field = value;
-}
-
-/* The rows of proto/spec_fields.def whose default depends on nothing else; the scaler's are amp's. */
-static void constant_defaults(struct ampd_model_spec *spec)
-{
-#define AMPD_SPEC_NUMBER(part, field, name, kind, presence, default_, ...)                                             \
-    if (spec->name == 0)                                                                                               \
-        spec->name = (default_);
-#define AMPD_SPEC_CHOICE(part, field, name, msg, core, default_, ...)                                                  \
-    if (spec->name == 0)                                                                                               \
-        spec->name = (default_);
-#define AMPD_SPEC_PARTS (AMPD_SPEC_ALL - AMPD_SPEC_SCALER)
-#include "proto/spec_fields.def"
-#undef AMPD_SPEC_NUMBER
-#undef AMPD_SPEC_CHOICE
-}
-
-void ampd_spec_defaults(struct ampd_model_spec *spec)
-{
-    if (spec->groups_count == 0) {
-        spec->groups_count = 1;
-        spec->groups[0] = (struct ampd_group_spec){.lr_scale = 1};
-    }
-    constant_defaults(spec);
-    struct amp_optim_config optim;
-    amp_optim_defaults((enum amp_optimizer)spec->optimizer, &optim);
-    default_real(&spec->lr, spec->optimizer == AMPD_OPTIMIZER_SGD ? DEFAULT_LR_SGD : optim.lr);
-    default_real(&spec->beta1, optim.beta1);
-    default_real(&spec->beta2, optim.beta2);
-    default_real(&spec->eps, optim.eps);
-    default_real(&spec->alpha, optim.alpha);
-    if (!spec->weight_decay_set) {
-        spec->weight_decay = optim.weight_decay;
-        spec->weight_decay_set = true;
-    }
-    if (spec->schedule == AMPD_SCHEDULE_STEP)
-        default_real(&spec->step_factor, DEFAULT_STEP_FACTOR);
-    amp_scaler_config_defaults(&spec->scaler);
-}
 
 /* ---- check ---- */
 

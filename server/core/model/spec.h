@@ -1,5 +1,6 @@
 /*
- * Specifications of models: filling in defaults, checking, comparing.
+ * Specifications of models: checking, comparing. A specification is whole: what the user left out has its default
+ * (proto/spec_defaults.c).
  *
  * Every text of a refusal names the field and the remedy, since it goes to the user as it is.
  */
@@ -17,18 +18,15 @@
 #define AMPD_WEIGHT_MIN 0x1p-60f
 #define AMPD_WEIGHT_MAX 0x1p24f
 
-/* Fills absent (zero) fields with their defaults (storage/records.h). Pure; any thread. */
-void ampd_spec_defaults(struct ampd_model_spec *spec);
-
 /*
  * 0, or why the specification cannot be: AMP_EINVAL (a field out of its range), AMP_EUNIMPLEMENTED (a value
- * that is reserved), AMP_EEXHAUSTED (a bound). Call after the defaults are filled in. Any thread.
+ * that is reserved), AMP_EEXHAUSTED (a bound). Any thread.
  */
 int ampd_spec_check(const struct ampd_model_spec *spec, struct amp_error *error);
 
 /*
  * 0 if both are the same, else AMP_EEXIST (reason MODEL_EXISTS) with a text that names the first field that
- * differs and both values. Call after the defaults are filled in. Any thread.
+ * differs and both values. Any thread.
  */
 int ampd_spec_compare(const struct ampd_model_spec *have, const struct ampd_model_spec *want, struct amp_error *error);
 

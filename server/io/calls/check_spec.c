@@ -122,26 +122,11 @@ static int check_whole(const struct ampd_msg_model_spec *spec, struct amp_error 
     return 0;
 }
 
-/* Zeros that the schema allows, but that the core would take for absent fields. */
-static int check_later_zeros(const struct ampd_msg_model_spec *spec, struct amp_error *error)
-{
-    const struct ampd_msg_optimizer_spec *optimizer = &spec->optimizer;
-    if (optimizer->has_learning_rate && optimizer->learning_rate == 0)
-        return not_yet(error, "optimizer.learning_rate", "give a number above 0");
-    if (optimizer->has_beta1 && optimizer->beta1 == 0)
-        return not_yet(error, "optimizer.beta1", "give a number above 0");
-    if (optimizer->has_beta2 && optimizer->beta2 == 0)
-        return not_yet(error, "optimizer.beta2", "give a number above 0");
-    if (optimizer->has_alpha && optimizer->alpha == 0)
-        return not_yet(error, "optimizer.alpha", "give a number above 0");
-    return 0;
-}
-
-/* A learning rate that is rounded to 0 as fp32 would silently end the training. 0 itself comes later. */
+/* A learning rate that is 0 as fp32 would silently end the training; and in answers 0 means that workers name it. */
 static int check_learning_rate(const struct ampd_msg_optimizer_spec *optimizer, struct amp_error *error)
 {
     double lr = optimizer->learning_rate;
-    if (optimizer->has_learning_rate && lr != 0 && !(lr >= (double)FLT_TRUE_MIN && isfinite((float)lr)))
+    if (optimizer->has_learning_rate && !(lr >= (double)FLT_TRUE_MIN && isfinite((float)lr)))
         return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
                              "optimizer.learning_rate: %g is out of range; give a number above 0 that fp32 can hold",
                              lr);
@@ -171,7 +156,7 @@ int io_check_spec(const struct ampd_msg_model_spec *spec, struct amp_error *erro
         rc = check_groups(spec, error);
     if (rc == 0)
         rc = check_whole(spec, error);
-    return rc != 0 ? rc : check_later_zeros(spec, error);
+    return rc;
 }
 
 int io_check_scaler(const struct ampd_msg_scaler_spec *scaler, struct amp_error *error)
