@@ -24,9 +24,11 @@
 #define ATTACH_AGAIN_MAX_MS 10000
 /* Pause after a denied attempt (code_of): each attempt makes the server fill a slot, and the reason seldom changes. */
 #define ATTACH_DENIED_MS 300000
-/* Pause after an attempt that used all of its time or filled a slot in vain: a tenth of the worker's time at most. */
+/* Pause after an attempt that used all of its time, or got no descriptors. */
 #define ATTACH_SLOW_MS 60000
-#define FDS            3
+/* Least pause, unless a server was away, in times of what the attempt took: slots may have been filled in vain. */
+#define ATTACH_PAUSE_FACTOR 10
+#define FDS                 3
 
 /* What the user's thread waits for. From malloc, so that it can be left alone when the link breaks. */
 struct attach_job {
@@ -422,7 +424,7 @@ static bool passes(int rc)
            rc == AMP_ENOTFOUND; /* a shard that has started hears of the model in a moment */
 }
 
-static void note_attempt(struct ampclient_model *model, int rc)
+static void note_attempt(struct ampclient_model *model, int rc, uint64_t took_ms)
 {
     uint64_t next = model->attach_pause_ms == 0 ? ATTACH_AGAIN_MS : 2 * model->attach_pause_ms;
     if (rc == AMP_EDENIED)
@@ -431,6 +433,8 @@ static void note_attempt(struct ampclient_model *model, int rc)
         next = ATTACH_SLOW_MS;
     else if (next > ATTACH_AGAIN_MAX_MS)
         next = ATTACH_AGAIN_MAX_MS;
+    if (rc != AMP_EUNAVAILABLE && next < ATTACH_PAUSE_FACTOR * took_ms)
+        next = ATTACH_PAUSE_FACTOR * took_ms;
     model->attach_pause_ms = passes(rc) ? next : 0;
     model->attach_again_ms = passes(rc) ? ampclient_now_ms() + model->attach_pause_ms : 0;
 }
@@ -468,11 +472,12 @@ void ampclient_attach(struct ampclient_model *model)
         return;
     struct ampclient_attached *made = NULL;
     struct amp_error error = {0};
+    uint64_t begun_ms = ampclient_now_ms();
     model->attach_tried = incarnation;
     model->attach_dtype = dtype;
     let_go(model);
     int rc = attach_all(model, incarnation, dtype, &made, &error);
-    note_attempt(model, rc);
+    note_attempt(model, rc, ampclient_now_ms() - begun_ms);
     if (rc != 0) {
         say_not_shared(model, rc, &error);
         return;
