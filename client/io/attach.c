@@ -262,16 +262,17 @@ static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[F
                              "%s gave no descriptors; if there is a proxy between, connect to the server's own unix "
                              "socket, since the server takes this process for another one",
                              answer->socket);
-    return amp_error_set(error, rc, NULL,
-                         "the descriptors cannot be fetched from %s (%s); give this process access to that socket",
-                         answer->socket, strerror(why));
+    return amp_error_set(error, rc, NULL, "the descriptors cannot be fetched from %s (%s)%s", answer->socket,
+                         strerror(why),
+                         rc == AMP_EDENIED ? "; give this process access to that socket"
+                         : why == EMFILE   ? "; raise this process's limit of open files"
+                                           : "");
 }
 
 static int map_shard(const struct ampclient_attached *attached, const struct ampd_msg_attach_memory_response *answer,
-                     size_t copy_stride, size_t slot_stride, const int fds[FDS])
+                     size_t copy_stride, size_t slot_stride, const int fds[FDS], struct amp_error *error)
 {
     size_t copy_at = answer->first_block * copy_stride, slot_at = answer->first_block * slot_stride;
-    struct amp_error error;
     if (answer->block_count == 0)
         return 0;
     if (answer->copy_bytes != answer->block_count * copy_stride ||
@@ -280,8 +281,8 @@ static int map_shard(const struct ampclient_attached *attached, const struct amp
         return AMP_EINTERNAL; /* another layout than that of Join */
     int rc = 0;
     for (unsigned c = 0; rc == 0 && c < 2; c++)
-        rc = amp_shared_map(fds[c], attached->copies[c] + copy_at, answer->copy_bytes, false, &error);
-    return rc == 0 ? amp_shared_map(fds[2], attached->slot + slot_at, answer->slot_bytes, true, &error) : rc;
+        rc = amp_shared_map(fds[c], attached->copies[c] + copy_at, answer->copy_bytes, false, error);
+    return rc == 0 ? amp_shared_map(fds[2], attached->slot + slot_at, answer->slot_bytes, true, error) : rc;
 }
 
 /* Asks one shard for its memory and maps it; on failure *error says why. */
@@ -309,7 +310,7 @@ static int attach_shard(struct ampclient_model *model, struct ampclient_attached
     if (rc == 0)
         rc = fetch(&job->answer, fds, error);
     if (rc == 0) {
-        rc = map_shard(attached, &job->answer, copy_stride, slot_stride, fds);
+        rc = map_shard(attached, &job->answer, copy_stride, slot_stride, fds, error);
         attached->waits = attached->waits && job->answer.waits;
         for (unsigned i = 0; i < FDS; i++)
             (void)close(fds[i]);

@@ -172,7 +172,7 @@ def test_a_worker_short_of_descriptors_sends_bytes_says_so_and_keeps_none(contex
         worker.end()
         worker.complainer.join(ampd_testing.CALL_TIMEOUT_S)
         assert not kept and not any(worker.shared), (free, kept, worker.shared)
-        assert any("Too many open files" in line for line in worker.err), worker.err
+        assert any("Too many open files); raise" in line for line in worker.err), worker.err
     assert server.terminate() == 0
 
 
