@@ -24,9 +24,11 @@
 #define ATTACH_AGAIN_MAX_MS 10000
 /* Pause after a denied attempt (code_of): each attempt makes the server fill a slot, and the reason seldom changes. */
 #define ATTACH_DENIED_MS 300000
-/* Pause after an attempt that used all of its time or filled a slot in vain: a tenth of the worker's time at most. */
+/* Pause after an attempt that used all of its time, or got no descriptors. */
 #define ATTACH_SLOW_MS 60000
-#define FDS            3
+/* Least pause, unless a server was away, in times of what the attempt took: slots may have been filled in vain. */
+#define ATTACH_PAUSE_FACTOR 10
+#define FDS                 3
 
 /* What the user's thread waits for. From malloc, so that it can be left alone when the link breaks. */
 struct attach_job {
@@ -260,16 +262,17 @@ static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[F
                              "%s gave no descriptors; if there is a proxy between, connect to the server's own unix "
                              "socket, since the server takes this process for another one",
                              answer->socket);
-    return amp_error_set(error, rc, NULL,
-                         "the descriptors cannot be fetched from %s (%s); give this process access to that socket",
-                         answer->socket, strerror(why));
+    return amp_error_set(error, rc, NULL, "the descriptors cannot be fetched from %s (%s)%s", answer->socket,
+                         strerror(why),
+                         rc == AMP_EDENIED ? "; give this process access to that socket"
+                         : why == EMFILE   ? "; raise this process's limit of open files"
+                                           : "");
 }
 
 static int map_shard(const struct ampclient_attached *attached, const struct ampd_msg_attach_memory_response *answer,
-                     size_t copy_stride, size_t slot_stride, const int fds[FDS])
+                     size_t copy_stride, size_t slot_stride, const int fds[FDS], struct amp_error *error)
 {
     size_t copy_at = answer->first_block * copy_stride, slot_at = answer->first_block * slot_stride;
-    struct amp_error error;
     if (answer->block_count == 0)
         return 0;
     if (answer->copy_bytes != answer->block_count * copy_stride ||
@@ -278,8 +281,8 @@ static int map_shard(const struct ampclient_attached *attached, const struct amp
         return AMP_EINTERNAL; /* another layout than that of Join */
     int rc = 0;
     for (unsigned c = 0; rc == 0 && c < 2; c++)
-        rc = amp_shared_map(fds[c], attached->copies[c] + copy_at, answer->copy_bytes, false, &error);
-    return rc == 0 ? amp_shared_map(fds[2], attached->slot + slot_at, answer->slot_bytes, true, &error) : rc;
+        rc = amp_shared_map(fds[c], attached->copies[c] + copy_at, answer->copy_bytes, false, error);
+    return rc == 0 ? amp_shared_map(fds[2], attached->slot + slot_at, answer->slot_bytes, true, error) : rc;
 }
 
 /* Asks one shard for its memory and maps it; on failure *error says why. */
@@ -307,7 +310,7 @@ static int attach_shard(struct ampclient_model *model, struct ampclient_attached
     if (rc == 0)
         rc = fetch(&job->answer, fds, error);
     if (rc == 0) {
-        rc = map_shard(attached, &job->answer, copy_stride, slot_stride, fds);
+        rc = map_shard(attached, &job->answer, copy_stride, slot_stride, fds, error);
         attached->waits = attached->waits && job->answer.waits;
         for (unsigned i = 0; i < FDS; i++)
             (void)close(fds[i]);
@@ -422,7 +425,7 @@ static bool passes(int rc)
            rc == AMP_ENOTFOUND; /* a shard that has started hears of the model in a moment */
 }
 
-static void note_attempt(struct ampclient_model *model, int rc)
+static void note_attempt(struct ampclient_model *model, int rc, uint64_t took_ms)
 {
     uint64_t next = model->attach_pause_ms == 0 ? ATTACH_AGAIN_MS : 2 * model->attach_pause_ms;
     if (rc == AMP_EDENIED)
@@ -431,6 +434,8 @@ static void note_attempt(struct ampclient_model *model, int rc)
         next = ATTACH_SLOW_MS;
     else if (next > ATTACH_AGAIN_MAX_MS)
         next = ATTACH_AGAIN_MAX_MS;
+    if (rc != AMP_EUNAVAILABLE && next < ATTACH_PAUSE_FACTOR * took_ms)
+        next = ATTACH_PAUSE_FACTOR * took_ms;
     model->attach_pause_ms = passes(rc) ? next : 0;
     model->attach_again_ms = passes(rc) ? ampclient_now_ms() + model->attach_pause_ms : 0;
 }
@@ -468,11 +473,12 @@ void ampclient_attach(struct ampclient_model *model)
         return;
     struct ampclient_attached *made = NULL;
     struct amp_error error = {0};
+    uint64_t begun_ms = ampclient_now_ms();
     model->attach_tried = incarnation;
     model->attach_dtype = dtype;
     let_go(model);
     int rc = attach_all(model, incarnation, dtype, &made, &error);
-    note_attempt(model, rc);
+    note_attempt(model, rc, ampclient_now_ms() - begun_ms);
     if (rc != 0) {
         say_not_shared(model, rc, &error);
         return;

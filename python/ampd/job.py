@@ -608,6 +608,8 @@ class Job:
             try:
                 if self.module is not None:
                     self.module.left()
+                if self._pulled_at != 0:
+                    self._bring()  # before others may go on without this worker, and the server writes over it
                 self.client.call(lib.ampclient_leave, model)
             except errors.Internal:
                 _still_used.append((self.memory, self._borrowed, self.module))

@@ -11,6 +11,7 @@ import resource
 import signal
 import socket
 import time
+from types import SimpleNamespace
 
 import ampd_testing
 from ampd_testing import Api, Code, common, eventually, metric, refused, run, spec
@@ -171,8 +172,27 @@ def test_a_worker_short_of_descriptors_sends_bytes_says_so_and_keeps_none(contex
         worker.end()
         worker.complainer.join(ampd_testing.CALL_TIMEOUT_S)
         assert not kept and not any(worker.shared), (free, kept, worker.shared)
-        assert any("Too many open files" in line for line in worker.err), worker.err
+        assert any("Too many open files); raise" in line for line in worker.err), worker.err
     assert server.terminate() == 0
+
+
+def test_attempts_that_take_long_are_few(context):
+    """Wider gradients want new slots: one shard makes its own slowly, and in vain: the other has no descriptor."""
+    cluster = Cluster(context, 2, options=METRICS)
+    slow, short = (process.pid for process in cluster.processes)
+    worker = Run(context, cluster.addresses[0], "m", wide=2, steps=30, pace=100, pause="2:ended", **SLOT)
+    worker.wait_until_paused()
+    # The descriptor of the old slot and those below are kept back.
+    first = next(fd for fd in numbers(short) if "ampd-slot" in os.readlink(f"/proc/{short}/fd/{fd}"))
+    resource.prlimit(short, resource.RLIMIT_NOFILE, (first + SPARE if first > SPARE else 2 * first, 1024))
+    os.kill(slow, signal.SIGSTOP)
+    worker.go_on()
+    time.sleep(1)
+    os.kill(slow, signal.SIGCONT)
+    worker.end()
+    asked = metric(SimpleNamespace(log=lambda: cluster.log(0)), 'grpc_server_started_total{[^}]*"AttachMemory"[^}]*}')
+    assert asked == 2 and worker.shared == [True] * 2 + [False] * 28, (asked, worker.shared, worker.err)
+    assert cluster.end() == [0, 0]
 
 
 def test_a_worker_that_cannot_reach_the_socket_does_not_ask_again_and_again(context):

@@ -1,7 +1,8 @@
 """Modules on a CUDA device: parameters come from pinned memory, gradients go by one copy; where memory is shared with
 the server, from and into that. Without a device the processor stands in for one."""
-from python_testing import FILE, needs, run  # (first: it finds the package)
+from python_testing import FILE, eventually, needs, run  # (first: it finds the package)
 
+import concurrent.futures
 import contextlib
 import ctypes
 import logging
@@ -178,6 +179,39 @@ def test_what_was_pinned_is_unpinned_before_it_is_unmapped():
         assert not job.memory._pinned
     if DEVICE == "cpu":
         assert not STAND_IN.pinned
+
+
+def test_what_was_pulled_last_stays_after_a_leave_also_where_the_others_go_on_at_once():
+    with beside() as server, ampd.connect(server.endpoint) as watch:
+        nets = [torch.nn.Linear(300, 200).to(DEVICE) for _ in range(2)]
+        x = torch.ones(1, 300, device=DEVICE)
+        jobs = [ampd.join(server.endpoint, "m", net, optimizer=ampd.SGD(lr=1.0), rank=rank, world_size=2,
+                          on_loss="shrink") for rank, net in enumerate(nets)]
+
+        def step(rank):
+            begun = jobs[rank].begin()
+            begun.backward(nets[rank](x).sum())
+            return begun.end().applied
+
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            while not all(threads.map(step, (0, 1))):  # the first step may have begun with one of them alone
+                pass
+            version = watch.model("m").version
+            other = threads.submit(step, 1)
+            assert eventually(lambda: watch.model("m").workers[1].blocks_present == 1)
+            values = [jobs[0]._pulled_at, ctypes.string_at(jobs[0]._pulled_at, jobs[0]._memory_size)]
+            assert values[0] != jobs[0]._memory_at
+            bring = jobs[0]._bring
+
+            def bring_late():
+                eventually(lambda: watch.model("m").version > version, 2)  # the server writes over what was pulled
+                bring()
+
+            jobs[0]._bring = bring_late
+            jobs[0].leave()
+            assert other.result()
+        assert ctypes.string_at(jobs[0]._memory_at, jobs[0]._memory_size) == values[1]
+        jobs[1].leave()
 
 
 def test_evaluations_after_each_other_see_their_own_version():
