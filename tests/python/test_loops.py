@@ -731,6 +731,17 @@ def test_an_optimizer_wants_a_module_and_a_scaler_a_step():
         assert same(net, new_net())
 
 
+def test_a_scaler_of_another_model_is_refused():
+    nets = {"generator": new_net(), "discriminator": new_net()}
+    with ampd.testing.server() as server, contextlib.ExitStack() as stack:
+        jobs = {name: stack.enter_context(joined(server, name, net)) for name, net in nets.items()}
+        scaler, optimizer = ampd.GradScaler(jobs["generator"]), ampd.Optimizer(jobs["discriminator"])
+        for call in (scaler.step, scaler.unscale_):
+            raises(ampd.InvalidArgument, lambda call=call: call(optimizer), "that of discriminator",
+                   "the scale of generator", "of each job")
+        assert optimizer.number == 1
+
+
 def test_a_loop_that_goes_on_behind_the_end_is_told_so_and_has_the_last_scale():
     net = new_net()
     with ampd.testing.server() as server, joined(server, "net", net, cast="float16", max_steps=1) as job:
