@@ -413,6 +413,15 @@ def test_the_models_of_a_token_s_name_are_within_its_quota(context):
     refused(lambda: create(first, "a4"), Code.RESOURCE_EXHAUSTED, "QUOTA_MODELS", words)
 
 
+def test_the_log_names_the_token_by_which_a_server_is_drained(context):
+    tokens = TokenFile(context)
+    operator = tokens.new("operator", "boss")
+    server = context.server("--token-file", tokens.path)
+    api_with(server.channel, operator).Drain(grace_ms=500)
+    assert server.process.wait(60) == 0, server.log()[-2000:]
+    assert 'cause="Drain by token boss"' in server.log(), server.log()[-2000:]
+
+
 def test_the_token_of_the_document_s_shell_commands_is_one(context):
     tokens = TokenFile(context)
     token = subprocess.run("openssl rand -hex 32", shell=True, check=True, stdout=subprocess.PIPE, encoding="ascii").stdout
