@@ -152,17 +152,20 @@ class Optimizer(torch.optim.Optimizer):
                       "--full brings one in", stacklevel=2)
 
 
-def _refuse_torch(optimizer) -> None:
-    if not isinstance(optimizer, Optimizer):
-        raise errors.InvalidArgument("the optimizer is %s; give ampd.Optimizer(job)" % shown(optimizer))
-
-
 class GradScaler:
     """torch.cuda.amp.GradScaler's names and meanings; the scale is the server's, one for all workers."""
 
     def __init__(self, job):
         _refuse_other("ampd.GradScaler", job)
         self.job = job
+
+    def _refuse_foreign(self, optimizer) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise errors.InvalidArgument("the optimizer is %s; give ampd.Optimizer(job)" % shown(optimizer))
+        if optimizer.job is not self.job:
+            raise errors.InvalidArgument("the optimizer is that of %s, and this scaler has the scale of %s; each model "
+                                         "has its own: make an ampd.GradScaler(job) of each job"
+                                         % (optimizer.job.name, self.job.name))
 
     def _step(self):
         step = self.job._step
@@ -192,7 +195,7 @@ class GradScaler:
     def unscale_(self, optimizer: Optimizer) -> None:
         """Divides .grad by the scale, for a look at the gradients or a clip of one's own; step() multiplies it back.
         Only for scales that are powers of two, so that both are exact, and as in torch not for gradients in float16."""
-        _refuse_torch(optimizer)
+        self._refuse_foreign(optimizer)
         if optimizer.unscaled:
             raise errors.WrongState("unscale_() has already been called for this step")
         scale = self._step().scale
@@ -210,7 +213,7 @@ class GradScaler:
     def step(self, optimizer: Optimizer, *args, **kwargs) -> bool:
         """Pushes, and waits for the verdict. True: the step was applied; False: it was not, and
         optimizer.result.verdict says whether it was skipped on every worker, or late or rolled back for this one."""
-        _refuse_torch(optimizer)
+        self._refuse_foreign(optimizer)
         optimizer.step(*args, **kwargs)
         return optimizer.result.applied
 

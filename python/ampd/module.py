@@ -77,6 +77,7 @@ class Module:
         self._pin_memory = pin_memory    # that gradients of a device are copied into
         self._untrained_told = False
         self._pushing = False            # inside of Step.backward
+        self._sent: set[str] = set()     # whose gradients were pushed in the step in hand
         self._held: list = []            # gradients that are being sent
         self._staging = threading.RLock()
         self._staged: list = []          # (index, pinned tensor, event) that are on their way from a device
@@ -217,8 +218,19 @@ class Module:
                         "it is not trained%s; to train it, join again with another name", self.job.name, found[0],
                         more)
 
+    def _tell_added(self) -> None:
+        """Of a gradient that another backward has left, as a GAN's generator does in the discriminator: torch adds to
+        it, and the sum is pushed."""
+        found = next((name for name, one in self._parameters.items() if one.grad is not None and one.requires_grad
+                      and (name not in self._sent or self.job.accumulate > 1)), None)
+        if found is not None:
+            self.job._warn_once("added", "%s: parameter %s had a gradient before step.backward, which torch adds to: "
+                                "the sum is pushed; if another loss has left it there, call "
+                                "zero_grad(set_to_none=True) of the module before", self.job.name, found)
+
     def backward(self, loss, scale: float) -> None:
         self._tell_untrained()
+        self._tell_added()
         self._hook_all()
         self._pushing = True
         try:
@@ -249,6 +261,7 @@ class Module:
         if gradient.dtype != dtype or gradient.device != device or not gradient.is_contiguous():
             self.job.copies += 1
             gradient = torch.empty(gradient.shape, dtype=dtype, device=device).copy_(gradient.detach())
+        self._sent.add(name)
         if self.job.accumulate > 1:
             parameter.grad = None  # the library adds up
         if on_device(gradient):
@@ -302,6 +315,7 @@ class Module:
     def ended(self) -> None:
         """The step has ended: its gradients are nobody's any more."""
         self._held.clear()
+        self._sent.clear()
         self._staged.clear()
         for parameter in self._parameters.values():
             parameter.grad = None

@@ -402,7 +402,8 @@ def test_the_models_of_a_token_s_name_are_within_its_quota(context):
     for token in (first, rotated):
         refused(lambda t=token: create(t, "a3"), Code.RESOURCE_EXHAUSTED, "QUOTA_MODELS", words)
     assert not create(first, "a1")
-    refused(lambda: create(bob, "b1"), Code.RESOURCE_EXHAUSTED, "QUOTA_MEMORY", ("token bob is 2048 bytes", "b1"))
+    words_of_bob = ("token bob is 2048 bytes", "b1", ": let an operator raise memory=")  # who has no model to delete
+    refused(lambda: create(bob, "b1"), Code.RESOURCE_EXHAUSTED, "QUOTA_MEMORY", words_of_bob)
     assert create(operator, "o1")
     server.restart_after_kill()
     eventually(lambda: api_with(server.channel, operator).health() == ampd_testing.HEALTH_SERVING, "it serves")
@@ -410,6 +411,15 @@ def test_the_models_of_a_token_s_name_are_within_its_quota(context):
     api_with(server.channel, operator).DeleteModel(model="a1")
     assert create(rotated, "a3")
     refused(lambda: create(first, "a4"), Code.RESOURCE_EXHAUSTED, "QUOTA_MODELS", words)
+
+
+def test_the_log_names_the_token_by_which_a_server_is_drained(context):
+    tokens = TokenFile(context)
+    operator = tokens.new("operator", "boss")
+    server = context.server("--token-file", tokens.path)
+    api_with(server.channel, operator).Drain(grace_ms=500)
+    assert server.process.wait(60) == 0, server.log()[-2000:]
+    assert 'cause="Drain by token boss"' in server.log(), server.log()[-2000:]
 
 
 def test_the_token_of_the_document_s_shell_commands_is_one(context):

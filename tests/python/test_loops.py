@@ -272,6 +272,31 @@ def test_a_second_backward_without_accumulate_is_refused_with_a_sentence():
         raises(ampd.WrongState, lambda: step.backward(loss_of(net, 2)), "accumulate", "parameter 2.")
 
 
+def test_a_gradient_that_another_loss_has_left_is_told_once():
+    net = new_net()
+    with ampd.testing.server() as server, told() as lines:
+        for name, wanted, options in (("left", 1, {}), ("left-in-parts", 1, {"accumulate": 2}), ("cleared", 0, {})):
+            lines.clear()
+            with joined(server, name, net, **options) as job:
+                for step in job.steps():
+                    if step.number % 2 == 0:  # as a GAN's generator does, whose loss goes through the discriminator
+                        loss_of(net, 9).backward()
+                    if name == "cleared":
+                        net.zero_grad(set_to_none=True)
+                    step.backward(loss_of(net, step.number))
+            assert [line.partition(", which")[0] for line in lines] == [
+                "%s: parameter 0.weight had a gradient before step.backward" % name] * wanted, lines
+
+
+def test_two_losses_of_different_parameters_are_told_of_nothing():
+    pair = torch.nn.ModuleList([new_net(), new_net()])
+    with ampd.testing.server() as server, told() as lines, joined(server, "pair", pair, max_steps=2) as job:
+        for step in job.steps():
+            for net in pair:
+                step.backward(loss_of(net, step.number))
+        assert lines == []
+
+
 def test_a_loss_that_is_no_tensor_and_one_of_a_step_that_has_ended_are_refused():
     net = new_net()
     with ampd.testing.server() as server, joined(server, "m", net) as job:
@@ -704,6 +729,17 @@ def test_an_optimizer_wants_a_module_and_a_scaler_a_step():
         raises(ampd.InvalidArgument, lambda: ampd.GradScaler(theirs), "SGD", "ampd.join")
         raises(ampd.InvalidArgument, lambda: ampd.GradScaler(job).step(theirs), "SGD", "ampd.Optimizer(job)")
         assert same(net, new_net())
+
+
+def test_a_scaler_of_another_model_is_refused():
+    nets = {"generator": new_net(), "discriminator": new_net()}
+    with ampd.testing.server() as server, contextlib.ExitStack() as stack:
+        jobs = {name: stack.enter_context(joined(server, name, net)) for name, net in nets.items()}
+        scaler, optimizer = ampd.GradScaler(jobs["generator"]), ampd.Optimizer(jobs["discriminator"])
+        for call in (scaler.step, scaler.unscale_):
+            raises(ampd.InvalidArgument, lambda call=call: call(optimizer), "that of discriminator",
+                   "the scale of generator", "of each job")
+        assert optimizer.number == 1
 
 
 def test_a_loop_that_goes_on_behind_the_end_is_told_so_and_has_the_last_scale():

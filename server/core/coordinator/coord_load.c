@@ -66,9 +66,9 @@ static int check_quota(const struct ampd_core *core, const struct ampd_event_cre
         return 0;
     return amp_error_set(error, AMP_EEXHAUSTED, "QUOTA_MEMORY",
                          "the quota of the %s is %llu bytes of memory, of which its models may take %llu, and %s may "
-                         "need %llu: let an operator delete one of them, or raise memory= in the token file",
+                         "need %llu: let an operator %sraise memory= in the token file",
                          create->owner, (unsigned long long)quota->memory_bytes, (unsigned long long)used, spec->name,
-                         (unsigned long long)needed);
+                         (unsigned long long)needed, models > 0 ? "delete one of them, or " : "");
 }
 
 static void create_new(struct ampd_core *core, uint64_t id, const struct ampd_event_create *create,

@@ -67,8 +67,8 @@ static void say_verdict(struct writer *writer, const struct ampd_step_row *row,
 {
     switch (row->verdict) {
     case AMPD_VERDICT_APPLIED:
-        say(writer, "Step %" PRIu64 " was applied: the gradients of %" PRIu32 " workers were finite, their norm %.6g. ",
-            row->step, row->contributors_count, row->norm);
+        say(writer, "Step %" PRIu64 " was applied: the gradients of %" PRIu32 " %s were finite, their norm %.6g. ",
+            row->step, row->contributors_count, row->contributors_count == 1 ? "worker" : "workers", row->norm);
         break;
     case AMPD_VERDICT_SKIPPED_OVERFLOW:
         say(writer, "Step %" PRIu64 " was skipped for overflow", row->step);

@@ -2,6 +2,7 @@
 #include "server/io/base/handlers.h"
 
 #include "proto/msg.h"
+#include "server/io/auth/auth_gate.h"
 #include "server/io/base/message_buf.h"
 #include "server/io/base/server.h"
 #include "server/io/calls/server_call.h"
@@ -22,8 +23,9 @@ static const struct io_server_call_ops plain_ops = {NULL, NULL, NULL};
 static void begin_drain(struct io_server_call *call, uint64_t grace_ms)
 {
     struct ampd_server *server = call->server;
-    char cause[128];
-    (void)snprintf(cause, sizeof cause, "Drain by %.100s", arpc_call_peer(call->rpc));
+    char caller[128], cause[160];
+    ampd_auth_name(server->auth, call->rpc, caller, sizeof caller);
+    (void)snprintf(cause, sizeof cause, "Drain by %s", caller);
     struct amp_buf buf = io_message_buf(); /* DrainResponse has no field */
     io_server_call_reply_buf(call, &buf, 0);
     io_drain_begin(server, cause, (int64_t)grace_ms);
