@@ -26,7 +26,7 @@ class WorkerStatus:
     blocks_present: int         # of the open step, that have come from it
     blocks_wanted: int          # of the open step
     straggles: bool             # all others have waited for it, for most of each of the last 8 steps
-    nonfinite: bool             # its last 5 pushes had Inf or NaN while another's had none
+    nonfinite: bool             # its last 5 pushes had Inf or NaN while at least half of the workers had none
     quarantined: bool           # steps go on without it
     join_time: datetime.datetime | None
     peer: str                   # address that it joined from
