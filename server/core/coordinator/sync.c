@@ -111,7 +111,7 @@ static struct ampd_model *learn(struct ampd_core *core, const struct ampd_model_
     return model;
 }
 
-const struct ampd_checkpoint_record *ampd_sync_told(const struct ampd_coord *coord, uint32_t k, uint64_t epoch,
+const struct ampd_checkpoint_record *ampd_sync_record_of(const struct ampd_coord *coord, uint32_t k, uint64_t epoch,
                                                     uint64_t step)
 {
     if (coord->sync.answers[k] == NULL)
@@ -126,7 +126,7 @@ const struct ampd_checkpoint_record *ampd_sync_told(const struct ampd_coord *coo
 
 bool ampd_sync_holds(const struct ampd_coord *coord, uint32_t k, uint64_t epoch, uint64_t step)
 {
-    return ampd_sync_told(coord, k, epoch, step) != NULL;
+    return ampd_sync_record_of(coord, k, epoch, step) != NULL;
 }
 
 static bool all_hold(const struct ampd_model *model, const struct ampd_checkpoint_record *record)
@@ -468,7 +468,7 @@ static void decide(struct ampd_model *model)
     }
     if (again) {
         coord->restore.round = model->core->sync.round;
-        ampd_checkpoints_tell_synced(model, ampd_sync_told(coord, 0, coord->rollback.epoch, coord->rollback.step));
+        ampd_checkpoints_tell_synced(model, ampd_sync_record_of(coord, 0, coord->rollback.epoch, coord->rollback.step));
         restore_from(model, coord->rollback.epoch, coord->rollback.step, "ROLLBACK");
     } else if (anew) {
         restore_next(model);
@@ -527,8 +527,8 @@ static bool sync_fits(const struct ampd_model *model, const struct ampd_message 
         return false;
     if (sync->ready && !ampd_spec_takes_carry(&model->spec, &sync->carry))
         return false;
-    if (sync->decided > AMPD_NUMBER_TOLD_MAX ||
-        (sync->highest_epoch > AMPD_NUMBER_TOLD_MAX && sync->highest_epoch > model->coord->epoch + AMPD_FENCE_LEAP))
+    if (sync->decided > AMPD_NUMBER_PEER_MAX ||
+        (sync->highest_epoch > AMPD_NUMBER_PEER_MAX && sync->highest_epoch > model->coord->epoch + AMPD_FENCE_LEAP))
         return false;
     if (message->from == 0 || !sync->ready || sync->highest_epoch != ampd_local_epoch(model))
         return true;

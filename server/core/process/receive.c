@@ -164,7 +164,7 @@ static bool of_the_process(struct ampd_core *core, const struct ampd_message *me
         return true;
     case AMPD_MESSAGE_MAY_LEAVE:
         if (message->from == 0 && !coordinator)
-            ampd_leave_told(core, message);
+            ampd_leave_answered(core, message);
         return true;
     case AMPD_MESSAGE_DELETE:
         if (message->from == 0)
