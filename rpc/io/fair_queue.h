@@ -53,14 +53,14 @@
 
 /* The connections of one address. Zeroed: none has been busy. */
 struct arpc_flow_group {
-    uint64_t turn;      /* the turn for which the fields about pumps are set */
-    uint64_t round;     /* round of the queue in which one of its connections last read */
-    int64_t round_ns;   /* time that its connections have read in that round */
-    uint64_t own_round; /* its own round, in which each of its busy connections may read a slice; may last longer */
-    int64_t slice_ns;   /* how long one connection may read in its own round */
-    unsigned readers;   /* connections that have read in its own round */
-    bool put_off;       /* a connection had to wait because the group's share was used up */
-    int64_t pump_ns;    /* time that pumps of its connections took in this turn */
+    uint64_t turn;         /* the turn for which the fields about pumps are set */
+    uint64_t round;        /* round of the queue in which one of its connections last read */
+    int64_t round_ns;      /* time that its connections have read in that round */
+    uint64_t own_round;    /* its own round, in which each of its busy connections may read a slice; may last longer */
+    int64_t slice_ns;      /* how long one connection may read in its own round */
+    unsigned readers;      /* connections that have read in its own round */
+    bool put_off;          /* a connection had to wait because the group's share was used up */
+    int64_t pump_ns;       /* time that pumps of its connections took in this turn */
     int64_t pump_slice_ns; /* how long one such pump may take */
     unsigned pumps;        /* pumps that its connections have asked for in this turn, repeated ones included */
 };

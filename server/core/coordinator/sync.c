@@ -112,7 +112,7 @@ static struct ampd_model *learn(struct ampd_core *core, const struct ampd_model_
 }
 
 const struct ampd_checkpoint_record *ampd_sync_record_of(const struct ampd_coord *coord, uint32_t k, uint64_t epoch,
-                                                    uint64_t step)
+                                                         uint64_t step)
 {
     if (coord->sync.answers[k] == NULL)
         return NULL;

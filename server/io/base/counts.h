@@ -65,7 +65,8 @@ void io_counts_row(struct io_counts *counts, uint32_t model, const struct ampd_s
  * because earlier ones were left out. *suppressed: how many were left out since the last line. True at most once in
  * IO_COUNTS_SKIPS_MS for each model.
  */
-bool io_counts_log_skip(struct io_counts *counts, uint32_t model, const struct ampd_step_row *row, uint64_t *suppressed);
+bool io_counts_log_skip(struct io_counts *counts, uint32_t model, const struct ampd_step_row *row,
+                        uint64_t *suppressed);
 
 /* Notes that a rank of a model has joined now. Without memory the time stays unknown. rank < world_size. */
 void io_counts_join(struct io_counts *counts, uint32_t model, uint32_t rank, uint32_t world_size);

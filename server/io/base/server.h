@@ -55,7 +55,7 @@ struct io_life {
     uint64_t started_ms; /* when it began to listen, by the loop's clock */
     bool found;          /* the core was given all that is stored, and START */
     bool serving;        /* the health service says SERVING */
-    bool notified_ready;     /* the service manager was told that the start is over (notify.h) */
+    bool notified_ready; /* the service manager was told that the start is over (notify.h) */
     bool signalled;      /* SIGTERM or SIGINT has come */
     bool core_drained;   /* the core has said DRAINED */
 };
