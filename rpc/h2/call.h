@@ -60,7 +60,7 @@ struct arpc_call {
     struct arpc_call_attempt attempt; /* client */
 
     /* The end of the call. */
-    bool told;               /* `closed` was called, or is not to be called (`quiet`) */
+    bool closed_done;        /* `closed` was called, or is not to be called (`quiet`) */
     bool admitted;           /* server: admit_cb has let the call in */
     bool quiet;              /* the call was refused before `started`, so the user gets no callback */
     bool wait_for_ready;     /* client: as in arpc_call_options */

@@ -47,8 +47,8 @@ struct io_write_journal;
 enum server_state { SERVER_STARTING, SERVER_RUNNING, SERVER_DRAINING, SERVER_CLOSING };
 
 /*
- * The stage of life of the process. Written by start.c, server_health.c and drain.c in server/io/process; notified_ready
- * also by server/io/cluster/membership.c.
+ * The stage of life of the process. Written by start.c, server_health.c and drain.c in server/io/process;
+ * notified_ready also by server/io/cluster/membership.c.
  */
 struct io_life {
     enum server_state state;
