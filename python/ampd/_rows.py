@@ -1,4 +1,4 @@
-"""What a server tells, as plain dataclasses: times are datetimes in UTC, durations are in seconds, enums are words.
+"""The answers of a server as plain dataclasses: times are datetimes in UTC, durations are in seconds, enums are words.
 
 A list of any of them makes a pandas.DataFrame."""
 from __future__ import annotations
@@ -139,8 +139,8 @@ class HistoryRow:
     old_learning_rate: float | None  # "learning_rate_set": the one before; None: not known
     clip: float                 # coefficient, the smallest over the groups; 0 when skipped
     contributors: int           # workers whose gradients counted
-    loss: float | None          # mean over the workers that told theirs, weighted as their gradients; None: nobody did
-    loss_workers: int           # how many told it
+    loss: float | None          # mean over the workers that sent one, weighted as their gradients; None: nobody did
+    loss_workers: int           # how many sent one
     metrics: dict[str, float] = dataclasses.field(hash=False)  # likewise, by their names
     overflow_rows: int          # pairs of parameter and worker with an overflow
     inf_count: int

@@ -665,10 +665,10 @@ void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *
     if (!ampd_coord_creates(model))
         return;
     (void)snprintf(model->coord->trouble, sizeof model->coord->trouble,
-                   "shard %u cannot make %s, which is taken back: %.250s; give that shard more memory, then create the "
-                   "model again",
+                   "shard %u cannot make %s, so it is removed from all shards: %.250s; give that shard more memory, "
+                   "then create the model again",
                    message->from, model->spec.name, message->u.why);
-    ampd_out_log(model->core, AMP_LOG_WARN, model, "is taken back: shard %u cannot make it: %s", message->from,
+    ampd_out_log(model->core, AMP_LOG_WARN, model, "is removed: shard %u cannot make it: %s", message->from,
                  message->u.why);
     ampd_delete_begin(model);
 }

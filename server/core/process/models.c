@@ -231,7 +231,7 @@ struct ampd_model *ampd_core_coordinated(struct ampd_core *core, uint64_t call, 
     struct ampd_model *model = core->config.shard == 0 ? ampd_core_usable(core, call, name) : NULL;
     if (model != NULL && model->coord->state <= AMPD_COORD_STORING) {
         ampd_call_fail(core, call, NULL, AMP_EUNAVAILABLE, "RECOVERING",
-                       "%s: a shard has started, and the model goes on in a moment; try again then", name);
+                       "%s: a shard has restarted, and the model resumes in a moment; try again then", name);
         return NULL;
     }
     if (core->config.shard == 0)

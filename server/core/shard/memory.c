@@ -220,7 +220,7 @@ static void read_later(struct ampd_model *model, int code)
     ampd_memory_read_later(model,
                            "checkpoint %llu of %s %s; it is read as soon as it can be: is the checkpoint directory "
                            "mounted (here it is %s)? Only if its file is lost for good, put an empty one in its place: "
-                           "the checkpoint before is taken then",
+                           "then the checkpoint before it is used",
                            (unsigned long long)shard->restore.record.step, model->spec.name,
                            shard->restore.missing ? "is not there" : "cannot be read now",
                            ampd_checkpoint_dir(model->core));
