@@ -298,8 +298,8 @@ int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const s
         return amp_error_set(error, AMP_ENOMEM, NULL, "no memory for a cast of %zu bytes", bytes);
     if (code == AMP_EEXHAUSTED && buffer == NULL)
         return amp_error_set(error, AMP_ERANGE, NULL,
-                             "the cast cache has no room to give away before the outermost region ends: give a buffer "
-                             "of %zu bytes, or a larger cache",
+                             "the cast cache is full, and nothing in it may be freed before the outermost region "
+                             "ends: give a buffer of %zu bytes, or a larger cache",
                              bytes);
     return cast_to_buffer(kernels, dtype, in, buffer, buffer_bytes, out, error);
 }

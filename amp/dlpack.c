@@ -77,11 +77,11 @@ static int check_head(const struct amp_dlpack_tensor *tensor, struct amp_error *
         return amp_error_set(error, AMP_EINVAL, NULL, "device type %d is not the CPU's: copy the tensor there first",
                              (int)tensor->device.type);
     if (tensor->ndim < 0 || tensor->ndim > AMP_DLPACK_NDIM_MAX || (tensor->ndim > 0 && tensor->shape == NULL))
-        return amp_error_set(error, AMP_EINVAL, NULL, "%d dimensions: 0 to %d, with their sizes, can be taken",
+        return amp_error_set(error, AMP_EINVAL, NULL, "%d dimensions: 0 to %d, with their sizes, are supported",
                              (int)tensor->ndim, AMP_DLPACK_NDIM_MAX);
     if (dtype_of(tensor) == AMP_DTYPE_NONE)
         return amp_error_set(error, AMP_EINVAL, NULL,
-                             "type code %u of %u bits in %u lanes: only f32, f16, bf16 and f64 can be taken",
+                             "type code %u of %u bits in %u lanes: only f32, f16, bf16 and f64 are supported",
                              tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes);
     return 0;
 }

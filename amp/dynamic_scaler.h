@@ -135,8 +135,8 @@ struct amp_dynamic_stats amp_dynamic_scaler_stats(const struct amp_dynamic_scale
 
 /*
  * "Scale: 65536.00, Steps since overflow: 0, Consecutive overflows: 0, Total overflows: 0, Stable: True", with the
- * locale's decimal point. Writes at
- * most `size` bytes with the final zero, and returns the length of the whole text, as snprintf. Pure; any thread.
+ * locale's decimal point. Writes at most `size` bytes with the final zero, and returns the length of the whole text,
+ * as snprintf. Pure; any thread.
  */
 size_t amp_dynamic_stats_text(const struct amp_dynamic_stats *stats, char *text, size_t size);
 

@@ -159,8 +159,8 @@ int amp_fsdp_scale_loss(struct amp_fsdp_manager *manager, const struct amp_tenso
 /*
  * *overflow: whether any of the n gradients has an Inf or NaN, missing ones passed over; and moves the loss scale by
  * one step: on an overflow max(min_loss_scale, scale * backoff), else after loss_scale_steps min(max_loss_scale, scale
- * * growth). Without loss scaling false, and nothing moves. With a server nothing moves either: it tells what this
- * worker's gradients have, and they are pushed all the same, for the server judges those of all. The gradients stay
+ * * growth). Without loss scaling false, and nothing moves. With a server nothing moves either: *overflow is about this
+ * worker's gradients, which are pushed all the same, for the server judges those of all workers. The gradients stay
  * scaled: unscale them by amp_fsdp_loss_scale before this call (amp_grads_unscale_in_place), as it may move the scale.
  */
 int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_tensor *gradients, size_t n,

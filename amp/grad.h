@@ -108,9 +108,8 @@ bool amp_overflow_stats_has_overflow(const struct amp_overflow_stats *stats);
 
 /*
  * "Gradients: 3, Overflows: 2 (66.67%), Parameters: a, b", without the last part if there are none, and with the
- * locale's decimal point. Writes at most
- * `size` bytes with the final zero, and returns the length of the whole text, as snprintf: a larger one than size - 1
- * was cut.
+ * locale's decimal point. Writes at most `size` bytes with the final zero, and returns the length of the whole text, as
+ * snprintf: a text longer than size - 1 was cut.
  */
 size_t amp_overflow_stats_text(const struct amp_overflow_stats *stats, char *text, size_t size);
 

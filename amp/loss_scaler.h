@@ -38,8 +38,8 @@ struct amp_loss_scaler {
 /*
  * What follows backward, in the one right order: unscales the n gradients in place by the scale that the loss had,
  * looks for Inf and NaN before and after the division, calls step_cb (the optimizer, with clipping before it if wanted)
- * on the unscaled gradients unless there was one, and only then moves the scale. *skipped: whether the step was left
- * out. A disabled scaler has step_cb called on the gradients as they are.
+ * on the unscaled gradients unless one of them has an Inf or NaN, and only then moves the scale. *skipped: whether the
+ * step was left out. A disabled scaler has step_cb called on the gradients as they are.
  *
  * One call for each backward, with all gradients: it moves the scale. With several optimizers call `unscale` for the
  * gradients of each, then `update` once, with the OR of the overflows. Clip inside step_cb, and do not unscale before:

@@ -70,14 +70,15 @@ int amp_err_grpc_status(int code);
 int amp_err_from_grpc_status(int status);
 
 /*
- * Fills *error (if not NULL) and returns `code`, so that `return amp_error_set(error, AMP_EINVAL, "...", ...)` reads
- * well. A text that is too long is cut. `reason` may be NULL.
+ * Fills *error (if not NULL) and returns `code`, for `return amp_error_set(error, AMP_EINVAL, NULL, "...", ...)`. A
+ * text that is too long is truncated. `reason` may be NULL.
  */
 int amp_error_set(struct amp_error *error, int code, const char *reason, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /*
- * Puts the formatted text and ": " in front of error->text, and cuts the end if needed. Does nothing if error is NULL.
+ * Puts the formatted text and ": " in front of error->text, and truncates the result if needed. Does nothing if error
+ * is NULL.
  */
 void amp_error_wrap(struct amp_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -48,7 +48,7 @@ struct amp_metric_text {
     int error; /* the first error: 0, AMP_ENOMEM or AMP_EEXHAUSTED */
 };
 
-/* Begins an empty text of at most `max` bytes, and frees it. */
+/* Begins an empty text of at most `max` bytes; and frees a text that was begun. */
 void amp_metric_init(struct amp_metric_text *text, size_t max);
 void amp_metric_close(struct amp_metric_text *text);
 

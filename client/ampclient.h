@@ -97,7 +97,7 @@ enum ampclient_floor_policy { AMPCLIENT_FLOOR_CLAMP = 1, AMPCLIENT_FLOOR_FREEZE 
 enum ampclient_verdict {
     AMPCLIENT_APPLIED = 1,          /* the parameters were updated */
     AMPCLIENT_SKIPPED_OVERFLOW = 2, /* a gradient had an Inf or a NaN, or became one when it was summed or unscaled */
-    AMPCLIENT_SKIPPED_EMPTY = 3,    /* no worker pushed anything */
+    AMPCLIENT_SKIPPED_EMPTY = 3,    /* all workers that counted have weight 0 (AMPCLIENT_PUSHED) */
     AMPCLIENT_LATE = 4,             /* the step was decided without this worker, whose gradients were dropped */
     AMPCLIENT_ROLLED_BACK = 5,      /* the step is void on this worker; step_begin gives the step to compute next */
 };
@@ -329,7 +329,7 @@ struct ampclient_overflow {
     const char *parameter; /* its name */
     uint32_t parameter_index;
     int32_t rank;       /* of the worker whose gradient had it; -1: each gradient was finite, their sum was not */
-    const char *worker; /* name of that worker; "" with rank -1, with several shards, and if it is not known */
+    const char *worker; /* name of that worker; "" with rank -1, or if shard 0 does not know it (any more) */
     uint64_t inf_count, nan_count;
     uint64_t first_index; /* index, within the parameter, of the first element that is not finite */
     float largest_finite; /* largest finite magnitude in the parameter, as pushed */
@@ -415,8 +415,9 @@ struct ampclient_full {
  * with commas are tried in turn; all are TLS or none. options: NULL means the defaults; copied. error: may be NULL.
  * Ownership: on success *client is the caller's (ampclient_close). On failure it is NULL, and *error has the text.
  * Returns: 0; AMP_EINVAL (an argument is NULL, an address or option is wrong, or the token would cross a network
- * unencrypted), AMP_ENOTFOUND, AMP_EDENIED, AMP_EIO (a file of the options; AMP_EIO also: no thread or event loop can
- * be made), AMP_EUNAVAILABLE (no answer in connect_timeout_ms), AMP_ECANCELLED (interrupt_cb), AMP_ENOMEM. Thread: any.
+ * unencrypted), AMP_ENOTFOUND or AMP_EDENIED (a file of the options), AMP_EIO (such a file cannot be read, or no thread
+ * or event loop can be made), AMP_EUNAVAILABLE (no answer in connect_timeout_ms), AMP_ECANCELLED (interrupt_cb),
+ * AMP_ENOMEM. Thread: any.
  */
 AMPCLIENT_API int ampclient_connect(const char *endpoints, const struct ampclient_options *options,
                                     struct ampclient **client, struct amp_error *error);
@@ -778,9 +779,9 @@ AMPCLIENT_API uint64_t ampclient_units_bytes(const struct ampclient_model *model
 /*
  * Sets bytes (at most 65536) of this rank that are stored with the verdict of the next step_end, and so in checkpoints;
  * they stay until it is called again. With units, before the first scatter of a step.
- * Ownership: data is copied. If there is no memory for the copy, 0 is returned and the earlier bytes stay.
+ * Ownership: data is copied. On failure the earlier bytes stay.
  * Returns: 0; AMP_EINVAL (data is NULL with a size above 0, or size is too large), AMP_ESTATE (the step in hand has
- * been scattered to). Thread: the client's.
+ * been scattered to), AMP_ENOMEM. Thread: the client's.
  */
 AMPCLIENT_API int ampclient_set_user_state(struct ampclient_model *model, const void *data, size_t size);
 

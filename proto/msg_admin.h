@@ -75,7 +75,7 @@ struct ampd_msg_cluster_shard {
     uint64_t applied_step;      /* with `model`: the last one that this shard has applied */
     uint32_t behind_models;     /* models whose last decided step it has not applied yet */
     uint32_t awaited_models;    /* models whose open step waits for its vote, while another shard has voted */
-    bool unknown; /* the one that answers is not shard 0, and has no session with it: `up` is false and tells nothing */
+    bool unknown; /* the one that answers is not shard 0, and has no session with it: `up` is false and means nothing */
     /* One sentence of its own: what keeps it from storing, or that etcd does not answer it; "": nothing, or not up. */
     char trouble[512];
 };
@@ -100,7 +100,7 @@ struct ampd_msg_get_cluster_response {
     uint32_t shard_count;
     char trouble[512];                             /* one sentence: the first thing that is wrong; "": nothing is */
     struct ampd_msg_cluster_shard_list shards;     /* by index */
-    struct ampd_msg_cluster_standby_list standbys; /* as etcd tells of them */
+    struct ampd_msg_cluster_standby_list standbys; /* as etcd lists them */
 };
 
 struct ampd_msg_checkpoint_request {

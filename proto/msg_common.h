@@ -52,7 +52,7 @@
 /* Overflow rows and range warnings that one step carries with it; the others are in ListOverflows. */
 #define AMPD_MSG_STEP_ROWS_MAX 64
 
-/* Numbers that a worker may tell of a step beside its loss. */
+/* Numbers that a worker may report of a step besides its loss. */
 #define AMPD_MSG_METRICS_MAX 8
 
 /* UTC, microseconds since 1970. A time outside of years 1 to 9999 is refused. */
@@ -119,7 +119,7 @@ enum ampd_msg_overflow_source {
 struct ampd_msg_incarnation {
     uint64_t fence;   /* fence of the coordinator that gave it: an etcd revision or a boot counter; from 1 */
     uint64_t counter; /* number of the Join under that fence; from 1 */
-    uint64_t boot_id; /* random number of this incarnation, which Join alone tells; 0 in status and history */
+    uint64_t boot_id; /* random number of this incarnation, which Join alone carries; 0 in status and history */
 };
 
 /* Some consecutive blocks of the flat space of a model. */
@@ -189,11 +189,11 @@ struct ampd_msg_overflow_row_list {
     size_t count;
 };
 
-/* A number that workers tell of a step beside its loss: as one of them has pushed it, or the mean of a step. */
+/* A number that workers report of a step besides its loss: as one of them has pushed it, or the mean of a step. */
 struct ampd_msg_metric {
     char name[33];    /* 1 to 32 bytes; no control character, no "=" and no ";" */
     float value;      /* any, also Inf and NaN */
-    uint32_t workers; /* of a row of the history: how many have told it; in a push without effect */
+    uint32_t workers; /* of a row of the history: how many have sent it; in a push without effect */
 };
 
 /* Sums over all overflow rows of a step, also over those beyond the ones that are listed. */

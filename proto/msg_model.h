@@ -43,7 +43,7 @@ enum ampd_msg_sync_mode {
 enum ampd_msg_on_loss {
     AMPD_MSG_ON_LOSS_UNSPECIFIED = 0, /* WAIT */
     AMPD_MSG_ON_LOSS_WAIT = 1,   /* a step waits for a missing rank until loss_timeout, then the model is STALLED */
-    AMPD_MSG_ON_LOSS_SHRINK = 2, /* the next step opens with the ranks that live, at least min_workers */
+    AMPD_MSG_ON_LOSS_SHRINK = 2, /* a step opens, or opens again, with the ranks that live, at least min_workers */
 };
 
 enum ampd_msg_weighting {
@@ -165,7 +165,7 @@ struct ampd_msg_worker_status {
     /* Steps go on without it, after 8 such pushes, or 16 of 64; nobody may join as its rank for a minute. */
     bool quarantined;
     bool straggles;        /* all others have waited for it, for most of each of the last 8 steps */
-    bool nonfinite;        /* its last 5 pushes had Inf or NaN of its own while another's had none */
+    bool nonfinite;        /* its last 5 pushes had Inf or NaN while at least half of the workers had none */
     char peer[64];         /* address that the last Join came from; "": not since the server started */
     uint64_t joins;        /* Joins of the rank since the server started */
     uint64_t replacements; /* Joins by another process since the server started, while the lease had not ended */

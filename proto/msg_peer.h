@@ -29,7 +29,7 @@ struct ampd_msg_envelope {
     struct ampd_msg_bytes body;  /* what the message carries; up to 65536 bytes */
 };
 
-/* What the sender would tell an operator of itself. */
+/* What the sender reports of itself to operators. */
 struct ampd_msg_shard_trouble {
     char text[512]; /* "": nothing is wrong */
 };

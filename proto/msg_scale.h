@@ -52,8 +52,8 @@ struct ampd_msg_scale_history_row {
     uint64_t parent_step;  /* EPOCH: last step that was decided in parent_epoch; 0: none */
     uint64_t from_step;    /* SCALE_SET, SCALE_RESET: first step that uses the scale; EVICTED: that opens behind it */
     bool has_loss;
-    float loss;            /* STEP: mean over the contributors that told one, weighted as their gradients */
-    uint32_t loss_workers; /* how many told it; their weight is not 0 */
+    float loss;            /* STEP: mean over the contributors that sent one, weighted as their gradients */
+    uint32_t loss_workers; /* how many sent one; their weight is not 0 */
     uint32_t metrics_count;
     struct ampd_msg_metric metrics[AMPD_MSG_METRICS_MAX]; /* STEP: likewise; the first 8 names, by rank */
     uint32_t rank;                                        /* EVICTED: whose worker */

@@ -118,7 +118,7 @@ struct ampd_msg_push_trailer {
     uint32_t absent_count;
     uint32_t absent[8192]; /* indexes of parameters without a gradient; up to 8192, rising */
     bool has_loss;
-    float loss; /* of this worker's samples, not scaled; any, also Inf and NaN; default: it tells none */
+    float loss; /* of this worker's samples, not scaled; any, also Inf and NaN; default: none is sent */
     uint32_t metrics_count;
     struct ampd_msg_metric metrics[AMPD_MSG_METRICS_MAX]; /* other numbers of the step; each name once; default: none */
 };

@@ -2,9 +2,9 @@
  * A call: one HTTP/2 stream with one RPC on it, seen from the server or from the client. What both sides can
  * do with it is here; arpc_server.h and arpc_client.h add what only one side can.
  *
- * Every function runs on the thread of the loop that the server or channel was made for. None of them calls
- * back: callbacks come from the loop, at the end of its turn. A call that is over (closed) stays a valid
- * object for those who hold a reference, and every operation on it has no effect or returns AMP_ESTATE.
+ * Every function runs on the thread of the loop that the server or channel was made for. None of them calls a callback
+ * itself, but arpc_call_blank: callbacks come from the loop, at the end of its iteration. A call that is over (closed)
+ * stays a valid object for those who hold a reference, and every operation on it has no effect or returns AMP_ESTATE.
  */
 #ifndef ARPC_CALL_H
 #define ARPC_CALL_H
@@ -73,7 +73,7 @@ struct arpc_result {
     int status;                  /* enum arpc_status */
     const char *message;         /* UTF-8 text, "" if none */
     struct arpc_details details; /* client: parsed from the trailers; server: zeroed */
-    bool from_peer; /* the server itself said so; else this side noticed (connection lost, deadline, cancel) */
+    bool from_peer; /* the status came from the server; else this side set it (connection lost, deadline, cancel) */
 };
 
 /* The value that details.pairs has for key, or NULL. */
@@ -82,9 +82,9 @@ const char *arpc_details_find(const struct arpc_details *details, const char *ke
 /* Gets the argument it was registered with. No call pointer: the call may be gone by then. */
 typedef void (*arpc_release_cb)(void *arg);
 
-/* When arpc_call_queued is above this, a producer that can wait should wait for `writable`. */
+/* Bytes. While arpc_call_queued is above this, a producer should wait for `writable` if it can. */
 #define ARPC_HIGH_WATER ((size_t)1 << 20)
-/* `writable` comes when the queue has fallen to this or below. */
+/* Bytes. `writable` comes when arpc_call_queued has fallen to this or below. */
 #define ARPC_LOW_WATER ((size_t)256 << 10)
 
 /*
@@ -102,19 +102,19 @@ int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, c
 size_t arpc_call_queued(const struct arpc_call *call);
 
 /*
- * Stops message callbacks (and half_close) until arpc_call_resume. The peer may fill the stream's window and
- * then has to wait; other streams of the connection go on. May be used inside a message callback: what
- * follows is kept. When the connection is lost, a client's call whose whole answer had come is not disturbed; any other
- * ends UNAVAILABLE. Repeating either has no effect.
+ * Stop message callbacks (and half_close), and let them come again. While a call is paused the peer may fill the
+ * stream's window and then has to wait; other streams of the connection go on. A pause inside a message callback holds
+ * for all that follows. If the connection is lost meanwhile, a client's call whose whole answer has come still gets it
+ * after the resume; any other call ends UNAVAILABLE. Repeating either has no effect.
  */
 void arpc_call_pause(struct arpc_call *call);
 void arpc_call_resume(struct arpc_call *call);
 
 /*
- * For handlers that take a message in pieces: `size` bytes of the message under way are in the handler's own memory,
- * which it frees in `closed` at the latest. They count as bytes that are collected here do (arpc_limits.unfinished),
- * until the next call of this function gives another size; 0 at first. When there are too many, the call may end
- * RESOURCE_EXHAUSTED. Inside a message callback alone.
+ * For handlers that take a message in pieces: says that `size` bytes of the message under way are in the handler's own
+ * memory, which it frees in `closed` at the latest. They count like the bytes that are collected here
+ * (arpc_limits.unfinished) until the next call of this function gives another size; 0 at first. If that is too many,
+ * the call may end RESOURCE_EXHAUSTED. Only inside a message callback.
  */
 void arpc_call_holds(struct arpc_call *call, size_t size);
 
@@ -124,11 +124,11 @@ void arpc_call_holds(struct arpc_call *call, size_t size);
  */
 void arpc_call_cancel(struct arpc_call *call, int status, const char *message);
 
-/* The pointer of the user; NULL at first. */
+/* Set and get a pointer of the user's; NULL at first. */
 void arpc_call_set_user(struct arpc_call *call, void *user);
 void *arpc_call_user(const struct arpc_call *call);
 
-/* Keeps the object (not the stream) alive for a pointer that is kept elsewhere, across `closed`. */
+/* Take and drop a reference, which keeps the object (not the stream) alive beyond `closed`. */
 struct arpc_call *arpc_call_ref(struct arpc_call *call);
 void arpc_call_unref(struct arpc_call *call);
 

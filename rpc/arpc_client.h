@@ -1,8 +1,8 @@
 /*
  * The client side: a channel is a list of endpoints and at most one connection for new calls; calls are made on it.
  *
- * One loop, one thread: all functions and callbacks are on the thread of the loop that was given. SIGPIPE
- * must be ignored by the program, or blocked on the loop's thread.
+ * All functions and callbacks run on the thread of the loop that was given. SIGPIPE must be ignored by the program, or
+ * blocked on the loop's thread.
  */
 #ifndef ARPC_CLIENT_H
 #define ARPC_CLIENT_H
@@ -16,7 +16,7 @@ struct arpc_channel;
 
 /*
  *   IDLE -> CONNECTING -> READY -> IDLE (the connection ended)
- *           CONNECTING -> BACKOFF -> CONNECTING (calls wait) or IDLE (none does)
+ *           CONNECTING -> BACKOFF -> CONNECTING (calls wait) or IDLE (no call waits)
  *   any -> CLOSED
  */
 enum arpc_channel_state {
@@ -43,29 +43,29 @@ struct arpc_channel_options {
     const char *const *keep_metadata; /* NULL-terminated names of response metadata to keep */
     size_t max_queued;                /* 1 GiB of unsent bytes per connection */
     size_t stream_window;             /* 16 MiB, also of the connection */
-    int64_t connect_ms;               /* 10 s for names, connection and first SETTINGS, all endpoints together */
+    int64_t connect_ms;               /* 10 s for lookup, connection and first SETTINGS, all endpoints together */
     int64_t idle_timeout_ms;          /* 30 min without a call: the connection is closed; the next call makes another */
     int64_t keepalive_time_ms;        /* 5 min (see above) without a byte received while calls are open: PING */
     int64_t keepalive_timeout_ms;     /* 20 s for the answer to a PING, else the connection is lost */
     bool keepalive_permit_without_calls; /* PING without open calls too */
-    int64_t write_stall_ms;              /* 30 s in which the peer takes no byte of what waits: lost */
-    int64_t initial_backoff_ms; /* 100 ms from the begin of a failed attempt to the next; grows by 1.6, +-20 % jitter */
+    int64_t write_stall_ms;              /* 30 s in which the peer takes no byte of the queue: lost */
+    int64_t initial_backoff_ms; /* 100 ms from the start of a failed attempt to the next; times 1.6 each, +-20 % */
     int64_t max_backoff_ms;     /* 5 s */
     uint64_t seed;              /* of the jitter; 0: from the clock */
     /* gRFC A6's throttling: a failed attempt takes one of max_tokens (10; 1000 at most), an OK gives token_ratio (0.1)
      * back; with half of them or fewer nothing is tried again. */
     unsigned retry_max_tokens;
     double retry_token_ratio;
-    size_t retry_buffer_call; /* 256 KiB of messages of a call are kept to send them again; beyond, it is committed */
+    size_t retry_buffer_call; /* 256 KiB of a call's messages are kept for retries; beyond that it is committed */
     size_t retry_buffer;      /* 16 MiB of all calls */
     struct arpc_tls *tls;     /* a client's context, of which the channel takes a reference; NULL: plaintext */
 };
 
 /*
- * Makes a channel to "host:port", "[v6]:port" or "unix:/path", or up to 16 of them with commas: they, and all addresses
+ * Makes a channel to "host:port", "[v6]:port" or "unix:/path", or up to 16 of them with commas. They, and all addresses
  * of a name, are tried in turn until one speaks HTTP/2, each with its share of connect_ms; after a connection was lost,
- * from the next one on. It connects when the first call is made, or by arpc_channel_connect. 0 and *out; AMP_EINVAL
- * (target), AMP_ENOMEM.
+ * beginning with the next one. It connects when the first call is made, or by arpc_channel_connect. On success *out is
+ * the caller's (arpc_channel_close). AMP_EINVAL (target), AMP_ENOMEM.
  */
 int arpc_channel_new(struct uv_loop_s *loop, const char *target, const struct arpc_channel_options *options,
                      struct arpc_channel **out, struct amp_error *error);
@@ -76,7 +76,7 @@ void arpc_channel_connect(struct arpc_channel *channel);
 /*
  * Cancels all calls (`closed` with CANCELLED), closes the connection and frees the channel; then `closed_cb`
  * (may be NULL) is called. Every release_cb has been called before it. The loop must run until then. (A lookup of a
- * name that has no answer yet is left to a thread of its own, which ends when the system's resolver does.)
+ * name that is still under way is left to a thread of its own, which ends when the system's resolver answers.)
  */
 void arpc_channel_close(struct arpc_channel *channel, void (*closed_cb)(void *arg), void *arg);
 
@@ -85,7 +85,7 @@ enum arpc_channel_state arpc_channel_state(const struct arpc_channel *channel);
 /* Every field's 0 or NULL means the default. */
 struct arpc_call_options {
     size_t size;         /* sizeof(struct arpc_call_options) */
-    int64_t deadline_ms; /* from now; 0: none (then the caller must see to it that the call ends) */
+    int64_t deadline_ms; /* from now; 0: none (then the caller has to cancel a call that does not end) */
     size_t max_message;  /* 4 MiB: largest response message */
     /* Wait in BACKOFF for a connection, up to the deadline. Else a failed attempt to connect fails the call
      * (UNAVAILABLE). */
@@ -105,12 +105,12 @@ struct arpc_call_options {
  * come from the loop, never from inside this function; after 0, `closed` always comes. AMP_ESTATE (channel
  * closed), AMP_EINVAL (path, metadata), AMP_EEXHAUSTED (1024 calls), AMP_ENOMEM: no callback comes.
  *
- * Attempts. One that the server has not looked at is made again whatever the options say (gRFC A6, transparent
- * retries): the connection was lost or drained before the request left, or the server refused the stream. Others follow
- * the policy, if there is one. The deadline covers all of them. None is made after the response's headers are here, nor
- * after a byte of a message that is sent from the caller's memory (release_cb) has left, nor beyond the bounds of what
- * is kept. The caller sees nothing of attempts that are followed by another: only their time, and arpc_call_queued,
- * which rises again.
+ * Retries (gRFC A6). An attempt that the server's program has not seen is made again whatever the options say: the
+ * connection was lost or drained before the request left, or the server refused the stream (transparent retries). Other
+ * retries follow the policy, if there is one. The deadline covers all attempts. There is no retry once the response's
+ * headers have come, once a byte of a message that is sent from the caller's memory (release_cb) has left, or once a
+ * call has more messages than retry_buffer_call or retry_buffer can keep. The caller gets no callback for an attempt
+ * that is followed by another; only time passes, and arpc_call_queued rises again.
  */
 int arpc_channel_call(struct arpc_channel *channel, const char *path, const struct arpc_call_options *options,
                       const struct arpc_handler *handler, void *user, struct arpc_call **out, struct amp_error *error);

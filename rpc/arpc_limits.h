@@ -1,9 +1,9 @@
 /*
- * What one peer may ask of a server or channel before it is held to be hostile: every counter, cap and deadline against
- * the known attacks on HTTP/2 and gRPC, each with its reason, in this one place.
+ * What a peer may do before a server or channel treats it as hostile: every limit and deadline against the known
+ * attacks on HTTP/2 and gRPC, each with its meaning or reason, in this one place.
  *
- * Rates are token buckets: `*_burst` may come at once, and `*_per_s` come back in a second. Times are milliseconds. 0
- * means that there is no limit.
+ * A rate is a token bucket: `*_burst` tokens at most, of which `*_per_s` come back in a second. Names that end in `_ms`
+ * are milliseconds. 0 means that there is no limit.
  */
 #ifndef ARPC_LIMITS_H
 #define ARPC_LIMITS_H
@@ -15,73 +15,71 @@
 /* X(name, default, reason) */
 #define ARPC_LIMITS(X)                                                                                                 \
     /* connections */                                                                                                  \
-    X(connections, 1024, "in all; C-core accepts without bound, but an ampd has workers, not the public")              \
+    X(connections, 1024, "open at a time; C-core has no limit, but an ampd serves workers, not the public")            \
     X(connections_per_address, 1000,                                                                                   \
-      "one address (IPv6: one /64; unix: one user), behind which many may be; others still come")                      \
-    X(strangers, 256, "on which no call was let in yet: for one more the oldest goes, of the address that has most")   \
-    X(stranger_ms, 30000, "... and how long each may stay: TCP, TLS and the first call are some round trips")          \
-    X(stranger_least_ms, 1000, "... before one of its own address may push it out: else a crowd never gets in")        \
-    X(stranger_calls, 16, "calls of such a connection, each with 8 KiB of metadata: a health check or two")            \
-    X(strikes_burst, 16, "connections of one address that were ended as abuse, before its next ones are refused")      \
-    X(strikes_per_s, 1, "so that an attacker that comes back costs one connection a second")                           \
-    X(refused_burst, 64,                                                                                               \
-      "connections that are not let in, at once; more wait in the kernel, and so does who opens them")                 \
-    X(refused_per_s, 4000,                                                                                             \
-      "... 25 us each and what they have sent to throw away; whoever is let in waits behind them")                     \
-    X(spare_descriptors, 64, "kept back from the process's limit for files, so that storage never finds none")         \
-    X(preface_ms, 5000, "preface and first SETTINGS: one round trip, with the loss of some packets")                   \
-    X(settings_ack_ms, 10000, "the answer to our SETTINGS; until it is here a peer need not keep them")                \
-    X(headers_ms, 10000, "one header block: at most 64 KiB, slower than any modem")                                    \
-    X(idle_ms, 300000, "a connection without calls; gRPC clients connect again when they need to")                     \
-    X(goodbye_ms, 1000, "to take the GOAWAY that says why, or after its own, before the socket is closed")             \
+      "of one address (IPv6: one /64; unix: one user), which many clients may share; the rest is for others")          \
+    X(strangers, 256, "without an admitted call yet; one more closes the oldest of the address that has most")         \
+    X(stranger_ms, 30000, "life of such a connection: TCP, TLS and the first call take a few round trips")             \
+    X(stranger_least_ms, 1000, "a younger one is not closed for one of its own address: else none of a crowd gets in") \
+    X(stranger_calls, 16, "calls of such a connection, each with up to 8 KiB of metadata: some health checks")         \
+    X(strikes_burst, 16, "connections of one address that were ended as abuse, before others are refused")             \
+    X(strikes_per_s, 1, "in a second: so an attacker that comes back costs one connection each second")                \
+    X(refused_burst, 64, "connections closed as soon as they were accepted; more wait in the kernel's queue")          \
+    X(refused_per_s, 4000, "in a second: each takes 25 us, and its bytes are read, while admitted clients wait")       \
+    X(spare_descriptors, 64, "of the process that connections leave free, so that storage never lacks one")            \
+    X(preface_ms, 5000, "for preface and first SETTINGS: one round trip, even if some packets are lost")               \
+    X(settings_ack_ms, 10000, "for the acknowledgement of our SETTINGS; a peer need not obey them before")             \
+    X(headers_ms, 10000, "for one header block: it has at most 64 KiB, and any modem is faster")                       \
+    X(idle_ms, 300000, "without calls; gRPC clients connect again when they need to")                                  \
+    X(goodbye_ms, 1000, "for the peer to take the GOAWAY that says why, or to close after its own")                    \
     /* queued bytes, both ways */                                                                                      \
     X(queued, 64 << 20, "unsent bytes of a connection: four tensors' blocks under way (CVE-2019-9517)")                \
-    X(stream_queued, 32 << 20, "unsent bytes of a stream: half of it, so that one that is not read leaves room")       \
+    X(stream_queued, 32 << 20, "unsent bytes of a stream: half of that, so that one that is not read leaves room")     \
     X(write_stall_ms, 30000, "in which the peer takes less than write_min_rate of what waits (CVE-2016-1546)")         \
-    X(write_min_rate, 1024, "bytes/s; a window opened byte by byte is no progress (CVE-2019-9511)")                    \
-    X(message_window_ms, 10000, "in which a message under way, or a unary's first, grows by message_min_rate")         \
-    X(message_min_rate, 1024, "bytes/s; slower than any network that a worker is on (slowloris)")                      \
-    X(buffered, 64 << 20, "bytes that paused calls of a connection hold before it is slowed down: 256 held pushes")    \
+    X(write_min_rate, 1024, "bytes/s; a window that is opened byte by byte is no progress (CVE-2019-9511)")            \
+    X(message_window_ms, 10000, "in which a message, or the wait for a unary's first, brings too few bytes")           \
+    X(message_min_rate, 1024, "bytes/s that are enough; slower than any network between workers (slowloris)")          \
+    X(buffered, 64 << 20, "bytes that a connection's paused calls keep before it is slowed down: 256 pushes")          \
     /* calls */                                                                                                        \
     X(streams, 256, "open at a time on a connection: pushes of 64 workers, four each")                                 \
-    X(calls_factor, 2, "calls per allowed stream: those whose end is still to be told are work too (CVE-2025-8671)")   \
-    X(metadata_bytes, 8192, "of a decoded header block, name + value + 32 each: the default of gRPC (CVE-2016-6581)")  \
-    X(metadata_count, 64, "fields of a header block, every cookie crumb for itself (CVE-2026-49975)")                  \
-    X(metadata_hard_factor, 4, "above this many times the two the connection ends: what follows is not even decoded")  \
-    X(hpack_table, 4096, "bytes of the encoder's table, whatever the peer allows: the protocol's initial size")        \
+    X(calls_factor, 2, "calls per allowed stream: one whose `closed` is due takes memory too (CVE-2025-8671)")         \
+    X(metadata_bytes, 8192, "of a decoded header block, name + value + 32 each: gRPC's default (CVE-2016-6581)")       \
+    X(metadata_count, 64, "fields of a header block; each part of a cookie counts as one (CVE-2026-49975)")            \
+    X(metadata_hard_factor, 4, "above this many times the two the connection ends; the rest is not decoded")           \
+    X(hpack_table, 4096, "bytes of the encoder's table, whatever the peer allows: the initial size of the protocol")   \
     X(header_block, 65536, "bytes of a compressed header block with its CONTINUATIONs: 8 times the decoded limit")     \
     X(continuations, 8, "frames of a header block: 8 of 16 KiB are above header_block (CVE-2024-28182)")               \
     X(settings_entries, 32, "entries of a SETTINGS frame: six are defined (CVE-2020-11080)")                           \
-    X(frame_in, 1 << 20, "bytes of a frame that is accepted: a block's bulk without a frame header every 16 KiB")      \
-    X(unfinished, 32 << 20, "bytes of messages that are not whole, of all: 32 of the largest")                         \
-    X(unfinished_per_address, 16 << 20, "... of one address; headers of 256 pushes at once with 64 KiB of user state") \
-    X(waiting, 256 << 20, "bytes of paused calls that have moved no bulk data: a first window of each connection")     \
-    X(inflated_burst, 16 << 20, "bytes of an address beyond 16 times what came, of gzip: some 50 ms of the loop")      \
-    X(inflated_per_s, 16 << 20, "... gradients shrink by less; only what is made to inflate by 1000 pays")             \
+    X(frame_in, 1 << 20, "bytes of a received frame: the data of a block need no frame header every 16 KiB")           \
+    X(unfinished, 32 << 20, "bytes of incomplete messages in all: 32 of the largest")                                  \
+    X(unfinished_per_address, 16 << 20, "of one address; headers of 256 pushes at once with 64 KiB of user state")     \
+    X(waiting, 256 << 20, "bytes of paused calls that have moved no bulk data: the initial window of each connection") \
+    X(inflated_burst, 16 << 20,                                                                                        \
+      "bytes of an address that gzip makes beyond 16 times what came: some 50 ms of the loop")                         \
+    X(inflated_per_s, 16 << 20, "in a second; gradients shrink by less, only what is made to inflate by 1000 pays")    \
     /* frames that ask for work and bring nothing */                                                                   \
     X(empty_frames, 10, "in a row, without END_STREAM or END_HEADERS (CVE-2019-9518)")                                 \
-    X(frames_burst, 2000, "frames without payload: WINDOW_UPDATE, unknown, crumbs of DATA. nghttp2 allows 10,000")     \
-    X(frames_per_s, 330, "... on top of what is earned: 2 for each HEADERS or DATA, 1 for each 4 KiB, either way")     \
-    X(pings_burst, 100,                                                                                                \
-      "PINGs; each HEADERS or DATA of ours earns one, since clients measure by them (CVE-2019-9512)")                  \
+    X(frames_burst, 2000, "frames with little payload: WINDOW_UPDATE, unknown, tiny DATA. nghttp2 allows 10,000")      \
+    X(frames_per_s, 330, "in a second; each HEADERS or DATA allows 2 more, each 4 KiB 1 more, in both directions")     \
+    X(pings_burst, 100, "PINGs; each HEADERS or DATA of ours allows one more: clients measure (CVE-2019-9512)")        \
     X(pings_per_s, 10, "far above any keepalive")                                                                      \
-    X(settings_burst, 100, "SETTINGS frames: each may touch every stream's window (CVE-2019-9515)")                    \
+    X(settings_burst, 100, "SETTINGS frames: each may change every stream's window (CVE-2019-9515)")                   \
     X(settings_per_s, 10, "clients change their windows about once a second at most")                                  \
-    X(priorities_burst, 100, "PRIORITY frames; each new stream earns ten (CVE-2019-9513)")                             \
+    X(priorities_burst, 100, "PRIORITY frames; each new stream allows ten more (CVE-2019-9513)")                       \
     X(priorities_per_s, 10, "no gRPC client sends any")                                                                \
     X(resets_burst, 512, "resets of calls that are not answered yet: twice all streams (CVE-2023-44487)")              \
     X(resets_per_s, 33, "the default of nghttp2; resets after the answer are not counted (nghttp2#1984)")              \
     X(faults_burst, 100, "frames that make us reset a stream or are invalid (CVE-2025-8671)")                          \
     X(faults_per_s, 10, "a correct peer causes none")                                                                  \
     X(nonsense_burst, 200, "requests that cannot be served: unknown method, bad metadata, a message over its limit")   \
-    X(nonsense_per_s, 50, "a client of another version asks now and then")                                             \
-    X(refusals_burst, 1000, "streams above the limit before our SETTINGS are acknowledged: a client that starts big")  \
+    X(nonsense_per_s, 50, "a client of another version sends one now and then")                                        \
+    X(refusals_burst, 1000, "streams above the limit before our SETTINGS are acknowledged: of a client's start")       \
     X(refusals_per_s, 33, "as resets")                                                                                 \
-    X(outbound_frames, 1000, "frames that wait to be sent because the peer provokes them and does not read")           \
+    X(outbound_frames, 1000, "queued frames that the peer's own frames cause, and that it does not read")              \
     X(outbound_acks, 100, "of these, answers to PING and SETTINGS")                                                    \
     /* the log */                                                                                                      \
-    X(reports_burst, 10, "abuse_cb calls at once, so that an attacker does not fill the disk")                         \
-    X(reports_per_s, 1, "... and in the long run")
+    X(reports_burst, 10, "abuse_cb calls at once, so that an attacker does not fill the disk with the log")            \
+    X(reports_per_s, 1, "in a second")
 
 struct arpc_limits {
 #define ARPC_LIMIT_FIELD(name, value, reason) int64_t name;
@@ -91,18 +89,17 @@ struct arpc_limits {
 
 extern const struct arpc_limits arpc_limits_default;
 
-/* Largest value that is set by name: no machine has more of anything, and in thousandths it still is a number. */
+/* Largest value that arpc_limits_set takes: no machine has more of anything, and a thousand times it fits int64_t. */
 #define ARPC_LIMIT_MAX ((int64_t)1 << 40)
 
-/* How many of `most` descriptors, all that the process may have, are not kept for storage. A pure function. */
+/* How many of `most` file descriptors, the limit of the process, connections may use. A pure function. */
 uint64_t arpc_limits_descriptors(const struct arpc_limits *limits, uint64_t most);
 
 /* Sets a limit by its name; false if there is no such limit, or the value is negative or above ARPC_LIMIT_MAX. */
 bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value);
 
 /*
- * Why a connection was ended, a stream cut or a connection not taken. X(NAME, name in metrics, the words for a log and
- * for GOAWAY)
+ * Why a connection was ended or refused, or a stream ended. X(NAME, name in metrics, text for the log and for GOAWAY)
  */
 #define ARPC_ABUSES(X)                                                                                                 \
     X(PINGS, "pings", "too many PING frames")                                                                          \

@@ -22,8 +22,8 @@ struct arpc_peer {
     bool encrypted; /* by TLS; also over a unix socket, if its listener asks for it */
     /*
      * From the peer's certificate, which has been verified: the subject's common name, and the first DNS or URI entry
-     * of the subject's alternative names. "" without a certificate, or where it has none, or one that is longer than
-     * fits or has a zero byte inside (never a cut one: names give rights).
+     * of the subject's alternative names. "" without a certificate, if it has no such name, or if the name is too long
+     * or has a zero byte inside. A name is never truncated, since names give rights.
      */
     char subject[ARPC_PEER_NAME_SIZE];
     char alternative[ARPC_PEER_NAME_SIZE];
@@ -34,7 +34,7 @@ struct arpc_peer {
 };
 
 /*
- * Whether only this machine is behind "host:port", "[v6]:port" or "unix:/path": a unix socket, a loopback address, or
+ * Whether "host:port", "[v6]:port" or "unix:/path" can only lead to this machine: a unix socket, a loopback address, or
  * the name localhost. Any thread.
  */
 bool arpc_is_loopback(const char *address);

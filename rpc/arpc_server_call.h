@@ -13,20 +13,20 @@ void arpc_call_finish(struct arpc_call *call, int status, const char *message, c
 
 /*
  * Takes back the memory of all bodies that were sent by reference (arpc_call_send with a release_cb) and have not left
- * the process, without waiting for a slow peer: zeros go in their place, so that messages and frames keep their length
- * and the other streams of the connection go on. Each release_cb is called before this returns, and as always only
- * once. What the peer gets is not what was meant: messages must have a checksum, and the call must then end with an
- * error. Bytes that are copies (heads, bodies without a release_cb) go as they are. Also possible after `closed`, as
- * long as a reference to the call is held; it has no effect when nothing is left. With TLS the same: what is encrypted
- * and waits for the socket (at most 70 KiB of the connection) is a copy, and goes as it is.
+ * the process, without waiting for a slow peer: zeros are sent in their place, so that messages and frames keep their
+ * length and the other streams of the connection go on. Each release_cb that is due is called before this returns. The
+ * peer then gets wrong bytes: messages must have a checksum, and the caller must end the call with an error. Bytes that
+ * are copies (heads, bodies without a release_cb, and with TLS what is encrypted already, at most 70 KiB of the
+ * connection) are sent unchanged. May also be called after `closed`, by the owner of a reference. No effect if nothing
+ * is left.
  */
 void arpc_call_blank(struct arpc_call *call);
 
 /* arpc_call_finish with the status, text and reason of an error. */
 void arpc_call_fail(struct arpc_call *call, const struct amp_error *error);
 
-/* One message (copied) and OK: the answer of a unary method. Errors as arpc_call_send; then the call is
- * failed with it. */
+/* Sends one message (copied) and OK: the answer of a unary method. On an error of arpc_call_send, which it returns, the
+ * call ends with that error. */
 int arpc_call_reply(struct arpc_call *call, const void *message, size_t size);
 
 /*
@@ -37,28 +37,28 @@ int arpc_call_reply(struct arpc_call *call, const void *message, size_t size);
 int arpc_call_add_initial(struct arpc_call *call, const char *key, const void *value, size_t size);
 int arpc_call_add_trailing(struct arpc_call *call, const char *key, const void *value, size_t size);
 
-/* The row of the call, the server's options.arg, and "127.0.0.1:40312" or "unix". */
+/* The row of the call; options.arg of the server; and the peer's address, as "127.0.0.1:40312" or "unix". */
 const struct arpc_method *arpc_call_method(const struct arpc_call *call);
 void *arpc_call_server_arg(const struct arpc_call *call);
 const char *arpc_call_peer(const struct arpc_call *call);
 
-/* Milliseconds since a byte last came on the call's connection; INT64_MAX: there is none any more. */
+/* Milliseconds since a byte last came on the call's connection; INT64_MAX: the connection is gone. */
 int64_t arpc_call_silent_ms(const struct arpc_call *call);
 
 /*
- * Sends a PING on a connection that has been silent for so long, and that was not asked within that time: its answer
- * shows that the peer lives. No answer has no other effect.
+ * Sends a PING if no byte has come on the call's connection for silent_ms and none was sent by this function within
+ * that time. An answer shows in arpc_call_silent_ms; a missing answer has no other effect.
  */
 void arpc_call_ask(struct arpc_call *call, int64_t silent_ms);
 
 /*
- * For a call whose peer must be missed soon: from now on a PING asks its connection after time_ms without a byte, and
- * if that is not answered within timeout_ms, the connection is lost with all of its calls. Replaces the keepalive of
- * the server's options.
+ * For a call whose peer's loss must be noticed soon: from now on a PING is sent on its connection after time_ms without
+ * a received byte, and if that is not answered within timeout_ms, the connection is lost with all of its calls. For
+ * this connection it replaces the keepalive of the server's options.
  */
 void arpc_call_keepalive(struct arpc_call *call, int64_t time_ms, int64_t timeout_ms);
 
-/* More about the peer; never NULL. Valid until `closed` of the call returns; after it the address is "". */
+/* What is known of the peer; never NULL. Valid until `closed` returns; after that its address is "". */
 const struct arpc_peer *arpc_call_peer_info(const struct arpc_call *call);
 
 #endif

@@ -19,9 +19,9 @@ struct arpc_server;
 
 /* Since the server was made. */
 struct arpc_method_stats {
-    uint64_t started;                     /* calls with a head as it should be, also those that admit_cb has refused */
+    uint64_t started;                     /* calls with valid headers, also those that admit_cb has refused */
     uint64_t handled[ARPC_STATUS_COUNT];  /* of these, the ones that are over, by status */
-    uint64_t received;                    /* messages that came whole */
+    uint64_t received;                    /* complete messages that were received */
     uint64_t sent;                        /* messages that were queued */
     uint64_t buckets[ARPC_STATS_BUCKETS]; /* calls that are over, by duration; each call is in one of them */
     uint64_t total_us;                    /* duration of all that are over */

@@ -2,13 +2,12 @@
  * TLS for servers and channels: a context holds certificates, a private key and trusted authorities, all read from PEM
  * files, and is given to arpc_server_listen_tls or to arpc_channel_options.tls.
  *
- * What connections get from it: TLS 1.2 (only ECDHE with AEAD) or 1.3, ALPN "h2" and nothing else on both sides, no
- * renegotiation, no compression, no early data and no resumption: a connection lives long, so that a full handshake
- * costs nothing that shows, and each one checks both certificates against the files as they are now. The handshake is
- * part of the deadline for the beginning of HTTP/2, and of a channel's connect_ms.
+ * Connections use TLS 1.2 (only ECDHE with AEAD) or 1.3, ALPN "h2" and nothing else on both sides, no renegotiation, no
+ * compression, no early data and no resumption: connections live long, so that full handshakes cost little, and each
+ * handshake checks both certificates against the files that were read last. The handshake is part of the deadline for
+ * the beginning of HTTP/2, and of a channel's connect_ms.
  *
- * Each function runs on the thread of the loop whose servers and channels use the context, or before they do. SIGPIPE:
- * as arpc_server.h and arpc_client.h say; nothing here writes to a socket.
+ * Each function runs on the thread of the loop whose servers and channels use the context, or before they use it.
  */
 #ifndef ARPC_TLS_H
 #define ARPC_TLS_H
@@ -69,7 +68,7 @@ int arpc_tls_reload(struct arpc_tls *tls, struct amp_error *error);
 #define ARPC_TLS_EXPIRY_DAYS 14
 const char *arpc_tls_warning(struct arpc_tls *tls);
 
-/* One reference more, and one less. Servers, channels and connections hold their own. NULL is allowed for unref. */
+/* Take and drop a reference. Servers, channels and connections have references of their own. unref allows NULL. */
 struct arpc_tls *arpc_tls_ref(struct arpc_tls *tls);
 void arpc_tls_unref(struct arpc_tls *tls);
 

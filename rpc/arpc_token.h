@@ -24,7 +24,7 @@ bool arpc_token_valid(const char *token, size_t size);
 /* The SHA-256 of the bytes. 0, or AMP_EINTERNAL when OpenSSL fails. */
 int arpc_token_hash(const char *token, size_t size, uint8_t hash[ARPC_TOKEN_HASH_SIZE]);
 
-/* Compares in a time that does not depend on what differs. */
+/* Compares two hashes in constant time. */
 bool arpc_token_hash_equal(const uint8_t a[ARPC_TOKEN_HASH_SIZE], const uint8_t b[ARPC_TOKEN_HASH_SIZE]);
 
 /* A new random token. 0, or AMP_EIO when the system has no random numbers. */
@@ -32,19 +32,19 @@ int arpc_token_new(char text[ARPC_TOKEN_TEXT_SIZE]);
 
 /*
  * Reads a file that holds one token, with space around it. 0; AMP_ENOTFOUND, AMP_EDENIED (it cannot be read),
- * AMP_EINVAL (it holds something else) with a text that names the file and never shows what is in it. A pipe is not
- * waited for.
+ * AMP_EINVAL (it holds something else) with a text that names the file and never shows its content. Does not block on a
+ * pipe.
  */
 int arpc_token_read(const char *path, char text[ARPC_TOKEN_MAX + 1], struct amp_error *error);
 
 /*
- * Reads the first `capacity` bytes of a file that holds a secret, of which `what` says in an error's text what kind it
- * is. *size is how many there were. 0, or AMP_ENOTFOUND, AMP_EDENIED as above. A pipe is not waited for. Any thread.
+ * Reads the first `capacity` bytes of a file that holds a secret; *size is how many there were. `what` names the kind
+ * of file in the text of an error. 0, or AMP_ENOTFOUND, AMP_EDENIED as above. Does not block on a pipe. Any thread.
  */
 int arpc_secret_read(const char *path, const char *what, char *text, size_t capacity, size_t *size,
                      struct amp_error *error);
 
-/* Overwrites a secret; the compiler does not leave it out. */
+/* Overwrites a secret with zeros; the compiler cannot remove the writes. */
 void arpc_token_wipe(void *secret, size_t size);
 
 #endif

@@ -14,7 +14,7 @@
 #include "amp/kernels/avx2_parts.h"
 #include "amp/kernels/form.h"
 
-/* Elements ahead of a loop that are asked for: near enough to be still there when it comes, far enough to have come. */
+/* Elements ahead of a loop that are prefetched: near enough to be still there when it comes, far enough to have come. */
 #define AHEAD 256
 
 /* Eight 32-bit values below 2^16, packed to 16 bits in order. */
@@ -43,7 +43,7 @@ static size_t unaligned(const void *dst, size_t size, size_t n)
     return bytes % size != 0 || bytes / size > n ? n : bytes / size;
 }
 
-/* Elements of sixteen bits in a line of the caches, and how many ahead are asked for where dst goes past them. */
+/* Elements of sixteen bits in a line of the caches, and how many ahead are prefetched where dst goes past them. */
 #define LINE16     32
 #define LOAD_AHEAD 512
 
@@ -122,7 +122,7 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm256_stream_ps)
 /*
  * Narrowed past the caches a block goes by its four parts in turns, a line of each: what runs ahead of one place leaves
  * the memory of a core idle, ahead of four it does not. On Zen 5 narrowing in one place is faster: with one thread it
- * has 1.1 of memcpy's speed, and 0.8 to 0.9 by parts. On Intel's server cores, too, where lines are asked for to both
+ * has 1.1 of memcpy's speed, and 0.8 to 0.9 by parts. On Intel's server cores, too, where lines are prefetched to both
  * levels: 0.94, and 0.84 by parts.
  */
 #define STORE_BY_PARTS (ON_AMD && !ON_ZEN5)
@@ -133,7 +133,7 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm256_stream_ps)
 #define STORE_AHEAD_L2 1536
 
 /* Asks for two lines `near` elements ahead, and unless `far` is 0 for two so far ahead to the second level. */
-INLINE void ask_two(const float *src, size_t near, size_t far)
+INLINE void prefetch_two(const float *src, size_t near, size_t far)
 {
     _Pragma("GCC unroll 2") for (size_t i = 0; i < 4 * WIDTH; i += 2 * WIDTH)
     {
@@ -168,7 +168,7 @@ INLINE void ask_two(const float *src, size_t near, size_t far)
     {                                                                                                                  \
         for (size_t i = 0; i < PART; i += 4 * WIDTH) {                                                                 \
             for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
-                ask_two(src + j, PARTS_AHEAD, 0);                                                                      \
+                prefetch_two(src + j, PARTS_AHEAD, 0);                                                                 \
                 store_line_##NAME(d + j, src + j, most);                                                               \
             }                                                                                                          \
         }                                                                                                              \
@@ -186,7 +186,7 @@ INLINE void ask_two(const float *src, size_t near, size_t far)
         for (; STORE_BY_PARTS && i + PARTS * PART <= n; i += PARTS * PART)                                             \
             store_parts_##NAME(d + i, src + i, &most);                                                                 \
         for (; i + 4 * WIDTH <= n; i += 4 * WIDTH) {                                                                   \
-            ask_two(src + i, STORE_AHEAD, far);                                                                        \
+            prefetch_two(src + i, STORE_AHEAD, far);                                                                   \
             store_line_##NAME(d + i, src + i, &most);                                                                  \
         }                                                                                                              \
         uint32_t tail = store_##NAME(d + i, src + i, n - i);                                                           \
@@ -230,7 +230,7 @@ static uint32_t settle(float *x, size_t n, __m256i most)
 }
 
 /*
- * Elements ahead that scale asks for, to the first level and to the second: on Intel's server cores it takes 0.68 of
+ * Elements ahead that scale prefetches, to the first level and to the second: on Intel's server cores it takes 0.68 of
  * the time so, and 0.77 with the first alone. Zen 3 has no gain.
  */
 #define SCALE_AHEAD    512
@@ -257,7 +257,7 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
     return larger(settle(dst, whole, _mm256_max_epu32(most_a, most_b)), tail);
 }
 
-/* Elements ahead of each input that are asked for: further on, eight inputs would drive each other out. */
+/* Elements ahead of each input that are prefetched: further on, eight inputs would drive each other out. */
 #define FORM_AHEAD 256
 
 /* Inputs of one dtype that `form` sums in registers; more of them go tile by tile through sum_add. */

@@ -9,7 +9,7 @@
  *   wrong: the loop keeps a bit for each, the old moments of all, and leaves the masters of these as they were;
  * - the cast of the span's masters, past the caches.
  *
- * Each line is asked for ahead. Half a span ahead a step takes 0.74 of the time on Zen 5, and 0.9 on Zen 4; a whole
+ * Each line is prefetched. Half a span ahead a step takes 0.74 of the time on Zen 5, and 0.9 on Zen 4; a whole
  * span ahead 0.70 on Zen 5. On Zen 3 the processor's own prefetch is as good; there the number of instructions counts:
  * forty for eight elements, of which a core that its other thread leaves alone takes four in a cycle, and three if not.
  * To take up the next span before the late elements and the cast of this one was slower: it needs twice the room in the
@@ -67,7 +67,7 @@ INLINE __m256 place_g(const struct place *at, const struct source *s, struct kin
  * The lines of all arrays, of several inputs the first alone, that are ahead of index i: by a span on Zen 5, else by
  * half of one.
  */
-INLINE void ask_all(const struct place *at, struct kind kind, size_t i)
+INLINE void prefetch_all(const struct place *at, struct kind kind, size_t i)
 {
     if (i % (LINE / sizeof(float)) != 0)
         return;
@@ -140,11 +140,11 @@ INLINE void step_span(const struct source *s, struct kind kind, size_t start, si
                              .old = old};
     __m256 nan = _mm256_setzero_ps(); /* NaN if any master is */
     old->late[(n - 1) / 64] = 0;      /* of the last word only a part may be written below */
-    /* Its lines were not asked for: with that a step takes 1.02 of the time on Zen 4. */
+    /* Its lines were not prefetched: with that a step takes 1.02 of the time on Zen 4. */
     struct begun b = begin(&at, &s->d, kind, place_g(&at, s, kind, start, 0), 0);
     _Pragma("GCC unroll 2") for (size_t i = WIDTH; i < n; i += WIDTH)
     {
-        ask_all(&at, kind, i);
+        prefetch_all(&at, kind, i);
         struct begun next = begin(&at, &s->d, kind, place_g(&at, s, kind, start, i), i);
         nan = _mm256_add_ps(nan, end(&at, b, i - WIDTH));
         b = next;
@@ -208,7 +208,7 @@ INLINE void redo_few(const struct source *s, struct kind kind, size_t start, con
     for (size_t j = 0; j < PICKED - 1; j++)
         at[count + j] = at[count - 1];
     for (size_t i = 0; i < count; i += PICKED) {
-        ask_late(s, kind, t, start, i, PICKED);
+        prefetch_late(s, kind, t, start, i, PICKED);
         __m256d g = pick_g(s, kind, start, at + i), p0 = pick_pd(p, at + i);
         __m256d p1 = in_double(&s->d, kind, g, p0, pick_pd(old->m, at + i), pick_pd(old->v, at + i));
         put(p, at + i, canonical_4(_mm256_cvtpd_ps(p1)));

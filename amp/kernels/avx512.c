@@ -15,7 +15,7 @@
 #include "amp/kernels/form.h"
 
 /*
- * Elements ahead of a loop that are asked for: near enough to be still there when the loop comes, far enough to have
+ * Elements ahead of a loop that are prefetched: near enough to be still there when the loop comes, far enough to have
  * come.
  */
 #define AHEAD       256
@@ -35,7 +35,7 @@
 
 /*
  * Casts to 16 bits, which read twice what they write, go in one place. Intel's server cores have 0.96 of memcpy's speed
- * if lines are asked for to both levels (0.86 by parts in turns, 0.81 if to the first level alone); Zen 5 has 1.1 if
+ * if lines are prefetched to both levels (0.86 by parts in turns, 0.81 if to the first level alone); Zen 5 has 1.1 if
  * nothing is, and 0.87 by parts.
  */
 #define STORE_AHEAD    512
@@ -73,7 +73,7 @@ static size_t unaligned(const void *dst, size_t size, size_t n)
     {                                                                                                                  \
         for (size_t i = 0; i < PART; i += VISIT) {                                                                     \
             for (size_t j = i; j < PARTS * PART; j += PART) {                                                          \
-                ask(src + j + AHEAD, VISIT * sizeof *src);                                                             \
+                prefetch_l1(src + j + AHEAD, VISIT * sizeof *src);                                                     \
                 load_line_##NAME(dst + j, src + j);                                                                    \
                 load_line_##NAME(dst + j + VISIT / 2, src + j + VISIT / 2);                                            \
             }                                                                                                          \
@@ -155,11 +155,11 @@ STORE32(store_stream_f32, unaligned(dst, sizeof(float), n), _mm512_stream_ps)
         __m512i line[4], most = _mm512_setzero_si512();                                                                \
         size_t i = unaligned(dst, sizeof *d, n);                                                                       \
         uint32_t first = amp_kernels_ref.store[DTYPE](d, src, i);                                                      \
-        const bool asks = !ON_AMD;                                                                                     \
+        const bool prefetches = !ON_AMD;                                                                               \
         for (; i + STORE_CHUNK <= n; i += STORE_CHUNK) {                                                               \
-            if (asks) {                                                                                                \
-                ask(src + i + STORE_AHEAD, STORE_CHUNK * sizeof *src);                                                 \
-                ask_l2(src + i + STORE_AHEAD_L2, STORE_CHUNK * sizeof *src);                                           \
+            if (prefetches) {                                                                                          \
+                prefetch_l1(src + i + STORE_AHEAD, STORE_CHUNK * sizeof *src);                                         \
+                prefetch_l2(src + i + STORE_AHEAD_L2, STORE_CHUNK * sizeof *src);                                      \
             }                                                                                                          \
             visit_##NAME(src + i, line, &most);                                                                        \
             EACH_OF_4(u) _mm512_stream_si512((void *)(d + i + u * 2 * WIDTH), line[u]);                                \
@@ -194,18 +194,18 @@ static uint32_t most_16(const uint16_t *s, size_t n)
 
 /*
  * Four vectors at a time: with fewer the loop does not keep the memory busy. Zen 5 has 1.0 of the speed of a loop
- * without the test if nothing is asked for, and 0.91 if it is; of Zen 4, with asking, 0.90 to 0.97 is known.
+ * without the test if nothing is prefetched, and 0.91 if it is; of Zen 4, with prefetching, 0.90 to 0.97 is known.
  */
 static uint32_t scale(float *dst, const float *src, float factor, size_t n)
 {
     __m512 f = _mm512_set1_ps(factor);
     __m512i most[4];
     EACH_OF_4(u) most[u] = _mm512_setzero_si512();
-    const bool asks = !ON_AMD;
+    const bool prefetches = !ON_AMD;
     size_t i = 0;
     for (; i + VISIT <= n; i += VISIT) {
-        if (asks)
-            ask(src + i + SCALE_AHEAD, VISIT * sizeof *src);
+        if (prefetches)
+            prefetch_l1(src + i + SCALE_AHEAD, VISIT * sizeof *src);
         EACH_OF_4(u)
         {
             __m512 x = canonical(_mm512_mul_ps(_mm512_loadu_ps(src + i + u * WIDTH), f));
@@ -242,14 +242,14 @@ static uint32_t scale(float *dst, const float *src, float factor, size_t n)
         for (unsigned j = 0; j < count; j++)                                                                           \
             data[j] = (const TYPE *)inputs[j].data + start;                                                            \
         for (size_t i = 0; i < whole; i += FORM_TURN) {                                                                \
-            ask(data[0] + i + AHEAD, FORM_TURN * sizeof(TYPE));                                                        \
+            prefetch_l1(data[0] + i + AHEAD, FORM_TURN * sizeof(TYPE));                                                \
             EACH_OF_4(u)                                                                                               \
             {                                                                                                          \
                 __m512 term = TERM(inputs[0], widen(data[0] + i + u * WIDTH, DTYPE));                                  \
                 sum[u] = first ? term : _mm512_add_ps(_mm512_loadu_ps(g + i + u * WIDTH), term);                       \
             }                                                                                                          \
             for (unsigned j = 1; j < count; j++) {                                                                     \
-                ask(data[j] + i + AHEAD, FORM_TURN * sizeof(TYPE));                                                    \
+                prefetch_l1(data[j] + i + AHEAD, FORM_TURN * sizeof(TYPE));                                            \
                 EACH_OF_4(u)                                                                                           \
                 sum[u] = _mm512_add_ps(sum[u], TERM(inputs[j], widen(data[j] + i + u * WIDTH, DTYPE)));                \
             }                                                                                                          \

@@ -2,7 +2,7 @@
  * Adam and AdamW for AVX-512: the reference's operations in the reference's order, so the same bits, and no fused
  * multiply-add.
  *
- * One loop over sixteen elements at a time, from the staged gradient to the new state, without a branch. It asks for
+ * One loop over sixteen elements at a time, from the staged gradient to the new state, without a branch. It prefetches
  * the lines that come later, and begins a vector while the root of the one before is under way. Two things follow each
  * span:
  *
@@ -20,15 +20,15 @@
 #include "amp/kernels/x86_adam_parts.h"
 
 /*
- * Elements ahead that are asked for. Zen 5: FAR_AHEAD, to the first cache level; what follows a span asks for nothing,
- * so that the loop first asks for MORE, although the next span asks again: 0.94 of the time, with 160 and 256 longer
- * than without. Zen 4: NEAR_AHEAD, because what follows a span needs the room in 32 KiB, and AHEAD_L2 to the second
- * level. On Intel's cores the processor's own prefetch does the latter (1.02 to 1.05 of the time with it).
+ * Elements ahead that are prefetched. Zen 5: FAR_AHEAD, to the first cache level; what follows a span prefetches
+ * nothing, so that the loop first prefetches MORE, although the next span does so again: 0.94 of the time, with 160 and
+ * 256 longer than without. Zen 4: NEAR_AHEAD, because what follows a span needs the room in 32 KiB, and AHEAD_L2 to the
+ * second level. On Intel's cores the processor's own prefetch does the latter (1.02 to 1.05 of the time with it).
  *
  * CASTS_BEHIND: a span is cast when the loop is through the next one, before its late elements. A load of sixteen
  * masters waits for the stores of single ones among them, and a load of late bits for those of the loop; in this order
  * both are over by then. On Zen 4 0.96 of the time with one thread, and nothing with two, which wait for the memory; on
- * Intel's 0.97 to 1.02, without LATE_ASKS 0.93 to 0.98; with AVX2 1.01 to 1.08 on Zen 4. On Zen 5
+ * Intel's 0.97 to 1.02, without LATE_PREFETCH 0.93 to 0.98; with AVX2 1.01 to 1.08 on Zen 4. On Zen 5
  * 0.98 to 1.00 with one thread, and with two 1.00 to 1.01.
  */
 #define FAR_AHEAD    640
@@ -63,8 +63,8 @@ INLINE __m512d in_double(const struct doubles *d, struct kind kind, __m512d g, _
     return _mm512_sub_pd(p, _mm512_add_pd(quotient, _mm512_mul_pd(d->decay, p)));
 }
 
-/* The lines ahead of an element of so many bytes. */
-INLINE void ask_ahead(const void *element, size_t size, enum core core)
+/* Prefetches the lines ahead of an element of `size` bytes. */
+INLINE void prefetch_ahead(const void *element, size_t size, enum core core)
 {
     const char *at = element;
     _mm_prefetch(at + (core == ZEN5 ? FAR_AHEAD : NEAR_AHEAD) * size, _MM_HINT_T0);
@@ -72,14 +72,14 @@ INLINE void ask_ahead(const void *element, size_t size, enum core core)
         _mm_prefetch(at + AHEAD_L2 * size, _MM_HINT_T1);
 }
 
-/* The lines of g ahead of index i. */
-INLINE void ask_g(const struct source *s, struct kind kind, size_t i)
+/* Prefetches the lines of g ahead of index i. */
+INLINE void prefetch_g(const struct source *s, struct kind kind, size_t i)
 {
     if (kind.dtype == AMP_F32)
-        ask_ahead((const float *)s->data[0] + i, sizeof(float), kind.core);
+        prefetch_ahead((const float *)s->data[0] + i, sizeof(float), kind.core);
     else if (i % (LINE / sizeof(uint16_t)) == 0)
         for (unsigned j = 0; j < (kind.many ? s->count : 1); j++)
-            ask_ahead((const uint16_t *)s->data[j] + i, sizeof(uint16_t), kind.core);
+            prefetch_ahead((const uint16_t *)s->data[j] + i, sizeof(uint16_t), kind.core);
 }
 
 /* Where a span is, with its scalars: copies, since the compiler must suppose that a store changes what memory holds. */
@@ -136,12 +136,12 @@ INLINE __m512 end(const struct place *at, struct begun b, size_t i)
 }
 
 /* Asks for all arrays' lines, ahead of index i. */
-INLINE void ask_all(const struct place *at, const struct source *s, struct kind kind, size_t start, size_t i)
+INLINE void prefetch_all(const struct place *at, const struct source *s, struct kind kind, size_t start, size_t i)
 {
-    ask_ahead(at->p + i, sizeof(float), kind.core);
-    ask_ahead(at->m + i, sizeof(float), kind.core);
-    ask_ahead(at->v + i, sizeof(float), kind.core);
-    ask_g(s, kind, start + i);
+    prefetch_ahead(at->p + i, sizeof(float), kind.core);
+    prefetch_ahead(at->m + i, sizeof(float), kind.core);
+    prefetch_ahead(at->v + i, sizeof(float), kind.core);
+    prefetch_g(s, kind, start + i);
 }
 
 /* n elements from index `start`, a multiple of WIDTH and at most SPAN, but for the late ones. */
@@ -151,18 +151,18 @@ INLINE void step_span(const struct source *s, struct kind kind, size_t start, si
     const struct place at = {.c = s->c, .p = t->p + start, .m = t->m + start, .v = t->v + start, .old = old};
     __m512 nan = _mm512_set1_ps(0); /* NaN if any master is */
     old->late[(n - 1) / 64] = 0;    /* of the last word only a part may be written below */
-    ask_all(&at, s, kind, start, 0);
+    prefetch_all(&at, s, kind, start, 0);
     struct begun b = begin(&at, &s->d, kind, finish_g(&at.c, kind, sum_inputs(s, kind, start)), 0);
     _Pragma("GCC unroll 2") for (size_t i = WIDTH; i < n; i += WIDTH)
     {
-        ask_all(&at, s, kind, start, i);
+        prefetch_all(&at, s, kind, start, i);
         struct begun next = begin(&at, &s->d, kind, finish_g(&at.c, kind, sum_inputs(s, kind, start + i)), i);
         nan = _mm512_add_ps(nan, end(&at, b, i - WIDTH));
         b = next;
     }
     nan = _mm512_add_ps(nan, end(&at, b, n - WIDTH));
     for (size_t i = n; kind.core == ZEN5 && i < n + MORE; i += WIDTH)
-        ask_all(&at, s, kind, start, i);
+        prefetch_all(&at, s, kind, start, i);
     /* Those of m and v too, since each goes into its master; Inf - Inf is one more look. */
     if (_mm512_cmp_ps_mask(nan, nan, _CMP_UNORD_Q) != 0) {
         settle(at.p, n);
@@ -209,7 +209,7 @@ INLINE void redo_few(const struct source *s, struct kind kind, size_t start, con
     for (size_t j = 0; j < PICKED - 1; j++)
         at[count + j] = at[count - 1];
     for (size_t i = 0; i < count; i += PICKED) {
-        ask_late(s, kind, t, start, i, PICKED);
+        prefetch_late(s, kind, t, start, i, PICKED);
         __m512d g = pick_g(s, kind, start, at + i), p0 = pick_pd(p, at + i);
         __m512d p1 = in_double(&s->d, kind, g, p0, pick_pd(old->m, at + i), pick_pd(old->v, at + i));
         __m256 y = _mm512_castps512_ps256(canonical(join_halves(p1, p1)));

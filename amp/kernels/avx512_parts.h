@@ -120,16 +120,16 @@ INLINE __m512i narrow_canonical(vf a, vf b, enum amp_dtype dtype)
 }
 
 /*
- * Asks for `bytes` from p on. Always inline: GCC 12 takes a function that only prefetches for one without effect, and
+ * Prefetches `bytes` from p on. Always inline: GCC 12 takes a function that only prefetches for one without effect, and
  * drops calls that it has not inlined. Unrolled: as a loop it costs casts a twentieth.
  */
-INLINE void ask(const void *p, size_t bytes)
+INLINE void prefetch_l1(const void *p, size_t bytes)
 {
     _Pragma("GCC unroll 8") for (size_t i = 0; i < bytes; i += LINE) _mm_prefetch((const char *)p + i, _MM_HINT_T0);
 }
 
 /* The same, to the second level of the caches. */
-INLINE void ask_l2(const void *p, size_t bytes)
+INLINE void prefetch_l2(const void *p, size_t bytes)
 {
     _Pragma("GCC unroll 8") for (size_t i = 0; i < bytes; i += LINE) _mm_prefetch((const char *)p + i, _MM_HINT_T1);
 }

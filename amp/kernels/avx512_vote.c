@@ -12,36 +12,36 @@
 _Static_assert(AMP_VOTE_MULTIPLE % TURN == 0, "whole turns");
 
 /*
- * How far ahead an input is asked for. On AMD's processors NEAR, to the first cache level; where that is small, of more
- * than MANY inputs also FAR, to the second: on Zen 4 as fast as loops without arithmetic (bench/kernel_bounds.h).
+ * How far ahead an input is prefetched. On AMD's processors NEAR, to the first cache level; where that is small, of
+ * more than MANY inputs also FAR, to the second: on Zen 4 as fast as loops without arithmetic (bench/kernel_bounds.h).
  *
  * On Intel's server cores AHEAD, past what a prefetcher sees that ends with a page: with NEAR one input took 1.10 of
- * the time on model 85. Of more inputs than FEW, ASK at once, so that each place in memory gives several lines in a
- * row; not all of them ask in one turn.
+ * the time on model 85. Of more inputs than FEW, AT_ONCE in one turn, so that each place in memory gives several lines
+ * in a row; the inputs take turns.
  */
-#define NEAR  512  /* bytes */
-#define FAR   3072 /* bytes */
-#define AHEAD 2048 /* bytes */
-#define ASK   256  /* bytes */
-#define MANY  4    /* inputs */
-#define FEW   2    /* inputs */
+#define NEAR    512  /* bytes */
+#define FAR     3072 /* bytes */
+#define AHEAD   2048 /* bytes */
+#define AT_ONCE 256  /* bytes */
+#define MANY    4    /* inputs */
+#define FEW     2    /* inputs */
 
-/* As ask, to the second cache level. */
-INLINE void ask_far(const char *p, size_t bytes)
+/* As prefetch_l1, to the second cache level. */
+INLINE void prefetch_far(const char *p, size_t bytes)
 {
     _Pragma("GCC unroll 4") for (size_t i = 0; i < bytes; i += LINE) _mm_prefetch(p + i, _MM_HINT_T1);
 }
 
-/* Input j's lines, at its element i. */
-INLINE void ask_input(const char *data, size_t size, size_t i, unsigned j, size_t ahead, bool each, bool far)
+/* Prefetches for input j, at its element i. */
+INLINE void prefetch_input(const char *data, size_t size, size_t i, unsigned j, size_t ahead, bool each, bool far)
 {
     const char *at = data + i * size;
     if (each)
-        ask(at + ahead, TURN * size);
-    else if ((i / TURN + j) % (ASK / (TURN * size)) == 0)
-        ask(at + ahead, ASK);
+        prefetch_l1(at + ahead, TURN * size);
+    else if ((i / TURN + j) % (AT_ONCE / (TURN * size)) == 0)
+        prefetch_l1(at + ahead, AT_ONCE);
     if (far)
-        ask_far(at + FAR, TURN * size);
+        prefetch_far(at + FAR, TURN * size);
 }
 
 INLINE __m512d add_square(__m512d sum, __m256 half)
@@ -65,10 +65,10 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
         data[j] = (const char *)inputs[j].data + start * size;
     for (size_t i = 0; i < n; i += TURN) {
         __m512 sum[4];
-        ask_input(data[0], size, i, 0, ahead, each, far);
+        prefetch_input(data[0], size, i, 0, ahead, each, far);
         EACH_OF_4(u) sum[u] = widen(data[0] + (i + u * WIDTH) * size, dtype);
         for (unsigned j = 1; j < count; j++) {
-            ask_input(data[j], size, i, j, ahead, each, far);
+            prefetch_input(data[j], size, i, j, ahead, each, far);
             EACH_OF_4(u) sum[u] = _mm512_add_ps(sum[u], widen(data[j] + (i + u * WIDTH) * size, dtype));
         }
         EACH_OF_4(u)

@@ -11,18 +11,18 @@
 #include "amp/pass.h"
 
 /*
- * Elements of a span. Twice as many, with their old moments and the lines that have been asked for, leave a first cache
- * level of 32 KiB; half as many wait for each other too often: on Zen 4 both take 1.1 times as long.
+ * Elements of a span. Twice as many, with their old moments and the prefetched lines, leave a first
+ * cache level of 32 KiB; half as many wait for each other too often: on Zen 4 both take 1.1 times as long.
  */
 #define SPAN 512
 
 /*
- * Elements ahead of the loop that are asked for, but on Zen 5. On Intel's cores, which wait longest for the memory,
- * each late element asks for the lines of LATE_ASKS more, so that the memory does not rest meanwhile: with AVX-512 0.90
- * to 0.96 of the time on models 85 and 207, with AVX2 0.93 to 0.99 on model 85; with 8, 0.93 to 1.02.
+ * Elements ahead of the loop that are prefetched, except on Zen 5. On Intel's cores, which wait longest for the memory,
+ * each late element prefetches the lines of LATE_PREFETCH elements, so that the memory does not rest meanwhile: with
+ * AVX-512 0.90 to 0.96 of the time on models 85 and 207, with AVX2 0.93 to 0.99 on model 85; with 8, 0.93 to 1.02.
  */
-#define NEAR_AHEAD (SPAN / 2)
-#define LATE_ASKS  4
+#define NEAR_AHEAD    (SPAN / 2)
+#define LATE_PREFETCH 4
 
 /* Inputs of one dtype that are summed in a register; more of them go by tiles. */
 #define INPUTS_MAX 16
@@ -117,12 +117,12 @@ INLINE vf finish_g(const struct singles *c, struct kind kind, vf x)
     return x;
 }
 
-/* What the turn of a span's late elements from the i-th on asks for, of all arrays. */
-INLINE void ask_late(const struct source *s, struct kind kind, const struct target *t, size_t start, size_t i,
-                     size_t picked)
+/* Prefetches, of all arrays, what is due in the turn of a span's late elements from the i-th on. */
+INLINE void prefetch_late(const struct source *s, struct kind kind, const struct target *t, size_t start, size_t i,
+                          size_t picked)
 {
-    const size_t line = LINE / sizeof(float), first = start + SPAN + NEAR_AHEAD + i * LATE_ASKS;
-    for (size_t j = first; kind.core == INTEL && j < first + picked * LATE_ASKS; j += line) {
+    const size_t line = LINE / sizeof(float), first = start + SPAN + NEAR_AHEAD + i * LATE_PREFETCH;
+    for (size_t j = first; kind.core == INTEL && j < first + picked * LATE_PREFETCH; j += line) {
         _mm_prefetch((const char *)(t->p + j), _MM_HINT_T0);
         _mm_prefetch((const char *)(t->m + j), _MM_HINT_T0);
         _mm_prefetch((const char *)(t->v + j), _MM_HINT_T0);

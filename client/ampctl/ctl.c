@@ -76,7 +76,7 @@ static size_t addresses(const struct ampctl *ctl)
 int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply)
 {
     int rc;
-    /* Each of the addresses once, and the one that one of them tells; the link has gone there when the call is over. */
+    /* Each address is tried once, and the one that a server names; the link has changed to it when the call is over. */
     for (size_t left = addresses(ctl) + 1;; left--) {
         rc = ampclient_rpc(ctl->link, request, reply);
         if (rc == 0)
@@ -84,14 +84,14 @@ int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, str
         if (ctl->here || left == 0 || !ampclient_follow_elsewhere(reply->error.reason))
             break;
         if (!ctl->quiet)
-            (void)ampctl_print(stderr, "ampctl: %s: going on elsewhere: %s", ctl->verb, reply->error.text);
+            (void)ampctl_print(stderr, "ampctl: %s: asking elsewhere: %s", ctl->verb, reply->error.text);
         ampclient_reply_close(reply);
     }
     ctl->failure = reply->error;
     ctl->nobody = ampctl_nobody(reply);
-    /* A message_cb that has ended the call says why. */
-    bool told = request->message_cb != NULL && reply->code == AMP_ECANCELLED && !reply->from_peer;
-    if (!ctl->quiet && !told)
+    /* A message_cb that has ended the call has said why. */
+    bool explained = request->message_cb != NULL && reply->code == AMP_ECANCELLED && !reply->from_peer;
+    if (!ctl->quiet && !explained)
         ampctl_print_failure(ctl, ctl->endpoints, reply);
     return AMPCTL_EXIT_RPC + amp_err_grpc_status(reply->code);
 }

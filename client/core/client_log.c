@@ -55,7 +55,7 @@ void ampclient_core_log_goes_on(struct ampclient_core *core)
     if (!core->said_trouble)
         return;
     core->said_trouble = false;
-    log_line(core, LINE_GOES_ON, AMPCLIENT_CORE_WARN, "connected again: rank %u goes on with step %llu (epoch %llu)",
+    log_line(core, LINE_GOES_ON, AMPCLIENT_CORE_WARN, "connected again: rank %u continues with step %llu (epoch %llu)",
              core->rank, (unsigned long long)core->step, (unsigned long long)core->epoch);
 }
 

@@ -16,8 +16,8 @@ int ampclient_core_use_memory(struct ampclient_core *core, void *memory, size_t 
     size_t wanted = ampclient_core_memory_size(core);
     if (wanted == 0 || core->parameters != NULL || core->begun_step != 0) /* shared memory leaves it NULL */
         return amp_error_set(error, AMP_ESTATE, NULL,
-                             "memory for the parameters is taken between the join and the "
-                             "first step_begin or pull, once, and not with units");
+                             "memory for the parameters can be given once, after the join and before the first "
+                             "step_begin or pull, and not with units");
     if (memory == NULL || (uintptr_t)memory % AMPCLIENT_MEMORY_ALIGN != 0 || size < wanted)
         return amp_error_set(error, AMP_EINVAL, NULL,
                              "give %zu bytes for the parameters, at an address that is a multiple of %d", wanted,

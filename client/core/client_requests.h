@@ -5,8 +5,8 @@
 #include "client/core/client_core.h"
 
 /*
- * Begins one of the user's requests (AMPCLIENT_EVENT_JOIN to _DRAIN); USER_STATE is done at once. A request that is not
- * possible in this state is refused by its answer (AMP_ESTATE).
+ * Begins one of the user's requests (AMPCLIENT_EVENT_JOIN to _DRAIN). A request that is not possible in this state is
+ * refused by its answer (AMP_ESTATE).
  */
 void ampclient_core_request(struct ampclient_core *core, const struct ampclient_event *event);
 /*

@@ -159,7 +159,7 @@ int ampclient_connect(const char *endpoints, const struct ampclient_options *opt
                       struct amp_error *error)
 {
     if (client == NULL)
-        return amp_error_set(error, AMP_EINVAL, NULL, "client is NULL; give the place where the handle goes.");
+        return amp_error_set(error, AMP_EINVAL, NULL, "client is NULL; pass the address of a variable for the handle.");
     *client = NULL;
     if (endpoints == NULL || endpoints[0] == 0)
         return amp_error_set(error, AMP_EINVAL, NULL, "The address is missing; give host:port.");
@@ -364,7 +364,8 @@ int ampclient_status(struct ampclient *client, const char *model_name, struct am
         return AMP_EINVAL;
     ampclient_begin(client);
     if (status == NULL)
-        return amp_error_set(&client->error, AMP_EINVAL, NULL, "status is NULL; give the place where it goes.");
+        return amp_error_set(&client->error, AMP_EINVAL, NULL,
+                             "status is NULL; pass the address of a variable for it.");
     struct ampd_msg_get_model_response response;
     int rc = ampclient_get_model(client, model_name, &response);
     if (rc != 0)

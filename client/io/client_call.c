@@ -33,7 +33,8 @@ int ampclient_call(struct ampclient *client, const char *method, const void *req
         return AMP_EINVAL;
     ampclient_begin(client);
     if (response == NULL || response_size == NULL)
-        return amp_error_set(&client->error, AMP_EINVAL, NULL, "response is NULL; give the places for the answer.");
+        return amp_error_set(&client->error, AMP_EINVAL, NULL,
+                             "response is NULL; pass the addresses of variables for the answer.");
     *response = NULL;
     *response_size = 0;
     int rc = check(client, method, request, size);

@@ -42,7 +42,7 @@ int ampclient_unit_add(struct ampclient_model *model, const uint32_t *parameters
     ampclient_begin(model->client);
     if (unit == NULL)
         return amp_error_set(&model->client->error, AMP_EINVAL, NULL,
-                             "unit is NULL; give the place where the number of the unit goes.");
+                             "unit is NULL; pass the address of a variable for the number of the unit.");
     const struct unit_call call = {
         .run_cb = run_add, .parameters = parameters, .parameters_count = parameters_count, .added = unit};
     return run(model, &call);

@@ -139,7 +139,8 @@ int ampclient_join(struct ampclient *client, const char *model_name, const struc
         return AMP_EINVAL;
     ampclient_begin(client);
     if (model == NULL)
-        return amp_error_set(&client->error, AMP_EINVAL, NULL, "model is NULL; give the place where the handle goes.");
+        return amp_error_set(&client->error, AMP_EINVAL, NULL,
+                             "model is NULL; pass the address of a variable for the handle.");
     *model = NULL;
     struct ampclient_join_options taken;
     struct identity identity = {0};
@@ -230,7 +231,8 @@ int ampclient_parameter(const struct ampclient_model *model, uint32_t index, str
     struct ampclient *client = model->client;
     ampclient_begin(client);
     if (tensor == NULL)
-        return amp_error_set(&client->error, AMP_EINVAL, NULL, "tensor is NULL; give the place where the view goes.");
+        return amp_error_set(&client->error, AMP_EINVAL, NULL,
+                             "tensor is NULL; pass the address of a variable for the view.");
     if (index >= model->parameters_count)
         return bad_index(client, index, model->parameters_count);
     (void)pthread_mutex_lock(&client->link->mutex);
@@ -317,7 +319,8 @@ int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *s
     struct ampclient *client = model->client;
     ampclient_begin(client);
     if (step == NULL)
-        return amp_error_set(&client->error, AMP_EINVAL, NULL, "step is NULL; give the place where the step goes.");
+        return amp_error_set(&client->error, AMP_EINVAL, NULL,
+                             "step is NULL; pass the address of a variable for the step.");
     struct ampclient_user_done done = {0};
     /* After the request a step would be begun. */
     int rc = ampclient_check_struct(step, STEP_FIELDS, &client->error);
@@ -427,15 +430,15 @@ bool ampclient_shares_memory(const struct ampclient_model *model)
 /* Copies the overflows of this step to memory that stays until the next step_end. */
 static void take_overflows(struct ampclient_model *model, const struct ampclient_core_result *result)
 {
-    struct ampclient_model_overflows *told = &model->told;
+    struct ampclient_model_overflows *returned = &model->returned;
     (void)pthread_mutex_lock(&model->client->link->mutex);
-    bool same = model->heard.epoch == result->epoch && model->heard.step == result->step;
-    told->count = same ? model->heard.count : 0;
-    memcpy(told->rows, model->heard.rows, told->count * sizeof told->rows[0]);
-    memcpy(told->workers, model->heard.workers, told->count * sizeof told->workers[0]);
+    bool same = model->received.epoch == result->epoch && model->received.step == result->step;
+    returned->count = same ? model->received.count : 0;
+    memcpy(returned->rows, model->received.rows, returned->count * sizeof returned->rows[0]);
+    memcpy(returned->workers, model->received.workers, returned->count * sizeof returned->workers[0]);
     (void)pthread_mutex_unlock(&model->client->link->mutex);
-    for (uint32_t i = 0; i < told->count; i++)
-        told->rows[i].worker = told->workers[i];
+    for (uint32_t i = 0; i < returned->count; i++)
+        returned->rows[i].worker = returned->workers[i];
 }
 
 int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *result)
@@ -445,7 +448,8 @@ int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *r
     struct ampclient *client = model->client;
     ampclient_begin(client);
     if (result == NULL)
-        return amp_error_set(&client->error, AMP_EINVAL, NULL, "result is NULL; give the place where the result goes.");
+        return amp_error_set(&client->error, AMP_EINVAL, NULL,
+                             "result is NULL; pass the address of a variable for the result.");
     struct ampclient_user_done done = {0};
     /* After the request the verdict would be lost. */
     int rc = ampclient_check_struct(result, RESULT_FIELDS, &client->error);
@@ -470,8 +474,8 @@ int ampclient_step_end(struct ampclient_model *model, struct ampclient_result *r
                                            .overflow_parameters = from->overflow_parameters,
                                            .range_warnings = from->range_warnings,
                                            .durable_step = from->durable_step,
-                                           .overflows = model->told.rows,
-                                           .overflows_count = model->told.count};
+                                           .overflows = model->returned.rows,
+                                           .overflows_count = model->returned.count};
     return ampclient_give_struct(result, &ended, sizeof ended, RESULT_FIELDS, &client->error);
 }
 
@@ -544,7 +548,8 @@ int ampclient_user_state(const struct ampclient_model *model, const void **data,
     struct ampclient *client = model->client;
     ampclient_begin(client);
     if (data == NULL || size == NULL)
-        return amp_error_set(&client->error, AMP_EINVAL, NULL, "data or size is NULL; give the places where they go.");
+        return amp_error_set(&client->error, AMP_EINVAL, NULL,
+                             "data or size is NULL; pass the addresses of variables for them.");
     *data = copy_user_state(model, size);
     return 0;
 }

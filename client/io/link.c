@@ -79,7 +79,7 @@ int ampclient_link_run(struct ampclient_link *link, struct ampclient_job *job, u
 {
     uint64_t deadline = ampclient_now_ms() + timeout_ms + AMPCLIENT_WAIT_SLACK_MS;
     int rc = 0;
-    bool told = job->cancel_cb == NULL;
+    bool asked = job->cancel_cb == NULL; /* the job was asked to end, or cannot be */
     job->finished = false;
     amp_list_init(&job->cancelled);
     (void)pthread_mutex_lock(&link->mutex);
@@ -90,8 +90,8 @@ int ampclient_link_run(struct ampclient_link *link, struct ampclient_job *job, u
         ampclient_link_kick(link);
     }
     while (rc == 0 && !job->finished) {
-        if (link->interrupted && !told) {
-            told = true;
+        if (link->interrupted && !asked) {
+            asked = true;
             amp_list_push(&link->cancelled, &job->cancelled);
             ampclient_link_kick(link);
         }

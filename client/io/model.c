@@ -16,7 +16,7 @@ static void tell_done(struct ampclient_model *model)
     if (!model->done_ready || (model->borrowed > 0 && model->done.request != AMPCLIENT_EVENT_GATHER))
         return;
     model->done_ready = false;
-    model->done_told = true;
+    model->done_delivered = true;
     (void)pthread_cond_broadcast(&model->client->link->wake);
 }
 
@@ -120,9 +120,9 @@ static bool tell_drained(struct ampclient_model *model)
     AMP_LIST_EACH(node, next, &model->calls)
     {
         struct ampclient_core_call *call = AMP_CONTAINER(node, struct ampclient_core_call, node);
-        if (!call->push.untold || call->cancelled || call->push.next < call->push.count)
+        if (!call->push.undrained || call->cancelled || call->push.next < call->push.count)
             continue;
-        call->push.untold = false;
+        call->push.undrained = false;
         struct ampclient_event event = {.type = AMPCLIENT_EVENT_PUSH_DRAINED, .call = call->number};
         ampclient_core_step(model->core, ampclient_now_ms(), &event);
         return true;
@@ -309,7 +309,7 @@ int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_ev
     (void)pthread_mutex_lock(&link->mutex);
     int rc = link->broken ? ampclient_link_break(link, &client->error) : 0;
     if (rc == 0) {
-        model->done_told = false;
+        model->done_delivered = false;
         ampclient_core_step(model->core, ampclient_now_ms(), request);
         /* An answer that is there already is taken here, which is faster than to wake the loop's thread. */
         model->done_ready = ampclient_core_take_done(model->core, &model->done);
@@ -317,14 +317,14 @@ int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_ev
         if (ampclient_core_has_output(model->core))
             ampclient_link_kick(link);
     }
-    for (bool told = false; rc == 0 && !model->done_told;) {
-        if (link->interrupted && !told) { /* it may have happened before this wait, while memory was attached */
+    for (bool interrupted = false; rc == 0 && !model->done_delivered;) {
+        if (link->interrupted && !interrupted) { /* it may have happened before this wait, while memory was attached */
             const struct ampclient_event interrupt = {.type = AMPCLIENT_EVENT_INTERRUPT};
-            told = true;
+            interrupted = true;
             ampclient_core_step(model->core, ampclient_now_ms(), &interrupt);
             ampclient_link_kick(link);
         }
-        if (!ampclient_link_wait(link, deadline) && !model->done_told)
+        if (!ampclient_link_wait(link, deadline) && !model->done_delivered)
             rc = ampclient_link_break(link, &client->error);
     }
     if (rc == 0) {

@@ -49,15 +49,15 @@ struct ampclient_model {
     struct ampclient_core *core;
     struct ampclient_user_done done; /* the core's answer to the user's request */
     bool done_ready;                 /* `done` is set, but something is still borrowed */
-    bool done_told;                  /* the waiting thread may take `done` */
+    bool done_delivered;             /* the waiting thread may take `done` */
     uint64_t borrowed;               /* pieces of memory of the user or the core that are still being sent */
     struct ampclient_model_parameter *parameters; /* NULL before the first Join; then constant, read without mutex */
     uint32_t parameters_count;
-    enum amp_dtype cast;                    /* dtype of pulled parameters */
-    struct ampclient_attached *shared;      /* memory that is shared with the servers (attach.h); NULL: none */
-    struct ampclient_incarnation boot_of;   /* the incarnation that boot_id belongs to */
-    uint64_t boot_id;                       /* the secret part of that incarnation (docs/protocol.md) */
-    struct ampclient_model_overflows heard; /* from the newest answer to a push */
+    enum amp_dtype cast;                       /* dtype of pulled parameters */
+    struct ampclient_attached *shared;         /* memory that is shared with the servers (attach.h); NULL: none */
+    struct ampclient_incarnation boot_of;      /* the incarnation that boot_id belongs to */
+    uint64_t boot_id;                          /* the secret part of that incarnation (docs/protocol.md) */
+    struct ampclient_model_overflows received; /* from the newest answer to a push */
     /* The loop's thread. */
     uv_timer_t timer;             /* the core's TIMER */
     bool attached;                /* the model is in client->models, and its timer is initialised */
@@ -76,7 +76,7 @@ struct ampclient_model {
     void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
     void *shared_arg;
     void (*shared_cb)(void *arg, const struct ampclient_shared_memory *shared, bool mapped);
-    struct ampclient_model_overflows told; /* those that the last step_end has given to the user */
+    struct ampclient_model_overflows returned; /* those that the last step_end has given to the user */
     uint8_t *user_state; /* what ampclient_user_state gave last; room for AMPCLIENT_USER_STATE_MAX bytes */
     uint8_t *places;     /* ampclient_gradient's memory without a slot: the flat space in fp32; NULL: not needed yet */
     size_t places_size;  /* bytes of `places` */

@@ -30,8 +30,8 @@ struct ampclient_core_call {
         uint64_t *blocks;             /* numbers of the blocks to be sent, in order; owned */
         size_t count, capacity, next; /* blocks named, room for, and index of the next one to be sent */
         bool end;                     /* the trailer is to be sent after the blocks */
-        bool telling;                 /* a message on blocks in the slot has not left; the next blocks wait for it */
-        bool untold;                  /* blocks were named since the core last got PUSH_DRAINED for this call */
+        bool announcing;              /* a message on blocks in the slot has not left; the next blocks wait for it */
+        bool undrained;               /* blocks were named since the core last got PUSH_DRAINED for this call */
         struct amp_buf trailer;       /* the encoded trailer message */
     } push;
 };

@@ -335,18 +335,18 @@ static struct ampclient_core_result result_of(const struct ampd_msg_step_result 
 static void hear_overflows(struct ampclient_core_call *call, const struct ampd_msg_step_result *from)
 {
     struct ampclient_model *model = call->model;
-    struct ampclient_model_overflows *heard = &model->heard;
+    struct ampclient_model_overflows *received = &model->received;
     (void)pthread_mutex_lock(&model->client->link->mutex);
-    if (call->shard == 0 || heard->epoch != from->epoch || heard->step != from->step) {
-        heard->epoch = from->epoch;
-        heard->step = from->step;
-        heard->count = 0;
-        for (size_t i = 0; i < from->overflows.count && heard->count < AMPCLIENT_MODEL_OVERFLOWS_MAX; i++) {
+    if (call->shard == 0 || received->epoch != from->epoch || received->step != from->step) {
+        received->epoch = from->epoch;
+        received->step = from->step;
+        received->count = 0;
+        for (size_t i = 0; i < from->overflows.count && received->count < AMPCLIENT_MODEL_OVERFLOWS_MAX; i++) {
             const struct ampd_msg_overflow_row *row = &from->overflows.items[i];
             if (row->parameter_index >= model->parameters_count)
                 continue;
-            put_name(heard->workers[heard->count], row->worker_name);
-            heard->rows[heard->count++] =
+            put_name(received->workers[received->count], row->worker_name);
+            received->rows[received->count++] =
                 (struct ampclient_overflow){.parameter = model->parameters[row->parameter_index].name,
                                             .parameter_index = row->parameter_index,
                                             .rank = row->has_rank ? (int32_t)row->rank : -1,

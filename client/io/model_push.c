@@ -30,54 +30,55 @@ static int send_block(struct ampclient_core_call *call, uint64_t index)
 }
 
 /* A message that says which blocks are in the slot, until it has left. */
-struct told {
+struct announcement {
     struct ampclient_model *model;
     uint64_t call;
     struct amp_buf message;
 };
 
-static void told_free(struct told *told)
+static void announcement_free(struct announcement *announcement)
 {
-    amp_buf_close(&told->message);
-    free(told);
+    amp_buf_close(&announcement->message);
+    free(announcement);
 }
 
-static void on_told(void *arg)
+static void on_announced(void *arg)
 {
-    struct told *told = arg;
-    struct ampclient_model *model = told->model;
+    struct announcement *announcement = arg;
+    struct ampclient_model *model = announcement->model;
     (void)pthread_mutex_lock(&model->client->link->mutex);
-    struct ampclient_core_call *call = ampclient_call_find(model, told->call);
+    struct ampclient_core_call *call = ampclient_call_find(model, announcement->call);
     if (call != NULL) {
-        call->push.telling = false;
+        call->push.announcing = false;
         ampclient_link_kick(model->client->link); /* not from here: the stream may be in the middle of its own end */
     }
     (void)pthread_mutex_unlock(&model->client->link->mutex);
-    told_free(told);
+    announcement_free(announcement);
     ampclient_model_sent(model);
 }
 
-/* Announces blocks at once (on_told), so that the server reads these while the next ones are written. */
+/* Announces blocks at once (on_announced), so that the server reads these while the next ones are written. */
 static int tell_placed(struct ampclient_core_call *call, const struct ampd_msg_block_range *range)
 {
-    struct told *told = calloc(1, sizeof *told);
-    if (told == NULL)
+    struct announcement *announcement = calloc(1, sizeof *announcement);
+    if (announcement == NULL)
         return AMP_ENOMEM;
-    *told = (struct told){.model = call->model, .call = call->number};
+    *announcement = (struct announcement){.model = call->model, .call = call->number};
     struct amp_buf body;
     amp_buf_init(&body, AMPD_BLOCK_PART_MAX);
-    amp_buf_init(&told->message, AMPD_BLOCK_PART_MAX);
+    amp_buf_init(&announcement->message, AMPD_BLOCK_PART_MAX);
     int rc = ampd_msg_block_range_encode(range, &body);
     if (rc == 0)
-        rc = ampd_block_part_encode(AMPD_BLOCK_PLACED, &body, &told->message);
+        rc = ampd_block_part_encode(AMPD_BLOCK_PLACED, &body, &announcement->message);
     if (rc == 0)
-        rc = arpc_call_send(call->call, NULL, 0, told->message.data, told->message.size, on_told, told);
+        rc = arpc_call_send(call->call, NULL, 0, announcement->message.data, announcement->message.size, on_announced,
+                            announcement);
     amp_buf_close(&body);
     if (rc != 0) {
-        told_free(told);
+        announcement_free(announcement);
         return rc;
     }
-    call->push.telling = true;
+    call->push.announcing = true;
     call->model->borrowed++;
     return 0;
 }
@@ -112,7 +113,7 @@ void ampclient_push_feed(struct ampclient_core_call *call)
     int rc = 0;
     if (call->cancelled || call->error.code != 0)
         return;
-    while (rc == 0 && !call->push.telling && call->push.next < call->push.count &&
+    while (rc == 0 && !call->push.announcing && call->push.next < call->push.count &&
            arpc_call_queued(call->call) < ARPC_HIGH_WATER)
         if (!place_blocks(call, &rc))
             rc = send_block(call, call->push.blocks[call->push.next++]);
@@ -136,7 +137,7 @@ static int append(struct ampclient_core_call *call, uint64_t block)
         call->push.capacity = capacity;
     }
     call->push.blocks[call->push.count++] = block;
-    call->push.untold = true;
+    call->push.undrained = true;
     return 0;
 }
 

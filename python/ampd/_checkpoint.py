@@ -46,7 +46,7 @@ class _Part:
         self.masters: list[tuple[str, int, int]] = []  # (name, first element, end)
 
     def _damaged(self, what: str) -> errors.DataLoss:
-        return errors.DataLoss("the checkpoint that shard %d sends is damaged: %s; try again, or take another one"
+        return errors.DataLoss("the checkpoint that shard %d sends is damaged: %s; try again, or use another one"
                                % (self.shard, what))
 
     def take(self, data: bytes) -> None:
@@ -151,6 +151,6 @@ def masters(client: Client, model: str, epoch: int, step: int) -> dict[str, nump
         for first, end in sorted(found):
             at = end if first == at else -1
         if at != elements(arrays[name].shape):
-            raise errors.DataLoss("the checkpoint of step %d of %s has not all of %s; take another one"
+            raise errors.DataLoss("the checkpoint of step %d of %s lacks a part of %s; use another one"
                                   % (step, model, name))
     return arrays

@@ -22,7 +22,7 @@ _LEVELS = {lib.AMPCLIENT_LOG_DEBUG: logging.DEBUG, lib.AMPCLIENT_LOG_INFO: loggi
            lib.AMPCLIENT_LOG_WARN: logging.WARNING, lib.AMPCLIENT_LOG_ERROR: logging.ERROR}
 
 
-_telling = threading.local()  # `line`: this is a client's own thread, which tells one to the logger
+_telling = threading.local()  # `line`: this is a client's own thread, which is passing a line to the logger
 
 
 @ffi.callback("void(void *, enum ampclient_log_level, const char *)")
@@ -201,7 +201,8 @@ class Client:
         turn in spite of it."""
         if getattr(_telling, "line", False):
             raise errors.WrongState("a handler of the logger ampd may not call %s: all calls of a client wait while "
-                                    "its line is told; give it to another thread by a queue.Queue" % self.endpoint)
+                                    "it handles a line; pass the line to another thread by a queue.Queue"
+                                    % self.endpoint)
         if self._calling == threading.get_ident():
             raise errors.WrongState("a call to %s waits; in a signal handler raise SystemExit or KeyboardInterrupt, "
                                     "which ends it, and continue after it" % self.endpoint)

@@ -8,7 +8,7 @@ try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     from google.protobuf.message import DecodeError
 except ImportError as _error:
-    raise ImportError("what ampd tells of a server takes protobuf for Python (%s); install the package "
+    raise ImportError("what ampd reads of a server needs protobuf for Python (%s); install the package "
                       "python3-protobuf, or protobuf of PyPI" % _error) from None
 
 from ampd import errors

@@ -79,7 +79,7 @@ class _Shown:
 
 
 def progress(steps: Iterable, *, all_ranks: bool = False, file=None, clock=time.monotonic) -> Iterator:
-    """The same steps, with a line that tells how far they are: step, loss, scale, skipped so far, speed, time left.
+    """The same steps, with a line that shows how far they are: step, loss, scale, skipped so far, speed, time left.
 
         for step in ampd.progress(job.steps()):
 

@@ -1,4 +1,4 @@
-"""What a server tells, as plain dataclasses: times are datetimes in UTC, durations are in seconds, enums are words.
+"""The answers of a server as plain dataclasses: times are datetimes in UTC, durations are in seconds, enums are words.
 
 A list of any of them makes a pandas.DataFrame."""
 from __future__ import annotations
@@ -26,7 +26,7 @@ class WorkerStatus:
     blocks_present: int         # of the open step, that have come from it
     blocks_wanted: int          # of the open step
     straggles: bool             # all others have waited for it, for most of each of the last 8 steps
-    nonfinite: bool             # its last 5 pushes had Inf or NaN while another's had none
+    nonfinite: bool             # its last 5 pushes had Inf or NaN while at least half of the workers had none
     quarantined: bool           # steps go on without it
     join_time: datetime.datetime | None
     peer: str                   # address that it joined from
@@ -139,8 +139,8 @@ class HistoryRow:
     old_learning_rate: float | None  # "learning_rate_set": the one before; None: not known
     clip: float                 # coefficient, the smallest over the groups; 0 when skipped
     contributors: int           # workers whose gradients counted
-    loss: float | None          # mean over the workers that told theirs, weighted as their gradients; None: nobody did
-    loss_workers: int           # how many told it
+    loss: float | None          # mean over the workers that sent one, weighted as their gradients; None: nobody did
+    loss_workers: int           # how many sent one
     metrics: dict[str, float] = dataclasses.field(hash=False)  # likewise, by their names
     overflow_rows: int          # pairs of parameter and worker with an overflow
     inf_count: int

@@ -177,7 +177,7 @@ class GradScaler:
 
     def scale(self, outputs):
         """outputs (a tensor, or an iterable of them) times the scale of the step in hand. The sum of all that are one
-        number is told as the loss of the step when it ends, unless job.tell_loss has told another one."""
+        number is sent as the loss of the step when it ends, unless job.tell_loss has set another one."""
         optimizer, version = self.job.optimizer(), self.job._place.version
         if optimizer is not None:
             optimizer.begin_if_left()

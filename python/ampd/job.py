@@ -24,7 +24,7 @@ _VERDICTS = {lib.AMPCLIENT_APPLIED: "applied", lib.AMPCLIENT_SKIPPED_OVERFLOW: "
              lib.AMPCLIENT_SKIPPED_EMPTY: "skipped_empty", lib.AMPCLIENT_LATE: "late",
              lib.AMPCLIENT_ROLLED_BACK: "rolled_back"}
 _OWN_WORDS = {"late": "The step was decided without this worker: it came too late.",
-              "rolled_back": "The model was put back to an earlier step: this one does not count, and comes again."}
+              "rolled_back": "The model was rolled back to an earlier step: this one does not count and is repeated."}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +189,8 @@ def _some(names) -> str:
 class Memory:
     """Memory for all parameters, of its own pages. What views it keeps it."""
 
-    #: Whether parameters that a server on this host has in shared memory stay there; then it is told of that memory.
+    #: Whether parameters that a server on this host has in shared memory stay there; then mapped() and unmapped() are
+    #: called.
     stays_shared = False
     #: Bytes of an element of gradients that may be written to the slot; 0: none may.
     slot_width = 0
@@ -497,8 +498,8 @@ class Job:
 
     def tell_loss(self, loss) -> None:
         """Tells the loss of this worker's samples in the step in hand, for the step's row in the history: a number, or
-        an array or a tensor with one (of a device, it is waited for). What Step.backward and GradScaler.scale are given
-        is told by itself when the step ends; this goes before it. No verdict depends on it."""
+        an array or a tensor with one (of a device, it is waited for). The loss given to Step.backward
+        or GradScaler.scale is sent by itself when the step ends; this one replaces it. No verdict depends on it."""
         self.client.call(lib.ampclient_loss, self.model, _number(loss, "the loss"))
         self._loss_told = True
 

@@ -203,10 +203,10 @@ def parse(argv: list[str] | None):
                         help="an ampd that runs already (AMPD_ENDPOINT of the environment, if neither --data-dir nor "
                         "--server-option is given); without it one is started")
     parser.add_argument("--data-dir", metavar="D",
-                        help="the data directory of the ampd that is started: it stays, with ampd's log in it, and a "
-                        "later run goes on there")
+                        help="the data directory of the ampd that is started: it is kept, with ampd's log in it, and a "
+                        "later run continues from it")
     parser.add_argument("--server-option", action="append", default=[], metavar="OPT",
-                        help="for the ampd that is started, which takes none from the environment: "
+                        help="an option for the ampd that is started, which takes no options from the environment: "
                         "--server-option=--worker-lease=5s; may be repeated")
     parser.add_argument("--restarts", type=_number(0), default=0, metavar="N",
                         help="start a worker that failed again, with its rank, so many times (0)")

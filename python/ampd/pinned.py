@@ -47,7 +47,8 @@ class PinnedMemory(Memory):
                         "leaves it alone", problem)
 
     def unmapped(self) -> None:
-        """All mappings go together: it is told of each, and one is enough. No device copies from or to them now."""
+        """All mappings end together: this is called for each, and the first call does it all. No device copies from or
+        to them now."""
         self.slot_width = 0
         with torch.cuda.device(self.device):
             for address in list(self._pinned):

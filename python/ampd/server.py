@@ -19,7 +19,7 @@ from ampd._rows import (CheckpointInfo, Contributor, Explanation, GroupSpecifica
                         WorkerStatus)
 from ampd._watch import Watch
 
-SLOW_S = 3  # of a checkpoint that is waited for, before that is told
+SLOW_S = 3  # seconds that a wait for a checkpoint lasts before it is logged
 PAGE_ROWS = 1000  # the most that a server gives at once
 
 
@@ -41,7 +41,7 @@ class Server:
     # ---- how things stand ----
 
     def models(self) -> Iterator[ModelStatus]:
-        """An iterator of all models by name; without their workers, which `model` tells."""
+        """An iterator of all models by name; without their workers, which `model` returns."""
         for page in self._pages("ListModels"):
             yield from (_rows.model(one) for one in page.models)
 
@@ -259,7 +259,7 @@ class Server:
         if newest is None or (newest.epoch, newest.step) != (status.epoch, status.step - 1):
             raise errors.WrongState(
                 "a checkpoint of %s is made when step %d has ended, which this job is to end itself; ask when the "
-                "model is done, or take what is there: masters(%r, step) of one of checkpoints(%r), or the cast "
+                "model is done, or use what is there: masters(%r, step) of one of checkpoints(%r), or the cast "
                 "values by state_dict(masters=False)" % (model, status.step, model, model))
 
 

@@ -29,7 +29,7 @@ int arpc_link_watch_invalid(nghttp2_session *session, const nghttp2_frame *frame
 /* After nghttp2 has taken bytes: drops the link if more frames wait to be sent than a peer that reads would leave. */
 void arpc_link_watch_queue(struct arpc_link *link);
 
-/* `size` DATA bytes of a call were handled: begins, continues or ends the time that the peer has for its message. */
+/* `size` DATA bytes of a call were handled: starts, continues or stops the timing of the peer's message. */
 void arpc_call_watch_message(struct arpc_call *call, size_t size);
 
 /* The call is resumed: the peer gets the whole time for its message again, for this side has held it up. */

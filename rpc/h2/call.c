@@ -3,7 +3,7 @@
  *
  * A call is always a bidirectional stream of messages; unary and one-sided kinds only restrict how many messages may
  * come. Its states say which sides have ended. "Local" is this process: on the server it ends by arpc_call_finish, on
- * the client by arpc_call_half_close. "Remote" ends when the peer's END_STREAM has been told to the user, which is
+ * the client by arpc_call_half_close. "Remote" ends when the peer's END_STREAM has been reported to the user, which is
  * after all messages before it.
  *
  *     OPEN         -> REMOTE_ENDED LOCAL_ENDED CLOSED
@@ -22,8 +22,8 @@
  * stream. They go back to where they were: an attempt that is followed by another has not ended the remote side.
  *
  * Who holds references: the link, from creation to GONE; every message on its way out, until its bytes have left; the
- * user, by arpc_call_ref. Nothing is told inside arpc_call_*: functions note what is wanted (dirty) or what is to be
- * told (events), and arpc_link_flush does it.
+ * user, by arpc_call_ref. No callback runs inside arpc_call_*: functions note what is wanted (dirty) or what is to
+ * be reported (events), and arpc_link_flush does it.
  */
 #include "rpc/h2/call.h"
 
@@ -214,7 +214,7 @@ static enum arpc_reach reach_of(const struct arpc_call *call, uint32_t h2_code)
 static void client_stream_closed(struct arpc_call *call, uint32_t h2_code)
 {
     int status = arpc_status_from_h2(h2_code);
-    /* The trailers are here; they are told when the messages before them are taken. */
+    /* The trailers are here; they are reported when the messages before them are taken. */
     if (call->in.end_seen || arpc_call_try_again(call, status, reach_of(call, h2_code)))
         return;
     char text[64];
@@ -328,7 +328,7 @@ static void tell_closed(struct arpc_call *call)
     if (call->from_peer && call->head.details != NULL)
         /* Details that cannot be read only take something away from the text. */
         (void)arpc_details_decode(call->head.details, call->head.details_size, &result.details, &store);
-    call->told = true;
+    call->closed_done = true;
     arpc_stats_end(call);
     if (!call->quiet)
         call->handler->closed(call, &result);
@@ -338,7 +338,7 @@ static void tell_closed(struct arpc_call *call)
 void arpc_call_tell(struct arpc_call *call)
 {
     if (call->state == ARPC_CALL_CLOSED) {
-        if (!call->told)
+        if (!call->closed_done)
             tell_closed(call);
         if (call->stream_over)
             call_gone(call);
@@ -372,7 +372,7 @@ void *arpc_call_user(const struct arpc_call *call)
 
 bool arpc_call_is_closed(const struct arpc_call *call)
 {
-    return call->told || call->state == ARPC_CALL_GONE;
+    return call->closed_done || call->state == ARPC_CALL_GONE;
 }
 
 int64_t arpc_call_time_left_ms(const struct arpc_call *call)

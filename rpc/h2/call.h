@@ -1,7 +1,7 @@
 /*
  * The inner parts of a call, shared by the files of rpc/h2; its states and references are explained in call.c. All
- * functions run on the loop's thread. None calls a user's callback unless its comment says so: they note what is wanted
- * (dirty) or what the user is to be told (events), and arpc_link_flush does it.
+ * functions run on the loop's thread. None calls a user's callback unless its comment says so: they put the call into
+ * link->dirty or link->events, and arpc_link_flush does the work and calls the callbacks.
  */
 #ifndef ARPC_H2_CALL_H
 #define ARPC_H2_CALL_H
@@ -40,7 +40,7 @@ struct arpc_call {
     int32_t stream_id;          /* 0: no stream yet */
     struct amp_list in_link;    /* in link->calls until GONE */
     struct amp_list in_dirty;   /* in link->dirty while the call has something for arpc_link_flush to do */
-    struct amp_list in_events;  /* in link->events while the user is to be told something */
+    struct amp_list in_events;  /* in link->events while a callback of the user's is due */
     struct amp_list in_waiting; /* client: in link->waiting until the peer allows one more stream */
     struct amp_list in_refused; /* in link->refused since a message found the queue full: `writable` is due */
     const struct arpc_handler *handler;
@@ -60,9 +60,9 @@ struct arpc_call {
     struct arpc_call_attempt attempt; /* client */
 
     /* The end of the call. */
-    bool told;               /* `closed` was called, or is not to be called (`quiet`) */
+    bool closed_done;        /* `closed` was called, or is not to be called (`quiet`) */
     bool admitted;           /* server: admit_cb has let the call in */
-    bool quiet;              /* the user never heard of this call, and gets no callback */
+    bool quiet;              /* the call was refused before `started`, so the user gets no callback */
     bool wait_for_ready;     /* client: as in arpc_call_options */
     bool from_peer;          /* client: the status came from the server */
     int status;              /* server: of arpc_call_finish; else of the result */
@@ -95,9 +95,9 @@ void arpc_call_fault(struct arpc_call *call, int status, const char *message);
  * memory.
  */
 void arpc_call_set_status(struct arpc_call *call, int status, const char *message);
-/* Puts the call into link->dirty and wakes the link's owner; nothing if GONE, or if it is there. */
+/* Puts the call into link->dirty and wakes the link's owner. No effect if it is GONE or there already. */
 void arpc_call_mark_dirty(struct arpc_call *call);
-/* Puts the call into link->events and wakes the link's owner; nothing if GONE, or if it is there. */
+/* Puts the call into link->events and wakes the link's owner. No effect if it is GONE or there already. */
 void arpc_call_mark_event(struct arpc_call *call);
 /*
  * For arpc_link_flush: calls the user's callback that is due (`closed` or `writable`). Afterwards a call that is closed

@@ -117,7 +117,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
         arpc_link_punish(link, arpc_watch_refusal(&link->watch, arpc_link_now(link)));
         return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_REFUSED_STREAM);
     }
-    /* nghttp2 counts open streams; calls whose end is still to be told are bounded here. */
+    /* nghttp2 counts open streams; calls whose end is still to be reported are bounded here. */
     if (link->call_count >= (size_t)link->watch.limits->calls_factor * link->config->max_streams)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     struct arpc_call *call = arpc_call_create(link, &no_handler);

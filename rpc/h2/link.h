@@ -26,12 +26,12 @@
 
 struct nghttp2_session;
 
-/* 10 s for the preface and the first SETTINGS, and for each header block: a peer that is slower is not a gRPC peer. */
+/* Client: for the server's first SETTINGS. A server has limits.preface_ms for the client's preface and SETTINGS. */
 #define ARPC_HANDSHAKE_MS 10000
 /* Longest name of a peer, with the final zero: a host name of 255 bytes, brackets and a port. */
 #define ARPC_PEER_SIZE 272
 
-/* What the peer has to send within ARPC_HANDSHAKE_MS: preface and SETTINGS first, then each header block. */
+/* What the peer has to send in time: preface and first SETTINGS, the acknowledgement of ours, and each header block. */
 struct arpc_handshake {
     bool peer_settings;      /* the peer's first SETTINGS are here */
     bool acked;              /* the peer has acknowledged our SETTINGS */

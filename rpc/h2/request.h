@@ -21,7 +21,7 @@ void arpc_request_flush(struct arpc_call *call);
 void arpc_request_begin(struct arpc_link *link);
 /* The response has ended, and the user has had all messages before it: closes the call with its status. */
 void arpc_request_end(struct arpc_call *call);
-/* The response has ended. True: the call is to begin again, so the user is told nothing. */
+/* The response has ended. True: the call is retried, so the user gets no callback. */
 bool arpc_request_again(struct arpc_call *call);
 /*
  * A new call on the link, which owns it; *out is valid until `closed` returns. `handler` must outlive it; all else is

@@ -1,16 +1,16 @@
 /*
- * Counts the frames of a peer, before nghttp2 sees them: a scanner of frame heads and a token bucket for each kind of
- * frame that asks for work and brings nothing. No I/O; the time is given. Internal to rpc/.
+ * Counts the frames of a peer before nghttp2 sees them: it parses frame headers, and has a token bucket for each kind
+ * of frame that makes this side work and carries no data. No I/O; the caller gives the time. Internal to rpc/.
  *
- * nghttp2 1.52 has no such limits, counts CONTINUATIONs by receive call instead of by frame, and says nothing
- * of the frames that it ignores.
+ * nghttp2 1.52 has no such limits, counts CONTINUATIONs by receive call instead of by frame, and does not report the
+ * frames that it ignores.
  */
 #ifndef ARPC_H2_WATCH_H
 #define ARPC_H2_WATCH_H
 
 #include "rpc/arpc_limits.h"
 
-/* Tokens in thousandths, so that a rate per second comes back in whole numbers each millisecond. */
+/* A token bucket. `level` is in thousandths of a token, so that a rate per second is a whole number per millisecond. */
 struct arpc_bucket {
     int64_t level;
     int64_t at_ms;
@@ -24,7 +24,7 @@ void arpc_bucket_fill(struct arpc_bucket *bucket, int64_t burst, int64_t per_s, 
 void arpc_bucket_earn(struct arpc_bucket *bucket, int64_t burst, int64_t count);
 /* Takes one token; false if there is none. A burst of 0 is no limit. */
 bool arpc_bucket_take(struct arpc_bucket *bucket, int64_t burst);
-/* Whether no token is missing. */
+/* Whether the bucket is full. */
 bool arpc_bucket_is_full(const struct arpc_bucket *bucket, int64_t burst);
 /* Takes `count` tokens, even below 0: for work that was done already. */
 void arpc_bucket_spend(struct arpc_bucket *bucket, int64_t count);
@@ -39,13 +39,13 @@ struct arpc_watch {
     struct arpc_bucket faults;
     struct arpc_bucket refusals;
     struct arpc_bucket nonsense;
-    uint32_t preface_left; /* bytes that are no frame */
+    uint32_t preface_left; /* bytes of the client's preface that are still to come */
     uint32_t payload_left; /* of the frame under way */
     uint8_t head[9];
     uint8_t head_used;
     uint32_t continuations; /* of the header block under way */
     uint64_t block;         /* its bytes */
-    uint32_t empties;       /* frames in a row that brought nothing */
+    uint32_t empties;       /* empty frames in a row */
     uint64_t frame_count;   /* all that were seen */
     uint64_t byte_count;
 };

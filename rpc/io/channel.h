@@ -73,7 +73,7 @@ void arpc_channel_attempt_succeeded(struct arpc_channel *channel, struct arpc_li
 void arpc_channel_leave_ready(struct arpc_channel *channel, const struct amp_error *error);
 
 /* connect.c */
-/* Begins an attempt; its end is told by one of the two functions above, maybe at once. */
+/* Begins an attempt. It ends with a call of one of the two arpc_channel_attempt_ functions, maybe at once. */
 void arpc_connect_start(struct arpc_channel *channel);
 /* The step under way has used up its share of the time. */
 void arpc_connect_timed_out(struct arpc_channel *channel);

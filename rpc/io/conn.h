@@ -11,39 +11,39 @@
 #include <uv.h>
 
 /*
- * What is copied out of a batch when the socket is full, so that libuv has something to wait with: the rest must not be
- * with libuv, since it may be taken back (arpc_call_blank). Small beside what a socket takes at once when it takes
- * something again, a third of its buffer.
+ * Most bytes of a batch that are copied and given to uv_write when the socket is full, so that libuv waits until it is
+ * writable. The rest is not given to libuv, since its memory may be taken back (arpc_call_blank). A full socket becomes
+ * writable again when a third of its buffer is free, which is far more than this.
  */
 #define ARPC_PIECE_MAX ((size_t)16 << 10)
 
 /* A batch on its way to the socket. */
 struct arpc_sending {
-    size_t at;         /* the slot that is next; what has left of it is cut off */
+    size_t at;         /* index of the next slot, which begins with its first byte that has not left */
     size_t left;       /* bytes from there on */
-    size_t piece_size; /* bytes that are with libuv */
+    size_t piece_size; /* bytes of `piece`, which uv_write is sending */
     uint8_t piece[ARPC_PIECE_MAX];
     struct arpc_batch batch;
 };
 
 /* How much is read, and where. */
 struct arpc_conn_reading {
-    size_t size;      /* as much as can be read in slice_ns, as far as is known */
-    int64_t slice_ns; /* a slice of the loop's time, as it was when `size` was learnt */
+    size_t size;      /* estimate of how many bytes can be read and handled in slice_ns */
+    int64_t slice_ns; /* the slice of the loop's time for which `size` was estimated */
     int64_t begun_ns; /* when the read under way began */
-    bool limited;     /* it was given less room than it may take, for the sake of direct reads */
-    bool direct;      /* bytes of a large message went to their memory last, or go there next */
+    bool limited;     /* its buffer was smaller than the read was allowed to be, so that a direct read may follow */
+    bool direct;      /* the last read went, or the next one goes, straight into the memory of a large message */
 };
 
 /* What is on its way to the socket. */
 struct arpc_conn_writing {
     struct arpc_sending *sending; /* NULL when nothing is under way */
-    bool busy;                    /* uv_write has not called back: the piece is libuv's */
-    bool failed;                  /* nothing leaves any more, but there may be something to read */
-    size_t batch_size;            /* of a batch where others wait */
-    size_t tls_bytes;             /* bytes of the output of TLS that are with libuv */
-    size_t left;                  /* of the piece, as far as is known */
-    int64_t progress_ms;          /* when the peer last took a byte of it */
+    bool busy;                    /* uv_write is under way: the piece is libuv's until it calls back */
+    bool failed;                  /* a write has failed, but there may still be something to read */
+    size_t batch_size;            /* bytes of a batch while other connections wait */
+    size_t tls_bytes;             /* bytes of the output of TLS that uv_write is sending */
+    size_t left;                  /* bytes of the piece that the socket had not taken when it was last checked */
+    int64_t progress_ms;          /* when the socket last took a byte of it */
 };
 
 struct arpc_conn {
@@ -64,10 +64,10 @@ struct arpc_conn {
     struct arpc_link link;
     bool has_link;
     bool closing;
-    bool leaving;                 /* it is over, and waits for the peer to close: what still comes is thrown away */
-    int left_bytes;               /* of what was said: not yet with the peer's kernel, when that was last looked at */
+    bool leaving;                 /* it is over, and waits for the peer to close: received bytes are dropped */
+    int left_bytes;               /* sent bytes without the peer's acknowledgement at the last check (TIOCOUTQ) */
     bool heard;                   /* the peer has sent a byte */
-    bool foreign;                 /* without TLS: it began with a record of TLS */
+    bool foreign;                 /* without TLS: the peer began with a TLS record */
     struct arpc_tls_session *tls; /* NULL: plaintext */
     unsigned handles;             /* socket and timer, while open */
     int64_t armed_ms;             /* INT64_MAX: the timer is not armed */
@@ -76,7 +76,7 @@ struct arpc_conn {
     uint64_t *bytes_received; /* counters of the owner */
     uint64_t *bytes_sent;
     struct amp_error error;                    /* why it was closed; code 0: it was over */
-    void (*pumped_cb)(struct arpc_conn *conn); /* after each pump: the owner looks at the link; may be NULL */
+    void (*pumped_cb)(struct arpc_conn *conn); /* called after each pump (conn.c); may be NULL */
     void (*closed_cb)(struct arpc_conn *conn); /* everything is closed: the owner frees it */
 };
 
@@ -91,7 +91,7 @@ int arpc_conn_start(struct arpc_conn *conn, struct arpc_link_config *config, con
 int arpc_conn_start_tls(struct arpc_conn *conn, struct arpc_link_config *config, const char *peer, struct arpc_tls *tls,
                         const char *host);
 
-/* For a closed connection: whether it failed since one side speaks TLS and the other does not; conn->error says why. */
+/* For a closed connection: whether it failed because only one side uses TLS; conn->error has the text. */
 bool arpc_conn_no_tls(const struct arpc_conn *conn);
 
 /* Sends what is due, such as a GOAWAY, if the socket takes it at once, and aborts the connection. */

@@ -1,4 +1,4 @@
-/* What the parts of a connection ask of each other: conn.c, conn_read.c and conn_write.c. Internal to these. */
+/* What conn.c, conn_read.c and conn_write.c share. Internal to these. */
 #ifndef ARPC_IO_CONN_PARTS_H
 #define ARPC_IO_CONN_PARTS_H
 
@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The first read, before anything is known about the peer. */
+/* Bytes of the first read, before anything is known about the peer. */
 #define ARPC_READ_SIZE_FIRST ((size_t)1 << 10)
 
-/* The first write where others wait, and the least later ones may shrink to: a frame, as most peers have them. */
+/* Bytes of the first write while other connections wait, and the least of later ones: a frame of most peers. */
 #define ARPC_WRITE_SIZE_FIRST ((size_t)64 << 10)
 #define ARPC_WRITE_SIZE_MIN   ((size_t)16 << 10)
 
@@ -33,7 +33,7 @@ int arpc_conn_read_start(struct arpc_conn *conn);
 /* conn_write.c */
 /* Writes one batch of about this many bytes, or the rest of one. True if more may follow at once. */
 bool arpc_conn_write(struct arpc_conn *conn, size_t most);
-/* Learns from a round of a pump how much may be written at a time. */
+/* Adjusts how much is written at a time, from what one write of `wrote` bytes took. */
 void arpc_conn_set_write_size(struct arpc_conn *conn, size_t wrote, int64_t took_ns, int64_t most_ns);
 /* The batch under way has left, or never will. */
 void arpc_conn_batch_finished(struct arpc_conn *conn);

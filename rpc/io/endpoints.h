@@ -5,7 +5,7 @@
 #include "rpc/h2/link.h"
 #include "rpc/io/address.h"
 
-/* A cluster's shards, with room; each gets a share of the time that an attempt to connect has. */
+/* Most endpoints of a channel. Each gets an equal share of the time of an attempt to connect. */
 #define ARPC_ENDPOINTS_MAX 16
 
 struct arpc_endpoint {

@@ -1,5 +1,5 @@
 /*
- * Name lookup that can be left alone. Internal to rpc/io.
+ * Name lookup that can be abandoned. Internal to rpc/io.
  *
  * The system's resolver may take half a minute and cannot be interrupted. uv_getaddrinfo would keep the loop alive, and
  * one of libuv's few threads busy, for as long. Here each lookup has a thread of its own, which frees itself when
@@ -22,7 +22,7 @@ struct arpc_resolve_calls {
      * free (freeaddrinfo). arpc_resolve_leave is still to be called.
      */
     void (*done_cb)(void *arg, int status, struct addrinfo *addresses);
-    void (*gone_cb)(void *arg); /* from the loop, after arpc_resolve_leave: nothing of it is with the loop any more */
+    void (*gone_cb)(void *arg); /* from the loop, after arpc_resolve_leave: its handles on the loop are closed */
     void *arg;
 };
 

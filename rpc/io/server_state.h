@@ -27,7 +27,7 @@ struct arpc_listener {
 
 struct arpc_server {
     struct arpc_deferred deferred;
-    struct arpc_deferred_item item; /* drained or closed: to be told */
+    struct arpc_deferred_item item; /* for drained_cb and closed_cb when they are due */
     struct arpc_link_config config;
     struct arpc_limits limits;
     struct arpc_admission admission;

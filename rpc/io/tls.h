@@ -2,10 +2,10 @@
  * TLS on one connection, without I/O: ciphertext goes in and comes out as bytes, and the connection (conn.c) moves
  * them. Internal to rpc/io; OpenSSL is known in tls.c and tls_session.c only.
  *
- * Input: arpc_tls_input, then arpc_tls_decrypt until it gives nothing; then all of it is taken, and nothing of it is
- * kept but the beginning of a record, inside OpenSSL. Output: what OpenSSL writes goes into a buffer of
- * ARPC_TLS_OUTPUT_MAX, and plaintext is taken only while that has room, so that the socket's back-pressure reaches the
- * link.
+ * Input: call arpc_tls_input, then arpc_tls_decrypt until it gives no bytes; then all input is used up, and only the
+ * beginning of a record may be kept, inside OpenSSL. Output: what OpenSSL writes goes into a buffer of
+ * ARPC_TLS_OUTPUT_MAX bytes, and plaintext is taken only while that has room, so that back-pressure of the socket
+ * reaches the link.
  */
 #ifndef ARPC_IO_TLS_H
 #define ARPC_IO_TLS_H
@@ -21,19 +21,19 @@ struct arpc_tls_session;
 struct ssl_ctx_st;
 struct bio_method_st;
 
-/* The plaintext of one record at most, and what comes around it at most (RFC 8446 5.2, RFC 5246 6.2.3). */
+/* Most bytes of a record's plaintext, and of what encryption adds to it (RFC 8446 5.2, RFC 5246 6.2.3). */
 #define ARPC_TLS_RECORD_MAX   ((size_t)16 << 10)
 #define ARPC_TLS_OVERHEAD_MAX ((size_t)256)
 /*
- * Room for four records, which one write gives to the socket (with eight, a third more of the time goes to the kernel,
- * for want of cache), and for what OpenSSL says of its own (alerts, a key update, a flight of the handshake with its
+ * Room for four records, which one write gives to the socket (with eight, which do not fit the cache, the kernel takes
+ * a third more time), and for what OpenSSL itself sends (alerts, a key update, a flight of the handshake with its
  * certificates).
  */
 #define ARPC_TLS_OUTPUT_MAX (4 * (ARPC_TLS_RECORD_MAX + ARPC_TLS_OVERHEAD_MAX) + ((size_t)4 << 10))
 
 /*
- * Records that one key encrypts. AES-GCM stays safe for 2^24.5 of them (RFC 8446 5.5), which a server of parameters has
- * sent after 380 GiB, and OpenSSL 3.0 does not count.
+ * Records that are encrypted with one key before it is changed. AES-GCM is safe for 2^24.5 of them (RFC 8446 5.5),
+ * which a parameter server reaches after 380 GiB, and OpenSSL 3.0 does not count.
  */
 #define ARPC_TLS_KEY_RECORDS ((uint64_t)1 << 23)
 
@@ -42,7 +42,7 @@ struct arpc_tls {
     unsigned refs;
     bool server;
     bool client_cert_auth;
-    char *cert_file; /* NULL: none; so all of them */
+    char *cert_file; /* here and in the next three NULL: none */
     char *key_file;
     char *trusted_ca_file;
     char *server_name;
@@ -57,7 +57,7 @@ struct bio_method_st *arpc_tls_bytes_new(void);
 void arpc_tls_bytes_free(struct bio_method_st *bytes);
 /* Sets what concerns the handshake: ALPN and who is verified. 0 or AMP_ENOMEM. */
 int arpc_tls_set_handshake(struct arpc_tls *tls, struct ssl_ctx_st *ctx);
-/* The reason of OpenSSL's last error, a constant; and its queue is empty afterwards. */
+/* The reason of OpenSSL's last error, a constant text. Empties OpenSSL's queue of errors. */
 const char *arpc_tls_reason(void);
 
 /*
@@ -70,10 +70,10 @@ void arpc_tls_session_free(struct arpc_tls_session *session);
 /* Whether the handshake is done, and the peer is who it has to be. */
 bool arpc_tls_is_ready(const struct arpc_tls_session *session);
 
-/* Then: the names in the peer's certificate. */
+/* Once ready: fills in the names of the peer's certificate. */
 void arpc_tls_names(const struct arpc_tls_session *session, struct arpc_peer *peer);
 
-/* Bytes from the socket, which stay where they are until all are taken, and how many are not taken yet. */
+/* Gives bytes from the socket, borrowed until all are taken; and how many are not taken yet. */
 void arpc_tls_input(struct arpc_tls_session *session, const uint8_t *data, size_t size);
 size_t arpc_tls_input_left(const struct arpc_tls_session *session);
 
@@ -84,7 +84,7 @@ size_t arpc_tls_input_left(const struct arpc_tls_session *session);
  */
 int arpc_tls_decrypt(struct arpc_tls_session *session, uint8_t *out, size_t size, size_t *got, struct amp_error *error);
 
-/* The socket has ended: fills in what that means here. */
+/* The socket has reached its end: fills in the error that this is in the present state. */
 void arpc_tls_ended(const struct arpc_tls_session *session, struct amp_error *error);
 
 /*
@@ -95,7 +95,8 @@ int arpc_tls_encrypt(struct arpc_tls_session *session, const struct iovec *slots
                      struct amp_error *error);
 
 /*
- * The ciphertext that is to be sent; it stays in its place until arpc_tls_sent. And its first `size` bytes have left.
+ * The ciphertext that is to be sent, a view that is valid until arpc_tls_sent, which says that its first `size` bytes
+ * have left.
  */
 const uint8_t *arpc_tls_output(const struct arpc_tls_session *session, size_t *size);
 void arpc_tls_sent(struct arpc_tls_session *session, size_t size);
@@ -103,7 +104,7 @@ void arpc_tls_sent(struct arpc_tls_session *session, size_t size);
 /* Gives the output's memory back, if it is empty. */
 void arpc_tls_trim(struct arpc_tls_session *session);
 
-/* Puts close_notify into the output, if that makes sense. Nothing can be encrypted afterwards. */
+/* Puts close_notify into the output, if the handshake is done. Nothing can be encrypted afterwards. */
 void arpc_tls_close_notify(struct arpc_tls_session *session);
 
 #endif

@@ -18,8 +18,8 @@ void arpc_tls_read_names(struct x509_st *certificate, struct arpc_peer *peer);
 void arpc_tls_day(const struct asn1_string_st *time, char *text, size_t size);
 
 /*
- * Why verification stops at the store's current certificate, and what to do. `peer` names the other side, to which this
- * one is the server or the client; `host` is what a client expected.
+ * Fills in why verification has failed at the store's current certificate, and what to do. `peer` names the other side;
+ * `server`: this side is the server; `host`: the name that a client expected.
  */
 void arpc_tls_say_refused(struct x509_store_ctx_st *store, bool server, const char *peer, const char *host,
                           struct amp_error *error);

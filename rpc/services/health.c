@@ -1,7 +1,7 @@
 /*
- * The entries are few (one a service), so that they are searched one by one. A watcher is a call; it is told when the
- * entry of its service differs from what it was told last. One that does not read is cut off when WATCH_QUEUE_MAX bytes
- * wait for it.
+ * The entries are few (one a service), so that they are searched one by one. A watcher is a call; it gets a message
+ * when the entry of its service differs from what was sent last. One that does not read is cut off when WATCH_QUEUE_MAX
+ * bytes wait for it.
  */
 #include "rpc/services/health.h"
 
@@ -34,7 +34,7 @@ struct watcher {
     struct amp_list node;
     struct arpc_call *call;
     char service[sizeof(((grpc_health_v1_HealthCheckRequest *)0)->service)];
-    int told; /* -1: nothing yet */
+    int sent; /* the status that it got last; -1: none yet */
 };
 
 struct arpc_health {
@@ -178,11 +178,11 @@ static void on_list(struct arpc_call *call, const uint8_t *data, size_t size)
 static void tell_watcher(struct arpc_health *health, struct watcher *watcher)
 {
     int status = entry_status(find_entry(health, watcher->service));
-    if (status == watcher->told)
+    if (status == watcher->sent)
         return;
     uint8_t out[grpc_health_v1_HealthCheckResponse_size];
     size_t size = encode_status(status, out);
-    watcher->told = status;
+    watcher->sent = status;
     if (arpc_call_queued(watcher->call) > WATCH_QUEUE_MAX ||
         arpc_call_send(watcher->call, out, size, NULL, 0, NULL, NULL) != 0)
         arpc_call_finish(watcher->call, ARPC_STATUS_RESOURCE_EXHAUSTED, "the watcher does not read", NULL);
@@ -206,7 +206,7 @@ static void on_watch(struct arpc_call *call, const uint8_t *data, size_t size)
     }
     struct arpc_health *health = health_of(call);
     watcher->call = call;
-    watcher->told = -1;
+    watcher->sent = -1;
     memcpy(watcher->service, request.service, sizeof watcher->service);
     amp_list_push(&health->watchers, &watcher->node);
     arpc_call_set_user(call, watcher);

@@ -21,10 +21,10 @@ int arpc_health_new(const struct arpc_method_row *rows, size_t count, struct arp
 /* All its calls have ended. */
 void arpc_health_free(struct arpc_health *health);
 
-/* Changes an entry and tells its watchers. AMP_ENOTFOUND. */
+/* Changes an entry and notifies its watchers. AMP_ENOTFOUND: there is no such service. */
 int arpc_health_set(struct arpc_health *health, const char *service, bool serving);
 
-/* All entries become NOT_SERVING, and watches end with UNAVAILABLE when they have been told so; later ones too. */
+/* Sets all entries to NOT_SERVING. Watches, also later ones, end with UNAVAILABLE once that has been sent to them. */
 void arpc_health_drain(struct arpc_health *health);
 
 #endif

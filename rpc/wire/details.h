@@ -7,8 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Largest Status that is written: its base64 leaves room for other trailers in the 8 KiB that peers accept by
- * default. */
+/*
+ * Bytes of the largest Status that is written: as base64 it leaves room for other trailers in the 8 KiB that peers
+ * accept by default.
+ */
 #define ARPC_STATUS_BYTES_MAX 4096
 
 /*

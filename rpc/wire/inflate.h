@@ -1,6 +1,6 @@
 /*
- * Messages compressed by gzip (grpc-encoding "gzip"), which foreign clients may send and ask for. No I/O; zlib's memory
- * is that of one message under way, and goes with it.
+ * Messages compressed by gzip (grpc-encoding "gzip"), which clients of other gRPC implementations may send and accept.
+ * No I/O. zlib's memory is allocated for each message and freed after it.
  */
 #ifndef ARPC_WIRE_INFLATE_H
 #define ARPC_WIRE_INFLATE_H
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What inflates one message, and what it takes while that is under way: zlib's window and tables. */
+/* Bytes that a struct arpc_inflate takes: zlib's window and tables. */
 #define ARPC_INFLATE_BYTES ((size_t)40 << 10)
 struct arpc_inflate;
 
@@ -20,9 +20,9 @@ struct arpc_inflate *arpc_inflate_new(void);
 void arpc_inflate_free(struct arpc_inflate *state);
 
 /*
- * Takes the next compressed bytes and appends to `out` what they are, as far as out->max: memory is taken as it fills,
- * so that a small message that claims to be a large one costs nothing. 0; AMP_EINVAL (the bytes are not gzip, or go on
- * after its end), AMP_EEXHAUSTED (it is more than out->max), AMP_ENOMEM.
+ * Inflates the next compressed bytes and appends the result to `out`, up to out->max. Memory is allocated as the result
+ * grows, so that a small message that claims to be a large one costs nothing. 0; AMP_EINVAL (the bytes are not gzip, or
+ * go on after its end), AMP_EEXHAUSTED (the result is larger than out->max), AMP_ENOMEM.
  */
 int arpc_inflate_take(struct arpc_inflate *state, const uint8_t *data, size_t size, struct amp_buf *out);
 

@@ -1,10 +1,10 @@
 /*
- * The retry machine of gRFC A6, without I/O: what becomes of a call whose attempt has failed.
+ * The retry policy of gRFC A6, without I/O: decides whether a call whose attempt has failed is tried again.
  *
  * There are two kinds of retries. Transparent ones repeat what the server's program has never seen, whatever the
  * policy: any number of times if the request did not leave this process, once if the server refused it. The others
- * follow the call's policy. Neither happens after the call is committed, that is, when the response's headers are here,
- * or what was sent can not be sent again. Hedging is not built.
+ * follow the call's policy. There is no retry once the call is committed, that is, when the response's headers have
+ * come, or when what was sent is not kept. Hedging is not implemented.
  */
 #ifndef ARPC_WIRE_RETRY_H
 #define ARPC_WIRE_RETRY_H
@@ -26,17 +26,17 @@ struct arpc_retry_throttle {
     int64_t token_ratio;
 };
 
-/* A full bucket. max_tokens: 1 to 1000; token_ratio above 0. What is outside of that is brought to the nearest. */
+/* A full bucket. max_tokens: 1 to 1000; token_ratio above 0. Values out of range become the nearest one in it. */
 void arpc_retry_throttle_init(struct arpc_retry_throttle *throttle, unsigned max_tokens, double token_ratio);
 
 /* A call has ended with OK. */
 void arpc_retry_succeeded(struct arpc_retry_throttle *throttle);
 
-/* One call, over all its attempts. Zeroed: never tried again but transparently. */
+/* The retries of one call. Zeroed: only transparent ones. */
 struct arpc_retry {
     struct arpc_retry_policy policy; /* max_attempts 0 or 1: none */
     unsigned attempts;               /* that failed and were not transparent: grpc-previous-rpc-attempts */
-    unsigned since_pushback;         /* back-offs since the server last named a time */
+    unsigned since_pushback;         /* back-offs since the last pushback of the server */
     bool refused;                    /* the transparent retry of a refused stream is used up */
     bool committed;
 };

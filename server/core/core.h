@@ -55,20 +55,20 @@
  * named in the log and in the status. Such lines about one model are at least this far apart.
  */
 #define AMPD_AWAITED_MS 10000
-/* A worker is named after this many pushes in a row with an Inf or NaN where others had none: that is no chance. */
+/* A worker is named after this many pushes in a row with an Inf or NaN where at least half of the workers had none. */
 #define AMPD_NONFINITE_PUSHES 5
 /*
- * After AMPD_QUARANTINE_PUSHES pushes in a row with an Inf or NaN where others had none, steps go on without the
- * worker, if they can, and nobody may join as its rank for AMPD_QUARANTINE_MS. By the scale alone that would take eight
- * halvings, after each of which one worker still overflows and another does not.
+ * After AMPD_QUARANTINE_PUSHES such pushes in a row, steps go on without the worker, if they can, and nobody may join
+ * as its rank for AMPD_QUARANTINE_MS. By the scale alone that would take eight halvings, after each of which one worker
+ * still overflows and others do not.
  */
 #define AMPD_QUARANTINE_PUSHES 8
 #define AMPD_QUARANTINE_MS     60000
 /*
- * A worker is also put in quarantine when AMPD_QUARANTINE_SHARE of its newest AMPD_QUARANTINE_WINDOW pushes, in any
- * order, had an Inf or NaN where others had none, so that no worker alone has a quarter of the steps skipped. A push
- * counts for this only at a scale that is not above that of the worker's last finite push: above it, the grown scale is
- * to blame, which may cause any share.
+ * A worker is also put in quarantine when AMPD_QUARANTINE_SHARE of its newest AMPD_QUARANTINE_WINDOW pushes were such
+ * pushes, in any order, so that no worker alone has a quarter of the steps skipped. A push counts for this only at a
+ * scale that is not above that of the worker's last finite push: above it, the grown scale is to blame, which may cause
+ * any share.
  */
 #define AMPD_QUARANTINE_WINDOW 64
 #define AMPD_QUARANTINE_SHARE  16

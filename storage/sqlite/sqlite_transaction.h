@@ -1,6 +1,6 @@
 /*
  * The transactions of the SQLite store, and when its write-ahead log is synced and moved into the database file. Every
- * write is store_begin (or _lightly, or _knowing), statements, store_end. Only store_ready may be used on a reader.
+ * write is store_begin (or _relaxed, or _knowing), statements, store_end. Only store_ready may be used on a reader.
  */
 #ifndef AMPD_SQLITE_TRANSACTION_H
 #define AMPD_SQLITE_TRANSACTION_H

@@ -97,7 +97,7 @@ static void what_goes_on_meanwhile_is_told_to_the_log(void **state)
     fixture->client = NULL;
     static const char *const expected[] = {
         "3 trying again: not now\n", "3 connected again\n", "2 m: joined as rank 0 of 1 at step 1 (epoch 1)\n",
-        "3 m: trying again: not now\n", "3 m: connected again: rank 0 goes on with step 1 (epoch 1)\n"};
+        "3 m: trying again: not now\n", "3 m: connected again: rank 0 continues with step 1 (epoch 1)\n"};
     const char *rest = lines;
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
         if ((rest = strstr(rest, expected[i])) == NULL)

@@ -91,7 +91,7 @@ def test_ampctl_goes_on_to_shard_0_from_a_standby_and_from_another_shard(context
     # The address of a standby or of another shard alone, and before others of which none is that of shard 0.
     for endpoints in (standby.address, one, f"{standby.address},{one}", f"{one},{standby.address}"):
         out, said = ampctl(context, endpoints, "-o", "csv", "scale", "set", "m", "1024")
-        assert out.count("\n") == 2 and "going on elsewhere: this " in said, (endpoints, out, said)
+        assert out.count("\n") == 2 and "asking elsewhere: this " in said, (endpoints, out, said)
     assert "stands by" in ampctl(context, standby.address, "status")[1]
     # What is meant for one process is not done to another.
     for arguments in (("drain",), ("log-level", "debug"), ("cluster", "--local")):

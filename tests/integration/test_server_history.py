@@ -372,7 +372,7 @@ def test_the_log_has_skips_with_their_blame_and_when_a_model_is_done(context):
     eventually(lambda: log_lines(server, name.strip(), "done: max_steps are decided", "step=30"), "the model is done")
     skip, = log_lines(server, name, "step skipped")   # of twenty within ten seconds
     assert "level=info" in skip and " step=2 " in skip and " parameter=w rank=0 worker=a inf=4 nan=0 " in skip, skip
-    assert " scale=1024 next_scale=512 untold=0" in skip and " level=debug" not in server.log(), skip
+    assert " scale=1024 next_scale=512 suppressed=0" in skip and " level=debug" not in server.log(), skip
 
 
 def test_at_debug_the_log_has_what_is_decided_of_each_step(context):

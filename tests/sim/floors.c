@@ -81,7 +81,7 @@ void sim_floors_check(struct sim *sim)
         sim_fail(sim, SIM_PROGRESS, "the model is frozen, though its scale was set");
     for (uint32_t k = 0; k < sim->shards; k++) {
         const struct sim_shard *shard = &sim->shard[k];
-        if (has_heard_all(sim, shard) && shard->core->models[0]->shard->told.frozen != frozen)
+        if (has_heard_all(sim, shard) && shard->core->models[0]->shard->announced.frozen != frozen)
             sim_fail(sim, SIM_PROGRESS, "shard %u has heard that the model is %s, which is %s", k,
                      frozen ? "not frozen" : "frozen", frozen ? "frozen" : "not");
     }

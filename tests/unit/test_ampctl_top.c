@@ -1,4 +1,4 @@
-/* What ampctl top makes of two looks, the text of its screen, and how far a model is. */
+/* What ampctl top makes of two polls, the text of its screen, and how far a model is. */
 #include "client/ampctl/view/progress.h"
 #include "client/ampctl/view/top_view.h"
 
@@ -99,7 +99,7 @@ static void models_are_in_order_and_filtered(void **state)
     ampctl_top_close(&top);
 }
 
-/* Bars from the lowest to the highest of the looks; a name of others does nothing to the terminal. */
+/* Bars from the lowest to the highest of the polls; a name of others does nothing to the terminal. */
 static void bars_rise_with_the_looks_and_names_are_harmless(void **state)
 {
     (void)state;
@@ -169,12 +169,12 @@ static void a_worker_that_has_gone_is_not_said_to_straggle(void **state)
     (void)state;
     static const char *const names[] = {"a"};
     struct ampctl_top top = {0};
-    for (uint64_t look = 1; look <= 2; look++) {
-        struct ampd_msg_worker_status worker = {.name = "w1", .rank = 1, .live = look == 1, .straggles = true};
-        struct said *said = say(1, names, &look);
+    for (uint64_t poll = 1; poll <= 2; poll++) {
+        struct ampd_msg_worker_status worker = {.name = "w1", .rank = 1, .live = poll == 1, .straggles = true};
+        struct said *said = say(1, names, &poll);
         said->models[0].workers = (struct ampd_msg_worker_status_list){.items = &worker, .count = 1};
-        take(&top, said, 1000 * look);
-        assert_string_equal(top.models[0].waiting, look == 1 ? "rank 1 (w1) straggles" : "");
+        take(&top, said, 1000 * poll);
+        assert_string_equal(top.models[0].waiting, poll == 1 ? "rank 1 (w1) straggles" : "");
     }
     ampctl_top_close(&top);
 }

@@ -86,7 +86,7 @@ static void shard_0_waits_for_no_checkpoint_of_a_model_that_is_being_deleted(voi
     pair_hold_messages = true;
     (void)pair_push(1, 2, 1);
     (void)pair_push(0, 2, 1);
-    while (pair_model(0)->coord->checkpoint.parts_told != 3) {
+    while (pair_model(0)->coord->checkpoint.parts_sent != 3) {
         pair_deliver_first();
         pair_settle();
     }

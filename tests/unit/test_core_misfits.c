@@ -534,7 +534,7 @@ static void a_model_that_trains_is_not_loaded_anew(void **state)
 {
     (void)state;
     struct ampd_message *message = pair_message(AMPD_MESSAGE_STATE, 0, 1);
-    message->u.state.sequence = pair_model(1)->shard->told.sequence + 1;
+    message->u.state.sequence = pair_model(1)->shard->announced.sequence + 1;
     message->u.state.state = AMPD_MODEL_LOADING;
     pair_send_take(message);
     message = pair_message(AMPD_MESSAGE_LOAD_GRANT, 0, 1);

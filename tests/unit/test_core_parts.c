@@ -54,7 +54,7 @@ static void a_checkpoint_is_durable_when_each_store_knows_all_parts(void **state
     pair_hold_messages = true;
     (void)pair_push(1, 2, 1);
     (void)pair_push(0, 2, 1);
-    while (coord->checkpoint.parts_told != 3) { /* all parts of step 2 are there, and PARTS is on its way */
+    while (coord->checkpoint.parts_sent != 3) { /* all parts of step 2 are there, and PARTS is on its way */
         pair_deliver_first();
         pair_settle();
     }
@@ -95,7 +95,7 @@ static void what_a_process_that_is_gone_knew_counts_when_it_is_said_again(void *
     const struct core_call *call = pair_call(0, &checkpoint);
     (void)pair_push(1, 2, 1);
     (void)pair_push(0, 2, 1);
-    assert_int_equal(3, coord->checkpoint.parts_told);
+    assert_int_equal(3, coord->checkpoint.parts_sent);
     say_known(1);
     assert_int_equal(3, coord->checkpoint.parts_known[1]);
     pair_step(0, &down);

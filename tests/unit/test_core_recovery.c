@@ -337,7 +337,7 @@ static void a_load_is_not_answered_before_the_coordinator_of_now_says_that_the_m
     struct ampd_checkpoint_record part = {.epoch = 1, .step = 7, .parts_count = 2};
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
     start_zero(&record, 0); /* SYNC does not end: no checkpoint is whole */
-    assert_true(pair_model(1)->shard->told.loaded);
+    assert_true(pair_model(1)->shard->announced.loaded);
     assert_false(begin_load(1)->answered);
 }
 
@@ -448,7 +448,7 @@ static void a_shard_that_cannot_read_holds_up_one_model_and_all_shards_know(void
     send_to(1, AMPD_EVENT_TICK);
     assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
     for (unsigned k = 0; k < 2; k++)
-        assert_false(pair_model(k)->shard->told.troubled);
+        assert_false(pair_model(k)->shard->announced.troubled);
 }
 
 /* The rest of its answer may have gone with a session. */

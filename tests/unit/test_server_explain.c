@@ -124,7 +124,7 @@ static void a_scale_that_stays_has_its_reason(void **state)
     SAYS(&model, &row, &found, 1, "policy static never moves it");
     row.verdict = AMPD_VERDICT_SKIPPED_EMPTY;
     model.scaler.policy = AMP_SCALER_DYNAMIC;
-    SAYS(&model, &row, NULL, 0, "no gradient that counts arrived", "an empty step tells policy dynamic nothing");
+    SAYS(&model, &row, NULL, 0, "no gradient that counts arrived", "policy dynamic does not count empty steps");
 }
 
 static void clean_steps_count_grow_and_reach_the_cap(void **state)

@@ -1,6 +1,6 @@
 /*
  * ampctl top: the models of a server, in place, as they train. What is shown is in top_view.c; here are the terminal,
- * the clock and the calls. Where stdout is no terminal, or rows are asked for, it looks twice and prints one table.
+ * the clock and the calls. Where stdout is no terminal, or rows are asked for, it polls twice and prints one table.
  */
 #define _XOPEN_SOURCE 700
 #include "client/ampctl/ask.h"
@@ -19,21 +19,21 @@ enum { KEY_INTERVAL = 256 };
 #define INTERVAL_MS    1000
 #define INTERVAL_MIN_S 0.1
 #define INTERVAL_MAX_S 3600.0
-/* Keys wait while a look is under way. */
+/* Keys wait while a poll is under way. */
 #define LOOK_TIMEOUT_MS 2000
 /* The text of a screen: larger ones are cut. */
 #define SCREEN_MAX ((size_t)1 << 20)
 /* After Esc: the rest of a key that begins with it comes at once. */
 #define ESCAPE_MS 25
 
-struct looking {
+struct polling {
     struct ampctl *ctl;
     struct ampctl_top top;
     uint64_t interval_ms;
 };
 
-/* One look. An exit code; with a quiet ctl top->failure says why. */
-static int look(struct looking *x)
+/* Asks the server once. An exit code; with a quiet ctl top->failure says why. */
+static int poll_server(struct polling *x)
 {
     const struct ampd_msg_get_status_request request = {0};
     struct ampd_msg_get_status_response status;
@@ -83,7 +83,7 @@ static int key_of(int key)
 }
 
 /* Until somebody ends it. */
-static void show(struct looking *x)
+static void show(struct polling *x)
 {
     uint64_t next = ampctl_now_ms() + x->interval_ms;
     bool goes_on = true;
@@ -96,13 +96,13 @@ static void show(struct looking *x)
             goes_on = ampctl_top_key(&x->top, key_of(key));
         if (ampctl_now_ms() < next)
             continue;
-        (void)look(x);
+        (void)poll_server(x);
         next = ampctl_now_ms() + x->interval_ms;
     }
 }
 
 /* False: the terminal cannot do it. */
-static bool show_full(struct looking *x)
+static bool show_full(struct polling *x)
 {
     char *type = getenv("TERM");
     SCREEN *screen = newterm(type, stdout, stdin);
@@ -132,12 +132,12 @@ static const struct ampctl_column columns[] = {
     {NULL, NULL, false},
 };
 
-static int print_once(struct looking *x)
+static int print_once(struct polling *x)
 {
     const struct timespec pause = {.tv_sec = (time_t)(x->interval_ms / 1000),
                                    .tv_nsec = (long)(x->interval_ms % 1000) * 1000000};
     (void)nanosleep(&pause, NULL);
-    int code = look(x);
+    int code = poll_server(x);
     if (code != 0)
         return code;
     return ampctl_print_rows(x->ctl, columns, ampctl_top_rows(&x->top));
@@ -145,7 +145,7 @@ static int print_once(struct looking *x)
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    struct looking *x = state->input;
+    struct polling *x = state->input;
     char *end;
     double seconds;
     switch (key) {
@@ -165,7 +165,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static int run_top(struct ampctl *ctl, int argc, char **argv)
 {
-    struct looking x = {.ctl = ctl, .interval_ms = INTERVAL_MS};
+    struct polling x = {.ctl = ctl, .interval_ms = INTERVAL_MS};
     ampctl_parse(ctl, &ampctl_top_verb, &x, argc, argv);
     if (ctl->timeout_ms == 0)
         ctl->timeout_ms = LOOK_TIMEOUT_MS;
@@ -174,7 +174,7 @@ static int run_top(struct ampctl *ctl, int argc, char **argv)
         return code;
     x.top.blocks = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
     x.top.endpoint = ctl->endpoints;
-    code = look(&x); /* a wrong address is told as by any other verb */
+    code = poll_server(&x); /* a wrong address is reported as by any other verb */
     bool terminal = isatty(STDOUT_FILENO) && isatty(STDIN_FILENO) && !ctl->json && !ctl->csv;
     if (code == 0 && !(terminal && show_full(&x)))
         code = print_once(&x);

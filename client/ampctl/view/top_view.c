@@ -39,7 +39,7 @@ struct layout {
 
 static const char *const sort_names[AMPCTL_TOP_SORTS] = {"name", "steps a second", "scale", "skipped"};
 
-/* ---- looks ---- */
+/* ---- polls ---- */
 
 void ampctl_top_close(struct ampctl_top *top)
 {
@@ -81,21 +81,21 @@ static void describe_waiting(const struct ampd_msg_model_status *status, char te
                        missing->rank, missing->name, missing->blocks_present, missing->blocks_wanted);
 }
 
-static void push_look(float looks[AMPCTL_TOP_LOOKS], double value)
+static void push_value(float values[AMPCTL_TOP_POLLS], double value)
 {
-    memmove(looks, looks + 1, (AMPCTL_TOP_LOOKS - 1) * sizeof *looks);
-    looks[AMPCTL_TOP_LOOKS - 1] = (float)value;
+    memmove(values, values + 1, (AMPCTL_TOP_POLLS - 1) * sizeof *values);
+    values[AMPCTL_TOP_POLLS - 1] = (float)value;
 }
 
 static void begin_model(struct ampctl_top_model *model, const char *name)
 {
     *model = (struct ampctl_top_model){.rate = (double)NAN};
     (void)snprintf(model->name, sizeof model->name, "%s", name);
-    for (size_t i = 0; i < AMPCTL_TOP_LOOKS; i++)
+    for (size_t i = 0; i < AMPCTL_TOP_POLLS; i++)
         model->scales[i] = model->rates[i] = NAN;
 }
 
-/* `ms` since the look before; `known`: the model was there then. */
+/* `ms` since the poll before; `known`: the model was there then. */
 static void take_model(struct ampctl_top_model *model, const struct ampd_msg_model_status *status, bool known,
                        uint64_t ms)
 {
@@ -116,8 +116,8 @@ static void take_model(struct ampctl_top_model *model, const struct ampd_msg_mod
     describe_waiting(status, model->waiting);
     model->waiting_ms = status->waiting_ms;
     model->seen = true;
-    push_look(model->scales, model->scale > 0 ? log2(model->scale) : (double)NAN);
-    push_look(model->rates, model->rate);
+    push_value(model->scales, model->scale > 0 ? log2(model->scale) : (double)NAN);
+    push_value(model->rates, model->rate);
 }
 
 int ampctl_top_take(struct ampctl_top *top, const struct ampd_msg_get_status_response *status, uint64_t at_ms)
@@ -386,14 +386,14 @@ static struct layout lay_out(const struct ampctl_top_model *const *chosen, size_
     return layout;
 }
 
-/* The last looks as bars between their lowest and highest; of what is the same in all of them a line in the middle. */
-static void put_spark(struct line *line, const float *looks, bool blocks)
+/* The last values as bars between their lowest and highest; of what is the same in all of them a line in the middle. */
+static void put_spark(struct line *line, const float *values, bool blocks)
 {
     static const char *const bars[] = {"\u2581", "\u2582", "\u2583", "\u2584", "\u2585", "\u2586", "\u2587", "\u2588"};
     static const char *const plain[] = {"_", ".", ":", "-", "=", "+", "*", "#"};
     char text[SPARK_WIDTH * 4 + 1] = "";
     float low = INFINITY, high = -INFINITY;
-    const float *first = looks + AMPCTL_TOP_LOOKS - SPARK_WIDTH;
+    const float *first = values + AMPCTL_TOP_POLLS - SPARK_WIDTH;
     for (size_t i = 0; i < SPARK_WIDTH; i++) {
         low = fminf(low, first[i]); /* fminf passes over NAN */
         high = fmaxf(high, first[i]);

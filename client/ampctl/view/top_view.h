@@ -1,6 +1,6 @@
 /*
- * What ampctl top shows: models as they stood at the last look, with what two looks tell, their rates. Pure: it is
- * given what the server says and the time, and gives rows, or the text of a screen.
+ * What ampctl top shows: models as they stood at the last poll, with their rates, which take two polls. Pure: it is
+ * given the answer of the server and the time, and gives rows, or the text of a screen.
  */
 #ifndef AMPCTL_TOP_VIEW_H
 #define AMPCTL_TOP_VIEW_H
@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Looks that a sparkline shows: more columns than a terminal has room for beside the numbers. */
-#define AMPCTL_TOP_LOOKS 24
+/* Polls that a sparkline shows: more columns than a terminal has room for beside the numbers. */
+#define AMPCTL_TOP_POLLS 24
 /* Bytes of a filter: the part of a name that somebody types. */
 #define AMPCTL_TOP_FILTER_SIZE 64
 /* Bytes of who is waited for: as long as the sentence of a server. */
@@ -28,19 +28,19 @@ struct ampctl_top_model {
     enum ampd_msg_model_state state;
     uint64_t epoch, step, attempted, skipped;
     double scale; /* NAN: it has none yet */
-    double rate;  /* attempted steps a second between the last two looks; NAN: not known */
+    double rate;  /* attempted steps a second between the last two polls; NAN: not known */
     uint32_t world, live;
     char waiting[AMPCTL_TOP_WAITING_SIZE];
     uint64_t waiting_ms; /* for how long; 0: not long, or not known */
-    bool seen;           /* at the last look */
-    /* The last looks, the newest last; NAN: not known. */
-    float scales[AMPCTL_TOP_LOOKS], rates[AMPCTL_TOP_LOOKS];
+    bool seen;           /* at the last poll */
+    /* The last polls, the newest last; NAN: not known. */
+    float scales[AMPCTL_TOP_POLLS], rates[AMPCTL_TOP_POLLS];
 };
 
 struct ampctl_top {
     struct ampctl_top_model *models; /* by name */
     size_t count;
-    uint64_t at_ms;   /* of the last look; 0: there was none */
+    uint64_t at_ms;   /* of the last poll; 0: there was none */
     char version[64]; /* of the server */
     uint64_t uptime_ms;
     uint32_t shard_count;
@@ -51,7 +51,7 @@ struct ampctl_top {
     char filter[AMPCTL_TOP_FILTER_SIZE];
     /* of the terminal */
     bool blocks;       /* it shows UTF-8 */
-    char failure[512]; /* why the last look came to nothing; "": it did not */
+    char failure[512]; /* why the last poll failed; "": it did not */
     const char *endpoint;
 };
 

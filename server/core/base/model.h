@@ -33,7 +33,7 @@ struct ampd_model {
     char owner[AMPD_ACTOR_MAX]; /* who created it, for that owner's quota (shard 0); "": not known */
     uint64_t memory_bytes;      /* what it counts for in core->memory_bytes */
     uint64_t alive_due_ms;      /* another shard than 0: when the next ALIVE is due; 0: none is */
-    uint64_t alive_told_ms;     /* another shard than 0: when the last ALIVE was made; 0: never */
+    uint64_t alive_sent_ms;     /* another shard than 0: when the last ALIVE was made; 0: never */
     bool gone;                  /* deleted: only specification and layout are left, and nothing finds it by its name */
     struct amp_list grave;      /* gone, and another model has its place: in core->graves */
     uint32_t holds; /* calls, writes and readers (ampd_core_hold) that use it: it is not freed before this is 0 */

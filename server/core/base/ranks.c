@@ -37,31 +37,31 @@ static bool may_tell(const struct ampd_model *model, struct ampd_worker *worker)
     return true;
 }
 
-static bool has_untold(const struct ampd_worker *worker)
+static bool has_suppressed(const struct ampd_worker *worker)
 {
-    return worker->untold.joins + worker->untold.leaves + worker->untold.fences > 0;
+    return worker->suppressed.joins + worker->suppressed.leaves + worker->suppressed.fences > 0;
 }
 
 uint64_t ampd_ranks_next_ms(const struct ampd_worker *worker)
 {
-    return has_untold(worker) ? worker->quiet_until_ms : 0;
+    return has_suppressed(worker) ? worker->quiet_until_ms : 0;
 }
 
 void ampd_ranks_tick(struct ampd_model *model, uint32_t rank)
 {
     struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
-    if (!has_untold(worker) || !may_tell(model, worker))
+    if (!has_suppressed(worker) || !may_tell(model, worker))
         return;
-    bool strange = worker->untold.replacements + worker->untold.fences > 0;
+    bool strange = worker->suppressed.replacements + worker->suppressed.fences > 0;
     ampd_out_log(
         model->core, strange ? AMP_LOG_WARN : AMP_LOG_INFO, model,
         "rank %u (%s, %s): in the last %d s %llu more Joins, of these %llu by another process while the lease ran, "
         "%llu Leaves, and %llu refused calls of workers that held it before",
-        rank, worker->record.name, worker->peer, TELL_MS / 1000, (unsigned long long)worker->untold.joins,
-        (unsigned long long)worker->untold.replacements, (unsigned long long)worker->untold.leaves,
-        (unsigned long long)worker->untold.fences);
-    memset(&worker->untold, 0, sizeof worker->untold);
+        rank, worker->record.name, worker->peer, TELL_MS / 1000, (unsigned long long)worker->suppressed.joins,
+        (unsigned long long)worker->suppressed.replacements, (unsigned long long)worker->suppressed.leaves,
+        (unsigned long long)worker->suppressed.fences);
+    memset(&worker->suppressed, 0, sizeof worker->suppressed);
 }
 
 void ampd_ranks_joined(struct ampd_model *model, const struct ampd_pending *join)
@@ -74,8 +74,8 @@ void ampd_ranks_joined(struct ampd_model *model, const struct ampd_pending *join
     worker->counts.joins++;
     worker->counts.replacements += replaced ? 1 : 0;
     if (!may_tell(model, worker)) {
-        worker->untold.joins++;
-        worker->untold.replacements += replaced ? 1 : 0;
+        worker->suppressed.joins++;
+        worker->suppressed.replacements += replaced ? 1 : 0;
     } else if (replaced) {
         ampd_out_log(
             model->core, AMP_LOG_WARN, model,
@@ -101,7 +101,7 @@ void ampd_ranks_left(struct ampd_model *model, uint32_t rank)
     if (may_tell(model, worker))
         ampd_out_log(model->core, AMP_LOG_INFO, model, "rank %u (%s) has left", rank, worker->record.name);
     else
-        worker->untold.leaves++;
+        worker->suppressed.leaves++;
 }
 
 /* ---- whose calls are refused ---- */
@@ -217,7 +217,7 @@ bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_inca
     if (may_tell(model, worker))
         ampd_out_log(model->core, AMP_LOG_WARN, model, "a call was refused: %s", error->text);
     else
-        worker->untold.fences++;
+        worker->suppressed.fences++;
     return true;
 }
 
@@ -237,7 +237,7 @@ void ampd_ranks_heard(struct ampd_model *model, uint32_t rank, struct ampd_incar
     if (is_listed || ampd_incarnation_newer(worker->listed, incarnation))
         return; /* if several claim the rank, the incarnation that the steps list counts */
     worker->alive = incarnation;
-    uint64_t next = model->alive_told_ms + model->core->config.lease_ms / ALIVE_PER_LEASE;
+    uint64_t next = model->alive_sent_ms + model->core->config.lease_ms / ALIVE_PER_LEASE;
     if (model->alive_due_ms == 0)
         model->alive_due_ms = next > model->core->now_ms ? next : model->core->now_ms;
 }

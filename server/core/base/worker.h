@@ -47,8 +47,8 @@ struct ampd_worker {
     struct ampd_incarnation alive;   /* another shard: heard from, for the next ALIVE; counter 0: none */
     struct ampd_incarnation listed;  /* another shard: the newest that an OPEN has listed; counter 0: none has */
     struct ampd_worker_counts counts;
-    uint64_t quiet_until_ms;          /* no line of the log is about the rank before this time */
-    struct ampd_worker_counts untold; /* what the log left out for that, to be logged in one line */
+    uint64_t quiet_until_ms;              /* no line of the log is about the rank before this time */
+    struct ampd_worker_counts suppressed; /* what the log left out for that, to be logged in one line */
 };
 
 #endif

@@ -37,7 +37,7 @@ bool ampd_checkpoints_under_way(const struct ampd_coord *coord, uint64_t step)
         if (coord->checkpoint.writing[i].step == step)
             return true;
     }
-    return coord->checkpoint.parts_told > step && (!coord->checkpoint.exists || coord->checkpoint.durable_step < step);
+    return coord->checkpoint.parts_sent > step && (!coord->checkpoint.exists || coord->checkpoint.durable_step < step);
 }
 
 static void drop(struct ampd_coord *coord, uint32_t index)
@@ -117,7 +117,7 @@ void ampd_checkpoints_tell_synced(struct ampd_model *model, const struct ampd_ch
     model->coord->checkpoint.parts.count = 0;
     for (uint32_t k = 0; newest->epoch != 0 && k < AMPD_COUNT(model->core); k++) {
         const struct ampd_checkpoint_record *told =
-            k == 0 ? newest : ampd_sync_told(model->coord, k, newest->epoch, newest->step);
+            k == 0 ? newest : ampd_sync_record_of(model->coord, k, newest->epoch, newest->step);
         AMP_ASSERT(told != NULL); /* the caller has looked */
         memcpy(manifests[k], told->manifest, sizeof told->manifest);
     }
@@ -141,9 +141,9 @@ void ampd_checkpoints_begin(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
     AMP_ASSERT(model->core->config.shard == 0);
-    coord->checkpoint.parts_told = coord->checkpoint.exists ? coord->base_step + 1 : 0;
+    coord->checkpoint.parts_sent = coord->checkpoint.exists ? coord->base_step + 1 : 0;
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)
-        coord->checkpoint.parts_known[k] = coord->checkpoint.parts_told;
+        coord->checkpoint.parts_known[k] = coord->checkpoint.parts_sent;
 }
 
 static uint64_t known_by_all(const struct ampd_model *model)
@@ -170,7 +170,7 @@ static void adopt_known(struct ampd_model *model, uint32_t shard, const struct a
     struct ampd_coord *coord = model->coord;
     bool known = !has_parts(model) || told->parts_count == AMPD_COUNT(model->core);
     AMP_ASSERT(shard < AMPD_COUNT(model->core));
-    if (known && told->step < coord->checkpoint.parts_told && told->step >= coord->checkpoint.parts_known[shard])
+    if (known && told->step < coord->checkpoint.parts_sent && told->step >= coord->checkpoint.parts_known[shard])
         coord->checkpoint.parts_known[shard] = told->step + 1;
 }
 
@@ -178,7 +178,7 @@ uint64_t ampd_checkpoints_adopt(struct ampd_model *model, const struct ampd_chec
 {
     struct ampd_coord *coord = model->coord;
     AMP_ASSERT(model->core->config.shard == 0);
-    coord->checkpoint.parts_told = newest->epoch != 0 ? newest->step + 1 : 0;
+    coord->checkpoint.parts_sent = newest->epoch != 0 ? newest->step + 1 : 0;
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
         const struct ampd_sync_state *sync = &coord->sync.answers[k]->u.sync;
         coord->checkpoint.parts_known[k] = coord->base_epoch != 0 ? coord->base_step + 1 : 0;
@@ -224,7 +224,7 @@ static void take_part(struct ampd_model *model, const struct ampd_message *messa
             return;
         ampd_checkpoints_tell_parts(model, coord->epoch, part->step,
                                     (const uint8_t(*)[16])coord->checkpoint.writing[i].manifests);
-        coord->checkpoint.parts_told = part->step + 1;
+        coord->checkpoint.parts_sent = part->step + 1;
         while (coord->checkpoint.writing_count > 0 && coord->checkpoint.writing[0].step < part->step)
             drop(coord, 0); /* parts are written in order: a shard that has this one will not end an older one */
         drop(coord, 0);
@@ -240,7 +240,7 @@ static void take_known(struct ampd_model *model, const struct ampd_message *mess
 {
     struct ampd_coord *coord = model->coord;
     uint64_t step = message->u.restore.step + 1; /* 0, by overflow, for a number that cannot be a step */
-    if (step > coord->checkpoint.parts_told || step <= coord->checkpoint.parts_known[message->from])
+    if (step > coord->checkpoint.parts_sent || step <= coord->checkpoint.parts_known[message->from])
         return;
     coord->checkpoint.parts_known[message->from] = step;
     if (known_by_all(model) != 0)

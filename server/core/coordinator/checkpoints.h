@@ -31,7 +31,7 @@ struct ampd_coord_checkpoints {
     struct ampd_coord_writing writing[AMPD_CHECKPOINTS_WRITING_MAX]; /* [writing_count] steps rise */
     uint32_t writing_count;
     struct ampd_parts parts; /* the newest PARTS that was sent; count 0: none */
-    uint64_t parts_told;     /* 1 + the newest step of which all parts are there, so that PARTS was sent; 0: none */
+    uint64_t parts_sent;     /* 1 + the newest step of which all parts are there, so that PARTS was sent; 0: none */
     uint64_t parts_known[AMPD_SHARDS_MAX]; /* 1 + the newest step whose parts the store of shard k knows; 0: none */
     uint64_t durable_step; /* of the newest durable checkpoint; the base step where there is none in the epoch */
     bool exists;           /* a checkpoint is durable */

@@ -712,7 +712,7 @@ void ampd_coord_forget_step(struct ampd_model *model)
     coord->decision.made_us = coord->decision.applied_us = 0;
     coord->parent_step = 0;
     coord->checkpoint.writing_count = 0;
-    coord->checkpoint.parts_told = 0;
+    coord->checkpoint.parts_sent = 0;
     memset(coord->checkpoint.parts_known, 0, sizeof coord->checkpoint.parts_known);
     coord->checkpoint.wanted = false;
     coord->load.loader = 0;

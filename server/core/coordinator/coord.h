@@ -34,8 +34,8 @@ struct ampd_coord_step {
     double rates[AMPD_WORLD_MAX]; /* per rank with a bit in `complete`: its learning rate (schedule WORKER, else 0) */
     double lr;                    /* CLOSED: the rate of all contributors (schedule WORKER, else 0) */
     uint64_t opened_ms, completed_ms[AMPD_WORLD_MAX]; /* when the try was opened, and each rank was whole last */
-    int64_t whole_us;         /* UTC microseconds: when the last contributor was whole on all shards; 0: not yet */
-    uint64_t awaited_told_ms; /* when the log last named ranks that keep others waiting; 0: never */
+    int64_t whole_us;           /* UTC microseconds: when the last contributor was whole on all shards; 0: not yet */
+    uint64_t awaited_logged_ms; /* when the log last named ranks that keep others waiting; 0: never */
     struct ampd_message *votes[AMPD_SHARDS_MAX]; /* [k] the VOTE of shard k, or NULL; owned */
     uint32_t votes_count;
 };

@@ -119,7 +119,7 @@ void ampd_coord_create(struct ampd_core *core, uint64_t id, const struct ampd_ev
     }
     if (core->sync.running) {
         ampd_call_fail(core, id, NULL, AMP_EUNAVAILABLE, "RECOVERING",
-                       "not all %u shards have told what they hold; try again in a moment", AMPD_COUNT(core));
+                       "not all %u shards have reported what they hold; try again in a moment", AMPD_COUNT(core));
         return;
     }
     struct ampd_model_spec spec;

@@ -229,11 +229,11 @@ bool ampd_health_awaits(const struct ampd_model *model, uint32_t rank)
 static uint64_t line_due(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = model->coord;
-    uint64_t late = ampd_health_late_ms(model), again = coord->step.awaited_told_ms + AMPD_AWAITED_MS;
+    uint64_t late = ampd_health_late_ms(model), again = coord->step.awaited_logged_ms + AMPD_AWAITED_MS;
     uint64_t began = coord->state == AMPD_COORD_WAITING ? ampd_health_awaited_ms(model) : coord->step.opened_ms;
-    if (late == 0 || coord->step.awaited_told_ms > began)
+    if (late == 0 || coord->step.awaited_logged_ms > began)
         return 0;
-    return coord->step.awaited_told_ms != 0 && again > late ? again : late;
+    return coord->step.awaited_logged_ms != 0 && again > late ? again : late;
 }
 
 uint64_t ampd_health_next_ms(const struct ampd_model *model)
@@ -264,7 +264,7 @@ void ampd_health_tick(struct ampd_model *model)
     char ranks[AMPD_AWAITED_NAMES_MAX];
     if (due == 0 || due > now)
         return;
-    coord->step.awaited_told_ms = now;
+    coord->step.awaited_logged_ms = now;
     ampd_health_names(model, ranks, sizeof ranks);
     ampd_out_log(model->core, AMP_LOG_WARN, model, "step %llu waits for %s: others have waited for %llu s",
                  (unsigned long long)coord->decided + 1, ranks,

@@ -111,8 +111,8 @@ static struct ampd_model *learn(struct ampd_core *core, const struct ampd_model_
     return model;
 }
 
-const struct ampd_checkpoint_record *ampd_sync_told(const struct ampd_coord *coord, uint32_t k, uint64_t epoch,
-                                                    uint64_t step)
+const struct ampd_checkpoint_record *ampd_sync_record_of(const struct ampd_coord *coord, uint32_t k, uint64_t epoch,
+                                                         uint64_t step)
 {
     if (coord->sync.answers[k] == NULL)
         return NULL;
@@ -126,7 +126,7 @@ const struct ampd_checkpoint_record *ampd_sync_told(const struct ampd_coord *coo
 
 bool ampd_sync_holds(const struct ampd_coord *coord, uint32_t k, uint64_t epoch, uint64_t step)
 {
-    return ampd_sync_told(coord, k, epoch, step) != NULL;
+    return ampd_sync_record_of(coord, k, epoch, step) != NULL;
 }
 
 static bool all_hold(const struct ampd_model *model, const struct ampd_checkpoint_record *record)
@@ -468,7 +468,7 @@ static void decide(struct ampd_model *model)
     }
     if (again) {
         coord->restore.round = model->core->sync.round;
-        ampd_checkpoints_tell_synced(model, ampd_sync_told(coord, 0, coord->rollback.epoch, coord->rollback.step));
+        ampd_checkpoints_tell_synced(model, ampd_sync_record_of(coord, 0, coord->rollback.epoch, coord->rollback.step));
         restore_from(model, coord->rollback.epoch, coord->rollback.step, "ROLLBACK");
     } else if (anew) {
         restore_next(model);
@@ -527,8 +527,8 @@ static bool sync_fits(const struct ampd_model *model, const struct ampd_message 
         return false;
     if (sync->ready && !ampd_spec_takes_carry(&model->spec, &sync->carry))
         return false;
-    if (sync->decided > AMPD_NUMBER_TOLD_MAX ||
-        (sync->highest_epoch > AMPD_NUMBER_TOLD_MAX && sync->highest_epoch > model->coord->epoch + AMPD_FENCE_LEAP))
+    if (sync->decided > AMPD_NUMBER_PEER_MAX ||
+        (sync->highest_epoch > AMPD_NUMBER_PEER_MAX && sync->highest_epoch > model->coord->epoch + AMPD_FENCE_LEAP))
         return false;
     if (message->from == 0 || !sync->ready || sync->highest_epoch != ampd_local_epoch(model))
         return true;
@@ -665,10 +665,10 @@ void ampd_sync_not_created(struct ampd_model *model, const struct ampd_message *
     if (!ampd_coord_creates(model))
         return;
     (void)snprintf(model->coord->trouble, sizeof model->coord->trouble,
-                   "shard %u cannot make %s, which is taken back: %.250s; give that shard more memory, then create the "
-                   "model again",
+                   "shard %u cannot make %s, so it is removed from all shards: %.250s; give that shard more memory, "
+                   "then create the model again",
                    message->from, model->spec.name, message->u.why);
-    ampd_out_log(model->core, AMP_LOG_WARN, model, "is taken back: shard %u cannot make it: %s", message->from,
+    ampd_out_log(model->core, AMP_LOG_WARN, model, "is removed: shard %u cannot make it: %s", message->from,
                  message->u.why);
     ampd_delete_begin(model);
 }

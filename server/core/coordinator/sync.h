@@ -57,8 +57,8 @@ void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message
 bool ampd_sync_holds(const struct ampd_coord *coord, uint32_t k, uint64_t epoch, uint64_t step);
 
 /* The record of the checkpoint in shard k's answer, or NULL. A view, valid until the next round. */
-const struct ampd_checkpoint_record *ampd_sync_told(const struct ampd_coord *coord, uint32_t k, uint64_t epoch,
-                                                    uint64_t step);
+const struct ampd_checkpoint_record *ampd_sync_record_of(const struct ampd_coord *coord, uint32_t k, uint64_t epoch,
+                                                         uint64_t step);
 
 /* Handles SYNC_DONE. After the last shard's the round is over, and each model is decided on by itself. */
 void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message);

@@ -16,10 +16,10 @@
  * The highest step and epoch that another shard may name. An epoch may also be above it, if it is at most
  * AMPD_FENCE_LEAP above the one known here, since --epoch-above may begin there.
  */
-#define AMPD_NUMBER_TOLD_MAX ((uint64_t)1 << 62)
+#define AMPD_NUMBER_PEER_MAX ((uint64_t)1 << 62)
 
 /* The highest step and scale id that a full load may give: later ones stay below what another shard would refuse. */
-#define AMPD_NUMBER_LOADED_MAX (AMPD_NUMBER_TOLD_MAX / 2)
+#define AMPD_NUMBER_LOADED_MAX (AMPD_NUMBER_PEER_MAX / 2)
 
 struct ampd_load_base {
     uint64_t step, version;  /* the last decided step, and the version after it */

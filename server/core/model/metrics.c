@@ -51,19 +51,19 @@ void ampd_metrics_add(struct ampd_metrics_mean *mean, float weight, const struct
     if (metrics->loss_workers > 0) {
         mean->loss += (double)weight * (double)metrics->loss;
         mean->loss_weight += (double)weight;
-        mean->told.loss_workers++;
+        mean->names.loss_workers++;
     }
     for (uint32_t i = 0; i < metrics->count; i++) {
-        uint32_t at = find(&mean->told, metrics->items[i].name);
+        uint32_t at = find(&mean->names, metrics->items[i].name);
         if (at == AMPD_METRICS_MAX)
             continue; /* workers tell unlike names: the first ones are kept */
-        if (at == mean->told.count) {
-            memcpy(mean->told.items[at].name, metrics->items[i].name, AMPD_METRIC_NAME_MAX);
-            mean->told.count++;
+        if (at == mean->names.count) {
+            memcpy(mean->names.items[at].name, metrics->items[i].name, AMPD_METRIC_NAME_MAX);
+            mean->names.count++;
         }
         mean->sums[at] += (double)weight * (double)metrics->items[i].value;
         mean->weights[at] += (double)weight;
-        mean->told.items[at].workers++;
+        mean->names.items[at].workers++;
     }
 }
 
@@ -76,7 +76,7 @@ static float quotient(double sum, double weight)
 
 struct ampd_metrics ampd_metrics_result(const struct ampd_metrics_mean *mean)
 {
-    struct ampd_metrics result = mean->told;
+    struct ampd_metrics result = mean->names;
     if (result.loss_workers > 0)
         result.loss = quotient(mean->loss, mean->loss_weight);
     for (uint32_t i = 0; i < result.count; i++)

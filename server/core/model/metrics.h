@@ -13,8 +13,8 @@
 
 /* A mean that is being formed, of what is added in that order. Zeroed, it is that of nothing. */
 struct ampd_metrics_mean {
-    struct ampd_metrics told; /* the names, and how many workers have sent each; values are not used */
-    double loss, loss_weight; /* weighted sum of the losses, and the sum of their weights */
+    struct ampd_metrics names; /* which metrics were sent, and by how many workers; values are not used */
+    double loss, loss_weight;  /* weighted sum of the losses, and the sum of their weights */
     double sums[AMPD_METRICS_MAX], weights[AMPD_METRICS_MAX]; /* of each metric in the same way */
 };
 

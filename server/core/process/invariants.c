@@ -93,9 +93,9 @@ static void check_jobs(const struct ampd_model *model)
     for (uint64_t local = 0; local < model->tensors.count; local++) {
         busy += shard->jobs.busy[local];
         held += shard->apply.blocked[local];
+        /* After a restore has ended the apply, the slots are emptied with the new epoch. */
         AMP_ASSERT(shard->apply.pending[local] == 0 || shard->decided.state == AMPD_DECIDED_APPLYING ||
-                   shard->memory != AMPD_MEMORY_READY ||
-                   shard->told.deleting); /* a restore has ended the apply: the slots are emptied with the new epoch */
+                   shard->memory != AMPD_MEMORY_READY || shard->announced.deleting);
     }
     AMP_ASSERT(busy == shard->jobs.out && held == shard->apply.blocked_count);
     AMP_ASSERT(held == 0 || shard->jobs.bulk == AMPD_BULK_APPLY);
@@ -250,7 +250,7 @@ void ampd_model_check(const struct ampd_model *model)
 {
     if (model->gone)
         return;
-    if (!model->shard->told.deleting) {
+    if (!model->shard->announced.deleting) {
         check_collecting(model);
         check_decided(model);
         check_memory(model);

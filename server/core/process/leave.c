@@ -98,7 +98,7 @@ static void let_go(struct ampd_core *core)
 
 /* ---- a shard ---- */
 
-void ampd_leave_told(struct ampd_core *core, const struct ampd_message *message)
+void ampd_leave_answered(struct ampd_core *core, const struct ampd_message *message)
 {
     core->leave.alone_ms = 0;
     if (message->round == 0)

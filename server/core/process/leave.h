@@ -18,7 +18,7 @@ void ampd_leave_drain(struct ampd_core *core);
 void ampd_leave_asked(struct ampd_core *core, const struct ampd_message *message);
 
 /* A shard handles MAY_LEAVE: with round 1 it may end, as far as that process of shard 0 is concerned. */
-void ampd_leave_told(struct ampd_core *core, const struct ampd_message *message);
+void ampd_leave_answered(struct ampd_core *core, const struct ampd_message *message);
 
 /* Sends LEAVE, if this process is another shard than 0 and is to end; also again, when a session begins. */
 void ampd_leave_ask(struct ampd_core *core);

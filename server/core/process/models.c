@@ -174,7 +174,7 @@ void ampd_model_forget(struct ampd_model *model)
     ampd_shard_close(model);
     ampd_coord_close(model);
     ampd_tensors_close(&model->tensors);
-    *model->shard = (struct ampd_shard){.told.deleting = true};
+    *model->shard = (struct ampd_shard){.announced.deleting = true};
     *model->coord = (struct ampd_coord){.state = AMPD_COORD_DELETING};
 }
 
@@ -200,7 +200,7 @@ struct ampd_model *ampd_core_known(struct ampd_core *core, uint64_t call, const 
             name);
         return NULL;
     }
-    if (model->shard->told.deleting || model->coord->state == AMPD_COORD_DELETING) {
+    if (model->shard->announced.deleting || model->coord->state == AMPD_COORD_DELETING) {
         ampd_call_fail(core, call, NULL, AMP_ENOTFOUND, "MODEL_NOT_FOUND", "model: %s is being deleted", name);
         return NULL;
     }
@@ -231,7 +231,7 @@ struct ampd_model *ampd_core_coordinated(struct ampd_core *core, uint64_t call, 
     struct ampd_model *model = core->config.shard == 0 ? ampd_core_usable(core, call, name) : NULL;
     if (model != NULL && model->coord->state <= AMPD_COORD_STORING) {
         ampd_call_fail(core, call, NULL, AMP_EUNAVAILABLE, "RECOVERING",
-                       "%s: a shard has started, and the model goes on in a moment; try again then", name);
+                       "%s: a shard has restarted, and the model resumes in a moment; try again then", name);
         return NULL;
     }
     if (core->config.shard == 0)

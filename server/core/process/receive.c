@@ -21,10 +21,10 @@
 #include "server/core/shard/checkpoint_part.h"
 #include "server/core/shard/load.h"
 #include "server/core/shard/memory.h"
+#include "server/core/shard/received_actions.h"
 #include "server/core/shard/shard.h"
 #include "server/core/shard/shard_delete.h"
 #include "server/core/shard/sync_answer.h"
-#include "server/core/shard/told_actions.h"
 #include "server/core/wire/bus.h"
 #include "server/core/wire/fences.h"
 #include "server/core/wire/fits.h"
@@ -102,7 +102,7 @@ static void to_shard(struct ampd_model *model, const struct ampd_message *messag
         ampd_decided_verdict(model, message);
         break;
     case AMPD_MESSAGE_ACTS:
-        ampd_told_actions(model, message);
+        ampd_received_actions(model, message);
         break;
     case AMPD_MESSAGE_CUT:
         ampd_part_begin(model, message);
@@ -164,7 +164,7 @@ static bool of_the_process(struct ampd_core *core, const struct ampd_message *me
         return true;
     case AMPD_MESSAGE_MAY_LEAVE:
         if (message->from == 0 && !coordinator)
-            ampd_leave_told(core, message);
+            ampd_leave_answered(core, message);
         return true;
     case AMPD_MESSAGE_DELETE:
         if (message->from == 0)
@@ -191,7 +191,7 @@ void ampd_receive(struct ampd_core *core, const struct ampd_message *message)
         return;
     if (core->config.shard == 0)
         to_coordinator(model, message);
-    if (message->from == 0 && !model->shard->told.deleting)
+    if (message->from == 0 && !model->shard->announced.deleting)
         to_shard(model, message);
 }
 

@@ -23,11 +23,12 @@ static enum ampd_model_state told_state(const struct ampd_model *model)
         return AMPD_MODEL_WAITING; /* what shard 0 says, too, of a model that is being brought back */
     if (shard->memory == AMPD_MEMORY_EMPTY)
         return AMPD_MODEL_CREATED;
-    if (!shard->told.loaded)
+    if (!shard->announced.loaded)
         return AMPD_MODEL_LOADING;
-    if (shard->told.done || shard->told.stalled)
-        return shard->told.done ? AMPD_MODEL_DONE : AMPD_MODEL_STALLED;
-    bool began = shard->step.state != AMPD_STEP_NONE || shard->decided.step > shard->base_step || shard->told.frozen;
+    if (shard->announced.done || shard->announced.stalled)
+        return shard->announced.done ? AMPD_MODEL_DONE : AMPD_MODEL_STALLED;
+    bool began =
+        shard->step.state != AMPD_STEP_NONE || shard->decided.step > shard->base_step || shard->announced.frozen;
     return began ? AMPD_MODEL_RUNNING : AMPD_MODEL_WAITING;
 }
 
@@ -37,7 +38,7 @@ static enum ampd_model_state told_state(const struct ampd_model *model)
  */
 static uint64_t told_durable(const struct ampd_shard *shard)
 {
-    if (shard->told.done)
+    if (shard->announced.done)
         return shard->decided.step;
     uint64_t told = shard->decided.verdict == NULL ? 0 : shard->decided.verdict->row.durable_step;
     return told > shard->base_step ? told : shard->base_step;
@@ -58,7 +59,7 @@ static bool is_recovering(const struct ampd_model *model)
     const struct ampd_shard *shard = model->shard;
     enum ampd_coord_state state = model->coord->state;
     bool lost = shard->memory <= AMPD_MEMORY_RESTORED;
-    if (shard->told.deleting || state == AMPD_COORD_DELETING)
+    if (shard->announced.deleting || state == AMPD_COORD_DELETING)
         return false;
     if (model->core->config.shard != 0)
         return shard->stored && lost;
@@ -87,7 +88,7 @@ static const char *trouble_of(const struct ampd_model *model)
         return model->coord->trouble;
     if (model->shard->restore.unread[0] != 0)
         return model->shard->restore.unread;
-    if (model->shard->told.troubled)
+    if (model->shard->announced.troubled)
         return "a shard cannot bring the model back now; the log of each shard says what it lacks";
     return NULL;
 }
@@ -108,10 +109,10 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .recovering = is_recovering(model),
         .trouble = is_recovering(model) ? trouble_of(model) : NULL,
         .deleted = model->gone,
-        .deleting = shard->told.deleting || coord->state == AMPD_COORD_DELETING,
+        .deleting = shard->announced.deleting || coord->state == AMPD_COORD_DELETING,
         .unstable = decides ? coord->decision.unstable
                             : shard->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows,
-        .frozen = shard->told.frozen,
+        .frozen = shard->announced.frozen,
         .epoch = shard->epoch,
         .base_epoch = shard->base_epoch,
         .base_step = shard->base_step,
@@ -126,7 +127,7 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .waits.open_since_ms = decides && is_open ? coord->step.opened_ms : 0,
         .waits.awaited_since_ms = decides ? ampd_health_awaited_ms(model) : 0,
         .waits.awaited_late_ms = decides ? ampd_health_late_ms(model) : 0,
-        .waits.missing_rank = decides ? coord->missing_rank : shard->told.missing_rank,
+        .waits.missing_rank = decides ? coord->missing_rank : shard->announced.missing_rank,
         .checkpoints_count = shard->catalogue.count,
         .checkpoints_whole = count_whole(model),
         .checkpoints = shard->catalogue.records,

@@ -25,7 +25,7 @@ void ampd_alive_tell(struct ampd_model *model)
         model->workers[r].alive = (struct ampd_incarnation){0};
     }
     model->alive_due_ms = 0;
-    model->alive_told_ms = model->core->now_ms;
+    model->alive_sent_ms = model->core->now_ms;
     if (model->core->peers[0].up)
         ampd_bus_send_take(model->core, message);
     else

@@ -15,8 +15,8 @@
 #include "server/core/shard/bulk.h"
 #include "server/core/shard/journal.h"
 #include "server/core/shard/push.h"
+#include "server/core/shard/received_actions.h"
 #include "server/core/shard/shard.h"
-#include "server/core/shard/told_actions.h"
 #include "server/core/wire/bus.h"
 #include "server/core/wire/fences.h"
 
@@ -155,7 +155,7 @@ void ampd_decided_verdict(struct ampd_model *model, const struct ampd_message *m
         return;
     }
     shard->decided.next = ampd_need(ampd_copy(verdict, sizeof *verdict));
-    ampd_told_actions_persist(model, verdict);
+    ampd_received_actions_persist(model, verdict);
     struct ampd_persist *persist;
     (void)ampd_out_persist(model, AMPD_PERSIST_VERDICT, 0, &persist);
     persist->row = ampd_out_own(model->core, ampd_need(ampd_copy(&verdict->row, sizeof verdict->row)));

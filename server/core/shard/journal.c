@@ -588,8 +588,8 @@ static void replayed_all(struct ampd_model *model)
     uint64_t base = shard->restore.step;
     ampd_shard_journal_stop(model);
     ampd_shard_journal_trim(model, base);
-    shard->told.loaded = true;
-    shard->told.loaded_is_told = false;
+    shard->announced.loaded = true;
+    shard->announced.loaded_is_confirmed = false;
     ampd_memory_end_replay(model, true);
     ampd_shard_journal_prune(model, base);
     ampd_sync_try_answer(model->core);

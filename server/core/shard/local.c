@@ -78,8 +78,8 @@ void ampd_local_load_closed(struct ampd_model *model, uint64_t call)
 void ampd_local_new_coordinator(struct ampd_model *model)
 {
     model->shard->restore.round = 0;
-    model->shard->told.sequence = 0;
-    model->shard->told.loaded_is_told = false;
+    model->shard->announced.sequence = 0;
+    model->shard->announced.loaded_is_confirmed = false;
 }
 
 void ampd_local_retry(struct ampd_model *model)

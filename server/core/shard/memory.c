@@ -106,7 +106,7 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
     struct ampd_shard *shard = model->shard;
     const struct ampd_restore *restore = &message->u.restore;
     AMP_ASSERT(message->from == 0);
-    AMP_ASSERT(!shard->told.deleting); /* process/receive.c: such a model gets no orders */
+    AMP_ASSERT(!shard->announced.deleting); /* process/receive.c: such a model gets no orders */
     if (is_stale(model, message))
         return;
     if (message->round == shard->restore.round && same_checkpoint(&shard->restore.record, restore)) {
@@ -220,7 +220,7 @@ static void read_later(struct ampd_model *model, int code)
     ampd_memory_read_later(model,
                            "checkpoint %llu of %s %s; it is read as soon as it can be: is the checkpoint directory "
                            "mounted (here it is %s)? Only if its file is lost for good, put an empty one in its place: "
-                           "the checkpoint before is taken then",
+                           "then the checkpoint before it is used",
                            (unsigned long long)shard->restore.record.step, model->spec.name,
                            shard->restore.missing ? "is not there" : "cannot be read now",
                            ampd_checkpoint_dir(model->core));
@@ -244,7 +244,7 @@ void ampd_memory_restored(struct ampd_model *model, const struct ampd_event_rest
 {
     struct ampd_shard *shard = model->shard;
     shard->restore.token = 0;
-    if (shard->told.deleting)
+    if (shard->announced.deleting)
         return;
     if (shard->restore.waits) { /* another checkpoint has been asked for meanwhile */
         ampd_memory_try_restore(model);
@@ -298,7 +298,7 @@ void ampd_memory_cast_done(struct ampd_model *model)
 void ampd_memory_give_back(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
-    if (!shard->restore.taken || shard->journal.replay.on || shard->new_epoch != 0 || shard->told.deleting ||
+    if (!shard->restore.taken || shard->journal.replay.on || shard->new_epoch != 0 || shard->announced.deleting ||
         shard->catalogue.count == 0)
         return;
     shard->journal.replay.on = true;
@@ -429,13 +429,13 @@ void ampd_memory_epoch_stored(struct ampd_model *model)
     shard->new_epoch = 0;
     shard->stored = true;
     shard->restore.refused = false;
-    shard->told.sequence = 0;
-    shard->told.stalled = false;
-    shard->told.frozen = false;
-    shard->told.done = false;
-    shard->told.loaded = shard->memory == AMPD_MEMORY_RESTORED;
-    shard->told.loaded_is_told = false;
-    shard->told.troubled = false;
+    shard->announced.sequence = 0;
+    shard->announced.stalled = false;
+    shard->announced.frozen = false;
+    shard->announced.done = false;
+    shard->announced.loaded = shard->memory == AMPD_MEMORY_RESTORED;
+    shard->announced.loaded_is_confirmed = false;
+    shard->announced.troubled = false;
     shard->load.loader = 0; /* its stream ended before the epoch began */
     shard->load.granted = 0;
     ampd_memory_set(shard, shard->memory == AMPD_MEMORY_RESTORED ? AMPD_MEMORY_READY : AMPD_MEMORY_EMPTY);

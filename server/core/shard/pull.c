@@ -135,12 +135,12 @@ static void try_step(struct ampd_model *model, struct ampd_call *call)
                       (unsigned long long)wanted, (unsigned long long)next);
         return;
     }
-    if (shard->told.done) {
+    if (shard->announced.done) {
         ampd_call_end(call, AMP_ESTATE, "MODEL_DONE", "%s is done after step %llu: pull the latest version",
                       model->spec.name, (unsigned long long)shard->decided.step);
         return;
     }
-    if (shard->told.frozen) {
+    if (shard->announced.frozen) {
         ampd_call_frozen(call);
         return;
     }
@@ -151,9 +151,9 @@ static void try_step(struct ampd_model *model, struct ampd_call *call)
     }
     if (open && wanted == next)
         grant(model, call, newest_version(shard));
-    else if (shard->told.stalled)
+    else if (shard->announced.stalled)
         ampd_call_end(call, AMP_EUNAVAILABLE, "MODEL_STALLED", "%s waits for rank %u, which has been gone too long",
-                      model->spec.name, shard->told.missing_rank);
+                      model->spec.name, shard->announced.missing_rank);
 }
 
 /* Grants or answers a pull, or leaves it held. */

@@ -339,7 +339,7 @@ static void judge_open(struct ampd_model *model, struct ampd_call *call)
     const struct ampd_event_push *push = &call->push;
     const struct ampd_expected *expected = ampd_shard_expected(model, push->rank);
     if (expected == NULL || ampd_incarnation_newer(push->incarnation, expected->incarnation)) {
-        if (model->shard->told.stalled)
+        if (model->shard->announced.stalled)
             ampd_push_stalled(model, call);
         return; /* held until an OPEN lists it */
     }
@@ -374,7 +374,7 @@ static void judge(struct ampd_model *model, struct ampd_call *call)
     } else if (push->step < next) {
         ampd_call_end(call, AMP_EABORTED, "STALE_STEP", "step %llu is decided; the model is at step %llu",
                       (unsigned long long)push->step, (unsigned long long)next);
-    } else if (shard->told.done) {
+    } else if (shard->announced.done) {
         ampd_call_end(call, AMP_ESTATE, "MODEL_DONE", "%s is done after step %llu", model->spec.name,
                       (unsigned long long)shard->decided.step);
     } else if (push->step > next + (open ? 1 : 0)) {
@@ -382,9 +382,9 @@ static void judge(struct ampd_model *model, struct ampd_call *call)
                       (unsigned long long)push->step, (unsigned long long)next);
     } else if (open && push->step == next) {
         judge_open(model, call);
-    } else if (shard->told.frozen) {
+    } else if (shard->announced.frozen) {
         ampd_call_frozen(call);
-    } else if (shard->told.stalled) {
+    } else if (shard->announced.stalled) {
         ampd_push_stalled(model, call);
     }
 }
@@ -393,7 +393,7 @@ void ampd_push_stalled(struct ampd_model *model, struct ampd_call *call)
 {
     ampd_call_end(call, AMP_EUNAVAILABLE, "MODEL_STALLED",
                   "%s waits for rank %u, which has been gone too long; what you pushed is kept", model->spec.name,
-                  model->shard->told.missing_rank);
+                  model->shard->announced.missing_rank);
 }
 
 static int check_lr(const struct ampd_model *model, const struct ampd_event_push *push, struct amp_error *error)
@@ -687,7 +687,7 @@ void ampd_push_end(struct ampd_core *core, struct ampd_call *call, const struct 
     uint64_t id = call->id;
     check_end(model, rank);
     call = ampd_call_find(core, id);
-    if (call != NULL && model->shard->told.stalled)
+    if (call != NULL && model->shard->announced.stalled)
         ampd_push_stalled(model, call);
     ampd_push_retry(model);
 }

@@ -12,6 +12,7 @@
  * The vote pass of a block runs as soon as the contributors are fixed and all of them have that block: with equal
  * weights and sync_mode SYNC that is while the push is still under way.
  */
+#include "server/core/shard/received_actions.h"
 #include "server/core/shard/shard.h"
 
 #include "base/assert.h"
@@ -31,7 +32,6 @@
 #include "server/core/shard/pull.h"
 #include "server/core/shard/push.h"
 #include "server/core/shard/sync_answer.h"
-#include "server/core/shard/told_actions.h"
 #include "server/core/shard/vote.h"
 #include "server/core/wire/bus.h"
 #include "server/core/wire/fences.h"
@@ -332,7 +332,7 @@ void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open
         step->plan = NULL;
     }
     ampd_shard_set_step(shard, AMPD_STEP_OPEN);
-    shard->told.frozen = false;
+    shard->announced.frozen = false;
     step->fence = fence;
     if (open->step != step->open.step)
         step->seen = (struct ampd_seen){0};
@@ -573,26 +573,26 @@ void ampd_shard_state(struct ampd_model *model, const struct ampd_message *messa
     struct ampd_shard *shard = model->shard;
     const struct ampd_state_message *state = &message->u.state;
     AMP_ASSERT(message->from == 0);
-    shard->told.troubled = state->trouble;
+    shard->announced.troubled = state->trouble;
     if (state->trouble) { /* perhaps only since our answer to SYNC was lost with a session: it is sent again */
         shard->sync_waits = true;
         ampd_sync_try_answer(model->core);
         return;
     }
-    if (message->epoch != shard->epoch || state->sequence <= shard->told.sequence)
+    if (message->epoch != shard->epoch || state->sequence <= shard->announced.sequence)
         return;
-    shard->told.sequence = state->sequence;
-    shard->told.stalled = state->state == AMPD_MODEL_STALLED;
-    shard->told.done = state->state == AMPD_MODEL_DONE;
-    shard->told.frozen = state->frozen; /* it may come while the verdict that says so is being stored */
-    shard->told.loaded = state->state >= AMPD_MODEL_WAITING;
-    shard->told.loaded_is_told = shard->told.loaded;
-    shard->told.missing_rank = state->missing_rank;
+    shard->announced.sequence = state->sequence;
+    shard->announced.stalled = state->state == AMPD_MODEL_STALLED;
+    shard->announced.done = state->state == AMPD_MODEL_DONE;
+    shard->announced.frozen = state->frozen; /* it may come while the verdict that says so is being stored */
+    shard->announced.loaded = state->state >= AMPD_MODEL_WAITING;
+    shard->announced.loaded_is_confirmed = shard->announced.loaded;
+    shard->announced.missing_rank = state->missing_rank;
     ampd_load_next(model);
     AMP_LIST_EACH(it, next, &model->pushes)
     {
         struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
-        if (shard->told.stalled && call->state == AMPD_CALL_ENDED)
+        if (shard->announced.stalled && call->state == AMPD_CALL_ENDED)
             ampd_push_stalled(model, call);
     }
     ampd_push_retry(model);

@@ -45,11 +45,11 @@ struct ampd_open_step {
 };
 
 /* What the coordinator has said about the model in STATE and DELETE. */
-struct ampd_told {
+struct ampd_announced {
     uint64_t sequence; /* of the newest STATE */
     bool loaded, stalled, done, frozen;
     /* STATE has said `loaded` since the memory was last brought back. False: it is only what the disk had. */
-    bool loaded_is_told;
+    bool loaded_is_confirmed;
     uint32_t missing_rank; /* stalled: the rank that is waited for */
     bool troubled;         /* the model cannot be brought back now */
     bool deleting;         /* everything about the model ends; then it is taken out of the store */
@@ -76,7 +76,7 @@ struct ampd_shard {
     struct ampd_catalogue catalogue;
     struct ampd_memory_restore restore;
     struct ampd_shard_load load;
-    struct ampd_told told;
+    struct ampd_announced announced;
 };
 
 /* Allocates what the shard of a new model keeps; its tensors must be there. AMP_ENOMEM: ampd_shard_close frees it. */

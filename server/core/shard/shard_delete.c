@@ -43,12 +43,12 @@ static void end_calls(struct ampd_model *model)
 void ampd_local_delete(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
-    if (shard->told.deleting)
+    if (shard->announced.deleting)
         return;
-    shard->told.deleting = true;
+    shard->announced.deleting = true;
     shard->restore.waits = false;
     shard->restore.retry_ms = 0;
-    shard->told.frozen = false;
+    shard->announced.frozen = false;
     ampd_shard_journal_stop(model);
     ampd_shard_forget(model);
     ampd_part_void(model);
@@ -72,7 +72,7 @@ void ampd_local_delete_try(struct ampd_model *model)
     bool busy = shard->jobs.out != 0 || shard->restore.token != 0 || shard->journal.token != 0 ||
                 shard->journal.replay.token != 0 || shard->part.state != AMPD_PART_FREE ||
                 !amp_list_empty(&model->pushes) || !amp_list_empty(&model->pulls) || !amp_list_empty(&model->loads);
-    if (!shard->told.deleting || model->gone || busy || is_pending(model) || ampd_local_delete_waits(model))
+    if (!shard->announced.deleting || model->gone || busy || is_pending(model) || ampd_local_delete_waits(model))
         return;
     struct ampd_persist *persist;
     (void)ampd_out_persist(model, AMPD_PERSIST_DELETE, 0, &persist);
@@ -93,14 +93,14 @@ void ampd_delete_asked(struct ampd_core *core, const struct ampd_message *messag
         answer(core, message->model, message->round); /* it was deleted before, or was never here */
         return;
     }
-    model->shard->told.delete_round = message->round;
+    model->shard->announced.delete_round = message->round;
     ampd_local_delete(model);
 }
 
 void ampd_delete_stored(struct ampd_model *model)
 {
     struct ampd_core *core = model->core;
-    uint64_t round = model->shard->told.delete_round;
+    uint64_t round = model->shard->announced.delete_round;
     char name[AMPD_NAME_MAX];
     memcpy(name, model->spec.name, sizeof name);
     ampd_out_log(core, AMP_LOG_INFO, model, "deleted");

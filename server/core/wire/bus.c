@@ -72,7 +72,7 @@ void ampd_bus_send_all_take(struct ampd_core *core, struct ampd_message *message
 /* Time from one line of the log about a message that is refused to the next: its sender may send many. */
 #define REFUSED_MS 1000
 
-bool ampd_bus_tells_refused(struct ampd_core *core)
+bool ampd_bus_may_log_refused(struct ampd_core *core)
 {
     if (core->refused_ms != 0 && core->now_ms - core->refused_ms < REFUSED_MS)
         return false;
@@ -82,7 +82,7 @@ bool ampd_bus_tells_refused(struct ampd_core *core)
 
 void ampd_bus_misfit(struct ampd_model *model, const struct ampd_message *message, const char *why)
 {
-    if (!ampd_bus_tells_refused(model->core))
+    if (!ampd_bus_may_log_refused(model->core))
         return;
     ampd_out_log(model->core, AMP_LOG_ERROR, model,
                  "a message of shard %u (type %d) does not fit the model: refused%s%s", message->from,

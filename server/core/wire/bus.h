@@ -31,7 +31,7 @@ struct ampd_message *ampd_bus_next(struct ampd_core *core);
 /* The core is being freed: asserts that the inbox is empty, as it is after each event. */
 void ampd_bus_close(struct ampd_core *core);
 /* Whether the log may name a message that is refused now: at most one in a second, since its sender may send many. */
-bool ampd_bus_tells_refused(struct ampd_core *core);
+bool ampd_bus_may_log_refused(struct ampd_core *core);
 
 /*
  * Logs that a message does not fit the model and was refused, with the reason ("": none), at most once a second: its

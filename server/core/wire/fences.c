@@ -44,7 +44,7 @@ void ampd_fences_found(struct ampd_core *core, const struct ampd_event_fence *fo
 {
     if (found->shard >= AMPD_COUNT(core) || found->shard == core->config.shard)
         return;
-    if (found->fence.counter > AMPD_NUMBER_TOLD_MAX) /* stored by an older program, which accepted any fence */
+    if (found->fence.counter > AMPD_NUMBER_PEER_MAX) /* stored by an older program, which accepted any fence */
         ampd_out_log(core, AMP_LOG_WARN, NULL,
                      "fence %llu of shard %u, which was stored, belongs to no known process: it is ignored",
                      (unsigned long long)found->fence.counter, found->shard);
@@ -77,7 +77,7 @@ static void refuse(struct ampd_core *core, const struct ampd_message *message, c
 {
     if (message->type == AMPD_MESSAGE_TOO_LOW)
         return; /* two processes that think so of each other would go on for ever */
-    if (ampd_bus_tells_refused(core))
+    if (ampd_bus_may_log_refused(core))
         ampd_out_log(core, AMP_LOG_ERROR, NULL,
                      "a process with fence %llu speaks as shard %u, but one with fence %llu has that place: refused",
                      (unsigned long long)message->from_fence.counter, message->from,
@@ -93,7 +93,7 @@ static void refuse(struct ampd_core *core, const struct ampd_message *message, c
 
 static void refuse_leap(struct ampd_core *core, const struct ampd_message *message, const struct ampd_fence *known)
 {
-    if (!ampd_bus_tells_refused(core))
+    if (!ampd_bus_may_log_refused(core))
         return;
     ampd_out_log(core, AMP_LOG_ERROR, NULL,
                  "a process speaks as shard %u with fence %llu, too far above %llu, the last one known of it: refused; "

@@ -197,9 +197,9 @@ static bool count_refusal(struct ampd_auth_refusals *refusals)
 /* Marks all refusals as logged, and returns how many were not yet. */
 static uint64_t tell(struct ampd_auth_refusals *refusals)
 {
-    uint64_t untold = refusals->count - refusals->told;
-    refusals->told = refusals->count;
-    return untold;
+    uint64_t suppressed = refusals->count - refusals->logged;
+    refusals->logged = refusals->count;
+    return suppressed;
 }
 
 static void refused(struct ampd_auth *auth, const struct arpc_method *method, const char *peer,

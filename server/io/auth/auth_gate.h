@@ -19,7 +19,7 @@ struct arpc_tls;
 /* Refusals of one kind. */
 struct ampd_auth_refusals {
     uint64_t count;    /* all since the start */
-    uint64_t told;     /* how many of them a line of the log has counted */
+    uint64_t logged;   /* how many of them a line of the log has counted */
     int64_t logged_us; /* UTC time of the last such line; 0: there was none */
 };
 

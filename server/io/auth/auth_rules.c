@@ -198,7 +198,7 @@ static int parse_line(struct line *line, struct ampd_auth_rules *rules)
     if (*kind == 0 || *kind == '#')
         return 0;
     if (rules->count == AMPD_AUTH_RULES_MAX)
-        return bad_line(line, "there are more than 1024 rules; leave out those of callers who are gone");
+        return bad_line(line, "there are more than 1024 rules; remove those of callers that no longer exist");
     struct ampd_auth_rule *rule = &rules->rules[rules->count];
     *rule = (struct ampd_auth_rule){0};
     int rc = parse_rule(line, kind, rule);

@@ -31,19 +31,19 @@ void io_counts_row(struct io_counts *counts, uint32_t model, const struct ampd_s
         of->times_us[i] += row->times_us[i];
 }
 
-bool io_counts_tell_skip(struct io_counts *counts, uint32_t model, const struct ampd_step_row *row, uint64_t *untold)
+bool io_counts_log_skip(struct io_counts *counts, uint32_t model, const struct ampd_step_row *row, uint64_t *suppressed)
 {
     struct io_model_counts *of = &counts->models[model];
     bool skipped = row->kind == AMPD_ROW_STEP && row->verdict != AMPD_VERDICT_APPLIED;
     uint64_t now_us = io_clock_now_us();
-    *untold = of->skips_untold;
-    if (!skipped && of->skips_untold == 0)
+    *suppressed = of->skips_suppressed;
+    if (!skipped && of->skips_suppressed == 0)
         return false;
     if (now_us < of->skips_quiet_us) {
-        of->skips_untold += skipped ? 1 : 0;
+        of->skips_suppressed += skipped ? 1 : 0;
         return false;
     }
-    of->skips_untold = 0;
+    of->skips_suppressed = 0;
     of->skips_quiet_us = now_us + (uint64_t)IO_COUNTS_SKIPS_MS * 1000;
     return true;
 }

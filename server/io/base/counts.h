@@ -35,7 +35,7 @@ struct io_model_counts {
     uint64_t applied, overflows, empty; /* decided steps, by verdict */
     uint64_t times_us[AMPD_STEP_TIMES]; /* sums of the times of these steps, in microseconds */
     /* Until when (io_clock_now_us) no skipped step is logged, and how many were not logged for that reason. */
-    uint64_t skips_quiet_us, skips_untold;
+    uint64_t skips_quiet_us, skips_suppressed;
     int64_t *join_us; /* [world_size] when each rank joined last, UTC microseconds, 0: never; or NULL: all 0. Owned */
 };
 
@@ -62,10 +62,11 @@ void io_counts_row(struct io_counts *counts, uint32_t model, const struct ampd_s
 
 /*
  * To be called for each row of a model: whether to log a line about skipped steps now, because this row is one or
- * because earlier ones were left out. *untold: how many were left out since the last line. True at most once in
+ * because earlier ones were left out. *suppressed: how many were left out since the last line. True at most once in
  * IO_COUNTS_SKIPS_MS for each model.
  */
-bool io_counts_tell_skip(struct io_counts *counts, uint32_t model, const struct ampd_step_row *row, uint64_t *untold);
+bool io_counts_log_skip(struct io_counts *counts, uint32_t model, const struct ampd_step_row *row,
+                        uint64_t *suppressed);
 
 /* Notes that a rank of a model has joined now. Without memory the time stays unknown. rank < world_size. */
 void io_counts_join(struct io_counts *counts, uint32_t model, uint32_t rank, uint32_t world_size);

@@ -15,7 +15,10 @@
 #include "proto/spec_fields.h"
 #include "server/core/wire/messages.h"
 
-/* The format is raised by 1 for each field of a specification, beyond the 45 that it had with the format 10. */
+/*
+ * The number of the format: 12 with the 45 fields that a specification had then, and one more for each field that was
+ * added since. To raise it for another reason, raise the 12.
+ */
 #define AMPD_SPEC_NUMBER(...) +1
 #define AMPD_SPEC_CHOICE(...) +1
 enum {

@@ -47,15 +47,15 @@ struct io_write_journal;
 enum server_state { SERVER_STARTING, SERVER_RUNNING, SERVER_DRAINING, SERVER_CLOSING };
 
 /*
- * The stage of life of the process. Written by start.c, server_health.c and drain.c in server/io/process; told_ready
- * also by server/io/cluster/membership.c.
+ * The stage of life of the process. Written by start.c, server_health.c and drain.c in server/io/process;
+ * notified_ready also by server/io/cluster/membership.c.
  */
 struct io_life {
     enum server_state state;
     uint64_t started_ms; /* when it began to listen, by the loop's clock */
     bool found;          /* the core was given all that is stored, and START */
     bool serving;        /* the health service says SERVING */
-    bool told_ready;     /* the service manager was told that the start is over (notify.h) */
+    bool notified_ready; /* the service manager was told that the start is over (notify.h) */
     bool signalled;      /* SIGTERM or SIGINT has come */
     bool core_drained;   /* the core has said DRAINED */
 };

@@ -15,18 +15,18 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     uint64_t count;
     (void)status;
     (void)events;
-    (void)read(wake->fd, &count, sizeof count); /* 8 bytes, or none: heard_cb is called either way */
+    (void)read(wake->fd, &count, sizeof count); /* 8 bytes, or none: woken_cb is called either way */
     /*
-     * What a sender did before it found `sent` true is seen by heard_cb below. A sender that finds it false from here
+     * What a sender did before it found `sent` true is seen by woken_cb below. A sender that finds it false from here
      * on writes again.
      */
     (void)atomic_exchange(&wake->sent, false);
-    wake->heard_cb(wake);
+    wake->woken_cb(wake);
 }
 
-int io_wake_init(struct io_wake *wake, uv_loop_t *loop, void (*heard_cb)(struct io_wake *wake))
+int io_wake_init(struct io_wake *wake, uv_loop_t *loop, void (*woken_cb)(struct io_wake *wake))
 {
-    wake->heard_cb = heard_cb;
+    wake->woken_cb = woken_cb;
     atomic_init(&wake->sent, false);
     wake->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake->fd < 0)

@@ -15,8 +15,8 @@
 struct io_wake {
     uv_poll_t poll;
     int fd;           /* the eventfd */
-    atomic_bool sent; /* io_wake_send was called, and heard_cb has not come yet: no further write is needed */
-    void (*heard_cb)(struct io_wake *wake);
+    atomic_bool sent; /* io_wake_send was called, and woken_cb has not come yet: no further write is needed */
+    void (*woken_cb)(struct io_wake *wake);
     void (*closed_cb)(struct io_wake *wake);
 };
 
@@ -24,11 +24,11 @@ struct io_wake {
  * Opens it. 0; AMP_EIO: no descriptor is left, and nothing is to be closed. On the loop's thread, like all but
  * io_wake_send.
  */
-int io_wake_init(struct io_wake *wake, uv_loop_t *loop, void (*heard_cb)(struct io_wake *wake));
+int io_wake_init(struct io_wake *wake, uv_loop_t *loop, void (*woken_cb)(struct io_wake *wake));
 
 /*
- * Makes the loop call heard_cb, at least once after this call; several calls may share one heard_cb. Any thread, which
- * must not hold a lock that heard_cb takes. Not after io_wake_close.
+ * Makes the loop call woken_cb, at least once after this call; several calls may share one woken_cb. Any thread, which
+ * must not hold a lock that woken_cb takes. Not after io_wake_close.
  */
 void io_wake_send(struct io_wake *wake);
 

@@ -156,7 +156,7 @@ int io_page_past_end(struct ampd_store *reader, const char *model, const struct 
         return rc;
     if (from_token)
         return amp_error_set(error, AMP_ERANGE, "PAGE_PAST_END",
-                             "page_token: the rows that it names are gone; begin again without one");
+                             "page_token: the rows that it refers to have been deleted; start again without a token");
     return amp_error_set(error, AMP_ERANGE, "PAGE_PAST_END",
                          "from_step: step %" PRIu64 " and those after it have not been decided", filter->step_min);
 }

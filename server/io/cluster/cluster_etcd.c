@@ -8,9 +8,9 @@
  *           WAITING <- HOLDING (given back before taken_cb was called)
  *
  * A process that waits writes its keys who/standby-ID and who/data-ID, and claims a place only after that; which
- * process may claim which place, and when, is decided in cluster_fit.c. With a place it calls taken_cb (`told`) as soon
- * as it is known which fence the shard had last. Until its own data are about to be served (io_cluster_keep) it gives
- * the place back to a process with newer data.
+ * process may claim which place, and when, is decided in cluster_fit.c. With a place it calls taken_cb (`reported`) as
+ * soon as it is known which fence the shard had last. Until its own data are about to be served (io_cluster_keep) it
+ * gives the place back to a process with newer data.
  *
  * A request without an answer from etcd may have been carried out, or may still be. Its lease is revoked, which undoes
  * whatever it did, and the next request is bound to a new lease.
@@ -168,12 +168,12 @@ static void tell_taken(struct etcd_cluster *cluster)
 {
     const struct io_cluster_options *options = &cluster->base.options;
     uint64_t newest = cluster_newest(cluster, cluster->shard);
-    if (cluster->told)
+    if (cluster->reported)
         return;
     if (cluster->base.last == 0 && newest != 0 && !all_are_held(cluster)) {
         say_waiting(cluster, AMP_ESTATE,
                     "shard %" PRIu32 " is held by this process, and etcd has lost which process held it last: it waits "
-                                     "for the processes of the other shards, whose data say more",
+                    "for the processes of the other shards, whose data say more",
                     cluster->shard);
         return;
     }
@@ -181,7 +181,7 @@ static void tell_taken(struct etcd_cluster *cluster)
         start_over(cluster);
         return;
     }
-    cluster->told = true;
+    cluster->reported = true;
     cluster->base.last = newest > cluster->base.last ? newest : cluster->base.last;
     options->events->taken_cb(options->arg, cluster->shard, &cluster->fence);
 }
@@ -203,7 +203,7 @@ static bool gives_way(struct etcd_cluster *cluster)
     amp_log(cluster->base.options.log, AMP_LOG_INFO, "cluster",
             "msg=\"the place is given back to a process with newer data\" shard=%" PRIu32 " address=%s served=%" PRIu64,
             cluster->shard, owner->address, owner->served[cluster->shard]);
-    if (!cluster->told) {
+    if (!cluster->reported) {
         start_over(cluster);
         return true;
     }
@@ -232,7 +232,7 @@ static void claimed(struct etcd_cluster *cluster, const struct ampd_etcd_txn_res
     cluster->base.models = (uint32_t)cluster->models; /* 0 or this number of shards: consider has checked it */
     cluster->state = CLUSTER_HOLDING;
     cluster->place_revision = answer->header.revision;
-    cluster->confirmed = cluster->told = false;
+    cluster->confirmed = cluster->reported = false;
     cluster->fence = (struct ampd_fence){.counter = cluster->claim_base + (uint64_t)answer->header.revision};
     /*
      * The lease's number tells apart two processes with the same counter, which an etcd that has lost its data may

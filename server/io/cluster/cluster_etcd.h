@@ -20,7 +20,7 @@ enum cluster_state {
     CLUSTER_OPEN,     /* the map is followed; no place is asked for yet */
     CLUSTER_WAITING,  /* for a lease, for a free place, or for etcd's next report of the map */
     CLUSTER_CLAIMING, /* the transaction that claims a place is under way */
-    CLUSTER_HOLDING,  /* the place was this process's when etcd answered; see also `told` */
+    CLUSTER_HOLDING,  /* the place was this process's when etcd answered; see also `reported` */
     CLUSTER_LOST,     /* the place is lost or being given back; the process ends */
     CLUSTER_LEFT      /* io_cluster_leave or io_cluster_close was called */
 };
@@ -58,7 +58,7 @@ struct etcd_cluster {
     uint64_t claim_base;     /* base of the fence that the claim under way gives */
     int64_t place_revision;  /* HOLDING: the revision that made the key of the place */
     bool confirmed;          /* the map has reached place_revision; if it then lacks the key, the place is lost */
-    bool told;               /* HOLDING: taken_cb was called */
+    bool reported;           /* HOLDING: taken_cb was called */
     struct ampd_fence fence; /* HOLDING: of the place */
     int64_t showing;         /* the lease under which who/standby-ID and who/data-ID are being written; 0: none */
     int64_t shown;           /* the lease under which etcd has confirmed that they are written; 0: none */

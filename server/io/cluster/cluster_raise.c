@@ -110,7 +110,7 @@ static void on_answer(void *arg, const struct amp_error *error, const uint8_t *d
         finish(raise);
     } else {
         raise->tries -= raise->tries > 0;
-        if (raise->failed++ % IO_ETCD_TOLD_EVERY == 0)
+        if (raise->failed++ % IO_ETCD_LOG_EVERY == 0)
             amp_log(cluster->base.options.log, AMP_LOG_WARN, "cluster",
                     "msg=\"cannot be raised, trying again\" key=%s err=\"%s\"", raise->key, wrong.text);
         (void)uv_timer_start(&cluster->raise_timer, on_timer, IO_ETCD_AGAIN_MS, 0);

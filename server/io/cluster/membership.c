@@ -335,7 +335,7 @@ static void on_waiting(void *arg, const struct amp_error *why)
                    why->code == AMP_EDATALOSS ? why->text : "");
     amp_log(server->log, why->code == AMP_ESTATE ? AMP_LOG_INFO : AMP_LOG_WARN, "cluster", "msg=\"%s\"", why->text);
     bool ready = why->code == AMP_ESTATE && io_membership_stands_by(server); /* it may stand by for years */
-    server->life.told_ready |= ready;
+    server->life.notified_ready |= ready;
     if (ready)
         io_notify_ready(why->text);
     else

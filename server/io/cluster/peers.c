@@ -353,9 +353,8 @@ static void session_started(struct arpc_call *call)
     bool lives =
         server->life.state == SERVER_RUNNING || (server->life.state == SERVER_DRAINING && !server->life.core_drained);
     if (server->peers == NULL || server->options->shard != 0 || !lives) {
-        (void)amp_error_set(
-            &error, AMP_EUNAVAILABLE, "NO_COORDINATOR",
-            "this is not shard 0 of several shards, or it is about to end: sessions are held with shard 0");
+        (void)amp_error_set(&error, AMP_EUNAVAILABLE, "NO_COORDINATOR",
+                            "this is not shard 0 of several shards, or it is about to end: sessions are with shard 0");
         arpc_call_fail(call, &error);
         return;
     }

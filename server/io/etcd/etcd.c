@@ -268,7 +268,7 @@ void io_etcd_failed(struct io_etcd *etcd, uint32_t index)
     if (etcd->told_ms != 0 && io_etcd_now_ms() - etcd->told_ms < TOLD_MS)
         return;
     etcd->told_ms = io_etcd_now_ms();
-    amp_log(etcd->log, AMP_LOG_INFO, "etcd", "msg=\"going on with another endpoint\" before=%s now=%s",
+    amp_log(etcd->log, AMP_LOG_INFO, "etcd", "msg=\"using another endpoint\" before=%s now=%s",
             etcd->endpoints[index].address, etcd->endpoints[etcd->preferred].address);
 }
 

@@ -37,7 +37,7 @@ struct io_etcd_access;
 #define IO_ETCD_AGAIN_MS 200
 
 /* A call that is tried again and again is logged once in this many failures, which is every 10 s. */
-#define IO_ETCD_TOLD_EVERY 50
+#define IO_ETCD_LOG_EVERY 50
 
 /* Largest message that is accepted. etcd's own bound is 1.5 MiB for requests; it has none for streams. */
 #define IO_ETCD_MESSAGE_MAX ((size_t)4 << 20)

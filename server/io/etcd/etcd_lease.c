@@ -260,7 +260,7 @@ static void on_granted(void *arg, const struct amp_error *error, const uint8_t *
         free_if_closed(lease);
     else if (lease->state == LEASE_GRANTING && usable)
         granted(lease, &answer);
-    else if (lease->state == LEASE_GRANTING && lease->refused++ % IO_ETCD_TOLD_EVERY == 0)
+    else if (lease->state == LEASE_GRANTING && lease->refused++ % IO_ETCD_LOG_EVERY == 0)
         amp_log(io_etcd_log(lease->etcd), AMP_LOG_WARN, "etcd", "msg=\"no lease, trying again\" err=\"%s\"",
                 rc != 0 ? wrong.text : "the answer has no number or no time");
     ampd_etcd_lease_grant_response_free(&answer);

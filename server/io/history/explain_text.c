@@ -142,7 +142,7 @@ static void say_scale(struct writer *writer, const struct ampd_model_spec *spec,
         if (!moves(config))
             say(writer, "policy %s never moves it. ", policy);
         else if (row->verdict == AMPD_VERDICT_SKIPPED_EMPTY)
-            say(writer, "an empty step tells policy %s nothing. ", policy);
+            say(writer, "policy %s does not count empty steps. ", policy);
         else if (row->verdict == AMPD_VERDICT_SKIPPED_OVERFLOW)
             say_stayed_after_overflow(writer, config, after);
         else

@@ -61,7 +61,7 @@ struct cut {
     bool ending;                            /* the last task was submitted */
     atomic_bool cancel;                     /* the core has cancelled the part */
     /* The following are used by the files' thread only, except in last_done. */
-    bool told;                      /* it was logged that there is no room, and there was none since */
+    bool lacks_room;                /* it was logged that there is no room, and there was none since */
     const struct cut_task *no_room; /* the task that has found no room, or NULL */
     uint64_t begun_us;
     bool sealed;     /* the file is complete */
@@ -148,12 +148,12 @@ static void found_no_room(struct cut_task *task, int code, const struct amp_erro
     const struct ampd_server *server = cut->server;
     if (code != AMP_EEXHAUSTED && code != AMP_ENOMEM)
         io_fatal(server->log, "a checkpoint cannot be written", error);
-    if (!cut->told)
+    if (!cut->lacks_room)
         amp_log(server->log, AMP_LOG_ERROR, "checkpoint", "msg=\"cannot write, trying again\" model=%s err=\"%s\"",
                 cut->order.spec->name, error->text);
     io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_CHECKPOINT, error->text);
-    server->checkpoint_files->told += cut->told ? 0 : 1;
-    cut->told = true;
+    server->checkpoint_files->lack_room += cut->lacks_room ? 0 : 1;
+    cut->lacks_room = true;
     cut->no_room = task;
     task->result = AGAIN;
 }
@@ -162,9 +162,9 @@ static void found_no_room(struct cut_task *task, int code, const struct amp_erro
 static void found_room(struct cut *cut)
 {
     const struct ampd_server *server = cut->server;
-    if (cut->told && --server->checkpoint_files->told == 0)
+    if (cut->lacks_room && --server->checkpoint_files->lack_room == 0)
         io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_CHECKPOINT, "");
-    cut->told = false;
+    cut->lacks_room = false;
 }
 
 static void cut_task_run(struct io_task *base)

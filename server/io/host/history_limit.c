@@ -67,7 +67,7 @@ static void go_on(struct ampd_server *server, struct trim_task *trim, uint32_t i
         return;
     }
     server->history_limit->busy = false;
-    server->history_limit->told = server->history_limit->stay;
+    server->history_limit->logged = server->history_limit->stay;
     free(trim);
 }
 
@@ -76,9 +76,9 @@ static void tell(const struct trim_task *trim)
 {
     struct io_history_limit *limit = trim->server->history_limit;
     limit->stay = true;
-    if (limit->told)
+    if (limit->logged)
         return;
-    limit->told = true;
+    limit->logged = true;
     amp_log(trim->server->log, AMP_LOG_WARN, "store",
             "msg=\"rows beyond the history's limit stay for now\" model=%s err=\"%s\"", trim->name, trim->error.text);
 }

@@ -12,9 +12,9 @@ struct ampd_server;
 
 struct io_history_limit {
     uv_timer_t timer;
-    bool busy; /* a round through all models is under way */
-    bool told; /* it was logged that rows beyond the limit stay; false after a round that could remove them all */
-    bool stay; /* in the present round rows beyond the limit could not be removed */
+    bool busy;   /* a round through all models is under way */
+    bool logged; /* it was logged that rows beyond the limit stay; false after a round that could remove them all */
+    bool stay;   /* in the present round rows beyond the limit could not be removed */
     unsigned readers; /* calls of io_history_limit_pause that were not resumed yet; no rows are removed meanwhile */
 };
 

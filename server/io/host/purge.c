@@ -142,7 +142,7 @@ static int take_mark(void *arg, const char *name)
         if (strcmp(marks->models[i].name, name) == 0)
             return marks->models[i].deleting ? 0 : ampd_checkpoint_unmark_deleted(&place, NULL);
     amp_log(marks->server->log, AMP_LOG_INFO, "checkpoint",
-            "msg=\"files of a deletion that was cut off are removed\" model=%s", name);
+            "msg=\"removing the files of an interrupted deletion\" model=%s", name);
     return ampd_checkpoint_remove_model(&place, NULL);
 }
 

@@ -191,7 +191,7 @@ static int check_before_convert(const struct ampd_server *server, const struct a
     const char *name = record->spec.name;
     if (newest->parts_count == 0)
         return amp_error_set(error, AMP_ESTATE, NULL,
-                             "model %s: checkpoint %" PRIu64 " was cut for %" PRIu32
+                             "model %s: checkpoint %" PRIu64 " was written by %" PRIu32
                              " shards, and its other parts are not known here; start %" PRIu32
                              " shards once more and end them, shard 0 first, then start %" PRIu32,
                              name, newest->step, shards, shards, io_peers_shards(server));
@@ -224,7 +224,7 @@ static int convert_newest(struct ampd_server *server, const struct ampd_model_re
     int rc = check_before_convert(server, record, newest, shards, error);
     if (rc == 0 && (rc = convert(server, &record->spec, newest, error)) != 0)
         amp_error_wrap(error,
-                       "model %s was cut for %" PRIu32 " shards, this is one of %" PRIu32
+                       "model %s was written by %" PRIu32 " shards, and this is one of %" PRIu32
                        "; its parts must all be below %s (--checkpoint-dir)",
                        name, from, io_peers_shards(server), server->data.checkpoint_dir);
     /*
@@ -275,7 +275,7 @@ static int take_up_one(struct ampd_server *server, const struct ampd_model_recor
     } else if (shards == count && checkpoint->parts_count == 0) {
         return amp_error_set(error, rc, NULL, "this shard's part of it is not known");
     } else if (*taken) {
-        return amp_error_set(error, rc, NULL, "it was cut for another number of shards, and a newer one is loaded");
+        return amp_error_set(error, rc, NULL, "it was written by another number of shards, and a newer one is loaded");
     } else {
         rc = convert_newest(server, record, checkpoint, shards, error);
         if (is_lost(rc))

@@ -32,7 +32,7 @@ static const char *is_found(const struct ampd_server *server)
 static const char *is_synced(const struct ampd_server *server)
 {
     bool synced = server->core != NULL && ampd_core_synced(server->core);
-    return server->life.serving || synced ? NULL : "not synced: not all shards have told what they hold";
+    return server->life.serving || synced ? NULL : "not synced: not all shards have reported what they hold";
 }
 
 static const char *is_serving(const struct ampd_server *server)

@@ -37,7 +37,7 @@ static void write_storage(const struct ampd_server *server, struct amp_metric_te
         "ampd_checkpoint_write_seconds", AMP_METRIC_HISTOGRAM,
         "Time to write a checkpoint file of this shard, from the first byte to the sync"};
     static const struct amp_metric bytes = {"ampd_checkpoint_written_bytes_total", AMP_METRIC_COUNTER,
-                                            "Bytes of checkpoint files that were written whole"};
+                                            "Bytes of checkpoint files that were written completely"};
     static const struct amp_metric restore = {"ampd_checkpoint_read_seconds", AMP_METRIC_HISTOGRAM,
                                               "Time to read a checkpoint back, after a start or for a rollback"};
     static const struct amp_metric trouble = {"ampd_storage_trouble", AMP_METRIC_GAUGE,
@@ -92,7 +92,7 @@ static void write_cluster(const struct ampd_server *server, struct amp_metric_te
     static const struct amp_metric count = {"ampd_shards", AMP_METRIC_GAUGE, "Shards of the cluster"};
     static const struct amp_metric up = {
         "ampd_shard_session_up", AMP_METRIC_GAUGE,
-        "1 while the session with the other shard stands; each shard has one with shard 0"};
+        "1 while the session with the other shard is established; each shard has one with shard 0"};
     static const struct amp_metric lease = {
         "ampd_cluster_lease_left_seconds", AMP_METRIC_GAUGE,
         "Time for which this process keeps its place if etcd is silent from now on; 0: it has no place"};

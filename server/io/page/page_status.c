@@ -175,7 +175,7 @@ static void write_awaited(const struct ampd_server *server, uint32_t index, cons
     io_json_count(json, "open_ms", open_ms != 0 ? now_ms - open_ms : 0);
 }
 
-void io_page_told_write(const struct ampd_metrics *metrics, struct io_json *json)
+void io_page_metrics_write(const struct ampd_metrics *metrics, struct io_json *json)
 {
     if (metrics->loss_workers > 0)
         io_json_number(json, "loss", (double)metrics->loss);
@@ -199,7 +199,7 @@ static void write_last(const struct ampd_step_row *row, struct io_json *json)
     io_json_count(json, "at_ms", (uint64_t)row->at_us / 1000);
     io_json_number(json, "norm", row->norm);
     io_json_number(json, "rate", row->lr);
-    io_page_told_write(&row->metrics, json);
+    io_page_metrics_write(&row->metrics, json);
     io_json_shut(json, '}');
 }
 

@@ -219,7 +219,7 @@ static void step_finish(struct io_page_read *read)
     io_json_text(json, "model", read->spec->name);
     io_json_text(json, "explanation", response.explanation);
     write_row(&response.row, json);
-    io_page_told_write(&step->row.metrics, json);
+    io_page_metrics_write(&step->row.metrics, json);
     io_json_open(json, "totals", '{');
     io_json_count(json, "rows", response.overflow_totals.rows);
     io_json_count(json, "inf", response.overflow_totals.inf_count);

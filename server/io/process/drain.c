@@ -144,7 +144,7 @@ static void on_hup(uv_signal_t *handle, int number)
     io_admit_watch_tokens(server);
     io_peers_reload(server);
     io_membership_reload(server);
-    if (server->life.told_ready && server->life.state <= SERVER_RUNNING)
+    if (server->life.notified_ready && server->life.state <= SERVER_RUNNING)
         io_notify_ready(NULL);
 }
 

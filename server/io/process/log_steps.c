@@ -13,7 +13,7 @@ static const char *const verdict_names[] = {
 
 /* Logs a step that overflowed, with its first row: that of the lowest parameter, and for it of the lowest rank. */
 static void tell_overflow(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
-                          const struct ampd_step_row *row, uint64_t untold)
+                          const struct ampd_step_row *row, uint64_t suppressed)
 {
     const struct ampd_overflow_row *first = &row->rows[0];
     char rank[16] = "none", scale[32], next[32];
@@ -31,31 +31,31 @@ static void tell_overflow(const struct ampd_server *server, uint32_t model, cons
         name = ampd_core_worker_name(server->core, model, first->rank, whose->incarnation);
     amp_log(server->log, AMP_LOG_INFO, "core",
             "msg=\"step skipped: Inf or NaN\" model=%s step=%" PRIu64 " parameter=%s rank=%s worker=%s inf=%" PRIu64
-            " nan=%" PRIu64 " pairs=%" PRIu64 " scale=%s next_scale=%s untold=%" PRIu64,
+            " nan=%" PRIu64 " pairs=%" PRIu64 " scale=%s next_scale=%s suppressed=%" PRIu64,
             spec->name, row->step,
             first->parameter < spec->parameters_count ? spec->parameters[first->parameter].name : "", rank, name,
-            row->inf_total, row->nan_total, row->overflow_params, scale, next, untold);
+            row->inf_total, row->nan_total, row->overflow_params, scale, next, suppressed);
 }
 
 static void tell_skip(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
-                      const struct ampd_step_row *row, uint64_t untold)
+                      const struct ampd_step_row *row, uint64_t suppressed)
 {
     if (row->verdict == AMPD_VERDICT_SKIPPED_OVERFLOW && row->rows_count > 0)
-        tell_overflow(server, model, spec, row, untold);
+        tell_overflow(server, model, spec, row, suppressed);
     else if (row->verdict != AMPD_VERDICT_APPLIED)
         amp_log(server->log, AMP_LOG_INFO, "core",
-                "msg=\"step skipped\" model=%s step=%" PRIu64 " verdict=%s untold=%" PRIu64, spec->name, row->step,
-                verdict_names[row->verdict], untold);
+                "msg=\"step skipped\" model=%s step=%" PRIu64 " verdict=%s suppressed=%" PRIu64, spec->name, row->step,
+                verdict_names[row->verdict], suppressed);
     else
         amp_log(server->log, AMP_LOG_INFO, "core",
-                "msg=\"steps were skipped since the last line about it\" model=%s step=%" PRIu64 " untold=%" PRIu64,
-                spec->name, row->step, untold);
+                "msg=\"steps were skipped since the last line about it\" model=%s step=%" PRIu64 " suppressed=%" PRIu64,
+                spec->name, row->step, suppressed);
 }
 
 void io_log_steps_row(struct ampd_server *server, uint32_t model, const struct ampd_step_row *row)
 {
     struct ampd_model_info info;
-    uint64_t untold = 0;
+    uint64_t suppressed = 0;
     ampd_core_model(server->core, model, &info);
     if (info.deleted)
         return;
@@ -68,6 +68,6 @@ void io_log_steps_row(struct ampd_server *server, uint32_t model, const struct a
         return;
     amp_log(server->log, AMP_LOG_DEBUG, "core", "msg=\"step %" PRIu64 " is decided: %s\" model=%s", row->step,
             verdict_names[row->verdict], info.spec->name);
-    if (io_counts_tell_skip(&server->counts, model, row, &untold))
-        tell_skip(server, model, info.spec, row, untold);
+    if (io_counts_log_skip(&server->counts, model, row, &suppressed))
+        tell_skip(server, model, info.spec, row, suppressed);
 }

@@ -30,7 +30,7 @@ void io_server_health_update(struct ampd_server *server)
     }
     server->life.serving = true;
     io_server_health_set(server, true);
-    server->life.told_ready = true;
+    server->life.notified_ready = true;
     io_notify_ready("serving");
     io_purge_sweep(server);
     io_membership_no_models(server);
