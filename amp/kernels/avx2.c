@@ -14,7 +14,7 @@
 #include "amp/kernels/avx2_parts.h"
 #include "amp/kernels/form.h"
 
-/* Elements ahead of a loop that are prefetched: near enough to be still there when it comes, far enough to have come. */
+/* Elements ahead that a loop prefetches: near enough to be still there when it comes, far enough to have come. */
 #define AHEAD 256
 
 /* Eight 32-bit values below 2^16, packed to 16 bits in order. */

@@ -15,17 +15,16 @@ from ampd._join import join
 from ampd._library import __version__
 from ampd._progress import progress
 from ampd.errors import (AlreadyExists, Cancelled, DataLoss, Denied, Error, Internal, InvalidArgument, NotFound,
-                         OutOfMemory, RankTaken, Timeout, Unavailable, Unstable, WrongState)
+                         OutOfMemory, RankTaken, ResourceExhausted, Timeout, Unavailable, Unstable, WrongState)
 from ampd.job import Job, Overflow, Result, to_bfloat16
 from ampd.spec import (SGD, Adagrad, Adam, AdamW, Constant, Cosine, DynamicScaler, Group, Lion, NoScaler, RMSprop,
                        StaticScaler, Step, Worker)
 
 __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "AlreadyExists", "Cancelled", "Constant", "Cosine", "DataLoss", "Denied",
            "DynamicScaler", "Error", "GradScaler", "Group", "Internal", "InvalidArgument", "Job", "Lion", "NoScaler",
-           "NotFound", "Optimizer", "OutOfMemory", "Overflow", "RMSprop", "RankTaken", "Result", "StaticScaler",
-           "Step", "Timeout", "Unavailable", "Unstable", "Worker", "WrongState", "__version__", "join", "progress",
-           "read_safetensors",
-           "to_bfloat16"]
+           "NotFound", "Optimizer", "OutOfMemory", "Overflow", "RMSprop", "RankTaken", "ResourceExhausted",
+           "Result", "StaticScaler", "Step", "Timeout", "Unavailable", "Unstable", "Worker", "WrongState",
+           "__version__", "join", "progress", "read_safetensors", "to_bfloat16"]
 
 _OF_SERVER = ("CheckpointInfo", "Contributor", "Explanation", "GroupSpecification", "HistoryRow", "ModelSpecification",
               "ModelStatus", "OverflowRow", "ReplayedStep", "Server", "ServerStatus", "Shard", "ShardStatus", "Watch",

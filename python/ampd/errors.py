@@ -72,10 +72,16 @@ class Denied(Error, PermissionError):
     code, remedy = "EDENIED", "give token_file, or cert and key, of somebody who may"
 
 
-class OutOfMemory(Error, MemoryError):
-    """There is no memory here, or a limit of the server is reached."""
+class ResourceExhausted(Error):
+    """A limit of the server is reached: memory, a quota, or a number of models, workers or calls."""
 
-    code, remedy = "ENOMEM", "free some memory, or raise the limit that the text names"
+    code, remedy = "EEXHAUSTED", "raise the limit that the text names, or wait until others need less"
+
+
+class OutOfMemory(ResourceExhausted, MemoryError):
+    """There is no memory in this process."""
+
+    code, remedy = "ENOMEM", "free some memory"
 
 
 class DataLoss(Error):
@@ -97,8 +103,9 @@ class Cancelled(Error):
 
 
 _BY_CODE = {cls.code: cls for cls in (InvalidArgument, NotFound, AlreadyExists, WrongState, RankTaken, Unstable,
-                                      Unavailable, Timeout, Denied, OutOfMemory, DataLoss, Internal, Cancelled)}
-_BY_CODE.update(ERANGE=InvalidArgument, EEXHAUSTED=OutOfMemory, EUNAUTHENTICATED=Denied, ELOCKED=WrongState,
+                                      Unavailable, Timeout, Denied, ResourceExhausted, OutOfMemory, DataLoss, Internal,
+                                      Cancelled)}
+_BY_CODE.update(ERANGE=InvalidArgument, EUNAUTHENTICATED=Denied, ELOCKED=WrongState,
                 EVERSION=WrongState, EIO=Error, EUNIMPLEMENTED=Error, EUNKNOWN=Error)
 
 

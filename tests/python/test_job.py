@@ -340,6 +340,14 @@ def test_checkpoint_every_0_makes_checkpoints_on_demand_and_at_the_end_alone():
         assert eventually(lambda: [one.step for one in operator.checkpoints("line")] == [130, 0])
 
 
+def test_a_limit_of_the_server_is_no_lack_of_memory_here():
+    with ampd.testing.server(options=["--memory-max=4M"]) as server:
+        values = {"w": numpy.zeros(1 << 20, numpy.float32)}
+        error = raises(ampd.ResourceExhausted, lambda: ampd.join(server.endpoint, "m", values, optimizer=ampd.SGD()),
+                       "--memory-max")
+        assert not isinstance(error, MemoryError) and issubclass(ampd.OutOfMemory, ampd.ResourceExhausted)
+
+
 def test_whatever_cannot_be_is_an_error_of_ampd_and_makes_no_model():
     bad = [({"optimizer": kind}, "is") for kind in (
         ampd.SGD(momentum="x"), ampd.Adam(weight_decay="x"), ampd.Adam(betas=0.9), ampd.Adam(betas=(0.9,)),

@@ -108,11 +108,12 @@ int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, s
     uint64_t bytes = most_bytes(core, made->layout, &made->spec, count);
     if (core->config.memory_max != 0 && bytes > core->config.memory_max - core->memory_bytes) {
         ampd_model_free(made);
-        return amp_error_set(error, AMP_EEXHAUSTED, "NO_MEMORY",
-                             "%s may need %llu bytes of memory, but %llu are left of this server's %llu", spec->name,
-                             (unsigned long long)bytes,
-                             (unsigned long long)(core->config.memory_max - core->memory_bytes),
-                             (unsigned long long)core->config.memory_max);
+        return amp_error_set(
+            error, AMP_EEXHAUSTED, "NO_MEMORY",
+            "%s may need %llu bytes of memory, but %llu are left of this server's %llu; start ampd with a larger "
+            "--memory-max, or delete models",
+            spec->name, (unsigned long long)bytes, (unsigned long long)(core->config.memory_max - core->memory_bytes),
+            (unsigned long long)core->config.memory_max);
     }
     if (ampd_tensors_init(&made->tensors, made->layout, &made->spec, first, count, core->config.checkpoint_memory,
                           core->config.copy_memory) != 0)
