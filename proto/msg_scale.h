@@ -113,7 +113,7 @@ struct ampd_msg_list_scale_history_request {
     bool has_to_step;
     uint64_t to_step; /* last step, included; default: no end */
     uint32_t verdicts_count;
-    enum ampd_msg_verdict verdicts[4]; /* only these; up to 4; default: all */
+    enum ampd_msg_verdict verdicts[4]; /* only these, UNSPECIFIED: of actions and epochs; up to 4; default: all */
     bool only_changes;                 /* only rows after which the scale differs; default false */
     bool include_superseded;           /* also steps that were rolled back; default false */
     bool newest_first;                 /* default false: oldest first */

@@ -488,7 +488,8 @@ static bool row_passes(const struct history_row *row, const struct ampd_history_
 {
     if (!step_passes(row, filter) || (filter->only_changes && row->row.scale == row->row.after.scaler.scale))
         return false;
-    return filter->verdicts == 0 || (row->row.kind == AMPD_ROW_STEP && (filter->verdicts >> row->row.verdict & 1) != 0);
+    unsigned verdict = row->row.kind == AMPD_ROW_STEP ? row->row.verdict : 0;
+    return filter->verdicts == 0 || (filter->verdicts >> verdict & 1) != 0;
 }
 
 static int memory_page_history(struct ampd_store *store, const char *name, const struct ampd_history_filter *filter,

@@ -33,7 +33,7 @@ struct ampd_history_filter {
     bool acts_before;             /* rows that are not of kind STEP pass from step_min - 1 on */
     bool superseded_too;          /* also rows that a later epoch has superseded */
     bool descending;              /* newest row first */
-    uint32_t verdicts;            /* bit v set: rows of kind STEP with verdict v, no other kind; 0: all rows */
+    uint32_t verdicts;            /* bit v set: rows of kind STEP with verdict v; bit 0: other kinds; 0: all rows */
     bool only_changes;            /* only rows that changed the loss scale (scale and after_scale differ) */
 };
 

@@ -69,15 +69,16 @@ class Server:
     # ---- what has been ----
 
     def history(self, model: str, *, from_step: int | None = None, to_step: int | None = None,
-                epoch: int | None = None, verdicts: Iterable[str] = (), only_changes: bool = False,
+                epoch: int | None = None, verdicts: Iterable[str | None] = (), only_changes: bool = False,
                 include_superseded: bool = False, newest_first: bool = False) -> Iterator[HistoryRow]:
         """One row for each decided step, oldest first, and between them new epochs and scales that were set by hand.
 
         `from_step` counts by the `step` of a row; with `to_step` come also the acts behind that step.
-        `verdicts`: only these ("applied", "skipped_overflow", "skipped_empty"); `only_changes`: only rows after which
-        the scale differs; `epoch`: only this one; `include_superseded`: also what was rolled back later."""
+        `verdicts`: only these ("applied", "skipped_overflow", "skipped_empty", and None for what operators did and for
+        epochs); `only_changes`: only rows after which the scale differs; `epoch`: only this one;
+        `include_superseded`: also what was rolled back later."""
         words = [verdicts] if isinstance(verdicts, str) else verdicts
-        wanted = [_messages.number("Verdict", one, "a verdict") for one in words]
+        wanted = [_messages.number("Verdict", one, "a verdict") if one is not None else 0 for one in words]
         pages = self._pages("ListScaleHistory", model=model, from_step=from_step, to_step=to_step, epoch=epoch,
                             verdicts=wanted, only_changes=only_changes, include_superseded=include_superseded,
                             newest_first=newest_first)

@@ -29,7 +29,7 @@
 #define HISTORY_PAGE(which, order)                                                                                     \
     "SELECT epoch,step,sequence," STORE_ROW_COLUMNS " FROM steps " which STEPS_OF_EPOCH                                \
     " AND step>=max(?3,?7-?13) AND step+(?13 AND kind<>1)>=?7 AND (?9 OR superseded=0)"                                \
-    " AND (?11=0 OR (kind=1 AND (?11>>verdict)&1)) AND (NOT ?12 OR scale<>after_scale)"                                \
+    " AND (?11=0 OR (?11>>iif(kind=1,verdict,0))&1) AND (NOT ?12 OR scale<>after_scale)"                               \
     " ORDER BY step " order ",sequence " order " LIMIT ?10"
 
 /* The overflow rows of one epoch, each joined with the row of its step (sequence 0). */

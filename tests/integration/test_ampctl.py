@@ -141,6 +141,10 @@ def filters_narrow_the_rows(ampctl):
     assert len(ampctl.json("history", "digits", "--limit", "3")["rows"]) == 3
     skipped = ampctl.json("history", "digits", "--skipped")["rows"]
     assert skipped and all(row["verdict"].startswith("skipped") for row in skipped)
+    others = ampctl.json("history", "digits", "--actions")["rows"]
+    assert others == [row for row in ampctl.json("history", "digits")["rows"] if row["kind"] != "step"] != []
+    both = ampctl.json("history", "digits", "--actions", "--skipped")["rows"]
+    assert [row for row in both if row not in others] == skipped, both
     assert ampctl.json("history", "digits", "--epoch", "99")["rows"] == []
 
 

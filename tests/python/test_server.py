@@ -271,6 +271,7 @@ def test_the_learning_rate_is_set_by_hand():
         acts = [row for row in rows if row.kind == "learning_rate_set"]
         told = [(row.learning_rate, row.from_step, row.reason, row.verdict) for row in acts]
         assert told == [(0.5, 3, "by hand", None)]
+        assert list(operator.history("line", verdicts=[None])) == [rows[0], *acts]
         assert acts[0].old_learning_rate == rows[1].learning_rate > 0 and rows[1].old_learning_rate is None
         raises(ampd.InvalidArgument, lambda: operator.set_learning_rate("line", math.inf), "learning_rate")
 

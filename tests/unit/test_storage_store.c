@@ -434,6 +434,7 @@ static void pages_filter_by_epoch_and_by_verdict(void **state)
     assert_page(store, (struct ampd_history_filter){.step_max = 1}, 9, "1.0.0 1.1.0");
     assert_page(store, (struct ampd_history_filter){.only_changes = true, .step_max = 2}, 9, "1.0.0 1.1.0 1.2.0");
     assert_page(store, (struct ampd_history_filter){.verdicts = skipped}, 9, "1.3.0");
+    assert_page(store, (struct ampd_history_filter){.verdicts = 1 | skipped}, 9, "1.0.0 1.3.0 2.4.0");
     assert_page(store, (struct ampd_history_filter){.verdicts = skipped, .superseded_too = true}, 9, "1.3.0 1.6.0");
     assert_page(store, (struct ampd_history_filter){.epoch = 2}, 9, "2.4.0");
     assert_page(store, (struct ampd_history_filter){.epoch = 1, .from = {1, 3, 0}}, 9, "1.3.0 1.4.0");

@@ -22,6 +22,7 @@ enum {
     KEY_NEWEST,
     KEY_LIMIT,
     KEY_SKIPPED,
+    KEY_ACTIONS,
     KEY_PLOT,
     KEY_SVG,
     KEY_PARAMETER,
@@ -34,7 +35,7 @@ struct question {
     bool has_epoch, has_to, has_rank;
     uint64_t epoch, from, to;
     uint32_t rank;
-    bool all, newest_first, skipped, plot;
+    bool all, newest_first, skipped, actions, plot;
     uint64_t limit; /* rows; 0: all */
     char parameter[128];
     const char *svg; /* a file, or NULL */
@@ -55,6 +56,9 @@ static error_t parse_filter(int key, char *arg, struct argp_state *state)
     switch (key) {
     case KEY_SKIPPED:
         question->skipped = true;
+        return 0;
+    case KEY_ACTIONS:
+        question->actions = true;
         return 0;
     case KEY_PLOT:
         question->plot = true;
@@ -194,6 +198,8 @@ static int history_page(struct walk *walk)
         request.verdicts[request.verdicts_count++] = AMPD_MSG_VERDICT_SKIPPED_OVERFLOW;
         request.verdicts[request.verdicts_count++] = AMPD_MSG_VERDICT_SKIPPED_EMPTY;
     }
+    if (question->actions)
+        request.verdicts[request.verdicts_count++] = AMPD_MSG_VERDICT_UNSPECIFIED;
     memcpy(request.model, question->model, sizeof request.model);
     memcpy(request.page_token, walk->page_token, sizeof request.page_token);
     struct ampd_msg_list_scale_history_response page;
@@ -340,6 +346,7 @@ int ampctl_history_write(struct ampctl *ctl, const char model[128], uint64_t to_
 static const struct argp_option history_options[] = {
     PAGING_OPTIONS,
     {"skipped", KEY_SKIPPED, NULL, 0, "Only skipped steps", 0},
+    {"actions", KEY_ACTIONS, NULL, 0, "Only what operators did and epochs; with --skipped: both", 0},
     {"plot", KEY_PLOT, NULL, 0, "Draw the scale over the steps; skipped ones are x (with -o json: the rows)", 0},
     {"svg", KEY_SVG, "FILE", 0, "The same picture as an SVG file; -: to stdout", 0},
     {0},
@@ -364,6 +371,7 @@ const struct ampctl_verb ampctl_history_verb = {
     .doc = "Shows the loss scale, step by step, and between them what was done by hand, by whom and why.",
     .examples = "ampctl history digits --newest-first --limit 20\n"
                 "ampctl history digits --skipped\n"
+                "ampctl history digits --actions\n"
                 "ampctl history digits --plot\n"
                 "ampctl history digits --svg scale.svg",
     .options = history_options,

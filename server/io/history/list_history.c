@@ -156,9 +156,10 @@ static int history_filter(struct page *page, const struct ampd_msg_list_scale_hi
     page->filter.only_changes = request->only_changes;
     page->filter.acts_before = true; /* acts are listed with the step that follows them (io_history_row) */
     for (uint32_t i = 0; i < request->verdicts_count; i++) {
-        if ((unsigned)request->verdicts[i] - 1 > (unsigned)AMPD_VERDICT_SKIPPED_EMPTY - 1)
+        if ((unsigned)request->verdicts[i] > (unsigned)AMPD_VERDICT_SKIPPED_EMPTY)
             return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD",
-                                 "verdicts: %d is not a verdict; use APPLIED, SKIPPED_OVERFLOW or SKIPPED_EMPTY",
+                                 "verdicts: %d is not a verdict; use APPLIED, SKIPPED_OVERFLOW, SKIPPED_EMPTY, or "
+                                 "UNSPECIFIED for rows of actions and epochs",
                                  (int)request->verdicts[i]);
         page->filter.verdicts |= 1u << request->verdicts[i];
     }
