@@ -20,4 +20,10 @@ struct ampd_checkpoint_path io_model_files_journal(const struct ampd_server *ser
  */
 bool io_model_files_shared(const struct ampd_server *server);
 
+/*
+ * The result of a removal of a model's files. A file that cannot be removed is logged as an error and loses nothing, so
+ * that the result is 0 then; any other result is returned as it is. Any thread.
+ */
+int io_model_files_removed(const struct ampd_server *server, const char *model, int rc, const struct amp_error *error);
+
 #endif

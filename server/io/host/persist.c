@@ -278,12 +278,12 @@ static void remove_model(const struct persist_task *task)
     const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
     struct amp_error error = {0};
     bool told = false;
-    int rc;
-    while ((rc = ampd_checkpoint_remove_model(&place, &error)) != 0 && !ampd_checkpoint_only_stays(rc, &error))
+    for (int rc; (rc = ampd_checkpoint_remove_model(&place, &error)) != 0;) {
+        rc = io_model_files_removed(task->server, task->model, rc, &error);
+        if (rc == 0)
+            break;
         wait_to_retry(task, rc, &error, &told);
-    if (rc != 0)
-        amp_log(task->server->log, AMP_LOG_ERROR, "checkpoint",
-                "msg=\"could not be removed; remove it by hand\" model=%s err=\"%s\"", task->model, error.text);
+    }
     if (told)
         tell_stored(task);
 }

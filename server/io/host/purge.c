@@ -227,11 +227,7 @@ static int sweep_deleted(void *arg, const char *name)
     if (rc != 0 || io_model_files_shared(sweep->server))
         return rc;
     rc = ampd_checkpoint_remove_model(&place, sweep->error);
-    if (!ampd_checkpoint_only_stays(rc, sweep->error))
-        return rc;
-    amp_log(sweep->server->log, AMP_LOG_ERROR, "checkpoint",
-            "msg=\"could not be removed; remove it by hand\" model=%s err=\"%s\"", name, sweep->error->text);
-    return 0;
+    return io_model_files_removed(sweep->server, name, rc, sweep->error);
 }
 
 int io_purge_sweep_deleted(struct ampd_server *server, const struct ampd_model_record *records, size_t count,

@@ -13,17 +13,6 @@
 
 #include <inttypes.h>
 
-/* A file that cannot be removed holds up no start: nothing needs it. Returns `rc`, or 0 if that is the error. */
-static int but_for_what_stays(struct ampd_server *server, const struct ampd_model_record *record, int rc,
-                              const struct amp_error *error)
-{
-    if (!ampd_checkpoint_only_stays(rc, error))
-        return rc;
-    amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
-            "msg=\"could not be removed; remove it by hand\" model=%s err=\"%s\"", record->spec.name, error->text);
-    return 0;
-}
-
 /*
  * Removes files that the catalogue does not name: those of interrupted writes, and of void epochs. Complete files above
  * the newest step in the catalogue stay, since the catalogue of an older data directory that was brought back does not
@@ -36,13 +25,14 @@ static int sweep(struct ampd_server *server, const struct ampd_model_record *rec
     uint64_t newest = 0;
     if (io_model_files_shared(server))
         return 0;
-    int rc = but_for_what_stays(server, record, ampd_checkpoint_sweep_temporary(&place, error), error);
+    const char *name = record->spec.name;
+    int rc = io_model_files_removed(server, name, ampd_checkpoint_sweep_temporary(&place, error), error);
     if (rc != 0 || count == 0)
         return rc;
     for (uint32_t i = 0; i < count; i++)
         newest = record->checkpoints[i].step > newest ? record->checkpoints[i].step : newest;
     rc = ampd_checkpoint_sweep(&place, record->checkpoints, count, newest, error);
-    return but_for_what_stays(server, record, rc, error);
+    return io_model_files_removed(server, name, rc, error);
 }
 
 /*
