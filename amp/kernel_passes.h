@@ -38,6 +38,16 @@ typedef uint32_t amp_vote_pass_fn(const struct amp_input *inputs, unsigned input
                                   size_t start, size_t n, double *lanes, float *kept);
 
 /*
+ * The vote pass over n elements of one f16 or bf16 input of weight 1 that another process may be writing: copies them
+ * to `to`, past the caches and without the kernel's store fence, and adds the squares of g as amp_vote_pass_fn does it.
+ * Each element is read once, so that the squares are those of the copy. n is a multiple of AMP_VOTE_MULTIPLE, and `to`
+ * of AMP_VOTE_ALIGNMENT. Returns the bits of the largest magnitude of the input, as binary32; the lanes have no meaning
+ * if that, or its product with the factor, is not finite.
+ */
+typedef uint32_t amp_vote_take_fn(void *to, const void *from, enum amp_dtype dtype, float factor, float limit, size_t n,
+                                  double *lanes);
+
+/*
  * All of amp_pass_apply (amp/pass.h): makes g from the inputs, applies the step, and writes the next cast copy past the
  * caches, without the kernel's store fence and without saturation. Returns the bits of the largest magnitude of the new
  * masters.

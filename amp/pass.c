@@ -148,6 +148,57 @@ void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *
     vote->squares = check.inf_count + check.nan_count > 0 ? 0 : amp_tree_lanes(lanes);
 }
 
+/* How many of the elements the variant's kernel takes. */
+static size_t takes_at_once(const struct amp_kernels *kernels, const struct amp_pass_in *in, const void *to)
+{
+    enum amp_dtype dtype = in->inputs[0].dtype;
+    bool can = kernels->vote_take != NULL && in->equal_weights && (dtype == AMP_F16 || dtype == AMP_BF16) &&
+               (uintptr_t)to % AMP_VOTE_ALIGNMENT == 0;
+    return can ? in->count - in->count % AMP_VOTE_MULTIPLE : 0;
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+void amp_pass_take(const struct amp_kernels *kernels, const struct amp_pass_in *in, void *to, uint64_t base,
+                   struct amp_check *check, struct amp_pass_vote *vote)
+{
+    AMP_ASSERT(in->inputs_count == 1);
+    struct amp_input copied = *in->inputs;
+    struct amp_pass_in again = *in;
+    const char *from = copied.data;
+    copied.data = to;
+    again.inputs = &copied;
+    size_t whole = takes_at_once(kernels, in, to), rest = in->count - whole, size = amp_dtype_size(copied.dtype);
+    double lanes[AMP_SQUARE_LANES] = {0};
+    struct amp_check tail = AMP_CHECK_INIT;
+    uint32_t most = 0;
+    if (whole > 0) {
+        float limit = in->clip_value_set ? in->clip_value : INFINITY;
+        most = kernels->vote_take(to, from, copied.dtype, in->coefficient, limit, whole, lanes);
+        kernels->store_fence();
+    }
+    memcpy((char *)to + whole * size, from + whole * size, rest * size);
+    /* Of the largest input, since rounding keeps the order. */
+    uint32_t most_g = magnitude(float_of(most) * in->coefficient);
+    if (whole > 0 && rest > 0 && most_g < magnitude(RANGE_LIMIT)) {
+        kernels->check[copied.dtype]((char *)to + whole * size, rest, base + whole, &tail);
+        most_g = larger(most_g, vote_by_parts(kernels, &again, whole, rest, lanes, NULL));
+    }
+    if (whole == 0 || most_g >= magnitude(RANGE_LIMIT)) {
+        kernels->check[copied.dtype](to, in->count, base, check);
+        amp_pass_vote(kernels, &again, NULL, vote);
+        return;
+    }
+    check->largest = float_of(larger(larger(most, magnitude(tail.largest)), magnitude(check->largest)));
+    *vote = (struct amp_pass_vote){.sum_first = UINT64_MAX,
+                                   .range_first = UINT64_MAX,
+                                   .largest = float_of(most_g),
+                                   .squares = amp_tree_lanes(lanes)};
+}
+
 void amp_apply_prepare(const struct amp_apply *apply, struct amp_apply_scalars *k)
 {
     bool decoupled = apply->optimizer == AMP_OPT_ADAMW || apply->optimizer == AMP_OPT_LION;

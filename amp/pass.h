@@ -58,6 +58,15 @@ struct amp_pass_vote {
 void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *in, float *g_out,
                    struct amp_pass_vote *vote);
 
+/*
+ * The vote pass over the only contribution, which is in memory that another process may write meanwhile: copies the
+ * in->count elements of the one input to `to`, which may have any address, reading each of them once, and tests and
+ * votes on what was copied. *check gets what kernels->check finds in the copy, whose first element counts as index
+ * `base`.
+ */
+void amp_pass_take(const struct amp_kernels *kernels, const struct amp_pass_in *in, void *to, uint64_t base,
+                   struct amp_check *check, struct amp_pass_vote *vote);
+
 /* The result of an apply. Each call adds to it, so that one struct may be used for all segments of a parameter. */
 struct amp_apply_stats {
     uint64_t cast_overflows; /* masters that are finite but beyond the cast's range */

@@ -23,6 +23,8 @@
 #define MADV_COLLAPSE 25
 #endif
 
+#define STAT_BLOCK 512 /* bytes: the unit of st_blocks */
+
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
 static int failed(struct amp_error *error, const char *what)
@@ -37,10 +39,8 @@ static int failed(struct amp_error *error, const char *what)
     return amp_error_set(error, code, NULL, "shared memory: %s: %s", what, strerror(why));
 }
 
-static int seal(int fd, bool sole_writer)
-{
-    return fcntl(fd, F_ADD_SEALS, SIZE_SEALS | F_SEAL_SEAL | (sole_writer ? F_SEAL_FUTURE_WRITE : 0));
-}
+/* Forbids later mappings that can be written, write(2), and FALLOC_FL_PUNCH_HOLE, which MADV_REMOVE does, too. */
+#define WRITE_SEALS (F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
 
 /* With vm.memfd_noexec=2, Linux 6.3 to 6.5 refuse a memfd without MFD_NOEXEC_SEAL; older kernels refuse the flag. */
 static int create(const char *name)
@@ -61,7 +61,7 @@ int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, voi
         rc = failed(error, "ftruncate");
     else if (place == NULL || mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, made, 0) == MAP_FAILED)
         rc = failed(error, "mmap");
-    else if (seal(made, sole_writer) != 0)
+    else if (fcntl(made, F_ADD_SEALS, SIZE_SEALS | (sole_writer ? WRITE_SEALS : 0)) != 0)
         rc = failed(error, "F_ADD_SEALS");
     if (rc != 0) {
         amp_large_free(place, bytes);
@@ -87,6 +87,18 @@ int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge)
     if (whole == bytes)
         return 0;
     return fallocate(fd, 0, (off_t)(at + whole), (off_t)(bytes - whole)) == 0 ? 0 : AMP_ENOMEM;
+}
+
+int amp_shared_keep_pages(int fd, size_t size, struct amp_error *error)
+{
+    struct stat about;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || ((seals & WRITE_SEALS) != WRITE_SEALS && fcntl(fd, F_ADD_SEALS, WRITE_SEALS) != 0) ||
+        fstat(fd, &about) != 0)
+        return failed(error, "F_ADD_SEALS");
+    if ((uint64_t)about.st_blocks * STAT_BLOCK < amp_large_pages(size))
+        return amp_error_set(error, AMP_EINVAL, NULL, "shared memory: a process has taken pages out of it");
+    return 0;
 }
 
 int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_error *error)

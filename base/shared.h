@@ -14,7 +14,8 @@ struct amp_error;
 
 /*
  * Creates a memfd of `size` bytes (rounded up to whole pages), all zero, and maps it for writing at a multiple of
- * AMP_HUGE_PAGE. With `sole_writer` no mapping that is made later can be written. On success *fd (close) and *memory
+ * AMP_HUGE_PAGE. With `sole_writer` no mapping that is made later can be written; without, amp_shared_keep_pages is for
+ * later. On success *fd (close) and *memory
  * (amp_shared_unmap with the same size) are the caller's. AMP_EUNIMPLEMENTED: the kernel has no memfd; AMP_ENOMEM: out
  * of memory, or above the limit of file sizes (RLIMIT_FSIZE; the process must ignore SIGXFSZ, or it is killed instead);
  * AMP_EEXHAUSTED: too many open files; AMP_EIO. After an error nothing is to be freed.
@@ -34,6 +35,14 @@ int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, voi
  */
 #define AMP_SHARED_FILL (16 * AMP_HUGE_PAGE)
 int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge);
+
+/*
+ * From now on no process can take pages out of a memfd that amp_shared_new has made without `sole_writer`, write to it
+ * by its descriptor, or map it for writing; mappings that exist stay as they are. So a mapping of it can be read
+ * without a fault, whatever other processes do. 0; AMP_EINVAL: pages are missing, since a process has taken them out before;
+ * AMP_EIO.
+ */
+int amp_shared_keep_pages(int fd, size_t size, struct amp_error *error);
 
 /*
  * Maps the first `size` bytes of a memfd that another process has created at `place`, a page boundary in memory of the

@@ -448,6 +448,7 @@ const struct amp_kernels amp_kernels_avx2 = {
     .scale = scale,
     .form = form,
     .vote_pass = amp_avx2_vote_pass,
+    .vote_take = amp_avx2_vote_take,
     .clip_value = clip_value,
     .squares = squares,
     .magnitudes = magnitudes,

@@ -121,6 +121,7 @@ INLINE __m256i narrow_canonical(vf a, vf b, enum amp_dtype dtype)
 
 /* Rows of amp_kernels_avx2 that have a source file of their own. */
 amp_vote_pass_fn amp_avx2_vote_pass;
+amp_vote_take_fn amp_avx2_vote_take;
 amp_apply_fn amp_avx2_apply_adamw, amp_avx2_apply_adam;
 amp_apply_pass_fn amp_avx2_apply_pass_adamw, amp_avx2_apply_pass_adam;
 

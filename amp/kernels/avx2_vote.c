@@ -107,3 +107,60 @@ uint32_t amp_avx2_vote_pass(const struct amp_input *inputs, unsigned count, floa
            : count == 1 ? vote(inputs, 1, AMP_BF16, false, factor, limit, start, n, lanes, NULL)
                         : vote(inputs, count, AMP_BF16, false, factor, limit, start, n, lanes, NULL);
 }
+
+/* Eight elements of 16 bits as floats. */
+INLINE __m256 widen_half(__m128i half, enum amp_dtype dtype)
+{
+    return dtype == AMP_F16 ? _mm256_cvtph_ps(half)
+                            : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+/* The largest of 16 magnitudes of 16 bits, as bits of binary32. */
+INLINE uint32_t widest(__m256i magnitudes, enum amp_dtype dtype)
+{
+    __m256i even = _mm256_and_si256(magnitudes, _mm256_set1_epi32(0xffff)), odd = _mm256_srli_epi32(magnitudes, 16);
+    __m128i one = _mm_cvtsi32_si128((int)reduce_max(_mm256_max_epu32(even, odd)));
+    return reduce_max(magnitude(widen_half(one, dtype)));
+}
+
+INLINE uint32_t take(uint16_t *to, const uint16_t *from, enum amp_dtype dtype, float factor, float limit, size_t n,
+                     double *lanes)
+{
+    const bool clamps = limit < INFINITY;
+    _Alignas(LINE) float g[TURN];
+    const __m256 f = _mm256_set1_ps(factor), high = _mm256_set1_ps(limit), low = _mm256_set1_ps(-limit);
+    const __m256i unsigned_16 = _mm256_set1_epi16(0x7fff);
+    __m256d squares[4];
+    __m256i most = _mm256_setzero_si256();
+    EACH_OF_4(u) squares[u] = _mm256_loadu_pd(lanes + 4 * u);
+    for (size_t i = 0; i < n; i += TURN) {
+        prefetch_input((const char *)(from + i), TURN * sizeof *from, 1, false);
+        _Pragma("GCC unroll 2") for (size_t half = 0; half < TURN; half += 2 * WIDTH)
+        {
+            __m256i x = _mm256_loadu_si256((const void *)(from + i + half));
+            __asm__("" : "+x"(x)); /* else the compiler may load it again, when it has become another one */
+            _mm256_stream_si256((void *)(to + i + half), x);
+            most = _mm256_max_epu16(most, _mm256_and_si256(x, unsigned_16));
+            __m256 a = _mm256_mul_ps(widen_half(_mm256_castsi256_si128(x), dtype), f);
+            __m256 b = _mm256_mul_ps(widen_half(_mm256_extracti128_si256(x, 1), dtype), f);
+            _mm256_store_ps(g + half, clamps ? clamp(a, low, high) : a);
+            _mm256_store_ps(g + half + WIDTH, clamps ? clamp(b, low, high) : b);
+        }
+        __asm__("" : "+m"(g)); /* else the compiler takes them out of the registers */
+        EACH_OF_4(u)
+        {
+            size_t lane = u % 2 * 2;
+            squares[lane] = add_square(squares[lane], g + u * WIDTH);
+            squares[lane + 1] = add_square(squares[lane + 1], g + u * WIDTH + WIDTH / 2);
+        }
+    }
+    EACH_OF_4(u) _mm256_storeu_pd(lanes + 4 * u, squares[u]);
+    return widest(most, dtype);
+}
+
+uint32_t amp_avx2_vote_take(void *to, const void *from, enum amp_dtype dtype, float factor, float limit, size_t n,
+                            double lanes[AMP_SQUARE_LANES])
+{
+    return dtype == AMP_F16 ? take(to, from, AMP_F16, factor, limit, n, lanes)
+                            : take(to, from, AMP_BF16, factor, limit, n, lanes);
+}

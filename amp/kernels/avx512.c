@@ -417,6 +417,7 @@ const struct amp_kernels amp_kernels_avx512 = {
     .scale = scale,
     .form = form,
     .vote_pass = amp_avx512_vote_pass,
+    .vote_take = amp_avx512_vote_take,
     .clip_value = clip_value,
     .squares = squares,
     .magnitudes = magnitudes,

@@ -136,6 +136,7 @@ INLINE void prefetch_l2(const void *p, size_t bytes)
 
 /* Rows of amp_kernels_avx512 that have a source file of their own. */
 amp_vote_pass_fn amp_avx512_vote_pass;
+amp_vote_take_fn amp_avx512_vote_take;
 amp_apply_fn amp_avx512_apply_adamw, amp_avx512_apply_adam;
 amp_apply_pass_fn amp_avx512_apply_pass_adamw, amp_avx512_apply_pass_adam;
 

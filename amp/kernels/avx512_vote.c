@@ -103,3 +103,67 @@ uint32_t amp_avx512_vote_pass(const struct amp_input *inputs, unsigned count, fl
     return kept != NULL ? vote(inputs, count, AMP_BF16, true, factor, limit, start, n, lanes, kept)
                         : vote(inputs, count, AMP_BF16, false, factor, limit, start, n, lanes, kept);
 }
+
+/* Sixteen elements of 16 bits as floats. */
+INLINE __m512 widen_half(__m256i half, enum amp_dtype dtype)
+{
+    return dtype == AMP_F16 ? _mm512_cvtph_ps(half)
+                            : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+/* The largest of 32 magnitudes of 16 bits, as bits of binary32. */
+INLINE uint32_t widest(__m512i magnitudes, enum amp_dtype dtype)
+{
+    __m512i even = _mm512_and_si512(magnitudes, _mm512_set1_epi32(0xffff)), odd = _mm512_srli_epi32(magnitudes, 16);
+    uint16_t one[WIDTH] = {(uint16_t)_mm512_reduce_max_epu32(_mm512_max_epu32(even, odd))};
+    return _mm512_reduce_max_epu32(magnitude(widen_half(_mm256_loadu_si256((const void *)one), dtype)));
+}
+
+/* x as it was loaded: else the compiler may load it again, when it has become another one. */
+INLINE __m512i once(__m512i x)
+{
+#ifdef __AVX512F__ /* not where the intrinsics are those of tests/kernels/emulated */
+    __asm__("" : "+v"(x));
+#endif
+    return x;
+}
+
+INLINE uint32_t take(uint16_t *to, const uint16_t *from, enum amp_dtype dtype, float factor, float limit, size_t n,
+                     double *lanes)
+{
+    const bool clamps = limit < INFINITY;
+    const __m512 f = _mm512_set1_ps(factor), high = _mm512_set1_ps(limit), low = _mm512_set1_ps(-limit);
+    const __m512i unsigned_16 = _mm512_set1_epi16(0x7fff);
+    __m512d left = _mm512_loadu_pd(lanes), right = _mm512_loadu_pd(lanes + 8);
+    __m512i most = _mm512_setzero_si512();
+    for (size_t i = 0; i < n; i += TURN) {
+        __m512 g[4];
+        prefetch_l1((const char *)(from + i) + AHEAD, TURN * sizeof *from);
+        _Pragma("GCC unroll 2") for (size_t line = 0; line < 2; line++)
+        {
+            __m512i x = once(_mm512_loadu_si512(from + i + line * 2 * WIDTH));
+            _mm512_stream_si512((void *)(to + i + line * 2 * WIDTH), x);
+            most = _mm512_max_epu16(most, _mm512_and_si512(x, unsigned_16));
+            g[2 * line] = widen_half(_mm512_castsi512_si256(x), dtype);
+            g[2 * line + 1] = widen_half(_mm512_extracti64x4_epi64(x, 1), dtype);
+        }
+        EACH_OF_4(u) g[u] = _mm512_mul_ps(g[u], f);
+        if (clamps)
+            EACH_OF_4(u) g[u] = clamp(g[u], low, high);
+        EACH_OF_4(u)
+        {
+            left = add_square(left, _mm512_castps512_ps256(g[u]));
+            right = add_square(right, _mm512_extractf32x8_ps(g[u], 1));
+        }
+    }
+    _mm512_storeu_pd(lanes, left);
+    _mm512_storeu_pd(lanes + 8, right);
+    return widest(most, dtype);
+}
+
+uint32_t amp_avx512_vote_take(void *to, const void *from, enum amp_dtype dtype, float factor, float limit, size_t n,
+                              double lanes[AMP_SQUARE_LANES])
+{
+    return dtype == AMP_F16 ? take(to, from, AMP_F16, factor, limit, n, lanes)
+                            : take(to, from, AMP_BF16, factor, limit, n, lanes);
+}

@@ -14,6 +14,7 @@
 struct amp_error;
 struct ampd_core;
 struct ampd_model;
+struct ampd_vote_terms;
 
 /*
  * How many places for models there are. The place of a deleted one (info.deleted) stays until another model takes it.
@@ -125,6 +126,12 @@ void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t ran
  */
 const char *ampd_core_worker_name(const struct ampd_core *core, uint32_t index, uint32_t rank,
                                   struct ampd_incarnation incarnation);
+
+/*
+ * The terms by which the open step votes on a contribution of the rank, for ampd_take_block. False: the step votes on
+ * several contributions together, or it is not known yet on which. rank < spec->world_size.
+ */
+bool ampd_core_vote_terms(const struct ampd_core *core, uint32_t index, uint32_t rank, struct ampd_vote_terms *terms);
 
 /*
  * Whether a call of that incarnation is to be refused, as a Push of it would be; then *error says why. A shard other

@@ -317,8 +317,8 @@ def test_descriptors_and_memory_come_back(context):
         for worker in pair:
             worker.wait_until_paused()
         slots = [holdings(pid)[1:] for pid in pids]
-        # Two workers' slots are held, not mapped; the copies are mapped once.
-        assert slots == [(2, 2, 0) if turn < 2 else (0, 2, 0)] * 3, slots
+        # Two workers' slots, and the two copies, each mapped once.
+        assert slots == [(2, 4, 2) if turn < 2 else (0, 2, 0)] * 3, slots
         for worker in pair:
             worker.kill() if turn == 1 else worker.go_on()
         for worker in pair:

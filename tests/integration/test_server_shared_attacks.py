@@ -10,6 +10,7 @@ BIN_DIR of --long is by default that of the release build.
 import contextlib
 import ctypes
 import fcntl
+import math
 import mmap
 import os
 import pathlib
@@ -214,9 +215,19 @@ def write_copies(scene):
 
 
 def punch(scene):
-    attached = scene.attacker.attached
-    fallocate(attached.fds[2], PUNCH, 0, attached.answer.slot_bytes)
-    attached.slot[:len(gradient(0))] = gradient(scene.attacker.step)
+    """Before the first push it costs the slot. From then on nobody can, nor open it for writing anew."""
+    member = scene.attacker
+    attached = member.attached
+    try:
+        fallocate(attached.fds[2], PUNCH, 4096 * scene.draw.randrange(attached.answer.slot_bytes // 4096), 4096)
+    except PermissionError:
+        fails(attached.slot.madvise, 9)  # MADV_REMOVE
+        fails(os.pwrite, attached.fds[2], b"x", 0)
+        fails(mmap.mmap, attached.fds[2], 4096)
+        return
+    refused(lambda: member.api.Push([member.header(), placed(0, 1)]), Code.UNAVAILABLE, "NOT_ATTACHED")
+    attached.end()
+    member.attach()
 
 
 def flags(scene):
@@ -476,7 +487,8 @@ def rewrite(scene):
     call = prey.api.start("Push", [prey.header(), placed(0, BLOCKS), TRAILER])
     for _ in range(20):
         prey.attached.slot[:] = scene.draw.randbytes(256) * (prey.attached.answer.slot_bytes // 256)
-    fallocate(prey.attached.fds[2], PUNCH, 0, prey.attached.answer.slot_bytes)
+    with contextlib.suppress(PermissionError):
+        fallocate(prey.attached.fds[2], PUNCH, 0, prey.attached.answer.slot_bytes)
     with contextlib.suppress(grpc.RpcError, grpc.FutureTimeoutError):
         call.result(timeout=DONE_OR_HELD_S)
     call.cancel()
@@ -692,6 +704,8 @@ def test_a_verdict_and_its_bytes_are_of_one_read(context):
             allowed = {one} if turn % 2 else {one, 2 * one}
             steps = {was - now for was, now in zip(before, copy)}
             assert steps <= allowed, (steps, allowed)
+            norm = math.sqrt(math.fsum(((was - now) / 0.5) ** 2 for was, now in zip(before, copy)))
+            assert math.isclose(result.norm, norm, rel_tol=1e-12), (turn, result.norm, norm)
         else:
             assert turn % 2 and copy == tuple(before), (turn, result)
         assert answers[0].header.scale > 0

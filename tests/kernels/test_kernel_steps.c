@@ -214,6 +214,40 @@ static void a_vote_on_any_bits_is_the_reference_s(void **state)
     expect_equal_votes(true);
 }
 
+/* Bytes of another process's: at any address, and to any address. */
+static void expect_equal_takes(bool any)
+{
+    struct amp_random random;
+    amp_random_init(&random, 31);
+    for (unsigned r = 0; r < RUNS; r++) {
+        struct shape s;
+        struct amp_pass_vote found, wanted;
+        struct amp_check counted = AMP_CHECK_INIT, expected = AMP_CHECK_INIT;
+        choose_vote(&random, any, &s);
+        s.in.inputs_count = 1;
+        enum amp_dtype dtype = s.inputs[0].dtype;
+        fill_state(&random, true);
+        char *to = (char *)ours.copy + 64 + (r % 2 == 0 ? 0 : s.at[3]), *there = to - (char *)&ours + (char *)&theirs;
+        amp_pass_take(variant, &s.in, to, 77, &counted, &found);
+        memcpy(there, s.inputs[0].data, s.n * amp_dtype_size(dtype));
+        amp_kernels_ref.check[dtype](there, s.n, 77, &expected);
+        amp_pass_vote(&amp_kernels_ref, &s.in, NULL, &wanted);
+        assert_same_vote(&found, &wanted);
+        assert_memory_equal(&counted, &expected, offsetof(struct amp_check, largest) + sizeof counted.largest);
+        assert_memory_equal(&ours, &theirs, sizeof ours);
+    }
+}
+
+static void a_take_copies_tests_and_votes_as_three_passes_of_the_reference_do(void **state)
+{
+    expect_equal_takes(false);
+}
+
+static void a_take_of_any_bits_does_too(void **state)
+{
+    expect_equal_takes(true);
+}
+
 static void a_clip_at_zero_keeps_the_sign_of_zero(void **state)
 {
     static const uint16_t values[] = {0, 0x8000, 0x3c00, 0xbc00}; /* 0, -0, and more and less than zero in each dtype */
@@ -293,6 +327,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_vote_on_gradients_of_a_training_is_the_reference_s),
         cmocka_unit_test(a_vote_on_any_bits_is_the_reference_s),
+        cmocka_unit_test(a_take_copies_tests_and_votes_as_three_passes_of_the_reference_do),
+        cmocka_unit_test(a_take_of_any_bits_does_too),
         cmocka_unit_test(a_clip_at_zero_keeps_the_sign_of_zero),
         cmocka_unit_test(a_vote_may_put_g_in_the_place_of_an_input),
         cmocka_unit_test(adamw_moves_the_state_of_a_training_as_the_reference_does),

@@ -373,7 +373,11 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
     uint8_t *to = load ? (uint8_t *)call->load.planes[plane] +
                              (number - call->load.first) * sim->model.layout->block_elements * sizeof(float)
                        : call->push.memory + (message->block - call->push.first) * call->push.stride;
-    memcpy(to, message->data, message->size);
+    struct amp_pass_vote votes[64];
+    struct ampd_vote_terms terms = call->terms;
+    bool has_terms = !load && call->has_terms;
+    call->has_terms = !load && ampd_core_vote_terms(sim_process(sim, call)->core, call->push.model, call->asked.rank,
+                                                    &call->terms);
     struct ampd_event event = {.type = load ? AMPD_EVENT_LOAD_BLOCK : AMPD_EVENT_PUSH_BLOCK, .call = call->id};
     event.u.block.block = number;
     event.u.block.plane = plane;
@@ -383,8 +387,11 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
         memset(to, 0x7c, message->size);
         event.u.block.bad_checksum = true;
     } else {
-        event.u.block.counts_count = ampd_receive_block(
-            sim->model.layout, number, load ? AMP_F32 : call->push.dtype, to, &amp_kernels_ref, counts);
+        event.u.block.terms = has_terms ? &terms : NULL;
+        event.u.block.votes = votes;
+        event.u.block.counts_count =
+            ampd_take_block(sim->model.layout, number, load ? AMP_F32 : call->push.dtype, message->data, to,
+                            &amp_kernels_ref, event.u.block.terms, counts, votes);
     }
     if (!load && !event.u.block.bad_checksum)
         sim_asks_block(sim, call, message->block);

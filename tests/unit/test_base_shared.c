@@ -1,5 +1,5 @@
 /* Memory that processes of one host share: who can do what with its descriptor. */
-#define _GNU_SOURCE /* F_ADD_SEALS */
+#define _GNU_SOURCE /* F_ADD_SEALS, fallocate */
 #include "base/err.h"
 #include "base/shared.h"
 
@@ -194,6 +194,47 @@ static void filled_memory_has_all_its_pages_and_keeps_what_is_in_it(void **state
     }
 }
 
+/* Of a slot of two pages, all of which are there; who has mapped it before goes on writing. */
+static void pages_that_are_kept_cannot_be_taken_out_or_written_anew(void **state)
+{
+    (void)state;
+    int fd;
+    void *memory;
+    struct amp_error error = {0};
+    bool huge = false;
+    make(false, &fd, &memory);
+    assert_int_equal(0, amp_shared_fill(fd, memory, SIZE, 0, &huge));
+    uint8_t *place = place_of(amp_large_pages(SIZE));
+    assert_int_equal(0, amp_shared_map(fd, place, SIZE, true, &error));
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(0, amp_shared_keep_pages(fd, SIZE, &error));
+    assert_int_equal(-1, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, AMP_PAGE));
+    assert_int_equal(-1, madvise(place, AMP_PAGE, MADV_REMOVE));
+    assert_int_equal(-1, pwrite(fd, "x", 1, 0));
+    assert_true(mmap(NULL, AMP_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+    place[SIZE - 1] = 7;
+    assert_int_equal(7, ((uint8_t *)memory)[SIZE - 1]);
+    amp_shared_unmap(place, SIZE);
+    amp_shared_unmap(memory, SIZE);
+    (void)close(fd);
+}
+
+static void missing_pages_are_noticed_before_they_are_kept(void **state)
+{
+    (void)state;
+    int fd;
+    void *memory;
+    struct amp_error error = {0};
+    bool huge = false;
+    make(false, &fd, &memory);
+    assert_int_equal(0, amp_shared_fill(fd, memory, SIZE, 0, &huge));
+    assert_int_equal(0, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, AMP_PAGE));
+    assert_int_equal(AMP_EINVAL, amp_shared_keep_pages(fd, SIZE, &error));
+    assert_non_null(strstr(error.text, "taken pages out"));
+    amp_shared_unmap(memory, SIZE);
+    (void)close(fd);
+}
+
 static int made_with(int resource, rlim_t limit)
 {
     struct rlimit before;
@@ -225,6 +266,8 @@ int main(void)
         cmocka_unit_test(nobody_can_make_it_a_program),
         cmocka_unit_test(what_the_maker_writes_others_read_and_cannot_write),
         cmocka_unit_test(a_slot_is_written_by_others_and_read_by_its_descriptor),
+        cmocka_unit_test(pages_that_are_kept_cannot_be_taken_out_or_written_anew),
+        cmocka_unit_test(missing_pages_are_noticed_before_they_are_kept),
         cmocka_unit_test(filled_memory_has_all_its_pages_and_keeps_what_is_in_it),
         cmocka_unit_test(a_forked_child_gets_no_slot),
         cmocka_unit_test(a_descriptor_whose_size_may_change_is_not_mapped),

@@ -47,17 +47,17 @@ static unsigned gather_inputs(const struct ampd_job *job, const struct ampd_segm
     return count;
 }
 
-static struct amp_pass_in pass_in(const struct ampd_plan *plan, const struct ampd_segment *segment,
+static struct amp_pass_in pass_in(const struct ampd_vote_terms *terms, const struct ampd_segment *segment,
                                   const struct amp_input *inputs, unsigned inputs_count)
 {
     return (struct amp_pass_in){.count = segment->count,
                                 .inputs = inputs,
                                 .inputs_count = inputs_count,
-                                .equal_weights = plan->equal_weights,
-                                .coefficient = plan->coefficient,
-                                .clip_value_set = plan->clip_value > 0,
-                                .clip_value = plan->clip_value,
-                                .squares = plan->squares};
+                                .equal_weights = terms->equal_weights,
+                                .coefficient = terms->coefficient,
+                                .clip_value_set = terms->clip_value > 0,
+                                .clip_value = terms->clip_value,
+                                .squares = terms->squares};
 }
 
 /* Moments are NULL where the optimizer has none, and g where it is not kept. */
@@ -76,7 +76,7 @@ static void vote_segment(const struct ampd_job *job, const struct amp_kernels *k
         return;
     const struct ampd_tensors *tensors = job->plan->tensors;
     uint64_t index = (job->block - tensors->first) * tensors->layout->block_elements + segment->offset;
-    struct amp_pass_in in = pass_in(job->plan, segment, inputs, count);
+    struct amp_pass_in in = pass_in(&job->plan->terms, segment, inputs, count);
     amp_pass_vote(kernels, &in, at(tensors->g, index), vote);
 }
 
@@ -102,7 +102,7 @@ static void apply_segment(const struct ampd_job *job, const struct amp_kernels *
         amp_pass_cast(kernels, segment->count, tensors->masters + index, tensors->cast, plan->saturate, cast, stats);
         return;
     }
-    struct amp_pass_in in = pass_in(plan, segment, inputs, count);
+    struct amp_pass_in in = pass_in(&plan->terms, segment, inputs, count);
     amp_pass_apply(kernels, &in, apply, tensors->masters + index, at(tensors->m, index), at(tensors->v, index), cast,
                    stats);
 }
@@ -158,27 +158,64 @@ void ampd_job_run(const struct ampd_job *job, const struct amp_kernels *kernels)
     }
 }
 
+static struct ampd_segment_count count_of(const struct ampd_segment *segment, const struct amp_check *check)
+{
+    return (struct ampd_segment_count){.parameter = segment->parameter,
+                                       .inf_count = check->inf_count,
+                                       .nan_count = check->nan_count,
+                                       .first_index = check->first,
+                                       .largest = check->largest};
+}
+
+/* Sets the pad elements of a block to zero. */
+static void clear_pad(const struct ampd_layout *layout, uint64_t block, size_t size, uint8_t *bytes)
+{
+    uint32_t count, end = 0; /* end: of the segment before */
+    const struct ampd_segment *segments = ampd_layout_block(layout, block, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        memset(bytes + end * size, 0, (segments[i].offset - end) * size);
+        end = segments[i].offset + segments[i].count;
+    }
+    memset(bytes + end * size, 0, (ampd_layout_block_elements(layout, block) - end) * size);
+}
+
 uint32_t ampd_receive_block(const struct ampd_layout *layout, uint64_t block, enum amp_dtype dtype, void *data,
                             const struct amp_kernels *kernels, struct ampd_segment_count *counts)
 {
     size_t size = amp_dtype_size(dtype);
     uint8_t *bytes = data;
-    uint32_t elements = ampd_layout_block_elements(layout, block);
     uint32_t count;
     const struct ampd_segment *segments = ampd_layout_block(layout, block, &count);
-    uint32_t end = 0; /* of the segment before */
     for (uint32_t i = 0; i < count; i++) {
         const struct ampd_segment *segment = &segments[i];
-        memset(bytes + end * size, 0, (segment->offset - end) * size);
         struct amp_check check = AMP_CHECK_INIT;
         kernels->check[dtype](bytes + segment->offset * size, segment->count, segment->first, &check);
-        counts[i] = (struct ampd_segment_count){.parameter = segment->parameter,
-                                                .inf_count = check.inf_count,
-                                                .nan_count = check.nan_count,
-                                                .first_index = check.first,
-                                                .largest = check.largest};
-        end = segment->offset + segment->count;
+        counts[i] = count_of(segment, &check);
     }
-    memset(bytes + end * size, 0, (elements - end) * size);
+    clear_pad(layout, block, size, bytes);
+    return count;
+}
+
+uint32_t ampd_take_block(const struct ampd_layout *layout, uint64_t block, enum amp_dtype dtype, const void *from,
+                         void *to, const struct amp_kernels *kernels, const struct ampd_vote_terms *terms,
+                         struct ampd_segment_count *counts, struct amp_pass_vote *votes)
+{
+    size_t size = amp_dtype_size(dtype);
+    if (terms == NULL) {
+        memcpy(to, from, ampd_layout_block_elements(layout, block) * size);
+        return ampd_receive_block(layout, block, dtype, to, kernels, counts);
+    }
+    uint32_t count;
+    const struct ampd_segment *segments = ampd_layout_block(layout, block, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ampd_segment *segment = &segments[i];
+        size_t at = segment->offset * size;
+        struct amp_check check = AMP_CHECK_INIT;
+        struct amp_input input = {(const uint8_t *)from + at, dtype, 1};
+        struct amp_pass_in in = pass_in(terms, segment, &input, 1);
+        amp_pass_take(kernels, &in, (uint8_t *)to + at, segment->first, &check, &votes[i]);
+        counts[i] = count_of(segment, &check);
+    }
+    clear_pad(layout, block, size, to);
     return count;
 }

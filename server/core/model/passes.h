@@ -13,10 +13,12 @@
 #include "server/core/model/layout.h"
 #include "storage/records.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-struct amp_kernels; /* amp/kernels.h */
-struct ampd_plan;   /* what all jobs of one try or one apply share (tensors.h): for the core and ampd_job_run alone */
+struct amp_kernels;   /* amp/kernels.h */
+struct amp_pass_vote; /* amp/pass.h */
+struct ampd_plan;     /* what all jobs of one try or one apply share (tensors.h): for the core and ampd_job_run alone */
 
 /* Tensors of consecutive blocks, from the first block's first element on. m, v: NULL if the optimizer has none. */
 struct ampd_tensor_view {
@@ -63,5 +65,23 @@ struct ampd_segment_count {
  */
 uint32_t ampd_receive_block(const struct ampd_layout *layout, uint64_t block, enum amp_dtype dtype, void *data,
                             const struct amp_kernels *kernels, struct ampd_segment_count *counts);
+
+/* All that a vote depends on, besides the contributions. */
+struct ampd_vote_terms {
+    bool equal_weights; /* every weight is 1 and multiplies nothing */
+    float coefficient;  /* f of docs/step-protocol.md section 4 */
+    float clip_value;   /* clip by value; 0: off */
+    bool squares;       /* the optimizer squares g, so that g must stay below 2^63 */
+};
+
+/*
+ * Copies a block from memory that another process may write meanwhile to `to`, which the caller owns, and checks the
+ * copy as ampd_receive_block does. With `terms`, of equal weights, it also votes on it: `votes` (room for
+ * layout->segments_max entries) gets what a vote pass finds that has this contribution alone. Each element is read
+ * once, so that counts and votes are those of the copy.
+ */
+uint32_t ampd_take_block(const struct ampd_layout *layout, uint64_t block, enum amp_dtype dtype, const void *from,
+                         void *to, const struct amp_kernels *kernels, const struct ampd_vote_terms *terms,
+                         struct ampd_segment_count *counts, struct amp_pass_vote *votes);
 
 #endif

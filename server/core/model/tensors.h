@@ -82,13 +82,10 @@ struct ampd_plan {
     struct amp_list node; /* among the tensors' plans */
     uint32_t refs;        /* the owner's and one for each job that is out; touched by the core's thread alone */
     struct ampd_tensors *tensors;
-    bool equal_weights; /* every weight is 1 and multiplies nothing */
-    float coefficient;  /* f of docs/step-protocol.md section 4 */
-    float clip_value;   /* clip by value; 0: off */
-    bool squares;       /* the optimizer squares g, so that g must stay below 2^63 */
-    unsigned copy;      /* apply, cast: index of the copy that is written */
-    bool crcs;          /* apply, cast: the CRC32C of each block of the copy is formed, too */
-    bool saturate;      /* apply, cast: values beyond the cast's range become its largest finite value */
+    struct ampd_vote_terms terms;
+    unsigned copy; /* apply, cast: index of the copy that is written */
+    bool crcs;     /* apply, cast: the CRC32C of each block of the copy is formed, too */
+    bool saturate; /* apply, cast: values beyond the cast's range become its largest finite value */
     const struct ampd_model_spec *spec;        /* apply: the model's */
     struct amp_apply applies[AMPD_GROUPS_MAX]; /* apply: scalars of each group of parameters */
     bool given;                                /* apply: g is in memory, from the journal; the slots hold nothing */

@@ -150,6 +150,12 @@ bool ampd_core_is_fenced(const struct ampd_core *core, uint32_t index, uint32_t 
     return ampd_ranks_is_fenced(core->models[index], rank, incarnation, error);
 }
 
+bool ampd_core_vote_terms(const struct ampd_core *core, uint32_t index, uint32_t rank, struct ampd_vote_terms *terms)
+{
+    AMP_ASSERT(index < core->models_count && rank < core->models[index]->spec.world_size);
+    return ampd_shard_vote_terms(core->models[index], rank, terms);
+}
+
 const char *ampd_core_worker_name(const struct ampd_core *core, uint32_t index, uint32_t rank,
                                   struct ampd_incarnation incarnation)
 {

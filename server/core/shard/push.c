@@ -513,6 +513,7 @@ void ampd_push_block(struct ampd_core *core, struct ampd_call *call, const struc
     set_block(slot, local, AMPD_BLOCK_PRESENT);
     slot->present++;
     count_segments(slot, block);
+    ampd_shard_take_votes(model, local, call->push.rank, block);
     ampd_shard_try_block(model, local);
 }
 

@@ -186,10 +186,10 @@ static bool slot_of(const struct ampd_slot *slot, struct ampd_incarnation incarn
 static struct ampd_plan *new_plan(struct ampd_model *model, const struct ampd_close *close)
 {
     struct ampd_plan *plan = ampd_need(ampd_plan_new(&model->tensors, close->contributors_count));
-    plan->equal_weights = model->spec.weighting == AMPD_WEIGHTING_EQUAL;
-    plan->coefficient = close->coefficient;
-    plan->clip_value = model->spec.clip_value;
-    plan->squares = amp_optim_squares((enum amp_optimizer)model->spec.optimizer);
+    plan->terms = (struct ampd_vote_terms){.equal_weights = model->spec.weighting == AMPD_WEIGHTING_EQUAL,
+                                           .coefficient = close->coefficient,
+                                           .clip_value = model->spec.clip_value,
+                                           .squares = amp_optim_squares((enum amp_optimizer)model->spec.optimizer)};
     plan->saturate = model->spec.cast_overflow == AMPD_CAST_SATURATE;
     plan->spec = &model->spec;
     for (uint32_t i = 0; i < close->contributors_count; i++) {
@@ -463,32 +463,71 @@ static void clear_votes(struct ampd_model *model, uint64_t block)
         tensors->votes[base + i] = (struct amp_pass_vote){.sum_first = UINT64_MAX, .range_first = UINT64_MAX};
 }
 
-void ampd_shard_try_block(struct ampd_model *model, uint64_t local)
+/* Whether a block can be voted on now, with the contributions that *job names. */
+static bool can_vote(const struct ampd_model *model, uint64_t local, struct ampd_job *job)
 {
-    struct ampd_shard *shard = model->shard;
+    const struct ampd_shard *shard = model->shard;
     AMP_ASSERT(local < model->tensors.count);
     if (shard->step.state != AMPD_STEP_CLOSED || shard->step.vote_states[local] != VOTE_WAITS ||
         shard->apply.pending[local] != 0 || shard->jobs.busy[local] != 0 || shard->journal.token != 0)
-        return;
-    struct ampd_job job = {.work = AMPD_JOB_VOTE, .block = model->tensors.first + local};
+        return false;
+    *job = (struct ampd_job){.work = AMPD_JOB_VOTE, .block = model->tensors.first + local, .plan = shard->step.plan};
     bool final;
-    if (!gather_present(model, local, &job, &final) || (!final && must_leave_out(model, job.block)))
+    if (!gather_present(model, local, job, &final) || (!final && must_leave_out(model, job->block)))
+        return false;
+    if (final)
+        job->work |= AMPD_JOB_ABSENT;
+    return true;
+}
+
+static void set_voted(struct ampd_model *model, uint64_t local)
+{
+    model->shard->step.vote_states[local] = VOTE_DONE;
+    model->shard->step.votes_left--;
+}
+
+void ampd_shard_try_block(struct ampd_model *model, uint64_t local)
+{
+    struct ampd_shard *shard = model->shard;
+    struct ampd_job job;
+    if (!can_vote(model, local, &job))
         return;
     uint64_t any = 0;
     for (unsigned i = 0; i < AMPD_WORLD_MAX / 64; i++)
         any |= job.present[i];
     if (any == 0) { /* absent from all */
         clear_votes(model, job.block);
-        shard->step.vote_states[local] = VOTE_DONE;
-        shard->step.votes_left--;
+        set_voted(model, local);
         return;
     }
-    if (final)
-        job.work |= AMPD_JOB_ABSENT;
-    job.plan = shard->step.plan;
     job.token = ++shard->step.vote_serials[local];
     shard->step.vote_states[local] = VOTE_OUT;
     ampd_shard_send_job(model, &job);
+}
+
+bool ampd_shard_vote_terms(const struct ampd_model *model, uint32_t rank, struct ampd_vote_terms *terms)
+{
+    const struct ampd_plan *plan = model->shard->step.plan;
+    if (model->shard->step.state != AMPD_STEP_CLOSED || plan == NULL || plan->inputs_count != 1 ||
+        plan->inputs[0].rank != rank || !plan->terms.equal_weights || model->tensors.g != NULL)
+        return false;
+    *terms = plan->terms;
+    return true;
+}
+
+void ampd_shard_take_votes(struct ampd_model *model, uint64_t local, uint32_t rank,
+                           const struct ampd_event_block *block)
+{
+    struct ampd_vote_terms terms;
+    struct ampd_job job;
+    if (block->terms == NULL || !ampd_shard_vote_terms(model, rank, &terms) || !can_vote(model, local, &job))
+        return;
+    /* A newer try may have another scale. The other terms are the model's. */
+    if (terms.coefficient != block->terms->coefficient || (job.work & AMPD_JOB_ABSENT) != 0)
+        return;
+    uint64_t base = model->layout->block_segments[job.block] - ampd_tensors_segment_base(&model->tensors);
+    memcpy(&model->tensors.votes[base], block->votes, block->counts_count * sizeof *block->votes);
+    set_voted(model, local);
 }
 
 void ampd_shard_vote_done(struct ampd_model *model, const struct ampd_job *job, uint64_t local)
@@ -499,8 +538,7 @@ void ampd_shard_vote_done(struct ampd_model *model, const struct ampd_job *job, 
     AMP_ASSERT(local < model->tensors.count);
     if (!counts)
         return;
-    shard->step.vote_states[local] = VOTE_DONE;
-    shard->step.votes_left--;
+    set_voted(model, local);
 }
 
 /* Whether the rank contributes. Where a quorum has closed without it, what its trailer leaves out changes nothing. */

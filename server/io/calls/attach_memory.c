@@ -38,7 +38,8 @@ struct attachment {
     int64_t pid, uid;                  /* process that made the call, and its user */
     uint8_t nonce[16];                 /* random; whoever sends it to the memory socket gets the descriptors */
     bool taken;                        /* the descriptors were given; they are given once */
-    int slot;                          /* descriptor of the slot, owned */
+    int slot;                          /* descriptor of the slot, owned; it is mapped at fill.memory */
+    bool kept;                         /* no process can take pages out of the slot any more */
     uint64_t slot_bytes, copy_bytes;   /* sizes of the slot and of each cast copy */
     uint32_t first_block, block_count; /* blocks of this shard */
     bool waits;                        /* sync_mode is SYNC: no step is decided without this worker */
@@ -74,8 +75,8 @@ static struct attachment *find(const struct ampd_server *server, const char *mod
     AMP_LIST_EACH(node, next, &server->attachments->list)
     {
         struct attachment *own = AMP_CONTAINER(node, struct attachment, node);
-        if (own->call.rpc != NULL && own->rank == rank && ampd_incarnation_same(own->incarnation, incarnation) &&
-            strcmp(own->model, model) == 0)
+        if (own->call.rpc != NULL && !own->call.finished && own->rank == rank &&
+            ampd_incarnation_same(own->incarnation, incarnation) && strcmp(own->model, model) == 0)
             return own;
     }
     return NULL;
@@ -88,25 +89,20 @@ bool io_attached(const struct ampd_server *server, const char *model, uint32_t r
 }
 
 struct io_server_call *io_attached_slot(const struct ampd_server *server, const char *model, uint32_t rank,
-                                        struct ampd_incarnation incarnation, int *fd)
+                                        struct ampd_incarnation incarnation, struct io_slot *slot)
 {
     struct attachment *own = find(server, model, rank, incarnation);
+    struct amp_error error = {0};
     if (own == NULL)
         return NULL;
-    *fd = own->slot;
-    return &own->call;
-}
-
-int io_slot_read(int fd, void *to, size_t size, uint64_t offset)
-{
-    for (size_t done = 0; done < size;) {
-        ssize_t n = pread(fd, (uint8_t *)to + done, size - done, (off_t)(offset + done));
-        if (n > 0)
-            done += (size_t)n;
-        else if (n == 0 || errno != EINTR)
-            return AMP_EINVAL;
+    /* A worker that writes into its slot has mapped it. */
+    if (!own->kept && amp_shared_keep_pages(own->slot, own->fill.size, &error) != 0) {
+        io_server_call_fail(&own->call, &error);
+        return NULL;
     }
-    return 0;
+    own->kept = true;
+    *slot = (struct io_slot){own->fill.memory, own->slot_bytes};
+    return &own->call;
 }
 
 /* Puts the descriptors of the model's copies into fds. False: the model has been deleted since the call was made. */
@@ -237,9 +233,6 @@ static void slot_filled(struct io_shared_fill *fill)
 {
     struct attachment *own = AMP_CONTAINER(fill, struct attachment, fill);
     struct io_server_call *call = &own->call;
-    /* From now on the slot is read by its descriptor alone. */
-    amp_shared_unmap(fill->memory, fill->size);
-    fill->memory = NULL;
     if (call->rpc != NULL && fill->code == 0)
         answer(own);
     else

@@ -4,10 +4,11 @@
  * AttachMemory call: it ends with the call, and the worker's next incarnation gets another slot, so that nothing which
  * a worker writes into an old one is ever read.
  *
- * The server reads a slot by pread alone, each block once. So a worker that changes or truncates the file meanwhile can
- * spoil its own gradient, and nothing else.
+ * The server reads a slot through a mapping, each element once (ampd_take_block), into memory of its own: a worker that
+ * changes it meanwhile can spoil its own gradient, and nothing else. The size is sealed, and before the first read also
+ * the pages (amp_shared_keep_pages), so that reading never faults.
  *
- * All functions but io_slot_read are called on the loop.
+ * All functions are called on the loop.
  */
 #ifndef AMPD_IO_ATTACH_MEMORY_H
 #define AMPD_IO_ATTACH_MEMORY_H
@@ -30,19 +31,20 @@ struct io_attachments {
 
 void io_attachments_init(struct io_attachments *attachments);
 
-/*
- * Finds the newest open AttachMemory call of this worker, and puts its slot's descriptor into *fd. The descriptor stays
- * open as long as somebody has a reference to the call; this function takes none (io_server_call_ref does). NULL: the
- * worker has no slot, and *fd is unchanged.
- */
-struct io_server_call *io_attached_slot(const struct ampd_server *server, const char *model, uint32_t rank,
-                                        struct ampd_incarnation incarnation, int *fd);
+/* A slot as it is mapped here. The worker may write to it at any time. */
+struct io_slot {
+    const uint8_t *memory;
+    uint64_t size;
+};
 
 /*
- * Copies `size` bytes at `offset` of a slot to `to`. Any thread. 0, or AMP_EINVAL: the slot ends before that, or cannot
- * be read; some of the bytes may have been copied.
+ * Finds the newest open AttachMemory call of this worker, fills *slot, and sees to it that the slot's pages stay where
+ * they are: a worker that has taken some out has its call ended. The memory stays mapped as long as somebody has a
+ * reference to the call; this function takes none (io_server_call_ref does). NULL: the worker has no slot, and *slot is
+ * unchanged.
  */
-int io_slot_read(int fd, void *to, size_t size, uint64_t offset);
+struct io_server_call *io_attached_slot(const struct ampd_server *server, const char *model, uint32_t rank,
+                                        struct ampd_incarnation incarnation, struct io_slot *slot);
 
 /* How many bytes the slots of all attachments have together. */
 uint64_t io_attachments_bytes(const struct ampd_server *server);

@@ -26,6 +26,7 @@
 #include "server/io/calls/attach_memory.h"
 #include "server/io/calls/convert.h"
 #include "server/io/calls/server_call.h"
+#include "server/io/calls/slot_take.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +42,6 @@ enum listing { BLOCK_UNLISTED, BLOCK_WANTED, BLOCK_DROPPED };
 #define BLOCK_PLACED 0x80
 /* Most blocks of one `placed` message: many enough that a message costs little, few enough for other streams' turns. */
 #define PLACED_MAX 64
-/* Most blocks of one take: a tenth of a millisecond, compared with which waking a thread costs little. */
-#define TAKE_MAX 8
 
 /* A Push or a Load. */
 struct receive {
@@ -59,6 +58,7 @@ struct receive {
 
     /* From the core's grant. Once `revoked` is set, only takes that have begun may use the memory. */
     bool granted, revoked;
+    uint32_t index;                   /* of the model in the core */
     const struct ampd_layout *layout; /* the core's; valid as long as the memory is granted */
     uint64_t first, count;            /* range of blocks that may come, in the flat space */
     uint8_t *memory;                  /* Push: the staging slot, where block `first` begins */
@@ -82,18 +82,12 @@ struct receive {
     struct ampd_msg_push_trailer *trailer; /* NULL until it has come */
 };
 
-/* A task that copies blocks from a slot of shared memory into the granted memory. It pins the Push, and refs `slot`. */
+/* A take of blocks from a slot into the granted memory. It pins the Push, and refs `attached`. */
 struct take {
-    struct io_task task;
+    struct io_slot_take slot;
     struct amp_list node; /* in receive->takes */
     struct receive *receive;
-    struct io_server_call *slot;        /* the AttachMemory call */
-    int fd;                             /* the slot's descriptor, which that call owns */
-    uint64_t first;                     /* first block, in the flat space */
-    uint32_t count;                     /* number of blocks, at most TAKE_MAX */
-    uint32_t whole;                     /* how many of them were copied, from the first on */
-    uint32_t segments[TAKE_MAX];        /* how many segments each copied block has */
-    struct ampd_segment_count counts[]; /* [count][layout->segments_max] counts of Inf and NaN in those segments */
+    struct io_server_call *attached; /* the AttachMemory call */
 };
 
 static struct receive *receive_of(struct io_server_call *call)
@@ -316,41 +310,18 @@ static void tell_revoked(struct receive *receive)
 
 /* ---- blocks in shared memory ---- */
 
-/* Copies the blocks, on a compute thread. The core keeps the memory granted until REVOKED, which waits for the take. */
-static void take_run(struct io_task *task)
-{
-    struct take *take = AMP_CONTAINER(task, struct take, task);
-    const struct receive *receive = take->receive;
-    for (uint32_t i = 0; i < take->count; i++) {
-        uint64_t block = take->first + i;
-        uint8_t *place = place_of(receive, block);
-        size_t size = ampd_layout_block_elements(receive->layout, block) * amp_dtype_size(receive->dtype);
-        if (io_slot_read(take->fd, place, size, (block - receive->first) * receive->stride) != 0)
-            return;
-        AMP_FAILPOINT("push.block");
-        take->segments[i] =
-            ampd_receive_block(receive->layout, block, receive->dtype, place, receive->call.server->options->kernels,
-                               take->counts + (size_t)i * receive->layout->segments_max);
-        take->whole++;
-    }
-    AMP_FAILPOINT("push.checked");
-}
-
 /* Gives the core an event for each block that was copied, until it revokes or answers. Calls into the core. */
-static void tell_taken(struct receive *receive, struct take *take)
+static void tell_taken(struct receive *receive, const struct io_slot_take *slot)
 {
-    for (uint32_t i = 0; i < take->whole && !receive->revoked && !receive->call.finished; i++) {
-        struct ampd_event event = {.type = AMPD_EVENT_PUSH_BLOCK,
-                                   .u.block = {.block = take->first + i,
-                                               .counts = take->counts + (size_t)i * receive->layout->segments_max,
-                                               .counts_count = take->segments[i]}};
+    for (uint32_t i = 0; i < slot->whole && !receive->revoked && !receive->call.finished; i++) {
+        struct ampd_event event = io_slot_take_event(slot, i);
         io_server_call_event(&receive->call, &event);
         AMP_FAILPOINT("push.done");
     }
-    if (take->whole < take->count && !receive->revoked)
+    if (slot->whole < slot->count && !receive->revoked)
         io_server_call_refuse(&receive->call, AMP_EINVAL, "INVALID_TENSOR",
                               "placed: the slot of rank %u ends before the end of block %llu", receive->rank,
-                              (unsigned long long)(take->first + take->whole));
+                              (unsigned long long)(slot->first + slot->whole));
 }
 
 /* Frees a take that no thread runs. Its pin may be the last of a closed stream: then calls into the core, last. */
@@ -358,18 +329,19 @@ static void take_free(struct take *take)
 {
     struct receive *receive = take->receive;
     amp_list_remove(&take->node);
-    receive->waiting -= take->count;
-    io_server_call_unref(take->slot);
+    receive->waiting -= take->slot.count;
+    io_server_call_unref(take->attached);
+    io_slot_take_close(&take->slot);
     free(take);
     io_server_call_unpin(&receive->call);
 }
 
 static void take_done(struct io_task *task)
 {
-    struct take *take = AMP_CONTAINER(task, struct take, task);
+    struct take *take = AMP_CONTAINER(task, struct take, slot.task);
     struct receive *receive = take->receive;
     io_server_call_ref(&receive->call);
-    tell_taken(receive, take);
+    tell_taken(receive, &take->slot);
     take_free(take);
     if (receive->revoked)
         tell_revoked(receive);
@@ -378,37 +350,55 @@ static void take_done(struct io_task *task)
     io_server_call_unref(&receive->call);
 }
 
-/* Queues a take of `count` blocks that are wanted and placed, at most TAKE_MAX. False: the call has been refused. */
+/* A take of `count` blocks out of the worker's slot. NULL: the call has been refused. */
+static struct take *new_take(struct receive *receive, uint64_t first, uint32_t count)
+{
+    struct ampd_server *server = receive->call.server;
+    size_t at = (size_t)(first - receive->first) * receive->stride;
+    struct io_slot slot;
+    struct io_server_call *attached =
+        io_attached_slot(server, receive->model, receive->rank, receive->incarnation, &slot);
+    if (attached == NULL) {
+        io_server_call_refuse(&receive->call, AMP_EUNAVAILABLE, "NOT_ATTACHED",
+                              "rank %u of %s has no memory attached here; call AttachMemory, or send the blocks",
+                              receive->rank, receive->model);
+        return NULL;
+    }
+    struct take *take = malloc(sizeof *take);
+    if (take != NULL)
+        *take = (struct take){.receive = receive,
+                              .attached = attached,
+                              .slot = {.kernels = server->options->kernels,
+                                       .layout = receive->layout,
+                                       .dtype = receive->dtype,
+                                       .first = first,
+                                       .count = count,
+                                       .stride = receive->stride,
+                                       .from = slot.memory + (at < slot.size ? at : 0),
+                                       .left = at < slot.size ? slot.size - at : 0,
+                                       .to = place_of(receive, first)}};
+    if (take != NULL && io_slot_take_open(&take->slot) == 0)
+        return take;
+    free(take);
+    io_server_call_refuse(&receive->call, AMP_ENOMEM, NULL, "out of memory for this stream; try again");
+    return NULL;
+}
+
+/* Queues a take of blocks that are wanted and placed, at most IO_TAKE_MAX. False: the call has been refused. */
 static bool begin_take(struct receive *receive, uint64_t first, uint32_t count)
 {
-    int fd;
-    struct io_server_call *slot =
-        io_attached_slot(receive->call.server, receive->model, receive->rank, receive->incarnation, &fd);
-    struct take *take = NULL;
-    if (slot != NULL)
-        take = malloc(sizeof *take + count * receive->layout->segments_max * sizeof *take->counts);
-    if (take == NULL) {
-        if (slot == NULL)
-            io_server_call_refuse(&receive->call, AMP_EUNAVAILABLE, "NOT_ATTACHED",
-                                  "rank %u of %s has no memory attached here; call AttachMemory, or send the blocks",
-                                  receive->rank, receive->model);
-        else
-            io_server_call_refuse(&receive->call, AMP_ENOMEM, NULL, "out of memory for this stream; try again");
+    struct ampd_server *server = receive->call.server;
+    struct take *take = new_take(receive, first, count);
+    if (take == NULL)
         return false;
-    }
-    take->task = (struct io_task){.run_cb = take_run, .done_cb = take_done};
-    take->receive = receive;
-    take->slot = slot;
-    take->fd = fd;
-    take->first = first;
-    take->count = count;
-    take->whole = 0;
+    take->slot.votes_too = ampd_core_vote_terms(server->core, receive->index, receive->rank, &take->slot.terms);
+    take->slot.task.done_cb = take_done;
     for (uint32_t i = 0; i < count; i++) /* each block counts once, whatever is sent again */
         receive->listings[first + i - receive->first] = BLOCK_DROPPED;
     amp_list_push(&receive->takes, &take->node);
-    io_server_call_ref(slot);
+    io_server_call_ref(take->attached);
     io_server_call_pin(&receive->call);
-    io_threads_submit(receive->call.server->pools.compute, &take->task);
+    io_threads_submit(server->pools.compute, &take->slot.task);
     return true;
 }
 
@@ -417,7 +407,7 @@ static void take_placed(struct receive *receive, uint64_t first, uint64_t end)
 {
     while (first < end) {
         uint32_t count = 0;
-        while (first + count < end && count < TAKE_MAX &&
+        while (first + count < end && count < IO_TAKE_MAX &&
                receive->listings[first + count - receive->first] == (BLOCK_WANTED | BLOCK_PLACED))
             count++;
         if (count > 0 && !begin_take(receive, first, count))
@@ -581,6 +571,7 @@ static void take_grant(struct receive *receive, const struct ampd_output *output
         receive->layout = grant->layout;
         receive->first = grant->first;
         receive->count = grant->count;
+        receive->index = grant->model;
         receive->memory = grant->memory;
         receive->stride = grant->stride;
         receive->dtype = grant->dtype;
@@ -624,7 +615,7 @@ static void let_go(struct receive *receive)
     AMP_LIST_EACH(node, next, &receive->takes)
     {
         struct take *take = AMP_CONTAINER(node, struct take, node);
-        if (io_threads_take_back(receive->call.server->pools.compute, &take->task))
+        if (io_threads_take_back(receive->call.server->pools.compute, &take->slot.task))
             take_free(take);
     }
     tell_revoked(receive);

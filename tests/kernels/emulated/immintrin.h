@@ -299,6 +299,21 @@ static inline __m512i _mm512_castsi256_si512(__m256i x)
     return _mm512_inserti64x4(emulated_set_32(EMULATED_JUNK), x, 0);
 }
 
+static inline __m256i _mm512_castsi512_si256(__m512i x)
+{
+    __m256i y;
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+
+static inline __m256i _mm512_extracti64x4_epi64(__m512i x, int half)
+{
+    __m256i y;
+    emulated_must(half == 0 || half == 1);
+    memcpy(&y, (const char *)&x + half * sizeof y, sizeof y);
+    return y;
+}
+
 static inline __m512 _mm512_castps256_ps512(__m256 x)
 {
     return _mm512_insertf32x8((__m512)emulated_set_32(EMULATED_JUNK), x, 0);
