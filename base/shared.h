@@ -39,8 +39,8 @@ int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge);
 /*
  * From now on no process can take pages out of a memfd that amp_shared_new has made without `sole_writer`, write to it
  * by its descriptor, or map it for writing; mappings that exist stay as they are. So a mapping of it can be read
- * without a fault, whatever other processes do. 0; AMP_EINVAL: pages are missing, since a process has taken them out before;
- * AMP_EIO.
+ * without a fault, whatever other processes do. 0; AMP_EINVAL: pages are missing, since a process has taken
+ * some out before; AMP_EIO.
  */
 int amp_shared_keep_pages(int fd, size_t size, struct amp_error *error);
 
