@@ -21,10 +21,11 @@ struct amp_pass_in;
 /* The most inputs that amp_vote_pass_fn takes. */
 #define AMP_VOTE_INPUTS 8
 
-/* The number of elements given to amp_vote_pass_fn is a multiple of this. */
+/* The number of elements given to amp_vote_pass_fn or amp_vote_take_fn is a multiple of this. */
 #define AMP_VOTE_MULTIPLE 64
 
-/* Bytes; the address `kept` given to amp_vote_pass_fn is a multiple of this, the size of a cache line. */
+/* Bytes, those of a cache line; the address that amp_vote_pass_fn (`kept`) or amp_vote_take_fn (`to`) writes to is a
+ * multiple of this. */
 #define AMP_VOTE_ALIGNMENT 64
 
 /*

@@ -126,7 +126,7 @@ struct amp_kernels {
     amp_scale_fn *scale;
     amp_form_fn *form;
     amp_vote_pass_fn *vote_pass; /* NULL: the variant has none, and amp_pass_vote uses the separate kernels */
-    amp_vote_take_fn *vote_take; /* NULL: the variant has none, as vote_pass */
+    amp_vote_take_fn *vote_take; /* NULL: the variant has none, and amp_pass_take makes three passes */
     amp_clip_value_fn *clip_value;
     amp_squares_fn *squares;
     amp_magnitudes_fn *magnitudes;

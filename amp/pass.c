@@ -148,7 +148,7 @@ void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *
     vote->squares = check.inf_count + check.nan_count > 0 ? 0 : amp_tree_lanes(lanes);
 }
 
-/* How many of the elements the variant's kernel takes. */
+/* How many elements, from the first on, the variant's kernel vote_take does. */
 static size_t takes_at_once(const struct amp_kernels *kernels, const struct amp_pass_in *in, const void *to)
 {
     enum amp_dtype dtype = in->inputs[0].dtype;
@@ -174,20 +174,20 @@ void amp_pass_take(const struct amp_kernels *kernels, const struct amp_pass_in *
     size_t whole = takes_at_once(kernels, in, to), rest = in->count - whole, size = amp_dtype_size(copied.dtype);
     double lanes[AMP_SQUARE_LANES] = {0};
     struct amp_check tail = AMP_CHECK_INIT;
-    uint32_t most = 0;
+    uint32_t most = 0; /* bits of the largest magnitude of the input; most_g: of g before the clip */
     if (whole > 0) {
         float limit = in->clip_value_set ? in->clip_value : INFINITY;
         most = kernels->vote_take(to, from, copied.dtype, in->coefficient, limit, whole, lanes);
         kernels->store_fence();
     }
     memcpy((char *)to + whole * size, from + whole * size, rest * size);
-    /* Of the largest input, since rounding keeps the order. */
+    /* The largest input gives the largest g: rounding keeps the order. */
     uint32_t most_g = magnitude(float_of(most) * in->coefficient);
     if (whole > 0 && rest > 0 && most_g < magnitude(RANGE_LIMIT)) {
         kernels->check[copied.dtype]((char *)to + whole * size, rest, base + whole, &tail);
         most_g = larger(most_g, vote_by_parts(kernels, &again, whole, rest, lanes, NULL));
     }
-    if (whole == 0 || most_g >= magnitude(RANGE_LIMIT)) {
+    if (whole == 0 || most_g >= magnitude(RANGE_LIMIT)) { /* passes over the copy, which also count */
         kernels->check[copied.dtype](to, in->count, base, check);
         amp_pass_vote(kernels, &again, NULL, vote);
         return;

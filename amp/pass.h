@@ -60,9 +60,9 @@ void amp_pass_vote(const struct amp_kernels *kernels, const struct amp_pass_in *
 
 /*
  * The vote pass over the only contribution, which is in memory that another process may write meanwhile: copies the
- * in->count elements of the one input to `to`, which may have any address, reading each of them once, and tests and
- * votes on what was copied. *check gets what kernels->check finds in the copy, whose first element counts as index
- * `base`.
+ * in->count elements of the one input to `to`, reading each of them once, and tests and votes on the copy. `to` may
+ * have any address outside the input; some variants are faster if it is a multiple of AMP_VOTE_ALIGNMENT. *check, which
+ * the caller has initialised, gets what kernels->check finds in the copy, whose first element counts as index `base`.
  */
 void amp_pass_take(const struct amp_kernels *kernels, const struct amp_pass_in *in, void *to, uint64_t base,
                    struct amp_check *check, struct amp_pass_vote *vote);

@@ -27,6 +27,9 @@
 
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
+/* F_SEAL_FUTURE_WRITE forbids new writable mappings, write(2), and FALLOC_FL_PUNCH_HOLE, which MADV_REMOVE uses too. */
+#define WRITE_SEALS (F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
+
 static int failed(struct amp_error *error, const char *what)
 {
     int why = errno, code = AMP_EIO;
@@ -38,9 +41,6 @@ static int failed(struct amp_error *error, const char *what)
         code = AMP_EUNIMPLEMENTED;
     return amp_error_set(error, code, NULL, "shared memory: %s: %s", what, strerror(why));
 }
-
-/* Forbids later mappings that can be written, write(2), and FALLOC_FL_PUNCH_HOLE, which MADV_REMOVE does, too. */
-#define WRITE_SEALS (F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
 
 /* With vm.memfd_noexec=2, Linux 6.3 to 6.5 refuse a memfd without MFD_NOEXEC_SEAL; older kernels refuse the flag. */
 static int create(const char *name)
@@ -96,6 +96,7 @@ int amp_shared_keep_pages(int fd, size_t size, struct amp_error *error)
     if (seals < 0 || ((seals & WRITE_SEALS) != WRITE_SEALS && fcntl(fd, F_ADD_SEALS, WRITE_SEALS) != 0) ||
         fstat(fd, &about) != 0)
         return failed(error, "F_ADD_SEALS");
+    /* Counted after the seal: no page can go any more. */
     if ((uint64_t)about.st_blocks * STAT_BLOCK < amp_large_pages(size))
         return amp_error_set(error, AMP_EINVAL, NULL, "shared memory: a process has taken pages out of it");
     return 0;

@@ -14,11 +14,11 @@ struct amp_error;
 
 /*
  * Creates a memfd of `size` bytes (rounded up to whole pages), all zero, and maps it for writing at a multiple of
- * AMP_HUGE_PAGE. With `sole_writer` no mapping that is made later can be written; without, amp_shared_keep_pages is for
- * later. On success *fd (close) and *memory
- * (amp_shared_unmap with the same size) are the caller's. AMP_EUNIMPLEMENTED: the kernel has no memfd; AMP_ENOMEM: out
- * of memory, or above the limit of file sizes (RLIMIT_FSIZE; the process must ignore SIGXFSZ, or it is killed instead);
- * AMP_EEXHAUSTED: too many open files; AMP_EIO. After an error nothing is to be freed.
+ * AMP_HUGE_PAGE. With `sole_writer` no mapping that is made later can be written; without it, that is so only once
+ * amp_shared_keep_pages has been called. On success *fd (close) and *memory (amp_shared_unmap with the same size) are
+ * the caller's. AMP_EUNIMPLEMENTED: the kernel has no memfd; AMP_ENOMEM: out of memory, or above the limit of file
+ * sizes (RLIMIT_FSIZE; the process must ignore SIGXFSZ, or it is killed instead); AMP_EEXHAUSTED: too many open files;
+ * AMP_EIO. After an error nothing is to be freed.
  */
 int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error);
 
@@ -37,10 +37,10 @@ int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, voi
 int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge);
 
 /*
- * From now on no process can take pages out of a memfd that amp_shared_new has made without `sole_writer`, write to it
- * by its descriptor, or map it for writing; mappings that exist stay as they are. So a mapping of it can be read
- * without a fault, whatever other processes do. 0; AMP_EINVAL: pages are missing, since a process has taken
- * some out before; AMP_EIO.
+ * For a memfd of `size` bytes that amp_shared_new has made without `sole_writer` and amp_shared_fill has filled: from
+ * now on no process can take pages out of it, write to it through its descriptor, or map it for writing. Mappings that
+ * exist stay as they are. So whatever other processes do, reading a mapping never raises SIGBUS. May be called again.
+ * 0; AMP_EINVAL: a process has taken pages out before; AMP_EIO: also if a process has forbidden further seals.
  */
 int amp_shared_keep_pages(int fd, size_t size, struct amp_error *error);
 

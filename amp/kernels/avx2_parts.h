@@ -91,15 +91,18 @@ static inline uint32_t reduce_max(__m256i x)
     return (uint32_t)_mm_cvtsi128_si32(y);
 }
 
-/* Eight elements of a dtype. */
-INLINE vf widen(const void *src, enum amp_dtype dtype)
+/* Eight elements of f16 or bf16. */
+INLINE vf widen_half(__m128i half, enum amp_dtype dtype)
 {
-    if (dtype == AMP_F32)
-        return _mm256_loadu_ps(src);
-    __m128i half = _mm_loadu_si128(src);
     if (dtype == AMP_F16)
         return _mm256_cvtph_ps(half);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+/* Eight elements of a dtype. */
+INLINE vf widen(const void *src, enum amp_dtype dtype)
+{
+    return dtype == AMP_F32 ? _mm256_loadu_ps(src) : widen_half(_mm_loadu_si128(src), dtype);
 }
 
 /* bf16 in the low half of each element; of a NaN that is not canonical, any bits. */

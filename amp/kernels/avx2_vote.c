@@ -108,13 +108,6 @@ uint32_t amp_avx2_vote_pass(const struct amp_input *inputs, unsigned count, floa
                         : vote(inputs, count, AMP_BF16, false, factor, limit, start, n, lanes, NULL);
 }
 
-/* Eight elements of 16 bits as floats. */
-INLINE __m256 widen_half(__m128i half, enum amp_dtype dtype)
-{
-    return dtype == AMP_F16 ? _mm256_cvtph_ps(half)
-                            : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-}
-
 /* The largest of 16 magnitudes of 16 bits, as bits of binary32. */
 INLINE uint32_t widest(__m256i magnitudes, enum amp_dtype dtype)
 {
@@ -123,6 +116,10 @@ INLINE uint32_t widest(__m256i magnitudes, enum amp_dtype dtype)
     return reduce_max(magnitude(widen_half(one, dtype)));
 }
 
+/*
+ * The vote on one input while it is copied: one pass over memory where a copy, a test and a vote are three. The largest
+ * magnitude is looked for among the 16 bits of the input, twice as many in a register as of g.
+ */
 INLINE uint32_t take(uint16_t *to, const uint16_t *from, enum amp_dtype dtype, float factor, float limit, size_t n,
                      double *lanes)
 {
@@ -138,7 +135,7 @@ INLINE uint32_t take(uint16_t *to, const uint16_t *from, enum amp_dtype dtype, f
         _Pragma("GCC unroll 2") for (size_t half = 0; half < TURN; half += 2 * WIDTH)
         {
             __m256i x = _mm256_loadu_si256((const void *)(from + i + half));
-            __asm__("" : "+x"(x)); /* else the compiler may load it again, when it has become another one */
+            __asm__("" : "+x"(x)); /* else the compiler may load it twice, and another process may write between */
             _mm256_stream_si256((void *)(to + i + half), x);
             most = _mm256_max_epu16(most, _mm256_and_si256(x, unsigned_16));
             __m256 a = _mm256_mul_ps(widen_half(_mm256_castsi256_si128(x), dtype), f);

@@ -83,15 +83,18 @@ static inline uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Sixteen elements of a dtype. */
-INLINE vf widen(const void *src, enum amp_dtype dtype)
+/* Sixteen elements of f16 or bf16. */
+INLINE vf widen_half(__m256i half, enum amp_dtype dtype)
 {
-    if (dtype == AMP_F32)
-        return _mm512_loadu_ps(src);
-    __m256i half = _mm256_loadu_si256(src);
     if (dtype == AMP_F16)
         return _mm512_cvtph_ps(half);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+/* Sixteen elements of a dtype. */
+INLINE vf widen(const void *src, enum amp_dtype dtype)
+{
+    return dtype == AMP_F32 ? _mm512_loadu_ps(src) : widen_half(_mm256_loadu_si256(src), dtype);
 }
 
 /* bf16 in the low half of each element; of a NaN that is not canonical, any bits. */

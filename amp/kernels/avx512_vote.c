@@ -104,13 +104,6 @@ uint32_t amp_avx512_vote_pass(const struct amp_input *inputs, unsigned count, fl
                         : vote(inputs, count, AMP_BF16, false, factor, limit, start, n, lanes, kept);
 }
 
-/* Sixteen elements of 16 bits as floats. */
-INLINE __m512 widen_half(__m256i half, enum amp_dtype dtype)
-{
-    return dtype == AMP_F16 ? _mm512_cvtph_ps(half)
-                            : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-
 /* The largest of 32 magnitudes of 16 bits, as bits of binary32. */
 INLINE uint32_t widest(__m512i magnitudes, enum amp_dtype dtype)
 {
@@ -119,7 +112,7 @@ INLINE uint32_t widest(__m512i magnitudes, enum amp_dtype dtype)
     return _mm512_reduce_max_epu32(magnitude(widen_half(_mm256_loadu_si256((const void *)one), dtype)));
 }
 
-/* x as it was loaded: else the compiler may load it again, when it has become another one. */
+/* x in a register: else the compiler may load it twice, and another process may write between. */
 INLINE __m512i once(__m512i x)
 {
 #ifdef __AVX512F__ /* not where the intrinsics are those of tests/kernels/emulated */
@@ -128,6 +121,10 @@ INLINE __m512i once(__m512i x)
     return x;
 }
 
+/*
+ * The vote on one input while it is copied: one pass over memory where a copy, a test and a vote are three. The largest
+ * magnitude is looked for among the 16 bits of the input, twice as many in a register as of g.
+ */
 INLINE uint32_t take(uint16_t *to, const uint16_t *from, enum amp_dtype dtype, float factor, float limit, size_t n,
                      double *lanes)
 {

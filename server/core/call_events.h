@@ -108,8 +108,8 @@ struct ampd_event_block {
     bool bad_checksum; /* the bytes do not match their CRC32C: the fields below are not set */
     uint32_t counts_count;
     const struct ampd_segment_count *counts; /* [counts_count] of ampd_receive_block: one per segment of the block */
-    const struct ampd_vote_terms *terms;     /* Push: of the votes (ampd_core_vote_terms); NULL: there are none */
-    const struct amp_pass_vote *votes;       /* [counts_count] of ampd_take_block */
+    const struct ampd_vote_terms *terms;     /* Push: by which `votes` were made; NULL: there are no votes */
+    const struct amp_pass_vote *votes;       /* [counts_count] of ampd_take_block, if `terms` is set */
 };
 
 /* The trailer of a Push stream. */

@@ -128,8 +128,9 @@ const char *ampd_core_worker_name(const struct ampd_core *core, uint32_t index, 
                                   struct ampd_incarnation incarnation);
 
 /*
- * The terms by which the open step votes on a contribution of the rank, for ampd_take_block. False: the step votes on
- * several contributions together, or it is not known yet on which. rank < spec->world_size.
+ * The terms of a vote on the rank's blocks as they come, for ampd_take_block. False, and *terms is unchanged: the rank
+ * is not the only contributor of the open step, as far as is known yet, or weights are pushed, or the vote keeps g.
+ * rank < spec->world_size.
  */
 bool ampd_core_vote_terms(const struct ampd_core *core, uint32_t index, uint32_t rank, struct ampd_vote_terms *terms);
 

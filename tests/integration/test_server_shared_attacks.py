@@ -215,7 +215,7 @@ def write_copies(scene):
 
 
 def punch(scene):
-    """Before the first push it costs the slot. From then on nobody can, nor open it for writing anew."""
+    """Before the first push this costs the attacker its slot. After it, nobody can, nor map the slot for writing."""
     member = scene.attacker
     attached = member.attached
     try:

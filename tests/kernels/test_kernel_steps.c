@@ -214,7 +214,7 @@ static void a_vote_on_any_bits_is_the_reference_s(void **state)
     expect_equal_votes(true);
 }
 
-/* Bytes of another process's: at any address, and to any address. */
+/* From any address to any address. */
 static void expect_equal_takes(bool any)
 {
     struct amp_random random;
@@ -243,7 +243,7 @@ static void a_take_copies_tests_and_votes_as_three_passes_of_the_reference_do(vo
     expect_equal_takes(false);
 }
 
-static void a_take_of_any_bits_does_too(void **state)
+static void a_take_of_any_bits_is_that_of_the_reference(void **state)
 {
     expect_equal_takes(true);
 }
@@ -328,7 +328,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_vote_on_gradients_of_a_training_is_the_reference_s),
         cmocka_unit_test(a_vote_on_any_bits_is_the_reference_s),
         cmocka_unit_test(a_take_copies_tests_and_votes_as_three_passes_of_the_reference_do),
-        cmocka_unit_test(a_take_of_any_bits_does_too),
+        cmocka_unit_test(a_take_of_any_bits_is_that_of_the_reference),
         cmocka_unit_test(a_clip_at_zero_keeps_the_sign_of_zero),
         cmocka_unit_test(a_vote_may_put_g_in_the_place_of_an_input),
         cmocka_unit_test(adamw_moves_the_state_of_a_training_as_the_reference_does),

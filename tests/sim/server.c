@@ -373,6 +373,7 @@ static void receive_block(struct sim *sim, struct sim_call *call, struct sim_mes
     uint8_t *to = load ? (uint8_t *)call->load.planes[plane] +
                              (number - call->load.first) * sim->model.layout->block_elements * sizeof(float)
                        : call->push.memory + (message->block - call->push.first) * call->push.stride;
+    /* By terms of the block before: they may be old by now, as those of a take are that a thread has begun. */
     struct amp_pass_vote votes[64];
     struct ampd_vote_terms terms = call->terms;
     bool has_terms = !load && call->has_terms;

@@ -198,8 +198,8 @@ struct sim_call {
     bool granted, revoked;
     uint8_t *listed; /* per block: 1 receive, 2 drop */
     struct ampd_push_grant push;
-    bool has_terms; /* the next block of the push is voted on when it comes, */
-    struct ampd_vote_terms terms; /* by what the core has said of the one before */
+    bool has_terms; /* the next block of the push is voted on when it comes, by `terms` */
+    struct ampd_vote_terms terms; /* has_terms: what the core said when the block before came */
     struct ampd_load_grant load;
     struct ampd_pull_grant pull;
     uint64_t sent; /* pull: blocks sent */

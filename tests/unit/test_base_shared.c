@@ -98,7 +98,7 @@ static void what_the_maker_writes_others_read_and_cannot_write(void **state)
     (void)close(fd);
 }
 
-static void a_slot_is_written_by_others_and_read_by_its_descriptor(void **state)
+static void what_others_write_is_in_the_memfd_after_its_maker_has_unmapped_it(void **state)
 {
     (void)state;
     int fd;
@@ -194,8 +194,8 @@ static void filled_memory_has_all_its_pages_and_keeps_what_is_in_it(void **state
     }
 }
 
-/* Of a slot of two pages, all of which are there; who has mapped it before goes on writing. */
-static void pages_that_are_kept_cannot_be_taken_out_or_written_anew(void **state)
+/* A process that has mapped the memory before goes on writing. */
+static void after_keep_pages_nobody_takes_pages_out_or_begins_to_write(void **state)
 {
     (void)state;
     int fd;
@@ -219,7 +219,7 @@ static void pages_that_are_kept_cannot_be_taken_out_or_written_anew(void **state
     (void)close(fd);
 }
 
-static void missing_pages_are_noticed_before_they_are_kept(void **state)
+static void keep_pages_fails_if_pages_have_been_taken_out(void **state)
 {
     (void)state;
     int fd;
@@ -265,9 +265,9 @@ int main(void)
         cmocka_unit_test(nobody_changes_the_size),
         cmocka_unit_test(nobody_can_make_it_a_program),
         cmocka_unit_test(what_the_maker_writes_others_read_and_cannot_write),
-        cmocka_unit_test(a_slot_is_written_by_others_and_read_by_its_descriptor),
-        cmocka_unit_test(pages_that_are_kept_cannot_be_taken_out_or_written_anew),
-        cmocka_unit_test(missing_pages_are_noticed_before_they_are_kept),
+        cmocka_unit_test(what_others_write_is_in_the_memfd_after_its_maker_has_unmapped_it),
+        cmocka_unit_test(after_keep_pages_nobody_takes_pages_out_or_begins_to_write),
+        cmocka_unit_test(keep_pages_fails_if_pages_have_been_taken_out),
         cmocka_unit_test(filled_memory_has_all_its_pages_and_keeps_what_is_in_it),
         cmocka_unit_test(a_forked_child_gets_no_slot),
         cmocka_unit_test(a_descriptor_whose_size_may_change_is_not_mapped),

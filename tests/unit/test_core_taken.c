@@ -1,4 +1,4 @@
-/* Blocks that bring the vote on them: what the core takes of it, and what it votes on itself. */
+/* Blocks that come with a vote: when the core takes it, and when it makes a vote pass itself. */
 #include "amp/kernels.h"
 #include "amp/pass.h"
 #include "tests/unit/core_fixture.h"
@@ -6,12 +6,12 @@
 #include <math.h>
 #include <string.h>
 
-#define WRONG 12345.0 /* sum of squares that no vote pass finds: shows in the row whose votes counted */
+#define WRONG 12345.0 /* a sum of squares that no vote pass here finds, so that the norm tells whose vote has counted */
 
 static struct core_host host;
 static struct ampd_incarnation incarnation;
 
-/* A model of one rank, or of two, of which step 1 is open. */
+/* A model of one rank or two, with step 1 open. */
 static void open_model(uint32_t world_size)
 {
     struct ampd_model_spec spec;
@@ -31,7 +31,7 @@ static int close_model(void **state)
     return 0;
 }
 
-/* Gives the core block b, all its values `value`, with the vote on it; `wrong`: with one that cannot be true. */
+/* Gives the core block b, whose values are all `value`, with the vote on it; `wrong`: its squares are WRONG. */
 static void push_taken(uint64_t id, uint64_t b, float value, const struct ampd_vote_terms *terms, bool wrong)
 {
     const struct core_call *call = core_call(&host, id);

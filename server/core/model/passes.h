@@ -77,8 +77,9 @@ struct ampd_vote_terms {
 /*
  * Copies a block from memory that another process may write meanwhile to `to`, which the caller owns, and checks the
  * copy as ampd_receive_block does. With `terms`, of equal weights, it also votes on it: `votes` (room for
- * layout->segments_max entries) gets what a vote pass finds that has this contribution alone. Each element is read
- * once, so that counts and votes are those of the copy.
+ * layout->segments_max entries) gets what a vote pass finds that has this contribution alone. NULL: `votes` is
+ * unchanged. Each element is read once, so that counts and votes are those of the copy. Returns how many segments the
+ * block has. Any thread.
  */
 uint32_t ampd_take_block(const struct ampd_layout *layout, uint64_t block, enum amp_dtype dtype, const void *from,
                          void *to, const struct amp_kernels *kernels, const struct ampd_vote_terms *terms,

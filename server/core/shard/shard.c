@@ -463,7 +463,7 @@ static void clear_votes(struct ampd_model *model, uint64_t block)
         tensors->votes[base + i] = (struct amp_pass_vote){.sum_first = UINT64_MAX, .range_first = UINT64_MAX};
 }
 
-/* Whether a block can be voted on now, with the contributions that *job names. */
+/* Whether a block can be voted on now. Then *job is the vote pass over it, but for the token. */
 static bool can_vote(const struct ampd_model *model, uint64_t local, struct ampd_job *job)
 {
     const struct ampd_shard *shard = model->shard;
@@ -522,7 +522,7 @@ void ampd_shard_take_votes(struct ampd_model *model, uint64_t local, uint32_t ra
     struct ampd_job job;
     if (block->terms == NULL || !ampd_shard_vote_terms(model, rank, &terms) || !can_vote(model, local, &job))
         return;
-    /* A newer try may have another scale. The other terms are the model's. */
+    /* A newer try may have another scale. The other terms are the model's. With ABSENT the pass may leave some out. */
     if (terms.coefficient != block->terms->coefficient || (job.work & AMPD_JOB_ABSENT) != 0)
         return;
     uint64_t base = model->layout->block_segments[job.block] - ampd_tensors_segment_base(&model->tensors);

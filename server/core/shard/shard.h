@@ -94,12 +94,9 @@ void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open
 void ampd_shard_take_close(struct ampd_model *model, const struct ampd_message *message);
 /* Sends the vote pass of a block out, if the step is CLOSED, its contributions are here, and nothing else uses it. */
 void ampd_shard_try_block(struct ampd_model *model, uint64_t local);
-/*
- * The terms of a vote on a contribution of the rank alone, whoever makes it; false: others contribute to the step, too,
- * or it is not known who does, or the vote keeps g.
- */
+/* As ampd_core_vote_terms (core_info.h). */
 bool ampd_shard_vote_terms(const struct ampd_model *model, uint32_t rank, struct ampd_vote_terms *terms);
-/* As ampd_shard_try_block, with the votes that came with the block; only if they are what the pass would find. */
+/* Takes the votes that came with a block in the place of its vote pass, if they are what the pass would find now. */
 void ampd_shard_take_votes(struct ampd_model *model, uint64_t local, uint32_t rank,
                            const struct ampd_event_block *block);
 /* The rank's trailer leaves out a parameter of the block: a vote pass that is out or done for it must run again. */

@@ -14,7 +14,6 @@
 #include "server/io/host/shared_copies.h"
 #include "server/io/host/shared_fill.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -38,7 +37,7 @@ struct attachment {
     int64_t pid, uid;                  /* process that made the call, and its user */
     uint8_t nonce[16];                 /* random; whoever sends it to the memory socket gets the descriptors */
     bool taken;                        /* the descriptors were given; they are given once */
-    int slot;                          /* descriptor of the slot, owned; it is mapped at fill.memory */
+    int slot;                          /* descriptor of the slot, owned; the slot is mapped at fill.memory */
     bool kept;                         /* no process can take pages out of the slot any more */
     uint64_t slot_bytes, copy_bytes;   /* sizes of the slot and of each cast copy */
     uint32_t first_block, block_count; /* blocks of this shard */
@@ -95,7 +94,7 @@ struct io_server_call *io_attached_slot(const struct ampd_server *server, const 
     struct amp_error error = {0};
     if (own == NULL)
         return NULL;
-    /* A worker that writes into its slot has mapped it. */
+    /* Not before: the worker must have mapped its slot first. It has, since it says that blocks are there. */
     if (!own->kept && amp_shared_keep_pages(own->slot, own->fill.size, &error) != 0) {
         io_server_call_fail(&own->call, &error);
         return NULL;

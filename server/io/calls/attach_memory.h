@@ -5,8 +5,8 @@
  * a worker writes into an old one is ever read.
  *
  * The server reads a slot through a mapping, each element once (ampd_take_block), into memory of its own: a worker that
- * changes it meanwhile can spoil its own gradient, and nothing else. The size is sealed, and before the first read also
- * the pages (amp_shared_keep_pages), so that reading never faults.
+ * changes it meanwhile can spoil its own gradient, and nothing else. The size is sealed from the start, and before the
+ * first read the pages are, too (amp_shared_keep_pages), so that reading never raises SIGBUS.
  *
  * All functions are called on the loop.
  */
@@ -31,17 +31,17 @@ struct io_attachments {
 
 void io_attachments_init(struct io_attachments *attachments);
 
-/* A slot as it is mapped here. The worker may write to it at any time. */
+/* A slot as the server has mapped it. The worker may write to it at any time. */
 struct io_slot {
     const uint8_t *memory;
-    uint64_t size;
+    uint64_t size; /* bytes */
 };
 
 /*
- * Finds the newest open AttachMemory call of this worker, fills *slot, and sees to it that the slot's pages stay where
- * they are: a worker that has taken some out has its call ended. The memory stays mapped as long as somebody has a
- * reference to the call; this function takes none (io_server_call_ref does). NULL: the worker has no slot, and *slot is
- * unchanged.
+ * Finds the newest open AttachMemory call of this worker, and fills *slot. The first time it calls
+ * amp_shared_keep_pages for the slot, and ends the AttachMemory call if that fails. The memory stays mapped as long as
+ * somebody has a reference to the call; this function takes none (io_server_call_ref does). NULL: the worker has no
+ * slot, or has just lost it, and *slot is unchanged.
  */
 struct io_server_call *io_attached_slot(const struct ampd_server *server, const char *model, uint32_t rank,
                                         struct ampd_incarnation incarnation, struct io_slot *slot);

@@ -8,7 +8,7 @@
  * most one block beside its slot. Of a Load all blocks are wanted.
  *
  * A worker of this host may instead put blocks into its slot of shared memory, and send only their range (`placed`).
- * Once such a block is listed as wanted, a compute thread copies it from there, once (struct take).
+ * Once such a block is listed as wanted, a compute thread copies it from there, once (slot_take.h).
  *
  * The core may take the memory back (AMPD_OUT_PUSH_REVOKE), and then waits for AMPD_EVENT_REVOKED. Only the loop and
  * the takes that threads have begun write to the memory. So the event follows in the same turn of the loop if there is
@@ -58,7 +58,7 @@ struct receive {
 
     /* From the core's grant. Once `revoked` is set, only takes that have begun may use the memory. */
     bool granted, revoked;
-    uint32_t index;                   /* of the model in the core */
+    uint32_t model_index;             /* of the model in the core */
     const struct ampd_layout *layout; /* the core's; valid as long as the memory is granted */
     uint64_t first, count;            /* range of blocks that may come, in the flat space */
     uint8_t *memory;                  /* Push: the staging slot, where block `first` begins */
@@ -84,7 +84,7 @@ struct receive {
 
 /* A take of blocks from a slot into the granted memory. It pins the Push, and refs `attached`. */
 struct take {
-    struct io_slot_take slot;
+    struct io_slot_take slot_take;
     struct amp_list node; /* in receive->takes */
     struct receive *receive;
     struct io_server_call *attached; /* the AttachMemory call */
@@ -311,17 +311,17 @@ static void tell_revoked(struct receive *receive)
 /* ---- blocks in shared memory ---- */
 
 /* Gives the core an event for each block that was copied, until it revokes or answers. Calls into the core. */
-static void tell_taken(struct receive *receive, const struct io_slot_take *slot)
+static void tell_taken(struct receive *receive, const struct io_slot_take *taken)
 {
-    for (uint32_t i = 0; i < slot->whole && !receive->revoked && !receive->call.finished; i++) {
-        struct ampd_event event = io_slot_take_event(slot, i);
+    for (uint32_t i = 0; i < taken->whole && !receive->revoked && !receive->call.finished; i++) {
+        struct ampd_event event = io_slot_take_event(taken, i);
         io_server_call_event(&receive->call, &event);
         AMP_FAILPOINT("push.done");
     }
-    if (slot->whole < slot->count && !receive->revoked)
+    if (taken->whole < taken->count && !receive->revoked)
         io_server_call_refuse(&receive->call, AMP_EINVAL, "INVALID_TENSOR",
                               "placed: the slot of rank %u ends before the end of block %llu", receive->rank,
-                              (unsigned long long)(slot->first + slot->whole));
+                              (unsigned long long)(taken->first + taken->whole));
 }
 
 /* Frees a take that no thread runs. Its pin may be the last of a closed stream: then calls into the core, last. */
@@ -329,19 +329,19 @@ static void take_free(struct take *take)
 {
     struct receive *receive = take->receive;
     amp_list_remove(&take->node);
-    receive->waiting -= take->slot.count;
+    receive->waiting -= take->slot_take.count;
     io_server_call_unref(take->attached);
-    io_slot_take_close(&take->slot);
+    io_slot_take_close(&take->slot_take);
     free(take);
     io_server_call_unpin(&receive->call);
 }
 
 static void take_done(struct io_task *task)
 {
-    struct take *take = AMP_CONTAINER(task, struct take, slot.task);
+    struct take *take = AMP_CONTAINER(task, struct take, slot_take.task);
     struct receive *receive = take->receive;
     io_server_call_ref(&receive->call);
-    tell_taken(receive, &take->slot);
+    tell_taken(receive, &take->slot_take);
     take_free(take);
     if (receive->revoked)
         tell_revoked(receive);
@@ -350,7 +350,7 @@ static void take_done(struct io_task *task)
     io_server_call_unref(&receive->call);
 }
 
-/* A take of `count` blocks out of the worker's slot. NULL: the call has been refused. */
+/* Makes a take of `count` blocks out of the worker's slot, not queued yet. NULL: the call has been refused. */
 static struct take *new_take(struct receive *receive, uint64_t first, uint32_t count)
 {
     struct ampd_server *server = receive->call.server;
@@ -365,19 +365,23 @@ static struct take *new_take(struct receive *receive, uint64_t first, uint32_t c
         return NULL;
     }
     struct take *take = malloc(sizeof *take);
-    if (take != NULL)
+    if (take != NULL) {
         *take = (struct take){.receive = receive,
                               .attached = attached,
-                              .slot = {.kernels = server->options->kernels,
-                                       .layout = receive->layout,
-                                       .dtype = receive->dtype,
-                                       .first = first,
-                                       .count = count,
-                                       .stride = receive->stride,
-                                       .from = slot.memory + (at < slot.size ? at : 0),
-                                       .left = at < slot.size ? slot.size - at : 0,
-                                       .to = place_of(receive, first)}};
-    if (take != NULL && io_slot_take_open(&take->slot) == 0)
+                              .slot_take = {.task.done_cb = take_done,
+                                            .kernels = server->options->kernels,
+                                            .layout = receive->layout,
+                                            .dtype = receive->dtype,
+                                            .first = first,
+                                            .count = count,
+                                            .stride = receive->stride,
+                                            .from = slot.memory + (at < slot.size ? at : 0),
+                                            .left = at < slot.size ? slot.size - at : 0,
+                                            .to = place_of(receive, first)}};
+        take->slot_take.has_terms =
+            ampd_core_vote_terms(server->core, receive->model_index, receive->rank, &take->slot_take.terms);
+    }
+    if (take != NULL && io_slot_take_open(&take->slot_take) == 0)
         return take;
     free(take);
     io_server_call_refuse(&receive->call, AMP_ENOMEM, NULL, "out of memory for this stream; try again");
@@ -387,18 +391,15 @@ static struct take *new_take(struct receive *receive, uint64_t first, uint32_t c
 /* Queues a take of blocks that are wanted and placed, at most IO_TAKE_MAX. False: the call has been refused. */
 static bool begin_take(struct receive *receive, uint64_t first, uint32_t count)
 {
-    struct ampd_server *server = receive->call.server;
     struct take *take = new_take(receive, first, count);
     if (take == NULL)
         return false;
-    take->slot.votes_too = ampd_core_vote_terms(server->core, receive->index, receive->rank, &take->slot.terms);
-    take->slot.task.done_cb = take_done;
     for (uint32_t i = 0; i < count; i++) /* each block counts once, whatever is sent again */
         receive->listings[first + i - receive->first] = BLOCK_DROPPED;
     amp_list_push(&receive->takes, &take->node);
     io_server_call_ref(take->attached);
     io_server_call_pin(&receive->call);
-    io_threads_submit(server->pools.compute, &take->slot.task);
+    io_threads_submit(receive->call.server->pools.compute, &take->slot_take.task);
     return true;
 }
 
@@ -571,7 +572,7 @@ static void take_grant(struct receive *receive, const struct ampd_output *output
         receive->layout = grant->layout;
         receive->first = grant->first;
         receive->count = grant->count;
-        receive->index = grant->model;
+        receive->model_index = grant->model;
         receive->memory = grant->memory;
         receive->stride = grant->stride;
         receive->dtype = grant->dtype;
@@ -615,7 +616,7 @@ static void let_go(struct receive *receive)
     AMP_LIST_EACH(node, next, &receive->takes)
     {
         struct take *take = AMP_CONTAINER(node, struct take, node);
-        if (io_threads_take_back(receive->call.server->pools.compute, &take->slot.task))
+        if (io_threads_take_back(receive->call.server->pools.compute, &take->slot_take.task))
             take_free(take);
     }
     tell_revoked(receive);

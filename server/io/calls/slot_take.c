@@ -20,7 +20,7 @@ static void run(struct io_task *task)
             return;
         AMP_FAILPOINT("push.block");
         take->segments[i] = ampd_take_block(take->layout, block, take->dtype, take->from + at, take->to + at,
-                                            take->kernels, take->votes_too ? &take->terms : NULL,
+                                            take->kernels, take->has_terms ? &take->terms : NULL,
                                             take->counts + results_at(take, i), take->votes + results_at(take, i));
         take->whole++;
     }
@@ -53,6 +53,6 @@ struct ampd_event io_slot_take_event(const struct io_slot_take *take, uint32_t i
                                .u.block = {.block = take->first + i,
                                            .counts_count = take->segments[i],
                                            .counts = take->counts + results_at(take, i),
-                                           .terms = take->votes_too ? &take->terms : NULL,
+                                           .terms = take->has_terms ? &take->terms : NULL,
                                            .votes = take->votes + results_at(take, i)}};
 }

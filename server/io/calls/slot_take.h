@@ -1,7 +1,9 @@
 /*
- * Taking blocks out of a worker's slot of shared memory (attach_memory.h), on a compute thread: each element is read
- * once, while it is copied, tested and, where the worker pushes alone, voted on. To vote on the blocks later would mean
- * to read them from memory again, for as many milliseconds as the copy takes.
+ * A task that takes blocks out of a worker's slot of shared memory (attach_memory.h), on a compute thread: each element
+ * is read once, and is then copied, tested and, where the worker is the only contributor, voted on. A vote later would
+ * read the blocks from memory again, which takes about as long as the copy.
+ *
+ * All functions are called on the loop, while no thread runs the task.
  */
 #ifndef AMPD_IO_SLOT_TAKE_H
 #define AMPD_IO_SLOT_TAKE_H
@@ -22,29 +24,32 @@ struct io_slot_take {
     const struct amp_kernels *kernels;
     const struct ampd_layout *layout;
     enum amp_dtype dtype;
-    uint64_t first;      /* first block, in the flat space */
-    uint32_t count;      /* number of blocks, at most IO_TAKE_MAX */
-    size_t stride;       /* bytes from one block to the next, in both memories */
-    const uint8_t *from; /* where the first block begins in the slot, */
-    uint64_t left;       /* and the bytes of the slot from there on */
-    uint8_t *to;
-    bool votes_too; /* the blocks are voted on, by these terms (ampd_core_vote_terms) */
-    struct ampd_vote_terms terms;
+    uint64_t first;               /* first block, in the flat space */
+    uint32_t count;               /* number of blocks, at most IO_TAKE_MAX */
+    size_t stride;                /* bytes from one block to the next, in both memories */
+    const uint8_t *from;          /* where the first block begins in the slot */
+    uint64_t left;                /* bytes of the slot from `from` on */
+    uint8_t *to;                  /* where the copy of the first block begins */
+    bool has_terms;               /* the blocks are voted on, by `terms` */
+    struct ampd_vote_terms terms; /* has_terms: those of ampd_core_vote_terms */
 
     /* Results. */
     uint32_t whole;                    /* how many blocks were copied, from the first on; less: the slot ends there */
-    uint32_t segments[IO_TAKE_MAX];    /* how many segments each of them has */
-    struct ampd_segment_count *counts; /* [count][layout->segments_max] */
-    struct amp_pass_vote *votes;       /* the same, if votes_too */
+    uint32_t segments[IO_TAKE_MAX];    /* how many segments each copied block has */
+    struct ampd_segment_count *counts; /* [count][layout->segments_max], owned */
+    struct amp_pass_vote *votes;       /* [count][layout->segments_max], owned; set if has_terms */
 };
 
-/* Prepares a take whose fields the owner has set, for io_threads_submit. AMP_ENOMEM: nothing is to be closed. */
+/*
+ * Allocates the results of a take whose other fields the owner has set, so that the task can be submitted
+ * (io_threads_submit). 0, or AMP_ENOMEM: nothing is to be closed.
+ */
 int io_slot_take_open(struct io_slot_take *take);
 
-/* Frees what the take owns. No thread may run it. */
+/* Frees the results. */
 void io_slot_take_close(struct io_slot_take *take);
 
-/* The event for the i-th block, which points into the take. i < take->whole. */
+/* AMPD_EVENT_PUSH_BLOCK for the i-th block; points into the take. i < take->whole. */
 struct ampd_event io_slot_take_event(const struct io_slot_take *take, uint32_t i);
 
 #endif
