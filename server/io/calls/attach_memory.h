@@ -5,8 +5,9 @@
  * a worker writes into an old one is ever read.
  *
  * The server reads a slot through a mapping, each element once (ampd_take_block), into memory of its own: a worker that
- * changes it meanwhile can spoil its own gradient, and nothing else. The size is sealed, and before the first read also
- * the pages (amp_shared_keep_pages), so that reading never faults.
+ * changes it meanwhile can spoil its own gradient, and nothing else. The size is sealed from the start, and the pages
+ * by the worker once it has mapped them; a slot that is not so is not read (amp_shared_keeps_pages). So reading never
+ * faults.
  *
  * All functions are called on the loop.
  */
@@ -38,8 +39,8 @@ struct io_slot {
 };
 
 /*
- * Finds the newest open AttachMemory call of this worker, fills *slot, and sees to it that the slot's pages stay where
- * they are: a worker that has taken some out has its call ended. The memory stays mapped as long as somebody has a
+ * Finds the newest open AttachMemory call of this worker, and fills *slot. A worker that has taken pages out of its
+ * slot, or has not sealed it against that, has its call ended. The memory stays mapped as long as somebody has a
  * reference to the call; this function takes none (io_server_call_ref does). NULL: the worker has no slot, and *slot is
  * unchanged.
  */
