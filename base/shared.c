@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* memfd_create, F_ADD_SEALS, fallocate */
 #include "base/shared.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 
 #include <errno.h>
@@ -42,6 +43,12 @@ static int failed(struct amp_error *error, const char *what)
     return amp_error_set(error, code, NULL, "shared memory: %s: %s", what, strerror(why));
 }
 
+/*
+ * F_SEAL_FUTURE_WRITE forbids later mappings that can be written, write(2), and FALLOC_FL_PUNCH_HOLE, which MADV_REMOVE
+ * does, too.
+ */
+#define WRITE_SEALS (F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
+
 /* With vm.memfd_noexec=2, Linux 6.3 to 6.5 refuse a memfd without MFD_NOEXEC_SEAL; older kernels refuse the flag. */
 static int create(const char *name)
 {
@@ -51,6 +58,7 @@ static int create(const char *name)
 
 int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error)
 {
+    AMP_ASSERT(sole_writer || size % AMP_HUGE_PAGE == 0);
     size_t bytes = amp_large_pages(size);
     int made = create(name);
     if (made < 0)
@@ -89,15 +97,16 @@ int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge)
     return fallocate(fd, 0, (off_t)(at + whole), (off_t)(bytes - whole)) == 0 ? 0 : AMP_ENOMEM;
 }
 
-int amp_shared_keep_pages(int fd, size_t size, struct amp_error *error)
+int amp_shared_keeps_pages(int fd, struct amp_error *error)
 {
     struct stat about;
     int seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || ((seals & WRITE_SEALS) != WRITE_SEALS && fcntl(fd, F_ADD_SEALS, WRITE_SEALS) != 0) ||
-        fstat(fd, &about) != 0)
-        return failed(error, "F_ADD_SEALS");
-    /* Counted after the seal: no page can go any more. */
-    if ((uint64_t)about.st_blocks * STAT_BLOCK < amp_large_pages(size))
+    if (seals < 0 || fstat(fd, &about) != 0) /* after the seals: they wait for the end of a call that takes pages out */
+        return failed(error, "F_GET_SEALS");
+    if ((seals & F_SEAL_FUTURE_WRITE) == 0)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "shared memory: it is not sealed; add F_SEAL_FUTURE_WRITE once it is mapped");
+    if ((uint64_t)about.st_blocks * STAT_BLOCK < (uint64_t)about.st_size)
         return amp_error_set(error, AMP_EINVAL, NULL, "shared memory: a process has taken pages out of it");
     return 0;
 }
@@ -112,6 +121,8 @@ int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_e
                         MAP_SHARED | MAP_FIXED, fd, 0);
     if (mapped == MAP_FAILED)
         return failed(error, "mmap");
+    if (writable && fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) != 0)
+        return failed(error, "F_ADD_SEALS");
     /*
      * A forked child would keep the pages of a slot that has ended, and could write to them. A failure changes nothing.
      */

@@ -14,11 +14,11 @@ struct amp_error;
 
 /*
  * Creates a memfd of `size` bytes (rounded up to whole pages), all zero, and maps it for writing at a multiple of
- * AMP_HUGE_PAGE. With `sole_writer` no mapping that is made later can be written; without it, that is so only once
- * amp_shared_keep_pages has been called. On success *fd (close) and *memory (amp_shared_unmap with the same size) are
- * the caller's. AMP_EUNIMPLEMENTED: the kernel has no memfd; AMP_ENOMEM: out of memory, or above the limit of file
- * sizes (RLIMIT_FSIZE; the process must ignore SIGXFSZ, or it is killed instead); AMP_EEXHAUSTED: too many open files;
- * AMP_EIO. After an error nothing is to be freed.
+ * AMP_HUGE_PAGE. With `sole_writer` no mapping that is made later can be written; without, `size` is a multiple of
+ * AMP_HUGE_PAGE (amp_shared_keeps_pages says why). On success *fd (close) and *memory (amp_shared_unmap with the same
+ * size) are the caller's. AMP_EUNIMPLEMENTED: the kernel has no memfd; AMP_ENOMEM: out of memory, or above the limit of
+ * file sizes (RLIMIT_FSIZE; the process must ignore SIGXFSZ, or it is killed instead); AMP_EEXHAUSTED: too many open
+ * files; AMP_EIO. After an error nothing is to be freed.
  */
 int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error);
 
@@ -37,17 +37,23 @@ int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, voi
 int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge);
 
 /*
- * For a memfd of `size` bytes that amp_shared_new has made without `sole_writer` and amp_shared_fill has filled: from
- * now on no process can take pages out of it, write to it through its descriptor, or map it for writing. Mappings that
- * exist stay as they are. So whatever other processes do, reading a mapping never raises SIGBUS. May be called again.
- * 0; AMP_EINVAL: a process has taken pages out before; AMP_EIO: also if a process has forbidden further seals.
+ * Whether a memfd that amp_shared_new has made without `sole_writer`, and amp_shared_fill has filled, has all its
+ * pages, and no process can take one out any more, because one of the others has sealed it (amp_shared_map). Then a
+ * mapping of it can be read without a fault, whatever other processes do. 0; AMP_EINVAL: it is not sealed, or pages are
+ * missing; AMP_EIO.
+ *
+ * It takes no lock of the file's. To add the seal here would: a process that has the descriptor can hold that lock as
+ * long as it likes, by a write(2) from memory whose pages do not come (userfaultfd, or a mapped file of FUSE). Pages
+ * are counted, and MADV_COLLAPSE can add some behind the end of a file that ends within a huge page; hence its size.
  */
-int amp_shared_keep_pages(int fd, size_t size, struct amp_error *error);
+int amp_shared_keeps_pages(int fd, struct amp_error *error);
 
 /*
  * Maps the first `size` bytes of a memfd that another process has created at `place`, a page boundary in memory of the
- * caller's (amp_large_reserve), whose content the mapping replaces. A forked child does not inherit a writable mapping.
- * 0; AMP_EINVAL: the memfd's size is not sealed, or it is smaller than `size`; AMP_ENOMEM; AMP_EIO.
+ * caller's (amp_large_reserve), whose content the mapping replaces. A forked child does not inherit a writable mapping,
+ * and after one the memfd is sealed (F_SEAL_FUTURE_WRITE): no process can take pages out of it, write to it by its
+ * descriptor, or map it for writing; mappings that exist stay as they are. 0; AMP_EINVAL: the memfd's size is not
+ * sealed, or it is smaller than `size`; AMP_ENOMEM; AMP_EIO. After an error something may be mapped at `place`.
  */
 int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_error *error);
 

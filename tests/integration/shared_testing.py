@@ -1,4 +1,5 @@
 """What the tests of shared memory share: a worker in Python that attaches it, and what a process holds of it."""
+import fcntl
 import mmap
 import os
 import pathlib
@@ -21,6 +22,8 @@ SLOT = {"place": "slot"}                   # gradients written where the server 
 OWN = {"place": "own", "values": "own"}    # copied there, and the parameters copied from there
 SHARED_CB = {"place": "slot", "values": "shared"}  # both stay there, though it has memory for parameters
 STREAM = {"share": 0}
+
+F_ADD_SEALS, F_SEAL_FUTURE_WRITE = 1033, 16
 
 TRAILER = params.PushRequest(trailer=params.PushTrailer())
 
@@ -45,8 +48,8 @@ def guest(path):
 class Attachment:
     """A call of AttachMemory that is open, and what came of it; the member has an api and an identity()."""
 
-    def __init__(self, member, fetch=True, patient=True, dtype=common.DTYPE_F16):
-        self.api, self.member, self.dtype = member.api, member, dtype
+    def __init__(self, member, fetch=True, patient=True, dtype=common.DTYPE_F16, seal=True):
+        self.api, self.member, self.dtype, self.sealed = member.api, member, dtype, seal
         if patient:  # those before it may still be ending
             eventually(self._begin, "there is room for an attachment")
         else:
@@ -77,6 +80,11 @@ class Attachment:
         assert byte == b"\1" and len(self.fds) == 3, (byte, self.fds)
         self.copies = [mmap.mmap(fd, self.answer.copy_bytes, prot=mmap.PROT_READ) for fd in self.fds[:2]]
         self.slot = mmap.mmap(self.fds[2], self.answer.slot_bytes)
+        if self.sealed:
+            self.seal()
+
+    def seal(self):
+        fcntl.fcntl(self.fds[2], F_ADD_SEALS, F_SEAL_FUTURE_WRITE)
 
     def end(self):
         """The call; mappings stay as long as somebody has them."""

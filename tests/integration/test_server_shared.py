@@ -23,6 +23,7 @@ ROUNDS = int(os.environ.get("AMPD_ROUNDS", "1"))
 SEED = int(os.environ.get("AMPD_SEED", str(random.SystemRandom().randrange(1 << 30))))
 ampd_testing.RUN_TIMEOUT_S += 60 * ROUNDS * PATIENCE
 BLOCKS = 8
+SLOT_BYTES = 2 << 20  # what a slot takes: its 8 blocks of 128 KiB, rounded up to a huge page
 
 
 def workers(context, address, name, world, **keys):
@@ -349,7 +350,7 @@ def test_a_metric_tells_the_bytes_of_all_slots(context):
     worker = Run(context, f"unix:{server.data_dir}/ampd.sock", "m", pause="3:half", **SLOT)
     worker.wait_until_paused()
     # What is asked for again within a second is answered as before.
-    eventually(lambda: metric(server, "ampd_shared_slots_bytes") == BLOCKS * 65536 * 2, "the slot is told")
+    eventually(lambda: metric(server, "ampd_shared_slots_bytes") == SLOT_BYTES, "the slot is told")
     worker.go_on()
     worker.end()
     eventually(lambda: metric(server, "ampd_shared_slots_bytes") == 0, "the slot is gone")
@@ -368,7 +369,7 @@ def needed(context):
 
 def test_slots_count_against_the_memory_that_there_may_be(context):
     """With room for the model and one slot, one of two workers shares; with none, none does."""
-    bytes_of_model, slot = needed(context), BLOCKS * 65536 * 2
+    bytes_of_model, slot = needed(context), SLOT_BYTES
     wanted = trained(context, f"127.0.0.1:{context.shared.port}", "counted", 2)
     for room, sharing in ((0, 0), (slot, 1), (2 * slot - 1, 1), (2 * slot, 2)):
         server = context.server("--memory-max", str(bytes_of_model + room))

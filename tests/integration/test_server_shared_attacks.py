@@ -14,7 +14,9 @@ import math
 import mmap
 import os
 import pathlib
+import platform
 import random
+import select
 import signal
 import socket
 import struct
@@ -32,7 +34,7 @@ if LONG:
 import ampd_testing  # noqa: E402
 from ampd_testing import (CALL_TIMEOUT_S, DIE_WITH_PARENT, PATIENCE, Api, Code, OpenStream, Refusal,  # noqa: E402
                           block_message, common, eventually, grpc, params, refused, run, spec)
-from shared_testing import TRAILER, Attachment, connect, guest, holdings, memory_left, placed  # noqa: E402
+from shared_testing import F_ADD_SEALS, TRAILER, Attachment, connect, guest, holdings, memory_left, placed  # noqa: E402
 
 ACTIONS = int(os.environ.get("AMPD_ACTIONS", "10000" if LONG else "300"))
 SEED = int(os.environ.get("AMPD_SEED", str(random.SystemRandom().randrange(1 << 30))))
@@ -44,7 +46,10 @@ BLOCKS, ELEMENTS = 3, 70016 + 64 + 100032
 BLOCK_BYTES = 65536 * 2
 F16, F32 = common.DTYPE_F16, common.DTYPE_F32
 LIBC = ctypes.CDLL(None, use_errno=True)
-F_ADD_SEALS, F_SEAL_WRITE, PUNCH = 1033, 8, 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+LIBC.mmap.restype = ctypes.c_size_t
+F_SEAL_WRITE, PUNCH = 8, 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+HUGE_PAGE, MAP_FIXED, MADV_COLLAPSE = 2 << 20, 16, 25
+SYS_USERFAULTFD, UFFDIO_API, UFFDIO_REGISTER = 323, 0xC018AA3F, 0xC020AA00
 WORKERS_STAY = ["--worker-lease", "10m"]
 DONE_OR_HELD_S = 0.02
 
@@ -215,17 +220,21 @@ def write_copies(scene):
 
 
 def punch(scene):
-    """Before the first push this costs the attacker its slot. After it, nobody can, nor map the slot for writing."""
-    member = scene.attacker
-    attached = member.attached
-    try:
+    """Nobody can once the slot is sealed, nor open it for writing anew. One that is not, or lacks pages, is lost."""
+    member, attached = scene.attacker, scene.attacker.attached
+    fails(fallocate, attached.fds[2], PUNCH, 0, 4096)
+    fails(attached.slot.madvise, 9)  # MADV_REMOVE
+    fails(os.pwrite, attached.fds[2], b"x", 0)
+    fails(mmap.mmap, attached.fds[2], 4096)
+    attached.end()
+    member.attached = attached = Attachment(member, seal=False)
+    if scene.draw.random() < 0.5:
         fallocate(attached.fds[2], PUNCH, 4096 * scene.draw.randrange(attached.answer.slot_bytes // 4096), 4096)
-    except PermissionError:
-        fails(attached.slot.madvise, 9)  # MADV_REMOVE
-        fails(os.pwrite, attached.fds[2], b"x", 0)
-        fails(mmap.mmap, attached.fds[2], 4096)
-        return
-    refused(lambda: member.api.Push([member.header(), placed(0, 1)]), Code.UNAVAILABLE, "NOT_ATTACHED")
+        attached.seal()
+    call = member.api.start("Push", [member.header(), placed(0, 1)])
+    with contextlib.suppress(grpc.RpcError, grpc.FutureTimeoutError):  # its gradient may be there already
+        call.result(timeout=DONE_OR_HELD_S)
+    call.cancel()
     attached.end()
     member.attach()
 
@@ -728,6 +737,53 @@ def test_a_push_may_come_before_the_last_one_is_applied(context):
     copy = struct.unpack(f"<{64 * 65536}f", member.attached.copies[member.version % 2][:])
     assert set(copy) == {copy[0]} and copy[0] != 0, set(copy)
     assert server.terminate() == 0
+
+
+@contextlib.contextmanager
+def stuck_write(fd):
+    """A write(2) to the file that holds the kernel's lock of it, and waits for a page of its source."""
+    faults = LIBC.syscall(SYS_USERFAULTFD, os.O_CLOEXEC | os.O_NONBLOCK) if platform.machine() == "x86_64" else -1
+    if faults < 0:
+        return (yield print("without a write, since this process may not use userfaultfd"))
+    source = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(source))
+    fcntl.ioctl(faults, UFFDIO_API, bytearray(struct.pack("QQQ", 0xAA, 0, 0)))
+    fcntl.ioctl(faults, UFFDIO_REGISTER, bytearray(struct.pack("QQQQ", address, 4096, 1, 0)))
+    writer = threading.Thread(target=LIBC.pwrite, args=(fd, ctypes.c_void_p(address), ctypes.c_size_t(1), 0))
+    writer.start()
+    try:
+        assert select.select([faults], [], [], CALL_TIMEOUT_S)[0]
+        yield
+        assert writer.is_alive()
+    finally:
+        os.close(faults)
+        writer.join()
+
+
+def test_who_holds_the_lock_of_a_slot_holds_up_nobody(context):
+    """A server that waited for it would be still for as long as the worker likes, and could not even be killed."""
+    server, member = alone(context)
+    member.attached = Attachment(member, seal=False)
+    member.pull()
+    with stuck_write(member.attached.fds[2]):
+        refused(lambda: member.api.Push([member.header(), placed(0, 1)]), Code.UNAVAILABLE, "NOT_ATTACHED")
+        member.attached = Attachment(member)
+        assert member.api.Push([member.header(), placed(0, 16), TRAILER]).result.verdict == common.VERDICT_APPLIED
+    assert server.terminate() == 0, server.log()[-2000:]
+
+
+def test_pages_behind_the_end_of_a_slot_do_not_stand_for_one_that_was_taken_out(context):
+    """A huge page that the kernel makes of the last pages would have some behind the end."""
+    server, member = alone(context, 33 * 65536)
+    attached = member.attached = Attachment(member, seal=False)
+    member.pull()
+    room = LIBC.mmap(None, 2 * HUGE_PAGE, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    place = ctypes.c_size_t(room + -room % HUGE_PAGE)
+    LIBC.mmap(place, HUGE_PAGE, mmap.PROT_WRITE, mmap.MAP_SHARED | MAP_FIXED, attached.fds[2], 2 * HUGE_PAGE)
+    LIBC.madvise(place, HUGE_PAGE, MADV_COLLAPSE)
+    fallocate(attached.fds[2], PUNCH, 4096, 4096)
+    attached.seal()
+    refused(lambda: member.api.Push([member.header(), placed(0, 1)]), Code.UNAVAILABLE, "NOT_ATTACHED")
 
 
 def test_a_server_with_memory_attached_ends_orderly(context):

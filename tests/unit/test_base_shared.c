@@ -20,7 +20,9 @@
 #include <cmocka.h>
 
 #define SIZE        ((size_t)10000)
+#define SLOT_SIZE   (2 * AMP_HUGE_PAGE)
 #define NOEXEC_SEAL 0x0008U /* MFD_NOEXEC_SEAL, which the headers may not have yet */
+#define COLLAPSE    25      /* MADV_COLLAPSE, likewise */
 
 static void make_sized(size_t size, bool sole_writer, int *fd, void **memory)
 {
@@ -34,7 +36,7 @@ static void make_sized(size_t size, bool sole_writer, int *fd, void **memory)
 
 static void make(bool sole_writer, int *fd, void **memory)
 {
-    make_sized(SIZE, sole_writer, fd, memory);
+    make_sized(sole_writer ? SIZE : SLOT_SIZE, sole_writer, fd, memory);
 }
 
 static void *place_of(size_t size)
@@ -53,10 +55,10 @@ static void nobody_changes_the_size(void **state)
         make(written == 0, &fd, &memory);
         assert_int_equal(-1, ftruncate(fd, 1));
         assert_int_equal(EPERM, errno);
-        assert_int_equal(-1, ftruncate(fd, 1 << 20));
+        assert_int_equal(-1, ftruncate(fd, 1 << 30));
         assert_int_equal(EPERM, errno);
         assert_int_equal(-1, fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE));
-        amp_shared_unmap(memory, SIZE);
+        amp_shared_unmap(memory, written == 0 ? SIZE : SLOT_SIZE);
         (void)close(fd);
     }
 }
@@ -103,16 +105,16 @@ static void what_others_write_is_in_the_memfd_after_its_maker_has_unmapped_it(vo
     (void)state;
     int fd;
     uint8_t byte = 0;
-    uint8_t *place = place_of(amp_large_pages(SIZE));
+    uint8_t *place = place_of(SLOT_SIZE);
     void *memory;
     struct amp_error error = {0};
     make(false, &fd, &memory);
-    amp_shared_unmap(memory, SIZE);
-    assert_int_equal(0, amp_shared_map(fd, place, SIZE, true, &error));
-    place[SIZE - 1] = 9;
-    assert_int_equal(1, pread(fd, &byte, 1, SIZE - 1));
+    amp_shared_unmap(memory, SLOT_SIZE);
+    assert_int_equal(0, amp_shared_map(fd, place, SLOT_SIZE, true, &error));
+    place[SLOT_SIZE - 1] = 9;
+    assert_int_equal(1, pread(fd, &byte, 1, SLOT_SIZE - 1));
     assert_int_equal(9, byte);
-    amp_shared_unmap(place, SIZE);
+    amp_shared_unmap(place, SLOT_SIZE);
     (void)close(fd);
 }
 
@@ -139,14 +141,14 @@ static void a_forked_child_gets_no_slot(void **state)
 {
     (void)state;
     int fd;
-    uint8_t *place = place_of(amp_large_pages(SIZE));
+    uint8_t *place = place_of(SLOT_SIZE);
     void *memory;
     struct amp_error error = {0};
     make(false, &fd, &memory);
-    assert_int_equal(0, amp_shared_map(fd, place, SIZE, true, &error));
+    assert_int_equal(0, amp_shared_map(fd, place, SLOT_SIZE, true, &error));
     assert_true(stays_out_of_a_child(place));
-    amp_shared_unmap(place, SIZE);
-    amp_shared_unmap(memory, SIZE);
+    amp_shared_unmap(place, SLOT_SIZE);
+    amp_shared_unmap(memory, SLOT_SIZE);
     (void)close(fd);
 }
 
@@ -194,45 +196,63 @@ static void filled_memory_has_all_its_pages_and_keeps_what_is_in_it(void **state
     }
 }
 
-/* A process that has mapped the memory before goes on writing. */
-static void after_keep_pages_nobody_takes_pages_out_or_begins_to_write(void **state)
+static void make_filled(int *fd, void **memory)
+{
+    bool huge = false;
+    make(false, fd, memory);
+    assert_int_equal(0, amp_shared_fill(*fd, *memory, SLOT_SIZE, 0, &huge));
+}
+
+static int punch(int fd, size_t at)
+{
+    return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, AMP_PAGE);
+}
+
+/* Who has mapped the slot before goes on writing. */
+static void pages_of_a_slot_that_is_mapped_cannot_be_taken_out_or_written_anew(void **state)
 {
     (void)state;
     int fd;
     void *memory;
     struct amp_error error = {0};
-    bool huge = false;
-    make(false, &fd, &memory);
-    assert_int_equal(0, amp_shared_fill(fd, memory, SIZE, 0, &huge));
-    uint8_t *place = place_of(amp_large_pages(SIZE));
+    make_filled(&fd, &memory);
+    assert_int_equal(AMP_EINVAL, amp_shared_keeps_pages(fd, &error));
+    assert_non_null(strstr(error.text, "not sealed"));
+    uint8_t *place = place_of(SLOT_SIZE);
     assert_int_equal(0, amp_shared_map(fd, place, SIZE, true, &error));
-    for (unsigned i = 0; i < 2; i++)
-        assert_int_equal(0, amp_shared_keep_pages(fd, SIZE, &error));
-    assert_int_equal(-1, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, AMP_PAGE));
+    assert_int_equal(0, amp_shared_keeps_pages(fd, &error));
+    assert_int_equal(-1, punch(fd, 0));
     assert_int_equal(-1, madvise(place, AMP_PAGE, MADV_REMOVE));
     assert_int_equal(-1, pwrite(fd, "x", 1, 0));
     assert_true(mmap(NULL, AMP_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
     place[SIZE - 1] = 7;
     assert_int_equal(7, ((uint8_t *)memory)[SIZE - 1]);
-    amp_shared_unmap(place, SIZE);
-    amp_shared_unmap(memory, SIZE);
+    assert_int_equal(0, amp_shared_keeps_pages(fd, &error));
+    amp_shared_unmap(place, SLOT_SIZE);
+    amp_shared_unmap(memory, SLOT_SIZE);
     (void)close(fd);
 }
 
-static void keep_pages_fails_if_pages_have_been_taken_out(void **state)
+/* Also if somebody has the kernel make a huge page of the last pages, part of which would lie behind a smaller file. */
+static void missing_pages_are_noticed(void **state)
 {
     (void)state;
-    int fd;
-    void *memory;
-    struct amp_error error = {0};
-    bool huge = false;
-    make(false, &fd, &memory);
-    assert_int_equal(0, amp_shared_fill(fd, memory, SIZE, 0, &huge));
-    assert_int_equal(0, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, AMP_PAGE));
-    assert_int_equal(AMP_EINVAL, amp_shared_keep_pages(fd, SIZE, &error));
-    assert_non_null(strstr(error.text, "taken pages out"));
-    amp_shared_unmap(memory, SIZE);
-    (void)close(fd);
+    for (unsigned round = 0; round < 2; round++) {
+        int fd;
+        void *memory;
+        struct amp_error error = {0};
+        make_filled(&fd, &memory);
+        uint8_t *place = amp_large_reserve(SLOT_SIZE);
+        assert_int_equal(0, punch(fd, 0));
+        assert_int_equal(0, amp_shared_map(fd, place, SLOT_SIZE, true, &error));
+        if (round == 1)
+            (void)madvise(place + AMP_HUGE_PAGE, AMP_HUGE_PAGE, COLLAPSE);
+        assert_int_equal(AMP_EINVAL, amp_shared_keeps_pages(fd, &error));
+        assert_non_null(strstr(error.text, "taken pages out"));
+        amp_large_free(place, SLOT_SIZE);
+        amp_shared_unmap(memory, SLOT_SIZE);
+        (void)close(fd);
+    }
 }
 
 static int made_with(int resource, rlim_t limit)
@@ -265,9 +285,9 @@ int main(void)
         cmocka_unit_test(nobody_changes_the_size),
         cmocka_unit_test(nobody_can_make_it_a_program),
         cmocka_unit_test(what_the_maker_writes_others_read_and_cannot_write),
-        cmocka_unit_test(what_others_write_is_in_the_memfd_after_its_maker_has_unmapped_it),
-        cmocka_unit_test(after_keep_pages_nobody_takes_pages_out_or_begins_to_write),
-        cmocka_unit_test(keep_pages_fails_if_pages_have_been_taken_out),
+        cmocka_unit_test(a_slot_is_written_by_others_and_read_by_its_descriptor),
+        cmocka_unit_test(pages_of_a_slot_that_is_mapped_cannot_be_taken_out_or_written_anew),
+        cmocka_unit_test(missing_pages_are_noticed),
         cmocka_unit_test(filled_memory_has_all_its_pages_and_keeps_what_is_in_it),
         cmocka_unit_test(a_forked_child_gets_no_slot),
         cmocka_unit_test(a_descriptor_whose_size_may_change_is_not_mapped),

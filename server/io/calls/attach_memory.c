@@ -63,7 +63,7 @@ static void attachment_free(struct io_server_call *call)
     amp_list_remove(&own->node);
     amp_shared_unmap(own->fill.memory, own->fill.size);
     (void)close(own->slot);
-    ampd_core_uncount_memory(call->server->core, own->slot_bytes);
+    ampd_core_uncount_memory(call->server->core, own->fill.size);
 }
 
 static const struct io_server_call_ops attach_ops = {NULL, NULL, attachment_free};
@@ -94,8 +94,7 @@ struct io_server_call *io_attached_slot(const struct ampd_server *server, const 
     struct amp_error error = {0};
     if (own == NULL)
         return NULL;
-    /* Not before: the worker must have mapped its slot first. It has, since it says that blocks are there. */
-    if (!own->kept && amp_shared_keep_pages(own->slot, own->fill.size, &error) != 0) {
+    if (!own->kept && amp_shared_keeps_pages(own->slot, &error) != 0) {
         io_server_call_fail(&own->call, &error);
         return NULL;
     }
@@ -143,7 +142,7 @@ uint64_t io_attachments_bytes(const struct ampd_server *server)
 {
     uint64_t bytes = 0;
     AMP_LIST_EACH(node, next, &server->attachments->list)
-    bytes += AMP_CONTAINER(node, struct attachment, node)->slot_bytes;
+    bytes += AMP_CONTAINER(node, struct attachment, node)->fill.size;
     return bytes;
 }
 
@@ -241,17 +240,22 @@ static void slot_filled(struct io_shared_fill *fill)
     io_server_call_unref(call);
 }
 
+static size_t whole_huge_pages(size_t size)
+{
+    return (size + AMP_HUGE_PAGE - 1) / AMP_HUGE_PAGE * AMP_HUGE_PAGE;
+}
+
 static int make_slot(struct attachment *own, struct amp_error *error)
 {
     struct ampd_core *core = own->call.server->core;
-    int rc = ampd_core_count_memory(core, own->slot_bytes, error);
+    size_t size = whole_huge_pages(own->slot_bytes > 0 ? own->slot_bytes : 1);
+    int rc = ampd_core_count_memory(core, size, error);
     if (rc != 0)
         return rc;
-    size_t size = own->slot_bytes > 0 ? own->slot_bytes : 1;
     void *memory;
     rc = io_shared_new("ampd-slot", size, false, &own->slot, &memory, error);
     if (rc != 0) {
-        ampd_core_uncount_memory(core, own->slot_bytes);
+        ampd_core_uncount_memory(core, size);
         return rc;
     }
     own->fill = (struct io_shared_fill){

@@ -5,8 +5,9 @@
  * a worker writes into an old one is ever read.
  *
  * The server reads a slot through a mapping, each element once (ampd_take_block), into memory of its own: a worker that
- * changes it meanwhile can spoil its own gradient, and nothing else. The size is sealed from the start, and before the
- * first read the pages are, too (amp_shared_keep_pages), so that reading never raises SIGBUS.
+ * changes it meanwhile can spoil its own gradient, and nothing else. The size is sealed from the start, and the pages
+ * by the worker once it has mapped them; a slot that is not so is not read (amp_shared_keeps_pages). So reading never
+ * faults.
  *
  * All functions are called on the loop.
  */
@@ -38,10 +39,10 @@ struct io_slot {
 };
 
 /*
- * Finds the newest open AttachMemory call of this worker, and fills *slot. The first time it calls
- * amp_shared_keep_pages for the slot, and ends the AttachMemory call if that fails. The memory stays mapped as long as
- * somebody has a reference to the call; this function takes none (io_server_call_ref does). NULL: the worker has no
- * slot, or has just lost it, and *slot is unchanged.
+ * Finds the newest open AttachMemory call of this worker, and fills *slot. A worker that has taken pages out of its
+ * slot, or has not sealed it against that, has its call ended. The memory stays mapped as long as somebody has a
+ * reference to the call; this function takes none (io_server_call_ref does). NULL: the worker has no slot, and *slot is
+ * unchanged.
  */
 struct io_server_call *io_attached_slot(const struct ampd_server *server, const char *model, uint32_t rank,
                                         struct ampd_incarnation incarnation, struct io_slot *slot);
