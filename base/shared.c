@@ -43,12 +43,6 @@ static int failed(struct amp_error *error, const char *what)
     return amp_error_set(error, code, NULL, "shared memory: %s: %s", what, strerror(why));
 }
 
-/*
- * F_SEAL_FUTURE_WRITE forbids later mappings that can be written, write(2), and FALLOC_FL_PUNCH_HOLE, which MADV_REMOVE
- * does, too.
- */
-#define WRITE_SEALS (F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
-
 /* With vm.memfd_noexec=2, Linux 6.3 to 6.5 refuse a memfd without MFD_NOEXEC_SEAL; older kernels refuse the flag. */
 static int create(const char *name)
 {

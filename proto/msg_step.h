@@ -150,6 +150,7 @@ struct ampd_msg_attach_memory_request {
     struct ampd_msg_incarnation incarnation;
     uint32_t shard;            /* index of the shard that is addressed; default 0 */
     enum ampd_msg_dtype dtype; /* widest of the gradients that are to be placed; must be given */
+    bool seals;                /* the worker will seal its slot; must be true */
 };
 
 struct ampd_msg_attach_memory_response {

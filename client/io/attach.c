@@ -392,8 +392,10 @@ static int attach_all(struct ampclient_model *model, struct ampclient_incarnatio
         return AMP_ENOMEM;
     size_t block = ampclient_core_whole_block(model->core), blocks = ampclient_core_blocks(model->core);
     size_t copy_stride = block * amp_dtype_size(model->cast), slot_stride = block * amp_dtype_size(dtype);
-    struct ampd_msg_attach_memory_request request = {
-        .rank = ampclient_core_rank(model->core), .has_incarnation = true, .dtype = (enum ampd_msg_dtype)dtype};
+    struct ampd_msg_attach_memory_request request = {.rank = ampclient_core_rank(model->core),
+                                                     .has_incarnation = true,
+                                                     .dtype = (enum ampd_msg_dtype)dtype,
+                                                     .seals = true};
     made->dtype = dtype;
     made->waits = true; /* unless a shard says otherwise */
     made->copy_size = blocks * copy_stride;

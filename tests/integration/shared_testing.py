@@ -61,7 +61,7 @@ class Attachment:
     def _begin(self):
         # It stays open as long as the slot is wanted, and that may be all the run.
         self.call = self.api.start("AttachMemory", timeout_s=ampd_testing.RUN_TIMEOUT_S, **self.member.identity(),
-                                   dtype=self.dtype)
+                                   dtype=self.dtype, seals=True)
         try:
             self.answer = self.call.next()
         except grpc.RpcError as error:

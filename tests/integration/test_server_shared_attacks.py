@@ -63,8 +63,7 @@ class Member:
     """A rank of a model, by grpcio over the unix socket."""
 
     def __init__(self, address, model, rank):
-        self.address, self.model, self.rank = address, model, rank
-        self.channel = None
+        self.address, self.model, self.rank, self.channel = address, model, rank, None
         self.join()
 
     def join(self):
@@ -379,12 +378,13 @@ def attach_often(scene):
 
 def bad_attach(scene):
     over = scene.draw.choice([{"dtype": 0}, {"dtype": 99}, {"dtype": 4}, {"rank": 2}, {"rank": (1 << 32) - 1},
-                              {"shard": 1}, {"model": "none"}, {"model": ""}])
+                              {"shard": 1}, {"model": "none"}, {"model": ""}, {"seals": False}])
+    fields = {**scene.prey.identity(), "dtype": F16, "seals": True}
     with contextlib.suppress(StopIteration):
-        call = scene.prey.api.start("AttachMemory", **{**scene.prey.identity(), "dtype": F16, **over})
+        call = scene.prey.api.start("AttachMemory", **{**fields, **over})
         refused(call.next, (Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FAILED_PRECONDITION), rich=False)
     with grpc.insecure_channel(f"127.0.0.1:{scene.server.port}") as channel:  # of another host, for all that it knows
-        refused(Api(channel).start("AttachMemory", **scene.prey.identity(), dtype=F16).next, Code.FAILED_PRECONDITION)
+        refused(Api(channel).start("AttachMemory", **fields).next, Code.FAILED_PRECONDITION)
 
 
 def answered(link):

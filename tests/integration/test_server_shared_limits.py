@@ -118,7 +118,8 @@ class Other:
         return {"model": "m", "rank": 0, "incarnation": self.incarnation, "shard": self.shard}
 
     def refused(self, reason):
-        refused(self.api.start("AttachMemory", **self.identity(), dtype=common.DTYPE_F16).next, Code.ABORTED, reason)
+        call = self.api.start("AttachMemory", **self.identity(), dtype=common.DTYPE_F16, seals=True)
+        refused(call.next, Code.ABORTED, reason)
 
 
 def test_who_has_not_joined_attaches_nothing_and_ends_no_attachment(context):

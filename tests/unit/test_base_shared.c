@@ -285,7 +285,7 @@ int main(void)
         cmocka_unit_test(nobody_changes_the_size),
         cmocka_unit_test(nobody_can_make_it_a_program),
         cmocka_unit_test(what_the_maker_writes_others_read_and_cannot_write),
-        cmocka_unit_test(a_slot_is_written_by_others_and_read_by_its_descriptor),
+        cmocka_unit_test(what_others_write_is_in_the_memfd_after_its_maker_has_unmapped_it),
         cmocka_unit_test(pages_of_a_slot_that_is_mapped_cannot_be_taken_out_or_written_anew),
         cmocka_unit_test(missing_pages_are_noticed),
         cmocka_unit_test(filled_memory_has_all_its_pages_and_keeps_what_is_in_it),

@@ -204,6 +204,9 @@ static int check(const struct attachment *own, const struct ampd_msg_attach_memo
         request->dtype != AMPD_MSG_DTYPE_BF16)
         return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "dtype: %d cannot be pushed; use F32, F16 or BF16",
                              (int)request->dtype);
+    if (!request->seals) /* a libampclient of before: it sends bytes instead, and does not ask again at each step */
+        return amp_error_set(error, AMP_ESTATE, "NO_SHARED_MEMORY",
+                             "seals: only a worker that seals its slot gets one; use a newer libampclient");
     return 0;
 }
 
@@ -258,8 +261,12 @@ static int make_slot(struct attachment *own, struct amp_error *error)
         ampd_core_uncount_memory(core, size);
         return rc;
     }
-    own->fill = (struct io_shared_fill){
-        .server = own->call.server, .fd = own->slot, .memory = memory, .size = size, .done_cb = slot_filled};
+    own->fill = (struct io_shared_fill){.server = own->call.server,
+                                        .fd = own->slot,
+                                        .memory = memory,
+                                        .size = size,
+                                        .huge = own->slot_bytes >= AMP_HUGE_PAGE,
+                                        .done_cb = slot_filled};
     return 0;
 }
 

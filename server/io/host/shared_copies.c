@@ -83,8 +83,12 @@ static void *new_copy(void *arg, size_t size)
         return NULL;
     }
     amp_list_push(&shared->copies, &copy->node);
-    copy->fill = (struct io_shared_fill){
-        .server = shared->server, .fd = copy->fd, .memory = copy->memory, .size = copy->size, .done_cb = filled};
+    copy->fill = (struct io_shared_fill){.server = shared->server,
+                                         .fd = copy->fd,
+                                         .memory = copy->memory,
+                                         .size = copy->size,
+                                         .huge = true,
+                                         .done_cb = filled};
     if (copy->fd >= 0)
         io_shared_fill_start(&copy->fill);
     return copy->memory;

@@ -29,7 +29,6 @@ static void part_filled(struct io_task *task)
 void io_shared_fill_start(struct io_shared_fill *fill)
 {
     fill->task = (struct io_task){.run_cb = fill_part, .done_cb = part_filled};
-    fill->huge = true;
     fill->running = true;
     io_threads_submit(fill->server->pools.compute, &fill->task);
 }

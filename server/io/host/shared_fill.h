@@ -21,7 +21,7 @@ struct io_shared_fill {
     void *memory; /* its mapping */
     size_t size;  /* in bytes */
     size_t at;    /* byte offset of the next part */
-    bool huge;    /* the parts so far have got huge pages */
+    bool huge;    /* huge pages are wanted, and the parts so far have got them */
     bool running; /* done_cb is still to come */
     bool stopped; /* no further part is begun */
     int code;     /* in done_cb: 0; AMP_ENOMEM; AMP_ECANCELLED: stopped before the end */
@@ -29,8 +29,8 @@ struct io_shared_fill {
 };
 
 /*
- * Begins. `server`, `fd`, `memory`, `size` and `done_cb` must be set, and all else zero. done_cb comes once, from the
- * loop, not from within this call.
+ * Begins. `server`, `fd`, `memory`, `size`, `huge` and `done_cb` must be set, and all else zero. done_cb comes once,
+ * from the loop, not from within this call.
  */
 void io_shared_fill_start(struct io_shared_fill *fill);
 
