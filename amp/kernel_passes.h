@@ -24,8 +24,7 @@ struct amp_pass_in;
 /* The number of elements given to amp_vote_pass_fn or amp_vote_take_fn is a multiple of this. */
 #define AMP_VOTE_MULTIPLE 64
 
-/* Bytes, those of a cache line; the address that amp_vote_pass_fn (`kept`) or amp_vote_take_fn (`to`) writes to is a
- * multiple of this. */
+/* Bytes of a cache line; the address that amp_vote_pass_fn (`kept`) or amp_vote_take_fn (`to`) writes to begins one. */
 #define AMP_VOTE_ALIGNMENT 64
 
 /*

@@ -115,7 +115,8 @@ int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_e
                         MAP_SHARED | MAP_FIXED, fd, 0);
     if (mapped == MAP_FAILED)
         return failed(error, "mmap");
-    if (writable && fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) != 0)
+    /* EPERM: it is of an older server, which has forbidden seals and reads it by its descriptor. */
+    if (writable && fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) != 0 && errno != EPERM)
         return failed(error, "F_ADD_SEALS");
     /*
      * A forked child would keep the pages of a slot that has ended, and could write to them. A failure changes nothing.

@@ -51,9 +51,10 @@ int amp_shared_keeps_pages(int fd, struct amp_error *error);
 /*
  * Maps the first `size` bytes of a memfd that another process has created at `place`, a page boundary in memory of the
  * caller's (amp_large_reserve), whose content the mapping replaces. A forked child does not inherit a writable mapping,
- * and after one the memfd is sealed (F_SEAL_FUTURE_WRITE): no process can take pages out of it, write to it by its
- * descriptor, or map it for writing; mappings that exist stay as they are. 0; AMP_EINVAL: the memfd's size is not
- * sealed, or it is smaller than `size`; AMP_ENOMEM; AMP_EIO. After an error something may be mapped at `place`.
+ * and after one the memfd, if it takes seals, is sealed (F_SEAL_FUTURE_WRITE): no process can take pages out of it,
+ * write to it by its descriptor, or map it for writing; mappings that exist stay as they are. 0; AMP_EINVAL: the
+ * memfd's size is not sealed, or it is smaller than `size`; AMP_ENOMEM; AMP_EIO. After an error something may be mapped
+ * at `place`.
  */
 int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_error *error);
 

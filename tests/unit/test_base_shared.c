@@ -169,6 +169,21 @@ static void a_descriptor_whose_size_may_change_is_not_mapped(void **state)
     (void)close(fd);
 }
 
+/* As older servers make their slots, which they read by the descriptor. */
+static void a_slot_that_takes_no_seal_is_mapped_all_the_same(void **state)
+{
+    (void)state;
+    void *place = place_of(amp_large_pages(SIZE));
+    struct amp_error error = {0};
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(0, ftruncate(fd, SIZE));
+    assert_int_equal(0, fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
+    assert_int_equal(0, amp_shared_map(fd, place, SIZE, true, &error));
+    assert_int_equal(AMP_EINVAL, amp_shared_keeps_pages(fd, &error));
+    amp_shared_unmap(place, SIZE);
+    (void)close(fd);
+}
+
 /* With huge pages, or without: the kernel decides which. */
 static void filled_memory_has_all_its_pages_and_keeps_what_is_in_it(void **state)
 {
@@ -288,6 +303,7 @@ int main(void)
         cmocka_unit_test(what_others_write_is_in_the_memfd_after_its_maker_has_unmapped_it),
         cmocka_unit_test(pages_of_a_slot_that_is_mapped_cannot_be_taken_out_or_written_anew),
         cmocka_unit_test(missing_pages_are_noticed),
+        cmocka_unit_test(a_slot_that_takes_no_seal_is_mapped_all_the_same),
         cmocka_unit_test(filled_memory_has_all_its_pages_and_keeps_what_is_in_it),
         cmocka_unit_test(a_forked_child_gets_no_slot),
         cmocka_unit_test(a_descriptor_whose_size_may_change_is_not_mapped),
