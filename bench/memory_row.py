@@ -2,8 +2,9 @@
 
     storage_memory    bytes a parameter of the server's process, without what it had before the model was created, the
                       most of all steps: 64 M parameters, AdamW, fp16, two workers, two checkpoints in the background.
-                      Peer: the formula 12 + 2 x 2 + 2 W, for masters and moments, two cast copies, and a gradient in
-                      fp16 of each worker. The goal is the most
+                      Peer: the formula 12 + 2 x 2 + 4 W, for masters and moments, two cast copies, and a gradient in
+                      fp16 of each worker twice: in its slot of shared memory, which the server has mapped, and taken
+                      out of it. The goal is the most
 """
 import re
 import sys
@@ -14,7 +15,7 @@ from checkpoint_rows import Checkpoints, ELEMENTS
 WORKERS = 2
 STEPS = 8
 EVERY = 3
-PLAIN = 12 + 2 * 2 + 2 * WORKERS
+PLAIN = 12 + 2 * 2 + 4 * WORKERS
 LIMIT = 1.10
 
 
