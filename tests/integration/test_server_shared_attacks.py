@@ -218,6 +218,22 @@ def write_copies(scene):
             raise AssertionError("the copy could be truncated")
 
 
+def half_push(scene, ranges):
+    """Of the attacker, by a connection of its own, and given up: its end could make the step's push complete."""
+    member = scene.attacker
+    with connect(scene.address) as channel:
+        api = Api(channel)
+        stream = OpenStream(api, "Push", [member.header(), *ranges])
+        time.sleep(scene.draw.random() * 0.01)
+        stream.cancel()
+        # Answered behind it on its connection: the server reads no more for it, and the slot may change. Now and then
+        # grpc resets a stream that it has not begun, for which the server ends the connection; that is as good.
+        try:
+            api.GetPushState(**member.identity(), epoch=member.epoch, step=member.step)
+        except grpc.RpcError as error:
+            assert Refusal(error).code == Code.UNAVAILABLE, Refusal(error)
+
+
 def punch(scene):
     """Nobody can once the slot is sealed, nor open it for writing anew. One that is not, or lacks pages, is lost."""
     member, attached = scene.attacker, scene.attacker.attached
@@ -230,10 +246,7 @@ def punch(scene):
     if scene.draw.random() < 0.5:
         fallocate(attached.fds[2], PUNCH, 4096 * scene.draw.randrange(attached.answer.slot_bytes // 4096), 4096)
         attached.seal()
-    call = member.api.start("Push", [member.header(), placed(0, 1)])
-    with contextlib.suppress(grpc.RpcError, grpc.FutureTimeoutError):  # its gradient may be there already
-        call.result(timeout=DONE_OR_HELD_S)
-    call.cancel()
+    half_push(scene, [placed(0, 1)])
     attached.end()
     member.attach()
 
@@ -285,22 +298,8 @@ def bad_push(scene):
 
 def odd_push(scene):
     """Allowed, but odd: what is taken is right all the same."""
-    member = scene.attacker
-    messages = [member.header()]
-    for _ in range(scene.draw.randrange(1, 6)):
-        first = scene.draw.randrange(BLOCKS + 1)
-        messages.append(placed(first, scene.draw.randrange(BLOCKS - first + 1)))
-    with connect(scene.address) as channel:
-        api = Api(channel)
-        stream = OpenStream(api, "Push", messages)
-        time.sleep(scene.draw.random() * 0.01)
-        stream.cancel()
-        # Answered behind it on its connection: the server reads no more for it, and the slot may change. Now and then
-        # grpc resets a stream that it has not begun, for which the server ends the connection; that is as good.
-        try:
-            api.GetPushState(**member.identity(), epoch=member.epoch, step=member.step)
-        except grpc.RpcError as error:
-            assert Refusal(error).code == Code.UNAVAILABLE, Refusal(error)
+    firsts = [scene.draw.randrange(BLOCKS + 1) for _ in range(scene.draw.randrange(1, 6))]
+    half_push(scene, [placed(first, scene.draw.randrange(BLOCKS - first + 1)) for first in firsts])
 
 
 def placed_in_a_load(scene):
