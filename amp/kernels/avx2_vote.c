@@ -45,6 +45,17 @@ INLINE __m256d add_square(__m256d sum, const float *half)
     return _mm256_fmadd_pd(x, x, sum); /* as two: the square of a float is exact in double */
 }
 
+/* Of a turn's elements, to the lanes of each four. */
+INLINE void add_squares(__m256d squares[4], const float *g)
+{
+    EACH_OF_4(u)
+    {
+        size_t lane = u % 2 * 2;
+        squares[lane] = add_square(squares[lane], g + u * WIDTH);
+        squares[lane + 1] = add_square(squares[lane + 1], g + u * WIDTH + WIDTH / 2);
+    }
+}
+
 INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dtype dtype, bool keep, float factor,
                      float limit, size_t start, size_t n, double *lanes, float *kept)
 {
@@ -80,12 +91,7 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
             _mm256_store_ps(g + u * WIDTH, sum[u]);
         }
         __asm__("" : "+m"(g)); /* else the compiler takes them out of the registers */
-        EACH_OF_4(u)
-        {
-            size_t lane = u % 2 * 2;
-            squares[lane] = add_square(squares[lane], g + u * WIDTH);
-            squares[lane + 1] = add_square(squares[lane + 1], g + u * WIDTH + WIDTH / 2);
-        }
+        add_squares(squares, g);
     }
     EACH_OF_4(u) _mm256_storeu_pd(lanes + 4 * u, squares[u]);
     return reduce_max(most);
@@ -144,12 +150,7 @@ INLINE uint32_t take(uint16_t *to, const uint16_t *from, enum amp_dtype dtype, f
             _mm256_store_ps(g + half + WIDTH, clamps ? clamp(b, low, high) : b);
         }
         __asm__("" : "+m"(g)); /* else the compiler takes them out of the registers */
-        EACH_OF_4(u)
-        {
-            size_t lane = u % 2 * 2;
-            squares[lane] = add_square(squares[lane], g + u * WIDTH);
-            squares[lane + 1] = add_square(squares[lane + 1], g + u * WIDTH + WIDTH / 2);
-        }
+        add_squares(squares, g);
     }
     EACH_OF_4(u) _mm256_storeu_pd(lanes + 4 * u, squares[u]);
     return widest(most, dtype);

@@ -91,18 +91,24 @@ static void overflows_of_a_vote_that_came_with_the_block_skip_the_step(void **st
     assert_int_equal(AMPD_VERDICT_SKIPPED_OVERFLOW, host.row.verdict);
 }
 
+/* Pushes step 1 of rank 0 with wrong votes by these terms: they do not count. */
+static void assert_voted_again(const struct ampd_vote_terms *terms)
+{
+    uint64_t push = core_push_header(&host, 1, 0, incarnation);
+    for (uint64_t b = 0; b < 3; b++)
+        push_taken(push, b, 1, terms, true);
+    core_push_end(&host, push, NULL, 0);
+    assert_int_equal(AMPD_VERDICT_APPLIED, host.row.verdict);
+    assert_true(host.row.norm < WRONG / 1000);
+}
+
 static void a_vote_with_another_coefficient_is_made_again(void **state)
 {
     (void)state;
     open_model(1);
     struct ampd_vote_terms terms = terms_of_step();
     terms.coefficient /= 2;
-    uint64_t push = core_push_header(&host, 1, 0, incarnation);
-    for (uint64_t b = 0; b < 3; b++)
-        push_taken(push, b, 1, &terms, true);
-    core_push_end(&host, push, NULL, 0);
-    assert_int_equal(AMPD_VERDICT_APPLIED, host.row.verdict);
-    assert_true(host.row.norm < WRONG / 1000);
+    assert_voted_again(&terms);
 }
 
 static void a_vote_on_one_of_two_contributions_is_made_again(void **state)
@@ -112,12 +118,7 @@ static void a_vote_on_one_of_two_contributions_is_made_again(void **state)
     struct ampd_vote_terms terms = {.equal_weights = true, .coefficient = 0.5f};
     assert_false(ampd_core_vote_terms(host.core, 0, 0, &terms));
     (void)core_push_all(&host, 1, 1, core_call(&host, host.last_call)->reply.u.join.incarnation, 1);
-    uint64_t push = core_push_header(&host, 1, 0, incarnation);
-    for (uint64_t b = 0; b < 3; b++)
-        push_taken(push, b, 1, &terms, true);
-    core_push_end(&host, push, NULL, 0);
-    assert_int_equal(AMPD_VERDICT_APPLIED, host.row.verdict);
-    assert_true(host.row.norm < WRONG / 1000);
+    assert_voted_again(&terms);
 }
 
 static void a_vote_on_a_parameter_that_the_trailer_leaves_out_is_made_again(void **state)
