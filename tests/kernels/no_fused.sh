@@ -16,7 +16,7 @@ if [ "$lines" -lt 10 ]; then
 fi
 # x86: vfmadd, vfmsub, vfnmadd, vfnmsub; ARM: fmadd, fmsub, fnmadd, fmla, fmls.
 fused=$(printf '%s\n' "$listing" | awk '
-    /^[0-9a-f]+ <.*>:$/ { vote = $2 ~ /^<(vote|take|amp_avx(2|512)_vote_(pass|take))(\.[a-z0-9.]+)?>:$/ }
+    /^[0-9a-f]+ <.*>:$/ { vote = $2 ~ /^<(vote|take|add_squares?|amp_avx(2|512)_vote_(pass|take))(\.[a-z0-9.]+)?>:$/ }
     /[ \t](vfn?m(add|sub)[0-9a-z]*|fn?m(add|sub)|fml[as])[ \t]/ && !(vote && /[ \t]vfmadd(132|213|231)pd[ \t]/) { n++ }
     END { print n + 0 }') || exit 1
 if [ "$fused" -ne 0 ]; then
