@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <uv.h>
@@ -97,6 +98,38 @@ static void tasks_of_one_group_run_together_and_in_order(void **state)
     assert_int_equal(uv_loop_close(&loop), 0);
     assert_string_equal(notes.ran, "ab(CDE)f(GH)(xy)(IJ)");
     assert_string_equal(notes.done, letters);
+}
+
+struct niceness {
+    struct io_task task;
+    int found;
+};
+
+static void run_niceness(struct io_task *base)
+{
+    AMP_CONTAINER(base, struct niceness, task)->found = getpriority(PRIO_PROCESS, 0); /* on Linux: the thread's own */
+}
+
+static void done_niceness(struct io_task *base)
+{
+    (void)base;
+}
+
+static void a_background_thread_gives_way_and_the_loop_does_not(void **state)
+{
+    struct niceness task = {.task = {.run_cb = run_niceness, .done_cb = done_niceness}};
+    struct io_threads *threads;
+    uv_loop_t loop;
+    (void)state;
+    int before = getpriority(PRIO_PROCESS, 0);
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_BACKGROUND, &threads), 0);
+    io_threads_submit(threads, &task.task);
+    io_threads_close(threads);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_int_equal(task.found, before + 7 < 19 ? before + 7 : 19);
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), before);
 }
 
 static atomic_bool has_begun;
@@ -466,6 +499,7 @@ int main(void)
         cmocka_unit_test(what_done_tasks_submit_is_one_group),
         cmocka_unit_test(a_thread_that_looks_for_more_runs_the_same_groups),
         cmocka_unit_test(tasks_one_by_one_reach_a_thread_that_looks_or_sleeps),
+        cmocka_unit_test(a_background_thread_gives_way_and_the_loop_does_not),
         cmocka_unit_test(a_task_that_is_first_is_begun_before_those_that_wait),
         cmocka_unit_test(a_task_that_no_thread_has_begun_can_be_taken_back),
         cmocka_unit_test(what_a_done_task_submits_can_be_taken_back),

@@ -8,6 +8,7 @@
  */
 #include "server/core/model/passes.h"
 
+#include "amp/copy.h"
 #include "amp/pass.h"
 #include "base/assert.h"
 #include "base/crc32c.h"
@@ -107,15 +108,16 @@ static void apply_segment(const struct ampd_job *job, const struct amp_kernels *
                    stats);
 }
 
+/* Past the caches, which have the block itself for apply; the writer comes to the copy much later. */
 static void save_block(const struct ampd_tensors *tensors, uint64_t block, uint32_t place)
 {
     struct ampd_tensor_view from = ampd_tensors_block(tensors, block), to = ampd_tensors_saved(tensors, place);
     size_t bytes = (size_t)ampd_layout_block_elements(tensors->layout, block) * sizeof(float);
-    memcpy(to.masters, from.masters, bytes);
+    amp_copy_streamed(to.masters, from.masters, bytes);
     if (to.m != NULL)
-        memcpy(to.m, from.m, bytes);
+        amp_copy_streamed(to.m, from.m, bytes);
     if (to.v != NULL)
-        memcpy(to.v, from.v, bytes);
+        amp_copy_streamed(to.v, from.v, bytes);
 }
 
 static void reset_block(const struct ampd_tensors *tensors, uint64_t block)

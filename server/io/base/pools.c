@@ -1,5 +1,6 @@
 #include "server/io/base/pools.h"
 
+#include "server/io/base/options.h"
 #include "server/io/base/threads.h"
 
 void io_pools_init(struct io_pools *pools)
@@ -13,16 +14,18 @@ void io_pools_stop_waiting(struct io_pools *pools)
     atomic_store(&pools->stop_waiting, true);
 }
 
-int io_pools_open(struct io_pools *pools, uv_loop_t *loop, unsigned compute_threads, struct amp_error *error)
+int io_pools_open(struct io_pools *pools, uv_loop_t *loop, const struct ampd_server_options *options,
+                  struct amp_error *error)
 {
+    bool may_wait = options->checkpoint_memory < 100; /* a step, for a block to be written */
     const struct {
         struct io_threads **pool;
         unsigned count;
         enum io_threads_kind kind;
-    } kinds[] = {{&pools->compute, compute_threads, IO_THREADS_PATIENT},
+    } kinds[] = {{&pools->compute, options->compute_threads, IO_THREADS_PATIENT},
                  {&pools->writer, 1, IO_THREADS_SPINNING},
                  {&pools->readers, 1, IO_THREADS_PLAIN},
-                 {&pools->files, 1, IO_THREADS_PLAIN},
+                 {&pools->files, 1, may_wait ? IO_THREADS_PLAIN : IO_THREADS_BACKGROUND},
                  {&pools->journal, 1, IO_THREADS_PLAIN}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (io_threads_new(loop, kinds[i].count, kinds[i].kind, kinds[i].pool) != 0)

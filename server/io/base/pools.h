@@ -5,7 +5,8 @@
  *   compute   jobs of the core: blocks of the vote and apply passes
  *   writer    all writing to the store, in the order of the core's outputs
  *   readers   reading the store: pages of history
- *   files     checkpoint files: written in the background, read at a restore
+ *   files     checkpoint files: written beside the steps, read at a restore. With --checkpoint-memory 100, where no
+ *             step waits for them, they are left to a background thread
  *   journal   votes of models with `durability: step`: synced before they are sent, read at a start
  */
 #ifndef AMPD_IO_POOLS_H
@@ -14,6 +15,8 @@
 #include "server/io/base/threads.h"
 
 #include <stdatomic.h>
+
+struct ampd_server_options;
 
 struct io_pools {
     struct io_threads *compute, *writer, *readers, *files, *journal;
@@ -27,7 +30,8 @@ void io_pools_init(struct io_pools *pools);
  * Starts all threads. On the loop's thread. After AMP_ENOMEM those that were started run on, until the process ends
  * (process/drain.c).
  */
-int io_pools_open(struct io_pools *pools, uv_loop_t *loop, unsigned compute_threads, struct amp_error *error);
+int io_pools_open(struct io_pools *pools, uv_loop_t *loop, const struct ampd_server_options *options,
+                  struct amp_error *error);
 
 /* Makes tasks that wait for room on the disk give up, since the process ends. Any thread. */
 void io_pools_stop_waiting(struct io_pools *pools);

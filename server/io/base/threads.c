@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* SCHED_BATCH */
+#define _GNU_SOURCE /* SCHED_BATCH, nice */
 #include "server/io/base/threads.h"
 
 #include "base/assert.h"
@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* How long a thread polls for another task: the loop may be asleep, and takes about as long to wake. */
 #define THREAD_SPIN_NS UINT64_C(100000)
@@ -24,6 +25,9 @@
  * of an apply pass for each thread. A loop that was woken for every task took a fifth of the threads' time.
  */
 #define PATIENCE_NS UINT64_C(1000000)
+
+/* Added to the nice value of background threads, as by the command nice: the kernel weighs them 215 to 1024. */
+#define BACKGROUND_NICE 7
 
 struct io_threads {
     struct io_wake wake; /* sent when tasks are done and the loop does not poll */
@@ -129,8 +133,11 @@ static void *thread_main(void *arg)
 {
     struct io_threads *pool = arg;
     struct amp_spin spin = {0};
-    if (pool->kind == IO_THREADS_PATIENT) /* a failure only makes it slower */
+    /* A failure only makes something slower. On Linux the nice value is the thread's own. */
+    if (pool->kind == IO_THREADS_PATIENT)
         (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
+    if (pool->kind == IO_THREADS_BACKGROUND)
+        (void)nice(BACKGROUND_NICE);
     (void)pthread_mutex_lock(&pool->lock); /* a plain mutex of our own: it cannot fail */
     for (;;) {
         if (pool->kind == IO_THREADS_SPINNING)

@@ -46,6 +46,11 @@ enum io_threads_kind {
      * polls for finished tasks (base/spin.h).
      */
     IO_THREADS_SPINNING,
+    /*
+     * For work that nothing waits for: a sixth of a core where others want it, and all that they leave (nice). Threads
+     * that a task starts are the same.
+     */
+    IO_THREADS_BACKGROUND,
 };
 
 /* Starts `count` threads, at least 1. On success *out is the caller's (io_threads_close). AMP_ENOMEM. */

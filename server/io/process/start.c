@@ -49,7 +49,7 @@ static int exit_code_of(int code)
 
 static int open_handles(struct ampd_server *server, struct amp_error *error)
 {
-    if (io_pools_open(&server->pools, &server->loop, server->options->compute_threads, error) != 0)
+    if (io_pools_open(&server->pools, &server->loop, server->options, error) != 0)
         return AMP_ENOMEM;
     io_core_event_open(server, &io_core_outputs_ops);
     io_admit_open(server);
