@@ -365,8 +365,7 @@ int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void
             ampclient_core_push_dtype(model->core); /* of accumulated gradients the sums are, in f32 */
         if (amp_dtype_size(sent) > amp_dtype_size(model->gradients))
             model->gradients = sent;
-        if (ampclient_core_has_output(model->core)) /* not before a block is whole: several small ones share one */
-            ampclient_link_kick(client->link);
+        ampclient_link_kick(client->link);
     }
     (void)pthread_mutex_unlock(&client->link->mutex);
     return rc;
