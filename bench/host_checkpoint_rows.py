@@ -3,7 +3,7 @@ host.
 
 64 M parameters, AdamW, fp16, one worker over shared memory (bench_checkpoint.c), a checkpoint every 80 steps; server
 and worker on all cores, as they are used. Ours are the steps while a checkpoint is written, the peer those after it
-until the next one; ratio is the median over the checkpoints, and the goal is the most.
+until the next one, OTHERS_MIN at least; ratio is the median over the checkpoints, and the goal is the most.
 
     host_checkpoint         milliseconds of a step, the median of both
     host_checkpoint_mean    the same with the mean of ours: one of these steps waits until the writer is nearly

@@ -17,7 +17,7 @@ void io_pools_stop_waiting(struct io_pools *pools)
 int io_pools_open(struct io_pools *pools, uv_loop_t *loop, const struct ampd_server_options *options,
                   struct amp_error *error)
 {
-    bool may_wait = options->checkpoint_memory < 100; /* a step, for a block to be written */
+    bool may_wait = options->checkpoint_memory < 100; /* a step, for blocks that cannot be saved */
     const struct {
         struct io_threads **pool;
         unsigned count;

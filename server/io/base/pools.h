@@ -5,8 +5,8 @@
  *   compute   jobs of the core: blocks of the vote and apply passes
  *   writer    all writing to the store, in the order of the core's outputs
  *   readers   reading the store: pages of history
- *   files     checkpoint files: written beside the steps, read at a restore. With --checkpoint-memory 100, where no
- *             step waits for them, they are left to a background thread
+ *   files     checkpoint files: written beside the steps, read at a restore. With --checkpoint-memory 100, where
+ *             steps hardly wait for them, a background thread
  *   journal   votes of models with `durability: step`: synced before they are sent, read at a start
  */
 #ifndef AMPD_IO_POOLS_H

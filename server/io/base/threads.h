@@ -47,8 +47,8 @@ enum io_threads_kind {
      */
     IO_THREADS_SPINNING,
     /*
-     * For work that nothing waits for: a sixth of a core where others want it, and all that they leave (nice). Threads
-     * that a task starts are the same.
+     * For work that may take longer: about a sixth of a core where other threads of the same container or session want
+     * it, and all that they leave (nice). Threads that a task starts are the same.
      */
     IO_THREADS_BACKGROUND,
 };
