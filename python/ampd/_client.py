@@ -22,7 +22,11 @@ _LEVELS = {lib.AMPCLIENT_LOG_DEBUG: logging.DEBUG, lib.AMPCLIENT_LOG_INFO: loggi
            lib.AMPCLIENT_LOG_WARN: logging.WARNING, lib.AMPCLIENT_LOG_ERROR: logging.ERROR}
 
 
-_telling = threading.local()  # `line`: this is a client's own thread, which is passing a line to the logger
+class _Telling(threading.local):
+    line = False  # this is a client's own thread, which is passing a line to the logger
+
+
+_telling = _Telling()
 
 
 @ffi.callback("void(void *, enum ampclient_log_level, const char *)")
@@ -173,9 +177,12 @@ class Client:
 
     @property
     def handle(self):
-        if self._handle == ffi.NULL:
-            raise errors.WrongState("the connection to %s is closed; make another one" % self.endpoint)
+        if not self._handle:
+            self.refuse_closed()
         return self._handle
+
+    def refuse_closed(self):
+        raise errors.WrongState("the connection to %s is closed; make another one" % self.endpoint)
 
     def call(self, function, *args) -> int:
         """Calls a function that takes the client or one of its models, and raises what it says. Returns 0 or 1."""
@@ -183,13 +190,18 @@ class Client:
 
     def _call(self, take, function, *args):
         """What `take` makes of the code, while no other call writes over what the library has said."""
-        self.refuse_within_call()
+        thread = threading.get_ident()
+        if self._calling == thread or _telling.line:
+            self.refuse_within_call()
         with self._turn:
-            self._calling = threading.get_ident()
+            self._calling = thread
             try:
-                handle = self.handle
+                handle = self._handle
+                if not handle:
+                    self.refuse_closed()
                 code = function(*args)
-                self._raise_interrupt()
+                if self._interrupt is not None:
+                    self._raise_interrupt()
                 if code < 0:
                     raise_code(code, text(lib.ampclient_error_text(handle)), text(lib.ampclient_error_reason(handle)))
                 return take(code)
@@ -199,7 +211,7 @@ class Client:
     def refuse_within_call(self) -> None:
         """A handler of the logger, and a signal handler of the thread that waits in a call: that one would have its
         turn in spite of it."""
-        if getattr(_telling, "line", False):
+        if _telling.line:
             raise errors.WrongState("a handler of the logger ampd may not call %s: all calls of a client wait while "
                                     "it handles a line; pass the line to another thread by a queue.Queue"
                                     % self.endpoint)

@@ -18,6 +18,7 @@ _NUMPY = {lib.AMP_F32: numpy.dtype(numpy.float32), lib.AMP_F16: numpy.dtype(nump
           lib.AMP_BF16: numpy.dtype(numpy.uint16)}  # numpy has no bfloat16: its bits
 _DTYPES = {numpy.dtype(numpy.float32): lib.AMP_F32, numpy.dtype(numpy.float16): lib.AMP_F16}
 _DTYPE_NAMES = {lib.AMP_F32: "float32", lib.AMP_F16: "float16", lib.AMP_BF16: "bfloat16"}
+_POINTER = ffi.typeof("const void *")
 ALIGN = 64  # of memory for parameters, as the library wants it
 
 _VERDICTS = {lib.AMPCLIENT_APPLIED: "applied", lib.AMPCLIENT_SKIPPED_OVERFLOW: "skipped_overflow",
@@ -415,8 +416,8 @@ class Job:
         """Hands in the scaled gradient of a parameter: a numpy array of its shape, float16 or float32, all of a step
         alike; `dtype="bfloat16"` with an array of uint16 that has the bits. Or anything with __dlpack__ on the CPU.
         Sending begins at once; the array must stay as it is until the step has ended."""
-        kept, address, elements, code = self._gradient(name, gradient, dtype)
-        self.push_address(self._index_of(name), address, code)
+        kept, address, code = self._gradient(name, gradient, dtype)
+        self.push_address(self._index[name], address, code)
         if self.accumulate == 1:
             self._borrowed.append(kept)
 
@@ -426,7 +427,7 @@ class Job:
         if self._step is None:
             raise errors.WrongState("no step has begun; push between job.begin() and step.end()")
         try:
-            self.client.call(lib.ampclient_push, model, index, ffi.cast("const void *", address), code)
+            self.client.call(lib.ampclient_push, model, index, ffi.cast(_POINTER, address), code)
         except errors.Error as error:
             number, name = "parameter %d" % index, "parameter %s" % list(self._index)[index]
             sentence = str(error).replace(number + ":", name + ":").replace(number + " ", name + " ")
@@ -468,7 +469,7 @@ class Job:
         elif not array.flags.c_contiguous:
             self.copies += 1
             array = numpy.ascontiguousarray(array)
-        return array, address_of(ffi.from_buffer(array)), array.size, code  # array.ctypes takes four times as long
+        return array, address_of(ffi.from_buffer(array)), code  # array.ctypes takes four times as long
 
     def set_weight(self, weight: float) -> None:
         """What this worker's gradients count for from now on (weighting="pushed"), for example its samples."""
@@ -576,7 +577,7 @@ class Job:
 
     @property
     def model(self):
-        if self._model == ffi.NULL:
+        if not self._model:
             raise errors.WrongState("this job has left %s; join again" % self.name)
         return self._model
 
@@ -651,6 +652,8 @@ def _number(value, what: str) -> float:
 def array_of(what: str, value) -> numpy.ndarray:
     """What numpy makes of a value, whose name for the caller is `what`: of a tensor of torch its values in float32,
     since numpy takes none that requires a gradient, is a bfloat16 or lies on a device."""
+    if type(value) is numpy.ndarray:
+        return value
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu()
