@@ -278,10 +278,15 @@ static void steps_go_on_while_a_part_is_sealed_but_not_over_a_second_cut(void **
     assert_true(host.file[0] == 0);                /* 1 - 1: step 1, not step 2 */
     decide(3, 1024);
     assert_int_equal(2, core_info(&host).version); /* step 3 must not be applied before the cut of step 2 begins */
+    unsigned lines = host.logged_count;
+    core_tick(&host, host.now_ms + 500);
     core_cut_end(&host, 0);
+    assert_non_null(strstr(host.logged, "apply waited 500 ms for checkpoint 1 to be written"));
     assert_true(host.file[0] == -1);
     assert_int_equal(3, core_info(&host).version);
+    core_tick(&host, host.now_ms + 500); /* nothing waits */
     core_cut_end(&host, 0);
+    assert_int_equal(lines + 1, host.logged_count);
     assert_true(host.file[0] == -2);
     assert_int_equal(2, core_info(&host).durable_step);
 }

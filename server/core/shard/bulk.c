@@ -40,11 +40,11 @@ static bool send_block(struct ampd_model *model, uint64_t local, uint32_t work, 
     return true;
 }
 
-/* Counts the time in which an apply has nothing to do but wait for the checkpoint. */
-static void watch_blocked(struct ampd_model *model)
+void ampd_shard_watch_blocked(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
     bool stands = shard->apply.blocked_count > 0 && shard->apply.blocked_count == shard->jobs.bulk_left;
+    stands = stands || (shard->apply.waits && shard->next_part.waits && shard->jobs.bulk == AMPD_BULK_NONE);
     uint64_t now = model->core->now_ms;
     if (shard->apply.blocked_from_ms != 0)
         shard->part.blocked_ms += now - shard->apply.blocked_from_ms;
@@ -66,7 +66,7 @@ void ampd_shard_bulk(struct ampd_model *model, enum ampd_bulk kind, uint32_t wor
         shard->apply.blocked[local] = 1;
         shard->apply.blocked_count++;
     }
-    watch_blocked(model);
+    ampd_shard_watch_blocked(model);
     if (shard->jobs.bulk_left == 0)
         ampd_shard_bulk_done(model);
 }
@@ -93,7 +93,7 @@ void ampd_shard_try_blocked(struct ampd_model *model)
         shard->apply.blocked_count--;
         shard->apply.blocked_next = local + 1;
     }
-    watch_blocked(model);
+    ampd_shard_watch_blocked(model);
 }
 
 void ampd_shard_forget_bulk(struct ampd_model *model)
@@ -105,7 +105,7 @@ void ampd_shard_forget_bulk(struct ampd_model *model)
     memset(shard->apply.blocked, 0, model->tensors.count);
     shard->jobs.bulk_left -= shard->apply.blocked_count;
     shard->apply.blocked_count = 0;
-    watch_blocked(model);
+    ampd_shard_watch_blocked(model);
     if (shard->jobs.bulk_left == 0)
         ampd_shard_bulk_done(model);
 }
@@ -115,6 +115,7 @@ void ampd_shard_try_apply(struct ampd_model *model)
     struct ampd_shard *shard = model->shard;
     if (shard->decided.state != AMPD_DECIDED_APPLYING || !shard->apply.waits || shard->jobs.bulk != AMPD_BULK_NONE)
         return;
+    ampd_shard_watch_blocked(model);
     if (shard->next_part.waits)
         return; /* a second checkpoint waits: the masters must stay as they are until the first is on disk */
     const struct ampd_step_row *row = &shard->decided.verdict->row;
@@ -216,7 +217,7 @@ static void bulk_job_done(struct ampd_model *model, const struct ampd_job *job, 
         ampd_pull_published(model, job->plan->copy, local);
     }
     shard->jobs.bulk_left--;
-    watch_blocked(model);
+    ampd_shard_watch_blocked(model);
     if (shard->jobs.bulk_left == 0)
         ampd_shard_bulk_done(model);
 }

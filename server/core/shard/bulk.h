@@ -47,7 +47,7 @@ struct ampd_apply {
     uint8_t *blocked;         /* per block: 1 while its apply waits for the checkpoint's writer */
     uint64_t blocked_count;   /* blocks with `blocked` set */
     uint64_t blocked_next;    /* no block below this index is blocked */
-    uint64_t blocked_from_ms; /* since when every block that is left is blocked; 0: some job of the apply is out */
+    uint64_t blocked_from_ms; /* since when the apply has waited for nothing but a checkpoint; 0: it does not */
 };
 
 /*
@@ -64,6 +64,12 @@ void ampd_shard_bulk_done(struct ampd_model *model);
  * begin, and no pull reads the copy that it writes over (such pulls are revoked, and this is called again).
  */
 void ampd_shard_try_apply(struct ampd_model *model);
+
+/*
+ * Counts the time in which the apply has nothing to do but wait: for blocks that a checkpoint has yet to write, or with
+ * all blocks for a second checkpoint to begin. Called before and after each change of that.
+ */
+void ampd_shard_watch_blocked(struct ampd_model *model);
 
 /* Hands out the apply jobs of blocked blocks that the checkpoint has let go of. */
 void ampd_shard_try_blocked(struct ampd_model *model);

@@ -313,9 +313,6 @@ void ampd_part_written(struct ampd_model *model, const struct ampd_event_part *p
     AMP_ASSERT(part->code == 0); /* the I/O layer tries until it is written, or ends the process */
     shard->part.record = part_record(model, part);
     set_part(shard, AMPD_PART_STORING);
-    if (shard->part.blocked_ms > 0)
-        ampd_out_log(model->core, AMP_LOG_INFO, model, "apply waited %llu ms for checkpoint %llu to be written",
-                     (unsigned long long)shard->part.blocked_ms, (unsigned long long)shard->part.step);
     struct ampd_persist *persist;
     (void)ampd_out_persist(model, AMPD_PERSIST_CHECKPOINT, 0, &persist);
     persist->checkpoint =
@@ -371,6 +368,10 @@ void ampd_part_stored(struct ampd_model *model)
         }
         tell_part(model, &shard->part.record);
     }
+    ampd_shard_watch_blocked(model);
+    if (shard->part.blocked_ms > 0)
+        ampd_out_log(model->core, AMP_LOG_INFO, model, "apply waited %llu ms for checkpoint %llu to be written",
+                     (unsigned long long)shard->part.blocked_ms, (unsigned long long)shard->part.step);
     free_part(model);
 }
 
@@ -426,6 +427,7 @@ void ampd_part_forget(struct ampd_model *model)
     model->shard->next_part.waits = false;
     model->shard->next_part.is_asked = false;
     clear_state(model, &model->shard->next_part.content);
+    ampd_shard_watch_blocked(model);
 }
 
 bool ampd_part_reads(const struct ampd_shard *shard)
