@@ -105,6 +105,7 @@ static void tasks_of_one_group_run_together_and_in_order(void **state)
 struct niceness {
     struct io_task task;
     int found;
+    bool told;
 };
 
 static void run_niceness(struct io_task *base)
@@ -112,16 +113,24 @@ static void run_niceness(struct io_task *base)
     AMP_CONTAINER(base, struct niceness, task)->found = getpriority(PRIO_PROCESS, 0); /* on Linux: the thread's own */
 }
 
-static void done_niceness(struct io_task *base)
+static void tell_niceness(struct io_task *base)
 {
-    (void)base;
+    AMP_CONTAINER(base, struct niceness, task)->told = true;
+}
+
+static void skip_where_nice(int own)
+{
+    if (own <= 12)
+        return;
+    print_message("SKIPPED: this process has a nice value above 12 already, and 19 is the most\n");
+    skip();
 }
 
 /* How much lower the priority of the files' thread is than this one's. */
 static int lower_of_files(uint32_t checkpoint_memory)
 {
     const struct ampd_server_options options = {.compute_threads = 1, .checkpoint_memory = checkpoint_memory};
-    struct niceness task = {.task = {.run_cb = run_niceness, .done_cb = done_niceness}};
+    struct niceness task = {.task = {.run_cb = run_niceness, .done_cb = tell_niceness}};
     struct io_pools pools;
     struct amp_error error;
     uv_loop_t loop;
@@ -142,10 +151,7 @@ static int lower_of_files(uint32_t checkpoint_memory)
 static void the_files_thread_gives_way_only_where_all_blocks_can_be_saved(void **state)
 {
     (void)state;
-    if (getpriority(PRIO_PROCESS, 0) > 12) {
-        print_message("SKIPPED: this process has a nice value above 12 already, and 19 is the most\n");
-        skip();
-    }
+    skip_where_nice(getpriority(PRIO_PROCESS, 0));
     assert_int_equal(lower_of_files(100), 7);
     assert_int_equal(lower_of_files(99), 0);
     assert_int_equal(lower_of_files(0), 0); /* the default */
@@ -159,6 +165,88 @@ static void run_begun(struct io_task *base)
     run_one(base);
 }
 
+/* Waits until the loop was told that a task is done. */
+static int niceness_of(uv_loop_t *loop, struct io_threads *threads, struct niceness *task)
+{
+    *task = (struct niceness){.task = {.run_cb = run_niceness, .done_cb = tell_niceness, .urgent = task->task.urgent}};
+    io_threads_submit(threads, &task->task);
+    while (!task->told)
+        (void)uv_run(loop, UV_RUN_ONCE);
+    return task->found;
+}
+
+static void an_urgent_task_and_those_before_it_have_ordinary_priority_and_then_the_thread_goes_low(void **state)
+{
+    struct notes notes = {.gate = PTHREAD_MUTEX_INITIALIZER};
+    struct task first = {.task = {.run_cb = run_begun, .done_cb = told}, .notes = &notes, .letter = 'a'};
+    struct niceness tasks[3] = {{.found = 99}};
+    int before = getpriority(PRIO_PROCESS, 0);
+    struct io_threads *threads;
+    uv_loop_t loop;
+    (void)state;
+    skip_where_nice(before);
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_BACKGROUND, &threads), 0);
+    atomic_store(&has_begun, false);
+    (void)pthread_mutex_lock(&notes.gate);
+    io_threads_submit(threads, &first.task);
+    while (!atomic_load(&has_begun))
+        (void)sched_yield();
+    for (int i = 0; i < 3; i++) {
+        tasks[i].task = (struct io_task){.run_cb = run_niceness, .done_cb = tell_niceness, .urgent = i == 1};
+        io_threads_submit(threads, &tasks[i].task);
+    }
+    (void)pthread_mutex_unlock(&notes.gate);
+    for (int i = 0; i < 3; i++)
+        while (!tasks[i].told)
+            (void)uv_run(&loop, UV_RUN_ONCE);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(tasks[i].found, before);
+    tasks[0].task.urgent = false;
+    while (niceness_of(&loop, threads, &tasks[0]) == before) /* it comes before the thread has found nothing to do */
+        (void)sched_yield();
+    assert_int_equal(tasks[0].found, before + 7);
+    tasks[0].task.urgent = true;
+    assert_int_equal(niceness_of(&loop, threads, &tasks[0]), before);
+    io_threads_raise(threads);
+    tasks[0].task.urgent = false;
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(niceness_of(&loop, threads, &tasks[0]), before);
+    io_threads_close(threads);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_string_equal(notes.done, "a");
+}
+
+/* Whatever the threads have done yet: tasks run once and in order, and none is lost at the end. */
+static void urgent_tasks_at_any_moment_keep_the_order(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        struct notes notes = {.gate = PTHREAD_MUTEX_INITIALIZER};
+        struct task tasks[TASKS];
+        struct io_threads *threads;
+        uv_loop_t loop;
+        assert_int_equal(uv_loop_init(&loop), 0);
+        assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_BACKGROUND, &threads), 0);
+        for (int i = 0; i < TASKS; i++) {
+            tasks[i] = (struct task){.task = {.run_cb = run_one, .done_cb = told, .urgent = (round >> i % 8 & 1) != 0},
+                                     .notes = &notes,
+                                     .letter = (char)('a' + i)};
+            io_threads_submit(threads, &tasks[i].task);
+            if (i % 3 == round % 4)
+                (void)uv_run(&loop, UV_RUN_NOWAIT);
+            if (i == round % 16)
+                io_threads_raise(threads);
+        }
+        io_threads_close(threads);
+        assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+        assert_int_equal(uv_loop_close(&loop), 0);
+        assert_string_equal(notes.ran, "abcdefghijkl");
+        assert_string_equal(notes.done, notes.ran);
+    }
+}
+
 static void a_task_that_is_first_is_begun_before_those_that_wait(void **state)
 {
     static const char letters[] = "abCdE"; /* large: first */
@@ -169,6 +257,7 @@ static void a_task_that_is_first_is_begun_before_those_that_wait(void **state)
     (void)state;
     assert_int_equal(uv_loop_init(&loop), 0);
     assert_int_equal(io_threads_new(&loop, 1, IO_THREADS_PLAIN, &threads), 0);
+    atomic_store(&has_begun, false);
     (void)pthread_mutex_lock(&notes.gate);
     for (size_t i = 0; i < sizeof letters - 1; i++) {
         tasks[i] = (struct task){
@@ -519,6 +608,8 @@ int main(void)
         cmocka_unit_test(a_thread_that_looks_for_more_runs_the_same_groups),
         cmocka_unit_test(tasks_one_by_one_reach_a_thread_that_looks_or_sleeps),
         cmocka_unit_test(the_files_thread_gives_way_only_where_all_blocks_can_be_saved),
+        cmocka_unit_test(an_urgent_task_and_those_before_it_have_ordinary_priority_and_then_the_thread_goes_low),
+        cmocka_unit_test(urgent_tasks_at_any_moment_keep_the_order),
         cmocka_unit_test(a_task_that_is_first_is_begun_before_those_that_wait),
         cmocka_unit_test(a_task_that_no_thread_has_begun_can_be_taken_back),
         cmocka_unit_test(what_a_done_task_submits_can_be_taken_back),

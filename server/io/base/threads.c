@@ -39,6 +39,9 @@ struct io_threads {
     bool spins;        /* the loop polls for `done` */
     uint64_t woken_ns; /* PATIENT: when the loop was woken last */
     bool stop;         /* io_threads_close was called: threads end when `queue` is empty */
+    bool low;          /* the thread has a low priority, or gives itself one before its first task */
+    bool raised;       /* io_threads_raise was called */
+    bool heir;         /* a thread of ordinary priority is to replace this one, and waits for its end */
     /* The following are used by the loop's thread only. */
     struct amp_list held; /* tasks submitted by a done_cb, not queued yet */
     bool giving_back;     /* done_cb are being called */
@@ -49,7 +52,8 @@ struct io_threads {
     uint64_t spin_end_ns; /* when polling ends */
     unsigned handles;     /* that are open */
     enum io_threads_kind kind;
-    unsigned count; /* of threads that run */
+    pthread_t before; /* with `heir`: the thread that ends */
+    unsigned count;   /* of threads that run */
     pthread_t threads[];
 };
 
@@ -59,10 +63,28 @@ static void move_all(struct amp_list *from, struct amp_list *to)
         amp_list_push(to, node);
 }
 
+static void *heir_main(void *arg);
+
+/* With the lock, on the loop's thread, whose priority the new thread has. Without it tasks are only slower. */
+static void replace_low(struct io_threads *pool)
+{
+    pthread_t heir;
+    if (!pool->low || pool->heir)
+        return;
+    pool->before = pool->threads[0];
+    if (amp_thread_start(&heir, NULL, heir_main, pool) != 0)
+        return;
+    pool->threads[0] = heir;
+    pool->heir = true;
+    (void)pthread_cond_signal(&pool->more);
+}
+
 /* With the lock. */
 static void enqueue(struct io_threads *pool, struct io_task *task)
 {
     amp_list_push(task->first ? pool->queue.next : &pool->queue, &task->node);
+    if (task->urgent)
+        replace_low(pool);
 }
 
 /* With the lock. Moves the task at the queue's head, and those that are to run with it, to `tasks`. */
@@ -129,22 +151,16 @@ static bool is_to_wake(struct io_threads *pool, bool first)
     return true;
 }
 
-static void *thread_main(void *arg)
+/* Runs tasks until the pool is stopped or there is an heir. With the lock, which it releases meanwhile. */
+static void serve(struct io_threads *pool)
 {
-    struct io_threads *pool = arg;
     struct amp_spin spin = {0};
-    /* A failure only makes something slower. On Linux the nice value is the thread's own. */
-    if (pool->kind == IO_THREADS_PATIENT)
-        (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
-    if (pool->kind == IO_THREADS_BACKGROUND)
-        (void)nice(BACKGROUND_NICE);
-    (void)pthread_mutex_lock(&pool->lock); /* a plain mutex of our own: it cannot fail */
     for (;;) {
         if (pool->kind == IO_THREADS_SPINNING)
             spin_for_more(pool, &spin);
-        while (!has_more(pool))
+        while (!has_more(pool) && !pool->heir)
             (void)pthread_cond_wait(&pool->more, &pool->lock);
-        if (amp_list_empty(&pool->queue))
+        if (amp_list_empty(&pool->queue) || pool->heir)
             break;
         struct amp_list tasks;
         take(pool, &tasks);
@@ -154,6 +170,10 @@ static void *thread_main(void *arg)
         bool first = amp_list_empty(&pool->done);
         move_all(&tasks, &pool->done);
         atomic_store(&pool->has_done, true);
+        if (pool->kind == IO_THREADS_BACKGROUND && amp_list_empty(&pool->queue) && !pool->low && !pool->raised) {
+            (void)nice(BACKGROUND_NICE);
+            pool->low = true;
+        }
         if (!is_to_wake(pool, first))
             continue;
         /* Without the lock: the loop that it wakes needs the lock, and may get this core at once. */
@@ -161,6 +181,30 @@ static void *thread_main(void *arg)
         io_wake_send(&pool->wake);
         (void)pthread_mutex_lock(&pool->lock);
     }
+}
+
+static void *thread_main(void *arg)
+{
+    struct io_threads *pool = arg;
+    /* A failure only makes something slower. On Linux the nice value is the thread's own. */
+    if (pool->kind == IO_THREADS_PATIENT)
+        (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
+    if (pool->kind == IO_THREADS_BACKGROUND)
+        (void)nice(BACKGROUND_NICE);
+    (void)pthread_mutex_lock(&pool->lock); /* a plain mutex of our own: it cannot fail */
+    serve(pool);
+    (void)pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+/* A background thread that begins with ordinary priority, and goes low once all that waits has run. */
+static void *heir_main(void *arg)
+{
+    struct io_threads *pool = arg;
+    (void)pthread_join(pool->before, NULL); /* written before this thread began, and by no other while it is the heir */
+    (void)pthread_mutex_lock(&pool->lock);
+    pool->heir = pool->low = false;
+    serve(pool);
     (void)pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
@@ -292,7 +336,7 @@ static int start_threads(struct io_threads *pool, unsigned count)
 
 int io_threads_new(uv_loop_t *loop, unsigned count, enum io_threads_kind kind, struct io_threads **out)
 {
-    AMP_ASSERT(count > 0);
+    AMP_ASSERT(count > 0 && (count == 1 || kind != IO_THREADS_BACKGROUND)); /* replace_low knows one thread */
     *out = NULL;
     struct io_threads *pool = calloc(1, sizeof *pool + count * sizeof *pool->threads);
     if (pool == NULL || io_wake_init(&pool->wake, loop, on_wake) != 0) {
@@ -304,6 +348,7 @@ int io_threads_new(uv_loop_t *loop, unsigned count, enum io_threads_kind kind, s
     pool->idle.data = pool->check.data = pool;
     pool->handles = 3;
     pool->kind = kind;
+    pool->low = kind == IO_THREADS_BACKGROUND;
     atomic_init(&pool->has_more, false);
     atomic_init(&pool->has_done, false);
     amp_list_init(&pool->queue);
@@ -335,6 +380,14 @@ void io_threads_submit(struct io_threads *pool, struct io_task *task)
     if (pool->out == 1) /* otherwise the loop polls already, or has polled without success */
         spin_begins(pool);
     (void)pthread_cond_signal(&pool->more);
+    (void)pthread_mutex_unlock(&pool->lock);
+}
+
+void io_threads_raise(struct io_threads *pool)
+{
+    (void)pthread_mutex_lock(&pool->lock);
+    pool->raised = true;
+    replace_low(pool);
     (void)pthread_mutex_unlock(&pool->lock);
 }
 

@@ -24,6 +24,7 @@ struct io_task {
      */
     void (*group_cb)(struct amp_list *tasks);
     bool first;  /* queued before all that wait, because what it reads is still in the caches, or more depends on it */
+    bool urgent; /* BACKGROUND: it, and what is queued before it, runs with ordinary priority */
     bool queued; /* used by the pool */
 };
 
@@ -47,13 +48,14 @@ enum io_threads_kind {
      */
     IO_THREADS_SPINNING,
     /*
-     * For work that may take longer: about a sixth of a core where other threads of the same container or session want
-     * it, and all that they leave (nice). Threads that a task starts are the same.
+     * For work that may take longer, one thread: about a sixth of a core where other threads of the same container or
+     * session want it, and all that they leave (nice). Threads that a task starts are the same. As no thread can raise
+     * its priority without privileges, urgent tasks get a new thread, which goes low when no task is left.
      */
     IO_THREADS_BACKGROUND,
 };
 
-/* Starts `count` threads, at least 1. On success *out is the caller's (io_threads_close). AMP_ENOMEM. */
+/* Starts `count` threads, 1 or more; 1 if BACKGROUND. *out is then the caller's (io_threads_close). AMP_ENOMEM. */
 int io_threads_new(uv_loop_t *loop, unsigned count, enum io_threads_kind kind, struct io_threads **out);
 
 /*
@@ -62,6 +64,9 @@ int io_threads_new(uv_loop_t *loop, unsigned count, enum io_threads_kind kind, s
  * done_cb that is due, so that groups become as large as possible.
  */
 void io_threads_submit(struct io_threads *threads, struct io_task *task);
+
+/* From now on all tasks of a BACKGROUND pool run with ordinary priority, also those that are queued. */
+void io_threads_raise(struct io_threads *threads);
 
 /*
  * Takes back a task that no thread has begun: neither run_cb nor done_cb is called then. False: it is running, or has

@@ -101,6 +101,7 @@ void io_drain_begin(struct ampd_server *server, const char *cause, int64_t grace
     io_server_health_set(server, false);
     io_notify_stopping();
     io_watchers_draining(server);
+    io_threads_raise(server->pools.files); /* since DRAIN_MS bounds the last checkpoints */
     struct ampd_event event = {.type = AMPD_EVENT_DRAIN};
     io_core_event(server, &event);
 }
