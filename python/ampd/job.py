@@ -18,7 +18,6 @@ _NUMPY = {lib.AMP_F32: numpy.dtype(numpy.float32), lib.AMP_F16: numpy.dtype(nump
           lib.AMP_BF16: numpy.dtype(numpy.uint16)}  # numpy has no bfloat16: its bits
 _DTYPES = {numpy.dtype(numpy.float32): lib.AMP_F32, numpy.dtype(numpy.float16): lib.AMP_F16}
 _DTYPE_NAMES = {lib.AMP_F32: "float32", lib.AMP_F16: "float16", lib.AMP_BF16: "bfloat16"}
-_POINTER = ffi.typeof("const void *")
 ALIGN = 64  # of memory for parameters, as the library wants it
 
 _VERDICTS = {lib.AMPCLIENT_APPLIED: "applied", lib.AMPCLIENT_SKIPPED_OVERFLOW: "skipped_overflow",
@@ -416,18 +415,18 @@ class Job:
         """Hands in the scaled gradient of a parameter: a numpy array of its shape, float16 or float32, all of a step
         alike; `dtype="bfloat16"` with an array of uint16 that has the bits. Or anything with __dlpack__ on the CPU.
         Sending begins at once; the array must stay as it is until the step has ended."""
-        kept, address, code = self._gradient(name, gradient, dtype)
-        self.push_address(self._index[name], address, code)
+        array, code = self._gradient(name, gradient, dtype)
+        self.push_at(self._index[name], ffi.from_buffer(array), code)  # array.ctypes takes four times as long
         if self.accumulate == 1:
-            self._borrowed.append(kept)
+            self._borrowed.append(array)
 
-    def push_address(self, index: int, address: int, code: int) -> None:
-        """The same of a parameter by its index, whose gradient lies at an address: contiguous, of its size."""
+    def push_at(self, index: int, place, code: int) -> None:
+        """The same of a parameter by its index, whose gradient lies where a pointer says: contiguous, of its size."""
         model = self.model
         if self._step is None:
             raise errors.WrongState("no step has begun; push between job.begin() and step.end()")
         try:
-            self.client.call(lib.ampclient_push, model, index, ffi.cast(_POINTER, address), code)
+            self.client.call(lib.ampclient_push, model, index, place, code)
         except errors.Error as error:
             number, name = "parameter %d" % index, "parameter %s" % list(self._index)[index]
             sentence = str(error).replace(number + ":", name + ":").replace(number + " ", name + " ")
@@ -458,8 +457,9 @@ class Job:
             raise errors.InvalidArgument("the gradient of %s has shape %s, and the parameter %s; give the same shape"
                                          % (name, array.shape, wanted))
         code = _DTYPES.get(array.dtype) if dtype is None else spec.dtype_of(dtype)
-        is_wide = dtype is None and array.dtype == numpy.float64 and self.gradients is not None  # is converted anyway
-        if not is_wide and (code is None or array.dtype != _NUMPY[code]):
+        fits = code is not None and (dtype is None or array.dtype == _NUMPY[code])
+        is_converted = dtype is None and self.gradients is not None and not fits and array.dtype == numpy.float64
+        if not fits and not is_converted:
             raise errors.InvalidArgument(
                 "the gradient of %s is an array of %s; give float16, float32, or bfloat16 as uint16 with "
                 "dtype=\"bfloat16\"" % (name, array.dtype))
@@ -469,7 +469,7 @@ class Job:
         elif not array.flags.c_contiguous:
             self.copies += 1
             array = numpy.ascontiguousarray(array)
-        return array, address_of(ffi.from_buffer(array)), code  # array.ctypes takes four times as long
+        return array, code
 
     def set_weight(self, weight: float) -> None:
         """What this worker's gradients count for from now on (weighting="pushed"), for example its samples."""

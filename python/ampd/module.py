@@ -267,9 +267,12 @@ class Module:
         if on_device(gradient):
             self._stage(self._indices[name], gradient)
             return
-        self.job.push_address(self._indices[name], gradient.data_ptr(), _CODES[gradient.dtype])
+        self._push_at(self._indices[name], gradient)
         if self.job.accumulate == 1:
             self._held.append(gradient)
+
+    def _push_at(self, index: int, gradient) -> None:
+        self.job.push_at(index, ffi.cast("const void *", gradient.data_ptr()), _CODES[gradient.dtype])
 
     def _stage(self, index: int, gradient) -> None:
         with self._staging:  # modules on several devices have their hooks in a thread for each
@@ -305,7 +308,7 @@ class Module:
             while self._staged and (wait or self._staged[0][2].query()):
                 index, pinned, event = self._staged.pop(0)
                 event.synchronize()
-                self.job.push_address(index, pinned.data_ptr(), _CODES[pinned.dtype])
+                self._push_at(index, pinned)
 
     def finish(self, job) -> None:
         """Before the step ends: what is still on its way from a device is pushed."""

@@ -18,7 +18,7 @@ def test_each_name_of_the_package_is_in_the_documents():
 
 
 def test_each_method_of_a_job_and_of_a_server_is_in_the_documents():
-    inside = {"client", "close", "cast", "in_hand", "push_address", "tensor"}  # what modules share with each other
+    inside = {"client", "close", "cast", "in_hand", "push_at", "tensor"}  # what modules share with each other
     for kind in (ampd.Job, ampd.Server):
         names = missing(set(dir(kind)) - inside)
         assert not names, (kind, names)
