@@ -416,9 +416,9 @@ class Job:
         alike; `dtype="bfloat16"` with an array of uint16 that has the bits. Or anything with __dlpack__ on the CPU.
         Sending begins at once; the array must stay as it is until the step has ended."""
         array, code = self._gradient(name, gradient, dtype)
-        self.push_at(self._index[name], ffi.from_buffer(array), code)  # array.ctypes takes four times as long
         if self.accumulate == 1:
-            self._borrowed.append(array)
+            self._borrowed.append(array)  # first: an exception of a signal handler may come right behind the call
+        self.push_at(self._index[name], ffi.from_buffer(array), code)  # array.ctypes takes four times as long
 
     def push_at(self, index: int, place, code: int) -> None:
         """The same of a parameter by its index, whose gradient lies where a pointer says: contiguous, of its size."""

@@ -267,9 +267,9 @@ class Module:
         if on_device(gradient):
             self._stage(self._indices[name], gradient)
             return
-        self._push_at(self._indices[name], gradient)
         if self.job.accumulate == 1:
             self._held.append(gradient)
+        self._push_at(self._indices[name], gradient)
 
     def _push_at(self, index: int, gradient) -> None:
         self.job.push_at(index, ffi.cast("const void *", gradient.data_ptr()), _CODES[gradient.dtype])

@@ -6,7 +6,7 @@
  *   writer    all writing to the store, in the order of the core's outputs
  *   readers   reading the store: pages of history
  *   files     checkpoint files: written beside the steps, read at a restore. With --checkpoint-memory 100, where
- *             steps hardly wait for them, a background thread, but for restores and the end of a drain
+ *             steps hardly wait for them, a background thread, but for restores and from the beginning of a drain on
  *   journal   votes of models with `durability: step`: synced before they are sent, read at a start
  */
 #ifndef AMPD_IO_POOLS_H

@@ -41,6 +41,7 @@ struct io_threads {
     bool stop;         /* io_threads_close was called: threads end when `queue` is empty */
     bool low;          /* the thread has a low priority, or gives itself one before its first task */
     bool raised;       /* io_threads_raise was called */
+    unsigned urgent;   /* tasks in `queue` that are */
     bool heir;         /* a thread of ordinary priority is to replace this one, and waits for its end */
     /* The following are used by the loop's thread only. */
     struct amp_list held; /* tasks submitted by a done_cb, not queued yet */
@@ -83,7 +84,8 @@ static void replace_low(struct io_threads *pool)
 static void enqueue(struct io_threads *pool, struct io_task *task)
 {
     amp_list_push(task->first ? pool->queue.next : &pool->queue, &task->node);
-    if (task->urgent)
+    pool->urgent += task->urgent ? 1 : 0;
+    if (task->urgent || pool->raised)
         replace_low(pool);
 }
 
@@ -98,6 +100,7 @@ static void take(struct io_threads *pool, struct amp_list *tasks)
         if (count > 0 && (group_cb == NULL || task->group_cb != group_cb))
             break;
         task->queued = false;
+        pool->urgent -= task->urgent ? 1 : 0;
         amp_list_push(tasks, amp_list_shift(&pool->queue));
     }
     atomic_store(&pool->has_more, !amp_list_empty(&pool->queue));
@@ -151,6 +154,15 @@ static bool is_to_wake(struct io_threads *pool, bool first)
     return true;
 }
 
+/* With the lock: whether the thread gives itself a low priority now, since no task from this one on is urgent. */
+static bool goes_low(struct io_threads *pool, const struct io_task *task)
+{
+    bool goes = pool->kind == IO_THREADS_BACKGROUND && !task->urgent && pool->urgent == 0;
+    goes = goes && !pool->low && !pool->raised;
+    pool->low = pool->low || goes;
+    return goes;
+}
+
 /* Runs tasks until the pool is stopped or there is an heir. With the lock, which it releases meanwhile. */
 static void serve(struct io_threads *pool)
 {
@@ -164,16 +176,15 @@ static void serve(struct io_threads *pool)
             break;
         struct amp_list tasks;
         take(pool, &tasks);
+        bool low = goes_low(pool, AMP_CONTAINER(tasks.next, struct io_task, node));
         (void)pthread_mutex_unlock(&pool->lock);
+        if (low)
+            (void)nice(BACKGROUND_NICE);
         run(&tasks);
         (void)pthread_mutex_lock(&pool->lock);
         bool first = amp_list_empty(&pool->done);
         move_all(&tasks, &pool->done);
         atomic_store(&pool->has_done, true);
-        if (pool->kind == IO_THREADS_BACKGROUND && amp_list_empty(&pool->queue) && !pool->low && !pool->raised) {
-            (void)nice(BACKGROUND_NICE);
-            pool->low = true;
-        }
         if (!is_to_wake(pool, first))
             continue;
         /* Without the lock: the loop that it wakes needs the lock, and may get this core at once. */
@@ -197,7 +208,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* A background thread that begins with ordinary priority, and goes low once all that waits has run. */
+/* A background thread that begins with ordinary priority. */
 static void *heir_main(void *arg)
 {
     struct io_threads *pool = arg;
@@ -393,6 +404,7 @@ void io_threads_raise(struct io_threads *pool)
 
 bool io_threads_take_back(struct io_threads *pool, struct io_task *task)
 {
+    AMP_ASSERT(!task->urgent); /* the pool counts them */
     (void)pthread_mutex_lock(&pool->lock);
     bool queued = task->queued;
     if (queued)

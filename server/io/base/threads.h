@@ -24,7 +24,7 @@ struct io_task {
      */
     void (*group_cb)(struct amp_list *tasks);
     bool first;  /* queued before all that wait, because what it reads is still in the caches, or more depends on it */
-    bool urgent; /* BACKGROUND: it, and what is queued before it, runs with ordinary priority */
+    bool urgent; /* BACKGROUND: it, and what is queued before it, runs with ordinary priority; not taken back */
     bool queued; /* used by the pool */
 };
 
@@ -50,7 +50,7 @@ enum io_threads_kind {
     /*
      * For work that may take longer, one thread: about a sixth of a core where other threads of the same container or
      * session want it, and all that they leave (nice). Threads that a task starts are the same. As no thread can raise
-     * its priority without privileges, urgent tasks get a new thread, which goes low when no task is left.
+     * its priority without privileges, urgent tasks get a new thread, which goes low behind the last of them.
      */
     IO_THREADS_BACKGROUND,
 };

@@ -428,8 +428,9 @@ void io_checkpoint_files_cut(struct ampd_server *server, const struct ampd_part_
     AMP_NEED(cut != NULL);                              /* a small allocation without which a promise would be broken */
     cut->tensors = tensors_of(order);
     AMP_NEED(cut->tensors != NULL);
-    cut->open =
-        (struct cut_task){.task = {.run_cb = cut_task_run, .done_cb = cut_task_done}, .cut = cut, .try_cb = open_try};
+    /* It is urgent since it starts the thread that writes the file: a drain or a restore may have to wait for that. */
+    cut->open = (struct cut_task){
+        .task = {.run_cb = cut_task_run, .done_cb = cut_task_done, .urgent = true}, .cut = cut, .try_cb = open_try};
     cut->last = (struct cut_task){.task = {.run_cb = last_run, .done_cb = last_done}, .cut = cut, .try_cb = seal_try};
     amp_list_init(&cut->held);
     cut->server = server;
@@ -463,10 +464,14 @@ void io_checkpoint_files_cut_cancel(struct ampd_server *server, uint64_t token)
     if (cut == NULL)
         return;
     atomic_store(&cut->cancel, true);
+    if (!cut->ending)
+        cut->last.task.urgent = true; /* a restore may wait for it */
     if (cut->waits == NULL)
         finish(cut);
-    else if (cut->rests && server->life.state != SERVER_CLOSING)
+    else if (cut->rests && server->life.state != SERVER_CLOSING) {
+        cut->waits->task.urgent = true;
         try_again(cut); /* the part ends when this task has come back */
+    }
 }
 
 void io_checkpoint_files_drop(struct ampd_server *server)
