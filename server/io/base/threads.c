@@ -39,7 +39,7 @@ struct io_threads {
     bool spins;        /* the loop polls for `done` */
     uint64_t woken_ns; /* PATIENT: when the loop was woken last */
     bool stop;         /* io_threads_close was called: threads end when `queue` is empty */
-    bool low;          /* the thread has a low priority, or gives itself one before its first task */
+    bool low;          /* the thread has a low priority, or gives itself one before the task in its hand */
     bool raised;       /* io_threads_raise was called */
     unsigned urgent;   /* tasks in `queue` that are */
     bool heir;         /* a thread of ordinary priority is to replace this one, and waits for its end */
@@ -179,7 +179,7 @@ static void serve(struct io_threads *pool)
         bool low = goes_low(pool, AMP_CONTAINER(tasks.next, struct io_task, node));
         (void)pthread_mutex_unlock(&pool->lock);
         if (low)
-            (void)nice(BACKGROUND_NICE);
+            (void)nice(BACKGROUND_NICE); /* on Linux the thread's own; a failure makes others slower */
         run(&tasks);
         (void)pthread_mutex_lock(&pool->lock);
         bool first = amp_list_empty(&pool->done);
@@ -197,18 +197,14 @@ static void serve(struct io_threads *pool)
 static void *thread_main(void *arg)
 {
     struct io_threads *pool = arg;
-    /* A failure only makes something slower. On Linux the nice value is the thread's own. */
-    if (pool->kind == IO_THREADS_PATIENT)
+    if (pool->kind == IO_THREADS_PATIENT) /* a failure only makes something slower */
         (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
-    if (pool->kind == IO_THREADS_BACKGROUND)
-        (void)nice(BACKGROUND_NICE);
     (void)pthread_mutex_lock(&pool->lock); /* a plain mutex of our own: it cannot fail */
     serve(pool);
     (void)pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
 
-/* A background thread that begins with ordinary priority. */
 static void *heir_main(void *arg)
 {
     struct io_threads *pool = arg;
@@ -359,7 +355,6 @@ int io_threads_new(uv_loop_t *loop, unsigned count, enum io_threads_kind kind, s
     pool->idle.data = pool->check.data = pool;
     pool->handles = 3;
     pool->kind = kind;
-    pool->low = kind == IO_THREADS_BACKGROUND;
     atomic_init(&pool->has_more, false);
     atomic_init(&pool->has_done, false);
     amp_list_init(&pool->queue);
