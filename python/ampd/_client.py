@@ -178,11 +178,8 @@ class Client:
     @property
     def handle(self):
         if not self._handle:
-            self.refuse_closed()
+            raise errors.WrongState("the connection to %s is closed; make another one" % self.endpoint)
         return self._handle
-
-    def refuse_closed(self):
-        raise errors.WrongState("the connection to %s is closed; make another one" % self.endpoint)
 
     def call(self, function, *args) -> int:
         """Calls a function that takes the client or one of its models, and raises what it says. Returns 0 or 1."""
@@ -190,18 +187,13 @@ class Client:
 
     def _call(self, take, function, *args):
         """What `take` makes of the code, while no other call writes over what the library has said."""
-        thread = threading.get_ident()
-        if self._calling == thread or _telling.line:
-            self.refuse_within_call()
+        self.refuse_within_call()
         with self._turn:
-            self._calling = thread
+            self._calling = threading.get_ident()
             try:
-                handle = self._handle
-                if not handle:
-                    self.refuse_closed()
+                handle = self.handle
                 code = function(*args)
-                if self._interrupt is not None:
-                    self._raise_interrupt()
+                self._raise_interrupt()
                 if code < 0:
                     raise_code(code, text(lib.ampclient_error_text(handle)), text(lib.ampclient_error_reason(handle)))
                 return take(code)
