@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import ampd_testing
 from ampd_testing import Api, Code, common, eventually, metric, refused, run, spec
-from shared_testing import SLOT, Attachment, Run, connect, holdings
+from shared_testing import SLOT, Attachment, Run, connect, holdings, memory_left
 from test_server_shards import Cluster
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")
@@ -105,6 +105,21 @@ def test_a_worker_whose_predecessors_are_stopped_shares_memory(context):
         worker.process.send_signal(signal.SIGCONT)
         worker.kill()
     eventually(lambda: holdings(server.process.pid)[1] == 0, "no slot is held")
+    assert server.terminate() == 0
+
+
+def test_the_slots_of_a_deleted_model_are_given_back_while_its_worker_is_still_there(context):
+    server = context.server("--memory-max", "1G")
+    pid, api = server.process.pid, Api(server.channel)
+    before = memory_left(api)
+    deleted = Run(context, unix(server), "m", steps=3, pause="1:begin", **SLOT)
+    deleted.wait_until_paused()
+    assert holdings(pid)[1] == 1
+    api.DeleteModel(model="m", force=True)
+    eventually(lambda: holdings(pid)[1] == 0, "the slot is given back")
+    assert memory_left(api) == before
+    assert Run(context, unix(server), "m", steps=3, **SLOT).end().shared == [True] * 3  # another of that name
+    deleted.kill()
     assert server.terminate() == 0
 
 

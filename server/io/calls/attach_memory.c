@@ -13,6 +13,7 @@
 #include "server/io/calls/server_call.h"
 #include "server/io/host/shared_copies.h"
 #include "server/io/host/shared_fill.h"
+#include "server/io/host/watchers.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -29,8 +30,9 @@
 /* An AttachMemory call, with the slot that belongs to it. */
 struct attachment {
     struct io_server_call call;
-    struct amp_list node; /* in attachments->list, newest first */
-    bool listed;          /* node is in the list; only then there is a slot */
+    struct amp_list node;      /* in attachments->list, newest first */
+    bool listed;               /* node is in the list; only then there are a slot and the watcher */
+    struct io_watcher watcher; /* for the model's deletion */
     char model[AMPD_NAME_MAX];
     uint32_t rank;
     struct ampd_incarnation incarnation;
@@ -61,6 +63,7 @@ static void attachment_free(struct io_server_call *call)
     if (!own->listed)
         return;
     amp_list_remove(&own->node);
+    io_watchers_remove(&own->watcher);
     amp_shared_unmap(own->fill.memory, own->fill.size);
     (void)close(own->slot);
     ampd_core_uncount_memory(call->server->core, own->fill.size);
@@ -243,6 +246,21 @@ static void slot_filled(struct io_shared_fill *fill)
     io_server_call_unref(call);
 }
 
+/* Rows are nothing to a slot, and while the server drains its steps still need it (io_attachments_end). */
+static void on_other(struct io_watcher *watcher)
+{
+    (void)watcher;
+}
+
+static void on_deleted(struct io_watcher *watcher)
+{
+    struct attachment *own = AMP_CONTAINER(watcher, struct attachment, watcher);
+    io_server_call_refuse(&own->call, AMP_ENOTFOUND, "MODEL_NOT_FOUND", "model: %s was deleted", own->model);
+}
+
+static const struct io_watcher_ops watcher_ops = {
+    .row_cb = on_other, .draining_cb = on_other, .deleted_cb = on_deleted};
+
 static size_t whole_huge_pages(size_t size)
 {
     return (size + AMP_HUGE_PAGE - 1) / AMP_HUGE_PAGE * AMP_HUGE_PAGE;
@@ -316,6 +334,8 @@ static void attach(struct attachment *own, const struct ampd_msg_attach_memory_r
      * The newest is first, so that it is found: an older one, whose end was not noticed yet, is no longer written to.
      */
     amp_list_push(own->call.server->attachments->list.next, &own->node);
+    io_watchers_prepare(&own->watcher, &watcher_ops);
+    io_watchers_add(own->call.server, &own->watcher, model);
     io_server_call_ref(&own->call);
     io_shared_fill_start(&own->fill);
 }

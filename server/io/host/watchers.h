@@ -1,6 +1,6 @@
 /*
- * The streams that want to know when rows of a model are stored. They are in folders that this one may not include, so
- * they register callbacks. On the loop's thread.
+ * The calls that want to know when a row of a model is stored, the server drains, or the model is deleted. They are in
+ * folders that this one may not include, so they register callbacks. On the loop's thread.
  */
 #ifndef AMPD_IO_WATCHERS_H
 #define AMPD_IO_WATCHERS_H
@@ -13,16 +13,16 @@ struct ampd_server;
 struct io_watcher;
 
 struct io_watchers {
-    struct amp_list list; /* of struct io_watcher, which their streams own */
+    struct amp_list list; /* of struct io_watcher, which their calls own */
 };
 
 struct io_watcher_ops {
     void (*row_cb)(struct io_watcher *watcher);      /* a row of its model was stored */
-    void (*draining_cb)(struct io_watcher *watcher); /* the server drains: the stream is to end */
-    void (*deleted_cb)(struct io_watcher *watcher);  /* its model is deleted: the stream is to end */
+    void (*draining_cb)(struct io_watcher *watcher); /* the server drains: a stream of history is to end */
+    void (*deleted_cb)(struct io_watcher *watcher);  /* its model was deleted: the call is to end */
 };
 
-/* Embedded in a stream that watches a model. A callback may remove its own watcher, and no other one. */
+/* Embedded in a call that watches a model. A callback may remove its own watcher, and no other one. */
 struct io_watcher {
     struct amp_list node;
     const struct io_watcher_ops *ops;
