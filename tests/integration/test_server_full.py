@@ -306,10 +306,12 @@ def test_a_full_load_that_makes_no_sense_is_refused_and_leaves_the_model_to_the_
     refused(lambda: load(planes=(blocks, zeros)), Code.FAILED_PRECONDITION, "INCOMPLETE_LOAD", "in the moments")
     no_number = [struct.pack("<f", math.nan) + zeros[0][4:], *zeros[1:]]
     refused(lambda: load(planes=(blocks, zeros, no_number)), invalid, "INVALID_TENSOR", "moments have NaN")
+    negative = [*zeros[:-1], struct.pack("<f", -1e-9) + zeros[-1][4:]]  # as with m and v swapped
+    refused(lambda: load(planes=(blocks, zeros, negative)), invalid, "INVALID_TENSOR", "of v is below 0")
     refused(lambda: load(states=[(WORLD, b"x")]), invalid, "INVALID_TENSOR", "user state of rank 2")
     refused(lambda: load(states=[(0, bytes(65537))]), invalid, "INVALID_TENSOR", "65537 bytes")
     refused(lambda: load(planes=(blocks, zeros, [*zeros[:-1], b"four"])), invalid, "INVALID_TENSOR", "4 bytes")
-    assert not load(states=[(1, b"seen 40")]).already_loaded
+    assert not load(planes=(blocks, negative, zeros), states=[(1, b"seen 40")]).already_loaded
     joined = [job.join(rank) for rank in range(WORLD)]
     assert [(one.step, one.user_state) for one in joined] == [(4, b""), (4, b"seen 40")], joined
     result = job.train(joined, 4, 4)[0][0]

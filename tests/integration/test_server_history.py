@@ -226,6 +226,9 @@ def test_checkpoints_are_listed_newest_first_with_their_scale(context):
         page = api.ListCheckpoints(model=name, page_size=2, page_token=token)
         paged, token = paged + list(page.checkpoints), page.next_page_token
     assert paged == found
+    api.Rollback(model=name, epoch=1, step=6)
+    api.SetScale(model=name, scale=32.0)  # that of the next step, not of the file
+    assert api.Checkpoint(model=name).checkpoint == found[1]
 
 
 def test_the_latest_checkpoint_whose_scale_was_at_least_x_is_found(context):

@@ -227,6 +227,48 @@ void ampd_load_void(struct ampd_model *model)
     }
 }
 
+/* Of n values, the first that is below 0; n: none. */
+static size_t first_negative(const float *values, size_t n)
+{
+    uint32_t any = 0;
+    for (size_t i = 0; i < n; i++)
+        any |= values[i] < 0;
+    size_t first = any == 0 ? n : 0;
+    while (first < n && !(values[first] < 0))
+        first++;
+    return first;
+}
+
+/*
+ * False, and the call has ended: the block is of the moment that is made of squares (v, or m where an optimizer needs
+ * no other; SGD and Lion have none) and has an element below 0. Its root would make the master NaN, without any
+ * overflow that tells of it.
+ */
+static bool check_squares(struct ampd_call *call, const struct ampd_event_block *block)
+{
+    const struct ampd_model *model = call->model;
+    enum amp_optimizer optimizer = (enum amp_optimizer)model->spec.optimizer;
+    uint32_t plane = amp_optim_squares(optimizer) ? amp_optim_moments(optimizer, 0) : 0;
+    if (block->plane == 0 || block->plane != plane)
+        return true;
+    const float *moments = plane == 1 ? model->tensors.m : model->tensors.v;
+    const float *values = moments + (block->block - model->tensors.first) * model->layout->block_elements;
+    uint32_t count;
+    const struct ampd_segment *segments = ampd_layout_block(model->layout, block->block, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        size_t first = first_negative(values + segments[i].offset, segments[i].count);
+        if (first == segments[i].count)
+            continue;
+        ampd_call_end(call, AMP_EINVAL, "INVALID_TENSOR",
+                      "%s: element %llu of %s is below 0, but this moment is made of squares (torch: exp_avg_sq, "
+                      "square_avg, sum); look whether two moments are swapped",
+                      model->spec.parameters[segments[i].parameter].name,
+                      (unsigned long long)(segments[i].first + first), plane == 1 ? "m" : "v");
+        return false;
+    }
+    return true;
+}
+
 void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block)
 {
     (void)core;
@@ -254,6 +296,8 @@ void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struc
                       model->spec.parameters[count->parameter].name, (unsigned long long)count->first_index);
         return;
     }
+    if (!check_squares(call, block))
+        return;
     if ((shard->load.have[local] >> block->plane & 1) == 0) {
         shard->load.have[local] |= (uint8_t)(1u << block->plane);
         shard->load.count++;

@@ -153,9 +153,7 @@ static void fill_checkpoint(const struct ampd_model_info *info, const struct amp
         .epoch = reply->u.checkpoint.epoch, .step = reply->u.checkpoint.step, .version = reply->u.checkpoint.version};
     const struct ampd_checkpoint_record *record = io_find_checkpoint(info, known.epoch, known.step);
     io_checkpoint_info(info->spec, record != NULL ? record : &known, to);
-    bool is_last = info->last != NULL && info->last->epoch == known.epoch && info->last->step == known.step;
-    to->scale = is_last ? info->last->after.scaler.scale : info->scaler.scale;
-    if (record == NULL) /* dropped: its hash is not known */
+    if (record == NULL) /* dropped: neither its hash nor its scale is known */
         memset(to->manifest_hash, 0, sizeof to->manifest_hash);
 }
 
