@@ -104,7 +104,7 @@ unsigned amp_optim_moments(enum amp_optimizer optimizer, double momentum);
 /* Moments kept per element by a whole configuration, centered RMSProp included (v: the mean of gradients). */
 unsigned amp_optim_config_moments(const struct amp_optim_config *config);
 
-/* Whether the optimizer squares the gradient, so that the range test |g| < 2^63 applies. */
+/* Whether the optimizer keeps a moment of squared gradients, so that the range test |g| < 2^63 applies. */
 bool amp_optim_squares(enum amp_optimizer optimizer);
 
 /* "sgd", "adamw", ...; "unset" otherwise. */

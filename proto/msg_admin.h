@@ -20,7 +20,7 @@ struct ampd_msg_checkpoint_info {
     uint64_t step;          /* last step in it; 0: the initial values */
     uint64_t version;       /* of the parameters in it */
     uint64_t applied;       /* applied steps in it */
-    float scale;            /* loss scale in it */
+    float scale;            /* loss scale in it; 0: not known */
     uint64_t size_bytes;    /* over all its files */
     char manifest_hash[33]; /* XXH3-128 of the tensors' names, shapes and hashes; 32 hex digits */
     bool has_create_time;

@@ -250,7 +250,7 @@ json_t *ampctl_checkpoint_row(const struct ampd_msg_checkpoint_info *checkpoint)
     ampctl_put(&object, "step", count_of(checkpoint->step));
     ampctl_put(&object, "version", count_of(checkpoint->version));
     ampctl_put(&object, "applied", count_of(checkpoint->applied));
-    ampctl_put(&object, "scale", ampctl_real((double)checkpoint->scale));
+    ampctl_put(&object, "scale", checkpoint->scale > 0 ? ampctl_real((double)checkpoint->scale) : json_null());
     ampctl_put(&object, "size_bytes", count_of(checkpoint->size_bytes));
     ampctl_put(&object, "manifest_hash", text_of(checkpoint->manifest_hash));
     ampctl_put(&object, "parts", count_of(checkpoint->parts));

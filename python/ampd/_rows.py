@@ -234,7 +234,7 @@ class CheckpointInfo:
     step: int                   # last step in it; 0: the initial values
     version: int
     applied: int
-    scale: float
+    scale: float                # 0: not known
     size_bytes: int             # over all its files
     manifest_hash: str
     create_time: datetime.datetime | None

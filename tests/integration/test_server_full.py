@@ -284,21 +284,37 @@ def test_moments_of_centered_rmsprop_are_told_from_those_of_another(context):
     ctl(context, stays, "checkpoint", "import", "again", whole, "--full")
 
 
+def full_load(cluster, planes, states=(), **fields):
+    record = common.ScaleRecord(scale=512, scale_id=2, hysteresis_left=2, attempted=3, applied=2, skipped=1)
+    fields = {"step": 3, "version": 2, "record": record, **fields}
+    header = params.LoadHeader(model="m", load=7, state=params.LoadState(**fields))
+    messages = [params.LoadRequest(header=header)]
+    messages += [block_message(params.LoadRequest, plane * len(planes[0]) + index, data)
+                 for plane, all_of in enumerate(planes) for index, data in enumerate(all_of)]
+    messages += [block_message(params.LoadRequest, 3 * len(planes[0]) + rank, data) for rank, data in states]
+    return cluster.api(0).Load(messages)
+
+
+def test_the_moment_of_squares_of_rmsprop_is_m_and_its_v_may_be_below_0(context):
+    cluster = Cluster(context, 1)
+    optimizer = model.OptimizerSpec(kind=model.OPTIMIZER_KIND_RMSPROP, momentum=0.9)
+    job = Told(cluster, load=False, optimizer=optimizer)
+    blocks = job.layout.blocks(common.DTYPE_F32, {name: values_of(name, 0) for name, _ in PARAMETERS})
+    zeros = [bytes(len(block)) for block in blocks]
+    negative = [*zeros[:-1], struct.pack("<f", -1e-9) + zeros[-1][4:]]
+    refused(lambda: full_load(cluster, (blocks, negative, zeros)), Code.INVALID_ARGUMENT, "INVALID_TENSOR",
+            "of m is below 0")
+    assert not full_load(cluster, (blocks, zeros, negative)).already_loaded
+
+
 def test_a_full_load_that_makes_no_sense_is_refused_and_leaves_the_model_to_the_next_one(context):
     cluster = Cluster(context, 1)
     job = Told(cluster, load=False)
     blocks = job.layout.blocks(common.DTYPE_F32, {name: values_of(name, 0) for name, _ in PARAMETERS})
-    record = common.ScaleRecord(scale=512, scale_id=2, hysteresis_left=2, attempted=3, applied=2, skipped=1)
     zeros = [bytes(len(block)) for block in blocks]
 
     def load(planes=(blocks, zeros, zeros), states=(), **fields):
-        fields = {"step": 3, "version": 2, "record": record, **fields}
-        header = params.LoadHeader(model="m", load=7, state=params.LoadState(**fields))
-        messages = [params.LoadRequest(header=header)]
-        messages += [block_message(params.LoadRequest, plane * len(blocks) + index, data)
-                     for plane, all_of in enumerate(planes) for index, data in enumerate(all_of)]
-        messages += [block_message(params.LoadRequest, 3 * len(blocks) + rank, data) for rank, data in states]
-        return cluster.api(0).Load(messages)
+        return full_load(cluster, planes, states, **fields)
 
     invalid = Code.INVALID_ARGUMENT
     refused(lambda: load(record=None), invalid, "INVALID_FIELD", "state.record")

@@ -240,9 +240,9 @@ static size_t first_negative(const float *values, size_t n)
 }
 
 /*
- * False, and the call has ended: the block is of the moment that is made of squares (v, or m where an optimizer needs
- * no other; SGD and Lion have none) and has an element below 0. Its root would make the master NaN, without any
- * overflow that tells of it.
+ * False, and the call has ended: the block is of the moment that is made of squares (m of Adagrad and RMSProp, v of the
+ * others; SGD and Lion have none) and has an element below 0. Its root would make the master NaN, without any overflow
+ * that tells of it.
  */
 static bool check_squares(struct ampd_call *call, const struct ampd_event_block *block)
 {
@@ -261,7 +261,7 @@ static bool check_squares(struct ampd_call *call, const struct ampd_event_block 
             continue;
         ampd_call_end(call, AMP_EINVAL, "INVALID_TENSOR",
                       "%s: element %llu of %s is below 0, but this moment is made of squares (torch: exp_avg_sq, "
-                      "square_avg, sum); look whether two moments are swapped",
+                      "square_avg, sum); give the moments in the order m, v",
                       model->spec.parameters[segments[i].parameter].name,
                       (unsigned long long)(segments[i].first + first), plane == 1 ? "m" : "v");
         return false;

@@ -31,7 +31,7 @@
 struct attachment {
     struct io_server_call call;
     struct amp_list node;      /* in attachments->list, newest first */
-    bool listed;               /* node is in the list; only then there are a slot and the watcher */
+    bool listed;               /* node is in the list; only then are there a slot and a watcher */
     struct io_watcher watcher; /* for the model's deletion */
     char model[AMPD_NAME_MAX];
     uint32_t rank;
@@ -246,7 +246,7 @@ static void slot_filled(struct io_shared_fill *fill)
     io_server_call_unref(call);
 }
 
-/* Rows are nothing to a slot, and while the server drains its steps still need it (io_attachments_end). */
+/* A slot has no use for rows. While the server drains, steps still need it, until io_attachments_end. */
 static void on_other(struct io_watcher *watcher)
 {
     (void)watcher;

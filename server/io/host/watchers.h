@@ -1,6 +1,6 @@
 /*
- * The calls that want to know when a row of a model is stored, the server drains, or the model is deleted. They are in
- * folders that this one may not include, so they register callbacks. On the loop's thread.
+ * Those who want to know when a row of a model is stored, the server drains, or the model is deleted: calls, and what
+ * the page shows. They are in folders that this one may not include, so they register callbacks. On the loop's thread.
  */
 #ifndef AMPD_IO_WATCHERS_H
 #define AMPD_IO_WATCHERS_H
@@ -13,7 +13,7 @@ struct ampd_server;
 struct io_watcher;
 
 struct io_watchers {
-    struct amp_list list; /* of struct io_watcher, which their calls own */
+    struct amp_list list; /* of struct io_watcher, each embedded in its owner */
 };
 
 struct io_watcher_ops {
@@ -22,7 +22,7 @@ struct io_watcher_ops {
     void (*deleted_cb)(struct io_watcher *watcher);  /* its model was deleted: the call is to end */
 };
 
-/* Embedded in a call that watches a model. A callback may remove its own watcher, and no other one. */
+/* Embedded in what watches a model. A callback may remove its own watcher, and no other one. */
 struct io_watcher {
     struct amp_list node;
     const struct io_watcher_ops *ops;
