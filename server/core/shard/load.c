@@ -227,14 +227,11 @@ void ampd_load_void(struct ampd_model *model)
     }
 }
 
-/* Of n values, the first that is below 0; n: none. */
+/* The first of n values, none of them NaN, that is below 0; n: none. */
 static size_t first_negative(const float *values, size_t n)
 {
-    uint32_t any = 0;
-    for (size_t i = 0; i < n; i++)
-        any |= values[i] < 0;
-    size_t first = any == 0 ? n : 0;
-    while (first < n && !(values[first] < 0))
+    size_t first = 0;
+    while (first < n && values[first] >= 0)
         first++;
     return first;
 }
