@@ -270,30 +270,28 @@ static void run_mix(void *context, size_t first, size_t count)
     a->mix(gradient(a, 0, first), a->p + first, a->m + first, a->v + first, a->copy + first, count);
 }
 
-static struct bound_scalars bound_scalars(const struct arrays *a, float factor)
+static struct amp_apply_scalars bound_scalars(const struct arrays *a, float factor)
 {
     struct amp_apply_scalars k;
     amp_apply_prepare(&a->apply, &k);
-    return (struct bound_scalars){.beta1 = k.beta1_f,
-                                  .rest1 = k.rest1_f * factor,
-                                  .beta2 = k.beta2_f,
-                                  .rest2 = k.rest2_f * factor * factor,
-                                  .rate = k.rate_f,
-                                  .eps = k.eps_f,
-                                  .keep = 1 - k.decay_f};
+    k.rest1 *= factor;
+    k.rest2 *= factor * factor;
+    k.rest1_f *= factor;
+    k.rest2_f *= factor * factor;
+    return k;
 }
 
 static void run_bound_step(void *context, size_t first, size_t count)
 {
     struct arrays *a = context;
-    struct bound_scalars k = bound_scalars(a, 1 / GRADIENT_SCALE);
+    struct amp_apply_scalars k = bound_scalars(a, 1 / GRADIENT_SCALE);
     a->second->step_f16(&k, gradient(a, 0, first), a->p + first, a->m + first, a->v + first, a->copy + first, count);
 }
 
 static void run_bound_step_g(void *context, size_t first, size_t count)
 {
     struct arrays *a = context;
-    struct bound_scalars k = bound_scalars(a, amp_coefficient(GRADIENT_SCALE, a->workers));
+    struct amp_apply_scalars k = bound_scalars(a, amp_coefficient(GRADIENT_SCALE, a->workers));
     a->second->step_f32(&k, a->sum + first, a->p + first, a->m + first, a->v + first, a->copy + first, count);
 }
 

@@ -18,6 +18,29 @@ LOOP void NAME(store)(float *at, NAME(vec) x)
 }
 
 #if VECTOR == 64
+typedef __m512d NAME(wide);
+
+LOOP NAME(wide) NAME(load_wide)(const float *at)
+{
+    return _mm512_cvtps_pd(_mm256_loadu_ps(at));
+}
+
+LOOP void NAME(store_wide)(float *at, NAME(wide) x)
+{
+    _mm256_storeu_ps(at, _mm512_cvtpd_ps(x));
+}
+
+LOOP NAME(wide) NAME(root_wide)(NAME(wide) x)
+{
+    return _mm512_sqrt_pd(x);
+}
+
+/* Elements of x where a is not less than b, else of y. */
+LOOP NAME(vec) NAME(not_below)(NAME(vec) a, NAME(vec) b, NAME(vec) x, NAME(vec) y)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_GE_OQ), y, x);
+}
+
 LOOP NAME(vec) NAME(root)(NAME(vec) x)
 {
     return _mm512_sqrt_ps(x);
@@ -40,6 +63,28 @@ LOOP void NAME(stream_halves)(uint16_t *at, NAME(vec) a, NAME(vec) b)
     _mm512_stream_si512((void *)at, _mm512_inserti64x4(low, high, 1));
 }
 #else
+typedef __m256d NAME(wide);
+
+LOOP NAME(wide) NAME(load_wide)(const float *at)
+{
+    return _mm256_cvtps_pd(_mm_loadu_ps(at));
+}
+
+LOOP void NAME(store_wide)(float *at, NAME(wide) x)
+{
+    _mm_storeu_ps(at, _mm256_cvtpd_ps(x));
+}
+
+LOOP NAME(wide) NAME(root_wide)(NAME(wide) x)
+{
+    return _mm256_sqrt_pd(x);
+}
+
+LOOP NAME(vec) NAME(not_below)(NAME(vec) a, NAME(vec) b, NAME(vec) x, NAME(vec) y)
+{
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_GE_OQ));
+}
+
 LOOP NAME(vec) NAME(root)(NAME(vec) x)
 {
     return _mm256_sqrt_ps(x);
@@ -63,48 +108,7 @@ LOOP void NAME(stream_halves)(uint16_t *at, NAME(vec) a, NAME(vec) b)
 }
 #endif
 
-/* The constants in registers. */
-struct NAME(constants) {
-    NAME(vec) beta1, rest1, beta2, rest2, rate, eps, keep;
-};
-
-/* Returns the new masters. */
-LOOP NAME(vec) NAME(step_vector)(const struct NAME(constants) * c, NAME(vec) x, float *p, float *m, float *v)
-{
-    NAME(vec) m1 = c->beta1 * NAME(load)(m) + c->rest1 * x;
-    NAME(vec) v1 = c->beta2 * NAME(load)(v) + c->rest2 * (x * x);
-    NAME(vec) p1 = c->keep * NAME(load)(p) - c->rate * m1 / (NAME(root)(v1) + c->eps);
-    NAME(store)(m, m1);
-    NAME(store)(v, v1);
-    NAME(store)(p, p1);
-    return p1;
-}
-
-LOOP NAME(vec) NAME(gradient)(const void *g, bool f32, size_t i)
-{
-    return f32 ? NAME(load)((const float *)g + i) : NAME(widen)((const uint16_t *)g + i);
-}
-
-LOOP void NAME(step)(enum ahead ahead, bool f32, const struct bound_scalars *k, const void *g, float *p, float *m,
-                     float *v, uint16_t *copy, size_t n)
-{
-    const NAME(vec) none = {0};
-    const struct NAME(constants) c = {none + k->beta1, none + k->rest1, none + k->beta2, none + k->rest2,
-                                      none + k->rate,  none + k->eps,   none + k->keep};
-    for (size_t i = 0; i < n; i += LINE) {
-        ask(ahead, (const char *)g + i * (f32 ? 4 : 2), f32 ? 2 : 1);
-        ask(ahead, p + i, 2);
-        ask(ahead, m + i, 2);
-        ask(ahead, v + i, 2);
-        for (size_t j = i; j < i + LINE; j += 2 * LANES) {
-            size_t next = j + LANES;
-            NAME(vec) a = NAME(step_vector)(&c, NAME(gradient)(g, f32, j), p + j, m + j, v + j);
-            NAME(vec) b = NAME(step_vector)(&c, NAME(gradient)(g, f32, next), p + next, m + next, v + next);
-            NAME(stream_halves)(copy + j, a, b);
-        }
-    }
-    _mm_sfence();
-}
+#include "bench/kernel_bound_step.h"
 
 LOOP NAME(vec) NAME(sum)(const uint16_t *const *g, unsigned workers, size_t i)
 {

@@ -1,7 +1,6 @@
 /*
  * The loops of the bounds: each one with vectors of 32 and of 64 bytes, and each of these with three ways of
- * prefetching. They are compiled for this machine only (-O3 -march=native) and with contraction: their bits do not
- * matter.
+ * prefetching. They are compiled for this machine only (-O3 -march=native).
  */
 #include "bench/kernel_bounds.h"
 
@@ -17,6 +16,9 @@
 
 /* Elements of a tile: as in amp/pass.c where the vote keeps g. */
 #define TILE 256
+
+/* Elements of a tile that are computed in double: fewer than the data of bench_kernels.c have, one in twenty. */
+#define LATE 8
 
 /* Software prefetch: none, ONE_BYTES ahead to the first cache level, or to both levels as our AVX-512 kernels do it. */
 enum ahead { NOTHING, ONE_LEVEL, TWO_LEVELS };
@@ -50,13 +52,13 @@ LOOP void ask(enum ahead ahead, const void *at, int lines)
 
 /* The functions of one row of the table. */
 #define LOOPS(size, ahead)                                                                                             \
-    static void step_f16_##size##_##ahead(const struct bound_scalars *k, const void *g, float *p, float *m, float *v,  \
-                                          uint16_t *copy, size_t n)                                                    \
+    static void step_f16_##size##_##ahead(const struct amp_apply_scalars *k, const void *g, float *p, float *m,        \
+                                          float *v, uint16_t *copy, size_t n)                                          \
     {                                                                                                                  \
         step_##size(ahead, false, k, g, p, m, v, copy, n);                                                             \
     }                                                                                                                  \
-    static void step_f32_##size##_##ahead(const struct bound_scalars *k, const void *g, float *p, float *m, float *v,  \
-                                          uint16_t *copy, size_t n)                                                    \
+    static void step_f32_##size##_##ahead(const struct amp_apply_scalars *k, const void *g, float *p, float *m,        \
+                                          float *v, uint16_t *copy, size_t n)                                          \
     {                                                                                                                  \
         step_##size(ahead, true, k, g, p, m, v, copy, n);                                                              \
     }                                                                                                                  \

@@ -182,10 +182,24 @@ static double bounded_goal(const struct bench_row *row, const struct bench_side 
     return goal;
 }
 
+/*
+ * Whether a row reaches BENCH_OF_BOUND of its bound; `ratios` are those of the bound's times and ours, round by round.
+ * Unlike a comparison of two ratios to the peer, these do not contain the differences between the peer's rounds.
+ */
+static bool reaches_bound(const struct bench_row *row, double *ratios)
+{
+    double low, high;
+    interval(ratios, BENCH_PAIRS, &low, &high);
+    double ratio = bench_median(ratios, BENCH_PAIRS);
+    (void)fprintf(stderr, "# %s: beside the bound %.3f, 95 %% of it %.3f to %.3f; %.2f is asked\n", row->name, ratio,
+                  low, high, BENCH_OF_BOUND);
+    return ratio >= BENCH_OF_BOUND;
+}
+
 void bench_pairs(const struct bench_row *row, const struct bench_side *ours, const struct bench_side *peer,
                  const struct bench_side *bound)
 {
-    double a[BENCH_PAIRS], b[BENCH_PAIRS], ratios[BENCH_PAIRS], bounds[BENCH_PAIRS];
+    double a[BENCH_PAIRS], b[BENCH_PAIRS], ratios[BENCH_PAIRS], bounds[BENCH_PAIRS], beside[BENCH_PAIRS];
     for (int i = -BENCH_WARM_UPS; i < BENCH_PAIRS; i++) {
         double x = bench_run(ours, row->elements, row->grain, row->threads);
         double y = bench_run(peer, row->elements, row->grain, row->threads);
@@ -193,6 +207,7 @@ void bench_pairs(const struct bench_row *row, const struct bench_side *ours, con
         if (i < 0)
             continue;
         bounds[i] = y / z;
+        beside[i] = z / x;
         a[i] = row->bytes / x / 1e9;
         b[i] = row->bytes / y / 1e9;
         ratios[i] = y / x;
@@ -201,8 +216,9 @@ void bench_pairs(const struct bench_row *row, const struct bench_side *ours, con
     interval(ratios, BENCH_PAIRS, &low, &high);
     double ratio = bench_median(ratios, BENCH_PAIRS);
     double goal = bound != NULL ? bounded_goal(row, bound, bounds) : row->goal;
+    bool reaches = bound != NULL && reaches_bound(row, beside);
     printf("%s\t%.2f\t%.2f\t%.2f\t%.2f\t%s\n", row->name, bench_median(a, BENCH_PAIRS), bench_median(b, BENCH_PAIRS),
-           ratio, goal, ratio >= goal ? "ok" : "short");
+           ratio, goal, reaches || ratio >= goal ? "ok" : "short");
     (void)fflush(stdout);
     (void)fprintf(stderr, "# %s: %d pairs, ratio %.2f to %.2f, 95 %% of its median %.2f to %.2f; %.3f ns an element\n",
                   row->name, BENCH_PAIRS, ratios[0], ratios[BENCH_PAIRS - 1], low, high,

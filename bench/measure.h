@@ -57,7 +57,8 @@ const struct bench_side *bench_fastest(const char *what, const struct bench_side
 /*
  * Warms up, measures the pairs, and prints the row; range and confidence interval go to stderr. `bound`, if it is not
  * NULL, is a side that has less to do than any implementation of the row's work, and takes turns with the others. The
- * goal is then at most BENCH_OF_BOUND of the bound's ratio to the peer (the upper end of its 95 % interval).
+ * goal is then at most BENCH_OF_BOUND of the bound's ratio to the peer (the upper end of its 95 % interval); a row is
+ * also ok if it reaches BENCH_OF_BOUND of the bound itself, round by round.
  */
 void bench_pairs(const struct bench_row *row, const struct bench_side *ours, const struct bench_side *peer,
                  const struct bench_side *bound);
