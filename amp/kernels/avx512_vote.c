@@ -50,6 +50,22 @@ INLINE __m512d add_square(__m512d sum, __m256 half)
     return _mm512_fmadd_pd(x, x, sum); /* as two: the square of a float is exact in double */
 }
 
+/*
+ * Of a turn's elements. Second halves come from memory: to take them out of a register is work for the units that
+ * convert. On Zen 4 a vote of one input takes 0.93 of the time, in `take` 0.89 together with the halves of the input.
+ */
+INLINE void add_squares(__m512d *left, __m512d *right, const __m512 g[4])
+{
+    _Alignas(LINE) float at[TURN];
+    EACH_OF_4(u) _mm512_storeu_ps(at + u * WIDTH, g[u]);
+    __asm__("" : "+m"(at)); /* else the compiler takes them out of the registers */
+    EACH_OF_4(u)
+    {
+        *left = add_square(*left, _mm512_castps512_ps256(g[u]));
+        *right = add_square(*right, _mm256_loadu_ps(at + u * WIDTH + WIDTH / 2));
+    }
+}
+
 INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dtype dtype, bool keep, float factor,
                      float limit, size_t start, size_t n, double *lanes, float *kept)
 {
@@ -78,13 +94,9 @@ INLINE uint32_t vote(const struct amp_input *inputs, unsigned count, enum amp_dt
         }
         if (clamps)
             EACH_OF_4(u) sum[u] = clamp(sum[u], low, high);
-        EACH_OF_4(u)
-        {
-            if (keep)
-                _mm512_stream_ps(kept + i + u * WIDTH, sum[u]);
-            left = add_square(left, _mm512_castps512_ps256(sum[u]));
-            right = add_square(right, _mm512_extractf32x8_ps(sum[u], 1));
-        }
+        if (keep)
+            EACH_OF_4(u) _mm512_stream_ps(kept + i + u * WIDTH, sum[u]);
+        add_squares(&left, &right, sum);
     }
     _mm512_storeu_pd(lanes, left);
     _mm512_storeu_pd(lanes + 8, right);
@@ -133,6 +145,7 @@ INLINE uint32_t take(uint16_t *to, const uint16_t *from, enum amp_dtype dtype, f
     const __m512i unsigned_16 = _mm512_set1_epi16(0x7fff);
     __m512d left = _mm512_loadu_pd(lanes), right = _mm512_loadu_pd(lanes + 8);
     __m512i most = _mm512_setzero_si512();
+    _Alignas(LINE) uint16_t halves[2 * WIDTH];
     for (size_t i = 0; i < n; i += TURN) {
         __m512 g[4];
         prefetch_l1((const char *)(from + i) + AHEAD, TURN * sizeof *from);
@@ -142,16 +155,14 @@ INLINE uint32_t take(uint16_t *to, const uint16_t *from, enum amp_dtype dtype, f
             _mm512_stream_si512((void *)(to + i + line * 2 * WIDTH), x);
             most = _mm512_max_epu16(most, _mm512_and_si512(x, unsigned_16));
             g[2 * line] = widen_half(_mm512_castsi512_si256(x), dtype);
-            g[2 * line + 1] = widen_half(_mm512_extracti64x4_epi64(x, 1), dtype);
+            _mm512_storeu_si512(halves, x);
+            __asm__("" : "+m"(halves));
+            g[2 * line + 1] = widen(halves + WIDTH, dtype);
         }
         EACH_OF_4(u) g[u] = _mm512_mul_ps(g[u], f);
         if (clamps)
             EACH_OF_4(u) g[u] = clamp(g[u], low, high);
-        EACH_OF_4(u)
-        {
-            left = add_square(left, _mm512_castps512_ps256(g[u]));
-            right = add_square(right, _mm512_extractf32x8_ps(g[u], 1));
-        }
+        add_squares(&left, &right, g);
     }
     _mm512_storeu_pd(lanes, left);
     _mm512_storeu_pd(lanes + 8, right);
