@@ -48,7 +48,7 @@
 # rpc_ over unix sockets and beside a pump are in the files above). As nothing is faster than the bound on this
 # processor, the goal that is shown is at most 0.95 of the ratio of bound and peer (the upper end of its 95 % interval;
 # of times the lower end divided by 0.95); "# NAME: bound X" on stderr says so. If the bound is measured beside the
-# row's own peer (kernels_torch_2t, rpc_, host_), a row is also ok if it reaches 0.95 of the bound itself, round by
+# row's own peer (kernels_, rpc_, host_), a row is also ok if it reaches 0.95 of the bound itself, round by
 # round: "# NAME: beside the bound Y" (reaches_bound in sides.py).
 #
 # Installs missing packages (PyTorch, 0.5 GB, only when rows that need it are measured), builds the release preset, and
