@@ -254,7 +254,7 @@ static void assert_deleted_and_created_anew(void)
     const struct core_call *created = pair_call(0, &create);
     assert_true(created->answered);
     assert_int_equal(0, created->reply.error.code);
-    assert_int_equal(1, created->reply.u.create.epoch);
+    assert_int_equal(2, created->reply.u.create.epoch);
     pair_load(0);
     pair_load(1);
     pair_settle();

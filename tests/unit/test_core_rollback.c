@@ -363,7 +363,7 @@ static void a_verdict_that_is_being_stored_does_not_hold_a_delete_up_for_ever(vo
     assert_int_equal(0, host->tasks_count);
 }
 
-static void the_name_of_a_deleted_model_is_free(void **state)
+static void the_name_of_a_deleted_model_is_free_and_its_epochs_are_not_used_again(void **state)
 {
     struct core_host *host = *state;
     three_steps(host);
@@ -371,7 +371,7 @@ static void the_name_of_a_deleted_model_is_free(void **state)
     (void)core_delete(host, true);
     core_running(host, incarnations);
     assert_int_equal(1, ampd_core_models_count(host->core));
-    assert_int_equal(1, core_info(host).epoch);
+    assert_int_equal(2, core_info(host).epoch);
     assert_int_equal(0, core_info(host).decided_step);
     core_assert_failed(host, core_push_header(host, 1, 0, old), AMP_EABORTED, "FENCED", "join again");
     push_step(host, 1);
@@ -409,7 +409,7 @@ int main(void)
         TEST(a_model_is_deleted_when_nothing_touches_it_any_more),
         TEST(a_delete_waits_for_a_part_jobs_and_records_under_way),
         TEST(a_verdict_that_is_being_stored_does_not_hold_a_delete_up_for_ever),
-        TEST(the_name_of_a_deleted_model_is_free),
+        TEST(the_name_of_a_deleted_model_is_free_and_its_epochs_are_not_used_again),
         TEST(a_drain_ends_with_a_deleted_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,7 +63,11 @@ void ampd_epochs_store(struct ampd_model *model)
 {
     struct ampd_core *core = model->core;
     struct ampd_coord *coord = model->coord;
-    uint64_t number = coord->epoch + 1;
+    /*
+     * A new model may have the name of one that was deleted while its workers have not noticed it: an epoch and a step
+     * of that one must not be found here again.
+     */
+    uint64_t number = (coord->epoch == 0 ? core->deleted_epoch : coord->epoch) + 1;
     AMP_ASSERT(model->core->config.shard == 0);
     coord->answered = 0;
     if (!core->config.asks_epochs) {
@@ -114,7 +118,7 @@ static void log_epoch(const struct ampd_model *model)
     else if (strcmp(coord->reason, "IMPORT") == 0)
         ampd_out_log(model->core, AMP_LOG_INFO, model, "epoch %llu begins after step %llu, for a load from elsewhere",
                      (unsigned long long)coord->epoch, (unsigned long long)coord->base_step);
-    else if (coord->epoch > 1)
+    else if (strcmp(coord->reason, "CREATED") != 0)
         ampd_out_log(model->core, AMP_LOG_WARN, model, "epoch %llu begins without a checkpoint: load the model again",
                      (unsigned long long)coord->epoch);
 }

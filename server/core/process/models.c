@@ -167,10 +167,21 @@ void ampd_model_free(struct ampd_model *model)
     free(model);
 }
 
+static bool has_workers(const struct ampd_model *model)
+{
+    for (uint32_t rank = 0; rank < model->spec.world_size; rank++) {
+        if (model->workers[rank].has_holder)
+            return true;
+    }
+    return false;
+}
+
 void ampd_model_forget(struct ampd_model *model)
 {
     AMP_ASSERT(!model->gone && model->shard->jobs.out == 0);
     model->gone = true;
+    if (has_workers(model) && model->coord->epoch > model->core->deleted_epoch)
+        model->core->deleted_epoch = model->coord->epoch;
     model->core->memory_bytes -= model->memory_bytes;
     ampd_shard_close(model);
     ampd_coord_close(model);
