@@ -34,6 +34,7 @@
 struct attach_job {
     struct ampclient_job job;
     struct ampclient_model *model;
+    struct attach_call *call; /* NULL: it has not begun */
     uint32_t shard;
     uint64_t timeout_ms;
     struct amp_buf request;
@@ -134,6 +135,7 @@ static void run_attach(struct ampclient_job *base)
         ampclient_link_finish(link, base);
         return;
     }
+    job->call = own;
     own->model = job->model;
     own->waiting = job;
     amp_list_push(&job->model->attach_calls, &own->node);
@@ -144,6 +146,14 @@ static void run_attach(struct ampclient_job *base)
         arpc_call_cancel(own->call, ARPC_STATUS_CANCELLED, "the request cannot be sent");
     else
         arpc_call_half_close(own->call);
+}
+
+/* The user's thread was interrupted. The job waits, so that its call is not over. */
+static void cancel_attach(struct ampclient_job *base)
+{
+    struct attach_job *job = AMP_CONTAINER(base, struct attach_job, job);
+    AMP_ASSERT(job->call != NULL && job->call->call != NULL);
+    arpc_call_cancel(job->call->call, ARPC_STATUS_CANCELLED, "the call was interrupted");
 }
 
 void ampclient_attach_cancel(struct ampclient_model *model)
@@ -194,6 +204,8 @@ static int code_of(int why)
 {
     if (why == EACCES || why == EPERM || why == ENOENT)
         return AMP_EDENIED;
+    if (why == ECANCELED)
+        return AMP_ECANCELLED;
     return why == EAGAIN || why == ECONNREFUSED || why == 0 ? AMP_EDEADLINE : AMP_EUNAVAILABLE;
 }
 
@@ -201,14 +213,15 @@ static int code_of(int why)
 static int connect_to(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const struct timeval limit = {.tv_sec = ATTACH_TIMEOUT_MS / 1000};
+    const struct timeval sends = {.tv_sec = ATTACH_TIMEOUT_MS / 1000},
+                         waits = {.tv_usec = AMPCLIENT_INTERRUPT_MS * 1000};
     errno = ENAMETOOLONG;
     int fd = strlen(path) < sizeof address.sun_path ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
     if (fd < 0)
         return -1;
     memcpy(address.sun_path, path, strlen(path) + 1);
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &waits, sizeof waits);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &sends, sizeof sends);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
         return fd;
     int why = errno;
@@ -217,19 +230,25 @@ static int connect_to(const char *path)
     return -1;
 }
 
-/* recvmsg, repeated when a signal's handler interrupts it. */
-static ssize_t receive(int fd, struct msghdr *message)
+/* recvmsg, repeated until something comes: the socket waits for AMPCLIENT_INTERRUPT_MS (connect_to). */
+static ssize_t receive(struct ampclient_link *link, int fd, struct msghdr *message)
 {
     uint64_t until = ampclient_now_ms() + ATTACH_TIMEOUT_MS;
-    ssize_t size;
-    do
-        size = recvmsg(fd, message, MSG_CMSG_CLOEXEC);
-    while (size < 0 && errno == EINTR && ampclient_now_ms() < until);
-    return size;
+    for (;;) {
+        ssize_t size = recvmsg(fd, message, MSG_CMSG_CLOEXEC);
+        int why = errno;
+        if (size >= 0 || (why != EINTR && why != EAGAIN) || ampclient_now_ms() >= until)
+            return size;
+        ampclient_link_pause(link, 0); /* it asks interrupt_cb */
+        errno = ECANCELED;
+        if (ampclient_link_interrupted(link))
+            return -1;
+    }
 }
 
 /* Sends the nonce of an answer, and gets the descriptors for it, which are the caller's to close. */
-static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[FDS], struct amp_error *error)
+static int fetch(struct ampclient_link *link, const struct ampd_msg_attach_memory_response *answer, int fds[FDS],
+                 struct amp_error *error)
 {
     union {
         struct cmsghdr align;
@@ -246,8 +265,8 @@ static int fetch(const struct ampd_msg_attach_memory_response *answer, int fds[F
     bool came = false;
     if (fd >= 0) {
         errno = 0;
-        came = send(fd, nonce, sizeof nonce, MSG_NOSIGNAL) == (ssize_t)sizeof nonce && receive(fd, &message) == 1 &&
-               take_descriptors(&message, fds);
+        came = send(fd, nonce, sizeof nonce, MSG_NOSIGNAL) == (ssize_t)sizeof nonce &&
+               receive(link, fd, &message) == 1 && take_descriptors(&message, fds);
     }
     int why = (message.msg_flags & MSG_CTRUNC) != 0 ? EMFILE : errno;
     if (fd >= 0)
@@ -292,12 +311,16 @@ static int attach_shard(struct ampclient_model *model, struct ampclient_attached
 {
     struct attach_job *job = calloc(1, sizeof *job);
     int fds[FDS];
+    uint64_t limit_ms = model->client->options.step_timeout_ms;
     if (job == NULL)
         return AMP_ENOMEM;
     job->job.run_cb = run_attach;
+    job->job.cancel_cb = cancel_attach;
     job->model = model;
     job->shard = shard;
     job->timeout_ms = ATTACH_TIMEOUT_MS + attached->slot_size / ATTACH_BYTES_PER_MS;
+    if (job->timeout_ms > limit_ms)
+        job->timeout_ms = limit_ms;
     amp_buf_init(&job->request, AMPD_MSG_SIZE_MAX);
     int rc = ampd_msg_attach_memory_request_encode(request, &job->request);
     if (rc == 0) {
@@ -308,7 +331,7 @@ static int attach_shard(struct ampclient_model *model, struct ampclient_attached
         *error = job->error;
     }
     if (rc == 0)
-        rc = fetch(&job->answer, fds, error);
+        rc = fetch(model->client->link, &job->answer, fds, error);
     if (rc == 0) {
         rc = map_shard(attached, &job->answer, copy_stride, slot_stride, fds, error);
         attached->waits = attached->waits && job->answer.waits;

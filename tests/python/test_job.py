@@ -568,6 +568,59 @@ def test_ctrl_c_ends_a_wait_at_once_and_the_rank_is_given_back():
             assert other.rank == 0
 
 
+@contextlib.contextmanager
+def stopped_before_memory_is_attached(**options):
+    """A job over a unix socket whose server is stopped before its first step, where the client asks for memory."""
+    with tempfile.TemporaryDirectory() as folder, \
+            ampd.testing.server(listen=f"unix:{folder}/socket") as server, line(server, **options) as job:
+        os.kill(server.process.pid, signal.SIGSTOP)
+        try:
+            yield job
+        finally:
+            os.kill(server.process.pid, signal.SIGCONT)
+
+
+def test_ctrl_c_ends_a_step_that_waits_for_shared_memory_at_once():
+    with stopped_before_memory_is_attached() as job:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        began = time.monotonic()
+        try:
+            job.begin()
+            raise AssertionError("nothing was interrupted")
+        except KeyboardInterrupt:
+            assert time.monotonic() - began < 3  # the client waits for memory for 5 s
+
+
+def test_a_step_waits_for_shared_memory_no_longer_than_for_the_step():
+    with stopped_before_memory_is_attached(step_timeout=0.5) as job:
+        began = time.monotonic()
+        raises(ampd.Timeout, job.begin)
+        assert time.monotonic() - began < 4  # the client waits for memory for 5 s if it may
+
+
+def test_a_worker_of_a_deleted_model_takes_nothing_of_it_for_the_new_one():
+    def first_worker(server, value):
+        return ampd.join(server.endpoint, "line", {"w": numpy.full(3, value, numpy.float32)}, cast="float32",
+                         optimizer=ampd.SGD(lr=1), rank=0, world_size=2, quorum=1)
+
+    with ampd.testing.server() as server:
+        before = first_worker(server, 1)
+        job = ampd.join(server.endpoint, "line", rank=1, world_size=2)
+        step = job.begin()
+        before.server.delete("line", force=True)
+        before.client.close()
+        with first_worker(server, 5):
+            step.push("w", numpy.full(3, 100, numpy.float32))
+            assert step.end().verdict == "rolled_back"
+            step = job.begin()
+            assert step.number == 1 and job.parameters["w"].tolist() == [5, 5, 5]
+            step.push("w", numpy.ones(3, numpy.float32))
+            assert step.end().applied
+            job.begin()
+            assert job.parameters["w"].tolist() == [4, 4, 4]
+            job.leave()
+
+
 def test_ctrl_c_ends_the_search_for_a_server():
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     began = time.monotonic()
