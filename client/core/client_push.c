@@ -356,9 +356,7 @@ static void open_stream(struct ampclient_core *core, uint32_t k)
                                                  .dtype = push->dtype,
                                                  .weight = core->weight,
                                                  .has_lr = core->has_lr,
-                                                 .lr = core->lr,
-                                                 .user_state = core->user_state,
-                                                 .user_state_size = core->user_state_size};
+                                                 .lr = core->lr};
 }
 
 static void ask_state(struct ampclient_core *core, uint32_t k)

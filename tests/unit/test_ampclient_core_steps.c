@@ -472,24 +472,6 @@ static void a_step_that_is_begun_again_before_anything_was_pushed_needs_no_join(
     (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
 }
 
-static void user_state_given_after_the_header_begins_the_stream_anew(void **state)
-{
-    (void)state;
-    begin(1, 1);
-    push(1, second);
-    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
-    struct amp_error said;
-    assert_int_equal(0, ampclient_core_set_user_state(core, "here", 4, &said));
-    count = 0;
-    request(AMPCLIENT_EVENT_STEP_END);
-    assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
-    fail_call(call, AMP_ECANCELLED, "", 0, 0);
-    end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
-    struct ampclient_output header = take(AMPCLIENT_OUT_PUSH);
-    assert_int_equal(4, header.u.push.user_state_size);
-    assert_memory_equal("here", header.u.push.user_state, 4);
-}
-
 static void tell(float loss, const char *name, float value, int code)
 {
     struct amp_error error = {0};
@@ -764,7 +746,6 @@ int main(void)
         TEST(a_step_that_is_begun_again_takes_no_rank_back),
         TEST(a_step_whose_end_failed_has_nothing_of_what_was_pushed),
         TEST(a_step_that_is_begun_again_before_anything_was_pushed_needs_no_join),
-        TEST(user_state_given_after_the_header_begins_the_stream_anew),
         TEST(loss_and_metrics_go_with_the_trailer_and_are_forgotten_with_the_step),
         TEST(a_push_that_begins_again_tells_the_same_loss),
         TEST(nothing_is_told_of_a_step_that_a_rollback_has_voided),

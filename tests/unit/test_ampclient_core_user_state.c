@@ -1,0 +1,54 @@
+/* The worker's machine: which user state goes out with a push. */
+#include "tests/unit/client_core_fixture.h"
+
+static void set_state(const char *text)
+{
+    struct amp_error error = {0};
+    assert_int_equal(0, ampclient_core_set_user_state(core, text, strlen(text), &error));
+}
+
+static void expect_state(const struct ampclient_output *header, const char *text)
+{
+    assert_int_equal(strlen(text), header->u.push.user_state_size);
+    assert_memory_equal(text, header->u.push.user_state, strlen(text));
+}
+
+static void a_header_that_waits_to_be_taken_has_the_state_that_is_set_meanwhile(void **state)
+{
+    (void)state;
+    struct amp_error error = {0};
+    struct ampclient_output header = {0};
+    set_state("old");
+    begin(1, 1);
+    assert_int_equal(0, ampclient_core_push(core, now_ms, 1, second, AMP_F16, &error));
+    set_state("newer");
+    assert_true(ampclient_core_next(core, &header));
+    assert_int_equal(AMPCLIENT_OUT_PUSH, header.type);
+    expect_state(&header, "newer");
+}
+
+static void user_state_given_after_the_header_begins_the_stream_anew(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(1, second);
+    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+    set_state("here");
+    count = 0;
+    request(AMPCLIENT_EVENT_STEP_END);
+    assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
+    fail_call(call, AMP_ECANCELLED, "", 0, 0);
+    end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
+    struct ampclient_output header = take(AMPCLIENT_OUT_PUSH);
+    expect_state(&header, "here");
+}
+
+int main(void)
+{
+#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_header_that_waits_to_be_taken_has_the_state_that_is_set_meanwhile),
+        TEST(user_state_given_after_the_header_begins_the_stream_anew),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
