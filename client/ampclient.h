@@ -317,7 +317,7 @@ struct ampclient_step {
     uint64_t version;  /* version of the parameters: how many steps were applied to them */
     float scale;       /* multiply the loss by it, and by no scale of your own (amp_fsdp_set_server_scale) */
     uint64_t scale_id; /* names this value of the scale */
-    bool rolled_back;  /* this handle has begun this step before, in an older epoch */
+    bool rolled_back;  /* this handle's first step in an epoch, if it has begun it or a later one before */
 };
 #define AMPCLIENT_STEP_INIT                                                                                            \
     {                                                                                                                  \

@@ -60,7 +60,7 @@ struct ampclient_user_done {
         uint64_t epoch, step, version;
         float scale;
         uint64_t scale_id;
-        bool rolled_back; /* the handle has begun this step before, in an older epoch */
+        bool rolled_back; /* the first step that it begins in a new epoch, and it began this or a later one before */
         bool restored;    /* the first step that this handle begins in the epoch, and the one after restored_step */
     } step;
     struct ampclient_core_result result; /* STEP_END with code 0 */

@@ -252,6 +252,17 @@ static void a_higher_epoch_rolls_the_step_back(void **state)
     assert_int_equal(3, result.step.step);
 }
 
+static void only_the_first_step_after_a_rollback_says_so(void **state)
+{
+    a_higher_epoch_rolls_the_step_back(state); /* to step 3; step 4 was begun before, too */
+    request(AMPCLIENT_EVENT_STEP_END);
+    answer_push(take(AMPCLIENT_OUT_PUSH).call, 2, 3);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    answer_pull(2, 4, 3);
+    assert_false(done(AMPCLIENT_EVENT_STEP_BEGIN, 0).step.rolled_back);
+}
+
 static void a_lease_that_ended_is_mended_and_the_push_begins_anew(void **state)
 {
     (void)state;
@@ -732,6 +743,7 @@ int main(void)
         TEST(after_the_reconnect_timeout_the_user_is_told),
         TEST(a_block_is_sent_again_three_times_and_no_more),
         TEST(a_higher_epoch_rolls_the_step_back),
+        TEST(only_the_first_step_after_a_rollback_says_so),
         TEST(a_lease_that_ended_is_mended_and_the_push_begins_anew),
         TEST(keep_alive_goes_out_three_times_a_lease_and_may_end_the_membership),
         TEST(what_a_keep_alive_hears_of_the_incarnation_of_before_does_not_count),
