@@ -317,7 +317,7 @@ struct ampclient_step {
     uint64_t version;  /* version of the parameters: how many steps were applied to them */
     float scale;       /* multiply the loss by it, and by no scale of your own (amp_fsdp_set_server_scale) */
     uint64_t scale_id; /* names this value of the scale */
-    bool rolled_back;  /* this handle has begun this step before, in an older epoch */
+    bool rolled_back;  /* this handle's first step in an epoch, if it has begun it or a later one before */
 };
 #define AMPCLIENT_STEP_INIT                                                                                            \
     {                                                                                                                  \
@@ -615,9 +615,9 @@ AMPCLIENT_API int ampclient_set_weight(struct ampclient_model *model, float weig
  * Sets the learning rate for a model with the schedule AMPCLIENT_WORKER, which needs it before its first push, from the
  * next step to which nothing was pushed yet (maybe the step in hand) until it is set again. Groups multiply it by their
  * factors. All workers must give the same rate for a step, bit for bit: step_end fails with AMP_EINVAL if another
- * worker's complete push has another one, if none was given, or if one was given and the model has another schedule.
- * lr: 0 or more, finite as a float, too.
- * Returns: 0; AMP_EINVAL (lr is out of range), AMP_ESTATE (the step in hand has been pushed to). Thread: the client's.
+ * worker's complete push has another one, or if none was given. lr: 0 or more, finite as a float, too.
+ * Returns: 0; AMP_EINVAL (lr is out of range, or the model has another schedule, and all is as before), AMP_ESTATE (the
+ * step in hand has been pushed to). Thread: the client's.
  */
 AMPCLIENT_API int ampclient_set_learning_rate(struct ampclient_model *model, double lr);
 

@@ -44,7 +44,7 @@ struct ampclient_out_push {
     float weight;
     bool has_lr; /* the user has given a learning rate (schedule WORKER) */
     double lr;
-    const uint8_t *user_state; /* NULL: none */
+    const uint8_t *user_state; /* what the user set last before the output is taken; NULL: none */
     uint32_t user_state_size;
 };
 
@@ -60,13 +60,16 @@ struct ampclient_user_done {
         uint64_t epoch, step, version;
         float scale;
         uint64_t scale_id;
-        bool rolled_back; /* the handle has begun this step before, in an older epoch */
+        bool rolled_back; /* the first step that it begins in a new epoch, and it began this or a later one before */
         bool restored;    /* the first step that this handle begins in the epoch, and the one after restored_step */
     } step;
     struct ampclient_core_result result; /* STEP_END with code 0 */
 };
 
-/* All pointers are views, valid until the next call of ampclient_core_next or ampclient_core_step. */
+/*
+ * All pointers are views, valid until the next call of ampclient_core_next or ampclient_core_step; u.push.user_state
+ * also ends with ampclient_core_set_user_state.
+ */
 struct ampclient_output {
     enum ampclient_output_type type;
     uint64_t call;        /* number of the RPC that begins, or that the output is about; 0: of none */

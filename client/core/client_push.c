@@ -312,14 +312,12 @@ void ampclient_core_push_close_step(struct ampclient_core *core)
     }
     if (push->dtype == AMP_DTYPE_NONE)
         push->dtype = AMP_F32; /* nothing was pushed */
-    if (push->user_state_serial != core->user_state_serial) {
+    for (uint32_t k = 0; k < core->config.shards; k++) {
+        if (push->calls[k] == 0 || !push->outdated[k])
+            continue;
         /* The header that was sent has an older user state: begin the stream again, and go on where it was. */
-        for (uint32_t k = 0; k < core->config.shards; k++) {
-            if (push->calls[k] == 0)
-                continue;
-            ampclient_core_cancel(core, &push->calls[k], true);
-            push->asked[k] = false;
-        }
+        ampclient_core_cancel(core, &push->calls[k], true);
+        push->asked[k] = false;
     }
 }
 
@@ -346,7 +344,7 @@ static void open_stream(struct ampclient_core *core, uint32_t k)
 {
     struct ampclient_push *push = &core->push;
     push->ended[k] = false;
-    push->user_state_serial = core->user_state_serial;
+    push->outdated[k] = false;
     struct ampclient_output *output =
         ampclient_core_out(core, AMPCLIENT_OUT_PUSH, k, core->config.step_timeout_ms, &push->calls[k]);
     push->drained[k] = true;
@@ -356,9 +354,7 @@ static void open_stream(struct ampclient_core *core, uint32_t k)
                                                  .dtype = push->dtype,
                                                  .weight = core->weight,
                                                  .has_lr = core->has_lr,
-                                                 .lr = core->lr,
-                                                 .user_state = core->user_state,
-                                                 .user_state_size = core->user_state_size};
+                                                 .lr = core->lr};
 }
 
 static void ask_state(struct ampclient_core *core, uint32_t k)

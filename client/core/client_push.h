@@ -17,6 +17,7 @@ struct ampclient_push {
     uint64_t states[AMPCLIENT_SHARDS_MAX]; /* number of the GetPushState call; 0: none is under way */
     bool asked[AMPCLIENT_SHARDS_MAX];      /* it is known which blocks the shard has; false: GetPushState is needed */
     bool ended[AMPCLIENT_SHARDS_MAX];      /* the trailer was sent on the present stream */
+    bool outdated[AMPCLIENT_SHARDS_MAX];   /* the present stream's header may have an older user state than the core */
     bool answered[AMPCLIENT_SHARDS_MAX];   /* the shard has answered with the step's result */
     uint32_t resends;     /* streams that began again since a block came damaged; at most AMPCLIENT_BLOCK_RESENDS_MAX */
     enum amp_dtype dtype; /* of the gradients, F32 if they are accumulated; AMP_DTYPE_NONE: none was pushed yet */
@@ -33,7 +34,6 @@ struct ampclient_push {
     uint32_t absent_count;
     struct ampclient_core_metrics metrics; /* loss and metrics for the trailer */
     bool closed;                           /* step_end was called: nothing more is pushed */
-    uint64_t user_state_serial;            /* core->user_state_serial at the time of the last header */
     struct ampclient_core_result result;   /* from a shard that has answered */
     struct amp_error error;                /* code not 0: a failure that ends the push; step_end returns it */
 };

@@ -228,7 +228,8 @@ int ampclient_core_set_user_state(struct ampclient_core *core, const void *data,
     free(core->user_state);
     core->user_state = copy;
     core->user_state_size = (uint32_t)size;
-    core->user_state_serial++;
+    for (uint32_t k = 0; k < core->config.shards; k++)
+        core->push.outdated[k] = true;
     return 0;
 }
 

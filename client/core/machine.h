@@ -59,7 +59,6 @@ struct ampclient_core {
     struct ampclient_push push;
     uint8_t *user_state; /* what the user set last; NULL: nothing; owned */
     uint32_t user_state_size;
-    uint64_t user_state_serial; /* counts the user states that were set, so that a push knows whether it has sent one */
     /* waiting */
     enum ampclient_event_type request; /* the user's request that is not answered yet; 0: none */
     uint64_t request_begun_ms, request_deadline_ms;

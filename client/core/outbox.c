@@ -33,6 +33,14 @@ struct ampclient_output *ampclient_core_out(struct ampclient_core *core, enum am
     return output;
 }
 
+/* The user state that was the newest when the header was queued may have been freed since. */
+static void put_user_state(struct ampclient_core *core, struct ampclient_output *header)
+{
+    header->u.push.user_state = core->user_state;
+    header->u.push.user_state_size = core->user_state_size;
+    core->push.outdated[header->shard] = false;
+}
+
 bool ampclient_core_next(struct ampclient_core *core, struct ampclient_output *output)
 {
     free(core->handed);
@@ -41,6 +49,8 @@ bool ampclient_core_next(struct ampclient_core *core, struct ampclient_output *o
     if (first == NULL)
         return false;
     core->handed = AMP_CONTAINER(first, struct ampclient_out_node, node);
+    if (core->handed->output.type == AMPCLIENT_OUT_PUSH)
+        put_user_state(core, &core->handed->output);
     *output = core->handed->output;
     return true;
 }

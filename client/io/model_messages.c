@@ -164,7 +164,7 @@ static int bad_answer(struct amp_error *error, const char *method)
                          method);
 }
 
-/* Names, shapes and sizes of the parameters, from the first answer; a model's specification never changes. */
+/* What is used of the specification, from the first answer; it never changes. */
 static int take_parameters(struct ampclient_model *model, const struct ampd_msg_model_spec *spec)
 {
     uint32_t count = (uint32_t)spec->parameters.count;
@@ -184,6 +184,7 @@ static int take_parameters(struct ampclient_model *model, const struct ampd_msg_
     model->parameters = to;
     model->parameters_count = count;
     model->cast = (enum amp_dtype)spec->cast_dtype;
+    model->takes_rate = spec->has_schedule && spec->schedule.kind == AMPD_MSG_SCHEDULE_KIND_WORKER;
     return 0;
 }
 

@@ -218,6 +218,16 @@ static void wrong_arguments_get_a_code_and_a_sentence(void **state)
     assert_int_equal(ampclient_leave(NULL), AMP_EINVAL);
 }
 
+static void a_learning_rate_is_refused_where_the_schedule_gives_it_and_steps_go_on_without(void **state)
+{
+    struct fixture *fixture = *state;
+    expect_error(fixture, ampclient_set_learning_rate(fixture->model, 0.5), AMP_EINVAL, "AMPCLIENT_WORKER");
+    fixture_begin(fixture);
+    fixture_push(fixture);
+    fixture_end(fixture);
+    assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
+}
+
 static void a_specification_that_differs_is_refused(void **state)
 {
     struct fixture *fixture = *state;
@@ -371,6 +381,7 @@ int main(void)
         JOINED(accumulated_pushes_go_out_as_their_sum),
         JOINED(gradients_may_be_freed_once_the_step_has_ended),
         JOINED(wrong_arguments_get_a_code_and_a_sentence),
+        JOINED(a_learning_rate_is_refused_where_the_schedule_gives_it_and_steps_go_on_without),
         JOINED(a_specification_that_differs_is_refused),
         JOINED(rank_and_world_size_come_from_the_environment),
         JOINED(a_worker_alone_needs_no_rank),

@@ -79,7 +79,8 @@
     X(SIM_RATES, "rates")     /* pushes name the learning rate, and some another than the others of the step */        \
     X(SIM_FULL, "full")       /* two of three loaders bring a model that has made SIM_FULL_STEP steps elsewhere */            \
     X(SIM_SET_RATES, "set-rates") /* the operator sets the learning rate, too */                                       \
-    X(SIM_FLOORS, "floors") /* the scale comes to its floor, where the model stops until an operator sets it */
+    X(SIM_FLOORS, "floors") /* the scale comes to its floor, where the model stops until an operator sets it */         \
+    X(SIM_STATES, "states") /* workers give the user state of a step at any place among its pushes */
 
 #define SIM_INVARIANT_ENUM(name, text) name,
 enum sim_kind { SIM_KINDS(SIM_INVARIANT_ENUM) SIM_KINDS_COUNT };
@@ -344,7 +345,7 @@ struct sim_worker {
     void **gradients; /* [parameters] of the step in hand */
     uint32_t *order;  /* parameters still to be pushed */
     uint32_t order_count;
-    bool state_given; /* the user state of the step */
+    uint32_t state_at; /* the user state of the step is given when so many of them are left */
     bool unlike;      /* a push of this process has had another weight, or rate, on one shard */
     bool wrong;       /* all pushes of this process name another rate than those of other ranks */
     bool silent;      /* it does not ask whether its lease holds, as long as it has */

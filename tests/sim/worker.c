@@ -223,7 +223,7 @@ static void free_gradients(struct sim *sim, struct sim_worker *worker)
     worker->order_count = 0;
 }
 
-/* The user state says which step it belongs to, and whose it is. It may come before the pushes or after them. */
+/* The user state says which step it belongs to, and whose it is. It may come before the pushes, among or after them. */
 static void give_user_state(struct sim_worker *worker)
 {
     uint64_t state[2] = {worker->step, worker->rank};
@@ -288,9 +288,9 @@ static void take_step(struct sim *sim, struct sim_worker *worker, const struct a
         sim_fail(sim, SIM_ITSELF, "worker %u: %s", worker->rank, error.text);
     tell(sim, worker);
     stay_silent(sim, worker);
-    worker->state_given = sim_below(sim, 2) == 0;
-    if (worker->state_given)
-        give_user_state(worker);
+    worker->state_at = sim_below(sim, 2) == 0 ? worker->order_count : 0;
+    if (sim_has(sim->seed, SIM_STATES)) /* streams to some shards begin before it, and others after it */
+        worker->state_at = (uint32_t)sim_more(sim, worker->order_count + 1);
 }
 
 /* Steps go on without some ranks. */
@@ -664,6 +664,8 @@ static void do_push(struct sim *sim, uint32_t w)
         worker->program = SIM_DO_END;
         return;
     }
+    if (worker->order_count == worker->state_at)
+        give_user_state(worker);
     uint32_t p = worker->order[--worker->order_count];
     struct amp_error error = {0};
     int rc = ampclient_core_push(worker->core, sim->now_ms, p, worker->gradients[p],
@@ -707,7 +709,7 @@ void sim_worker_act(struct sim *sim, uint32_t w)
         break;
     case SIM_DO_END:
         worker->program = SIM_WAIT;
-        if (!worker->state_given)
+        if (worker->state_at == 0)
             give_user_state(worker);
         drain(sim, w);
         user_request(sim, w, AMPCLIENT_EVENT_STEP_END);

@@ -8,4 +8,5 @@ target_compile_definitions(test_core_states PRIVATE AMPD_SOURCE_DIR="${PROJECT_S
 ampd_test(test_ampclient_core_steps SUITE unit SOURCES test_ampclient_core_steps.c LINK ampclient_core amp amp_base)
 ampd_test(test_ampclient_core_memory SUITE unit SOURCES test_ampclient_core_memory.c LINK ampclient_core amp amp_base)
 ampd_test(test_ampclient_core_member SUITE unit SOURCES test_ampclient_core_member.c LINK ampclient_core amp amp_base)
+ampd_test(test_ampclient_core_user_state SUITE unit SOURCES test_ampclient_core_user_state.c LINK ampclient_core amp amp_base)
 ampd_test(test_core_frozen SUITE unit SOURCES test_core_frozen.c core_pair.c core_fixture.c LINK ampd_core amp amp_base m)

@@ -252,6 +252,17 @@ static void a_higher_epoch_rolls_the_step_back(void **state)
     assert_int_equal(3, result.step.step);
 }
 
+static void only_the_first_step_after_a_rollback_says_so(void **state)
+{
+    a_higher_epoch_rolls_the_step_back(state); /* to step 3; step 4 was begun before, too */
+    request(AMPCLIENT_EVENT_STEP_END);
+    answer_push(take(AMPCLIENT_OUT_PUSH).call, 2, 3);
+    (void)done(AMPCLIENT_EVENT_STEP_END, 0);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    answer_pull(2, 4, 3);
+    assert_false(done(AMPCLIENT_EVENT_STEP_BEGIN, 0).step.rolled_back);
+}
+
 static void a_lease_that_ended_is_mended_and_the_push_begins_anew(void **state)
 {
     (void)state;
@@ -470,24 +481,6 @@ static void a_step_that_is_begun_again_before_anything_was_pushed_needs_no_join(
     assert_int_equal(0, have(AMPCLIENT_OUT_JOIN));
     answer_pull(1, 1, 0);
     (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 0);
-}
-
-static void user_state_given_after_the_header_begins_the_stream_anew(void **state)
-{
-    (void)state;
-    begin(1, 1);
-    push(1, second);
-    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
-    struct amp_error said;
-    assert_int_equal(0, ampclient_core_set_user_state(core, "here", 4, &said));
-    count = 0;
-    request(AMPCLIENT_EVENT_STEP_END);
-    assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
-    fail_call(call, AMP_ECANCELLED, "", 0, 0);
-    end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
-    struct ampclient_output header = take(AMPCLIENT_OUT_PUSH);
-    assert_int_equal(4, header.u.push.user_state_size);
-    assert_memory_equal("here", header.u.push.user_state, 4);
 }
 
 static void tell(float loss, const char *name, float value, int code)
@@ -750,6 +743,7 @@ int main(void)
         TEST(after_the_reconnect_timeout_the_user_is_told),
         TEST(a_block_is_sent_again_three_times_and_no_more),
         TEST(a_higher_epoch_rolls_the_step_back),
+        TEST(only_the_first_step_after_a_rollback_says_so),
         TEST(a_lease_that_ended_is_mended_and_the_push_begins_anew),
         TEST(keep_alive_goes_out_three_times_a_lease_and_may_end_the_membership),
         TEST(what_a_keep_alive_hears_of_the_incarnation_of_before_does_not_count),
@@ -764,7 +758,6 @@ int main(void)
         TEST(a_step_that_is_begun_again_takes_no_rank_back),
         TEST(a_step_whose_end_failed_has_nothing_of_what_was_pushed),
         TEST(a_step_that_is_begun_again_before_anything_was_pushed_needs_no_join),
-        TEST(user_state_given_after_the_header_begins_the_stream_anew),
         TEST(loss_and_metrics_go_with_the_trailer_and_are_forgotten_with_the_step),
         TEST(a_push_that_begins_again_tells_the_same_loss),
         TEST(nothing_is_told_of_a_step_that_a_rollback_has_voided),
