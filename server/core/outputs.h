@@ -83,6 +83,7 @@ struct ampd_output {
         struct {
             const char *model;
             const struct ampd_checkpoint_record *checkpoint;
+            bool file_only; /* the store does not list it any more; its file goes before a later CUT is written */
         } drop;
         struct {
             uint32_t model; /* index */

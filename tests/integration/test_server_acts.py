@@ -352,6 +352,38 @@ def test_workers_go_on_from_the_checkpoint_under_the_new_epoch(context):
     refused(lambda: api.Rollback(model=name, epoch=1, step=4), Code.NOT_FOUND, "CHECKPOINT_NOT_FOUND", "step 4")
 
 
+def test_files_above_the_checkpoint_of_a_rollback_go_and_their_steps_are_written_again(context):
+    server = context.server()
+    test_model = context.model("net", server, checkpoint_every=2)
+    worker = test_model.worker()
+    folder = server.data_dir / "models" / "net" / "checkpoints"
+
+    def steps():
+        return sorted(int(path.name.removeprefix("step-")) for path in folder.iterdir())
+
+    def train(count, value):
+        for _ in range(count):
+            worker.train({"w": [value] * 4})
+
+    train(5, 1.0)
+    eventually(lambda: test_model.status().durable_step == 4 and steps() == [0, 2, 4], "three checkpoints")
+    first = {step: next((folder / f"step-{step:010}").iterdir()).read_bytes() for step in (2, 4)}
+    test_model.api.Rollback(model="net", epoch=1, step=2)
+    eventually(lambda: steps() == [0, 2], "the file of step 4 is removed")
+    worker.join()
+    assert (worker.epoch, worker.step) == (2, 3)
+    train(2, 2.0)
+    eventually(lambda: test_model.status().durable_step == 4, "step 4 is there again")
+    assert steps() == [0, 2, 4]
+    assert next((folder / "step-0000000002").iterdir()).read_bytes() == first[2]
+    assert next((folder / "step-0000000004").iterdir()).read_bytes() != first[4]
+    tensors = test_model.latest()[1]
+    server.restart_after_kill()
+    test_model.reconnect()
+    assert (test_model.status().durable_step, test_model.latest()[1]) == (4, tensors)
+    assert steps() == [0, 2, 4]
+
+
 def test_a_watch_goes_on_over_a_rollback(context):
     worker = context.model(checkpoint_every=1).worker()
     step(worker)

@@ -159,6 +159,30 @@ void sim_disk_drop(struct sim_store *store, const struct ampd_checkpoint_record 
     drop_record(store, record);
 }
 
+static bool names(const struct sim_store *store, uint64_t epoch, uint64_t step)
+{
+    for (uint32_t i = 0; i < store->checkpoints_count; i++) {
+        if (store->checkpoints[i].step == step && (epoch == 0 || store->checkpoints[i].epoch == epoch))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * The file of a checkpoint that is void. A file has no epoch in its name, so that no other checkpoint of this shard may be of the
+ * step; and no other shard may still have this one, since a lost disk is filled from there.
+ */
+void sim_disk_remove(struct sim *sim, struct sim_shard *shard, const struct ampd_checkpoint_record *record)
+{
+    bool needed = names(&shard->store, 0, record->step);
+    for (uint32_t k = 0; k < sim->shards; k++)
+        needed = needed || names(&sim->shard[k].store, record->epoch, record->step);
+    if (needed)
+        sim_fail(sim, SIM_DURABLE, "shard %u removes the file of step %llu, which is still needed", shard->index,
+                 (unsigned long long)record->step);
+    shard->store.files[record->step].gone = true;
+}
+
 static uint64_t list_count(const struct amp_list *list)
 {
     uint64_t count = 0;

@@ -289,7 +289,9 @@ static void do_output(struct sim *sim, struct sim_shard *shard, const struct amp
         sim_disk_cancel(shard, output->u.token);
         break;
     case AMPD_OUT_DROP_CHECKPOINT:
-        if (!sim_is_zombie(sim, shard))
+        if (!sim_is_zombie(sim, shard) && output->u.drop.file_only)
+            sim_disk_remove(sim, shard, output->u.drop.checkpoint);
+        else if (!sim_is_zombie(sim, shard))
             sim_disk_drop(&shard->store, output->u.drop.checkpoint);
         break;
     case AMPD_OUT_TIMER:

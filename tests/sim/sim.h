@@ -516,6 +516,7 @@ void sim_disk_keep(struct sim *sim, struct sim_shard *shard, const struct ampd_o
 void sim_disk_forget(struct amp_list *tasks);
 void sim_disk_cancel(struct sim_shard *shard, uint64_t token);
 void sim_disk_drop(struct sim_store *store, const struct ampd_checkpoint_record *record);
+void sim_disk_remove(struct sim *sim, struct sim_shard *shard, const struct ampd_checkpoint_record *record);
 bool sim_disk_is_full(const struct sim *sim, const struct sim_shard *shard);
 void sim_disk_close(struct sim *sim, struct sim_shard *shard);
 /* A crash comes while files are written. */

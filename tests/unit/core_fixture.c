@@ -202,6 +202,8 @@ static void keep(struct core_host *host, const struct ampd_output *output)
     host->tasks[host->tasks_count++] = *output;
     if (output->type == AMPD_OUT_JOURNAL)
         keep_notes(host);
+    if (output->type == AMPD_OUT_CUT)
+        host->removed_first = host->removed;
 }
 
 static void keep_row(struct core_host *host)
@@ -224,6 +226,16 @@ static void take_line(struct core_host *host, const char *text)
     memcpy(host->logged_before, host->logged, sizeof(host->logged));
     (void)snprintf(host->logged, sizeof(host->logged), "%s", text);
     host->logged_count++;
+}
+
+static void take_drop(struct core_host *host, const struct ampd_output *output)
+{
+    if (!output->u.drop.file_only) {
+        host->dropped++;
+        return;
+    }
+    host->removed++;
+    host->removed_step = output->u.drop.checkpoint->step;
 }
 
 static void take(struct core_host *host, const struct ampd_output *output)
@@ -275,7 +287,7 @@ static void take(struct core_host *host, const struct ampd_output *output)
         host->pruned = output->u.journal_prune.step;
         break;
     case AMPD_OUT_DROP_CHECKPOINT:
-        host->dropped++;
+        take_drop(host, output);
         break;
     case AMPD_OUT_NOTIFY:
         if (output->u.notify.row == NULL)

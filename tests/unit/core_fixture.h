@@ -55,6 +55,9 @@ struct core_host {
     unsigned tasks_count;
     unsigned persists[12]; /* by kind */
     unsigned cuts, notified, drained, dropped, cancelled;
+    unsigned removed;           /* files of void checkpoints, */
+    uint64_t removed_step;      /* the last of them, */
+    unsigned removed_first;     /* and how many had been removed when the newest part began */
     bool hold_seal;             /* a part is not finished when its last block is in: core_cut_end does that */
     struct ampd_part_order cut; /* the part that is being written, */
     uint64_t cut_left;          /* and how many of its blocks are not */

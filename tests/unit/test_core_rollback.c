@@ -59,6 +59,22 @@ static void assert_rolled_back(struct core_host *host, uint64_t call, uint64_t e
     assert_int_equal(step, core_info(host).step);
 }
 
+/* The model is back at the checkpoint of step 0, since that of step 2 could not be used. */
+static void restart_from_step_0(struct core_host *host)
+{
+    host->restore_codes = AMP_EDATALOSS;
+    host->hold_files = true;
+    uint64_t call = core_rollback(host, 1, 2, "");
+    core_do_task(host, 0);
+    core_assert_failed(host, call, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "newest");
+    core_do_task(host, 0); /* the newest is that of step 2 */
+    host->restore_codes = 0;
+    host->hold_files = false;
+    core_do_all(host);
+    assert_string_equal("RESTART", host->epoch.reason);
+    assert_int_equal(1, core_info(host).step);
+}
+
 /* ---- rollback ---- */
 
 static void a_rollback_begins_an_epoch_at_the_checkpoint(void **state)
@@ -201,6 +217,62 @@ static void a_rollback_can_go_behind_the_base_of_its_epoch(void **state)
     push_step(host, 3);
     assert_rolled_back(host, core_rollback(host, 1, 0, ""), 3, 1);
     assert_int_equal(1, core_info(host).checkpoints_count);
+}
+
+static void files_above_the_checkpoint_go_when_the_epoch_of_a_rollback_is_stored(void **state)
+{
+    struct core_host *host = *state;
+    three_steps(host);
+    host->hold_persists = true;
+    uint64_t call = core_rollback(host, 1, 0, "");
+    assert_int_equal(0, host->removed); /* after a crash now the model goes on from it */
+    host->hold_persists = false;
+    core_do_all(host);
+    assert_rolled_back(host, call, 2, 1);
+    assert_int_equal(1, host->removed);
+    assert_int_equal(2, host->removed_step);
+    assert_int_equal(0, host->dropped); /* the store has made it void */
+    join_again(host);
+    push_step(host, 1);
+    (void)core_checkpoint(host);
+    push_step(host, 2);
+    assert_int_equal(2, core_info(host).checkpoints_count);
+    assert_int_equal(1, host->removed); /* not that of the same step which is written after it */
+}
+
+static void the_file_that_was_just_being_catalogued_goes_with_the_others(void **state)
+{
+    struct core_host *host = *state;
+    three_steps(host);
+    host->hold_seal = true;
+    (void)core_checkpoint(host);
+    push_step(host, 4);
+    host->hold_persists = true;
+    core_cut_end(host, 0);
+    assert_int_equal(1, host->tasks_count); /* its entry in the catalogue */
+    uint64_t call = core_rollback(host, 1, 2, "");
+    assert_int_equal(0, host->removed);
+    host->hold_persists = false;
+    core_do_all(host);
+    assert_rolled_back(host, call, 2, 3);
+    assert_int_equal(2, core_info(host).checkpoints_count);
+    assert_int_equal(1, host->removed);
+    assert_int_equal(4, host->removed_step);
+}
+
+static void a_file_that_a_restart_makes_void_stays_until_the_next_part_is_written(void **state)
+{
+    struct core_host *host = *state;
+    three_steps(host);
+    restart_from_step_0(host);
+    join_again(host);
+    push_step(host, 1);
+    assert_int_equal(0, host->removed); /* it may be another directory's */
+    (void)core_checkpoint(host);
+    push_step(host, 2);
+    assert_int_equal(1, host->removed);
+    assert_int_equal(2, host->removed_step);
+    assert_int_equal(1, host->removed_first); /* the part of the same step is written after that */
 }
 
 static void a_join_that_is_stored_while_the_model_is_rolled_back_comes_again(void **state)
@@ -399,6 +471,9 @@ int main(void)
         TEST(a_part_that_is_being_written_is_given_up),
         TEST(a_rollback_can_follow_a_rollback_to_the_same_checkpoint),
         TEST(a_rollback_can_go_behind_the_base_of_its_epoch),
+        TEST(files_above_the_checkpoint_go_when_the_epoch_of_a_rollback_is_stored),
+        TEST(the_file_that_was_just_being_catalogued_goes_with_the_others),
+        TEST(a_file_that_a_restart_makes_void_stays_until_the_next_part_is_written),
         TEST(a_join_that_is_stored_while_the_model_is_rolled_back_comes_again),
         TEST(a_repeated_rollback_is_answered_and_not_done_again),
         TEST(a_rollback_meets_one_that_is_under_way),

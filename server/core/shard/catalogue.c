@@ -2,6 +2,16 @@
  * Which checkpoint parts a shard holds, and which of them are kept: the newest keep_last, those of every keep_every-th
  * step, and one that a restore reads. Only checkpoints that exist on all shards count as the newest: a part above them
  * does not replace any below.
+ *
+ * The file of a checkpoint that a new epoch makes void is not removed before all shards have stored the epoch: until
+ * then a start may go on from it, or a shard that has lost its disk. STATE and parts of an epoch come only after that.
+ * After a rollback the files go with the first STATE. With any other epoch, as after a start, they stay until the next
+ * part is written: if the data directory is an older one by mistake, they may be those of the right one, and a start
+ * alone must cost nothing. They go before that part, since its file may have the same name.
+ *
+ * A process that ends before it has removed such a file leaves it. The store's rows of void checkpoints are not used to
+ * remove it later: a file names no epoch, so that it may be a newer one of the same step. It goes when its step is
+ * written again, or when a start finds a newer checkpoint in the catalogue.
  */
 #include "server/core/shard/catalogue.h"
 
@@ -57,11 +67,17 @@ static bool is_kept(const struct ampd_model *model, const struct ampd_checkpoint
     return restored && record->epoch == shard->restore.record.epoch && record->step == shard->restore.record.step;
 }
 
-void ampd_catalogue_drop(struct ampd_model *model, const struct ampd_checkpoint_record *record)
+static void drop(struct ampd_model *model, const struct ampd_checkpoint_record *record, bool file_only)
 {
     struct ampd_output *output = ampd_out(model->core, AMPD_OUT_DROP_CHECKPOINT, 0);
     output->u.drop.model = model->spec.name;
     output->u.drop.checkpoint = ampd_out_own(model->core, ampd_need(ampd_copy(record, sizeof *record)));
+    output->u.drop.file_only = file_only;
+}
+
+void ampd_catalogue_drop(struct ampd_model *model, const struct ampd_checkpoint_record *record)
+{
+    drop(model, record, false);
 }
 
 void ampd_catalogue_prune(struct ampd_model *model)
@@ -81,14 +97,38 @@ void ampd_catalogue_prune(struct ampd_model *model)
     shard->catalogue.count = kept;
 }
 
-void ampd_catalogue_void(struct ampd_shard *shard, uint64_t base_epoch, uint64_t base_step)
+void ampd_catalogue_void(struct ampd_shard *shard, const struct ampd_epoch_record *epoch)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < shard->catalogue.count; i++) {
-        if (base_epoch != 0 && shard->catalogue.records[i].step <= base_step)
+        if (epoch->base_epoch != 0 && shard->catalogue.records[i].step <= epoch->base_step)
             shard->catalogue.records[kept++] = shard->catalogue.records[i];
+        else
+            ampd_catalogue_add_void(shard, &shard->catalogue.records[i]);
     }
     shard->catalogue.count = kept;
+    shard->catalogue.voids_go = shard->catalogue.voids_go || strcmp(epoch->reason, "ROLLBACK") == 0;
+}
+
+void ampd_catalogue_add_void(struct ampd_shard *shard, const struct ampd_checkpoint_record *record)
+{
+    struct ampd_catalogue *catalogue = &shard->catalogue;
+    void *grown = realloc(catalogue->voids, (catalogue->voids_count + (size_t)1) * sizeof *catalogue->voids);
+    if (grown == NULL)
+        return; /* its file stays, as after a process that ends too early */
+    catalogue->voids = grown;
+    catalogue->voids[catalogue->voids_count++] = *record;
+}
+
+void ampd_catalogue_remove_voids(struct ampd_model *model)
+{
+    struct ampd_catalogue *catalogue = &model->shard->catalogue;
+    if (model->shard->new_epoch != 0)
+        return; /* the store may still name them */
+    for (uint32_t i = 0; i < catalogue->voids_count; i++)
+        drop(model, &catalogue->voids[i], true);
+    catalogue->voids_count = 0;
+    catalogue->voids_go = false;
 }
 
 bool ampd_catalogue_knows(const struct ampd_model *model, const struct ampd_checkpoint_record *record)

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 struct ampd_checkpoint_record;
+struct ampd_epoch_record;
 struct ampd_message;
 struct ampd_model;
 struct ampd_parts;
@@ -19,6 +20,9 @@ struct ampd_catalogue {
     struct ampd_checkpoint_record *records; /* [count] ascending steps; owned */
     uint32_t count, capacity;
     uint32_t parts_storing; /* writes of PARTS (the manifests of all shards' parts) that are not stored yet */
+    struct ampd_checkpoint_record *voids; /* [voids_count] those that epochs took out, with files left; owned */
+    uint32_t voids_count;
+    bool voids_go; /* a rollback took them out: their files go once all shards have stored its epoch */
 };
 
 /* Adds a copy of a record, or replaces the one of the same epoch and step. AMP_ENOMEM: nothing has changed. */
@@ -26,9 +30,15 @@ int ampd_catalogue_add(struct ampd_shard *shard, const struct ampd_checkpoint_re
 
 /*
  * A new epoch begins: takes out the checkpoints above its base step, or all of them if it has no base (base_epoch 0).
- * The files stay, and the store does the same to its own catalogue (AMPD_PERSIST_EPOCH).
+ * The store does the same to its own catalogue (AMPD_PERSIST_EPOCH). The files stay until ampd_catalogue_remove_voids.
  */
-void ampd_catalogue_void(struct ampd_shard *shard, uint64_t base_epoch, uint64_t base_step);
+void ampd_catalogue_void(struct ampd_shard *shard, const struct ampd_epoch_record *epoch);
+
+/* Keeps a copy of a checkpoint that is void, for ampd_catalogue_remove_voids. */
+void ampd_catalogue_add_void(struct ampd_shard *shard, const struct ampd_checkpoint_record *record);
+
+/* Asks for the files of void checkpoints to be removed, unless the epoch is not stored yet; no answer comes. */
+void ampd_catalogue_remove_voids(struct ampd_model *model);
 
 /*
  * Drops what the specification need not keep (keep_last, keep_every), of the checkpoints that all shards are known to

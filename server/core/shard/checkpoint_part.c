@@ -198,6 +198,8 @@ static void begin(struct ampd_model *model)
     struct ampd_shard *shard = model->shard;
     shard->next_part.waits = false;
     ampd_part_check(model);
+    ampd_catalogue_remove_voids(model);
+    AMP_ASSERT(shard->catalogue.voids_count == 0); /* a later removal might meet this part's file */
     set_part(shard, AMPD_PART_WRITING);
     clear_state(model, &shard->part.content);
     shard->part.content = shard->next_part.content;
@@ -367,6 +369,8 @@ void ampd_part_stored(struct ampd_model *model)
             ampd_shard_journal_trim(model, shard->part.step);
         }
         tell_part(model, &shard->part.record);
+    } else {
+        ampd_catalogue_add_void(shard, &shard->part.record);
     }
     ampd_shard_watch_blocked(model);
     if (shard->part.blocked_ms > 0)

@@ -406,7 +406,7 @@ void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *mess
             ampd_memory_tell(model); /* repeated */
         return;
     }
-    ampd_catalogue_void(shard, record->base_epoch, record->base_step);
+    ampd_catalogue_void(shard, record);
     ampd_part_void(model);
     take_base(model, record);
     shard->base_epoch = record->base_epoch;

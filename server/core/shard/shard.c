@@ -141,6 +141,7 @@ void ampd_shard_close(struct ampd_model *model)
     ampd_shard_journal_forget(model);
     ampd_shard_journal_clear(model);
     free(shard->catalogue.records);
+    free(shard->catalogue.voids);
     ampd_part_close(model);
     ampd_plan_unref(shard->step.plan);
     ampd_plan_unref(shard->apply.plan);
@@ -626,6 +627,8 @@ void ampd_shard_state(struct ampd_model *model, const struct ampd_message *messa
     shard->announced.loaded = state->state >= AMPD_MODEL_WAITING;
     shard->announced.loaded_is_confirmed = shard->announced.loaded;
     shard->announced.missing_rank = state->missing_rank;
+    if (shard->catalogue.voids_go)
+        ampd_catalogue_remove_voids(model);
     ampd_load_next(model);
     AMP_LIST_EACH(it, next, &model->pushes)
     {

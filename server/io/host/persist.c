@@ -380,10 +380,13 @@ void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
 }
 
 void io_persist_drop_checkpoint(struct ampd_server *server, const char *model,
-                                const struct ampd_checkpoint_record *checkpoint)
+                                const struct ampd_checkpoint_record *checkpoint, bool file_only)
 {
     struct persist_task *task = new_task(server, model);
     task->drop = true;
     task->checkpoint = *checkpoint;
-    io_threads_submit(server->pools.writer, &task->task);
+    if (file_only)
+        remove_files(task); /* at once: a part of the same step may be written next */
+    else
+        io_threads_submit(server->pools.writer, &task->task);
 }

@@ -13,8 +13,11 @@ struct ampd_server;
  */
 void io_persist(struct ampd_server *server, const struct ampd_persist *persist);
 
-/* Removes a checkpoint from the catalogue, and then its file. Copies the record. No event comes. */
+/*
+ * Removes a checkpoint from the catalogue, and then its file. Copies the record. No event comes. `file_only`: only its
+ * file, and before any part that is begun later is written.
+ */
 void io_persist_drop_checkpoint(struct ampd_server *server, const char *model,
-                                const struct ampd_checkpoint_record *checkpoint);
+                                const struct ampd_checkpoint_record *checkpoint, bool file_only);
 
 #endif

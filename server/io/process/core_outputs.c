@@ -68,7 +68,7 @@ static void do_output(struct ampd_server *server, const struct ampd_output *outp
         io_checkpoint_files_cut_cancel(server, output->u.token);
         break;
     case AMPD_OUT_DROP_CHECKPOINT:
-        io_persist_drop_checkpoint(server, output->u.drop.model, output->u.drop.checkpoint);
+        io_persist_drop_checkpoint(server, output->u.drop.model, output->u.drop.checkpoint, output->u.drop.file_only);
         break;
     case AMPD_OUT_JOURNAL:
         io_write_journal(server, &output->u.journal);
