@@ -17,7 +17,7 @@
 
 #include "storage/checkpoint.h"
 
-/* Reason of an AMP_EIO if a file or directory stays where it is, which loses nothing. */
+/* Reason of an AMP_EIO if a file or directory cannot be opened or removed and stays where it is: nothing is lost. */
 #define AMPD_CHECKPOINT_NOT_REMOVED "NOT_REMOVED"
 
 /* Whether a removal that ended with `rc` and *error has left something where it is, and nothing else has failed. */

@@ -213,8 +213,9 @@ struct deleted_sweep {
 
 /*
  * Removes the journal and the files of a deleted model. If a model of that name exists, the name was given again, which
- * is possible only after the files were gone, so nothing is to be done. Checkpoint files in a shared directory stay, as
- * they may belong to a model that another process of this shard has created.
+ * is possible only after the files were gone, or a journal that the new model does not need could not be removed: so
+ * nothing is to be done. Checkpoint files in a shared directory stay, as they may belong to a model that another
+ * process of this shard has created.
  */
 static int sweep_deleted(void *arg, const char *name)
 {
@@ -224,6 +225,7 @@ static int sweep_deleted(void *arg, const char *name)
             return 0;
     const struct ampd_checkpoint_path place = io_model_files_place(sweep->server, name);
     int rc = ampd_vote_journal_remove(sweep->server->data.dir.path, name, sweep->error);
+    rc = io_model_files_removed(sweep->server, name, rc, sweep->error);
     if (rc != 0 || io_model_files_shared(sweep->server))
         return rc;
     rc = ampd_checkpoint_remove_model(&place, sweep->error);
