@@ -199,5 +199,20 @@ def test_a_start_goes_on_with_a_deletion_whose_journal_cannot_be_removed(context
         create_is_refused(context, server)
 
 
+def test_a_start_goes_on_with_a_deletion_whose_journal_cannot_be_looked_at(context):
+    server = context.server()
+    two_models(context, server)
+    server.kill()
+    with sqlite3.connect(next(server.data_dir.glob("*.db"))) as connection:
+        connection.execute("UPDATE models SET deletion=1 WHERE name='gone'")
+    connection.close()
+    journal = server.data_dir / "models" / "gone" / "journal"
+    shutil.rmtree(journal)
+    journal.touch()  # no directory
+    server.start()
+    eventually(lambda: [m.name for m in Api(server.channel).ListModels().models] == ["kept"], "it is deleted")
+    create_is_refused(context, server)
+
+
 if __name__ == "__main__":
     run(globals())
