@@ -360,11 +360,19 @@ int ampd_checkpoint_any(const struct ampd_checkpoint_path *where, char *file, si
 int ampd_checkpoint_remove_model(const struct ampd_checkpoint_path *where, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
-    int rc = sweep_steps(where, &(const struct sweep){true, .left_below = UINT64_MAX, .up_to = UINT64_MAX}, error);
+    struct amp_error own = {0}, stays = {0};
+    int rc = sweep_steps(where, &(const struct sweep){true, .left_below = UINT64_MAX, .up_to = UINT64_MAX}, &own);
+    rc = or_stays(rc, &own, &stays, error);
+    /*
+     * Also where files stay: with the mark their name would count as free, and a later start would remove the files of
+     * the model that has it by then.
+     */
     if (rc == 0)
-        rc = ampd_checkpoint_unmark_deleted(where, error);
+        rc = or_stays(ampd_checkpoint_unmark_deleted(where, &own), &own, &stays, error);
     if (rc != 0)
         return rc;
+    if (stays.code != 0)
+        return amp_error_set(error, stays.code, stays.reason, "%s", stays.text);
     /* A directory that is not empty has files of others, and stays. */
     for (unsigned i = 0; i < 2; i++) {
         int size =

@@ -226,6 +226,46 @@ static void what_cannot_be_removed_keeps_nothing_else_from_being_removed(void **
     }
 }
 
+/* With the mark the name of the model would count as free while a file of it is there. */
+static void a_deletion_leaves_no_mark_where_a_file_stays(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const made[] = {"models",
+                                       "models/m",
+                                       "models/m/checkpoints",
+                                       "models/m/checkpoints/step-0000000001",
+                                       "models/m/checkpoints/step-0000000002", /* the last is no file, and stays */
+                                       "models/m/checkpoints/step-0000000001/shard-1-of-2.safetensors"};
+    static const char goes[] = "models/m/checkpoints/step-0000000002/shard-1-of-2.safetensors";
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 1, 2};
+    struct amp_error error = {0};
+    char file[512];
+    for (unsigned i = 0; i < COUNT(made); i++)
+        assert_int_equal(mkdir(storage_fixture_below(fixture->directory, made[i]), 0700), 0);
+    make_file(fixture, goes, "x");
+    assert_int_equal(ampd_checkpoint_mark_deleted(&place, NULL), 0);
+    stays(ampd_checkpoint_remove_model(&place, &error), &error, made[5]);
+    is_gone(fixture, goes);
+    is_gone(fixture, "models/m/shard-1-of-2.deleted");
+    assert_int_equal(ampd_checkpoint_any(&place, file, sizeof file, NULL), 0);
+    assert_string_equal(file, made[5]);
+    /* A mark that stays is told like a file. */
+    assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m/shard-1-of-2.deleted"), 0700), 0);
+    assert_int_equal(rmdir(storage_fixture_below(fixture->directory, made[5])), 0);
+    stays(ampd_checkpoint_remove_model(&place, &error), &error, "mark");
+}
+
+static void a_model_whose_directory_cannot_be_opened_stays(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
+    struct amp_error error = {0};
+    assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models"), 0700), 0);
+    assert_int_equal(symlink("m", storage_fixture_below(fixture->directory, "models/m")), 0); /* leads nowhere */
+    stays(ampd_checkpoint_remove_model(&place, &error), &error, "models/m");
+    assert_int_equal(unlink(storage_fixture_below(fixture->directory, "models/m")), 0);
+}
+
 /* ---- the journal ---- */
 
 static int write_record(struct ampd_vote_journal *journal, uint64_t step, uint64_t fence, uint32_t try_number,
@@ -731,6 +771,8 @@ int main(void)
         TEST(parts_of_two_states_are_not_put_together),
         TEST(files_in_place_of_directories_are_told),
         TEST(what_cannot_be_removed_keeps_nothing_else_from_being_removed),
+        TEST(a_deletion_leaves_no_mark_where_a_file_stays),
+        TEST(a_model_whose_directory_cannot_be_opened_stays),
         TEST(the_newest_fence_and_try_of_a_step_counts),
         TEST(an_older_record_in_a_later_slot_does_not_count),
         TEST(slots_that_are_no_records_are_used_again),
