@@ -451,9 +451,9 @@ AMPCLIENT_API const char *ampclient_version(void);
  * Creates a model, or finds the one that has the same name and an equal specification. spec: from AMPCLIENT_SPEC_INIT;
  * fields that are 0 mean their defaults. existed: set to whether the model was there already; may be NULL.
  * Returns: 0; AMP_EINVAL (spec is NULL, or a field is wrong: the text names it), AMP_EEXIST (a model of this name has
- * another specification), AMP_ESTATE (the server has checkpoint files of a model of this name that it does not know:
- * reason CHECKPOINTS_EXIST), AMP_EEXHAUSTED (a shard has no memory for the model: reason NO_MEMORY), or a common code.
- * Thread: the client's.
+ * another specification), AMP_ESTATE (the server has files of a model of this name that it does not know: reason
+ * CHECKPOINTS_EXIST, or JOURNAL_EXISTS for those of a journal), AMP_EEXHAUSTED (a shard has no memory for the model:
+ * reason NO_MEMORY), or a common code. Thread: the client's.
  */
 AMPCLIENT_API int ampclient_create(struct ampclient *client, const struct ampclient_spec *spec, bool *existed);
 

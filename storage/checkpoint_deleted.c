@@ -65,14 +65,17 @@ static int take_marks(const struct ampd_checkpoint_path *where, bool remove, uns
     if (rc != 0)
         return rc;
     DIR *dir = opendir(path);
+    if (dir == NULL && (errno == ENOENT || errno == ENOTDIR))
+        return 0;
     if (dir == NULL)
-        return errno == ENOENT || errno == ENOTDIR ? 0 : checkpoint_system_error(error, "cannot open", path);
+        return remove ? checkpoint_not_removed(error, "cannot open", path)
+                      : checkpoint_system_error(error, "cannot open", path);
     for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
         if (!is_own_mark(where, entry->d_name))
             continue;
         ++*count;
         if (remove && unlinkat(dirfd(dir), entry->d_name, 0) != 0 && errno != ENOENT)
-            rc = checkpoint_system_error(error, "cannot remove a mark below", path);
+            rc = checkpoint_not_removed(error, "cannot remove a mark below", path);
     }
     (void)closedir(dir); /* only read */
     return rc;

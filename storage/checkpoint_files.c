@@ -108,13 +108,12 @@ int checkpoint_directories_make(const char *data_dir, const char *file, bool dur
     return 0;
 }
 
-/* For a failed unlink or rmdir: the reason tells it from a failed fsync, after which nothing may be taken as stored. */
-static int not_removed(struct amp_error *error, const char *path)
+int checkpoint_not_removed(struct amp_error *error, const char *what, const char *path)
 {
-    int cause = errno, rc = checkpoint_system_error(error, "cannot remove", path);
+    int cause = errno, rc = checkpoint_system_error(error, what, path);
     if (rc != AMP_EIO)
         return rc;
-    return amp_error_set(error, rc, AMPD_CHECKPOINT_NOT_REMOVED, "cannot remove %s: %s", path, strerror(cause));
+    return amp_error_set(error, rc, AMPD_CHECKPOINT_NOT_REMOVED, "%s %s: %s", what, path, strerror(cause));
 }
 
 /* Removes the step directory that has the file `path`, if it is empty, and syncs the removal. Changes the path. */
@@ -130,7 +129,7 @@ static int remove_step_directory(char *path, struct amp_error *error)
     }
     if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOENT)
         return 0;
-    return not_removed(error, path);
+    return checkpoint_not_removed(error, "cannot remove", path);
 }
 
 int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_error *error)
@@ -140,7 +139,7 @@ int ampd_checkpoint_remove(const char *data_dir, const char *file, struct amp_er
     if (used < 0 || (size_t)used >= sizeof path)
         return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
     if (unlink(path) != 0 && errno != ENOENT)
-        return not_removed(error, path);
+        return checkpoint_not_removed(error, "cannot remove", path);
     return remove_step_directory(path, error);
 }
 
@@ -201,16 +200,26 @@ static bool only_stays(int rc, const struct amp_error *given, struct amp_error *
     return stayed;
 }
 
+/* The end of a removal with the error *own: 0 if something only stays, as told in *stays, else `rc` with *error. */
+static int or_stays(int rc, const struct amp_error *own, struct amp_error *stays, struct amp_error *error)
+{
+    if (rc == 0 || only_stays(rc, own, stays))
+        return 0;
+    return amp_error_set(error, rc, own->reason, "%s", own->text);
+}
+
 /* Sweeps one step directory, given relative to the data directory. What stays is told in *stays, and is no error. */
 static int sweep_step(const struct ampd_checkpoint_path *where, const char *step, bool is_left,
                       const struct sweep *sweep, struct amp_error *stays, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
     (void)snprintf(path, sizeof path, "%s/%s", where->data_dir, step);
-    DIR *dir = opendir(path);
-    if (dir == NULL) /* a dropped checkpoint's file, and its directory with it, may be removed at the same time */
-        return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
     struct amp_error own = {0};
+    DIR *dir = opendir(path);
+    if (dir == NULL && errno == ENOENT) /* a dropped checkpoint's file, and this with it, may be removed meanwhile */
+        return 0;
+    if (dir == NULL)
+        return or_stays(checkpoint_not_removed(&own, "cannot open", path), &own, stays, error);
     int rc = 0;
     for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
         const char *name = entry->d_name;
@@ -224,10 +233,8 @@ static int sweep_step(const struct ampd_checkpoint_path *where, const char *step
     }
     (void)closedir(dir); /* only read */
     if (rc == 0 && rmdir(path) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT)
-        rc = not_removed(&own, path);
-    if (rc == 0 || only_stays(rc, &own, stays))
-        return 0;
-    return amp_error_set(error, rc, own.reason, "%s", own.text);
+        rc = checkpoint_not_removed(&own, "cannot remove", path);
+    return or_stays(rc, &own, stays, error);
 }
 
 static bool is_step_name(const char *name)
@@ -279,8 +286,10 @@ static int sweep_steps(const struct ampd_checkpoint_path *where, const struct sw
     char step[STEP_PATH_MAX];
     uint64_t number;
     DIR *dir;
-    struct amp_error stays = {0};
-    int rc = open_steps(where, &dir, error);
+    struct amp_error stays = {0}, own = {0};
+    int rc = open_steps(where, &dir, &own);
+    if (rc != 0) /* AMP_EIO: the directory cannot be opened, so that all that is in it stays */
+        return amp_error_set(error, rc, rc == AMP_EIO ? AMPD_CHECKPOINT_NOT_REMOVED : own.reason, "%s", own.text);
     while (rc == 0 && dir != NULL && next_step(dir, where, step, &number))
         if (number <= sweep->up_to)
             rc = sweep_step(where, step, number < sweep->left_below, sweep, &stays, error);
@@ -351,11 +360,19 @@ int ampd_checkpoint_any(const struct ampd_checkpoint_path *where, char *file, si
 int ampd_checkpoint_remove_model(const struct ampd_checkpoint_path *where, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX];
-    int rc = sweep_steps(where, &(const struct sweep){true, .left_below = UINT64_MAX, .up_to = UINT64_MAX}, error);
+    struct amp_error own = {0}, stays = {0};
+    int rc = sweep_steps(where, &(const struct sweep){true, .left_below = UINT64_MAX, .up_to = UINT64_MAX}, &own);
+    rc = or_stays(rc, &own, &stays, error);
+    /*
+     * Also where files stay: with the mark their name would count as free, and a later start would remove the files of
+     * the model that has it by then.
+     */
     if (rc == 0)
-        rc = ampd_checkpoint_unmark_deleted(where, error);
+        rc = or_stays(ampd_checkpoint_unmark_deleted(where, &own), &own, &stays, error);
     if (rc != 0)
         return rc;
+    if (stays.code != 0)
+        return amp_error_set(error, stays.code, stays.reason, "%s", stays.text);
     /* A directory that is not empty has files of others, and stays. */
     for (unsigned i = 0; i < 2; i++) {
         int size =

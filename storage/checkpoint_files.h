@@ -24,6 +24,13 @@ int checkpoint_system_error(struct amp_error *error, const char *what, const cha
 int checkpoint_final_error(struct amp_error *error, const char *what, const char *path);
 
 /*
+ * As checkpoint_system_error, for something that was to be removed; instead of STORE_FAILED the reason is
+ * AMPD_CHECKPOINT_NOT_REMOVED (checkpoint_remove.h), which tells it from a failed fsync, after which nothing may be
+ * taken as stored.
+ */
+int checkpoint_not_removed(struct amp_error *error, const char *what, const char *path);
+
+/*
  * Makes the path of a step's file, and in `file` the same relative to where->data_dir. AMP_EINVAL: the model's name
  * cannot name a directory, or a path is too long.
  */

@@ -4,7 +4,8 @@
  *
  * A deletion mark is an empty file "models/<model>/shard-<k>-of-<K>.deleted" beside a model's files, which says that
  * they are to be removed: a shard marks the files, deletes the model in its store, and then removes the files and the
- * mark. So a deletion is completed after a crash between these, also by a process with another store.
+ * mark. So a deletion is completed after a crash between these, also by a process with another store. The mark goes
+ * also where a file cannot be removed: that one keeps the model's name from being used (ampd_checkpoint_any).
  *
  * A file or mark belongs to the shard that is in its name. Those of another number of shards belong to the shard whose
  * index is theirs modulo the present number.
@@ -17,7 +18,7 @@
 
 #include "storage/checkpoint.h"
 
-/* Reason of an AMP_EIO if a file or directory stays where it is, which loses nothing. */
+/* Reason of an AMP_EIO if a file or directory cannot be opened or removed and stays where it is: nothing is lost. */
 #define AMPD_CHECKPOINT_NOT_REMOVED "NOT_REMOVED"
 
 /* Whether a removal that ended with `rc` and *error has left something where it is, and nothing else has failed. */
@@ -47,7 +48,8 @@ int ampd_checkpoint_sweep_temporary(const struct ampd_checkpoint_path *where, st
 
 /*
  * Removes all checkpoint files of a deleted model that belong to the shard (shards 0: of all shards), the deletion
- * marks, and the model's directories if they are empty then. What is not there is success.
+ * marks, and the model's directories if they are empty then. What is not there is success. If something cannot be
+ * removed, all the rest is, the marks included, and the result is AMP_EIO with AMPD_CHECKPOINT_NOT_REMOVED.
  */
 int ampd_checkpoint_remove_model(const struct ampd_checkpoint_path *where, struct amp_error *error);
 

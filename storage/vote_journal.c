@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/failpoint.h"
 #include "storage/checkpoint_files.h"
+#include "storage/checkpoint_remove.h"
 #include "storage/datadir.h"
 #include "storage/plain_file.h"
 
@@ -455,39 +456,43 @@ void ampd_vote_journal_prune(struct ampd_vote_journal *journal, uint64_t epoch, 
     }
 }
 
-/* Empties one shard's directory, and removes it if nothing else is in it. */
+/* Empties one shard's directory, and removes it if nothing else is in it. Where a slot stays, the others go. */
 static int remove_shard(const char *path, struct amp_error *error)
 {
     char slot[CHECKPOINT_PATH_MAX];
-    for (unsigned i = 0; i < AMPD_VOTE_JOURNAL_SLOTS_MAX; i++) {
+    int rc = 0;
+    for (unsigned i = 0; (rc == 0 || ampd_checkpoint_only_stays(rc, error)) && i < AMPD_VOTE_JOURNAL_SLOTS_MAX; i++) {
         if ((size_t)snprintf(slot, sizeof slot, "%s/slot-%03u", path, i) >= sizeof slot)
             return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
         if (unlink(slot) != 0 && errno != ENOENT && errno != ENOTDIR)
-            return checkpoint_system_error(error, "cannot remove", slot);
+            rc = checkpoint_not_removed(error, "cannot remove", slot);
     }
-    (void)rmdir(path); /* fails if files of others are in it */
-    return 0;
+    (void)rmdir(path); /* fails if a slot or files of others are in it */
+    return rc;
 }
 
 int ampd_vote_journal_remove(const char *data_dir, const char *model, struct amp_error *error)
 {
     char path[CHECKPOINT_PATH_MAX], shard[CHECKPOINT_PATH_MAX];
+    struct amp_error own = {0};
     int used = snprintf(path, sizeof path, "%s/models/%s/journal", data_dir, model);
     if (!ampd_datadir_name_ok(model) || (size_t)used >= sizeof path)
         return amp_error_set(error, AMP_EINVAL, NULL, "model name \"%.100s\" cannot name a directory", model);
     DIR *dir = opendir(path);
     if (dir == NULL)
-        return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
+        return errno == ENOENT ? 0 : checkpoint_not_removed(error, "cannot open", path);
     int rc = 0;
-    for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
-        if (strncmp(entry->d_name, "shard-", 6) != 0)
+    for (struct dirent *entry = readdir(dir); (rc == 0 || ampd_checkpoint_only_stays(rc, &own)) && entry != NULL;
+         entry = readdir(dir)) {
+        if (strncmp(entry->d_name, "shard-", 6) != 0 ||
+            (size_t)snprintf(shard, sizeof shard, "%s/%s", path, entry->d_name) >= sizeof shard)
             continue;
-        if ((size_t)snprintf(shard, sizeof shard, "%s/%s", path, entry->d_name) < sizeof shard)
-            rc = remove_shard(shard, error);
+        int one = remove_shard(shard, &own);
+        rc = one != 0 ? one : rc;
     }
-    (void)closedir(dir);
-    (void)rmdir(path); /* fails if files of others are in it */
-    return rc;
+    (void)closedir(dir); /* only read */
+    (void)rmdir(path);   /* fails if something is left in it */
+    return rc != 0 ? amp_error_set(error, rc, own.reason, "%s", own.text) : 0;
 }
 
 uint32_t ampd_vote_journal_count(const struct ampd_vote_journal *journal)

@@ -10,8 +10,10 @@ import glob
 import math
 import os
 import random
+import shutil
+import sqlite3
 
-from ampd_testing import Code, common, eventually, model, refused, run
+from ampd_testing import Api, Code, common, eventually, found, model, refused, run
 
 INF = math.inf
 KILLS = int(os.environ.get("AMPD_TEST_KILLS", "12"))
@@ -129,6 +131,87 @@ def test_a_journal_that_cannot_be_read_now_is_read_later_and_no_step_is_lost(con
     assert (status.epoch, status.step) == (1, 5), status
     assert key(worker.push(gradient_of(4), step=4)) == told[-1]
     worker.train(gradient_of(5))
+
+
+# ---- deletion ----
+
+def two_models(context, server):
+    """Models "kept" and "gone", with votes in both journals; the worker of "kept", and the api."""
+    for name in ("gone", "kept"):
+        worker = context.model(name, server, **durable(checkpoint_every=100)).worker()
+        for step in range(1, 4):
+            worker.train(gradient_of(step))
+    return worker, worker.api
+
+
+def stay(server):
+    """A slot of "gone" becomes a directory that is not empty, which nobody removes like a file; its path."""
+    slot = found(server.data_dir, "models/gone/journal/shard-0-of-1/slot-*")[1]
+    slot.unlink()
+    slot.mkdir()
+    (slot / "file").touch()
+    return slot
+
+
+def create_is_refused(context, server):
+    """With the directory that is in the way."""
+    refused(lambda: context.model("gone", server, **durable()), Code.FAILED_PRECONDITION, "JOURNAL_EXISTS",
+            [f"{server.data_dir}/models/gone/journal", "move or remove that directory", "another name"])
+
+
+def test_a_model_whose_journal_cannot_be_removed_is_deleted_and_ends_nothing(context):
+    """Its name is refused to a model with a journal, which could take the old votes for its own, until that is gone."""
+    server = context.server()
+    worker, api = two_models(context, server)
+    slot = stay(server)
+    api.DeleteModel(model="gone", force=True)
+    assert "could not be removed; remove it by hand" in server.log() and str(slot) in server.log(), server.log()[-2000:]
+    assert found(server.data_dir, "models/gone/journal/*/*") == [slot]
+    worker.train(gradient_of(4))
+    create_is_refused(context, server)
+    server.restart_after_kill()
+    api = Api(server.channel)
+    assert [m.name for m in api.ListModels().models] == ["kept"]
+    create_is_refused(context, server)
+    context.model("gone", server)  # it needs no journal
+    api.DeleteModel(model="gone", force=True)
+    create_is_refused(context, server)
+    shutil.rmtree(server.data_dir / "models" / "gone" / "journal")
+    for _ in range(3):  # a journal that can be removed is not in the way
+        context.model("gone", server, **durable()).worker().train(gradient_of(1))
+        api.DeleteModel(model="gone", force=True)
+        assert not (server.data_dir / "models" / "gone").exists()
+
+
+def test_a_start_goes_on_with_a_deletion_whose_journal_cannot_be_removed(context):
+    """Whether a kill came before the store had deleted the model, or after that."""
+    for deletion in ("deletion=1", "deletion=2,name=name||'/'||id"):
+        server = context.server()
+        two_models(context, server)
+        slot = stay(server)
+        server.kill()
+        with sqlite3.connect(next(server.data_dir.glob("*.db"))) as connection:
+            connection.execute(f"UPDATE models SET {deletion} WHERE name='gone'")
+        connection.close()
+        server.start()
+        eventually(lambda: [m.name for m in Api(server.channel).ListModels().models] == ["kept"], "it is deleted")
+        assert found(server.data_dir, "models/gone/journal/*/*") == [slot]
+        create_is_refused(context, server)
+
+
+def test_a_start_goes_on_with_a_deletion_whose_journal_cannot_be_looked_at(context):
+    server = context.server()
+    two_models(context, server)
+    server.kill()
+    with sqlite3.connect(next(server.data_dir.glob("*.db"))) as connection:
+        connection.execute("UPDATE models SET deletion=1 WHERE name='gone'")
+    connection.close()
+    journal = server.data_dir / "models" / "gone" / "journal"
+    shutil.rmtree(journal)
+    journal.touch()  # no directory
+    server.start()
+    eventually(lambda: [m.name for m in Api(server.channel).ListModels().models] == ["kept"], "it is deleted")
+    create_is_refused(context, server)
 
 
 if __name__ == "__main__":

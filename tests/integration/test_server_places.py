@@ -314,6 +314,27 @@ def test_empty_data_directories_beside_checkpoints_take_none_of_them_away(contex
         check_list(context, ListCluster(context, count, folder, options), before, "after")
 
 
+def test_a_file_that_an_interrupted_deletion_cannot_remove_is_in_the_way_of_its_name_only(context):
+    """The other deletions are completed, and no mark is left that would count the name as free."""
+    folder = context.folder()
+    checkpoints = folder / "checkpoints"
+    names = [f"deleted-{i}" for i in range(5)]
+    for name in names:
+        file = checkpoints / "models" / name / "checkpoints" / "step-0000000001" / "shard-0-of-2.safetensors"
+        file.parent.mkdir(0o700, parents=True)
+        file.touch()
+        (checkpoints / "models" / name / "shard-0-of-2.deleted").touch()
+    stays = ampd_testing.found(checkpoints, "models/deleted-2/**/*.safetensors")[0]
+    stays.unlink()
+    stays.mkdir()  # no file, so that it cannot be removed like one
+    cluster = ListCluster(context, 2, folder, ["--checkpoint-dir", checkpoints])
+    eventually(lambda: ampd_testing.found(checkpoints, "models/**/shard-*") == [stays], "nothing else is left")
+    assert "could not be removed; remove it by hand" in cluster.log(0) and str(stays) in cluster.log(0), cluster.log(0)
+    refused(lambda: Job(cluster, name="deleted-2"), Code.FAILED_PRECONDITION, "CHECKPOINTS_EXIST", [stays.name])
+    Job(cluster, name="deleted-3")
+    assert cluster.end() == [0, 0]
+
+
 def test_a_data_directory_of_before_takes_no_newer_checkpoint_away(context):
     """Of one shard, which has nobody to tell it: its catalogue does not name them, that of the right directory does."""
     folder = context.folder()

@@ -52,6 +52,19 @@ static void make_file(const struct fixture *fixture, const char *name, const cha
     assert_int_equal(fclose(file), 0);
 }
 
+/* A removal has left something where it is, and says what: no failure after which nothing may be taken as stored. */
+static void stays(int rc, const struct amp_error *error, const char *path)
+{
+    assert_int_equal(rc, AMP_EIO);
+    assert_true(ampd_checkpoint_only_stays(rc, error));
+    assert_non_null(strstr(error->text, path));
+}
+
+static void is_gone(const struct fixture *fixture, const char *name)
+{
+    assert_int_equal(access(storage_fixture_below(fixture->directory, name), F_OK), -1);
+}
+
 /* ---- checkpoints ---- */
 
 static void what_a_file_cannot_hold_is_refused(void **state)
@@ -159,20 +172,27 @@ static void files_in_place_of_directories_are_told(void **state)
     const struct ampd_checkpoint_state from = {.step = 1, .carry.scaler.scale = 2};
     const struct ampd_checkpoint_tensor tensor = {"w", 1, vector, fixture->w, NULL, NULL, false, 0, 0};
     struct ampd_checkpoint_record record;
+    struct amp_error error = {0};
     assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models"), 0700), 0);
     assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m"), 0700), 0);
     assert_int_equal(ampd_vote_journal_remove(fixture->directory, "m", NULL), 0);
     make_file(fixture, "models/m/checkpoints", "no directory");
     make_file(fixture, "models/m/journal", "no directory");
-    assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, UINT64_MAX, NULL), AMP_EIO);
+    stays(ampd_checkpoint_sweep(&place, NULL, 0, UINT64_MAX, &error), &error, "models/m/checkpoints");
     assert_int_equal(ampd_checkpoint_write(&place, &tensor, 1, &from, NULL, &record, NULL), AMP_EIO);
-    assert_int_equal(ampd_vote_journal_remove(fixture->directory, "m", NULL), AMP_EIO);
+    stays(ampd_vote_journal_remove(fixture->directory, "m", &error), &error, "models/m/journal");
+    char file[512];
+    assert_int_equal(ampd_checkpoint_any(&place, file, sizeof file, &error), AMP_EIO);
+    assert_false(ampd_checkpoint_only_stays(AMP_EIO, &error)); /* whether there are files is not known */
     assert_int_equal(unlink(storage_fixture_below(fixture->directory, "models/m/checkpoints")), 0);
     assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m/checkpoints"), 0700), 0);
     make_file(fixture, "models/m/checkpoints/step-0000000001", "no directory");
     make_file(fixture, "models/m/checkpoints/step-1", "another's");
     make_file(fixture, "models/m/checkpoints/step-0000000001x", "another's");
-    assert_int_equal(ampd_checkpoint_sweep(&place, NULL, 0, UINT64_MAX, NULL), AMP_EIO);
+    assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m/checkpoints/step-0000000002"), 0700), 0);
+    make_file(fixture, "models/m/checkpoints/step-0000000002/shard-0-of-1.safetensors", "goes");
+    stays(ampd_checkpoint_sweep(&place, NULL, 0, UINT64_MAX, &error), &error, "step-0000000001");
+    is_gone(fixture, "models/m/checkpoints/step-0000000002");
 }
 
 /* In whichever order the directories are read. */
@@ -204,6 +224,46 @@ static void what_cannot_be_removed_keeps_nothing_else_from_being_removed(void **
             assert_true((access(storage_fixture_below(fixture->directory, files[i]), F_OK) == 0) == (i == stays));
         assert_int_equal(rmdir(storage_fixture_below(fixture->directory, files[stays])), 0);
     }
+}
+
+/* With the mark the name of the model would count as free while a file of it is there. */
+static void a_deletion_leaves_no_mark_where_a_file_stays(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const made[] = {"models",
+                                       "models/m",
+                                       "models/m/checkpoints",
+                                       "models/m/checkpoints/step-0000000001",
+                                       "models/m/checkpoints/step-0000000002", /* the last is no file, and stays */
+                                       "models/m/checkpoints/step-0000000001/shard-1-of-2.safetensors"};
+    static const char goes[] = "models/m/checkpoints/step-0000000002/shard-1-of-2.safetensors";
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 1, 2};
+    struct amp_error error = {0};
+    char file[512];
+    for (unsigned i = 0; i < COUNT(made); i++)
+        assert_int_equal(mkdir(storage_fixture_below(fixture->directory, made[i]), 0700), 0);
+    make_file(fixture, goes, "x");
+    assert_int_equal(ampd_checkpoint_mark_deleted(&place, NULL), 0);
+    stays(ampd_checkpoint_remove_model(&place, &error), &error, made[5]);
+    is_gone(fixture, goes);
+    is_gone(fixture, "models/m/shard-1-of-2.deleted");
+    assert_int_equal(ampd_checkpoint_any(&place, file, sizeof file, NULL), 0);
+    assert_string_equal(file, made[5]);
+    /* A mark that stays is told like a file. */
+    assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models/m/shard-1-of-2.deleted"), 0700), 0);
+    assert_int_equal(rmdir(storage_fixture_below(fixture->directory, made[5])), 0);
+    stays(ampd_checkpoint_remove_model(&place, &error), &error, "mark");
+}
+
+static void a_model_whose_directory_cannot_be_opened_stays(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct ampd_checkpoint_path place = {fixture->directory, "m", 0, 1};
+    struct amp_error error = {0};
+    assert_int_equal(mkdir(storage_fixture_below(fixture->directory, "models"), 0700), 0);
+    assert_int_equal(symlink("m", storage_fixture_below(fixture->directory, "models/m")), 0); /* leads nowhere */
+    stays(ampd_checkpoint_remove_model(&place, &error), &error, "models/m");
+    assert_int_equal(unlink(storage_fixture_below(fixture->directory, "models/m")), 0);
 }
 
 /* ---- the journal ---- */
@@ -316,13 +376,46 @@ static void slots_that_are_no_records_are_used_again(void **state)
     assert_int_equal(ampd_vote_journal_open(&place, &journal, NULL), AMP_EIO);
     assert_int_equal(unlink(slot), 0);
     assert_int_equal(mkdir(slot, 0700), 0);
-    assert_int_equal(ampd_vote_journal_remove(fixture->directory, "m", NULL), AMP_EIO);
+    struct amp_error error = {0};
+    stays(ampd_vote_journal_remove(fixture->directory, "m", &error), &error, "slot-000");
     assert_int_equal(rmdir(slot), 0);
     make_file(fixture, "models/m/journal/another", "stays");
     make_file(fixture, "models/m/journal/shard-none", "no directory, stays too");
     assert_int_equal(ampd_vote_journal_remove(fixture->directory, "m", NULL), 0);
     assert_int_equal(access(storage_fixture_below(fixture->directory, "models/m/journal/another"), F_OK), 0);
     assert_int_equal(access(storage_fixture_below(fixture->directory, "models/m/journal/shard-none"), F_OK), 0);
+}
+
+/* Neither of the same shard nor of others, in whichever order the directories are read. */
+static void a_slot_that_cannot_be_removed_keeps_no_other_from_being_removed(void **state)
+{
+    struct fixture *fixture = *state;
+    struct amp_error error = {0};
+    for (unsigned k = 0; k < 3; k++) {
+        char slots[3][64];
+        for (unsigned shard = 0; shard < 3; shard++) {
+            const struct ampd_checkpoint_path place = {fixture->directory, "m", shard, 3};
+            struct ampd_vote_journal *journal;
+            assert_int_equal(ampd_vote_journal_open(&place, &journal, NULL), 0);
+            for (uint64_t step = 1; step <= 3; step++)
+                assert_int_equal(write_record(journal, step, 1, 1, 5, 1), 0);
+            ampd_vote_journal_close(journal);
+            (void)snprintf(slots[shard], sizeof slots[shard], "models/m/journal/shard-%u-of-3/slot-001", shard);
+        }
+        assert_int_equal(unlink(storage_fixture_below(fixture->directory, slots[k])), 0);
+        assert_int_equal(mkdir(storage_fixture_below(fixture->directory, slots[k]), 0700), 0); /* no file */
+        stays(ampd_vote_journal_remove(fixture->directory, "m", &error), &error, slots[k]);
+        for (unsigned shard = 0; shard < 3; shard++) {
+            *strrchr(slots[shard], '/') = 0;
+            if (shard != k)
+                is_gone(fixture, slots[shard]);
+        }
+        char path[700];
+        (void)snprintf(path, sizeof path, "%s/slot-001", storage_fixture_below(fixture->directory, slots[k]));
+        assert_int_equal(rmdir(path), 0);
+        *strrchr(path, '/') = 0;
+        assert_int_equal(rmdir(path), 0); /* nothing else was in it */
+    }
 }
 
 static void a_journal_whose_path_is_too_long_is_refused(void **state)
@@ -678,9 +771,12 @@ int main(void)
         TEST(parts_of_two_states_are_not_put_together),
         TEST(files_in_place_of_directories_are_told),
         TEST(what_cannot_be_removed_keeps_nothing_else_from_being_removed),
+        TEST(a_deletion_leaves_no_mark_where_a_file_stays),
+        TEST(a_model_whose_directory_cannot_be_opened_stays),
         TEST(the_newest_fence_and_try_of_a_step_counts),
         TEST(an_older_record_in_a_later_slot_does_not_count),
         TEST(slots_that_are_no_records_are_used_again),
+        TEST(a_slot_that_cannot_be_removed_keeps_no_other_from_being_removed),
         TEST(a_journal_whose_path_is_too_long_is_refused),
         TEST(pages_begin_at_any_part_of_a_key),
         TEST(acts_before_the_first_step_are_there_where_they_are_asked_for),

@@ -15,6 +15,7 @@
 #include "storage/checkpoint.h"
 #include "storage/checkpoint_remove.h"
 #include "storage/datadir.h"
+#include "storage/vote_journal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +83,25 @@ static void create_now(struct create *create)
 }
 
 /*
+ * Looks for a journal under the name of a new model that is to have one: that of a deleted model, which could not be
+ * removed. Epochs begin at 1 again, so that after a crash its votes could be taken for those of the new model. One that
+ * cannot be looked at counts as well.
+ */
+static int look_for_journal(const struct ampd_server *server, const struct ampd_model_spec *spec,
+                            struct amp_error *error)
+{
+    const struct ampd_checkpoint_path place = io_model_files_journal(server, spec->name);
+    bool found = false;
+    int rc = spec->durability == AMPD_DURABILITY_STEP ? ampd_vote_journal_find(&place, &found, error) : 0;
+    if (!found && rc != AMP_EIO)
+        return rc;
+    return amp_error_set(error, AMP_ESTATE, "JOURNAL_EXISTS",
+                         "an earlier model %s has left its journal in %s/models/%s/journal: move or remove that "
+                         "directory, or give this model another name",
+                         spec->name, place.data_dir, spec->name);
+}
+
+/*
  * On the reader's thread: looks for checkpoint files under the name of a new model. If there are some, the model is
  * known to another data directory, which may just not be mounted; a new model would overwrite and remove its files.
  */
@@ -99,6 +119,8 @@ static void create_look(struct io_task *task)
                                      "they were written from, and mounted? Else give this model another name, or the "
                                      "server another --checkpoint-dir",
                                      create->spec.name, server->data.checkpoint_dir, file);
+    if (create->code == 0)
+        create->code = look_for_journal(server, &create->spec, &create->error);
 }
 
 static void create_looked(struct io_task *task)
@@ -106,7 +128,8 @@ static void create_looked(struct io_task *task)
     struct create *create = AMP_CONTAINER(task, struct create, task);
     struct io_server_call *call = &create->call;
     io_server_call_was_read(call);
-    if (create->code != 0)
+    /* What was found may be of a model that another call has created meanwhile. */
+    if (create->code != 0 && ampd_core_find(call->server->core, create->spec.name) < 0)
         io_server_call_fail(call, &create->error);
     else if (call->rpc != NULL && !call->finished)
         create_now(create);

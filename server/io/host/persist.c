@@ -94,7 +94,7 @@ static int drop_checkpoint(const struct persist_task *task, struct amp_error *er
  * Removes a model from the store first, so that no start finds it again. If a crash leaves files of it, the next start
  * removes them: it finds the deletion in the store, or in a shared directory by a mark that is made before. Without
  * room for the mark the deletion goes on, as it will make room. Checkpoint files are removed afterwards, see
- * remove_files.
+ * remove_files. A journal that cannot be removed stays: CreateModel refuses the name then.
  */
 static int delete_model(const struct persist_task *task, struct amp_error *error)
 {
@@ -105,7 +105,8 @@ static int delete_model(const struct persist_task *task, struct amp_error *error
     if (rc != 0 && rc != AMP_ENOTFOUND)
         return rc;
     AMP_FAILPOINT("delete.unstored");
-    return ampd_vote_journal_remove(task->server->data.dir.path, task->model, error);
+    rc = ampd_vote_journal_remove(task->server->data.dir.path, task->model, error);
+    return io_model_files_removed(task->server, task->model, rc, error);
 }
 
 static int store_once(struct persist_task *task, struct amp_error *error)

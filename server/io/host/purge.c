@@ -131,7 +131,7 @@ struct marks_task {
 /*
  * Handles the mark of a deletion that a process of this shard has begun, and that a crash may have interrupted. If
  * there is no such model, its files are removed. A model that is being deleted removes them itself. A model that is not
- * being deleted has a mark only where older data were brought back, since a name becomes free only after the files are
+ * being deleted has a mark only where older data were brought back, since a name becomes free only after the mark is
  * gone: then the mark is removed.
  */
 static int take_mark(void *arg, const char *name)
@@ -143,7 +143,9 @@ static int take_mark(void *arg, const char *name)
             return marks->models[i].deleting ? 0 : ampd_checkpoint_unmark_deleted(&place, NULL);
     amp_log(marks->server->log, AMP_LOG_INFO, "checkpoint",
             "msg=\"removing the files of an interrupted deletion\" model=%s", name);
-    return ampd_checkpoint_remove_model(&place, NULL);
+    struct amp_error error = {0};
+    int rc = ampd_checkpoint_remove_model(&place, &error);
+    return io_model_files_removed(marks->server, name, rc, &error);
 }
 
 static void marks_run(struct io_task *base)
@@ -213,8 +215,9 @@ struct deleted_sweep {
 
 /*
  * Removes the journal and the files of a deleted model. If a model of that name exists, the name was given again, which
- * is possible only after the files were gone, so nothing is to be done. Checkpoint files in a shared directory stay, as
- * they may belong to a model that another process of this shard has created.
+ * is possible only after the files were gone, or a journal that the new model does not need could not be removed: so
+ * nothing is to be done. Checkpoint files in a shared directory stay, as they may belong to a model that another
+ * process of this shard has created.
  */
 static int sweep_deleted(void *arg, const char *name)
 {
@@ -224,6 +227,7 @@ static int sweep_deleted(void *arg, const char *name)
             return 0;
     const struct ampd_checkpoint_path place = io_model_files_place(sweep->server, name);
     int rc = ampd_vote_journal_remove(sweep->server->data.dir.path, name, sweep->error);
+    rc = io_model_files_removed(sweep->server, name, rc, sweep->error);
     if (rc != 0 || io_model_files_shared(sweep->server))
         return rc;
     rc = ampd_checkpoint_remove_model(&place, sweep->error);

@@ -55,7 +55,7 @@ static int find_model(struct ampd_server *server, struct ampd_model_record *reco
         rc = sweep(server, record, error);
     const struct ampd_checkpoint_path place = io_model_files_journal(server, record->spec.name);
     bool journal = true;
-    if (rc == 0 && record->spec.durability == AMPD_DURABILITY_STEP)
+    if (rc == 0 && record->spec.durability == AMPD_DURABILITY_STEP && !record->deleting) /* no vote of it is needed */
         rc = ampd_vote_journal_find(&place, &journal, error);
     record->no_journal = !journal;
     return rc;
