@@ -266,7 +266,7 @@ def test_models_can_be_deleted_while_their_checkpoints_are_written(context):
         test_model.api.Load([params.LoadRequest(header=params.LoadHeader(model=test_model.name))] + [
             block_message(params.LoadRequest, index, zeros) for index in range(blocks)])
         worker = test_model.worker()
-        worker.header = next(worker.api.start("Pull", model=test_model.name, epoch=1, step=1).call).header
+        worker.header = next(worker.api.start("Pull", model=test_model.name, epoch=worker.epoch, step=1).call).header
         trailer = params.PushRequest(trailer=params.PushTrailer(absent=[0]))
         assert worker.api.Push([worker.push_header(), trailer]).result.step == 1
         test_model.api.DeleteModel(model=test_model.name, force=True)
