@@ -84,8 +84,8 @@ static void create_now(struct create *create)
 
 /*
  * Looks for a journal under the name of a new model that is to have one: that of a deleted model, which could not be
- * removed. Epochs begin at 1 again, so that after a crash its votes could be taken for those of the new model. One that
- * cannot be looked at counts as well.
+ * removed. In another process epochs begin at 1 again, so that its votes could be taken for those of the new model.
+ * One that cannot be looked at counts as well.
  */
 static int look_for_journal(const struct ampd_server *server, const struct ampd_model_spec *spec,
                             struct amp_error *error)
