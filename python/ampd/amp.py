@@ -93,13 +93,16 @@ class Optimizer(torch.optim.Optimizer):
 
     def step(self, closure=None):
         """Pushes .grad of all parameters, waits for the verdict and pulls. Returns the closure's loss, as torch does;
-        `result` has the verdict. After a Timeout or Ctrl-C it can be called again, for the same step."""
+        `result` has the verdict. After a Timeout or Ctrl-C while it waits it can be called again, for the same step."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         if self.current is None:
             raise errors.WrongState(_DONE % self.job.name)
+        if self.current.broken:
+            raise errors.WrongState("step %d was interrupted, or has failed, while its gradients were scaled or handed "
+                                    "in; call zero_grad() and compute them again" % self.current.number)
         if not self._left:
             self._hand_in()
         self._left = True
@@ -108,9 +111,6 @@ class Optimizer(torch.optim.Optimizer):
         return loss
 
     def _hand_in(self) -> None:
-        if self.unscaled:
-            self._scale_again()
-            self.unscaled = False
         if self._gives_rate:
             self.job.set_learning_rate(self._rate())
         elif self._rates != [group["lr"] for group in self.param_groups]:
@@ -118,6 +118,9 @@ class Optimizer(torch.optim.Optimizer):
                                 "model has a schedule of its own; for a scheduler of torch give ampd.join "
                                 "schedule=ampd.Worker()", self.job.name)
         try:
+            if self.unscaled:
+                self._scale_again()
+                self.unscaled = False
             self.job.module.push_all()
         except BaseException:
             self.current.broken = True
@@ -180,6 +183,8 @@ class GradScaler:
         number is sent as the loss of the step when it ends, unless job.tell_loss has set another one."""
         optimizer, version = self.job.optimizer(), self.job._place.version
         if optimizer is not None:
+            # Not that of a step whose begin was cut off: the module may have a part of its parameters.
+            version = optimizer.current.version if optimizer.current is not None else version
             optimizer.begin_if_left()
         step = self._step()
         if step.version != version:
@@ -198,7 +203,8 @@ class GradScaler:
         self._refuse_foreign(optimizer)
         if optimizer.unscaled:
             raise errors.WrongState("unscale_() has already been called for this step")
-        scale = self._step().scale
+        step = self._step()
+        scale = step.scale
         if math.frexp(scale)[0] != 0.5:
             raise errors.WrongState("the scale %g is no power of two; clip on the server instead (clip_norm=...)"
                                     % scale)
@@ -206,9 +212,13 @@ class GradScaler:
         if any(one.dtype == torch.float16 for one in gradients):
             raise errors.WrongState("a gradient in float16 would lose what is small without its scale; clip on the "
                                     "server instead (clip_norm=...)")
-        for one in gradients:
-            one.mul_(1.0 / scale)
-        optimizer.unscaled = True
+        try:
+            for one in gradients:
+                one.mul_(1.0 / scale)
+            optimizer.unscaled = True
+        except BaseException:
+            step.broken = True
+            raise
 
     def step(self, optimizer: Optimizer, *args, **kwargs) -> bool:
         """Pushes, and waits for the verdict. True: the step was applied; False: it was not, and
@@ -218,7 +228,11 @@ class GradScaler:
         return optimizer.result.applied
 
     def update(self, new_scale=None) -> None:
-        """Does nothing: the server has updated the scale with its verdict. `new_scale` sets it (an operator's act)."""
+        """The server has updated the scale with its verdict; `new_scale` sets it (an operator's act). As in torch a
+        batch that was unscaled and dropped leaves nothing behind it."""
+        optimizer = self.job.optimizer()
+        if optimizer is not None:
+            optimizer.unscaled = False
         if new_scale is not None:
             self.job.server.set_scale(self.job.name, float(new_scale), reason="GradScaler.update")
 

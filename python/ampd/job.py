@@ -399,14 +399,14 @@ class Job:
                 step.end()
 
     def in_hand(self, step: Step) -> bool:
-        """The step has been begun, and neither ended nor begun anew, nor has its backward failed."""
+        """The step has been begun, and neither ended nor begun anew, nor has its backward or a push failed."""
         return self._step is step and not step.broken
 
     def _refuse_ended(self, step: Step) -> None:
         """Its scale is of the past: what it hands in would go into the step that is in hand now."""
         if step.broken:
-            raise errors.WrongState("the backward of step %d failed, and a part of its gradients may have been pushed; "
-                                    "begin it again: job.begin()" % step.number)
+            raise errors.WrongState("the backward of step %d failed, or a push of its gradients, and a part of them "
+                                    "may have been pushed; begin it again: job.begin()" % step.number)
         if not self.in_hand(step):
             raise errors.WrongState("step %d is over: it has ended, or was begun again; use the step that job.begin() "
                                     "has returned last" % step.number)

@@ -306,9 +306,15 @@ class Module:
     def _send_staged(self, *, wait: bool) -> None:
         with self._staging:
             while self._staged and (wait or self._staged[0][2].query()):
-                index, pinned, event = self._staged.pop(0)
-                event.synchronize()
-                self._push_at(index, pinned)
+                index, pinned, event = self._staged[0]
+                event.synchronize()  # Ctrl-C most likely comes here: what is staged stays for the next call
+                try:
+                    self._staged.pop(0)
+                    self._push_at(index, pinned)
+                except BaseException:
+                    if self.job._step is not None:
+                        self.job._step.broken = True  # it would end without this gradient
+                    raise
 
     def finish(self, job) -> None:
         """Before the step ends: what is still on its way from a device is pushed."""

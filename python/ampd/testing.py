@@ -71,13 +71,19 @@ class Server:
                 [program(), "--data-dir", str(self.data_dir), "--listen", self._listen, "--metrics-listen",
                  "none", *self.options, *_LOG], env=_environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 preexec_fn=die_with_parent, start_new_session=True)  # Ctrl-C is this process's, which ends it in order
+        try:
+            self.endpoint = self._listen = self._listening_at(begin)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _listening_at(self, begin: int) -> str:
         until = time.monotonic() + START_S
         while not (found := re.search(r'msg="listening" address=(\S+)', self._written(begin))):
             if self.process.poll() is not None or time.monotonic() > until:
-                self.kill()
                 raise errors.Internal("ampd did not start: %s" % self._written(begin).strip()[-500:])
             time.sleep(0.01)
-        self.endpoint = self._listen = found[1]
+        return found[1]
 
     def log(self) -> str:
         """All that it has written."""
@@ -125,8 +131,14 @@ class Cluster:
     def __init__(self, folder: os.PathLike, shards: int, options: Sequence[str] = ()):
         folder = pathlib.Path(folder)
         addresses = ["unix:%s" % (folder / ("s%d" % k)) for k in range(shards)]
-        self.servers = [Server(folder / str(k), ["--peers", ",".join(addresses), "--shard", str(k), *options], address)
-                        for k, address in enumerate(addresses)]
+        self.servers: list[Server] = []
+        try:
+            for k, address in enumerate(addresses):
+                peers = ["--peers", ",".join(addresses), "--shard", str(k)]
+                self.servers.append(Server(folder / str(k), [*peers, *options], address))
+        except BaseException:
+            self.stop()
+            raise
         self.endpoint = self.servers[0].endpoint
 
     def stop(self) -> None:

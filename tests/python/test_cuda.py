@@ -1,12 +1,13 @@
 """Modules on a CUDA device: parameters come from pinned memory, gradients go by one copy; where memory is shared with
 the server, from and into that. Without a device the processor stands in for one."""
-from python_testing import FILE, eventually, needs, run  # (first: it finds the package)
+from python_testing import FILE, eventually, needs, raises, run  # (first: it finds the package)
 
 import concurrent.futures
 import contextlib
 import ctypes
 import logging
 import tempfile
+from unittest import mock
 
 import ampd
 import ampd.testing
@@ -58,6 +59,7 @@ class StandIn:
 if DEVICE == "cpu":
     print("SKIPPED: %s: no CUDA device (or a torch without CUDA)" % FILE, flush=True)
     STAND_IN = StandIn()
+EVENT = torch.cuda.Event if DEVICE == "cuda" else StandIn
 
 
 def train(server, name, device, **options):
@@ -93,6 +95,46 @@ def test_gradients_are_added_up_on_a_device():
             assert step.end().applied
             job.pull()
             assert torch.equal(net.weight.detach(), before - 3)
+
+
+def one_step(server, name, disturb):
+    """The weight behind a step whose gradients are all on their way when `disturb(job, step)` is called."""
+    torch.manual_seed(1)
+    net = torch.nn.Linear(4, 3).to(DEVICE)
+    with ampd.join(server.endpoint, name, net, optimizer=ampd.SGD(lr=1.0), cast="float32", max_steps=1) as job:
+        for step in job.steps():
+            with mock.patch.object(EVENT, "query", lambda event: False):
+                step.backward(net(torch.ones(2, 4, device=DEVICE)).square().sum())
+            assert len(job.module._staged) == 2
+            disturb(job, step)
+        job.pull()
+        return [one.detach().cpu() for one in net.parameters()]
+
+
+def test_an_end_that_is_interrupted_while_it_waits_for_a_gradient_can_be_called_again_and_loses_none():
+    def interrupt(job, step):
+        with mock.patch.object(EVENT, "synchronize", side_effect=KeyboardInterrupt("while it waits")):
+            raises(KeyboardInterrupt, step.end)
+        assert step.end().applied
+
+    with ampd.testing.server() as server:
+        undisturbed = one_step(server, "m", lambda job, step: step.end())
+        assert equal([one_step(server, "interrupted", interrupt)], [undisturbed])
+
+
+def test_a_step_that_could_not_push_a_gradient_when_it_was_ended_is_not_applied_without_it():
+    begun = []
+
+    def fail(job, step):
+        begun.append(step.number)
+        if len(begun) == 1:
+            with mock.patch.object(job, "push_at", side_effect=ampd.ResourceExhausted("there is no memory; free some")):
+                raises(ampd.ResourceExhausted, step.end)
+            raises(ampd.WrongState, step.end, "a push of its gradients", "job.begin()")
+
+    with ampd.testing.server() as server:
+        assert equal([one_step(server, "failed", fail)], [one_step(server, "m", lambda job, step: step.end())])
+    assert begun == [1, 1]
 
 
 @contextlib.contextmanager

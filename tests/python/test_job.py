@@ -621,6 +621,21 @@ def test_a_worker_of_a_deleted_model_takes_nothing_of_it_for_the_new_one():
             job.leave()
 
 
+def test_a_cluster_of_which_a_shard_does_not_start_leaves_no_process():
+    started = []
+
+    class Server(ampd.testing.Server):
+        def _listening_at(self, begin):
+            started.append(self)
+            if len(started) == 2:
+                raise KeyboardInterrupt("while the second one starts")
+            return super()._listening_at(begin)
+
+    with mock.patch.object(ampd.testing, "Server", Server):
+        raises(KeyboardInterrupt, ampd.testing.cluster(3).__enter__)
+    assert [one.process.poll() is None for one in started] == [False, False]
+
+
 def test_ctrl_c_ends_the_search_for_a_server():
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     began = time.monotonic()

@@ -610,6 +610,22 @@ def test_a_batch_that_is_dropped_behind_unscale_leaves_nothing():
         assert scaler.step(optimizer) and optimizer.result.norm < 2 * norm  # not times the scale once more
 
 
+def test_a_batch_that_is_dropped_behind_unscale_by_the_modules_zero_grad_leaves_nothing_behind_update():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        for unscales in (True, False):
+            scaler.scale(loss_of(net, 1)).backward()
+            scaler.unscale_(optimizer)
+            norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1e9).item()
+            net.zero_grad()
+            scaler.update()
+            scaler.scale(loss_of(net, 1)).backward()
+            if unscales:
+                scaler.unscale_(optimizer)
+            assert scaler.step(optimizer) and abs(optimizer.result.norm - norm) < 1e-5 * norm, optimizer.result
+
+
 def test_base_rates_of_groups_may_differ_by_rounding_but_no_more():
     net = new_net()
     groups = [ampd.Group(["2.bias"], lr_factor=3)]

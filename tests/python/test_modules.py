@@ -347,6 +347,57 @@ def interrupted_in_its_end(optimizer, scaler):
         optimizer.current.end = end
 
 
+@contextlib.contextmanager
+def interrupted_at_the_second_gradient():
+    """Ctrl-C where gradients are multiplied."""
+    multiply, done = torch.Tensor.mul_, []
+
+    def mul_(gradient, factor):
+        if done:
+            raise KeyboardInterrupt("between two gradients")
+        done.append(gradient)
+        return multiply(gradient, factor)
+
+    with mock.patch.object(torch.Tensor, "mul_", mul_):
+        yield
+
+
+def test_gradients_of_which_an_interrupt_has_left_some_unscaled_are_not_pushed():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+
+        def backward():
+            scaler.scale(loss_of(net)).backward()
+
+        backward()
+        assert scaler.step(optimizer)
+        for act in (lambda: scaler.unscale_(optimizer), lambda: scaler.step(optimizer)):
+            backward()
+            if optimizer.number == 3:
+                scaler.unscale_(optimizer)
+            with interrupted_at_the_second_gradient():
+                raises(KeyboardInterrupt, act)
+            raises(ampd.WrongState, lambda: scaler.step(optimizer), "zero_grad()", "compute them again")
+            optimizer.zero_grad()
+            backward()
+            scaler.unscale_(optimizer)
+            norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1e9).item()
+            assert scaler.step(optimizer) and abs(optimizer.result.norm - norm) < 1e-5 * norm, optimizer.result
+
+
+def test_a_loss_of_parameters_that_have_come_in_part_is_not_scaled():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        scaler.scale(loss_of(net)).backward()
+        with mock.patch.object(job.module, "_take_pulled", side_effect=KeyboardInterrupt("while it copies")):
+            raises(KeyboardInterrupt, lambda: scaler.step(optimizer))
+        raises(ampd.WrongState, lambda: scaler.scale(loss_of(net)), "compute it again")
+        scaler.scale(loss_of(net)).backward()
+        assert scaler.step(optimizer)
+
+
 def test_an_optimizer_goes_on_after_a_step_that_was_interrupted():
     net = new_net()
     with ampd.testing.server() as server, joined(server, net, world_size=2, rank=0, max_steps=3) as job:
