@@ -105,7 +105,6 @@ class Optimizer(torch.optim.Optimizer):
                                     "in; call zero_grad() and compute them again" % self.current.number)
         if not self._left:
             self._hand_in()
-        self._left = True
         self.result = self.current.end()
         self._begin()
         return loss
@@ -122,6 +121,7 @@ class Optimizer(torch.optim.Optimizer):
                 self._scale_again()
                 self.unscaled = False
             self.job.module.push_all()
+            self._left = True
         except BaseException:
             self.current.broken = True
             raise
@@ -203,6 +203,9 @@ class GradScaler:
         self._refuse_foreign(optimizer)
         if optimizer.unscaled:
             raise errors.WrongState("unscale_() has already been called for this step")
+        if optimizer._left:
+            raise errors.WrongState("the gradients of step %d have been handed in; call step() again, which waits for "
+                                    "its verdict" % optimizer.number)
         step = self._step()
         scale = step.scale
         if math.frexp(scale)[0] != 0.5:

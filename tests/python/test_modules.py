@@ -416,6 +416,7 @@ def test_an_optimizer_goes_on_after_a_step_that_was_interrupted():
             scaler.scale(loss_of(net)).backward()
             if again != "never":
                 interrupted_in_its_end(optimizer, scaler)
+                raises(ampd.WrongState, lambda: scaler.unscale_(optimizer), "have been handed in", "step() again")
             if again == "all":
                 optimizer.zero_grad()
                 scaler.scale(loss_of(net)).backward()
