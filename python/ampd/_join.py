@@ -88,7 +88,8 @@ def _give_values(client: Client, name: str, values: Callable[[], list], restore)
         jobs.load(client, name, values())
         return
     from ampd import _files, server
-    if server.Server(client).model(name).state not in ("created", "loading"):  # it goes on from what it has
+    status = server.Server(client).model(name)
+    if not status.recovering and status.state not in ("created", "loading"):  # it goes on from what it has
         return
     try:
         _files.load(client, name, restore, full=True)

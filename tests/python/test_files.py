@@ -1,9 +1,13 @@
 """Checkpoints as files: out of one server and into another, by Python."""
 from python_testing import PACKAGE, eventually, folder, needs, raises, run  # noqa: F401 (first: it finds the package)
 
+import contextlib
+import dataclasses
 import pathlib
+import socket
 import subprocess
 import sys
+import threading
 import unittest.mock
 
 import ampd
@@ -12,16 +16,45 @@ import numpy
 
 needs("google.protobuf")
 
-HANGS = """
-import ctypes, os, signal, sys
+LOADS = """
+import sys
 sys.path.insert(0, sys.argv[1])
 import ampd, numpy
-libc = ctypes.CDLL(None)
-libc.signal(signal.SIGBUS, ctypes.cast(libc.pause, ctypes.c_void_p))  # who reads what is lost waits for ever
-lost = numpy.memmap(sys.argv[3], numpy.float32, "w+", shape=5)
-os.truncate(sys.argv[3], 0)
-ampd.join(sys.argv[2], "m", {"w": numpy.ones(1 << 22, numpy.float32), "b": lost}, optimizer=ampd.SGD(0.1))
+ampd.join(sys.argv[2], "m", {"w": numpy.ones(1 << 22, numpy.float32), "b": numpy.ones(5, numpy.float32)},
+          optimizer=ampd.SGD(0.1))
 """
+RELAYED = 1 << 20  # bytes: less than those values
+
+
+@contextlib.contextmanager
+def stuck(endpoint):
+    """An address of the server behind which one connection's bytes go no further from the RELAYED-th on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as there:
+        host, port = endpoint.split(":")
+
+        def relay():
+            here = listener.accept()[0]
+            there.connect((host, int(port)))
+            pump(there, here, sys.maxsize)
+            pump(here, there, RELAYED)
+            ended.wait()
+            here.close()
+
+        def pump(source, to, most):
+            def run():
+                left = most
+                with contextlib.suppress(OSError):  # an end was closed
+                    while left > 0 and (data := source.recv(min(left, 1 << 16))):
+                        to.sendall(data)
+                        left -= len(data)
+            threading.Thread(target=run, daemon=True).start()
+
+        ended = threading.Event()
+        threading.Thread(target=relay, daemon=True).start()
+        try:
+            yield "127.0.0.1:%d" % listener.getsockname()[1]
+        finally:
+            ended.set()
 
 
 def values():
@@ -94,15 +127,36 @@ def test_a_join_with_restore_loads_where_a_loader_hangs():
             with ampd.connect(other.endpoint) as operator:
                 operator.checkpoint("m")
                 operator.export("m", file)
-        command = [sys.executable, "-B", "-c", HANGS, PACKAGE, server.endpoint, pathlib.Path(name) / "lost"]
-        with subprocess.Popen(command) as hangs, ampd.connect(server.endpoint) as operator:
-            try:
-                assert eventually(lambda: [one.state for one in operator.status().models] == ["loading"])
-                with ampd.join(server.endpoint, "m", many, optimizer=ampd.SGD(0.1), restore=file,
-                               step_timeout=20) as job:
-                    assert job.begin().number == 3
-            finally:
-                hangs.kill()
+        with stuck(server.endpoint) as endpoint, ampd.connect(server.endpoint) as operator:
+            with subprocess.Popen([sys.executable, "-B", "-c", LOADS, PACKAGE, endpoint]) as hangs:
+                try:
+                    assert eventually(lambda: [one.state for one in operator.status().models] == ["loading"])
+                    with ampd.join(server.endpoint, "m", many, optimizer=ampd.SGD(0.1), restore=file,
+                                   step_timeout=20) as job:
+                        assert job.begin().number == 3
+                    assert [row.reason for row in operator.history("m") if row.kind == "epoch"][1:2] == ["LOAD_ENDED"]
+                finally:
+                    hangs.kill()
+
+
+def test_a_join_with_restore_loads_where_a_load_has_just_broken_off():
+    from ampd import server as servers
+    model = servers.Server.model
+
+    def recovers(self, name):
+        return dataclasses.replace(model(self, name), state="waiting", recovering=True)
+
+    with folder() as name, ampd.testing.server() as server:
+        file = pathlib.Path(name) / "checkpoint"
+        with ampd.testing.server() as other:
+            with join(other) as job:
+                train(job, 2)
+            with ampd.connect(other.endpoint) as operator:
+                operator.checkpoint("m")
+                operator.export("m", file)
+        with unittest.mock.patch.object(servers.Server, "model", recovers), \
+                join(server, restore=file, step_timeout=20) as job:
+            assert job.begin().number == 3
 
 
 def test_a_join_with_restore_goes_on_with_values_that_come_before_its_own():
