@@ -11,8 +11,9 @@ import subprocess
 import time
 
 from ampd_testing import CALL_TIMEOUT_S, common, eventually, run, together
-from auth_testing import TokenFile
-from page_testing import Events, ask, get, history, loaded_at, page_server, put_history, raw, scaler, straggle
+from auth_testing import Authority, TlsServer, TokenFile
+from page_testing import (Events, ask, get, history, http_port, loaded_at, page_server, put_history, raw, scaler,
+                          straggle)
 from test_server_http import samples, shard_of_two, value
 
 INF, NAN = float("inf"), float("nan")
@@ -454,14 +455,16 @@ def own_address():
     with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
         with contextlib.suppress(OSError):
             probe.connect(("192.0.2.1", 9))
-            return None if probe.getsockname()[0].startswith("127.") else probe.getsockname()[0]
+            if not probe.getsockname()[0].startswith("127."):
+                return probe.getsockname()[0]
+    print("SKIPPED: test_page: this machine has no address but loopback")
     return None
 
 
 def test_other_machines_get_nothing_without_insecure(context):
+    """To the server such a machine has another address than the one that it has connected to."""
     address = own_address()
     if address is None:
-        print("SKIPPED: test_page: this machine has no address but loopback")
         return
     tokens = TokenFile(context)
     header = {"Authorization": "Bearer " + tokens.new("read", "viewer")}
@@ -471,15 +474,43 @@ def test_other_machines_get_nothing_without_insecure(context):
                            (("--insecure", "--token-file", str(tokens.path)), {"/": 200, "/api/status": 200})):
         server = page_server(context, *more, listen="0.0.0.0:0")
         for path, status in expected.items():
-            found = get(server, path, header, host=address)
+            found = get(server, path, header, source=address)
             assert found[0] == status, (more, path, found)
             if status == 403:
-                assert "ssh -L" in json.loads(found[2])["error"], found
+                told, port = json.loads(found[2])["error"], server.http_port
+                assert f"ssh -L {port}:127.0.0.1:{port} HOST" in told and "ampd --insecure" in told, found
         if "--insecure" in more and "--token-file" in more:
-            assert get(server, "/api/status", host=address)[0] == 401
-        assert get(server, "/metrics", host=address)[0] == 200 and get(server, "/livez", host=address)[0] == 200
+            assert get(server, "/api/status", source=address)[0] == 401
+        assert get(server, "/metrics", source=address)[0] == 200 and get(server, "/livez", source=address)[0] == 200
         assert get(server, "/")[0] == 200  # this machine
         server.stop()
+
+
+def test_this_machine_may_look_where_the_port_listens_on_another_address_than_loopback(context):
+    address = own_address()
+    if address is None:
+        return
+    tokens = TokenFile(context)
+    header = {"Authorization": "Bearer " + tokens.new("read", "viewer")}
+    for more in ((), ("--token-file", str(tokens.path))):
+        server = page_server(context, *more, listen=f"{address}:0")
+        assert get(server, "/", host=address)[0] == 200
+        assert get(server, "/api/status", host=address)[0] == (401 if more else 200)
+        assert get(server, "/api/status", header, host=address)[0] == 200
+        assert get(server, "/api/status", {**header, "Host": "evil.example"}, host=address)[0] == 421
+
+
+def test_who_is_refused_is_not_sent_to_an_option_that_ampd_refuses_beside_tls_and_tokens(context):
+    address = own_address()
+    if address is None:
+        return
+    tokens = TokenFile(context)
+    tokens.new("read", "viewer")
+    server = TlsServer(context, Authority(context.folder()), "--metrics-listen", "127.0.0.1:0", "--token-file",
+                       str(tokens.path))
+    server.http_port = http_port(server)
+    status, _, text = get(server, "/", source=address)
+    assert status == 403 and "ssh -L" in text and "--insecure" not in text, (status, text)
 
 
 def test_the_disk_is_known_to_the_first_who_asks(context):

@@ -62,6 +62,7 @@ struct io_page {
 struct io_page_caller {
     char authorization[IO_PAGE_AUTHORIZATION_MAX]; /* "": the header was not given */
     char peer[64];
+    bool local; /* the connection comes from this machine */
 };
 
 struct io_page_read;
