@@ -4,9 +4,11 @@
     test_page.py BIN_DIR [NAME ...]
 """
 import contextlib
+import itertools
 import json
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
 
@@ -21,6 +23,7 @@ NONFINITE_PUSHES = 5    # AMPD_NONFINITE_PUSHES
 EPOCH = 2               # AMPD_ROW_EPOCH
 STREAMS_MAX = 32        # IO_PAGE_STREAMS_MAX
 SLICE_ROWS = 4096       # IO_PAGE_SLICE_ROWS
+FRESH_S = 1.0           # IO_PAGE_FRESH_MS
 PARTS = ("apply", "pull", "wait", "push", "vote")  # of the time of a step
 STREAM_BYTES = 193 << 10  # IO_PAGE_STREAM_BYTES
 ASSETS = ("/", "/page.css", "/page.js", "/plots.js", "/icon.svg", "/dygraph.js", "/dygraph.css")
@@ -189,6 +192,29 @@ def test_a_skipped_step_is_explained_with_who_where_and_what_other_policies_woul
     for query, status in (("step=3", 404), ("step=0", 400), ("step=x", 400), ("step=-1", 400), ("", 400),
                           ("step=1&epoch=9", 404), ("step=99999999999999999999", 400)):
         assert get(server, f"/api/step?model=m&{query}")[0] == status, query
+
+
+def test_a_step_that_was_read_less_than_a_second_ago_is_not_read_again(context):
+    server = page_server(context)
+    loaded_at(server, "m", 101)
+    put_history(server, "m", [{**row, "norm": row["step"]} for row in history(100)])
+
+    def norm_of(step):
+        return ask(server, f"/api/step?model=m&step={step}")["norm"]
+
+    def asked_again(step):
+        """Its norm before all norms rise by 1 and behind that; and that of the next step, which is asked for first."""
+        began = time.monotonic()
+        before = norm_of(step)
+        with contextlib.closing(sqlite3.connect(server.data_dir / "ampd.db", timeout=60)) as store, store:
+            store.execute("UPDATE steps SET norm=norm+1 WHERE step<=100")
+        behind, other = norm_of(step), norm_of(step + 1)
+        return (step, before, behind, other) if time.monotonic() - began < FRESH_S else None
+
+    steps = itertools.count(1, 2)
+    step, before, behind, other = eventually(lambda: asked_again(next(steps)), "it is asked for twice in a second")
+    assert (behind, other) == (before, before + 2), (step, before, behind, other)
+    eventually(lambda: norm_of(step) == before + 1, "it is read again later")
 
 
 def test_100000_steps_are_thinned_to_a_plot_without_a_skipped_step_lost(context):
