@@ -132,10 +132,10 @@ def test_what_workers_tell_of_a_step_is_shown_where_they_tell_it(context):
         messages[-1].trailer.metrics.add(name="accuracy", value=0.5)
         worker.step = worker.api.start("Push", messages, CALL_TIMEOUT_S).result().result.step + 1
     last = ask(server, "/api/status")["models"][0]["last"]
-    assert (last["loss"], last["metrics"]) == (1.25, {"<b>": None, "accuracy": 0.5}), last
+    assert (last["loss"], last["metrics"]) == (1.25, {"<b>": "Infinity", "accuracy": 0.5}), last
     assert ask(server, "/api/history?model=m")["curves"]["loss"] == [[1, 3], [2.5, 1.25]]
     step = ask(server, "/api/step?model=m&step=2")
-    assert step["loss"] is None and step["metrics"]["accuracy"] == 0.5, step
+    assert step["loss"] == "NaN" and step["metrics"]["accuracy"] == 0.5, step
 
 
 def test_acts_of_operators_are_told_with_who_and_why(context):

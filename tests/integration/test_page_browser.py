@@ -447,37 +447,6 @@ def test_an_overview_that_was_left_draws_nothing_over_the_model_when_its_pace_co
         assert driver.execute_async_script(RELEASE_PACE) >= 8, text_of(driver)
 
 
-CLOSER = """
-    const done = arguments[0], answers = [];
-    const part = (from, to, skipped) => ({ from, to, decided: to, epoch: 1, rows: to - from + 1, acts: [],
-        skipped: skipped.map((step) => [step, step, 1, 0]), curves: { scale: [[from, to], [2, 2]] } });
-    const until = async (what) => { while (!what()) await new Promise((resolve) => setTimeout(resolve, 10)); };
-    import("/plots.js").then(async ({ Plots }) => {
-        const host = document.createElement("div");
-        document.getElementById("view").append(host);
-        const load = (from, to) => new Promise((resolve) => answers.push(resolve));
-        const plots = new Plots(host, { load, open() {}, moved() {} });
-        await plots.set(part(1, 1000, [995]));
-        plots.look(990, 1001);
-        await until(() => answers.length === 1);
-        answers[0](part(984, 1002, [995, 1002]));
-        await until(() => plots.detail !== null);
-        plots.add(part(1000, 1003, [1002, 1003])); // as events have it, from the last step that was told
-        const closer = plots.skipped.map(([first]) => first);
-        plots.look(null, null);
-        done([closer, plots.skipped.map(([first]) => first)]);
-    });"""
-
-
-def test_a_closer_look_that_came_later_than_a_step_counts_it_once(context):
-    server = page_server(context)
-    with browser() as driver:
-        driver.get(url(server))
-        shows(driver, "No model yet")
-        shown = driver.execute_async_script(CLOSER)
-        assert shown == [[995, 1002, 1003], [995, 1002, 1003]], shown
-
-
 LATE_LOSS = """
     const done = arguments[0];
     const part = (from, to, loss) => ({ from, to, decided: to, epoch: 1, rows: to - from + 1, acts: [], skipped: [],

@@ -13,6 +13,7 @@
 #include "server/io/page/page_impl.h"
 #include "server/io/page/page_read.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -175,15 +176,24 @@ static void write_awaited(const struct ampd_server *server, uint32_t index, cons
     io_json_count(json, "open_ms", open_ms != 0 ? now_ms - open_ms : 0);
 }
 
+/* JSON has no number for what is not finite, and what a worker told is told: the words of ampctl --json. */
+static void write_told(struct io_json *json, const char *name, double value)
+{
+    if (isfinite(value))
+        io_json_number(json, name, value);
+    else
+        io_json_text(json, name, isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
+}
+
 void io_page_metrics_write(const struct ampd_metrics *metrics, struct io_json *json)
 {
     if (metrics->loss_workers > 0)
-        io_json_number(json, "loss", (double)metrics->loss);
+        write_told(json, "loss", (double)metrics->loss);
     if (metrics->count == 0)
         return;
     io_json_open(json, "metrics", '{');
     for (uint32_t i = 0; i < metrics->count; i++)
-        io_json_number(json, metrics->items[i].name, (double)metrics->items[i].value);
+        write_told(json, metrics->items[i].name, (double)metrics->items[i].value);
     io_json_shut(json, '}');
 }
 
