@@ -93,6 +93,7 @@ def test_status_and_model_follow_a_training(context):
     model, = status["models"]
     assert (model["name"], model["state"], model["decided"], model["applied"], model["skipped"], model["scale"],
             model["world_size"], model["live"]) == ("m", "running", 2, 1, 1, 512, 2, 2), model
+    assert status["totals"] == {"memory_bytes": model["memory_bytes"], "running": 1, "live": 2, "world_size": 2}, status
     assert model["last"]["step"] == 2 and not model["last"]["applied"] and model["awaited"] == []
     assert status["shards"][0]["up"] and status["troubles"] == [] and status["serving"]
     both[0].pull()
@@ -422,7 +423,13 @@ def test_of_many_models_with_long_names_as_many_are_shown_as_there_is_room_for(c
     workers = context.model("crowd", server, world_size=256, parameters=[("w", [1])])
     for rank in range(256):
         workers.worker(f"{rank:03}" + "<" * 124, rank=rank)
-    assert ask(server, "/api/model?model=crowd")["workers_hidden"]  # as text they are 200 KB
+    about = ask(server, "/api/model?model=crowd")
+    assert about["workers_hidden"]  # as text they are 200 KB
+    status = ask(server, "/api/status")
+    assert about["model"] not in [model["name"] for model in status["models"]]
+    assert status["totals"] == {
+        "memory_bytes": 130 * status["models"][0]["memory_bytes"] + about["status"]["memory_bytes"], "running": 1,
+        "live": 256, "world_size": 130 * status["models"][0]["world_size"] + 256}, status["totals"]
 
 
 # ---- who may ask ----

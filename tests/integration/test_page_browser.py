@@ -734,6 +734,7 @@ def test_of_many_models_each_has_a_pace_in_its_turn_and_a_head(context):
         driver.execute_script(HURRY)
         driver.execute_script("location.hash = '#/'")
         shows(driver, "2 more: ampctl status")
+        shows(driver, f"of {len(names) - 1 + 256}", ".tiles")  # the workers of those that are not shown, too
         eventually(lambda: set(driver.execute_script(PACES_ASKED)) == set(names[:-2]), "each is asked for")
         driver.get(url(server, "#/model/" + names[-1]))
         shows(driver, names[-1], ".head h1")

@@ -6,6 +6,7 @@
 #include "server/io/base/options.h"
 #include "server/io/base/server.h"
 #include "server/io/base/storage_alert.h"
+#include "server/io/calls/attach_memory.h"
 #include "server/io/calls/convert.h"
 #include "server/io/calls/waiting.h"
 #include "server/io/cluster/cluster.h"
@@ -248,6 +249,33 @@ void io_page_model_status_write(const struct ampd_server *server, uint32_t index
     io_json_shut(json, '}');
 }
 
+/* Writes the sums over all models, of which write_models may leave some out. */
+static void write_totals(const struct ampd_server *server, struct io_json *json)
+{
+    uint64_t memory = io_attachments_bytes(server), running = 0, live = 0, wanted = 0;
+    struct ampd_model_info info;
+    for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {
+        ampd_core_model(server->core, i, &info);
+        if (info.deleted)
+            continue;
+        bool done = info.state == AMPD_MODEL_DONE && !info.recovering; /* it needs no workers */
+        memory += info.memory_bytes;
+        running += info.state == AMPD_MODEL_RUNNING && !info.recovering && !info.frozen && !info.unstable;
+        for (uint32_t rank = 0; rank < info.spec->world_size && !done; rank++) {
+            struct ampd_worker_info worker;
+            ampd_core_worker(server->core, i, rank, uv_now(&server->loop), &worker);
+            live += io_worker_is_live(&worker);
+            wanted++;
+        }
+    }
+    io_json_open(json, "totals", '{');
+    io_json_count(json, "memory_bytes", memory);
+    io_json_count(json, "running", running);
+    io_json_count(json, "live", live);
+    io_json_count(json, "world_size", wanted);
+    io_json_shut(json, '}');
+}
+
 static void write_models(const struct ampd_server *server, struct io_json *json)
 {
     uint32_t shown = 0, total = 0;
@@ -286,6 +314,7 @@ void io_page_status_write(struct io_page *page, struct io_json *json)
     write_server(page, json);
     write_shards(page->server, json);
     write_troubles(page->server, json);
+    write_totals(page->server, json);
     write_models(page->server, json);
     io_json_shut(json, '}');
 }
