@@ -80,10 +80,10 @@ static void take_name(struct reading *reading, const yaml_event_t *event)
     reading->unwanted = !is_new(reading);
 }
 
-/* Whether a value is YAML's "nothing", which would else be taken for a path or a name. */
+/* Whether a value is YAML's "nothing", which would else be taken for a path, a name or an empty text. */
 static bool is_null(const yaml_event_t *event)
 {
-    static const char *const nulls[] = {"~", "null", "Null", "NULL"};
+    static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
     for (size_t i = 0; i < sizeof nulls / sizeof *nulls; i++)
         if (event->data.scalar.plain_implicit != 0 && strcmp((const char *)event->data.scalar.value, nulls[i]) == 0)
             return true;

@@ -328,15 +328,13 @@ class Overview {
   draw() {
     const status = state.status;
     const { models } = status;
-    const running = models.filter((model) => stateOf(model) === "running").length;
-    const memory = models.reduce((sum, model) => sum + model.memory_bytes, 0);
-    const trained = models.filter((model) => model.state !== "done"); // a model that is done needs no workers
-    const live = trained.reduce((sum, model) => sum + model.live, 0);
-    const wanted = trained.reduce((sum, model) => sum + model.world_size, 0);
+    const { memory_bytes: memory, live, world_size: wanted } = status.totals;
+    // Of a model that waits for long the server says that it runs; such a one that is not shown here counts as running.
+    const stand = models.filter((model) => model.state === "running" && stateOf(model) === "waiting").length;
     const up = status.shards.filter((shard) => shard.up).length;
     show("view",
       h("dl", { class: "tiles" },
-        tile("Models", whole(models.length + status.models_hidden), null, running + " running"),
+        tile("Models", whole(models.length + status.models_hidden), null, status.totals.running - stand + " running"),
         tile("Workers", whole(live), "of " + whole(wanted), wanted > live ? under(count(wanted - live, "rank") + " not there", "down") : wanted > 0 ? "all there" : null),
         status.disk_size > 0 && tile("Disk", bytes(status.disk_free), "free", h("meter", {
           min: 0, max: status.disk_size, value: status.disk_size - status.disk_free, low: 0.8 * status.disk_size,

@@ -9,8 +9,9 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 
 export const whole = (value) => Math.round(value).toLocaleString("en");
 
-/** At most four digits, for numbers that people have chosen: 0.25. */
+/** At most four digits, for numbers that people have chosen: 0.25. Of what is not finite the server tells a word: NaN. */
 export function digits(value) {
+  if (typeof value === "string") return value;
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
   if (size !== 0 && (size < 1e-3 || size >= 1e6)) return Number(value.toPrecision(3)).toExponential().replace("e+", "e");
@@ -84,15 +85,26 @@ function merge(curves) {
   return [...rows.values()].sort((a, b) => a[0] - b[0]);
 }
 
-/** The value of a curve at a step: that of its last point up to the step. */
-function valueAt([steps, values], step) {
+/** The index of a curve's last point up to a step; -1: there is none. */
+function indexAt([steps], step) {
   let low = 0;
   let high = steps.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (steps[middle] <= step) low = middle + 1; else high = middle;
   }
-  return low > 0 ? values[low - 1] : values.length > 0 ? values[0] : null;
+  return low - 1;
+}
+
+/** The value of a curve at a step: that of its last point up to the step. */
+const valueAt = (curve, step) => curve[1][Math.max(0, indexAt(curve, step))] ?? null;
+
+/** The loss of a step, or of one on the same pixel; null: none was told, or it was not finite. Each pixel has a scale. */
+function lossAt(loss, scale, step) {
+  const pixel = indexAt(scale, step);
+  const [from, to] = [scale[0][pixel], scale[0][pixel + 1] ?? Infinity];
+  const at = Math.max(indexAt(loss, step), indexAt(loss, from - 1) + 1);
+  return loss[0][at] < to ? loss[1][at] : null;
 }
 
 const cut = ([steps, values], keep) => {
@@ -435,7 +447,8 @@ export class Plots {
     chart.plot.curves.forEach(([name, words, write, number]) => {
       const curve = at.curves[name];
       if (curve && curve[0].length > 0)
-        say("c" + number, words + (name === chart.log ? " (log axis)" : ""), write(valueAt(curve, step)));
+        say("c" + number, words + (name === chart.log ? " (log axis)" : ""),
+          write(name === "loss" ? lossAt(curve, at.curves.scale, step) : valueAt(curve, step)));
     });
     if (chart.plot.log) {
       const count = this.skippedOf(at).reduce((sum, [, , overflows, empties]) => sum + overflows + empties, 0);

@@ -15,16 +15,20 @@ STRAGGLER_STEPS, STRAGGLER_MS = 8, 200  # AMPD_STRAGGLER_STEPS and _MS
 METRICS_PORT = re.compile(r"metrics and health\" address=[\d.]+:(\d+)")
 
 
+def http_port(server):
+    return int(METRICS_PORT.search(server.log())[1])
+
+
 def page_server(context, *options, listen="127.0.0.1:0"):
     """A server with a free port for HTTP, which is its `http_port`."""
     server = context.server("--metrics-listen", listen, *options)
-    server.http_port = int(METRICS_PORT.search(server.log())[1])
+    server.http_port = http_port(server)
     return server
 
 
-def get(server, path, headers=None, method="GET", host="127.0.0.1"):
-    """(status, headers, text)."""
-    connection = http.client.HTTPConnection(host, server.http_port, timeout=CALL_TIMEOUT_S)
+def get(server, path, headers=None, method="GET", host="127.0.0.1", source=""):
+    """(status, headers, text). source: this machine's address to ask from, as which the system chooses one."""
+    connection = http.client.HTTPConnection(host, server.http_port, timeout=CALL_TIMEOUT_S, source_address=(source, 0))
     with contextlib.closing(connection):
         connection.request(method, path, headers=headers or {})
         answer = connection.getresponse()

@@ -4,15 +4,18 @@
     test_page.py BIN_DIR [NAME ...]
 """
 import contextlib
+import itertools
 import json
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
 
 from ampd_testing import CALL_TIMEOUT_S, common, eventually, run, together
-from auth_testing import TokenFile
-from page_testing import Events, ask, get, history, loaded_at, page_server, put_history, raw, scaler, straggle
+from auth_testing import Authority, TlsServer, TokenFile
+from page_testing import (Events, ask, get, history, http_port, loaded_at, page_server, put_history, raw, scaler,
+                          straggle)
 from test_server_http import samples, shard_of_two, value
 
 INF, NAN = float("inf"), float("nan")
@@ -20,6 +23,7 @@ NONFINITE_PUSHES = 5    # AMPD_NONFINITE_PUSHES
 EPOCH = 2               # AMPD_ROW_EPOCH
 STREAMS_MAX = 32        # IO_PAGE_STREAMS_MAX
 SLICE_ROWS = 4096       # IO_PAGE_SLICE_ROWS
+FRESH_S = 1.0           # IO_PAGE_FRESH_MS
 PARTS = ("apply", "pull", "wait", "push", "vote")  # of the time of a step
 STREAM_BYTES = 193 << 10  # IO_PAGE_STREAM_BYTES
 ASSETS = ("/", "/page.css", "/page.js", "/plots.js", "/icon.svg", "/dygraph.js", "/dygraph.css")
@@ -89,6 +93,7 @@ def test_status_and_model_follow_a_training(context):
     model, = status["models"]
     assert (model["name"], model["state"], model["decided"], model["applied"], model["skipped"], model["scale"],
             model["world_size"], model["live"]) == ("m", "running", 2, 1, 1, 512, 2, 2), model
+    assert status["totals"] == {"memory_bytes": model["memory_bytes"], "running": 1, "live": 2, "world_size": 2}, status
     assert model["last"]["step"] == 2 and not model["last"]["applied"] and model["awaited"] == []
     assert status["shards"][0]["up"] and status["troubles"] == [] and status["serving"]
     both[0].pull()
@@ -128,10 +133,10 @@ def test_what_workers_tell_of_a_step_is_shown_where_they_tell_it(context):
         messages[-1].trailer.metrics.add(name="accuracy", value=0.5)
         worker.step = worker.api.start("Push", messages, CALL_TIMEOUT_S).result().result.step + 1
     last = ask(server, "/api/status")["models"][0]["last"]
-    assert (last["loss"], last["metrics"]) == (1.25, {"<b>": None, "accuracy": 0.5}), last
+    assert (last["loss"], last["metrics"]) == (1.25, {"<b>": "Infinity", "accuracy": 0.5}), last
     assert ask(server, "/api/history?model=m")["curves"]["loss"] == [[1, 3], [2.5, 1.25]]
     step = ask(server, "/api/step?model=m&step=2")
-    assert step["loss"] is None and step["metrics"]["accuracy"] == 0.5, step
+    assert step["loss"] == "NaN" and step["metrics"]["accuracy"] == 0.5, step
 
 
 def test_acts_of_operators_are_told_with_who_and_why(context):
@@ -188,6 +193,29 @@ def test_a_skipped_step_is_explained_with_who_where_and_what_other_policies_woul
     for query, status in (("step=3", 404), ("step=0", 400), ("step=x", 400), ("step=-1", 400), ("", 400),
                           ("step=1&epoch=9", 404), ("step=99999999999999999999", 400)):
         assert get(server, f"/api/step?model=m&{query}")[0] == status, query
+
+
+def test_a_step_that_was_read_less_than_a_second_ago_is_not_read_again(context):
+    server = page_server(context)
+    loaded_at(server, "m", 101)
+    put_history(server, "m", [{**row, "norm": row["step"]} for row in history(100)])
+
+    def norm_of(step):
+        return ask(server, f"/api/step?model=m&step={step}")["norm"]
+
+    def asked_again(step):
+        """Its norm before all norms rise by 1 and behind that; and that of the next step, which is asked for first."""
+        began = time.monotonic()
+        before = norm_of(step)
+        with contextlib.closing(sqlite3.connect(server.data_dir / "ampd.db", timeout=60)) as store, store:
+            store.execute("UPDATE steps SET norm=norm+1 WHERE step<=100")
+        behind, other = norm_of(step), norm_of(step + 1)
+        return (step, before, behind, other) if time.monotonic() - began < FRESH_S else None
+
+    steps = itertools.count(1, 2)
+    step, before, behind, other = eventually(lambda: asked_again(next(steps)), "it is asked for twice in a second")
+    assert (behind, other) == (before, before + 2), (step, before, behind, other)
+    eventually(lambda: norm_of(step) == before + 1, "it is read again later")
 
 
 def test_100000_steps_are_thinned_to_a_plot_without_a_skipped_step_lost(context):
@@ -395,7 +423,13 @@ def test_of_many_models_with_long_names_as_many_are_shown_as_there_is_room_for(c
     workers = context.model("crowd", server, world_size=256, parameters=[("w", [1])])
     for rank in range(256):
         workers.worker(f"{rank:03}" + "<" * 124, rank=rank)
-    assert ask(server, "/api/model?model=crowd")["workers_hidden"]  # as text they are 200 KB
+    about = ask(server, "/api/model?model=crowd")
+    assert about["workers_hidden"]  # as text they are 200 KB
+    status = ask(server, "/api/status")
+    assert about["model"] not in [model["name"] for model in status["models"]]
+    assert status["totals"] == {
+        "memory_bytes": 130 * status["models"][0]["memory_bytes"] + about["status"]["memory_bytes"], "running": 1,
+        "live": 256, "world_size": 130 * status["models"][0]["world_size"] + 256}, status["totals"]
 
 
 # ---- who may ask ----
@@ -454,14 +488,16 @@ def own_address():
     with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
         with contextlib.suppress(OSError):
             probe.connect(("192.0.2.1", 9))
-            return None if probe.getsockname()[0].startswith("127.") else probe.getsockname()[0]
+            if not probe.getsockname()[0].startswith("127."):
+                return probe.getsockname()[0]
+    print("SKIPPED: test_page: this machine has no address but loopback")
     return None
 
 
 def test_other_machines_get_nothing_without_insecure(context):
+    """To the server such a machine has another address than the one that it has connected to."""
     address = own_address()
     if address is None:
-        print("SKIPPED: test_page: this machine has no address but loopback")
         return
     tokens = TokenFile(context)
     header = {"Authorization": "Bearer " + tokens.new("read", "viewer")}
@@ -471,15 +507,43 @@ def test_other_machines_get_nothing_without_insecure(context):
                            (("--insecure", "--token-file", str(tokens.path)), {"/": 200, "/api/status": 200})):
         server = page_server(context, *more, listen="0.0.0.0:0")
         for path, status in expected.items():
-            found = get(server, path, header, host=address)
+            found = get(server, path, header, source=address)
             assert found[0] == status, (more, path, found)
             if status == 403:
-                assert "ssh -L" in json.loads(found[2])["error"], found
+                told, port = json.loads(found[2])["error"], server.http_port
+                assert f"ssh -L {port}:127.0.0.1:{port} HOST" in told and "ampd --insecure" in told, found
         if "--insecure" in more and "--token-file" in more:
-            assert get(server, "/api/status", host=address)[0] == 401
-        assert get(server, "/metrics", host=address)[0] == 200 and get(server, "/livez", host=address)[0] == 200
+            assert get(server, "/api/status", source=address)[0] == 401
+        assert get(server, "/metrics", source=address)[0] == 200 and get(server, "/livez", source=address)[0] == 200
         assert get(server, "/")[0] == 200  # this machine
         server.stop()
+
+
+def test_this_machine_may_look_where_the_port_listens_on_another_address_than_loopback(context):
+    address = own_address()
+    if address is None:
+        return
+    tokens = TokenFile(context)
+    header = {"Authorization": "Bearer " + tokens.new("read", "viewer")}
+    for more in ((), ("--token-file", str(tokens.path))):
+        server = page_server(context, *more, listen=f"{address}:0")
+        assert get(server, "/", host=address)[0] == 200
+        assert get(server, "/api/status", host=address)[0] == (401 if more else 200)
+        assert get(server, "/api/status", header, host=address)[0] == 200
+        assert get(server, "/api/status", {**header, "Host": "evil.example"}, host=address)[0] == 421
+
+
+def test_who_is_refused_is_not_sent_to_an_option_that_ampd_refuses_beside_tls_and_tokens(context):
+    address = own_address()
+    if address is None:
+        return
+    tokens = TokenFile(context)
+    tokens.new("read", "viewer")
+    server = TlsServer(context, Authority(context.folder()), "--metrics-listen", "127.0.0.1:0", "--token-file",
+                       str(tokens.path))
+    server.http_port = http_port(server)
+    status, _, text = get(server, "/", source=address)
+    assert status == 403 and "ssh -L" in text and "--insecure" not in text, (status, text)
 
 
 def test_the_disk_is_known_to_the_first_who_asks(context):

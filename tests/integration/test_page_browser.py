@@ -447,37 +447,6 @@ def test_an_overview_that_was_left_draws_nothing_over_the_model_when_its_pace_co
         assert driver.execute_async_script(RELEASE_PACE) >= 8, text_of(driver)
 
 
-CLOSER = """
-    const done = arguments[0], answers = [];
-    const part = (from, to, skipped) => ({ from, to, decided: to, epoch: 1, rows: to - from + 1, acts: [],
-        skipped: skipped.map((step) => [step, step, 1, 0]), curves: { scale: [[from, to], [2, 2]] } });
-    const until = async (what) => { while (!what()) await new Promise((resolve) => setTimeout(resolve, 10)); };
-    import("/plots.js").then(async ({ Plots }) => {
-        const host = document.createElement("div");
-        document.getElementById("view").append(host);
-        const load = (from, to) => new Promise((resolve) => answers.push(resolve));
-        const plots = new Plots(host, { load, open() {}, moved() {} });
-        await plots.set(part(1, 1000, [995]));
-        plots.look(990, 1001);
-        await until(() => answers.length === 1);
-        answers[0](part(984, 1002, [995, 1002]));
-        await until(() => plots.detail !== null);
-        plots.add(part(1000, 1003, [1002, 1003])); // as events have it, from the last step that was told
-        const closer = plots.skipped.map(([first]) => first);
-        plots.look(null, null);
-        done([closer, plots.skipped.map(([first]) => first)]);
-    });"""
-
-
-def test_a_closer_look_that_came_later_than_a_step_counts_it_once(context):
-    server = page_server(context)
-    with browser() as driver:
-        driver.get(url(server))
-        shows(driver, "No model yet")
-        shown = driver.execute_async_script(CLOSER)
-        assert shown == [[995, 1002, 1003], [995, 1002, 1003]], shown
-
-
 LATE_LOSS = """
     const done = arguments[0];
     const part = (from, to, loss) => ({ from, to, decided: to, epoch: 1, rows: to - from + 1, acts: [], skipped: [],
@@ -765,6 +734,7 @@ def test_of_many_models_each_has_a_pace_in_its_turn_and_a_head(context):
         driver.execute_script(HURRY)
         driver.execute_script("location.hash = '#/'")
         shows(driver, "2 more: ampctl status")
+        shows(driver, f"of {len(names) - 1 + 256}", ".tiles")  # the workers of those that are not shown, too
         eventually(lambda: set(driver.execute_script(PACES_ASKED)) == set(names[:-2]), "each is asked for")
         driver.get(url(server, "#/model/" + names[-1]))
         shows(driver, names[-1], ".head h1")

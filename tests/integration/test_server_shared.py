@@ -15,6 +15,7 @@ import time
 
 import ampd_testing
 from ampd_testing import PATIENCE, Code, eventually, metric, refused, run, spec
+from page_testing import ask, page_server
 from shared_testing import (APPLIED, LATE, OVERFLOW, OWN, ROLLED_BACK, SHARED_CB, SIZES, SLOT, STREAM, TIMEOUT_S, Run,
                             holdings)
 from test_server_shards import Cluster
@@ -344,13 +345,15 @@ def test_where_one_shard_does_not_share_no_slot_of_the_others_is_held(context):
     assert (worker.sum, worker.seen) == wanted and not any(worker.shared), worker.shared
 
 
-def test_a_metric_tells_the_bytes_of_all_slots(context):
-    server = context.server("--metrics-listen", "127.0.0.1:0")
+def test_a_metric_and_the_page_tell_the_bytes_of_all_slots(context):
+    server = page_server(context)
     assert metric(server, "ampd_shared_slots_bytes") == 0
     worker = Run(context, f"unix:{server.data_dir}/ampd.sock", "m", pause="3:half", **SLOT)
     worker.wait_until_paused()
     # What is asked for again within a second is answered as before.
     eventually(lambda: metric(server, "ampd_shared_slots_bytes") == SLOT_BYTES, "the slot is told")
+    status = ask(server, "/api/status")
+    assert status["totals"]["memory_bytes"] == status["models"][0]["memory_bytes"] + SLOT_BYTES, status
     worker.go_on()
     worker.end()
     eventually(lambda: metric(server, "ampd_shared_slots_bytes") == 0, "the slot is gone")

@@ -67,6 +67,8 @@ static void every_fault_is_told_and_the_rest_is_read(void **state)
     assert_string_equal("1! this is n;", read_text("listen\n"));
     assert_string_equal("1! data-dir:;2! token-fil;3 name=~;",
                         read_text("data-dir: ~\ntoken-file: null\nname: \"~\"\n"));
+    assert_string_equal("1! metrics-l;4! peers: it;5 name=;",
+                        read_text("metrics-listen:\npeers:\n- a:1\n-\nname: \"\"\n"));
     assert_string_equal("1 a=1;2! this is n;3 b=1;", read_text("a: 1\n\"\": 2\nb: 1\n"));
     assert_string_equal("1 a=1;2! aliases a;3 b=1;", read_text("a: &x 1\nc: *x\nb: 1\n"));
     assert_string_equal("1 a=1;2! a second ;", read_text("a: 1\n---\nb: 1\n"));
@@ -244,7 +246,7 @@ static void an_empty_value_is_none_in_the_environment_and_a_fault_elsewhere(void
     assert_int_equal(AMP_EINVAL, read_all(NULL));
     assert_int_equal(2, config.faults_count);
     assert_int_equal(0, amp_buf_append(&config.faults, "", 1));
-    assert_non_null(strstr((const char *)config.faults.data, ":1: --token-file : give a value"));
+    assert_non_null(strstr((const char *)config.faults.data, ":1: token-file: its value cannot be read"));
     assert_non_null(strstr((const char *)config.faults.data, ":2: --listen 127.0.0.1: give HOST:PORT"));
 }
 

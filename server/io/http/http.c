@@ -343,22 +343,34 @@ static const char *authorization_of(struct MHD_Connection *connection)
     return count > 1 ? "twice" : header_of(connection, MHD_HTTP_HEADER_AUTHORIZATION);
 }
 
+/* Writes the address of this end of a connection; without one the text stays. */
+static void write_local(struct MHD_Connection *connection, char *text, int size)
+{
+    const struct connection *conn = connection_of(connection);
+    struct sockaddr_storage bound;
+    socklen_t bound_size = sizeof bound;
+    if (conn != NULL && getsockname(conn->fd, (struct sockaddr *)&bound, &bound_size) == 0)
+        arpc_address_write((const struct sockaddr *)&bound, text, size, NULL);
+}
+
 /* Begins a request to the page. NULL: out of memory. */
 static struct ask *begin_ask(struct io_http *http, struct MHD_Connection *connection, const char *path)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    char peer[64] = "";
+    char peer[64] = "", local[64] = "HOST:PORT";
     struct ask *ask = calloc(1, sizeof *ask);
     if (ask == NULL)
         return NULL;
     if (info != NULL)
         arpc_address_write(info->client_addr, peer, sizeof peer, NULL);
+    write_local(connection, local, sizeof local);
     *ask = (struct ask){.http = http, .connection = connection};
     const struct io_page_request request = {.path = path,
                                             .host = header_of(connection, MHD_HTTP_HEADER_HOST),
                                             .authorization = authorization_of(connection),
                                             .site = header_of(connection, "Sec-Fetch-Site"),
                                             .peer = peer,
+                                            .local = local,
                                             .arg = connection,
                                             .argument_cb = argument_of};
     ask->page_ask = io_page_begin(http->page, &request, on_page_ready, ask);

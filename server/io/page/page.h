@@ -64,6 +64,7 @@ struct io_page_request {
     const char *authorization;                               /* header Authorization; NULL: not given */
     const char *site;                                        /* header Sec-Fetch-Site; NULL: not given */
     const char *peer;                                        /* address of the client, as "127.0.0.1:40312" */
+    const char *local;                                       /* that it has connected to, as "127.0.0.1:7421" */
     void *arg;                                               /* for argument_cb */
     const char *(*argument_cb)(void *arg, const char *name); /* value of an argument of the query; NULL: not given */
 };

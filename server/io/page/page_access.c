@@ -3,9 +3,12 @@
  * they are refused unless --insecure is given. Its data requires the same token and role as the RPC with the same data
  * (server/io/auth), on this machine, too.
  *
- * On loopback a request cannot come from the network, but it can come from somebody else's web page in a browser of
- * this machine, whose own name resolves to 127.0.0.1 (DNS rebinding). Then the header Host has that name, so Host must
- * be an address or localhost. Requests that another site's page makes are refused, too (Sec-Fetch-Site).
+ * A connection both ends of which have the same address comes from this machine, too, where the port does not listen on
+ * loopback: the answer to a packet that claims such an address does not leave the machine, as for 127.0.0.1.
+ *
+ * A request from this machine can still be that of somebody else's web page in a browser here, whose own name resolves
+ * to an address of this machine (DNS rebinding). Then the header Host has that name, so Host must be an address or
+ * localhost. Requests that another site's page makes are refused, too (Sec-Fetch-Site).
  */
 #include "base/assert.h"
 #include "rpc/arpc_peer.h"
@@ -53,13 +56,31 @@ bool io_page_host_is_ours(const char *host)
     return inet_pton(six ? AF_INET6 : AF_INET, text, &address) == 1 || (!six && strcasecmp(text, "localhost") == 0);
 }
 
+/* Whether a connection from `peer` to `local`, addresses with ports, can only come from this machine. */
+static bool is_from_here(const char *peer, const char *local)
+{
+    const char *port = strrchr(peer, ':');
+    return arpc_is_loopback(peer) || (port != NULL && strncmp(peer, local, (size_t)(port - peer) + 1) == 0);
+}
+
+static void refuse_beyond(struct io_page_ask *ask, const char *local)
+{
+    char text[AMP_ERROR_TEXT_MAX];
+    bool tls = ask->page->server->options->auth->cert_file != NULL; /* then ampd may refuse --insecure */
+    (void)snprintf(text, sizeof text,
+                   "this page is shown only to the machine of the server: connect through ssh -L %s:%s HOST, or "
+                   "through a proxy with TLS on that machine%s",
+                   strrchr(local, ':') + 1, local, tls ? "" : "; ampd --insecure shows it to everybody");
+    io_page_answer_refusal(ask, IO_PAGE_DENIED, "NOT_LOCAL", text);
+}
+
 static bool ask_who(struct io_page_ask *ask, bool again, struct amp_error *error)
 {
     const struct io_page_caller *asked_by = &ask->caller;
-    const struct ampd_auth_caller caller = {
-        .transport = arpc_is_loopback(asked_by->peer) ? AMPD_AUTH_LOOPBACK : AMPD_AUTH_PLAINTEXT,
-        .authorization = asked_by->authorization[0] != 0 ? asked_by->authorization : NULL,
-        .authorization_size = strlen(asked_by->authorization)};
+    const struct ampd_auth_caller caller = {.transport = asked_by->local ? AMPD_AUTH_LOOPBACK : AMPD_AUTH_PLAINTEXT,
+                                            .authorization =
+                                                asked_by->authorization[0] != 0 ? asked_by->authorization : NULL,
+                                            .authorization_size = strlen(asked_by->authorization)};
     return ampd_auth_admit_http(ask->page->server->auth, &caller, method_of(ask->method), asked_by->peer, again,
                                 error) == 0;
 }
@@ -67,18 +88,19 @@ static bool ask_who(struct io_page_ask *ask, bool again, struct amp_error *error
 bool io_page_admit(struct io_page_ask *ask, const struct io_page_request *request, bool data)
 {
     struct amp_error error = {0};
-    bool beyond = !arpc_is_loopback(request->peer);
-    if (beyond && !ask->page->server->options->auth->insecure) {
-        io_page_answer_refusal(
-            ask, IO_PAGE_DENIED, "NOT_LOCAL",
-            "this page is shown only to the machine of the server: connect through ssh -L 7421:127.0.0.1:7421, or "
-            "through a proxy with TLS on that machine; ampd --insecure shows it to everybody");
+    bool insecure = ask->page->server->options->auth->insecure;
+    bool named = request->host != NULL && io_page_host_is_ours(request->host);
+    ask->caller.local = is_from_here(request->peer, request->local);
+    if (!ask->caller.local && !insecure) {
+        refuse_beyond(ask, request->local);
         return false;
     }
-    if (!beyond && (request->host == NULL || !io_page_host_is_ours(request->host))) {
+    /* With --insecure an address beyond loopback may be asked for by any name of the machine. */
+    if (!named && (!insecure || arpc_is_loopback(request->peer))) {
         io_page_answer_refusal(
             ask, IO_PAGE_MISDIRECTED, "HOST",
-            "the Host header does not name this machine: use 127.0.0.1 or localhost; a proxy has to send one of these");
+            "the Host header does not name this machine: use its address or localhost; a proxy has to send one of "
+            "these");
         return false;
     }
     if (data && request->site != NULL && strcmp(request->site, "same-origin") != 0 &&

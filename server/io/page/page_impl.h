@@ -62,6 +62,7 @@ struct io_page {
 struct io_page_caller {
     char authorization[IO_PAGE_AUTHORIZATION_MAX]; /* "": the header was not given */
     char peer[64];
+    bool local; /* the connection comes from this machine */
 };
 
 struct io_page_read;
@@ -127,7 +128,7 @@ void io_page_status_write(struct io_page *page, struct io_json *json);
 /* Writes the status of one model as an object named `key`. */
 void io_page_model_status_write(const struct ampd_server *server, uint32_t index, const struct ampd_model_info *info,
                                 const char *key, struct io_json *json);
-/* Writes "loss" and "metrics" ({name: value}), those that workers gave for a step, into the open object. */
+/* Writes what workers gave for a step: "loss" and "metrics" ({name: value}); "NaN" or "Infinity" where not finite. */
 void io_page_metrics_write(const struct ampd_metrics *metrics, struct io_json *json);
 void io_page_about_model(struct io_page_ask *ask, const struct io_page_request *request); /* page_model.c */
 void io_page_model_write(struct io_page *page, uint32_t model, struct io_json *json);

@@ -6,6 +6,7 @@
 #include "server/io/base/options.h"
 #include "server/io/base/server.h"
 #include "server/io/base/storage_alert.h"
+#include "server/io/calls/attach_memory.h"
 #include "server/io/calls/convert.h"
 #include "server/io/calls/waiting.h"
 #include "server/io/cluster/cluster.h"
@@ -13,6 +14,7 @@
 #include "server/io/page/page_impl.h"
 #include "server/io/page/page_read.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -175,15 +177,24 @@ static void write_awaited(const struct ampd_server *server, uint32_t index, cons
     io_json_count(json, "open_ms", open_ms != 0 ? now_ms - open_ms : 0);
 }
 
+/* JSON has no number for what is not finite, and what a worker told is told: the words of ampctl --json. */
+static void write_told(struct io_json *json, const char *name, double value)
+{
+    if (isfinite(value))
+        io_json_number(json, name, value);
+    else
+        io_json_text(json, name, isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
+}
+
 void io_page_metrics_write(const struct ampd_metrics *metrics, struct io_json *json)
 {
     if (metrics->loss_workers > 0)
-        io_json_number(json, "loss", (double)metrics->loss);
+        write_told(json, "loss", (double)metrics->loss);
     if (metrics->count == 0)
         return;
     io_json_open(json, "metrics", '{');
     for (uint32_t i = 0; i < metrics->count; i++)
-        io_json_number(json, metrics->items[i].name, (double)metrics->items[i].value);
+        write_told(json, metrics->items[i].name, (double)metrics->items[i].value);
     io_json_shut(json, '}');
 }
 
@@ -238,6 +249,33 @@ void io_page_model_status_write(const struct ampd_server *server, uint32_t index
     io_json_shut(json, '}');
 }
 
+/* Writes the sums over all models, of which write_models may leave some out. */
+static void write_totals(const struct ampd_server *server, struct io_json *json)
+{
+    uint64_t memory = io_attachments_bytes(server), running = 0, live = 0, wanted = 0;
+    struct ampd_model_info info;
+    for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {
+        ampd_core_model(server->core, i, &info);
+        if (info.deleted)
+            continue;
+        bool done = info.state == AMPD_MODEL_DONE && !info.recovering; /* it needs no workers */
+        memory += info.memory_bytes;
+        running += info.state == AMPD_MODEL_RUNNING && !info.recovering && !info.frozen && !info.unstable;
+        for (uint32_t rank = 0; rank < info.spec->world_size && !done; rank++) {
+            struct ampd_worker_info worker;
+            ampd_core_worker(server->core, i, rank, uv_now(&server->loop), &worker);
+            live += io_worker_is_live(&worker);
+            wanted++;
+        }
+    }
+    io_json_open(json, "totals", '{');
+    io_json_count(json, "memory_bytes", memory);
+    io_json_count(json, "running", running);
+    io_json_count(json, "live", live);
+    io_json_count(json, "world_size", wanted);
+    io_json_shut(json, '}');
+}
+
 static void write_models(const struct ampd_server *server, struct io_json *json)
 {
     uint32_t shown = 0, total = 0;
@@ -276,6 +314,7 @@ void io_page_status_write(struct io_page *page, struct io_json *json)
     write_server(page, json);
     write_shards(page->server, json);
     write_troubles(page->server, json);
+    write_totals(page->server, json);
     write_models(page->server, json);
     io_json_shut(json, '}');
 }

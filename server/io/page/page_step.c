@@ -12,6 +12,7 @@
 #include "server/io/history/replay_policy.h"
 #include "server/io/page/page_read.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -235,6 +236,7 @@ static void step_finish(struct io_page_read *read)
 void io_page_step(struct io_page_ask *ask, const struct io_page_request *request)
 {
     struct ampd_model_info info;
+    char key[IO_PAGE_KEY_MAX];
     uint64_t number, epoch;
     uint32_t model;
     if (!io_page_model(ask, request->argument_cb(request->arg, "model"), &model, &info) ||
@@ -244,6 +246,10 @@ void io_page_step(struct io_page_ask *ask, const struct io_page_request *request
         io_page_answer_refusal(ask, IO_PAGE_BAD, "INVALID_ARGUMENT", "give a step, from 1: &step=N");
         return;
     }
+    (void)snprintf(key, sizeof key, "step %s %" PRId64 " %" PRIu64 " %" PRIu64 " %" PRIu64, info.spec->name,
+                   info.created_us, info.epoch, epoch, number);
+    if (io_page_remembered(ask, key))
+        return;
     struct io_page_read *read = io_page_read_of(ask, sizeof(struct step), model, &info);
     if (read == NULL)
         return;
@@ -252,5 +258,6 @@ void io_page_step(struct io_page_ask *ask, const struct io_page_request *request
     step->step = number;
     read->run_cb = step_run;
     read->finish_cb = step_finish;
+    memcpy(read->key, key, sizeof read->key);
     io_page_read_begin(read);
 }
