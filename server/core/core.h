@@ -115,6 +115,9 @@ void ampd_core_step(struct ampd_core *core, uint64_t now_ms, const struct ampd_e
 int ampd_core_count_memory(struct ampd_core *core, uint64_t bytes, struct amp_error *error);
 void ampd_core_uncount_memory(struct ampd_core *core, uint64_t bytes);
 
+/* The bytes that count against memory_max: those, and what all models may come to need. */
+uint64_t ampd_core_memory_counted(const struct ampd_core *core);
+
 /* Turns lines of level DEBUG on or off, of which there are some for each step. At first they are off. */
 void ampd_core_set_debug(struct ampd_core *core, bool on);
 

@@ -328,7 +328,7 @@ class Overview {
   draw() {
     const status = state.status;
     const { models } = status;
-    const { memory_bytes: memory, live, world_size: wanted } = status.totals;
+    const { memory_counted: memory, live, world_size: wanted } = status.totals;
     // Of a model that waits for long the server says that it runs; such a one that is not shown here counts as running.
     const stand = models.filter((model) => model.state === "running" && stateOf(model) === "waiting").length;
     const up = status.shards.filter((shard) => shard.up).length;
@@ -339,9 +339,9 @@ class Overview {
         status.disk_size > 0 && tile("Disk", bytes(status.disk_free), "free", h("meter", {
           min: 0, max: status.disk_size, value: status.disk_size - status.disk_free, low: 0.8 * status.disk_size,
           high: 0.95 * status.disk_size, optimum: 0, "aria-label": "used of " + bytes(status.disk_size) }), "of " + bytes(status.disk_size)),
-        tile("Memory of models", bytes(memory), null, status.memory_max > 0 && h("meter", {
+        tile("Memory set aside", bytes(memory), null, status.memory_max > 0 && h("meter", {
           min: 0, max: status.memory_max, value: memory, low: 0.8 * status.memory_max, high: 0.95 * status.memory_max, optimum: 0,
-          "aria-label": "of the " + bytes(status.memory_max) + " that models may take" }), status.memory_max > 0 ? "of " + bytes(status.memory_max) : null),
+          "aria-label": "of the " + bytes(status.memory_max) + " of --memory-max" }), status.memory_max > 0 ? "of " + bytes(status.memory_max) : null),
         tile("Shards", whole(up), "of " + status.shards.length, status.shards.length === 1 ? "a server alone"
           : up === status.shards.length ? "all there" : under("some are not there", "down"))),
       models.length === 0 ? this.welcome() : card("Models", status.models_hidden > 0 ? status.models_hidden + " more: ampctl status" : null,

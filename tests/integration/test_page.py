@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import time
 
-from ampd_testing import CALL_TIMEOUT_S, common, eventually, run, together
+from ampd_testing import CALL_TIMEOUT_S, Code, common, eventually, refused, run, together
 from auth_testing import Authority, TlsServer, TokenFile
 from page_testing import (Events, ask, get, history, http_port, loaded_at, page_server, put_history, raw, scaler,
                           straggle)
@@ -93,7 +93,8 @@ def test_status_and_model_follow_a_training(context):
     model, = status["models"]
     assert (model["name"], model["state"], model["decided"], model["applied"], model["skipped"], model["scale"],
             model["world_size"], model["live"]) == ("m", "running", 2, 1, 1, 512, 2, 2), model
-    assert status["totals"] == {"memory_bytes": model["memory_bytes"], "running": 1, "live": 2, "world_size": 2}, status
+    counted = status["totals"].pop("memory_counted")
+    assert counted > model["memory_bytes"] and status["totals"] == {"running": 1, "live": 2, "world_size": 2}, status
     assert model["last"]["step"] == 2 and not model["last"]["applied"] and model["awaited"] == []
     assert status["shards"][0]["up"] and status["troubles"] == [] and status["serving"]
     both[0].pull()
@@ -427,9 +428,13 @@ def test_of_many_models_with_long_names_as_many_are_shown_as_there_is_room_for(c
     assert about["workers_hidden"]  # as text they are 200 KB
     status = ask(server, "/api/status")
     assert about["model"] not in [model["name"] for model in status["models"]]
+    counted = status["totals"].pop("memory_counted")
     assert status["totals"] == {
-        "memory_bytes": 130 * status["models"][0]["memory_bytes"] + about["status"]["memory_bytes"], "running": 1,
-        "live": 256, "world_size": 130 * status["models"][0]["world_size"] + 256}, status["totals"]
+        "running": 1, "live": 256, "world_size": 130 * status["models"][0]["world_size"] + 256}, status["totals"]
+    elements = status["memory_max"] // 8
+    refusal = refused(lambda: context.model("large", server, load=False, parameters=[("w", [elements])]),
+                      Code.RESOURCE_EXHAUSTED)
+    assert f" {status['memory_max'] - counted} are left" in refusal.text, (refusal.text, status["totals"])
 
 
 # ---- who may ask ----

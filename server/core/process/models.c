@@ -152,6 +152,11 @@ void ampd_core_uncount_memory(struct ampd_core *core, uint64_t bytes)
     core->memory_bytes -= bytes;
 }
 
+uint64_t ampd_core_memory_counted(const struct ampd_core *core)
+{
+    return core->memory_bytes;
+}
+
 void ampd_model_free(struct ampd_model *model)
 {
     if (model == NULL)

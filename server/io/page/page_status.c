@@ -6,7 +6,6 @@
 #include "server/io/base/options.h"
 #include "server/io/base/server.h"
 #include "server/io/base/storage_alert.h"
-#include "server/io/calls/attach_memory.h"
 #include "server/io/calls/convert.h"
 #include "server/io/calls/waiting.h"
 #include "server/io/cluster/cluster.h"
@@ -252,14 +251,13 @@ void io_page_model_status_write(const struct ampd_server *server, uint32_t index
 /* Writes the sums over all models, of which write_models may leave some out. */
 static void write_totals(const struct ampd_server *server, struct io_json *json)
 {
-    uint64_t memory = io_attachments_bytes(server), running = 0, live = 0, wanted = 0;
+    uint64_t running = 0, live = 0, wanted = 0;
     struct ampd_model_info info;
     for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {
         ampd_core_model(server->core, i, &info);
         if (info.deleted)
             continue;
         bool done = info.state == AMPD_MODEL_DONE && !info.recovering; /* it needs no workers */
-        memory += info.memory_bytes;
         running += info.state == AMPD_MODEL_RUNNING && !info.recovering && !info.frozen && !info.unstable;
         for (uint32_t rank = 0; rank < info.spec->world_size && !done; rank++) {
             struct ampd_worker_info worker;
@@ -269,7 +267,7 @@ static void write_totals(const struct ampd_server *server, struct io_json *json)
         }
     }
     io_json_open(json, "totals", '{');
-    io_json_count(json, "memory_bytes", memory);
+    io_json_count(json, "memory_counted", ampd_core_memory_counted(server->core));
     io_json_count(json, "running", running);
     io_json_count(json, "live", live);
     io_json_count(json, "world_size", wanted);
