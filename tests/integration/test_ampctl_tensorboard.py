@@ -20,6 +20,7 @@ import threading
 
 import ampd_testing
 from ampd_testing import CALL_TIMEOUT_S, common, eventually, f32, params, run
+from test_server_shards import WORLD, Cluster, Job
 
 try:
     from crc32c import crc32c
@@ -149,14 +150,14 @@ def check(folder, test_model):
     return rows
 
 
-def command(context, test_model, folder, *options):
-    return [context.bin_dir / "ampctl", "--endpoint", f"127.0.0.1:{test_model.server.port}", "-o", "json",
+def command(context, test_model, folder, *options, endpoint=None):
+    return [context.bin_dir / "ampctl", "--endpoint", endpoint or f"127.0.0.1:{test_model.server.port}", "-o", "json",
             "tensorboard", test_model.name, "--logdir", folder, *options]
 
 
-def write(context, test_model, folder, *options, code=0):
+def write(context, test_model, folder, *options, code=0, endpoint=None):
     """What the command says, on stdout as an object; on stderr where it fails."""
-    done = subprocess.run(command(context, test_model, folder, *options), stdout=subprocess.PIPE,
+    done = subprocess.run(command(context, test_model, folder, *options, endpoint=endpoint), stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, encoding="utf-8", timeout=CALL_TIMEOUT_S, check=False,
                           env=dict(os.environ, LC_ALL="C.UTF-8"))
     assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
@@ -307,15 +308,18 @@ def test_follow_ends_where_the_model_is_made_again_and_mixes_no_steps(context):
     assert has_steps(folder, 2), "a step of another model was written"
 
 
+def socket_of(server):
+    """The port of a restarted server is another one: the socket in its folder is not."""
+    return f"unix:{server.data_dir / 'ampd.sock'}"
+
+
 def test_follow_goes_on_after_the_server_was_killed(context):
     server = context.server()
     test_model = context.model("follow-restart", server, max_steps=4, durability=ampd_testing.model.DURABILITY_STEP)
     folder = context.work / "restart"
     worker = test_model.worker()
     steps(worker, 1.0, INF)
-    # The port of a restarted server is another one: the socket in its folder is not.
-    follow = command(context, test_model, folder, "--follow")
-    follow[follow.index("--endpoint") + 1] = f"unix:{server.data_dir / 'ampd.sock'}"
+    follow = command(context, test_model, folder, "--follow", endpoint=socket_of(server))
     with subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as follower:
         killer = threading.Timer(CALL_TIMEOUT_S, follower.kill)
         killer.start()
@@ -331,6 +335,24 @@ def test_follow_goes_on_after_the_server_was_killed(context):
         killer.cancel()
     assert follower.returncode == 0 and json.loads(said)["step"] == 4 and more == "", (said, more)
     check(folder, test_model)
+
+
+def test_any_shard_goes_on_with_the_folder_of_another(context):
+    cluster = Cluster(context, 2)
+    job = Job(cluster, "spread")
+    folder = context.work / "spread"
+    workers = [job.join(rank) for rank in range(WORLD)]
+    written = []
+    for last, endpoint in ((2, cluster.addresses[0]), (4, cluster.addresses[1]), (6, cluster.addresses[0])):
+        job.train(workers, last - 1, last)
+
+        def reached(last=last, endpoint=endpoint):
+            said = write(context, job, folder, endpoint=endpoint)
+            written.append(said["written"])
+            return said["step"] == last
+
+        eventually(reached, f"step {last} is written")
+    assert sum(written) == 6 and has_steps(folder, 6), written
 
 
 def test_a_folder_that_cannot_be_gone_on_with_says_why(context):

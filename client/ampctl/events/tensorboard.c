@@ -36,7 +36,6 @@ struct writing {
     struct amp_buf records;
     size_t head;    /* of the records: the beginning of a file, which is not made for it alone */
     bool done;      /* the model has no further steps */
-    uint32_t shard; /* that was asked first: each has its own time at which the model was created */
     uint64_t written;
 };
 
@@ -291,7 +290,6 @@ static int begin(struct writing *x)
     if (code != 0)
         return code;
     name_whose(x, &status, model, sizeof model);
-    x->shard = status.shard;
     ampd_msg_get_status_response_free(&status);
     if (ampctl_tffolder_open(&x->folder, x->logdir, &error) != 0)
         return failed(x, &error);
@@ -326,9 +324,8 @@ static int look_for_end(struct writing *x)
         return code;
     x->done = status.models.count > 0 && status.models.items[0].state == AMPD_MSG_MODEL_STATE_DONE;
     name_whose(x, &status, model, sizeof model);
-    bool same_shard = status.shard == x->shard;
     ampd_msg_get_status_response_free(&status);
-    return same_shard ? check_whose(x, model) : 0;
+    return check_whose(x, model);
 }
 
 static int follow(struct writing *x)
