@@ -409,6 +409,52 @@ def test_steps_whose_rows_limits_have_removed_stay_and_the_next_run_goes_on_behi
     assert drawn[:2] == [1, 2] and drawn[2] > 3 and drawn[2:] == list(range(drawn[2], 11)), drawn
 
 
+def test_a_rollback_behind_what_limits_have_removed_drops_the_steps_that_came_to_nothing_alone(context):
+    """Whether the step that the folder ends with has no row, that of another epoch, or one that was removed since."""
+    server = context.server("--history-rows", "3")
+    for name, more in (("none", 0), ("other", 8), ("removed", 14)):
+        test_model = context.model(name, server, checkpoint_every=4, keep_last=10)
+        folder = context.work / f"behind-{name}"
+        worker = test_model.worker()
+        for _ in range(5):
+            steps(worker, 1.0, 0.5)
+            write(context, test_model, folder)
+        assert has_steps(folder, 10)
+        eventually(lambda model=test_model: model.step_rows()[0].step > 4, "the first rows are removed")
+        eventually(lambda model=test_model: any(checkpoint.step == 4 for checkpoint in model.api.ListCheckpoints(
+            model=model.name).checkpoints), "a checkpoint")
+        test_model.api.Rollback(model=name, epoch=1, step=4)
+        worker.join()
+        steps(worker, *[0.25] * more)
+        end = 4 + more
+        if more > 0:
+            eventually(lambda model=test_model, end=end: model.step_rows()[0].step == end - 2, "rows are removed")
+        assert write(context, test_model, folder)["step"] == end
+        left = [*range(1, 5), *(range(end - 2, end + 1) if more > 0 else ())]
+        assert sorted(shown(folder)["ampd/scale"]) == left, (name, sorted(shown(folder)["ampd/scale"]))
+        assert write(context, test_model, folder)["written"] == 0
+        steps(worker, 1.0)
+        assert write(context, test_model, folder)["written"] == 1
+
+
+def test_steps_stay_where_limits_have_removed_all_rows(context):
+    server = context.server("--history-age", "1s")
+    test_model = context.model("aged", server, checkpoint_every=2)
+    folder = context.work / "aged"
+    worker = test_model.worker()
+    steps(worker, 1.0, 0.5)
+    assert write(context, test_model, folder)["written"] == 2
+    eventually(lambda: test_model.status().durable_step == 2, "step 2 is durable")
+    server.restart_after_kill()  # the newest row is kept: now it is that of an epoch
+    test_model.reconnect()
+    eventually(lambda: not test_model.step_rows(), "all rows of steps are removed")
+    assert write(context, test_model, folder) == {"model": "aged", "written": 0, "step": 2}
+    worker.join()
+    steps(worker, 0.25)
+    assert write(context, test_model, folder)["written"] == 1
+    assert sorted(shown(folder)["ampd/scale"]) == [1, 2, 3]
+
+
 def test_a_history_of_several_pages_is_whole(context):
     test_model = context.model()
     folder = context.work / "pages"
