@@ -11,6 +11,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -335,6 +336,26 @@ def test_follow_goes_on_after_the_server_was_killed(context):
         killer.cancel()
     assert follower.returncode == 0 and json.loads(said)["step"] == 4 and more == "", (said, more)
     check(folder, test_model)
+
+
+def test_follow_says_why_it_ends_after_the_server_was_away(context):
+    server = context.server()
+    test_model = context.model("lost", server)
+    folder = context.work / "lost"
+    steps(test_model.worker(), 1.0)
+    follow = command(context, test_model, folder, "--follow", endpoint=socket_of(server))
+    with subprocess.Popen(follow, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8") as follower:
+        killer = threading.Timer(CALL_TIMEOUT_S, follower.kill)
+        killer.start()
+        eventually(lambda: has_steps(folder, 1), "a step")
+        server.kill()
+        assert "tensorboard:" in follower.stderr.readline()
+        shutil.rmtree(server.data_dir)
+        server.start()
+        _, said = follower.communicate(timeout=CALL_TIMEOUT_S)
+        killer.cancel()
+    assert follower.returncode == 69 and said.startswith("ampctl: tensorboard: model: there is none named lost"), \
+        (follower.returncode, said)
 
 
 def test_any_shard_goes_on_with_the_folder_of_another(context):

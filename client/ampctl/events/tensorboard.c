@@ -352,8 +352,10 @@ static int follow(struct writing *x)
     while (!x->done) {
         (void)nanosleep(&pause, NULL);
         const uint64_t now_ms = ampctl_now_ms();
-        x->ctl->quiet = away_since_ms > 0; /* a server that is away is told of once */
-        code = look_for_end(x);            /* first: a step that comes before the end is then written */
+        const bool quiet = away_since_ms > 0; /* a server that is away is told of once */
+        x->ctl->quiet = quiet;
+        x->ctl->failure.text[0] = 0;
+        code = look_for_end(x); /* first: a step that comes before the end is then written */
         if (code == 0)
             code = write_all(x);
         x->ctl->quiet = false;
@@ -361,8 +363,11 @@ static int follow(struct writing *x)
             away_since_ms = 0;
         else if (away_since_ms == 0)
             away_since_ms = now_ms;
-        if (code != 0 && (!is_passing(code) || ampctl_now_ms() - away_since_ms >= FOLLOW_PATIENCE_MS))
+        if (code != 0 && (!is_passing(code) || ampctl_now_ms() - away_since_ms >= FOLLOW_PATIENCE_MS)) {
+            if (quiet && x->ctl->failure.text[0] != 0)
+                (void)ampctl_print(stderr, "ampctl: %s: %s", x->ctl->verb, x->ctl->failure.text);
             return code;
+        }
         x->done = x->done && code == 0;
     }
     return 0;
