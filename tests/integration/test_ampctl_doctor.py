@@ -6,6 +6,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -119,6 +120,26 @@ def test_a_clock_that_is_off_is_told(context):
     check, text = wrong(found)
     assert check == "clock" and text.startswith("the server's clock is 3"), text
     assert "behind this one; synchronise" in text, text
+
+
+def test_descriptors_are_few_above_nine_tenths_of_the_limit(context):
+    server = context.server()
+    _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+    used, seen = descriptors_of(context, server)[1], set()
+    for limit in range(used + 1, used + used // 4):
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (limit, hard))
+        verdict, used, most = descriptors_of(context, server)
+        assert most == limit and verdict == ("wrong" if 10 * used > 9 * most else "ok"), (verdict, used, most)
+        seen.add(verdict)
+    assert seen == {"ok", "wrong"}
+
+
+def descriptors_of(context, server):
+    """(verdict, how many are open, how many may be)"""
+    done = subprocess.run([context.bin_dir / "ampctl", "-o", "json", "-e", address(server), "doctor"],
+                          stdout=subprocess.PIPE, timeout=CALL_TIMEOUT_S, check=False)
+    [row] = [row for row in json.loads(done.stdout)["rows"] if row["check"] == "descriptors"]
+    return row["verdict"], *map(int, re.findall(r"\d+", row["text"]))
 
 
 def test_a_model_that_overflows_again_and_again_is_told(context):

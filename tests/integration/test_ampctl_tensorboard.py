@@ -11,6 +11,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -20,6 +21,7 @@ import threading
 
 import ampd_testing
 from ampd_testing import CALL_TIMEOUT_S, common, eventually, f32, params, run
+from test_server_shards import WORLD, Cluster, Job
 
 try:
     from crc32c import crc32c
@@ -149,14 +151,14 @@ def check(folder, test_model):
     return rows
 
 
-def command(context, test_model, folder, *options):
-    return [context.bin_dir / "ampctl", "--endpoint", f"127.0.0.1:{test_model.server.port}", "-o", "json",
+def command(context, test_model, folder, *options, endpoint=None):
+    return [context.bin_dir / "ampctl", "--endpoint", endpoint or f"127.0.0.1:{test_model.server.port}", "-o", "json",
             "tensorboard", test_model.name, "--logdir", folder, *options]
 
 
-def write(context, test_model, folder, *options, code=0):
+def write(context, test_model, folder, *options, code=0, endpoint=None):
     """What the command says, on stdout as an object; on stderr where it fails."""
-    done = subprocess.run(command(context, test_model, folder, *options), stdout=subprocess.PIPE,
+    done = subprocess.run(command(context, test_model, folder, *options, endpoint=endpoint), stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, encoding="utf-8", timeout=CALL_TIMEOUT_S, check=False,
                           env=dict(os.environ, LC_ALL="C.UTF-8"))
     assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
@@ -307,15 +309,18 @@ def test_follow_ends_where_the_model_is_made_again_and_mixes_no_steps(context):
     assert has_steps(folder, 2), "a step of another model was written"
 
 
+def socket_of(server):
+    """The port of a restarted server is another one: the socket in its folder is not."""
+    return f"unix:{server.data_dir / 'ampd.sock'}"
+
+
 def test_follow_goes_on_after_the_server_was_killed(context):
     server = context.server()
     test_model = context.model("follow-restart", server, max_steps=4, durability=ampd_testing.model.DURABILITY_STEP)
     folder = context.work / "restart"
     worker = test_model.worker()
     steps(worker, 1.0, INF)
-    # The port of a restarted server is another one: the socket in its folder is not.
-    follow = command(context, test_model, folder, "--follow")
-    follow[follow.index("--endpoint") + 1] = f"unix:{server.data_dir / 'ampd.sock'}"
+    follow = command(context, test_model, folder, "--follow", endpoint=socket_of(server))
     with subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as follower:
         killer = threading.Timer(CALL_TIMEOUT_S, follower.kill)
         killer.start()
@@ -331,6 +336,44 @@ def test_follow_goes_on_after_the_server_was_killed(context):
         killer.cancel()
     assert follower.returncode == 0 and json.loads(said)["step"] == 4 and more == "", (said, more)
     check(folder, test_model)
+
+
+def test_follow_says_why_it_ends_after_the_server_was_away(context):
+    server = context.server()
+    test_model = context.model("lost", server)
+    folder = context.work / "lost"
+    steps(test_model.worker(), 1.0)
+    follow = command(context, test_model, folder, "--follow", endpoint=socket_of(server))
+    with subprocess.Popen(follow, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8") as follower:
+        killer = threading.Timer(CALL_TIMEOUT_S, follower.kill)
+        killer.start()
+        eventually(lambda: has_steps(folder, 1), "a step")
+        server.kill()
+        assert "tensorboard:" in follower.stderr.readline()
+        shutil.rmtree(server.data_dir)
+        server.start()
+        _, said = follower.communicate(timeout=CALL_TIMEOUT_S)
+        killer.cancel()
+    assert follower.returncode == 69 and said.startswith("ampctl: tensorboard: model: there is none named lost"), \
+        (follower.returncode, said)
+
+
+def test_any_shard_goes_on_with_the_folder_of_another(context):
+    cluster = Cluster(context, 2)
+    job = Job(cluster, "spread")
+    folder = context.work / "spread"
+    workers = [job.join(rank) for rank in range(WORLD)]
+    written = []
+    for last, endpoint in ((2, cluster.addresses[0]), (4, cluster.addresses[1]), (6, cluster.addresses[0])):
+        job.train(workers, last - 1, last)
+
+        def reached(last=last, endpoint=endpoint):
+            said = write(context, job, folder, endpoint=endpoint)
+            written.append(said["written"])
+            return said["step"] == last
+
+        eventually(reached, f"step {last} is written")
+    assert sum(written) == 6 and has_steps(folder, 6), written
 
 
 def test_a_folder_that_cannot_be_gone_on_with_says_why(context):
@@ -385,6 +428,52 @@ def test_steps_whose_rows_limits_have_removed_stay_and_the_next_run_goes_on_behi
     assert write(context, test_model, folder)["step"] == 10
     drawn = sorted(shown(folder)["ampd/scale"])
     assert drawn[:2] == [1, 2] and drawn[2] > 3 and drawn[2:] == list(range(drawn[2], 11)), drawn
+
+
+def test_a_rollback_behind_what_limits_have_removed_drops_the_steps_that_came_to_nothing_alone(context):
+    """Whether the step that the folder ends with has no row, that of another epoch, or one that was removed since."""
+    server = context.server("--history-rows", "3")
+    for name, more in (("none", 0), ("other", 8), ("removed", 14)):
+        test_model = context.model(name, server, checkpoint_every=4, keep_last=10)
+        folder = context.work / f"behind-{name}"
+        worker = test_model.worker()
+        for _ in range(5):
+            steps(worker, 1.0, 0.5)
+            write(context, test_model, folder)
+        assert has_steps(folder, 10)
+        eventually(lambda model=test_model: model.step_rows()[0].step > 4, "the first rows are removed")
+        eventually(lambda model=test_model: any(checkpoint.step == 4 for checkpoint in model.api.ListCheckpoints(
+            model=model.name).checkpoints), "a checkpoint")
+        test_model.api.Rollback(model=name, epoch=1, step=4)
+        worker.join()
+        steps(worker, *[0.25] * more)
+        end = 4 + more
+        if more > 0:
+            eventually(lambda model=test_model, end=end: model.step_rows()[0].step == end - 2, "rows are removed")
+        assert write(context, test_model, folder)["step"] == end
+        left = [*range(1, 5), *(range(end - 2, end + 1) if more > 0 else ())]
+        assert sorted(shown(folder)["ampd/scale"]) == left, (name, sorted(shown(folder)["ampd/scale"]))
+        assert write(context, test_model, folder)["written"] == 0
+        steps(worker, 1.0)
+        assert write(context, test_model, folder)["written"] == 1
+
+
+def test_steps_stay_where_limits_have_removed_all_rows(context):
+    server = context.server("--history-age", "1s")
+    test_model = context.model("aged", server, checkpoint_every=2)
+    folder = context.work / "aged"
+    worker = test_model.worker()
+    steps(worker, 1.0, 0.5)
+    assert write(context, test_model, folder)["written"] == 2
+    eventually(lambda: test_model.status().durable_step == 2, "step 2 is durable")
+    server.restart_after_kill()  # the newest row is kept: now it is that of an epoch
+    test_model.reconnect()
+    eventually(lambda: not test_model.step_rows(), "all rows of steps are removed")
+    assert write(context, test_model, folder) == {"model": "aged", "written": 0, "step": 2}
+    worker.join()
+    steps(worker, 0.25)
+    assert write(context, test_model, folder)["written"] == 1
+    assert sorted(shown(folder)["ampd/scale"]) == [1, 2, 3]
 
 
 def test_a_history_of_several_pages_is_whole(context):

@@ -275,7 +275,7 @@ def test_a_checkpoint_that_nothing_needs_and_that_cannot_be_removed_ends_nothing
     first.unlink()
     first.mkdir()  # no file, so that it cannot be removed like one
     run_steps(worker, 5)
-    eventually(lambda: "could not be removed; the next start" in server.log(), "it is tried")
+    eventually(lambda: "could not be removed; a start tries again once" in server.log(), "it is tried")
     run_steps(worker, 6)
     eventually(lambda: test_model.status().durable_step == 6, "training goes on")
     server.kill()
@@ -283,6 +283,37 @@ def test_a_checkpoint_that_nothing_needs_and_that_cannot_be_removed_ends_nothing
     test_model.reconnect()
     assert "could not be removed; remove it by hand" in server.log(), server.log()[-2000:]
     first.rmdir()
+
+
+def checkpoint_of(test_model, worker, step):
+    """Trains up to and with `step`, of which there is a checkpoint then."""
+    run_steps(worker, step - 1)
+    test_model.api.Checkpoint(model=test_model.name, no_wait=True)
+    run_steps(worker, step)
+    eventually(lambda: test_model.status().durable_step == step, f"step {step} is durable")
+
+
+def test_a_void_checkpoint_that_cannot_be_removed_is_tried_by_the_start_that_finds_a_later_one(context):
+    server = context.server()
+    test_model = context.model("rolled", server, **momentum())
+    worker = test_model.worker()
+    checkpoint_of(test_model, worker, 2)
+    checkpoint_of(test_model, worker, 4)
+    void = server.data_dir / "models/rolled/checkpoints/step-0000000004/shard-0-of-1.safetensors"
+    void.unlink()
+    void.mkdir()  # no file, so that it cannot be removed like one
+    test_model.api.Rollback(model="rolled", epoch=1, step=2)
+    eventually(lambda: "could not be removed; a start tries again once there is a checkpoint of a later step" in server.log(),
+               "it is tried")
+    server.restart_after_kill()
+    assert "remove it by hand" not in server.log(), "a start has tried without a later one"
+    test_model.reconnect()
+    eventually(lambda: not test_model.status().recovering, "the end of recovery")
+    worker.join()
+    checkpoint_of(test_model, worker, 6)
+    server.restart_after_kill()
+    assert "could not be removed; remove it by hand" in server.log(), server.log()[-2000:]
+    void.rmdir()
 
 
 def test_a_model_with_a_file_that_cannot_be_removed_is_deleted_and_ends_nothing(context):

@@ -153,6 +153,7 @@ static void take(unsigned shard, const struct ampd_output *output)
 void pair_step(unsigned shard, struct ampd_event *event)
 {
     struct ampd_output output;
+    event->utc_us = (int64_t)(pair_now_ms * 1000 + shard); /* no two clocks agree */
     ampd_core_step(pair_core[shard], pair_now_ms, event);
     while (ampd_core_next(pair_core[shard], &output))
         take(shard, &output);

@@ -345,6 +345,38 @@ static void the_models_of_an_owner_are_within_its_quota(void **state)
     assert_int_equal(0, create_as("token ann", "fourth", enough)->reply.error.code);
 }
 
+/* Another process in its place, whose store is empty. */
+static void lose_store(unsigned shard)
+{
+    const uint64_t fence = pair_core[shard]->config.fence.counter;
+    pair_now_ms += 1000;
+    ampd_core_free(pair_core[shard]);
+    pair_start(shard, fence + 1);
+    pair_hold_messages = shard == 0;
+    pair_send_start(shard);
+    if (shard != 0)
+        return;
+    pair_forget_messages(); /* there was no session for them: the first that shard 0 hears is HELLO */
+    pair_hold_messages = false;
+    struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
+    pair_step(1, &up);
+    pair_settle();
+}
+
+static void all_shards_know_one_time_of_creation_also_those_that_have_lost_their_store(void **state)
+{
+    (void)state;
+    assert_int_equal(0, create()->reply.error.code);
+    const int64_t created_us = pair_model(0)->created_us;
+    assert_int_equal(1000 * 1000, created_us);
+    assert_int_equal(created_us, pair_model(1)->created_us);
+    for (unsigned k = 0; k < 2; k++) {
+        lose_store(k);
+        assert_int_equal(AMPD_COORD_CREATED, pair_model(0)->coord->state);
+        assert_int_equal(created_us, pair_model(k)->created_us);
+    }
+}
+
 #define SMALL(test) cmocka_unit_test_setup_teardown(test, setup_small, pair_teardown)
 #define LARGE(test) cmocka_unit_test_setup_teardown(test, setup_large, pair_teardown)
 
@@ -363,6 +395,7 @@ int main(void)
         LARGE(a_creation_that_waits_for_a_shard_names_it_and_is_found_by_who_asks_again),
         LARGE(a_creation_that_waits_for_etcd_says_so),
         LARGE(the_models_of_an_owner_are_within_its_quota),
+        LARGE(all_shards_know_one_time_of_creation_also_those_that_have_lost_their_store),
         SMALL(a_start_that_finds_a_model_which_one_shard_cannot_make_takes_it_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

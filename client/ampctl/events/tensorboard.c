@@ -3,8 +3,9 @@
  *
  * What a run writes goes on behind what the folder has. A round begins at the newest step in the folder that still
  * stands: where a model was rolled back meanwhile, that is one before the newest, and TensorBoard is told to drop those
- * behind it. Each page of rows begins with the step that was written last, so that a rollback between two pages is seen
- * by its epoch.
+ * behind it. Each page of rows begins with the step that was written last, or, where that is gone, with the first one
+ * behind it that is left: a newer epoch there shows that a rollback may have come between. How far epochs went back is
+ * asked of their own rows, which limits of the history never remove.
  */
 #include "base/log.h"
 #include "client/ampctl/ask.h"
@@ -34,9 +35,8 @@ struct writing {
     bool follow;
     struct ampctl_tffolder folder;
     struct amp_buf records;
-    size_t head;    /* of the records: the beginning of a file, which is not made for it alone */
-    bool done;      /* the model has no further steps */
-    uint32_t shard; /* that was asked first: each has its own time at which the model was created */
+    size_t head; /* of the records: the beginning of a file, which is not made for it alone */
+    bool done;   /* the model has no further steps */
     uint64_t written;
 };
 
@@ -164,7 +164,7 @@ static int flush(struct writing *x)
 
 /* ---- pages ---- */
 
-/* Rows of steps that stand; none, where the first step asked for has not been decided. */
+/* Rows of a history; none, where the first step asked for has not been decided. */
 static int ask_rows(struct writing *x, struct ampd_msg_list_scale_history_request *request,
                     struct ampd_msg_list_scale_history_response *page)
 {
@@ -173,10 +173,6 @@ static int ask_rows(struct writing *x, struct ampd_msg_list_scale_history_reques
     struct amp_error error = {0};
     bool told = !x->ctl->quiet;
     memcpy(request->model, x->model, sizeof request->model);
-    request->verdicts[0] = AMPD_MSG_VERDICT_APPLIED;
-    request->verdicts[1] = AMPD_MSG_VERDICT_SKIPPED_OVERFLOW;
-    request->verdicts[2] = AMPD_MSG_VERDICT_SKIPPED_EMPTY;
-    request->verdicts_count = 3;
     *page = (struct ampd_msg_list_scale_history_response){0};
     amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
     x->ctl->quiet = true;
@@ -194,35 +190,51 @@ static int ask_rows(struct writing *x, struct ampd_msg_list_scale_history_reques
     return code;
 }
 
-/* The newest step that stands and is in the folder: none of its epoch, or of one before it, was rolled back. */
+/* Takes into account how far an epoch went back. False: the folder knows of it and of those before it. */
+static bool take_epoch(const struct writing *x, const struct ampd_msg_scale_history_row *row, uint64_t *epoch,
+                       uint64_t *step)
+{
+    if (row->epoch <= x->folder.epoch)
+        return false;
+    if (row->kind == AMPD_MSG_HISTORY_KIND_EPOCH) {
+        *epoch = row->epoch > *epoch ? row->epoch : *epoch;
+        *step = row->base_step < *step ? row->base_step : *step;
+    }
+    return true;
+}
+
+/* The newest step in the folder that stands: no epoch up to *epoch, the newest one, went back behind it. */
 static int find_standing(struct writing *x, uint64_t *epoch, uint64_t *step)
 {
-    struct ampd_msg_list_scale_history_request request = {
-        .has_to_step = true, .to_step = x->folder.step, .newest_first = true, .page_size = AMPD_MSG_ROWS_MAX};
+    struct ampd_msg_list_scale_history_request request = {.include_superseded = true,
+                                                          .newest_first = true,
+                                                          .verdicts = {AMPD_MSG_VERDICT_UNSPECIFIED},
+                                                          .verdicts_count = 1,
+                                                          .page_size = AMPD_MSG_ROWS_MAX};
     struct ampd_msg_list_scale_history_response page;
+    bool newer = true;
     int code = 0;
-    *epoch = *step = 0;
+    *epoch = x->folder.epoch;
+    *step = x->folder.step;
     do {
         code = ask_rows(x, &request, &page);
-        for (size_t i = 0; code == 0 && *step == 0 && i < page.rows.count; i++)
-            if (page.rows.items[i].epoch <= x->folder.epoch) {
-                *epoch = page.rows.items[i].epoch;
-                *step = page.rows.items[i].step;
-            }
+        for (size_t i = 0; code == 0 && newer && i < page.rows.count; i++)
+            newer = take_epoch(x, &page.rows.items[i], epoch, step);
         memcpy(request.page_token, page.next_page_token, sizeof request.page_token);
         ampd_msg_list_scale_history_response_free(&page);
-    } while (code == 0 && *step == 0 && request.page_token[0] != 0);
+    } while (code == 0 && newer && request.page_token[0] != 0);
     return code;
 }
 
-/* Goes back to the newest step that stands. */
-static int go_back(struct writing *x)
+/* Goes back to the newest step that stands. *moved: the folder has come to an earlier step or to a newer epoch. */
+static int go_back(struct writing *x, bool *moved)
 {
     uint64_t epoch, step;
     int code = find_standing(x, &epoch, &step);
-    if (code != 0 || (step == x->folder.step && epoch == x->folder.epoch))
+    *moved = code == 0 && (epoch != x->folder.epoch || step != x->folder.step);
+    if (!*moved)
         return code;
-    if (ampctl_tfevents_restart(&x->records, now(), step + 1) != 0)
+    if (step != x->folder.step && ampctl_tfevents_restart(&x->records, now(), step + 1) != 0)
         return no_memory(x);
     x->folder.epoch = epoch;
     x->folder.step = step;
@@ -233,24 +245,27 @@ static int go_back(struct writing *x)
 static int write_page(struct writing *x, bool *more)
 {
     uint64_t last = x->folder.step;
-    struct ampd_msg_list_scale_history_request request = {.from_step = last, .page_size = AMPD_MSG_ROWS_MAX};
+    struct ampd_msg_list_scale_history_request request = {
+        .from_step = last,
+        .verdicts = {AMPD_MSG_VERDICT_APPLIED, AMPD_MSG_VERDICT_SKIPPED_OVERFLOW, AMPD_MSG_VERDICT_SKIPPED_EMPTY},
+        .verdicts_count = 3,
+        .page_size = AMPD_MSG_ROWS_MAX};
     struct ampd_msg_list_scale_history_response page;
     int code = ask_rows(x, &request, &page);
     if (code != 0)
         return code;
     const struct ampd_msg_scale_history_row *rows = page.rows.items;
-    /* A row that limits of the history have removed cannot be compared: what follows is written behind it. */
-    bool gone = page.rows.count > 0 && rows[0].step > last;
-    size_t first = last > 0 && !gone ? 1 : 0;
-    bool stands = first == 0 || (page.rows.count > 0 && rows[0].step == last && rows[0].epoch == x->folder.epoch);
-    for (size_t i = first; stands && code == 0 && i < page.rows.count; i++)
-        code = put_row(x, &rows[i]);
-    *more = !stands || page.next_page_token[0] != 0;
+    /* If an epoch went back behind the newest step, the first row from there on is of that epoch or a newer one. */
+    bool stands = last == 0 || (page.rows.count > 0 && rows[0].epoch <= x->folder.epoch);
+    for (size_t i = 0; stands && code == 0 && i < page.rows.count; i++)
+        if (rows[i].step > last)
+            code = put_row(x, &rows[i]);
+    *more = page.next_page_token[0] != 0;
     ampd_msg_list_scale_history_response_free(&page);
     /* Also the rows before the one that failed: they need not be asked for again. */
     int written = flush(x);
     code = written != 0 ? written : code;
-    return code == 0 && !stands ? go_back(x) : code;
+    return code == 0 && !stands ? go_back(x, more) : code;
 }
 
 static int write_all(struct writing *x)
@@ -291,7 +306,6 @@ static int begin(struct writing *x)
     if (code != 0)
         return code;
     name_whose(x, &status, model, sizeof model);
-    x->shard = status.shard;
     ampd_msg_get_status_response_free(&status);
     if (ampctl_tffolder_open(&x->folder, x->logdir, &error) != 0)
         return failed(x, &error);
@@ -326,9 +340,8 @@ static int look_for_end(struct writing *x)
         return code;
     x->done = status.models.count > 0 && status.models.items[0].state == AMPD_MSG_MODEL_STATE_DONE;
     name_whose(x, &status, model, sizeof model);
-    bool same_shard = status.shard == x->shard;
     ampd_msg_get_status_response_free(&status);
-    return same_shard ? check_whose(x, model) : 0;
+    return check_whose(x, model);
 }
 
 static int follow(struct writing *x)
@@ -339,8 +352,10 @@ static int follow(struct writing *x)
     while (!x->done) {
         (void)nanosleep(&pause, NULL);
         const uint64_t now_ms = ampctl_now_ms();
-        x->ctl->quiet = away_since_ms > 0; /* a server that is away is told of once */
-        code = look_for_end(x);            /* first: a step that comes before the end is then written */
+        const bool quiet = away_since_ms > 0; /* a server that is away is told of once */
+        x->ctl->quiet = quiet;
+        x->ctl->failure.text[0] = 0;
+        code = look_for_end(x); /* first: a step that comes before the end is then written */
         if (code == 0)
             code = write_all(x);
         x->ctl->quiet = false;
@@ -348,8 +363,11 @@ static int follow(struct writing *x)
             away_since_ms = 0;
         else if (away_since_ms == 0)
             away_since_ms = now_ms;
-        if (code != 0 && (!is_passing(code) || ampctl_now_ms() - away_since_ms >= FOLLOW_PATIENCE_MS))
+        if (code != 0 && (!is_passing(code) || ampctl_now_ms() - away_since_ms >= FOLLOW_PATIENCE_MS)) {
+            if (quiet && x->ctl->failure.text[0] != 0)
+                (void)ampctl_print(stderr, "ampctl: %s: %s", x->ctl->verb, x->ctl->failure.text);
             return code;
+        }
         x->done = x->done && code == 0;
     }
     return 0;

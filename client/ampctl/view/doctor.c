@@ -195,7 +195,7 @@ static void find_descriptors(struct doctor *doctor)
     uint64_t used = doctor->status.descriptors, most = doctor->status.descriptors_max;
     if (used == 0 || most == 0)
         find(doctor, "descriptors", FINE, "the server names no limit");
-    else if (used / DESCRIPTORS_PERCENT > most / 100)
+    else if (used > most / 100 * DESCRIPTORS_PERCENT + most % 100 * DESCRIPTORS_PERCENT / 100)
         find(doctor, "descriptors", WRONG, "%" PRIu64 " of %" PRIu64 " are open; raise the limit (LimitNOFILE=)", used,
              most);
     else

@@ -37,6 +37,7 @@ void ampd_epochs_send(struct ampd_model *model, uint32_t shard)
         ampd_epochs_create(model, shard);
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_EPOCH, shard);
     message->round = model->core->sync.round;
+    message->u.epoch.created_us = model->created_us;
     message->u.epoch.parent_step = coord->parent_step;
     struct ampd_epoch_record *record = &message->u.epoch.record;
     record->parent = coord->epoch;

@@ -98,8 +98,9 @@ bool ampd_sync_hello(struct ampd_core *core, const struct ampd_message *message)
 /* ---- the coordinator decides ---- */
 
 /* Makes a model that another shard knows and this coordinator does not, since its store is new. */
-static struct ampd_model *learn(struct ampd_core *core, const struct ampd_model_spec *spec)
+static struct ampd_model *learn(struct ampd_core *core, const struct ampd_sync_state *state)
 {
+    const struct ampd_model_spec *spec = &state->spec;
     struct ampd_model *model;
     struct amp_error error = {0};
     if (ampd_spec_check(spec, &error) != 0 || ampd_model_new(core, spec, &model, &error) != 0) {
@@ -107,6 +108,7 @@ static struct ampd_model *learn(struct ampd_core *core, const struct ampd_model_
         core->sync.unlearned = true;
         return NULL;
     }
+    model->created_us = state->created_us;
     ampd_coord_set(model, AMPD_COORD_SYNCING);
     return model;
 }
@@ -547,7 +549,7 @@ void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message
      * a model that the coordinator does not.
      */
     if (model == NULL && message->from != 0 && core->sync.running)
-        model = learn(core, &message->u.sync.spec);
+        model = learn(core, &message->u.sync);
     if (model == NULL)
         return;
     struct ampd_message **told = &model->coord->sync.answers[message->from];

@@ -352,6 +352,8 @@ static void persist_epoch(struct ampd_model *model, const struct ampd_epoch_mess
     epoch->at_us = core->utc_us;
     fill_epoch_row(model, message, row);
     row->at_us = core->utc_us;
+    if (!model->shard->stored)
+        model->created_us = message->created_us; /* shard 0's, so that all shards have the same */
     struct ampd_persist *persist;
     (void)ampd_out_persist(model, model->shard->stored ? AMPD_PERSIST_EPOCH : AMPD_PERSIST_MODEL, 0, &persist);
     persist->at_us = model->created_us;

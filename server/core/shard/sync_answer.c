@@ -48,6 +48,7 @@ static void tell_model(struct ampd_model *model, uint64_t round)
     answer->round = round;
     struct ampd_sync_state *state = &answer->u.sync;
     AMP_NEED(ampd_spec_copy(&state->spec, &model->spec) == 0);
+    state->created_us = model->created_us;
     state->waits = model->shard->sync_waits = shard->journal.replay.on;
     state->lost = shard->memory <= AMPD_MEMORY_RESTORED;
     uint64_t above = model->core->config.epoch_above;

@@ -18,6 +18,7 @@
 /* SYNCED: what the sender holds of one model. */
 struct ampd_sync_state {
     struct ampd_model_spec spec; /* owned; for a coordinator that lost its store */
+    int64_t created_us;          /* UTC microseconds, for such a coordinator, too */
     bool waits;             /* the sender's disk cannot be read now: another answer with the rest comes when it can */
     bool lost;              /* the memory of the sender is lost */
     uint64_t highest_epoch; /* that the sender has stored, or was started with (--epoch-above) */
@@ -64,6 +65,7 @@ struct ampd_parts {
 /* EPOCH: a new epoch to store. */
 struct ampd_epoch_message {
     struct ampd_epoch_record record;
+    int64_t created_us;    /* when the model was created, UTC microseconds: for a shard that has not stored it */
     uint64_t parent_step;  /* last step that was decided in the epoch before; 0: none */
     struct ampd_note note; /* who asked for a rollback, and why; in the first epoch, who created the model */
 };

@@ -417,6 +417,7 @@ static void synced(struct visit *v, struct ampd_sync_state *x)
 {
     uint64_t count = x->checkpoints_count;
     spec(v, &x->spec);
+    NUMBER(v, x->created_us);
     flag(v, &x->waits);
     flag(v, &x->lost);
     NUMBER(v, x->highest_epoch);
@@ -474,6 +475,7 @@ static void epoch_record(struct visit *v, struct ampd_epoch_record *x)
 static void epoch(struct visit *v, struct ampd_epoch_message *x)
 {
     epoch_record(v, &x->record);
+    NUMBER(v, x->created_us);
     NUMBER(v, x->parent_step);
     note(v, &x->note);
 }

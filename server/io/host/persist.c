@@ -266,8 +266,9 @@ static void remove_checkpoint(const struct persist_task *task)
         io_fatal(server->log, "a checkpoint cannot be removed", &error);
     if (rc != 0)
         amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
-                "msg=\"could not be removed; the next start tries again\" model=%s err=\"%s\"", task->model,
-                error.text);
+                "msg=\"could not be removed; a start tries again once there is a checkpoint of a later step\" model=%s "
+                "err=\"%s\"",
+                task->model, error.text);
 }
 
 /*
@@ -310,7 +311,7 @@ static void remove_done(struct io_task *base)
 /*
  * Removes the file of a checkpoint that has left the catalogue, or all files of a model, on the files' thread: a large
  * file takes long, and no verdict may wait behind it. That thread writes parts that are made later only after this, so
- * a later file of the same name is safe. A server that closes leaves the files to the next start.
+ * a later file of the same name is safe. A server that closes leaves the files to a later start.
  */
 static void remove_files(struct persist_task *task)
 {
