@@ -4,8 +4,8 @@
  * The names of gRFC A8 and A9:
  *
  *   keepalive      nothing was received for keepalive_ms: PING; no answer within keepalive_timeout_ms: lost. That time
- *                  begins again when bytes come, and while the peer takes what is still on its way: the PING is behind a
- *                  whole batch and what the kernel has, for which a slow network may take long.
+ *                  begins again when bytes come, and while the peer takes what is still on its way: the PING is behind
+ *                  a whole batch and what the kernel has, for which a slow network may take long.
  *   ping strikes a PING of the client that comes sooner than min_ping_interval_ms after the one before is a strike.
  *                  What the server sends of a call (HEADERS, DATA) wipes the strikes out, because clients measure
  *                  bandwidth by PINGs while data comes. One strike above ARPC_PING_STRIKES_MAX ends the connection:
