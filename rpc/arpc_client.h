@@ -46,7 +46,7 @@ struct arpc_channel_options {
     int64_t connect_ms;               /* 10 s for lookup, connection and first SETTINGS, all endpoints together */
     int64_t idle_timeout_ms;          /* 30 min without a call: the connection is closed; the next call makes another */
     int64_t keepalive_time_ms;        /* 5 min (see above) without a byte received while calls are open: PING */
-    int64_t keepalive_timeout_ms;     /* 20 s for the answer to a PING, else the connection is lost */
+    int64_t keepalive_timeout_ms;     /* 20 s without an answer to the PING or any progress: the connection is lost */
     bool keepalive_permit_without_calls; /* PING without open calls too */
     int64_t write_stall_ms;              /* 30 s in which the peer takes no byte of the queue: lost */
     int64_t initial_backoff_ms; /* 100 ms from the start of a failed attempt to the next; times 1.6 each, +-20 % */

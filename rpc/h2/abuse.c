@@ -211,14 +211,26 @@ int64_t arpc_call_stall_ms(const struct arpc_call *call)
     return arpc_after(call->out.progress_ms, stall_ms);
 }
 
+void arpc_call_begin_progress(struct arpc_call *call)
+{
+    call->out.progress_ms = arpc_link_now(call->link);
+    call->out.progress_bytes = 0;
+}
+
 void arpc_call_progress(struct arpc_call *call, size_t size)
 {
     call->out.progress_bytes += size;
     const struct arpc_link *link = call->link;
-    if ((int64_t)call->out.progress_bytes < least_of(limits_of(link)->write_min_rate, link->config->write_stall_ms))
-        return;
-    call->out.progress_ms = arpc_link_now(link);
-    call->out.progress_bytes = 0;
+    if ((int64_t)call->out.progress_bytes >= least_of(limits_of(link)->write_min_rate, link->config->write_stall_ms))
+        arpc_call_begin_progress(call);
+}
+
+/* Whether no window keeps the call from sending: its bytes are in a batch, or wait for their turn to be in one. */
+static bool has_window(const struct arpc_call *call)
+{
+    nghttp2_session *session = call->link->session;
+    return call->out.batch != NULL || (nghttp2_session_get_remote_window_size(session) > 0 &&
+                                       nghttp2_session_get_stream_remote_window_size(session, call->stream_id) > 0);
 }
 
 void arpc_call_stall(struct arpc_call *call, int64_t now_ms)
@@ -226,6 +238,10 @@ void arpc_call_stall(struct arpc_call *call, int64_t now_ms)
     struct arpc_link *link = call->link;
     if (arpc_call_stall_ms(call) > now_ms)
         return;
+    if (has_window(call)) { /* then it waits for the socket, which has a time of its own (conn.c) */
+        arpc_call_begin_progress(call);
+        return;
+    }
     arpc_link_count(link, ARPC_ABUSE_STALLED);
     arpc_call_close(call, ARPC_STATUS_CANCELLED, "the client takes no data");
     arpc_call_reset(call, NGHTTP2_CANCEL);

@@ -42,11 +42,16 @@ int64_t arpc_call_slow_ms(const struct arpc_call *call);
 void arpc_call_slow(struct arpc_call *call, int64_t now_ms);
 /* Server: when the time is over in which the peer has to take data; INT64_MAX: nothing waits, or there is no limit. */
 int64_t arpc_call_stall_ms(const struct arpc_call *call);
-/* If that time has come: resets the stream, and counts a fault of the peer. */
+/*
+ * If that time has come: resets the stream, and counts a fault of the peer; or begins the time again if the peer has
+ * opened its windows, and the call waits for the socket.
+ */
 void arpc_call_stall(struct arpc_call *call, int64_t now_ms);
 
 /* Server: counts a request that cannot be served, and punishes too many of them. */
 void arpc_call_nonsense(struct arpc_call *call);
+/* Begins the time of arpc_call_stall_ms. */
+void arpc_call_begin_progress(struct arpc_call *call);
 /* `size` bytes of the call were put into a batch: begins the time of arpc_call_stall_ms again if they are enough. */
 void arpc_call_progress(struct arpc_call *call, size_t size);
 

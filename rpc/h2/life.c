@@ -3,7 +3,9 @@
  *
  * The names of gRFC A8 and A9:
  *
- *   keepalive      nothing was received for keepalive_ms: PING; no answer within keepalive_timeout_ms: lost.
+ *   keepalive      nothing was received for keepalive_ms: PING; no answer within keepalive_timeout_ms: lost. That time
+ *                  begins again when bytes come, and while the peer takes what is still on its way: the PING is behind
+ *                  a whole batch and what the kernel has, for which a slow network may take long.
  *   ping strikes a PING of the client that comes sooner than min_ping_interval_ms after the one before is a strike.
  *                  What the server sends of a call (HEADERS, DATA) wipes the strikes out, because clients measure
  *                  bandwidth by PINGs while data comes. One strike above ARPC_PING_STRIKES_MAX ends the connection:
@@ -117,6 +119,21 @@ void arpc_link_ask(struct arpc_link *link)
     link->keepalive.ping_ms = arpc_link_now(link);
     link->keepalive.asked = true;
     (void)nghttp2_submit_ping(link->session, NGHTTP2_FLAG_NONE, ping_alive); /* else the timeout ends the link */
+}
+
+void arpc_link_received(struct arpc_link *link)
+{
+    link->keepalive.received_ms = arpc_link_now(link);
+    /* A drain is for its answer alone: who sends other things does not stay for that. */
+    if (link->keepalive.asked && link->goaway.drain == ARPC_DRAIN_NO)
+        link->keepalive.ping_ms = link->keepalive.received_ms;
+}
+
+void arpc_link_taken(struct arpc_link *link)
+{
+    /* Without calls the PING is behind nothing but answers that the peer asks for. */
+    if (link->keepalive.ping_ms != INT64_MAX && link->call_count > 0)
+        link->keepalive.ping_ms = arpc_link_now(link);
 }
 
 int64_t arpc_call_silent_ms(const struct arpc_call *call)

@@ -19,7 +19,7 @@ struct arpc_link;
 struct arpc_keepalive {
     int64_t period_ms, timeout_ms; /* as the config has them, or as a call has asked for */
     int64_t received_ms;           /* when a byte was last received */
-    int64_t ping_ms;               /* when the unanswered PING was sent, or INT64_MAX */
+    int64_t ping_ms;               /* since when the answer to a PING is awaited (life.c), or INT64_MAX */
     int64_t asked_ms;              /* when a call last asked whether the peer lives; 0: none has */
     bool asked;                    /* a keepalive's PING is unanswered */
     int64_t peer_ping_ms;          /* server: when the peer last sent a PING, or INT64_MIN */
@@ -68,6 +68,10 @@ void arpc_link_retire(struct arpc_link *link, const char *why);
 void arpc_link_goodbye(struct arpc_link *link);
 /* Sends the keepalive's PING. */
 void arpc_link_ask(struct arpc_link *link);
+/* The peer has sent bytes: an answer may take longer. */
+void arpc_link_received(struct arpc_link *link);
+/* The peer has taken bytes, and others before which a PING cannot come are still on their way: the same. */
+void arpc_link_taken(struct arpc_link *link);
 /* The peer has sent a PING. Server: counts a strike if it came too early, and expels the peer for too many. */
 void arpc_link_ping_received(struct arpc_link *link);
 /* A PING was answered; `opaque` are its 8 bytes, which tell whether it was the keepalive's, the drain's or another. */

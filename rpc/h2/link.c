@@ -518,7 +518,7 @@ int arpc_link_receive(struct arpc_link *link, const uint8_t *data, size_t size)
 {
     if (link->error != 0 || link->goaway.expelled)
         return link->error;
-    link->keepalive.received_ms = arpc_link_now(link);
+    arpc_link_received(link);
     size_t slice = arpc_link_watch(link, data, size);
     while (size > 0 && link->error == 0 && !link->goaway.expelled) {
         size_t part = size < slice ? size : slice;

@@ -44,7 +44,7 @@ bool arpc_call_try_again(struct arpc_call *call, int status, enum arpc_reach rea
     if (!arpc_retry_decide(&call->attempt.retry, &config->throttle, &end, amp_random_unit(config->random), &delay_ms))
         return false;
     call->attempt.begin_ms = arpc_after(arpc_link_now(call->link), delay_ms);
-    if (call->link == config->parking) {
+    if (call->link == config->parking && !call->stream_over) {
         arpc_link_due(call->link, call->attempt.begin_ms);
         return true;
     }
@@ -160,7 +160,7 @@ void arpc_link_fail_parked(struct arpc_link *link, const char *message)
     }
 }
 
-/* The whole answer is here, and no batch has bytes of the call; what it had still to send is of no use. */
+/* The whole answer is here, and no batch has bytes of the call. */
 static bool keep_answer(struct arpc_call *call)
 {
     struct arpc_link *link = call->link;
@@ -169,8 +169,8 @@ static bool keep_answer(struct arpc_call *call)
         call->out.batch != NULL)
         return false;
     arpc_call_stream_over(call);
-    arpc_out_forget(call);
-    arpc_out_drop(call);
+    if (call->attempt.retry.committed) /* else the answer, when it is looked at, may be a reason to begin again */
+        arpc_out_drop(call);
     link->buffered -= call->in.buffered.size;
     parking->buffered += call->in.buffered.size;
     move(call, parking);

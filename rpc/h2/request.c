@@ -172,9 +172,7 @@ bool arpc_request_again(struct arpc_call *call)
         return foreign_again(call);
     if (status == ARPC_STATUS_OK || !arpc_call_try_again(call, status, ARPC_REACH_SERVER))
         return false;
-    bool all_sent = call->state == ARPC_CALL_LOCAL_ENDED && call->out.unsent == 0;
-    if (!all_sent)
-        arpc_call_reset(call, NGHTTP2_CANCEL);
+    arpc_call_reset(call, NGHTTP2_CANCEL); /* goes if END_STREAM has not left */
     return true;
 }
 

@@ -91,8 +91,7 @@ static int send_as_is(struct arpc_call *call, uint8_t flag, const void *head, si
     out->release_arg = release_arg;
     amp_list_push(&call->out.messages, &out->node);
     if (call->out.unsent == 0) {
-        call->out.progress_ms = arpc_link_now(call->link);
-        call->out.progress_bytes = 0;
+        arpc_call_begin_progress(call);
         arpc_link_due(call->link, arpc_after(call->out.progress_ms, call->link->config->write_stall_ms));
     }
     call->out.unsent += size;

@@ -46,27 +46,32 @@ void arpc_conn_link_failed(struct arpc_conn *conn)
     arpc_conn_close(conn, &error);
 }
 
-/* A connection that is over: whether the peer still takes what was said, as fast as it has to. */
-static bool is_taking(struct arpc_conn *conn)
+/* Whether the peer's kernel has taken more bytes than this since the last check, and has not taken all. */
+static bool is_taking(struct arpc_conn *conn, int64_t bytes)
 {
-    const struct arpc_limits *limits = conn->link.watch.limits;
-    int before = conn->left_bytes;
+    int left;
     uv_os_fd_t fd;
-    if (uv_fileno(&conn->socket.handle, &fd) != 0 || ioctl(fd, TIOCOUTQ, &conn->left_bytes) != 0)
+    if (uv_fileno(&conn->socket.handle, &fd) != 0 || ioctl(fd, TIOCOUTQ, &left) != 0)
         return false;
-    return conn->left_bytes > 0 && before - conn->left_bytes > limits->write_min_rate * limits->goodbye_ms / 1000;
+    int64_t before = conn->acked;
+    conn->acked = conn->sent - left;
+    return left > 0 && conn->acked - before > bytes;
 }
 
 static void on_timer(uv_timer_t *timer)
 {
     struct arpc_conn *conn = timer->data;
+    const struct arpc_limits *limits = conn->link.watch.limits;
     conn->armed_ms = INT64_MAX;
-    if (conn->leaving && is_taking(conn))
-        (void)uv_timer_start(timer, on_timer, (uint64_t)conn->link.watch.limits->goodbye_ms, 0);
+    /* A connection that is over stays as long as the peer takes what was said as fast as it has to. */
+    if (conn->leaving && is_taking(conn, limits->write_min_rate * limits->goodbye_ms / 1000))
+        (void)uv_timer_start(timer, on_timer, (uint64_t)limits->goodbye_ms, 0);
     else if (conn->leaving)
         arpc_conn_close(conn, NULL);
     if (conn->closing || conn->leaving)
         return;
+    if (is_taking(conn, 0))
+        arpc_link_taken(&conn->link);
     arpc_link_tick(&conn->link);
     /* The whole piece has to leave: byte by byte is no progress. */
     if (conn->writing.busy && arpc_conn_now(conn) - conn->writing.progress_ms >= conn->link.config->write_stall_ms)
@@ -129,7 +134,8 @@ static void say_goodbye(struct arpc_conn *conn)
     const uint8_t *data = arpc_tls_output(conn->tls, &size);
     uv_buf_t buf = uv_buf_init((char *)(uintptr_t)data, (unsigned)size);
     int rc = size > 0 ? uv_try_write(&conn->socket.stream, &buf, 1) : 0;
-    *conn->bytes_sent += rc > 0 ? (uint64_t)rc : 0;
+    if (rc > 0)
+        arpc_conn_sent(conn, (size_t)rc);
 }
 
 static void on_shut(uv_shutdown_t *req, int status)
@@ -157,7 +163,7 @@ static void leave(struct arpc_conn *conn)
     }
     conn->leaving = true;
     conn->reading.direct = false;
-    conn->left_bytes = INT_MAX;
+    conn->acked = -INT_MAX; /* whatever it has taken by the first check is enough */
     (void)uv_timer_start(&conn->timer, on_timer, (uint64_t)wait_ms, 0);
 }
 

@@ -65,7 +65,8 @@ struct arpc_conn {
     bool has_link;
     bool closing;
     bool leaving;                 /* it is over, and waits for the peer to close: received bytes are dropped */
-    int left_bytes;               /* sent bytes without the peer's acknowledgement at the last check (TIOCOUTQ) */
+    int64_t sent;                 /* bytes that the socket has taken */
+    int64_t acked;                /* bytes of these that the peer's kernel had at the last check (TIOCOUTQ) */
     bool heard;                   /* the peer has sent a byte */
     bool foreign;                 /* without TLS: the peer began with a TLS record */
     struct arpc_tls_session *tls; /* NULL: plaintext */

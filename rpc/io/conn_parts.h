@@ -20,6 +20,12 @@ static inline int64_t arpc_conn_now(const struct arpc_conn *conn)
     return (int64_t)uv_now(conn->deferred->loop);
 }
 
+static inline void arpc_conn_sent(struct arpc_conn *conn, size_t size)
+{
+    conn->sent += (int64_t)size;
+    *conn->bytes_sent += size;
+}
+
 /* conn.c */
 /* Closes it for a code of libuv; `what` could not be done. */
 void arpc_conn_close_uv(struct arpc_conn *conn, int uv_code, const char *what);

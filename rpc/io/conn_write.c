@@ -48,7 +48,7 @@ static void on_written(uv_write_t *req, int status)
     struct arpc_conn *conn = req->data;
     conn->writing.busy = false;
     if (status == 0) {
-        *conn->bytes_sent += conn->writing.left;
+        arpc_conn_sent(conn, conn->writing.left);
         if (conn->tls != NULL)
             arpc_tls_sent(conn->tls, conn->writing.tls_bytes);
     } else {
@@ -118,7 +118,7 @@ static bool write_output(struct arpc_conn *conn)
         } else if (rc < 0) {
             cannot_write(conn, rc);
         } else {
-            *conn->bytes_sent += (uint64_t)rc;
+            arpc_conn_sent(conn, (size_t)rc);
             arpc_tls_sent(conn->tls, (size_t)rc);
             data = arpc_tls_output(conn->tls, &size);
         }
@@ -165,7 +165,7 @@ static bool write_batch(struct arpc_conn *conn)
             cannot_write(conn, rc);
             return conn->closing;
         }
-        *conn->bytes_sent += (uint64_t)rc;
+        arpc_conn_sent(conn, (size_t)rc);
         sending->left -= (size_t)rc;
         sending->at += skip_slots(slots, (size_t)rc);
     }

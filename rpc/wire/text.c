@@ -81,7 +81,9 @@ size_t arpc_percent_encode(const char *text, char *out, size_t capacity)
     size_t used = 0;
     while (*p != 0) {
         size_t size = utf8_size(p);
-        size_t need = size == 1 && percent_plain(*p) ? 1 : 3 * size;
+        /* RFC 9113 8.2.1: a field's value neither begins nor ends with a space. */
+        bool outer = *p == ' ' && (used == 0 || p[1] == 0);
+        size_t need = size == 1 && percent_plain(*p) && !outer ? 1 : 3 * size;
         if (need > capacity - used)
             break;
         if (need == 1)
@@ -93,6 +95,8 @@ size_t arpc_percent_encode(const char *text, char *out, size_t capacity)
         }
         p += size;
     }
+    while (used > 0 && out[used - 1] == ' ') /* it was cut */
+        used--;
     return used;
 }
 

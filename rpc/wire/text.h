@@ -19,8 +19,8 @@ int arpc_timeout_parse(const uint8_t *text, size_t size, int64_t *timeout_ns);
 size_t arpc_timeout_write(int64_t timeout_ms, char text[ARPC_TIMEOUT_TEXT_MAX]);
 
 /*
- * Percent-encodes what is outside %x20-24 and %x26-7E into out (capacity bytes, no final zero). Returns the
- * length; a text that does not fit is cut between two characters of UTF-8.
+ * Percent-encodes what is outside %x20-24 and %x26-7E, and a space at either end, into out (capacity bytes, no final
+ * zero). Returns the length; a text that does not fit is cut between two characters of UTF-8, and before its spaces.
  */
 size_t arpc_percent_encode(const char *text, char *out, size_t capacity);
 

@@ -50,6 +50,7 @@ static void run_percent(struct fuzz_input input)
     AMP_ASSERT(used <= capacity);
     for (size_t i = 0; i < used; i++)
         AMP_ASSERT(encoded[i] >= 0x20 && encoded[i] <= 0x7e);
+    AMP_ASSERT(used == 0 || (encoded[0] != ' ' && encoded[used - 1] != ' '));
     size_t got = arpc_percent_decode(encoded, used, decoded, 3 * size + 2);
     AMP_ASSERT(got <= size && memcmp(decoded, text, got) == 0 && decoded[got] == 0);
     AMP_ASSERT(capacity < 3 * size || got == size);

@@ -173,6 +173,23 @@ static void trailers_before_the_end_of_the_request_reset_its_stream(void **state
     script_expect_served(conn, 3, "1", &seen);
 }
 
+static void trailers_that_come_before_the_end_of_the_request_has_left_reset_its_stream_too(void **state)
+{
+    struct script *script = *state;
+    struct rpc_seen seen = {0};
+    struct frames_out out = {0};
+    struct script_conn *conn = script_connect(script);
+    struct arpc_call *call = script_begin(script, &conn->link, &script_quick, &seen);
+    script_run(conn);
+    arpc_call_half_close(call);
+    frames_trailers_only(&out, 1, "14", "50");
+    script_say(conn, &out);
+    assert_true(frames_request_of(&conn->in, 1)->reset);
+    script_pass(script, 50);
+    script_move_due(script, conn);
+    script_expect_served(conn, 3, "1", &seen);
+}
+
 static void pushback_that_says_no_ends_the_call(void **state)
 {
     struct script *script = *state;
@@ -412,6 +429,7 @@ int main(void)
         WITH_SCRIPT(what_was_not_sent_yet_is_sent_too),
         WITH_SCRIPT(trailers_only_are_tried_again_after_the_back_off),
         WITH_SCRIPT(trailers_before_the_end_of_the_request_reset_its_stream),
+        WITH_SCRIPT(trailers_that_come_before_the_end_of_the_request_has_left_reset_its_stream_too),
         WITH_SCRIPT(pushback_that_says_no_ends_the_call),
         WITH_SCRIPT(a_pushback_that_comes_twice_ends_the_call),
         WITH_SCRIPT(nothing_is_tried_again_after_the_headers),

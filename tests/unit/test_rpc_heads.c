@@ -24,11 +24,12 @@ static const char hello[] = "\0\0\0\0\5hello";
 
 static struct arpc_details details;
 static int finish_status;
+static const char *finish_text;
 
 static void finish(struct arpc_call *call)
 {
     rpc_noting.half_close(call);
-    arpc_call_finish(call, finish_status, "", &details);
+    arpc_call_finish(call, finish_status, finish_text, &details);
 }
 
 static void reply(struct arpc_call *call, const uint8_t *data, size_t size)
@@ -110,6 +111,7 @@ static int setup(void **state)
     stream.half_close = finish;
     details = (struct arpc_details){0};
     finish_status = ARPC_STATUS_OK;
+    finish_text = "";
     rpc_raw_open(methods, COUNT(methods), prepare);
     return 0;
 }
@@ -315,6 +317,25 @@ static void our_client_says_who_it_is_and_what_it_reads(void **state)
     rpc_pair_close(&pair);
 }
 
+static void our_client_reads_a_status_text_that_has_spaces_at_its_ends(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"there is none named w ", " w", " ", "  a tab\t"};
+    struct rpc_pair pair;
+    finish_status = ARPC_STATUS_NOT_FOUND;
+    rpc_pair_open(&pair, methods, COUNT(methods));
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        struct rpc_seen seen = {0};
+        finish_text = texts[i];
+        arpc_call_half_close(rpc_pair_call(&pair, "Stream", &rpc_noting, &seen));
+        rpc_pair_run(&pair);
+        assert_int_equal(seen.status, ARPC_STATUS_NOT_FOUND);
+        assert_string_equal(seen.message, texts[i]);
+        memset(&rpc_seen_of_server, 0, sizeof rpc_seen_of_server);
+    }
+    rpc_pair_close(&pair);
+}
+
 int main(void)
 {
 #define WITH_RAW(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -328,6 +349,7 @@ int main(void)
         WITH_RAW(an_error_with_a_time_to_wait_has_it_for_retries_too),
         WITH_RAW(a_unary_answer_does_not_wait_for_a_large_pull),
         WITH_RAW(our_client_says_who_it_is_and_what_it_reads),
+        WITH_RAW(our_client_reads_a_status_text_that_has_spaces_at_its_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,6 +138,35 @@ static void a_paused_answer_outlives_its_connection(void **state)
     assert_int_equal(script->parking.call_count, 0);
 }
 
+static void a_paused_refusal_that_has_outlived_its_connection_begins_the_call_again(void **state)
+{
+    struct script *script = *state;
+    struct rpc_seen again = {0};
+    struct rpc_seen refused = {0};
+    struct frames_out out = {0};
+    struct script_conn *conn = script_connect(script);
+    struct arpc_call *calls[] = {script_begin_whole(script, &conn->link, &script_quick, &again),
+                                 script_begin_whole(script, &conn->link, &script_quick, &refused)};
+    arpc_call_pause(calls[0]);
+    arpc_call_pause(calls[1]);
+    script_run(conn);
+    frames_trailers_only(&out, 1, "14", NULL);
+    frames_trailers_only(&out, 3, "5", NULL);
+    script_say(conn, &out);
+    script_lose(conn);
+    assert_int_equal(again.closed + refused.closed, 0);
+    assert_false(arpc_link_has_parked(&script->parking));
+    arpc_call_resume(calls[0]);
+    arpc_call_resume(calls[1]);
+    script_flush(&script->parking);
+    assert_int_equal(refused.status, ARPC_STATUS_NOT_FOUND);
+    assert_int_equal(again.closed, 0);
+    script_pass(script, 120);
+    assert_true(arpc_link_has_parked(&script->parking));
+    struct script_conn *next = script_connect(script);
+    script_expect_served(next, 1, "1", &again);
+}
+
 static void a_server_that_answers_ok_fills_the_bucket_of_tokens(void **state)
 {
     struct script *script = *state;
@@ -175,6 +204,7 @@ int main(void)
         WITH_SCRIPT(all_calls_together_keep_no_more_than_the_channel_may),
         WITH_SCRIPT(bytes_that_the_kernel_still_has_are_waited_for),
         WITH_SCRIPT(a_paused_answer_outlives_its_connection),
+        WITH_SCRIPT(a_paused_refusal_that_has_outlived_its_connection_begins_the_call_again),
         WITH_SCRIPT(a_server_that_answers_ok_fills_the_bucket_of_tokens),
         WITH_SCRIPT(throttled_calls_end_with_what_the_server_said),
     };

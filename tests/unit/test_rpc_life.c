@@ -212,6 +212,89 @@ static void a_connection_with_a_call_whose_peer_is_missed_soon_is_lost_when_that
     rpc_pair_close(&pair);
 }
 
+/* A pair whose client asks after 2 s and waits 4 s, with a message on its way that the network takes long for. */
+static void open_slow(struct rpc_pair *pair, struct rpc_seen *seen)
+{
+    rpc_pair_prepare(pair, methods, COUNT(methods));
+    pair->client.config.keepalive_ms = 2000;
+    pair->client.config.keepalive_timeout_ms = 4000;
+    rpc_pair_connect(pair);
+    struct arpc_call *call = rpc_pair_call(pair, "Note", &rpc_noting, seen);
+    rpc_pair_run(pair);
+    assert_int_equal(arpc_call_send(call, "slow", 4, NULL, 0, NULL, NULL), 0);
+    (void)arpc_link_flush(&pair->client.link);
+    assert_int_equal(arpc_link_produce(&pair->client.link, &pair->client.batch), 0);
+    pair->now_ms += 2000;
+    arpc_link_tick(&pair->client.link);
+    assert_true(pair->client.link.keepalive.ping_ms == pair->now_ms);
+}
+
+static void close_slow(struct rpc_pair *pair)
+{
+    arpc_batch_done(&pair->client.link, &pair->client.batch);
+    rpc_pair_close(pair);
+}
+
+static void a_peer_that_takes_bytes_slowly_is_not_lost_until_it_takes_none(void **state)
+{
+    (void)state;
+    for (int drained = 0; drained < 2; drained++) {
+        struct rpc_pair pair;
+        struct rpc_seen seen = {0};
+        open_slow(&pair, &seen);
+        struct arpc_link *link = &pair.client.link;
+        if (drained)
+            arpc_link_drain(link);
+        for (int i = 0; i < 10; i++) {
+            pair.now_ms += 4000;
+            arpc_link_taken(link);
+            arpc_link_tick(link);
+            assert_int_equal(link->error, 0);
+        }
+        pair.now_ms += 3999;
+        arpc_link_tick(link);
+        assert_int_equal(link->error, 0);
+        pair.now_ms++;
+        arpc_link_tick(link);
+        assert_int_equal(link->error, AMP_EDEADLINE);
+        close_slow(&pair);
+    }
+}
+
+static void a_peer_that_sends_bytes_is_not_lost_while_the_ping_is_on_its_way(void **state)
+{
+    (void)state;
+    struct rpc_pair pair;
+    struct rpc_seen seen = {0};
+    open_slow(&pair, &seen);
+    struct arpc_link *server = &pair.server.link;
+    struct arpc_call *call = AMP_CONTAINER(server->calls.next, struct arpc_call, in_link);
+    for (int i = 0; i < 10; i++) {
+        pair.now_ms += 3999;
+        assert_int_equal(arpc_call_send(call, "news", 4, NULL, 0, NULL, NULL), 0);
+        (void)arpc_link_flush(server);
+        assert_true(rpc_pair_carry(&pair, &pair.server, &pair.client));
+        arpc_link_tick(&pair.client.link);
+        assert_int_equal(pair.client.link.error, 0);
+    }
+    pair.now_ms += 4000;
+    arpc_link_tick(&pair.client.link);
+    assert_int_equal(pair.client.link.error, AMP_EDEADLINE);
+    assert_int_equal(seen.ended, 10);
+    close_slow(&pair);
+}
+
+static void a_peer_without_calls_that_takes_bytes_is_lost_all_the_same(void **state)
+{
+    (void)state;
+    struct arpc_link *link = &raw.server.link;
+    arpc_link_drain(link);
+    raw.now_ms += ARPC_PING_TIMEOUT_MS;
+    arpc_link_taken(link);
+    arpc_link_tick(link);
+    assert_int_equal(link->error, AMP_EDEADLINE);
+}
+
 static void a_connection_that_is_old_is_drained_with_its_reason(void **state)
 {
     rpc_raw_close();
@@ -462,6 +545,9 @@ int main(void)
         WITH_RAW(what_the_server_sends_wipes_strikes_out),
         WITH_RAW(our_client_asks_half_as_often_once_it_was_told_so),
         WITH_RAW(a_connection_with_a_call_whose_peer_is_missed_soon_is_lost_when_that_is_gone_without_a_word),
+        WITH_RAW(a_peer_that_takes_bytes_slowly_is_not_lost_until_it_takes_none),
+        WITH_RAW(a_peer_that_sends_bytes_is_not_lost_while_the_ping_is_on_its_way),
+        WITH_RAW(a_peer_without_calls_that_takes_bytes_is_lost_all_the_same),
         WITH_RAW(a_connection_that_is_old_is_drained_with_its_reason),
         WITH_RAW(an_age_below_every_other_wait_is_not_late),
         WITH_RAW(ages_differ_by_a_tenth_at_most_and_not_all_are_equal),

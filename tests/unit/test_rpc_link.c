@@ -491,6 +491,40 @@ static void a_stream_whose_peer_opens_no_window_is_cut(void **state)
     assert_int_equal(client.closed, 1);
 }
 
+static void a_stream_that_waits_for_a_slow_socket_is_not_cut(void **state)
+{
+    (void)state;
+    static struct rpc_seen second;
+    static int released;
+    released = 0;
+    struct arpc_link *server = &pair.server.link;
+    struct arpc_batch *batch = &pair.server.batch;
+    (void)rpc_pair_call(&pair, "Note", &rpc_noting, &client);
+    rpc_pair_run(&pair);
+    send_zeros(rpc_seen_of_server.call, MESSAGE_MAX, &released);
+    (void)rpc_pair_call(&pair, "Note", &rpc_noting, &other);
+    rpc_pair_run(&pair);
+    send_zeros(rpc_seen_of_server.call, MESSAGE_MAX, &released);
+    arpc_call_set_user(rpc_seen_of_server.call, &second);
+    (void)arpc_link_flush(server);
+    batch->most = 1 << 10; /* one of the two is in it, the other waits for its turn */
+    assert_int_equal(arpc_link_produce(server, batch), 0);
+    assert_int_equal(batch->pin_count, 1);
+    for (int i = 0; i < 3; i++) {
+        pair.now_ms += 30000;
+        arpc_link_tick(server);
+        (void)arpc_link_flush(server);
+        assert_int_equal(rpc_seen_of_server.closed + second.closed, 0);
+    }
+    for (size_t i = 0; i < batch->count; i++)
+        assert_int_equal(arpc_link_receive(&pair.client.link, batch->slots[i].iov_base, batch->slots[i].iov_len), 0);
+    arpc_batch_done(server, batch);
+    batch->most = 0;
+    rpc_pair_run(&pair);
+    assert_int_equal(released, 2);
+    assert_int_equal(client.bytes + other.bytes, 2 * MESSAGE_MAX);
+}
+
 static void a_queue_that_begins_late_has_its_whole_time(void **state)
 {
     (void)state;
@@ -667,6 +701,7 @@ int main(void)
         WITH_PAIR(the_deadline_is_told_to_the_handler_and_to_the_client),
         WITH_PAIR(a_deadline_after_the_first_message_resets_the_stream),
         WITH_PAIR(a_stream_whose_peer_opens_no_window_is_cut),
+        WITH_PAIR(a_stream_that_waits_for_a_slow_socket_is_not_cut),
         WITH_PAIR(a_queue_that_begins_late_has_its_whole_time),
         WITH_PAIR(a_peer_that_says_nothing_is_given_up_after_the_handshake_time),
         WITH_PAIR(a_client_with_a_call_pings_and_gives_a_dead_server_up),

@@ -163,6 +163,9 @@ static void percent_coding_keeps_every_text(void **state)
                                         "\xe4\xb8\x96\xe7\x95\x8c",
                                         "\xf0\x9f\x98\x80",
                                         "\x7f\x01",
+                                        " ",
+                                        "  ",
+                                        "\t outer spaces  ",
                                         "\xff broken"};
     for (size_t i = 0; i < COUNT(texts); i++) {
         char wire[128];
@@ -170,6 +173,7 @@ static void percent_coding_keeps_every_text(void **state)
         size_t size = arpc_percent_encode(texts[i], wire, sizeof wire);
         for (size_t k = 0; k < size; k++)
             assert_true(wire[k] >= 0x20 && wire[k] <= 0x7e);
+        assert_true(size == 0 || (wire[0] != ' ' && wire[size - 1] != ' '));
         (void)arpc_percent_decode((const uint8_t *)wire, size, back, sizeof back);
         assert_string_equal(back, texts[i]);
     }
@@ -182,6 +186,19 @@ static void percent_coding_cuts_between_characters(void **state)
         char wire[20];
         size_t size = arpc_percent_encode("a\xe4\xb8\x96z", wire, capacity);
         assert_int_equal(size, capacity >= 11 ? 11 : capacity >= 10 ? 10 : capacity >= 1 ? 1 : 0);
+    }
+}
+
+/* RFC 9113 8.2.1: a field's value neither begins nor ends with a space. */
+static void a_percent_text_that_is_cut_ends_with_no_space(void **state)
+{
+    (void)state;
+    static const size_t expected[] = {0, 1, 1, 1, 4, 4, 6, 6, 6, 9};
+    for (size_t capacity = 0; capacity < COUNT(expected); capacity++) {
+        char wire[COUNT(expected)];
+        size_t size = arpc_percent_encode("a  b c ", wire, capacity);
+        assert_int_equal(size, expected[capacity]);
+        assert_memory_equal(wire, "a  b c%20", size);
     }
 }
 
@@ -366,6 +383,7 @@ int main(void)
         cmocka_unit_test(timeouts_are_written_so_that_they_are_never_shortened),
         cmocka_unit_test(percent_coding_keeps_every_text),
         cmocka_unit_test(percent_coding_cuts_between_characters),
+        cmocka_unit_test(a_percent_text_that_is_cut_ends_with_no_space),
         cmocka_unit_test(broken_percent_text_is_kept),
         cmocka_unit_test(base64_goes_back_and_forth_padded_or_not),
         cmocka_unit_test(bad_base64_is_refused),

@@ -154,15 +154,15 @@ static const char *place_of(enum ampd_message_type type)
 
 /*
  * Whether so many bytes wait to be sent that the peer must be lost; `before` is how many waited before this message.
- * The bytes of SYNCED and CREATE are excused until no more than QUEUED_MAX wait again: they come for all models at
- * once, but once for each SYNC, and are not more than this process holds of its models anyway.
+ * The bytes of SYNCED are excused until no more than QUEUED_MAX wait again: it comes for all models at once, but once
+ * for each SYNC, and is not more than this process holds of its models anyway.
  */
 static bool too_much_waits(struct link *link, enum ampd_message_type type, size_t before)
 {
     size_t queued = arpc_call_queued(link->call);
     if (queued <= QUEUED_MAX)
         link->excused = 0;
-    else if ((type == AMPD_MESSAGE_SYNCED || type == AMPD_MESSAGE_CREATE) && queued > before)
+    else if (type == AMPD_MESSAGE_SYNCED && queued > before)
         link->excused += queued - before;
     return queued > QUEUED_MAX && queued - QUEUED_MAX > link->excused;
 }
