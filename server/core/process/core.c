@@ -65,6 +65,7 @@ int ampd_core_new(const struct ampd_core_config *config, struct ampd_core **core
     made->config = *config;
     made->config.shards = shards;
     made->config.block_elements = block;
+    made->deleted_epoch = config->epoch_above; /* a lost store may have had a model of any name */
     if (made->config.lease_ms == 0)
         made->config.lease_ms = AMPD_LEASE_MS;
     if (made->config.checkpoint_memory == 0)
