@@ -325,7 +325,7 @@ static void tick(struct ampd_core *core)
 /* Refuses calls that begin while the process drains. */
 static bool refused(struct ampd_core *core, const struct ampd_event *event)
 {
-    bool begins = (event->type >= AMPD_EVENT_EVICT && event->type <= AMPD_EVENT_DELETE_MODEL) ||
+    bool begins = (event->type >= AMPD_EVENT_SET_LR && event->type <= AMPD_EVENT_DELETE_MODEL) ||
                   event->type == AMPD_EVENT_LOAD_BEGIN || event->type == AMPD_EVENT_PULL ||
                   event->type == AMPD_EVENT_PUSH_BEGIN;
     if (!begins || !core->leave.draining)
