@@ -5,8 +5,7 @@
  *
  *   EMPTY     -> RECEIVING           granted to the one stream that may write the slot
  *   RECEIVING -> PRESENT, EMPTY      all its bytes came; or bad checksum, revoked or broken stream
- *   PRESENT   -> CONSUMED, EMPTY     read by apply, or the step skipped; or an OPEN did not list the incarnation
- *   CONSUMED  -> EMPTY
+ *   PRESENT   -> EMPTY               read by apply, or the step skipped; or an OPEN did not list the incarnation
  *
  * shard->apply.pending marks blocks that still hold bytes of the step being applied. Such a block is PRESENT for that
  * step alone, and is granted for the next step once apply has read it. Nor is a block granted while a pass of an
