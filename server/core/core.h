@@ -84,8 +84,8 @@ struct ampd_core_config {
     uint64_t memory_max;        /* bytes that all models together may ever need; 0: no bound but the machine's */
     unsigned checkpoint_memory; /* percent (AMPD_CHECKPOINT_MEMORY), 1 to 100 */
     const char *checkpoint_dir; /* as messages to people name it; outlives the core. NULL: it has no name */
-    uint64_t epoch_above;       /* new epochs are above this, the highest that a lost store may have known; 0: none */
-    bool carry_own;             /* messages of the process to itself are outputs, too (the simulator delays them) */
+    uint64_t epoch_above; /* epochs of new models, and those after a loss, are above this; a lost store may know it */
+    bool carry_own;       /* messages of the process to itself are outputs, too (the simulator delays them) */
     /* Where cast copies come from, so that workers on this machine can map them. NULL: from malloc. */
     const struct ampd_copy_memory *copy_memory;
     bool check;       /* assert the invariants of every machine after each event, over all blocks (tests) */

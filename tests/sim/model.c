@@ -318,10 +318,10 @@ static void form(struct ref *ref, uint32_t p)
     bool any = false;
     for (uint32_t c = 0; c < ref->row->contributors_count; c++) {
         struct sim_key key = key_of(ref, c);
-        if (sim_model_absent(ref->model, &key, p))
+        float weight = ref->row->contributors[c].weight;
+        if (weight == 0 || sim_model_absent(ref->model, &key, p))
             continue;
         widen(ref, c, p, one);
-        float weight = ref->row->contributors[c].weight;
         for (uint64_t i = 0; i < layout->sizes[p]; i++) {
             one[i] = weight * one[i];
             g[i] = any ? g[i] + one[i] : one[i];

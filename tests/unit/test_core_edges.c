@@ -482,6 +482,8 @@ static void a_draining_server_takes_no_new_call(void **state)
     core_assert_failed(&host, waits, AMP_EUNAVAILABLE, "DRAINING", "when it is back");
     struct ampd_event events[] = {
         {.type = AMPD_EVENT_JOIN, .u.join = {.model = "model", .worker = "w", .rank = -1}},
+        {.type = AMPD_EVENT_SET_LR, .u.act = {.model = "model", .note = &note, .lr = 0.5}},
+        {.type = AMPD_EVENT_EVICT, .u.act = {.model = "model", .note = &note}},
         {.type = AMPD_EVENT_DELETE_MODEL, .u.act = {.model = "model", .note = &note}},
         {.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "model", .loader = 1}},
         {.type = AMPD_EVENT_PULL, .u.pull = {.model = "model", .by = AMPD_PULL_LATEST}},

@@ -1,6 +1,7 @@
-/* Epochs whose numbers are asked for outside of the stores (ampd_core_config.asks_epochs). */
+/* The numbers of epochs: asked for outside of the stores (ampd_core_config.asks_epochs), or above a given one. */
+#include "server/core/coordinator/sync.h"
 #include "server/core/model/spec.h"
-#include "tests/unit/core_fixture.h"
+#include "tests/unit/core_pair.h"
 #include "tests/whole_spec.h"
 
 #include <stdio.h>
@@ -110,11 +111,40 @@ static void a_restart_asks_for_one_above_the_stored_epoch(void **state)
     ampd_core_free(core);
 }
 
+/* A store that was lost may have had a model of this name. */
+static void a_new_model_begins_above_the_epochs_that_a_lost_store_may_have_known(void **state)
+{
+    struct asked asked = {0};
+    struct ampd_core_config config = {.fence = {.counter = 2}, .check = true, .epoch_above = 7};
+    struct ampd_core *core;
+    assert_int_equal(0, ampd_core_new(&config, &core));
+    start(core, &asked);
+    create(core, &asked);
+    assert_int_equal(8, asked.created_epoch);
+    ampd_core_free(core);
+}
+
+static void a_shard_that_has_lost_nothing_asks_for_no_epoch_above(void **state)
+{
+    const struct ampd_coord *coord = pair_model(0)->coord;
+    pair_core[1]->config.epoch_above = 7; /* --epoch-above of an earlier loss, in a list of options */
+    ampd_sync_start(pair_core[0]);
+    struct ampd_event tick = {.type = AMPD_EVENT_TICK};
+    pair_step(0, &tick);
+    pair_settle();
+    assert_int_equal(AMPD_COORD_RUNNING, coord->state);
+    assert_int_equal(1, coord->epoch);
+    assert_int_equal(1, coord->decided);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_model_waits_for_its_epoch),
         cmocka_unit_test(a_restart_asks_for_one_above_the_stored_epoch),
+        cmocka_unit_test(a_new_model_begins_above_the_epochs_that_a_lost_store_may_have_known),
+        cmocka_unit_test_setup_teardown(a_shard_that_has_lost_nothing_asks_for_no_epoch_above, pair_setup,
+                                        pair_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -359,24 +359,6 @@ static void a_push_of_weight_0_needs_no_blocks(void **state)
     assert_true(core_call(&host, all)->reply.u.step.norm == sqrt(110)); /* g is 1 in each of 110 elements */
 }
 
-/* What was told to be PRESENT before a restart is gone, and its sender leaves it out for that. */
-static void a_push_of_weight_0_has_left_nothing_out_that_a_restart_has_taken(void **state)
-{
-    (void)state;
-    struct ampd_model_spec spec;
-    core_spec(&spec, 1);
-    spec.weighting = AMPD_WEIGHTING_PUSHED;
-    begin(&spec);
-    host.core->models[0]->shard->slots[0].vanished = 1; /* as replayed_all sets it */
-    struct ampd_event_push header = weighted(0, 0);
-    uint64_t push = core_push_event(&host, &header);
-    core_push_end(&host, push, NULL, 0);
-    core_assert_failed(&host, push, AMP_EABORTED, "REPLACED", "GetPushState");
-    push = core_push_event(&host, &header);
-    core_push_end(&host, push, NULL, 0);
-    assert_int_equal(AMPD_VERDICT_SKIPPED_EMPTY, core_call(&host, push)->reply.u.step.verdict);
-}
-
 static void a_push_of_weight_0_without_blocks_and_no_other_skips_the_step(void **state)
 {
     (void)state;
@@ -562,7 +544,6 @@ int main(void)
         TEST_OF(a_checkpoint_call_during_a_cut_of_the_newest_step_gets_that),
         RUNNING_OF(the_header_of_a_pull_names_the_step_of_its_version),
         TEST_OF(a_push_of_weight_0_needs_no_blocks),
-        TEST_OF(a_push_of_weight_0_has_left_nothing_out_that_a_restart_has_taken),
         TEST_OF(a_push_of_weight_0_without_blocks_and_no_other_skips_the_step),
         TEST_OF(weights_and_scales_without_a_normal_coefficient_are_refused),
         TEST_OF(what_an_absent_parameter_holds_never_matters_whatever_comes_first),

@@ -1,4 +1,6 @@
 /* A model whose scale is at its floor, on two shards: what each of them comes to know of it, and how it goes on. */
+#include "server/core/base/limits.h"
+#include "server/core/base/out.h"
 #include "server/core/coordinator/sync.h"
 #include "tests/unit/core_pair.h"
 
@@ -109,6 +111,78 @@ static void a_scale_that_is_stored_while_shards_find_out_where_they_are_lets_the
     assert_goes_on(2);
 }
 
+/* What is being stored on both is stored, until nothing is. */
+static void store_all(void)
+{
+    pair_hold_kind = (enum ampd_persist_kind)0;
+    for (unsigned k = 0; k < 2; k++) {
+        struct amp_list *first = pair_core[k]->pendings.next;
+        while (first != &pair_core[k]->pendings) {
+            struct ampd_event event = {.type = AMPD_EVENT_PERSISTED,
+                                       .u.persisted = {AMP_CONTAINER(first, struct ampd_pending, node)->token}};
+            pair_step(k, &event);
+            pair_settle();
+            first = pair_core[k]->pendings.next;
+        }
+    }
+}
+
+/* Asks for a checkpoint after each of so many skipped steps, while none can be stored. */
+static void ask_for_checkpoints(const struct core_call *calls[], uint64_t steps)
+{
+    pair_hold_kind = AMPD_PERSIST_CHECKPOINT;
+    for (uint64_t step = 1; step <= steps; step++) {
+        (void)pair_push(0, step, 1);
+        (void)pair_push(1, step, 1);
+        assert_int_equal(step, pair_model(0)->coord->decided);
+        struct ampd_event event = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
+        calls[step] = pair_call(0, &event);
+        assert_false(calls[step]->answered);
+        assert_true(step == steps || reset_scale()->reply.error.code == 0);
+    }
+}
+
+static void skipped_steps_do_not_begin_more_checkpoints_than_there_is_room_for(void **state)
+{
+    (void)state;
+    const struct core_call *calls[5];
+    ask_for_checkpoints(calls, 4);
+    assert_int_equal(AMPD_CHECKPOINTS_ASKED_MAX, pair_model(0)->coord->checkpoint.writing_count);
+    store_all();
+    for (unsigned step = 1; step <= 4; step++)
+        assert_true(calls[step]->answered && calls[step]->reply.u.checkpoint.step >= step);
+    assert_int_equal(0, pair_model(0)->coord->checkpoint.writing_count);
+}
+
+static void the_last_place_is_for_a_checkpoint_that_a_step_becomes_by_itself(void **state)
+{
+    (void)state;
+    const struct core_call *calls[6];
+    for (unsigned k = 0; k < 2; k++)
+        pair_model(k)->spec.checkpoint_every = 5;
+    ask_for_checkpoints(calls, 5);
+    assert_int_equal(AMPD_CHECKPOINTS_WRITING_MAX, pair_model(0)->coord->checkpoint.writing_count);
+    assert_int_equal(AMPD_DECIDED_APPLYING, pair_model(0)->coord->decision.state); /* no later one can be decided */
+    store_all();
+    for (unsigned step = 1; step <= 5; step++)
+        assert_true(calls[step]->answered && calls[step]->reply.u.checkpoint.step >= step);
+}
+
+static void a_drain_waits_for_room_for_its_checkpoint(void **state)
+{
+    (void)state;
+    const struct core_call *calls[5];
+    ask_for_checkpoints(calls, 4);
+    struct ampd_event drain = {.type = AMPD_EVENT_DRAIN};
+    pair_step(0, &drain);
+    pair_settle();
+    assert_int_equal(AMPD_CHECKPOINTS_ASKED_MAX, pair_model(0)->coord->checkpoint.writing_count);
+    assert_false(pair_drained[0]);
+    store_all();
+    assert_int_equal(4, pair_model(0)->coord->checkpoint.durable_step);
+    assert_true(pair_drained[0]);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, pair_teardown)
 
 int main(void)
@@ -117,6 +191,9 @@ int main(void)
         TEST(each_shard_hears_that_a_model_is_frozen),
         TEST(a_shard_that_hears_of_it_while_the_verdict_is_being_stored_knows_it_then),
         TEST(a_scale_that_is_stored_while_shards_find_out_where_they_are_lets_the_model_go_on),
+        TEST(skipped_steps_do_not_begin_more_checkpoints_than_there_is_room_for),
+        TEST(the_last_place_is_for_a_checkpoint_that_a_step_becomes_by_itself),
+        TEST(a_drain_waits_for_room_for_its_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,8 @@
 static struct core_host host, back; /* before and after the restart */
 static bool other_disk;             /* the store is there after it, filled by another shard; the journal is not */
 static int disk_code;               /* what reading the journal ends with after it */
+static enum ampd_on_loss on_loss;   /* of the model */
+static bool has_left;               /* w1, before it */
 
 static void begin_with(struct ampd_incarnation incarnations[2], enum ampd_schedule schedule)
 {
@@ -21,6 +23,9 @@ static void begin_with(struct ampd_incarnation incarnations[2], enum ampd_schedu
     spec.schedule = schedule;
     spec.durability = AMPD_DURABILITY_STEP;
     spec.momentum = 0.5;
+    spec.on_loss = on_loss;
+    spec.min_workers = on_loss == AMPD_ON_LOSS_SHRINK ? 2 : 0;
+    spec.loss_timeout_ms = 20000;
     core_host_init(&host, 1);
     struct ampd_event start = {.type = AMPD_EVENT_START};
     core_event(&host, &start);
@@ -48,8 +53,9 @@ static void restart_with(struct ampd_incarnation incarnations[2], struct ampd_st
     core_spec(&spec, 2);
     spec = *core_info(&host).spec;
     struct ampd_checkpoint_record checkpoint = {.epoch = 1};
-    struct ampd_worker_record workers[2] = {{.name = "w0", .rank = 0, .incarnation = incarnations[0]},
-                                            {.name = "w1", .rank = 1, .incarnation = incarnations[1]}};
+    struct ampd_worker_record workers[2] = {
+        {.name = "w0", .rank = 0, .incarnation = incarnations[0]},
+        {.name = "w1", .rank = 1, .incarnation = incarnations[1], .left = has_left}};
     struct ampd_model_record record = {.spec = spec,
                                        .epoch = 1,
                                        .last = rows > 0 ? &stored[rows - 1] : NULL,
@@ -83,7 +89,8 @@ static int close_hosts(void **state)
     core_host_close(&host);
     core_host_close(&back);
     back.core = NULL;
-    other_disk = false;
+    other_disk = has_left = false;
+    on_loss = (enum ampd_on_loss)0;
     disk_code = 0;
     return 0;
 }
@@ -235,6 +242,40 @@ static void a_push_of_the_last_step_gets_its_result_after_a_restart(void **state
     assert_int_equal(0, core_call(&back, call)->reply.error.code);
     assert_int_equal(AMPD_VERDICT_APPLIED, core_call(&back, call)->reply.u.step.verdict);
     assert_int_equal(1, core_call(&back, call)->reply.u.step.durable_step);
+}
+
+/* Nobody leaves again after the restart, so loss_timeout begins with it. */
+static void miss_who_has_left(enum ampd_on_loss loss)
+{
+    struct ampd_incarnation incarnations[2];
+    on_loss = loss;
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 1);
+    has_left = true;
+    restart(incarnations, 1);
+    assert_int_equal(1, core_info(&back).epoch);
+    core_tick(&back, back.now_ms + 19999);
+    assert_int_equal(AMPD_MODEL_RUNNING, core_info(&back).state);
+    core_tick(&back, back.timer_ms);
+    assert_int_equal(AMPD_MODEL_STALLED, core_info(&back).state);
+    assert_int_equal(1, back.core->models[0]->coord->missing_rank);
+    assert_non_null(strstr(back.logged, "rank 1 (w1) has been gone"));
+    assert_int_equal(AMPD_LEASE_LEFT, back.core->models[0]->workers[1].lease);
+    incarnations[1] = core_joined(&back, core_join(&back, "w1", 1));
+    push_both(&back, 2, incarnations, 1);
+    assert_int_equal(2, core_info(&back).decided_step);
+}
+
+static void a_step_that_waits_for_all_misses_who_had_left_before_a_restart(void **state)
+{
+    (void)state;
+    miss_who_has_left(AMPD_ON_LOSS_WAIT);
+}
+
+static void a_shrunk_model_without_enough_workers_misses_who_had_left_before_a_restart(void **state)
+{
+    (void)state;
+    miss_who_has_left(AMPD_ON_LOSS_SHRINK);
 }
 
 static void a_vote_without_a_verdict_is_decided_after_a_restart(void **state)
@@ -574,6 +615,8 @@ int main(void)
         TEST(a_decided_step_that_cannot_be_read_now_is_read_again),
         TEST(a_vote_that_cannot_be_read_now_is_read_again),
         TEST(a_push_of_the_last_step_gets_its_result_after_a_restart),
+        TEST(a_step_that_waits_for_all_misses_who_had_left_before_a_restart),
+        TEST(a_shrunk_model_without_enough_workers_misses_who_had_left_before_a_restart),
         TEST(a_vote_without_a_verdict_is_decided_after_a_restart),
         TEST(a_step_has_the_rate_of_its_pushes_after_a_restart_too),
         TEST(a_step_has_the_loss_of_its_pushes_after_a_restart_too),

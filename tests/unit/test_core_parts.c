@@ -1,6 +1,7 @@
 /* Two shards: when a checkpoint exists, and who has to know of which parts (docs/step-protocol.md section 6). */
 #include "tests/unit/core_pair.h"
 
+#include "server/core/base/out.h"
 #include "server/core/base/process.h"
 #include "server/core/coordinator/checkpoints.h"
 #include "server/core/coordinator/coord.h"
@@ -155,6 +156,48 @@ static void a_rollback_that_was_given_up_is_in_no_other_ones_way(void **state)
     assert_int_equal(2, call->reply.u.rollback.epoch);
 }
 
+/* A part of shard 1 that is being stored. */
+static uint64_t token_of_part(void)
+{
+    AMP_LIST_EACH(it, next, &pair_core[1]->pendings)
+    {
+        const struct ampd_pending *pending = AMP_CONTAINER(it, struct ampd_pending, node);
+        if (pending->kind == AMPD_PERSIST_CHECKPOINT)
+            return pending->token;
+    }
+    return 0;
+}
+
+static void a_part_that_a_shard_has_promised_to_a_rollback_is_not_dropped_for_a_newer_one(void **state)
+{
+    (void)state;
+    struct ampd_event checkpoint = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
+    struct ampd_note note = {{0}, {0}, {0}};
+    struct ampd_event back = {.type = AMPD_EVENT_ROLLBACK, .u.act = {.model = "model", .note = &note, .epoch = 1}};
+    for (unsigned k = 0; k < 2; k++)
+        pair_model(k)->spec.keep_last = 1;
+    for (uint64_t step = 2; step <= 4; step++) { /* steps 2 and 4 are checkpoints, and both know it of step 2 */
+        if (step != 3)
+            (void)pair_call(0, &checkpoint);
+        pair_hold_kind = step == 4 ? AMPD_PERSIST_CHECKPOINT : (enum ampd_persist_kind)0;
+        (void)pair_push(1, step, 1);
+        (void)pair_push(0, step, 1);
+    }
+    assert_int_equal(2, pair_model(0)->coord->checkpoint.durable_step);
+    pair_hold_kind = (enum ampd_persist_kind)0;
+    pair_hold_messages = true;
+    const struct core_call *call = pair_call(0, &back);
+    while (pair_messages_count > 0 && pair_first()->type != AMPD_MESSAGE_HELD)
+        pair_deliver_first();
+    struct ampd_event stored = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {token_of_part()}};
+    pair_step(1, &stored);
+    pair_hold_messages = false;
+    pair_settle();
+    assert_true(call->answered);
+    assert_int_equal(0, call->reply.error.code);
+    assert_int_equal(2, call->reply.u.rollback.epoch);
+}
+
 int main(void)
 {
 #define TEST_OF(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
@@ -164,6 +207,7 @@ int main(void)
         TEST_OF(what_a_process_that_is_gone_knew_counts_when_it_is_said_again),
         TEST_OF(a_checkpoint_that_a_process_has_read_counts_as_long_as_its_session),
         TEST_OF(a_rollback_that_was_given_up_is_in_no_other_ones_way),
+        TEST_OF(a_part_that_a_shard_has_promised_to_a_rollback_is_not_dropped_for_a_newer_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

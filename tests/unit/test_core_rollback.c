@@ -1,4 +1,6 @@
 /* Rollback to a checkpoint, and the end of a model. */
+#include "server/core/base/model.h"
+#include "server/core/base/process.h"
 #include "tests/unit/core_fixture.h"
 
 #include <math.h>
@@ -158,6 +160,35 @@ static void a_rollback_waits_for_an_act_that_is_being_stored(void **state)
     assert_rolled_back(host, call, 2, 3);
     assert_true(core_info(host).scaler.scale == 1024);
     core_assert_failed(host, core_set_scale(host, 8, "set"), AMP_ESTATE, "ACT_LOST", "epoch 1");
+}
+
+/* Its answer to HOLDS is a promise: else the rollback would end with less than both, the steps and the checkpoint. */
+static void a_checkpoint_that_a_waiting_rollback_goes_back_to_is_not_dropped_meanwhile(void **state)
+{
+    struct core_host *host = *state;
+    three_steps(host);
+    host->core->models[0]->spec.keep_last = 2;
+    host->hold_seal = true;
+    (void)core_checkpoint(host);
+    push_step(host, 4);
+    host->hold_seal = false;
+    host->hold_persists = true;
+    core_cut_end(host, 0); /* the checkpoint of step 4 is being stored, */
+    (void)core_push_all(host, 5, 0, incarnations[0], 1024);
+    (void)core_push_all(host, 5, 1, incarnations[1], 1024);
+    assert_int_equal(2, host->tasks_count); /* and after it the verdict that the rollback waits for */
+    uint64_t call = core_rollback(host, 1, 0, "");
+    core_do_task(host, 0);
+    assert_int_equal(3, core_info(host).checkpoints_count);
+    host->hold_persists = false;
+    core_do_all(host);
+    assert_rolled_back(host, call, 2, 1);
+    join_again(host);
+    for (uint64_t step = 1; step <= 2; step++) { /* the promise is kept: it is as old as any */
+        (void)core_checkpoint(host);
+        push_step(host, step);
+    }
+    assert_int_equal(2, core_info(host).checkpoints_count);
 }
 
 static void a_scale_set_by_hand_is_announced_as_lost(void **state)
@@ -467,6 +498,7 @@ int main(void)
         TEST(gradients_of_the_old_epoch_are_refused),
         TEST(a_rollback_waits_for_the_verdict_that_is_being_stored),
         TEST(a_rollback_waits_for_an_act_that_is_being_stored),
+        TEST(a_checkpoint_that_a_waiting_rollback_goes_back_to_is_not_dropped_meanwhile),
         TEST(a_scale_set_by_hand_is_announced_as_lost),
         TEST(a_part_that_is_being_written_is_given_up),
         TEST(a_rollback_can_follow_a_rollback_to_the_same_checkpoint),

@@ -9,6 +9,8 @@
 #define AMPD_RETRY_MS     200  /* RetryInfo of UNAVAILABLE: recovery and drain take about that long */
 /* Checkpoints under way at a time: one is written, one waits, and then a shard applies no more. */
 #define AMPD_CHECKPOINTS_WRITING_MAX 4
+/* Of these, when one may begin between two verdicts: the last place is for a verdict's, whose step then waits. */
+#define AMPD_CHECKPOINTS_ASKED_MAX (AMPD_CHECKPOINTS_WRITING_MAX - 1)
 /* Blocks given to the checkpoint's writer at a time: 3 MiB with AdamW, written in milliseconds. */
 #define AMPD_PART_BATCH   4
 #define AMPD_PART_OUT_MAX 8    /* blocks that the writer may hold: it always has the next batch */

@@ -79,7 +79,7 @@ struct ampd_core {
     struct amp_list pendings;  /* ampd_pending: writes that are not stored yet, in the order of their outputs */
     uint64_t last_token;       /* that was given to a write, read, part or RAISE_EPOCH */
     uint64_t last_incarnation; /* number of the last Join of this process */
-    uint64_t deleted_epoch;    /* the highest epoch of a deleted model that workers had joined */
+    uint64_t deleted_epoch;    /* the highest epoch of a deleted model that workers had joined; at least epoch_above */
     uint64_t timer_ms;         /* the time of the last TIMER that has not come; 0: none was asked for */
     uint64_t sweep_ms;         /* next look for calls that have waited too long; 0: none wait */
     struct ampd_hello hello;

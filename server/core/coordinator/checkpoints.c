@@ -228,6 +228,7 @@ static void take_part(struct ampd_model *model, const struct ampd_message *messa
         while (coord->checkpoint.writing_count > 0 && coord->checkpoint.writing[0].step < part->step)
             drop(coord, 0); /* parts are written in order: a shard that has this one will not end an older one */
         drop(coord, 0);
+        ampd_checkpoints_try(model);
         return;
     }
 }
@@ -295,8 +296,12 @@ void ampd_checkpoints_try(struct ampd_model *model)
     if (!pauses || !ampd_coord_has_steps(coord) || coord->step.state == AMPD_STEP_VOTED ||
         coord->decision.state == AMPD_DECIDED_APPLYING)
         return;
+    bool needed =
+        coord->checkpoint.durable_step != coord->decided && !ampd_checkpoints_under_way(coord, coord->decided);
+    if (needed && coord->checkpoint.writing_count >= AMPD_CHECKPOINTS_ASKED_MAX)
+        return; /* skipped steps wait for no part: again when the oldest is there */
     coord->checkpoint.wanted = false;
-    if (coord->checkpoint.durable_step != coord->decided && !ampd_checkpoints_under_way(coord, coord->decided))
+    if (needed)
         ampd_checkpoints_send(model);
 }
 

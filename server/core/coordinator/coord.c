@@ -415,7 +415,6 @@ static void try_close(struct ampd_model *model)
     AMP_ASSERT(close->contributors_count == contributors_wanted(model)); /* each COMPLETE is looked at as it comes */
     close->empty = !(sum > 0);
     close->coefficient = sum > 0 ? amp_coefficient(coord->step.open.scale, sum) : 0;
-    coord->step.open.coefficient = close->coefficient;
     coord->step.hash = ampd_contributors_hash(close->contributors, close->contributors_count);
     ampd_coord_set_step(coord, AMPD_STEP_CLOSED);
     tell_close(model);

@@ -15,7 +15,6 @@
 struct ampd_checkpoint_record;
 struct ampd_coord;
 struct ampd_core;
-struct ampd_event_raised;
 struct ampd_load_base;
 struct ampd_message;
 struct ampd_model;

@@ -455,13 +455,15 @@ void ampd_workers_adopt(struct ampd_model *model, bool started, bool begun)
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         struct ampd_worker *worker = &model->workers[r];
         bool known = worker->lease == AMPD_LEASE_LIVE && worker->joined_epoch == model->coord->epoch;
-        if (!worker->has_holder || worker->record.left || (!started && !known))
+        bool left = worker->record.left;
+        if (!worker->has_holder || (!started && !known))
             continue; /* a lease that has ended stays ended */
         if (begun) {
             worker->joined_epoch = model->coord->epoch;
-            set_lease(worker, AMPD_LEASE_LIVE);
-            worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
-        } else if (!known) { /* no step waits for it: its next call is refused, and it joins again */
+            set_lease(worker, left ? AMPD_LEASE_LEFT : AMPD_LEASE_LIVE);
+            /* Whoever has left may be missed: loss_timeout begins now. */
+            worker->lease_until_ms = model->core->now_ms + (left ? 0 : model->core->config.lease_ms);
+        } else if (!known && !left) { /* no step waits for it: its next call is refused, and it joins again */
             set_lease(worker, AMPD_LEASE_ENDED);
             worker->lease_until_ms = model->core->now_ms;
         }

@@ -31,12 +31,11 @@ static const uint32_t memory_allowed[AMPD_MEMORY_STATES] = {
 };
 const struct ampd_machine ampd_machine_memory = {"memory", memory_names, AMPD_MEMORY_STATES, memory_allowed};
 
-static const char *const block_names[] = {"EMPTY", "RECEIVING", "PRESENT", "CONSUMED"};
+static const char *const block_names[] = {"EMPTY", "RECEIVING", "PRESENT"};
 static const uint32_t block_allowed[AMPD_BLOCK_STATES] = {
     [AMPD_BLOCK_EMPTY] = TO(AMPD_BLOCK_RECEIVING),
     [AMPD_BLOCK_RECEIVING] = TO(AMPD_BLOCK_PRESENT) | TO(AMPD_BLOCK_EMPTY),
-    [AMPD_BLOCK_PRESENT] = TO(AMPD_BLOCK_CONSUMED) | TO(AMPD_BLOCK_EMPTY),
-    [AMPD_BLOCK_CONSUMED] = TO(AMPD_BLOCK_EMPTY),
+    [AMPD_BLOCK_PRESENT] = TO(AMPD_BLOCK_EMPTY),
 };
 const struct ampd_machine ampd_machine_block = {"block", block_names, AMPD_BLOCK_STATES, block_allowed};
 

@@ -44,7 +44,6 @@ enum ampd_block_state {
     AMPD_BLOCK_EMPTY,
     AMPD_BLOCK_RECEIVING, /* granted to the one stream that may write the slot */
     AMPD_BLOCK_PRESENT,   /* all its bytes are here */
-    AMPD_BLOCK_CONSUMED,  /* read by the apply, or its step was skipped; EMPTY follows within the same event */
     AMPD_BLOCK_STATES
 };
 

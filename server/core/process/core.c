@@ -65,6 +65,7 @@ int ampd_core_new(const struct ampd_core_config *config, struct ampd_core **core
     made->config = *config;
     made->config.shards = shards;
     made->config.block_elements = block;
+    made->deleted_epoch = config->epoch_above; /* a lost store may have had a model of any name */
     if (made->config.lease_ms == 0)
         made->config.lease_ms = AMPD_LEASE_MS;
     if (made->config.checkpoint_memory == 0)
@@ -324,7 +325,7 @@ static void tick(struct ampd_core *core)
 /* Refuses calls that begin while the process drains. */
 static bool refused(struct ampd_core *core, const struct ampd_event *event)
 {
-    bool begins = (event->type >= AMPD_EVENT_EVICT && event->type <= AMPD_EVENT_DELETE_MODEL) ||
+    bool begins = (event->type >= AMPD_EVENT_SET_LR && event->type <= AMPD_EVENT_DELETE_MODEL) ||
                   event->type == AMPD_EVENT_LOAD_BEGIN || event->type == AMPD_EVENT_PULL ||
                   event->type == AMPD_EVENT_PUSH_BEGIN;
     if (!begins || !core->leave.draining)

@@ -1,7 +1,7 @@
 /*
  * Which checkpoint parts a shard holds, and which of them are kept: the newest keep_last, those of every keep_every-th
- * step, and one that a restore reads. Only checkpoints that exist on all shards count as the newest: a part above them
- * does not replace any below.
+ * step, one that a restore reads, and one that a rollback was promised (HELD). Only checkpoints that exist on all
+ * shards count as the newest: a part above them does not replace any below.
  *
  * The file of a checkpoint that a new epoch makes void is not removed before all shards have stored the epoch: until
  * then a start may go on from it, or a shard that has lost its disk. STATE and parts of an epoch come only after that.
@@ -64,6 +64,8 @@ static bool is_kept(const struct ampd_model *model, const struct ampd_checkpoint
     bool restored = shard->memory == AMPD_MEMORY_RESTORING || shard->memory == AMPD_MEMORY_RESTORED;
     if (every != 0 && record->step % every == 0)
         return true;
+    if (record->epoch == shard->catalogue.held_epoch && record->step == shard->catalogue.held_step)
+        return true;
     return restored && record->epoch == shard->restore.record.epoch && record->step == shard->restore.record.step;
 }
 
@@ -107,6 +109,7 @@ void ampd_catalogue_void(struct ampd_shard *shard, const struct ampd_epoch_recor
             ampd_catalogue_add_void(shard, &shard->catalogue.records[i]);
     }
     shard->catalogue.count = kept;
+    shard->catalogue.held_epoch = 0;
     shard->catalogue.voids_go = shard->catalogue.voids_go || strcmp(epoch->reason, "ROLLBACK") == 0;
 }
 
@@ -191,6 +194,8 @@ void ampd_catalogue_holds(struct ampd_model *model, const struct ampd_message *m
     answer->u.restore = *asked;
     const struct ampd_checkpoint_record *record = ampd_catalogue_find(model->shard, asked->epoch, asked->step);
     answer->u.restore.ok = record != NULL;
+    model->shard->catalogue.held_epoch = asked->epoch;
+    model->shard->catalogue.held_step = asked->step;
     if (record != NULL)
         memcpy(answer->u.restore.manifest, record->manifest, sizeof record->manifest);
     ampd_bus_send_take(model->core, answer);

@@ -23,6 +23,8 @@ struct ampd_catalogue {
     struct ampd_checkpoint_record *voids; /* [voids_count] those that epochs took out, with files left; owned */
     uint32_t voids_count;
     bool voids_go; /* a rollback took them out: their files go once all shards have stored its epoch */
+    /* The newest that HELD has promised for a rollback: it is kept until the next epoch. held_epoch 0: none. */
+    uint64_t held_epoch, held_step;
 };
 
 /* Adds a copy of a record, or replaces the one of the same epoch and step. AMP_ENOMEM: nothing has changed. */
@@ -42,7 +44,7 @@ void ampd_catalogue_remove_voids(struct ampd_model *model);
 
 /*
  * Drops what the specification need not keep (keep_last, keep_every), of the checkpoints that all shards are known to
- * hold. One that a restore reads stays.
+ * hold. One that a restore reads, or that HELD has promised, stays.
  */
 void ampd_catalogue_prune(struct ampd_model *model);
 

@@ -47,12 +47,8 @@ void ampd_decided_consume(struct ampd_model *model, uint64_t local)
     shard->apply.pending[local] = 0;
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         uint8_t *state = &shard->slots[r].states[local];
-        if (*state != AMPD_BLOCK_PRESENT)
-            continue;
-        AMP_ASSERT(ampd_machine_allows(&ampd_machine_block, *state, AMPD_BLOCK_CONSUMED));
-        *state = AMPD_BLOCK_CONSUMED;
-        AMP_ASSERT(ampd_machine_allows(&ampd_machine_block, *state, AMPD_BLOCK_EMPTY));
-        *state = AMPD_BLOCK_EMPTY;
+        if (*state == AMPD_BLOCK_PRESENT)
+            *state = AMPD_BLOCK_EMPTY;
     }
 }
 

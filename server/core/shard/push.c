@@ -5,8 +5,7 @@
  *
  *   EMPTY     -> RECEIVING           granted to the one stream that may write the slot
  *   RECEIVING -> PRESENT, EMPTY      all its bytes came; or bad checksum, revoked or broken stream
- *   PRESENT   -> CONSUMED, EMPTY     read by apply, or the step skipped; or an OPEN did not list the incarnation
- *   CONSUMED  -> EMPTY
+ *   PRESENT   -> EMPTY               read by apply, or the step skipped; or an OPEN did not list the incarnation
  *
  * shard->apply.pending marks blocks that still hold bytes of the step being applied. Such a block is PRESENT for that
  * step alone, and is granted for the next step once apply has read it. Nor is a block granted while a pass of an
@@ -57,7 +56,6 @@ static void forget_header(struct ampd_model *model, struct ampd_slot *slot)
     slot->present = 0;
     free(slot->absent);
     slot->absent = NULL;
-    slot->absent_count = 0;
     slot->metrics = (struct ampd_metrics){0};
     free(slot->user_state);
     slot->user_state = NULL;
@@ -525,7 +523,6 @@ static void refuse_trailer(struct ampd_model *model, uint32_t rank, const char *
     slot->ended = false;
     free(slot->absent);
     slot->absent = NULL;
-    slot->absent_count = 0;
     slot->metrics = (struct ampd_metrics){0};
     bool vanished = slot->vanished > 0;
     slot->vanished -= vanished ? 1 : 0;
@@ -580,22 +577,6 @@ static void set_bit(uint8_t *bits, uint32_t i)
     bits[i / 8] |= (uint8_t)(1u << (i % 8));
 }
 
-/*
- * A push of weight 0 may leave out any block (docs/step-protocol.md section 4): the parameters of such a block count as
- * absent.
- */
-static void leave_out(struct ampd_model *model, struct ampd_slot *slot, uint64_t block)
-{
-    if (slot->absent == NULL)
-        slot->absent = ampd_need(calloc(1, (model->spec.parameters_count + 7) / 8));
-    uint32_t count;
-    const struct ampd_segment *segments = ampd_layout_block(model->layout, block, &count);
-    for (uint32_t i = 0; i < count; i++) {
-        slot->absent_count += bit(slot->absent, segments[i].parameter) ? 0 : 1;
-        set_bit(slot->absent, segments[i].parameter);
-    }
-}
-
 /* Judges a slot whose trailer is here, once no block of it waits for apply. */
 static void check_end(struct ampd_model *model, uint32_t rank)
 {
@@ -608,10 +589,6 @@ static void check_end(struct ampd_model *model, uint32_t rank)
         uint64_t block = model->tensors.first + local;
         if (slot->states[local] == AMPD_BLOCK_PRESENT || all_absent(model, slot, block, &parameter))
             continue;
-        if (slot->weight == 0 && slot->vanished == 0) { /* else it may have been sent before the restart */
-            leave_out(model, slot, block);
-            continue;
-        }
         refuse_trailer(model, rank, "a block is missing that holds a part of ", model->spec.parameters[parameter].name);
         return;
     }
@@ -636,9 +613,10 @@ static int set_absent(const struct ampd_model *model, struct ampd_slot *slot, co
                       struct amp_error *error)
 {
     uint32_t parameters = model->spec.parameters_count;
-    if (end->absent_count == 0)
+    size_t size = (parameters + 7) / 8;
+    if (end->absent_count == 0 && slot->weight != 0)
         return 0;
-    uint8_t *absent = ampd_need(calloc(1, (parameters + 7) / 8));
+    uint8_t *absent = ampd_need(calloc(1, size));
     for (uint32_t i = 0; i < end->absent_count; i++) {
         uint32_t p = end->absent[i];
         if (p >= parameters || bit(absent, p)) {
@@ -648,8 +626,9 @@ static int set_absent(const struct ampd_model *model, struct ampd_slot *slot, co
         }
         set_bit(absent, p);
     }
+    if (slot->weight == 0) /* it counts for nothing, whatever blocks it has sent (docs/step-protocol.md section 4) */
+        memset(absent, 0xff, size);
     slot->absent = absent;
-    slot->absent_count = end->absent_count;
     return 0;
 }
 

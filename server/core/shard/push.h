@@ -33,7 +33,6 @@ struct ampd_slot {
     bool ended;                        /* the trailer is here */
     bool complete;                     /* the trailer and every block are here, or listed as absent */
     uint8_t *absent;                   /* ended: bit per parameter that the push does not have; NULL: it has all */
-    uint32_t absent_count;             /* bits set in `absent` */
     struct ampd_metrics metrics;       /* ended: loss and metrics of the trailer */
     uint32_t vanished;                 /* incomplete trailers that are still excused after a restart: AMPD_VANISHED */
     struct ampd_segment_count *counts; /* [parameters] what is not finite in the blocks of the open step */

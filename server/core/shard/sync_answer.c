@@ -51,7 +51,7 @@ static void tell_model(struct ampd_model *model, uint64_t round)
     state->created_us = model->created_us;
     state->waits = model->shard->sync_waits = shard->journal.replay.on;
     state->lost = shard->memory <= AMPD_MEMORY_RESTORED;
-    uint64_t above = model->core->config.epoch_above;
+    uint64_t above = state->lost ? model->core->config.epoch_above : 0; /* else the present epoch may go on */
     state->highest_epoch = shard->epoch > above ? shard->epoch : above;
     if (!state->waits)
         tell_steps(model, state);

@@ -21,7 +21,7 @@ struct ampd_sync_state {
     int64_t created_us;          /* UTC microseconds, for such a coordinator, too */
     bool waits;             /* the sender's disk cannot be read now: another answer with the rest comes when it can */
     bool lost;              /* the memory of the sender is lost */
-    uint64_t highest_epoch; /* that the sender has stored, or was started with (--epoch-above) */
+    uint64_t highest_epoch; /* that the sender has stored or, with `lost`, was started with (--epoch-above) */
     /* Without `waits`: where the sender stands. Only `durability: step` goes on from it after a start. */
     bool ready;                /* its memory has values */
     bool voted;                /* it has voted on the step after `decided` */
