@@ -260,18 +260,6 @@ static unsigned free_slot(const struct ampd_vote_journal *journal, uint64_t byte
     return best;
 }
 
-/* Allocates the file's blocks first, so that a full disk is found before a byte is written. */
-static int make_room(int fd, struct slot *slot, uint64_t bytes, const char *path, struct amp_error *error)
-{
-    if (slot->room >= bytes)
-        return 0;
-    int cause = posix_fallocate(fd, 0, (off_t)bytes);
-    if (cause == EOPNOTSUPP || cause == EINVAL)
-        return 0; /* a file system without it: the writes themselves find out */
-    errno = cause;
-    return cause == 0 ? 0 : checkpoint_system_error(error, "cannot make room in", path);
-}
-
 static int write_slot(int fd, struct slot *slot, const struct ampd_vote_journal_record *record, const char *path,
                       struct amp_error *error)
 {
@@ -288,7 +276,7 @@ static int write_slot(int fd, struct slot *slot, const struct ampd_vote_journal_
         return rc;
     hash_head(&head, head.own);
     uint64_t bytes = bytes_of(record->notes_size, record->elements);
-    rc = make_room(fd, slot, bytes, path, error);
+    rc = slot->room >= bytes ? 0 : checkpoint_make_room(fd, bytes, path, error);
     if (rc == 0)
         rc = put_all(fd, &head, sizeof head, 0, path, error);
     if (rc == 0)

@@ -14,6 +14,7 @@ import shutil
 import sqlite3
 
 from ampd_testing import Api, Code, common, eventually, found, model, refused, run
+from small_disk import small_disk
 
 INF = math.inf
 KILLS = int(os.environ.get("AMPD_TEST_KILLS", "12"))
@@ -68,6 +69,23 @@ def test_every_answered_step_is_there_after_a_kill(context):
     steps = [row.step for first in range(1, told[-1][0] + 1, 500)
              for row in test_model.step_rows(from_step=first, to_step=first + 499, page_size=1000)]
     assert steps == list(range(1, told[-1][0] + 1))
+
+
+def test_a_file_system_without_fallocate_is_good_enough(context):
+    with small_disk(context.folder(), 0, "ramfs") as disk:
+        if disk is None:
+            return
+        server = context.server(data_dir=disk / "data")
+        test_model = context.model("plain", server, **durable())
+        worker = test_model.worker()
+        for _ in range(5):
+            worker.train(gradient_of(7))  # skipped, so that the slots are without a gradient and too small for the next ones
+        eventually(lambda: "step=5 bytes" in server.log(), "checkpoint 5 is there")
+        for step in range(6, 9):
+            server.restart_after_kill()
+            test_model.reconnect()
+            assert (test_model.status().epoch, test_model.status().step) == (1, step), test_model.status()
+            worker.train(gradient_of(1))
 
 
 def test_the_journal_is_pruned_by_checkpoints(context):
