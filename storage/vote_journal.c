@@ -244,7 +244,10 @@ static bool same_step(const struct ampd_vote_journal_key *a, const struct ampd_v
     return a->epoch == b->epoch && a->step == b->step;
 }
 
-/* A slot whose record is not needed: if possible one with enough room. AMPD_VOTE_JOURNAL_SLOTS_MAX: there is none. */
+/*
+ * A slot whose record is not needed: if possible one with enough room, and of these one that needs no sync of its name.
+ * AMPD_VOTE_JOURNAL_SLOTS_MAX: there is none.
+ */
 static unsigned free_slot(const struct ampd_vote_journal *journal, uint64_t bytes)
 {
     unsigned best = AMPD_VOTE_JOURNAL_SLOTS_MAX;
@@ -254,7 +257,7 @@ static unsigned free_slot(const struct ampd_vote_journal *journal, uint64_t byte
             continue;
         if (slot->made && slot->room >= bytes)
             return i;
-        if (best == AMPD_VOTE_JOURNAL_SLOTS_MAX)
+        if (best == AMPD_VOTE_JOURNAL_SLOTS_MAX || (slot->room >= bytes && journal->slots[best].room < bytes))
             best = i;
     }
     return best;
@@ -290,6 +293,8 @@ static int write_slot(int fd, struct slot *slot, const struct ampd_vote_journal_
     AMP_FAILPOINT("journal.synced");
     if (rc == 0 && slot->room < bytes)
         slot->room = bytes;
+    if (rc == AMP_EEXHAUSTED)
+        (void)ftruncate(fd, (off_t)slot->room); /* the last room on the disk is not held while this waits for more */
     return rc;
 }
 
