@@ -7,7 +7,7 @@
  * only once. Parts of grains, at the ends of a window's spans, are written through the page cache, where several of
  * them may form one page.
  */
-#define _GNU_SOURCE /* O_DIRECT, fallocate */
+#define _GNU_SOURCE /* O_DIRECT */
 #include "storage/bulk_writer.h"
 
 #include "base/assert.h"
@@ -273,9 +273,9 @@ static int create(struct bulk_writer *writer, struct amp_error *error)
     if (writer->fd < 0)
         return checkpoint_system_error(error, "cannot create", writer->path);
     writer->direct = open(writer->path, O_WRONLY | O_DIRECT | O_CLOEXEC);
-    if (writer->size > 0 && fallocate(writer->fd, 0, 0, (off_t)writer->size) != 0 && errno != EOPNOTSUPP &&
-        errno != ENOSYS && errno != EINVAL) /* without it the writes themselves find out */
-        return checkpoint_system_error(error, "cannot make room in", writer->path);
+    int rc = checkpoint_make_room(writer->fd, writer->size, writer->path, error);
+    if (rc != 0)
+        return rc;
     return start(writer) == 0 ? 0 : amp_error_set(error, AMP_ENOMEM, NULL, "out of memory writing %s", writer->path);
 }
 

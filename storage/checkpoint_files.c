@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* fallocate */
 #include "storage/checkpoint_files.h"
 
 #include "storage/checkpoint_remove.h"
@@ -78,6 +79,14 @@ int checkpoint_path_make(const struct ampd_checkpoint_path *where, uint64_t step
     if (used < 0 || used >= CHECKPOINT_PATH_MAX)
         return amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
     return 0;
+}
+
+/* Not posix_fallocate: where the file system cannot, that reads what is there, for which the file is not open. */
+int checkpoint_make_room(int fd, uint64_t size, const char *path, struct amp_error *error)
+{
+    if (size == 0 || fallocate(fd, 0, 0, (off_t)size) == 0 || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL)
+        return 0;
+    return checkpoint_system_error(error, "cannot make room in", path);
 }
 
 int checkpoint_directory_sync(const char *path, struct amp_error *error)

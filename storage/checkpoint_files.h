@@ -49,6 +49,12 @@ int checkpoint_directories_make(const char *data_dir, const char *file, bool dur
  */
 int checkpoint_is_marked(const struct ampd_checkpoint_path *where, bool *marked, struct amp_error *error);
 
+/*
+ * Allocates the first `size` bytes of a file that is open for writing, so that a full disk is found before a byte is
+ * written; on a file system that cannot, the writes themselves find out. AMP_EEXHAUSTED, AMP_EIO.
+ */
+int checkpoint_make_room(int fd, uint64_t size, const char *path, struct amp_error *error);
+
 /* Fsyncs the directory that has the file or directory `path`. AMP_EEXHAUSTED, AMP_EIO. */
 int checkpoint_directory_sync(const char *path, struct amp_error *error);
 

@@ -244,7 +244,10 @@ static bool same_step(const struct ampd_vote_journal_key *a, const struct ampd_v
     return a->epoch == b->epoch && a->step == b->step;
 }
 
-/* A slot whose record is not needed: if possible one with enough room. AMPD_VOTE_JOURNAL_SLOTS_MAX: there is none. */
+/*
+ * A slot whose record is not needed: if possible one with enough room, and of these one that needs no sync of its name.
+ * AMPD_VOTE_JOURNAL_SLOTS_MAX: there is none.
+ */
 static unsigned free_slot(const struct ampd_vote_journal *journal, uint64_t bytes)
 {
     unsigned best = AMPD_VOTE_JOURNAL_SLOTS_MAX;
@@ -254,22 +257,10 @@ static unsigned free_slot(const struct ampd_vote_journal *journal, uint64_t byte
             continue;
         if (slot->made && slot->room >= bytes)
             return i;
-        if (best == AMPD_VOTE_JOURNAL_SLOTS_MAX)
+        if (best == AMPD_VOTE_JOURNAL_SLOTS_MAX || (slot->room >= bytes && journal->slots[best].room < bytes))
             best = i;
     }
     return best;
-}
-
-/* Allocates the file's blocks first, so that a full disk is found before a byte is written. */
-static int make_room(int fd, struct slot *slot, uint64_t bytes, const char *path, struct amp_error *error)
-{
-    if (slot->room >= bytes)
-        return 0;
-    int cause = posix_fallocate(fd, 0, (off_t)bytes);
-    if (cause == EOPNOTSUPP || cause == EINVAL)
-        return 0; /* a file system without it: the writes themselves find out */
-    errno = cause;
-    return cause == 0 ? 0 : checkpoint_system_error(error, "cannot make room in", path);
 }
 
 static int write_slot(int fd, struct slot *slot, const struct ampd_vote_journal_record *record, const char *path,
@@ -288,7 +279,7 @@ static int write_slot(int fd, struct slot *slot, const struct ampd_vote_journal_
         return rc;
     hash_head(&head, head.own);
     uint64_t bytes = bytes_of(record->notes_size, record->elements);
-    rc = make_room(fd, slot, bytes, path, error);
+    rc = slot->room >= bytes ? 0 : checkpoint_make_room(fd, bytes, path, error);
     if (rc == 0)
         rc = put_all(fd, &head, sizeof head, 0, path, error);
     if (rc == 0)
@@ -302,6 +293,8 @@ static int write_slot(int fd, struct slot *slot, const struct ampd_vote_journal_
     AMP_FAILPOINT("journal.synced");
     if (rc == 0 && slot->room < bytes)
         slot->room = bytes;
+    if (rc == AMP_EEXHAUSTED)
+        (void)ftruncate(fd, (off_t)slot->room); /* the last room on the disk is not held while this waits for more */
     return rc;
 }
 

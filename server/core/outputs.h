@@ -40,9 +40,9 @@ enum ampd_output_type {
      */
     AMPD_OUT_CUT_CANCEL,
     AMPD_OUT_DROP_CHECKPOINT, /* u.drop: take it out of the store's catalogue, then remove the file. No event follows */
-    AMPD_OUT_JOURNAL,         /* u.journal: write and sync a record, then send JOURNALLED. In order, for each model */
+    AMPD_OUT_JOURNAL,         /* u.journal: write and sync a record, then send JOURNALLED. One at a time of a model */
     AMPD_OUT_REPLAY,          /* u.replay: read a record into memory, then send REPLAYED */
-    AMPD_OUT_JOURNAL_PRUNE,   /* u.journal_prune: remove those records, in order with JOURNAL. No event follows */
+    AMPD_OUT_JOURNAL_PRUNE,   /* u.journal_prune: remove those records, also while a JOURNAL waits. No event */
     AMPD_OUT_NOTIFY,          /* u.notify: a stored row for those who watch the history; row NULL: the model is DONE */
     AMPD_OUT_TIMER,           /* u.timer: send TICK at this time, which replaces the one given before */
     AMPD_OUT_SEND,            /* u.message: send it to shard message->to */

@@ -281,14 +281,6 @@ SHIM int fallocate(int fd, int mode, off_t offset, off_t size)
     return fallocate64(fd, mode, offset, size);
 }
 
-/* Returns what is wrong instead of setting errno. */
-SHIM int posix_fallocate(int fd, off_t offset, off_t size)
-{
-    if (file_fails(FAULTS_TRUNCATE, "posix_fallocate", fd))
-        return atomic_load(&faults->cause);
-    return syscall(SYS_fallocate, fd, 0, offset, size) == 0 ? 0 : errno;
-}
-
 SHIM int rename(const char *from, const char *to)
 {
     if (path_fails(FAULTS_RENAME, "rename", to))

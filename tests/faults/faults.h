@@ -21,7 +21,7 @@ enum {
     FAULTS_WRITE = 8, /* write, pwrite */
     FAULTS_SYNC = 16, /* fsync, fdatasync */
     FAULTS_RENAME = 32,
-    FAULTS_TRUNCATE = 64, /* ftruncate, posix_fallocate */
+    FAULTS_TRUNCATE = 64, /* ftruncate, fallocate */
     FAULTS_UNLINK = 128,  /* unlink, rmdir */
     FAULTS_MKDIR = 256,
     FAULTS_READ = 512, /* read, pread */

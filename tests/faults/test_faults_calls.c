@@ -371,7 +371,8 @@ static void a_vote_is_kept_where_the_file_system_cannot_make_room_before(void **
     struct fixture *fixture = *state;
     static const struct {
         int cause, rc;
-    } rows[] = {{EOPNOTSUPP, 0}, {EINVAL, 0}, {ENOSPC, AMP_EEXHAUSTED}, {EDQUOT, AMP_EEXHAUSTED}, {EIO, AMP_EIO}};
+    } rows[] = {{EOPNOTSUPP, 0},          {ENOSYS, 0},   {EINVAL, 0}, {ENOSPC, AMP_EEXHAUSTED},
+                {EDQUOT, AMP_EEXHAUSTED}, {EIO, AMP_EIO}};
     struct ampd_vote_journal *journal;
     struct amp_error error;
     assert_int_equal(ampd_vote_journal_open(&fixture->place, &journal, NULL), 0);

@@ -5,10 +5,13 @@ import subprocess
 
 
 @contextlib.contextmanager
-def small_disk(path, kib):
-    """Mounted on the folder `path`, which is made; yields it, or None where nothing can be mounted."""
+def small_disk(path, kib, kind="tmpfs"):
+    """Mounted on the folder `path`, which is made; yields it, or None where nothing can be mounted.
+
+    A "ramfs" has no fallocate and no end.
+    """
     path.mkdir(parents=True)
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "none", path],
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", kind, "-o", f"size={kib}k", "none", path],
                                            capture_output=True, check=False).returncode != 0:
         print("SKIPPED: a full disk: nothing can be mounted here")
         yield None

@@ -14,6 +14,7 @@ import shutil
 import sqlite3
 
 from ampd_testing import Api, Code, common, eventually, found, model, refused, run
+from small_disk import fill_disk, small_disk
 
 INF = math.inf
 KILLS = int(os.environ.get("AMPD_TEST_KILLS", "12"))
@@ -68,6 +69,58 @@ def test_every_answered_step_is_there_after_a_kill(context):
     steps = [row.step for first in range(1, told[-1][0] + 1, 500)
              for row in test_model.step_rows(from_step=first, to_step=first + 499, page_size=1000)]
     assert steps == list(range(1, told[-1][0] + 1))
+
+
+def test_a_file_system_without_fallocate_is_good_enough(context):
+    with small_disk(context.folder(), 0, "ramfs") as disk:
+        if disk is None:
+            return
+        server = context.server(data_dir=disk / "data")
+        test_model = context.model("plain", server, **durable())
+        worker = test_model.worker()
+        for _ in range(5):
+            worker.train(gradient_of(7))  # skipped, so that the slots are without a gradient and too small for the next ones
+        eventually(lambda: "step=5 bytes" in server.log(), "checkpoint 5 is there")
+        for step in range(6, 9):
+            server.restart_after_kill()
+            test_model.reconnect()
+            assert (test_model.status().epoch, test_model.status().step) == (1, step), test_model.status()
+            worker.train(gradient_of(1))
+
+
+def leave_free(disk, size):
+    with open(disk / "ballast", "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(disk).free - size)
+
+
+def test_a_vote_that_finds_no_room_waits_for_a_checkpoint_and_holds_up_no_other_model(context):
+    with small_disk(context.folder(), 12 * 1024) as disk, small_disk(context.folder(), 8 * 1024) as checkpoints:
+        if disk is None:
+            return
+        server = context.server("--checkpoint-dir", checkpoints, data_dir=disk / "data")
+        small = context.model("small", server, **durable(checkpoint_every=8)).worker()
+        for step in range(1, 9):
+            small.train(gradient_of(1))
+        eventually(lambda: "model=small step=8 bytes" in server.log(), "the slots of small are free")
+        test_model = context.model("large", server, parameters=[("w", [1 << 18])], **durable(checkpoint_every=2))
+        large, gradient = test_model.worker(), {"w": [1.0] * (1 << 18)}
+        ballast = fill_disk(checkpoints)
+        leave_free(disk, (2 << 20) + (640 << 10))  # two votes of 1 MiB, and rows
+        for _ in range(2):
+            large.train(gradient)
+        large.pull()
+        push = large.start_push(gradient)
+        eventually(lambda: "slot-002: the disk is full" in test_model.api.GetStatus().trouble, "the third one finds no room")
+        for step in range(9, 15):
+            small.train(gradient_of(step))
+        assert not push.done()
+        ballast.unlink()  # so that the checkpoint of step 2 is written
+        assert push.result().result.step == 3
+        assert len(found(disk, "data/models/large/journal/*/slot-*")) < 4
+        eventually(lambda: test_model.api.GetStatus().trouble == "", "the trouble has ended")
+        server.restart_after_kill()
+        assert test_model.reconnect().status().step == 4
+        assert server.terminate() == 0
 
 
 def test_the_journal_is_pruned_by_checkpoints(context):

@@ -89,6 +89,16 @@ __attribute__((visibility("default"))) ssize_t pread(int fd, void *data, size_t 
     return pread64(fd, data, size, offset);
 }
 
+__attribute__((visibility("default"))) int fallocate(int fd, int mode, off_t offset, off_t size)
+{
+    if (storage_faults.scarce_room != 0) {
+        (void)syscall(SYS_fallocate, fd, mode, offset, size / 2);
+        errno = ENOSPC;
+        return -1;
+    }
+    return (int)syscall(SYS_fallocate, fd, mode, offset, size);
+}
+
 __attribute__((visibility("default"))) ssize_t write(int fd, const void *data, size_t size)
 {
     if (fd > 2 && fails(&storage_faults.writes, &storage_faults.fail_write_at, &storage_faults.write_errno))

@@ -1,6 +1,6 @@
 /*
- * Makes the disk fail: stands in front of the C library's fsync, write, pread and flock calls, for this program and for
- * SQLite. Counts are of calls from now on; 0 means never.
+ * Makes the disk fail: stands in front of the C library's fsync, write, pread, fallocate and flock calls, for this
+ * program and for SQLite. Counts are of calls from now on; 0 means never.
  */
 #ifndef AMPD_TESTS_STORAGE_FAULTS_H
 #define AMPD_TESTS_STORAGE_FAULTS_H
@@ -13,6 +13,7 @@ struct storage_faults {
     unsigned fail_read_at; /* this one and all later ones fail with EIO */
     unsigned fail_locks;   /* so many calls of flock fail, */
     int lock_errno;        /* with this */
+    int scarce_room;       /* fallocate makes half of the room, and fails with ENOSPC */
     int refuse_direct;     /* reads and writes past the page cache fail with EINVAL */
 };
 

@@ -277,11 +277,6 @@ CALL int fallocate(int fd, int mode, off_t offset, off_t size)
     return 0;
 }
 
-CALL int posix_fallocate(int fd, off_t offset, off_t size)
-{
-    return fallocate(fd, 0, offset, size) == 0 ? 0 : errno;
-}
-
 CALL int fsync(int fd)
 {
     int rc = record.mute ? 0 : (int)syscall(SYS_fsync, fd);

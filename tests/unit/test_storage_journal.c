@@ -238,6 +238,57 @@ static void a_full_disk_writes_nothing_and_can_be_tried_again(void **state)
     assert_int_equal(0, read_step(fixture, 1, 1));
 }
 
+static int write_small(struct fixture *fixture, uint64_t step)
+{
+    const struct ampd_vote_journal_record record = {.key = {1, step, 1, 0}, .notes = (uint8_t *)"x", .notes_size = 1};
+    return ampd_vote_journal_write(fixture->journal, &record, NULL);
+}
+
+static off_t slot_size(const struct fixture *fixture, unsigned slot)
+{
+    char path[512];
+    struct stat info;
+    slot_file(fixture, slot, path, sizeof path);
+    assert_int_equal(0, stat(path, &info));
+    return info.st_size;
+}
+
+/* ext4 leaves in a file what there was before the disk was full. */
+static void a_slot_that_finds_no_room_keeps_none_of_what_it_got(void **state)
+{
+    struct fixture *fixture = *state;
+    struct amp_error error = {0};
+    storage_faults.scarce_room = 1;
+    assert_int_equal(AMP_EEXHAUSTED, write_step(fixture, 1, 1, 1, 0, &error));
+    assert_string_equal("NO_SPACE", error.reason);
+    assert_int_equal(0, slot_size(fixture, 0));
+    storage_faults_clear();
+    assert_int_equal(0, write_small(fixture, 1));
+    off_t small = slot_size(fixture, 0);
+    ampd_vote_journal_prune(fixture->journal, 1, 1);
+    storage_faults.scarce_room = 1;
+    assert_int_equal(AMP_EEXHAUSTED, write_step(fixture, 1, 2, 1, 0, NULL));
+    assert_int_equal(small, slot_size(fixture, 0));
+    storage_faults_clear();
+    assert_int_equal(0, write_step(fixture, 1, 2, 1, 0, NULL));
+    assert_int_equal(0, read_step(fixture, 1, 2));
+}
+
+static void a_free_slot_with_room_is_found_after_a_restart(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_int_equal(0, write_small(fixture, 1));
+    assert_int_equal(0, write_step(fixture, 1, 2, 1, 0, NULL));
+    assert_int_equal(0, write_step(fixture, 1, 3, 1, 0, NULL));
+    reopen(fixture);
+    ampd_vote_journal_prune(fixture->journal, 1, 2);
+    off_t small = slot_size(fixture, 0), large = slot_size(fixture, 1);
+    assert_int_equal(0, write_step(fixture, 1, 4, 1, 0, NULL));
+    assert_int_equal(small, slot_size(fixture, 0));
+    assert_int_equal(large, slot_size(fixture, 1));
+    assert_int_equal(0, read_step(fixture, 1, 4));
+}
+
 static void without_descriptors_nothing_is_written_and_it_can_be_tried_again(void **state)
 {
     struct fixture *fixture = *state;
@@ -477,6 +528,8 @@ int main(void)
         TEST(a_journal_without_room_waits_for_a_checkpoint),
         TEST(slots_that_only_a_long_checkpoint_needed_are_removed_once_it_is_written),
         TEST(a_full_disk_writes_nothing_and_can_be_tried_again),
+        TEST(a_slot_that_finds_no_room_keeps_none_of_what_it_got),
+        TEST(a_free_slot_with_room_is_found_after_a_restart),
         TEST(without_descriptors_nothing_is_written_and_it_can_be_tried_again),
         TEST(a_failed_fsync_is_an_error_wherever_it_is),
         TEST(a_record_that_cannot_be_read_is_an_error_and_stays),

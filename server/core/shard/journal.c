@@ -160,6 +160,7 @@ void ampd_shard_journal_vote(struct ampd_model *model)
     struct ampd_shard *shard = model->shard;
     struct ampd_vote *vote = ampd_need(calloc(1, sizeof *vote));
     struct amp_buf notes;
+    AMP_ASSERT(shard->journal.token == 0); /* one at a time */
     AMP_FAILPOINT("journal.order");
     ampd_vote_fill(model, vote);
     amp_buf_init(&notes, NOTES_MAX);

@@ -1,7 +1,10 @@
 /*
  * The journals of votes have a thread of their own: a vote must not wait until a checkpoint file is written, and
- * verdicts of other models must not wait until a vote's gradient is written. A full disk is waited for, like in
- * persist.c; any other failure of a write ends the process.
+ * verdicts of other models must not wait until a vote's gradient is written. Any failure of a write but a lack of room
+ * or memory ends the process.
+ *
+ * A write that finds no room on the disk goes back to the loop, whose timer gives it to the thread again later: in
+ * between the thread serves other models, and may release a slot that the write can use.
  */
 #include "server/io/host/write_journal.h"
 
@@ -19,11 +22,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-/* Time between two tries on a full disk, in slices of which the end of the process is noticed. */
-#define RETRY_MS       500
-#define RETRY_SLICE_MS 20
+/* Time between two tries on a full disk. */
+#define RETRY_MS 500
 
 enum journal_work { JOURNAL_WRITE, JOURNAL_READ, JOURNAL_PRUNE, JOURNAL_CLOSE };
 
@@ -38,7 +39,8 @@ struct journal_task {
     uint64_t epoch, step;
     float *g; /* READ: the memory for the gradient, borrowed */
     uint64_t elements;
-    int code;
+    int code;        /* READ: the result; WRITE: not 0 while there is no room */
+    bool lacks_room; /* WRITE: it was logged that there is no room; used by the journal's thread only */
 };
 
 /* The journal of a model, which is opened at its first use. On the journal's thread. */
@@ -51,51 +53,45 @@ static int handle_of(const struct journal_task *task, struct ampd_vote_journal *
     return rc;
 }
 
-static int write_once(const struct journal_task *task, struct amp_error *error)
+/* The vote has found room: ends the alert, unless that of another model still waits. */
+static void found_room(const struct journal_task *task)
 {
-    struct ampd_vote_journal *journal;
-    int rc = handle_of(task, &journal, error);
-    return rc != 0 ? rc : ampd_vote_journal_write(journal, &task->record, error);
-}
-
-/* Waits RETRY_MS. False: the process is to end, and waiting is over. */
-static bool wait_a_little(const struct ampd_server *server)
-{
-    struct timespec slice = {.tv_nsec = RETRY_SLICE_MS * 1000000L};
-    for (int waited = 0; waited < RETRY_MS; waited += RETRY_SLICE_MS) {
-        if (atomic_load(&server->pools.stop_waiting))
-            return false;
-        (void)nanosleep(&slice, NULL); /* an early end is as good */
-    }
-    return true;
-}
-
-static void write_at_last(struct journal_task *task)
-{
-    struct ampd_server *server = task->server;
-    struct amp_error error = {0};
-    bool told = false;
-    for (;;) {
-        uint64_t begun_us = io_clock_now_us();
-        int rc = write_once(task, &error);
-        if (rc == 0) {
-            io_timing_add(&server->counts.journal, begun_us);
-            break;
-        }
-        if (rc != AMP_EEXHAUSTED && rc != AMP_ENOMEM)
-            io_fatal(server->log, "the journal failed", &error);
-        if (!told)
-            amp_log(server->log, AMP_LOG_ERROR, "journal", "msg=\"cannot write, trying again\" model=%s err=\"%s\"",
-                    task->name, error.text);
-        io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_JOURNAL, error.text);
-        told = true;
-        if (!wait_a_little(server))
-            io_fatal(server->log, "the journal failed", &error);
-    }
-    if (!told)
+    const struct ampd_server *server = task->server;
+    if (!task->lacks_room)
         return;
-    io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_JOURNAL, "");
+    if (--server->write_journal->lack_room == 0)
+        io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_JOURNAL, "");
     amp_log(server->log, AMP_LOG_INFO, "journal", "msg=\"written at last\" model=%s", task->name);
+}
+
+/* Marks the task to be tried again; a failure that is not a lack of room or memory ends the process. */
+static void found_no_room(struct journal_task *task, const struct amp_error *error)
+{
+    const struct ampd_server *server = task->server;
+    if (task->code != AMP_EEXHAUSTED && task->code != AMP_ENOMEM)
+        io_fatal(server->log, "the journal failed", error);
+    if (!task->lacks_room)
+        amp_log(server->log, AMP_LOG_ERROR, "journal", "msg=\"cannot write, trying again\" model=%s err=\"%s\"",
+                task->name, error->text);
+    io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_JOURNAL, error->text);
+    server->write_journal->lack_room += task->lacks_room ? 0 : 1;
+    task->lacks_room = true;
+}
+
+static void write_try(struct journal_task *task)
+{
+    struct amp_error error = {0};
+    struct ampd_vote_journal *journal;
+    uint64_t begun_us = io_clock_now_us();
+    task->code = handle_of(task, &journal, &error);
+    if (task->code == 0)
+        task->code = ampd_vote_journal_write(journal, &task->record, &error);
+    if (task->code != 0) {
+        found_no_room(task, &error);
+        return;
+    }
+    io_timing_add(&task->server->counts.journal, begun_us);
+    found_room(task);
 }
 
 static void read_once(struct journal_task *task)
@@ -118,7 +114,7 @@ static void journal_run(struct io_task *base)
     struct amp_error error = {0};
     switch (task->work) {
     case JOURNAL_WRITE:
-        write_at_last(task);
+        write_try(task);
         break;
     case JOURNAL_READ:
         read_once(task);
@@ -141,9 +137,39 @@ static const char *const places[] = {[JOURNAL_WRITE] = "journal.told",
                                      [JOURNAL_PRUNE] = "journal.pruned",
                                      [JOURNAL_CLOSE] = "journal.closed"};
 
+static void free_task(struct journal_task *task)
+{
+    free(task->record.notes);
+    free(task);
+}
+
+static void on_retry(uv_timer_t *timer)
+{
+    struct ampd_server *server = timer->data;
+    struct amp_list *waiting = &server->write_journal->waiting;
+    while (!amp_list_empty(waiting) && server->life.state != SERVER_CLOSING)
+        io_threads_submit(server->pools.journal, AMP_CONTAINER(amp_list_shift(waiting), struct io_task, node));
+}
+
+/*
+ * Lets a write that has found no room wait for the timer. A server that closes has none: io_write_journal_close_all
+ * frees the task.
+ */
+static void rest(struct journal_task *task)
+{
+    struct io_write_journal *journal = task->server->write_journal;
+    amp_list_push(&journal->waiting, &task->task.node);
+    if (task->server->life.state != SERVER_CLOSING && uv_is_active((uv_handle_t *)&journal->timer) == 0)
+        (void)uv_timer_start(&journal->timer, on_retry, RETRY_MS, 0); /* cannot fail on an open handle */
+}
+
 static void journal_done(struct io_task *base)
 {
     struct journal_task *task = AMP_CONTAINER(base, struct journal_task, task);
+    if (task->work == JOURNAL_WRITE && task->code != 0) {
+        rest(task);
+        return;
+    }
     struct ampd_event event = {.type = AMPD_EVENT_JOURNALLED, .u.persisted.token = task->token};
     if (task->work == JOURNAL_READ) {
         event.type = AMPD_EVENT_REPLAYED;
@@ -158,8 +184,7 @@ static void journal_done(struct io_task *base)
     if (task->work == JOURNAL_WRITE || task->work == JOURNAL_READ)
         io_core_event(task->server, &event);
     AMP_FAILPOINT("journal.done");
-    free(task->record.notes);
-    free(task);
+    free_task(task);
 }
 
 /* Makes a task with a copy of what the core lent. Without memory a promise could not be kept, so the process ends. */
@@ -177,15 +202,32 @@ static struct journal_task *new_task(struct ampd_server *server, enum journal_wo
     return task;
 }
 
+void io_write_journal_init(struct io_write_journal *journal)
+{
+    amp_list_init(&journal->waiting);
+}
+
+void io_write_journal_open(struct ampd_server *server)
+{
+    uv_timer_t *timer = &server->write_journal->timer;
+    AMP_ASSERT(uv_timer_init(&server->loop, timer) == 0);
+    timer->data = server;
+}
+
+void io_write_journal_close_timer(struct ampd_server *server)
+{
+    uv_close((uv_handle_t *)&server->write_journal->timer, NULL);
+}
+
 void io_write_journal(struct ampd_server *server, const struct ampd_vote_journal_order *order)
 {
     struct journal_task *task = new_task(server, JOURNAL_WRITE, order->model);
     task->token = order->token;
     task->record = (struct ampd_vote_journal_record){.key = order->key,
-                                                .notes = malloc(order->notes_size),
-                                                .notes_size = order->notes_size,
-                                                .g = order->g,
-                                                .elements = order->elements};
+                                                     .notes = malloc(order->notes_size),
+                                                     .notes_size = order->notes_size,
+                                                     .g = order->g,
+                                                     .elements = order->elements};
     AMP_NEED(task->record.notes != NULL);
     memcpy(task->record.notes, order->notes, order->notes_size);
     io_threads_submit(server->pools.journal, &task->task);
@@ -222,4 +264,6 @@ void io_write_journal_close_all(struct ampd_server *server)
         ampd_vote_journal_close(server->write_journal->journals[i]);
         server->write_journal->journals[i] = NULL;
     }
+    for (struct amp_list *node; (node = amp_list_shift(&server->write_journal->waiting)) != NULL;)
+        free_task(AMP_CONTAINER(node, struct journal_task, task.node));
 }

@@ -1,11 +1,15 @@
 /*
  * The journals of votes of models with `durability: step`, on the journal's thread. Functions run on the loop's thread,
- * and their work is done in the order of the calls.
+ * and their work is done in the order of the calls, except that a write may wait for room on the disk: what is to be
+ * removed then goes before it. The core gives one write at a time of each model.
  */
 #ifndef AMPD_IO_WRITE_JOURNAL_H
 #define AMPD_IO_WRITE_JOURNAL_H
 
+#include "base/list.h"
 #include "server/core/core.h"
+
+#include <uv.h>
 
 struct ampd_vote_journal;
 struct ampd_server;
@@ -13,7 +17,17 @@ struct ampd_server;
 struct io_write_journal {
     /* By index of the model; NULL: not opened yet. Owned; used by the journal's thread only. */
     struct ampd_vote_journal *journals[AMPD_MODELS_MAX];
+    struct amp_list waiting; /* writes that have found no room on the disk and wait for the timer, owned */
+    uv_timer_t timer;        /* runs while there are such writes */
+    unsigned lack_room;      /* writes for which there is no room; used by the journal's thread only */
 };
+
+/* Sets the struct up, which must be zeroed. */
+void io_write_journal_init(struct io_write_journal *journal);
+
+/* Opens and closes the timer. The loop must run on after the close. */
+void io_write_journal_open(struct ampd_server *server);
+void io_write_journal_close_timer(struct ampd_server *server);
 
 /*
  * Writes a vote, and gives the core JOURNALLED once it is synced. order->g is borrowed until then, the rest is copied.
@@ -30,7 +44,7 @@ void io_write_journal_prune(struct ampd_server *server, const char *model, uint6
 /* Closes the journal of a model that is being deleted: its index and its name may soon be those of another model. */
 void io_write_journal_close(struct ampd_server *server, const char *model);
 
-/* Closes all journals. The journal's thread must have ended. */
+/* Closes all journals, and drops the writes that still wait for room. The journal's thread must have ended. */
 void io_write_journal_close_all(struct ampd_server *server);
 
 #endif

@@ -35,6 +35,7 @@
 #include "server/io/host/disk_share.h"
 #include "server/io/host/history_limit.h"
 #include "server/io/host/watchers.h"
+#include "server/io/host/write_journal.h"
 #include "server/io/http/http.h"
 #include "server/io/process/server_health.h"
 #include "server/io/process/trim.h"
@@ -263,6 +264,7 @@ static void on_rpc_closed(void *arg)
     io_disk_share_close(server);
     io_history_limit_close(server);
     io_checkpoint_files_close(server);
+    io_write_journal_close_timer(server);
     io_alive_close(server);
     io_memory_socket_close(server);
 }

@@ -57,6 +57,7 @@ static int open_handles(struct ampd_server *server, struct amp_error *error)
     io_disk_share_open(server);
     io_history_limit_open(server);
     io_checkpoint_files_open(server);
+    io_write_journal_open(server);
     io_alive_open(server);
     return io_drain_open(server) == 0 ? 0 : amp_error_set(error, AMP_EIO, NULL, "cannot watch signals");
 }
@@ -226,6 +227,7 @@ static void init_parts(struct process *process)
     io_data_init(&server->data);
     io_jobs_init(server->jobs);
     io_checkpoint_files_init(server->checkpoint_files);
+    io_write_journal_init(server->write_journal);
     io_watchers_init(server->watchers);
     io_server_calls_init(server->calls);
     io_attachments_init(server->attachments);
