@@ -33,7 +33,7 @@
 /* Most messages that one DATA frame takes from, so that the slots and the scratch it needs are bounded. */
 #define FRAME_MESSAGES 32
 
-_Static_assert(ARPC_FRAME_SCRATCH >= FRAME_MESSAGES * 2 * COPY_MAX + 9, "a frame of small pieces fits");
+_Static_assert(ARPC_FRAME_SCRATCH >= FRAME_MESSAGES * 2 * COPY_MAX + 9 + (16 << 10) + 9, "both kinds of frame fit");
 _Static_assert(ARPC_BATCH_SCRATCH >= 2 * ARPC_FRAME_SCRATCH, "one frame is no whole batch");
 
 /* What goes in place of a body that was taken back: one piece is never longer. Never written to. */

@@ -658,6 +658,36 @@ static void a_batch_under_way_pins_its_buffers_beyond_the_end_of_the_call(void *
     assert_int_equal(released, 1);
 }
 
+/* nghttp2 puts trailers behind the last DATA frame without asking whether a batch has room for them. */
+static void large_trailers_behind_small_pieces_fit_into_any_batch(void **state)
+{
+    (void)state;
+    static char text[ARPC_STATUS_TEXT_MAX], value[256];
+    static int released;
+    memset(text, '\xff', sizeof text - 1);
+    memset(value, '~', sizeof value);
+    for (int few = 0; few <= 32; few++) {
+        memset(&client, 0, sizeof client);
+        memset(&rpc_seen_of_server, 0, sizeof rpc_seen_of_server);
+        arpc_call_half_close(rpc_pair_call(&pair, "Note", &rpc_noting, &client));
+        rpc_pair_run(&pair);
+        struct arpc_call *call = rpc_seen_of_server.call;
+        /* Each frame has 32 messages; all bytes are copied, but for some of the third. */
+        for (int i = 0; i < 4 * 32; i++) {
+            bool small = i / 32 != 2 || i % 32 < few;
+            assert_int_equal(
+                arpc_call_send(call, value, small ? 250 : 0, value, small ? 256 : 0, count_release, &released), 0);
+        }
+        do /* each is another one, so that none is left to HPACK's table */
+            value[0] = value[0] == '~' ? '!' : (char)(value[0] + 1);
+        while (arpc_call_add_trailing(call, "x-much", value, sizeof value) == 0);
+        arpc_call_finish(call, ARPC_STATUS_INTERNAL, text, NULL);
+        rpc_pair_run(&pair);
+        assert_int_equal(client.ended, 4 * 32);
+        assert_int_equal(client.status, ARPC_STATUS_INTERNAL);
+    }
+}
+
 static void uploads_share_the_connection_in_turns(void **state)
 {
     (void)state;
@@ -709,6 +739,7 @@ int main(void)
         WITH_PAIR(a_drain_lets_calls_end_and_refuses_new_ones),
         WITH_PAIR(a_lost_connection_releases_every_buffer_once_wherever_it_is),
         WITH_PAIR(a_batch_under_way_pins_its_buffers_beyond_the_end_of_the_call),
+        WITH_PAIR(large_trailers_behind_small_pieces_fit_into_any_batch),
         WITH_PAIR(uploads_share_the_connection_in_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
