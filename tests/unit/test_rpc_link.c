@@ -393,6 +393,30 @@ static void a_call_whose_message_was_refused_is_told_when_there_is_room(void **s
     assert_int_equal(arpc_call_send(starved, zeros, 1, NULL, 0, NULL, NULL), 0);
 }
 
+static void slow_streams_that_fill_the_queue_leave_each_other_call_its_answer(void **state)
+{
+    (void)state;
+    static struct rpc_seen second;
+    static const uint8_t zeros[4096];
+    static int released;
+    released = 0;
+    pair.server.config.max_queued = MIB; /* 4096 bytes for each of 256 streams */
+    arpc_call_pause(rpc_pair_call(&pair, "Note", &rpc_noting, &client));
+    rpc_pair_run(&pair);
+    send_zeros(rpc_seen_of_server.call, 2 * MIB, &released);
+    rpc_pair_run(&pair);
+    (void)rpc_pair_call(&pair, "Note", &rpc_noting, &other);
+    rpc_pair_run(&pair);
+    struct arpc_call *call = rpc_seen_of_server.call;
+    arpc_call_set_user(call, &second);
+    assert_int_equal(arpc_call_send(call, zeros, 4096 - 4, NULL, 0, NULL, NULL), AMP_EEXHAUSTED);
+    assert_int_equal(arpc_call_send(call, zeros, 4096 - 5, NULL, 0, NULL, NULL), 0);
+    assert_int_equal(arpc_call_send(call, zeros, 1, NULL, 0, NULL, NULL), AMP_EEXHAUSTED);
+    rpc_pair_run(&pair);
+    assert_int_equal(released, 0);
+    assert_int_equal(other.bytes, 4096 - 5);
+}
+
 static void every_one_of_many_refused_calls_has_its_turn(void **state)
 {
     (void)state;
@@ -725,6 +749,7 @@ int main(void)
         WITH_PAIR(writable_comes_once_when_the_queue_has_fallen),
         WITH_PAIR(sending_over_the_connections_limit_is_refused_and_the_body_stays_the_callers),
         WITH_PAIR(a_call_whose_message_was_refused_is_told_when_there_is_room),
+        WITH_PAIR(slow_streams_that_fill_the_queue_leave_each_other_call_its_answer),
         WITH_PAIR(every_one_of_many_refused_calls_has_its_turn),
         WITH_PAIR(a_link_that_ends_inside_a_callback_begins_no_further_call),
         WITH_PAIR(after_the_end_nothing_can_be_sent),
