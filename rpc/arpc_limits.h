@@ -3,7 +3,9 @@
  * attacks on HTTP/2 and gRPC, each with its meaning or reason, in this one place.
  *
  * A rate is a token bucket: `*_burst` tokens at most, of which `*_per_s` come back in a second. Names that end in `_ms`
- * are milliseconds. 0 means that there is no limit.
+ * are milliseconds. 0 means that there is no limit, except for these, which need a value: streams, queued, buffered,
+ * write_stall_ms, calls_factor, metadata_*, settings_entries, frame_in (16 KiB at least), outbound_acks. A `*_per_s` of
+ * 0 brings nothing back. 0 of hpack_table, spare_descriptors and what is a least time or rate is just that.
  */
 #ifndef ARPC_LIMITS_H
 #define ARPC_LIMITS_H

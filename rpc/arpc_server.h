@@ -21,7 +21,7 @@ struct arpc_server;
 /* Every field's 0 or NULL means the default. */
 struct arpc_server_options {
     size_t size; /* sizeof(struct arpc_server_options), so that fields can be added */
-    void *arg;   /* what arpc_server_arg and arpc_call_server_arg return */
+    void *arg;   /* what arpc_call_server_arg returns */
 
     /*
      * Called for each call of a known method, before `started`. 0 admits the call; anything else refuses it: it ends as
@@ -129,9 +129,6 @@ void arpc_server_drain(struct arpc_server *server, int64_t grace_ms, void (*drai
  * is still due is called first.
  */
 void arpc_server_close(struct arpc_server *server, void (*closed_cb)(void *arg), void *arg);
-
-/* The `arg` of the options. */
-void *arpc_server_arg(const struct arpc_server *server);
 
 struct arpc_server_stats {
     uint64_t connections_total;

@@ -11,9 +11,12 @@ struct arpc_out;
 
 /* Slots of one writev, and what control frames and frame headers of one batch may take. */
 #define ARPC_BATCH_SLOTS   512
-#define ARPC_BATCH_SCRATCH ((size_t)64 << 10)
-/* Scratch that the next frame may need: a whole header frame of 16 KiB, or the small pieces of a DATA frame. */
-#define ARPC_FRAME_SCRATCH ((size_t)20 << 10)
+#define ARPC_BATCH_SCRATCH ((size_t)80 << 10)
+/*
+ * Scratch that the next frames may need: the small pieces of a DATA frame, and a whole header frame of 16 KiB, which
+ * nghttp2 may put behind it without returning.
+ */
+#define ARPC_FRAME_SCRATCH ((size_t)36 << 10)
 /* A batch ends when it has this much: what is queued behind it in the socket delays every other stream. */
 #define ARPC_BATCH_BYTES ((size_t)1 << 20)
 /* Largest frame that is sent (nghttp2 keeps a buffer of that size even for NO_COPY); so no slot is longer. */

@@ -33,7 +33,7 @@
 /* Most messages that one DATA frame takes from, so that the slots and the scratch it needs are bounded. */
 #define FRAME_MESSAGES 32
 
-_Static_assert(ARPC_FRAME_SCRATCH >= FRAME_MESSAGES * 2 * COPY_MAX + 9, "a frame of small pieces fits");
+_Static_assert(ARPC_FRAME_SCRATCH >= FRAME_MESSAGES * 2 * COPY_MAX + 9 + (16 << 10) + 9, "both kinds of frame fit");
 _Static_assert(ARPC_BATCH_SCRATCH >= 2 * ARPC_FRAME_SCRATCH, "one frame is no whole batch");
 
 /* What goes in place of a body that was taken back: one piece is never longer. Never written to. */
@@ -60,6 +60,16 @@ static bool fits_in(size_t queued, size_t size, size_t most)
     return queued == 0 || (queued < most && size <= most - queued);
 }
 
+/*
+ * What a server's call with nothing queued may send however full the connection is, so that slow streams do not keep
+ * the answers from the others. All such calls together queue as much again as the connection's limit.
+ */
+static size_t own_share(const struct arpc_call *call)
+{
+    const struct arpc_link_config *config = call->link->config;
+    return call->server && call->out.queued == 0 ? config->max_queued / config->max_streams : 0;
+}
+
 /* Queues one message as it is; `flag` goes in front of its length. */
 static int send_as_is(struct arpc_call *call, uint8_t flag, const void *head, size_t head_size, const void *body,
                       size_t body_size, arpc_release_cb release_cb, void *release_arg)
@@ -69,8 +79,8 @@ static int send_as_is(struct arpc_call *call, uint8_t flag, const void *head, si
     size_t copied = head_size + (release_cb == NULL ? body_size : 0);
     size_t size = ARPC_PREFIX_SIZE + head_size + body_size;
     /* A single message goes however large it is; else one over the limit could never be sent. */
-    bool fits = fits_in(call->link->queued, size, call->link->config->max_queued) &&
-                fits_in(call->out.queued, size, stream_limit(call));
+    bool link_fits = size <= own_share(call) || fits_in(call->link->queued, size, call->link->config->max_queued);
+    bool fits = link_fits && fits_in(call->out.queued, size, stream_limit(call));
     if (!fits) {
         if (amp_list_empty(&call->in_refused))
             amp_list_push(&call->link->refused, &call->in_refused);

@@ -212,11 +212,6 @@ void arpc_conn_init(struct arpc_conn *conn, struct arpc_deferred *deferred, bool
     conn->timer.data = conn;
 }
 
-int arpc_conn_start(struct arpc_conn *conn, struct arpc_link_config *config, const char *peer)
-{
-    return arpc_conn_start_tls(conn, config, peer, NULL, NULL);
-}
-
 int arpc_conn_start_tls(struct arpc_conn *conn, struct arpc_link_config *config, const char *peer, struct arpc_tls *tls,
                         const char *host)
 {

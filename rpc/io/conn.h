@@ -85,10 +85,10 @@ struct arpc_conn {
 void arpc_conn_init(struct arpc_conn *conn, struct arpc_deferred *deferred, bool pipe, void *owner,
                     void (*pumped_cb)(struct arpc_conn *), void (*closed_cb)(struct arpc_conn *));
 
-/* The socket is connected: begins HTTP/2. 0; AMP_ENOMEM, AMP_EIO: the caller has to call arpc_conn_close. */
-int arpc_conn_start(struct arpc_conn *conn, struct arpc_link_config *config, const char *peer);
-
-/* The socket is connected: begins TLS and HTTP/2. `host` as for arpc_tls_session_new; codes as for arpc_conn_start. */
+/*
+ * The socket is connected: begins TLS, unless `tls` is NULL, and HTTP/2. `host` as for arpc_tls_session_new. 0;
+ * AMP_ENOMEM, AMP_EIO: the caller has to call arpc_conn_close.
+ */
 int arpc_conn_start_tls(struct arpc_conn *conn, struct arpc_link_config *config, const char *peer, struct arpc_tls *tls,
                         const char *host);
 

@@ -545,11 +545,6 @@ void arpc_server_close(struct arpc_server *server, void (*closed_cb)(void *arg),
     arpc_deferred_add(&server->deferred, &server->item);
 }
 
-void *arpc_server_arg(const struct arpc_server *server)
-{
-    return server->config.arg;
-}
-
 void arpc_server_stats(const struct arpc_server *server, struct arpc_server_stats *stats)
 {
     *stats = (struct arpc_server_stats){.connections_total = server->connections_total,

@@ -393,6 +393,30 @@ static void a_call_whose_message_was_refused_is_told_when_there_is_room(void **s
     assert_int_equal(arpc_call_send(starved, zeros, 1, NULL, 0, NULL, NULL), 0);
 }
 
+static void slow_streams_that_fill_the_queue_leave_each_other_call_its_answer(void **state)
+{
+    (void)state;
+    static struct rpc_seen second;
+    static const uint8_t zeros[4096];
+    static int released;
+    released = 0;
+    pair.server.config.max_queued = MIB; /* 4096 bytes for each of 256 streams */
+    arpc_call_pause(rpc_pair_call(&pair, "Note", &rpc_noting, &client));
+    rpc_pair_run(&pair);
+    send_zeros(rpc_seen_of_server.call, 2 * MIB, &released);
+    rpc_pair_run(&pair);
+    (void)rpc_pair_call(&pair, "Note", &rpc_noting, &other);
+    rpc_pair_run(&pair);
+    struct arpc_call *call = rpc_seen_of_server.call;
+    arpc_call_set_user(call, &second);
+    assert_int_equal(arpc_call_send(call, zeros, 4096 - 4, NULL, 0, NULL, NULL), AMP_EEXHAUSTED);
+    assert_int_equal(arpc_call_send(call, zeros, 4096 - 5, NULL, 0, NULL, NULL), 0);
+    assert_int_equal(arpc_call_send(call, zeros, 1, NULL, 0, NULL, NULL), AMP_EEXHAUSTED);
+    rpc_pair_run(&pair);
+    assert_int_equal(released, 0);
+    assert_int_equal(other.bytes, 4096 - 5);
+}
+
 static void every_one_of_many_refused_calls_has_its_turn(void **state)
 {
     (void)state;
@@ -658,6 +682,36 @@ static void a_batch_under_way_pins_its_buffers_beyond_the_end_of_the_call(void *
     assert_int_equal(released, 1);
 }
 
+/* nghttp2 puts trailers behind the last DATA frame without asking whether a batch has room for them. */
+static void large_trailers_behind_small_pieces_fit_into_any_batch(void **state)
+{
+    (void)state;
+    static char text[ARPC_STATUS_TEXT_MAX], value[256];
+    static int released;
+    memset(text, '\xff', sizeof text - 1);
+    memset(value, '~', sizeof value);
+    for (int few = 0; few <= 32; few++) {
+        memset(&client, 0, sizeof client);
+        memset(&rpc_seen_of_server, 0, sizeof rpc_seen_of_server);
+        arpc_call_half_close(rpc_pair_call(&pair, "Note", &rpc_noting, &client));
+        rpc_pair_run(&pair);
+        struct arpc_call *call = rpc_seen_of_server.call;
+        /* Each frame has 32 messages; all bytes are copied, but for some of the third. */
+        for (int i = 0; i < 4 * 32; i++) {
+            bool small = i / 32 != 2 || i % 32 < few;
+            assert_int_equal(
+                arpc_call_send(call, value, small ? 250 : 0, value, small ? 256 : 0, count_release, &released), 0);
+        }
+        do /* each is another one, so that none is left to HPACK's table */
+            value[0] = value[0] == '~' ? '!' : (char)(value[0] + 1);
+        while (arpc_call_add_trailing(call, "x-much", value, sizeof value) == 0);
+        arpc_call_finish(call, ARPC_STATUS_INTERNAL, text, NULL);
+        rpc_pair_run(&pair);
+        assert_int_equal(client.ended, 4 * 32);
+        assert_int_equal(client.status, ARPC_STATUS_INTERNAL);
+    }
+}
+
 static void uploads_share_the_connection_in_turns(void **state)
 {
     (void)state;
@@ -695,6 +749,7 @@ int main(void)
         WITH_PAIR(writable_comes_once_when_the_queue_has_fallen),
         WITH_PAIR(sending_over_the_connections_limit_is_refused_and_the_body_stays_the_callers),
         WITH_PAIR(a_call_whose_message_was_refused_is_told_when_there_is_room),
+        WITH_PAIR(slow_streams_that_fill_the_queue_leave_each_other_call_its_answer),
         WITH_PAIR(every_one_of_many_refused_calls_has_its_turn),
         WITH_PAIR(a_link_that_ends_inside_a_callback_begins_no_further_call),
         WITH_PAIR(after_the_end_nothing_can_be_sent),
@@ -709,6 +764,7 @@ int main(void)
         WITH_PAIR(a_drain_lets_calls_end_and_refuses_new_ones),
         WITH_PAIR(a_lost_connection_releases_every_buffer_once_wherever_it_is),
         WITH_PAIR(a_batch_under_way_pins_its_buffers_beyond_the_end_of_the_call),
+        WITH_PAIR(large_trailers_behind_small_pieces_fit_into_any_batch),
         WITH_PAIR(uploads_share_the_connection_in_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
