@@ -13,12 +13,12 @@ fi
 examples/digits/run.sh --check "$@" || exit # wrong options are told now, not after the build
 
 echo "== packages"
-scripts/packages.sh run build
+scripts/packages.sh run python build
 echo "== build (build/release; some minutes the first time)"
 mkdir -p build
 log=build/quickstart-build.log
 cmake --preset release >"$log" 2>&1 || { cat "$log" && exit 1; }
-cmake --build --preset release --target ampd ampctl digits >>"$log" 2>&1 || { tail -n 40 "$log" && exit 1; }
+cmake --build --preset release --target ampd ampctl digits python_package >>"$log" 2>&1 || { tail -n 40 "$log" && exit 1; }
 
 dir=build/quickstart
 rm -rf "$dir"

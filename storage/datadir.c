@@ -30,8 +30,12 @@ static int system_error(struct amp_error *error, const char *what, const char *p
         return amp_error_set(error, AMP_EEXHAUSTED, "NO_SPACE", "%s %s: the disk is full", what, path);
     bool given_wrong = cause == EACCES || cause == EPERM || cause == ENOENT || cause == ENOTDIR || cause == EROFS ||
                        cause == ELOOP || cause == ENXIO || cause == EISDIR;
-    return amp_error_set(error, given_wrong ? AMP_EINVAL : AMP_EIO, "DATA_DIR", "%s %s: %s", what, path,
-                         ampd_plain_strerror(cause));
+    if (given_wrong)
+        return amp_error_set(error, AMP_EINVAL, "DATA_DIR",
+                             "%s %s: %s; see that its folder is there and that this user may write to it, or choose "
+                             "another",
+                             what, path, ampd_plain_strerror(cause));
+    return amp_error_set(error, AMP_EIO, "DATA_DIR", "%s %s: %s", what, path, ampd_plain_strerror(cause));
 }
 
 /* The number at the start of a small file; -1 if there is none. */

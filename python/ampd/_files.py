@@ -20,7 +20,8 @@ _OF_RPC = 64                     # exit codes of ampctl above it are the status 
 _CODES = {3: "EINVAL", 4: "EDEADLINE", 5: "ENOTFOUND", 6: "EEXIST", 7: "EDENIED", 8: "EEXHAUSTED", 9: "ESTATE",
           14: "EUNAVAILABLE", 15: "EDATALOSS", 16: "EUNAUTHENTICATED"}
 HAS_VALUES = "has values already"  # in what load says where the model keeps those that it has
-_FORCE = "give --force"            # the option's name here is another one
+_HERE = {"give --force": "give overwrite=True",   # what is called otherwise here
+         "leave --full out to load them": "load them with ampd.connect(...).load(), or export all of the checkpoint"}
 
 
 def _ampctl(client: Client, *arguments: str) -> None:
@@ -35,8 +36,8 @@ def _ampctl(client: Client, *arguments: str) -> None:
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["ampctl ended with %d; see the server's log" % done.returncode]
         sentence = said[-1].removeprefix("ampctl: ")
-        if sentence.endswith(_FORCE):
-            sentence = sentence.removesuffix(_FORCE) + "give overwrite=True"
+        for there, here in _HERE.items():
+            sentence = sentence.replace(there, here)
         raise errors.error_of(_CODES.get(done.returncode - _OF_RPC, "EIO"), sentence)
 
 

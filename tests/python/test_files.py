@@ -191,11 +191,14 @@ def test_what_is_wrong_with_a_file_is_told_in_a_sentence():
             operator.export("m", file, overwrite=True)
             raises(ampd.NotFound, lambda: operator.export("nobody", damaged), "nobody")
             raises(ampd.Error, lambda: operator.load("m", file, full=True), "values")
+            values_alone = pathlib.Path(name) / "values"
+            operator.export("m", values_alone, values_only=True)
         data = bytearray(file.read_bytes())
         data[-1] ^= 1
         damaged.write_bytes(data)
         with ampd.testing.server() as other:
             raises(ampd.Error, lambda: join(other, restore=damaged), "damaged")
+            raises(ampd.Error, lambda: join(other, restore=values_alone), "without moments", "connect(...).load()")
             raises(ampd.Error, lambda: join(other, restore=name + "/nothing"), "nothing")
         damaged.write_bytes(data[:100])
         raises(ampd.DataLoss, lambda: ampd.read_safetensors(damaged), "cut off")

@@ -207,7 +207,7 @@ static bool find_model(struct doctor *doctor, const struct ampd_msg_model_status
 {
     if (strstr(model->waiting_for, "an operator's help") != NULL || model->frozen)
         find(doctor, "models", WRONG, "%s waits for %s; see ampctl status %s", model->name,
-             model->frozen ? "a scale above its floor (ampctl scale set)" : model->waiting_for, model->name);
+             model->frozen ? "a scale above its floor (ampctl explain, scale set)" : model->waiting_for, model->name);
     else if (model->waiting_ms != 0)
         find(doctor, "models", WRONG,
              "%s waits for %s; start that worker again with its RANK; \"ampctl evict %s RANK\" frees the rank of one "

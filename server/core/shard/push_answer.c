@@ -182,7 +182,8 @@ void ampd_call_frozen(struct ampd_call *call)
     bool fails = model->spec.floor_policy == AMPD_FLOOR_FAIL;
     ampd_call_end(
         call, AMP_ESTATE, fails ? "MODEL_UNSTABLE" : "MODEL_FROZEN",
-        "%s: %u overflows in a row and the scale is at its floor, %g%s%s; set or reset the scale, or roll back",
+        "%s: %u overflows in a row and the scale is at its floor, %g%s%s; see why by ampctl explain, then set or reset "
+        "the scale, or roll back",
         model->spec.name, scaler->consecutive_overflows, (double)scaler->scale, names[0] != 0 ? "; overflowing: " : "",
         names);
 }
