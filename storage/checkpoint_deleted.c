@@ -8,7 +8,6 @@
 #include "storage/datadir.h"
 #include "storage/plain_file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -70,13 +69,16 @@ static int take_marks(const struct ampd_checkpoint_path *where, bool remove, uns
     if (dir == NULL)
         return remove ? checkpoint_not_removed(error, "cannot open", path)
                       : checkpoint_system_error(error, "cannot open", path);
-    for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
+    for (struct dirent *entry; rc == 0 && (entry = checkpoint_next_entry(dir)) != NULL;) {
         if (!is_own_mark(where, entry->d_name))
             continue;
         ++*count;
         if (remove && unlinkat(dirfd(dir), entry->d_name, 0) != 0 && errno != ENOENT)
             rc = checkpoint_not_removed(error, "cannot remove a mark below", path);
     }
+    if (rc == 0 && errno != 0)
+        rc = remove ? checkpoint_not_removed(error, "cannot read", path)
+                    : checkpoint_system_error(error, "cannot read", path);
     (void)closedir(dir); /* only read */
     return rc;
 }
@@ -105,7 +107,7 @@ int ampd_checkpoint_each_deleted(const struct ampd_checkpoint_path *of, void *ar
     DIR *dir = opendir(path);
     if (dir == NULL)
         return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
-    for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
+    for (struct dirent *entry; rc == 0 && (entry = checkpoint_next_entry(dir)) != NULL;) {
         struct ampd_checkpoint_path where = *of;
         unsigned count;
         where.model = entry->d_name;
@@ -115,6 +117,8 @@ int ampd_checkpoint_each_deleted(const struct ampd_checkpoint_path *of, void *ar
         if (rc == 0 && count > 0)
             rc = found_cb(arg, where.model);
     }
+    if (rc == 0 && errno != 0)
+        rc = checkpoint_system_error(error, "cannot read", path);
     (void)closedir(dir); /* only read */
     return rc;
 }

@@ -5,7 +5,6 @@
 #include "storage/datadir.h"
 #include "storage/plain_file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -87,6 +86,12 @@ int checkpoint_make_room(int fd, uint64_t size, const char *path, struct amp_err
     if (size == 0 || fallocate(fd, 0, 0, (off_t)size) == 0 || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL)
         return 0;
     return checkpoint_system_error(error, "cannot make room in", path);
+}
+
+struct dirent *checkpoint_next_entry(DIR *dir)
+{
+    errno = 0;
+    return readdir(dir);
 }
 
 int checkpoint_directory_sync(const char *path, struct amp_error *error)
@@ -230,7 +235,7 @@ static int sweep_step(const struct ampd_checkpoint_path *where, const char *step
     if (dir == NULL)
         return or_stays(checkpoint_not_removed(&own, "cannot open", path), &own, stays, error);
     int rc = 0;
-    for (struct dirent *entry = readdir(dir); rc == 0 && entry != NULL; entry = readdir(dir)) {
+    for (struct dirent *entry; rc == 0 && (entry = checkpoint_next_entry(dir)) != NULL;) {
         const char *name = entry->d_name;
         bool ours = is_own(where, name, is_left) && (sweep->complete || !is_complete(name));
         char file[CHECKPOINT_PATH_MAX];
@@ -240,6 +245,8 @@ static int sweep_step(const struct ampd_checkpoint_path *where, const char *step
         if (only_stays(rc, &own, stays))
             rc = 0;
     }
+    if (rc == 0 && errno != 0)
+        rc = checkpoint_not_removed(&own, "cannot read", path);
     (void)closedir(dir); /* only read */
     if (rc == 0 && rmdir(path) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT)
         rc = checkpoint_not_removed(&own, "cannot remove", path);
@@ -276,10 +283,10 @@ static int open_steps(const struct ampd_checkpoint_path *where, DIR **dir, struc
     return *dir != NULL || errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
 }
 
-/* The next step directory, relative to the data directory. False: there are no more. */
+/* The next step directory, relative to the data directory. False, with errno as by checkpoint_next_entry: no more. */
 static bool next_step(DIR *dir, const struct ampd_checkpoint_path *where, char step[STEP_PATH_MAX], uint64_t *number)
 {
-    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+    for (struct dirent *entry; (entry = checkpoint_next_entry(dir)) != NULL;) {
         if (!is_step_name(entry->d_name))
             continue;
         (void)snprintf(step, STEP_PATH_MAX, "models/%s/checkpoints/%s", where->model, entry->d_name);
@@ -302,6 +309,8 @@ static int sweep_steps(const struct ampd_checkpoint_path *where, const struct sw
     while (rc == 0 && dir != NULL && next_step(dir, where, step, &number))
         if (number <= sweep->up_to)
             rc = sweep_step(where, step, number < sweep->left_below, sweep, &stays, error);
+    if (rc == 0 && dir != NULL && errno != 0)
+        rc = or_stays(checkpoint_not_removed(&own, "cannot read the steps of", where->model), &own, &stays, error);
     if (dir != NULL)
         (void)closedir(dir); /* only read */
     if (rc != 0 || stays.code == 0)
@@ -330,13 +339,14 @@ static int find_in_step(const struct ampd_checkpoint_path *where, const char *st
     DIR *dir = opendir(path);
     if (dir == NULL)
         return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
-    for (struct dirent *entry; file[0] == 0 && (entry = readdir(dir)) != NULL;) {
+    for (struct dirent *entry; file[0] == 0 && (entry = checkpoint_next_entry(dir)) != NULL;) {
         const char *name = entry->d_name, *suffix = strstr(name, FILE_SUFFIX);
         if (is_own(where, name, true) && suffix != NULL && suffix[strlen(FILE_SUFFIX)] == 0)
             (void)snprintf(file, file_size, "%s/%s", step, name);
     }
+    int rc = file[0] == 0 && errno != 0 ? checkpoint_system_error(error, "cannot read", path) : 0;
     (void)closedir(dir); /* only read */
-    return 0;
+    return rc;
 }
 
 static int find_any(const struct ampd_checkpoint_path *where, char *file, size_t file_size, struct amp_error *error)
@@ -348,6 +358,8 @@ static int find_any(const struct ampd_checkpoint_path *where, char *file, size_t
     file[0] = 0;
     while (rc == 0 && dir != NULL && file[0] == 0 && next_step(dir, where, step, &number))
         rc = find_in_step(where, step, file, file_size, error);
+    if (rc == 0 && dir != NULL && file[0] == 0 && errno != 0)
+        rc = checkpoint_system_error(error, "cannot read the steps of", where->model);
     if (dir != NULL)
         (void)closedir(dir); /* only read */
     return rc;

@@ -4,6 +4,8 @@
 
 #include "storage/checkpoint.h"
 
+#include <dirent.h>
+
 /* Linux's PATH_MAX. */
 #define CHECKPOINT_PATH_MAX 4096
 
@@ -54,6 +56,9 @@ int checkpoint_is_marked(const struct ampd_checkpoint_path *where, bool *marked,
  * written; on a file system that cannot, the writes themselves find out. AMP_EEXHAUSTED, AMP_EIO.
  */
 int checkpoint_make_room(int fd, uint64_t size, const char *path, struct amp_error *error);
+
+/* The next entry of a directory. NULL with errno 0: there are no more; with another errno: it cannot be read. */
+struct dirent *checkpoint_next_entry(DIR *dir);
 
 /* Fsyncs the directory that has the file or directory `path`. AMP_EEXHAUSTED, AMP_EIO. */
 int checkpoint_directory_sync(const char *path, struct amp_error *error);

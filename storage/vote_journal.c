@@ -7,7 +7,6 @@
 #include "storage/datadir.h"
 #include "storage/plain_file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -475,14 +474,16 @@ int ampd_vote_journal_remove(const char *data_dir, const char *model, struct amp
     if (dir == NULL)
         return errno == ENOENT ? 0 : checkpoint_not_removed(error, "cannot open", path);
     int rc = 0;
-    for (struct dirent *entry = readdir(dir); (rc == 0 || ampd_checkpoint_only_stays(rc, &own)) && entry != NULL;
-         entry = readdir(dir)) {
+    for (struct dirent *entry;
+         (rc == 0 || ampd_checkpoint_only_stays(rc, &own)) && (entry = checkpoint_next_entry(dir)) != NULL;) {
         if (strncmp(entry->d_name, "shard-", 6) != 0 ||
             (size_t)snprintf(shard, sizeof shard, "%s/%s", path, entry->d_name) >= sizeof shard)
             continue;
         int one = remove_shard(shard, &own);
         rc = one != 0 ? one : rc;
     }
+    if (rc == 0 && errno != 0)
+        rc = checkpoint_not_removed(&own, "cannot read", path);
     (void)closedir(dir); /* only read */
     (void)rmdir(path);   /* fails if something is left in it */
     return rc != 0 ? amp_error_set(error, rc, own.reason, "%s", own.text) : 0;

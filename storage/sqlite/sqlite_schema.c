@@ -125,8 +125,8 @@ int store_migrate(struct sqlite_store *store, bool has_models, struct amp_error 
         return rc;
     if (tables > 0 && application != APPLICATION_ID)
         return amp_error_set(error, AMP_EDATALOSS, "NOT_A_STORE", "%s is a database of another program", store->path);
-    if (version == 0 && has_models)
-        return store_damaged(error, store->path, "it has no tables");
+    if (version < 0 || (version == 0 && has_models))
+        return store_damaged(error, store->path, version < 0 ? "its schema is below 0" : "it has no tables");
     if (version > MIGRATIONS_COUNT)
         return amp_error_set(error, AMP_EVERSION, "STORE_NEWER",
                              "%s has schema %d, this ampd knows up to %d: use the newer ampd", store->path, version,

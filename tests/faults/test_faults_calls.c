@@ -10,6 +10,7 @@
 #include "tests/faults/faults.h"
 #include "tests/unit/storage_fixture.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -37,7 +38,7 @@ struct fixture {
 
 /* ---- calls that faults.h does not know: the n-th (from 1) fails, 0 none ---- */
 
-static unsigned fail_hash_at, fail_thread_at;
+static unsigned fail_hash_at, fail_thread_at, fail_readdir_at;
 
 static bool is_now(unsigned *at)
 {
@@ -48,6 +49,8 @@ XXH3_state_t *__real_XXH3_createState(void);
 XXH3_state_t *__wrap_XXH3_createState(void);
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg);
+struct dirent *__real_readdir(DIR *dir);
+struct dirent *__wrap_readdir(DIR *dir);
 
 XXH3_state_t *__wrap_XXH3_createState(void)
 {
@@ -59,6 +62,14 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
     return is_now(&fail_thread_at) ? EAGAIN : __real_pthread_create(thread, attributes, run, arg);
 }
 
+struct dirent *__wrap_readdir(DIR *dir)
+{
+    if (!is_now(&fail_readdir_at))
+        return __real_readdir(dir);
+    errno = EIO;
+    return NULL;
+}
+
 static int setup(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof *fixture);
@@ -67,7 +78,7 @@ static int setup(void **state)
     fixture->place = (struct ampd_checkpoint_path){fixture->directory, "m", 0, 1};
     for (int i = 0; i < ELEMENTS; i++)
         fixture->values[i] = (float)i;
-    fail_hash_at = fail_thread_at = 0;
+    fail_hash_at = fail_thread_at = fail_readdir_at = 0;
     *state = fixture;
     return 0;
 }
@@ -342,6 +353,91 @@ static void a_sweep_leaves_names_alone_that_are_no_steps(void **state)
     assert_int_equal(ampd_checkpoint_sweep(&fixture->place, NULL, 0, UINT64_MAX, NULL), 0);
     for (size_t i = 0; i < COUNT(names); i++)
         assert_true(is_there(fixture, names[i]));
+}
+
+static int took_any(void *arg, const char *model)
+{
+    *(bool *)arg = true;
+    return 0;
+}
+
+static int any(const struct fixture *fixture, bool *found, struct amp_error *error)
+{
+    char file[200];
+    int rc = ampd_checkpoint_any(&fixture->place, file, sizeof file, error);
+    *found = file[0] != 0;
+    return rc;
+}
+
+static int marked(const struct fixture *fixture, bool *found, struct amp_error *error)
+{
+    return checkpoint_is_marked(&fixture->place, found, error);
+}
+
+static int each_deleted(const struct fixture *fixture, bool *found, struct amp_error *error)
+{
+    *found = false;
+    return ampd_checkpoint_each_deleted(&fixture->place, found, error, took_any);
+}
+
+static int sweep(const struct fixture *fixture, bool *found, struct amp_error *error)
+{
+    int rc = ampd_checkpoint_sweep(&fixture->place, NULL, 0, UINT64_MAX, error);
+    *found = !is_there(fixture, "models/m/checkpoints/step-0000000001");
+    return rc;
+}
+
+static int remove_model(const struct fixture *fixture, bool *found, struct amp_error *error)
+{
+    int rc = ampd_checkpoint_remove_model(&fixture->place, error);
+    *found = !is_there(fixture, "models/m/checkpoints/step-0000000001") &&
+             !is_there(fixture, "models/m/shard-0-of-1.deleted");
+    return rc;
+}
+
+static int remove_journal(const struct fixture *fixture, bool *found, struct amp_error *error)
+{
+    int rc = ampd_vote_journal_remove(fixture->directory, "m", error);
+    *found = !is_there(fixture, "models/m/journal/shard-0-of-1");
+    return rc;
+}
+
+/* What a walk has not found for that, it must not take for missing. */
+static void a_directory_that_cannot_be_read_has_not_ended(void **state)
+{
+    struct fixture *fixture = *state;
+    static const struct {
+        int (*walk_cb)(const struct fixture *fixture, bool *found, struct amp_error *error);
+        bool is_marked, removes;
+    } rows[] = {{any, false, false}, {marked, true, false},      {each_deleted, true, false},
+                {sweep, true, true}, {remove_model, true, true}, {remove_journal, true, true}};
+    struct ampd_checkpoint_record record;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        unsigned n = 1;
+        for (;; n++) {
+            struct amp_error error = {0};
+            bool found;
+            assert_int_equal(write_checkpoint(fixture, &record, NULL), 0);
+            assert_int_equal(ampd_vote_journal_make(&fixture->place, NULL), 0);
+            if (rows[i].is_marked)
+                assert_int_equal(ampd_checkpoint_mark_deleted(&fixture->place, NULL), 0);
+            fail_readdir_at = n;
+            int rc = rows[i].walk_cb(fixture, &found, &error);
+            bool failed = fail_readdir_at == 0;
+            fail_readdir_at = 0;
+            if (!failed) {
+                assert_int_equal(rc, 0);
+                assert_true(found);
+                break;
+            }
+            if (rc == 0 && !rows[i].removes && found)
+                continue; /* it had what it looked for already */
+            assert_int_equal(rc, AMP_EIO);
+            assert_non_null(strstr(error.text, "cannot read"));
+            assert_int_equal(ampd_checkpoint_only_stays(rc, &error), rows[i].removes);
+        }
+        assert_true(n > 2);
+    }
 }
 
 /* ---- the journal ---- */
@@ -652,6 +748,7 @@ int main(void)
         TEST(names_that_do_not_fit_are_refused),
         TEST(a_directory_that_another_removes_or_fills_meanwhile_is_no_error),
         TEST(a_sweep_leaves_names_alone_that_are_no_steps),
+        TEST(a_directory_that_cannot_be_read_has_not_ended),
         TEST(a_vote_is_kept_where_the_file_system_cannot_make_room_before),
         TEST(a_vote_without_memory_for_its_hash_is_told_and_can_be_tried_again),
         TEST(of_a_vote_whose_sync_and_close_fail_the_sync_is_told),

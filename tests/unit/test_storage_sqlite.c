@@ -175,6 +175,22 @@ static void a_store_of_a_newer_schema_is_refused(void **state)
     assert_null(store);
 }
 
+static void a_database_whose_version_is_below_0_is_told_as_damaged(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const damages[] = {"PRAGMA user_version=-1", "PRAGMA user_version=-2147483648"};
+    struct ampd_store *store;
+    struct amp_error error;
+    assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, NULL), 0);
+    ampd_store_close(store);
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        run_sql(fixture->directory, damages[i]);
+        assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, &error), AMP_EDATALOSS);
+        assert_non_null(strstr(error.text, "is damaged"));
+        assert_null(store);
+    }
+}
+
 static void a_database_of_another_program_is_refused(void **state)
 {
     struct fixture *fixture = *state;
@@ -665,6 +681,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_store_from_before_the_loss_is_migrated, setup, teardown),
         cmocka_unit_test_setup_teardown(a_store_from_before_the_times_of_a_step_is_migrated, setup, teardown),
         cmocka_unit_test_setup_teardown(metrics_that_are_damaged_are_reported_and_not_believed, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_database_whose_version_is_below_0_is_told_as_damaged, setup, teardown),
         cmocka_unit_test_setup_teardown(a_database_of_another_program_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(the_file_is_private, setup, teardown),
         cmocka_unit_test_setup_teardown(only_calls_marked_full_wait_for_the_disk, setup, teardown),
