@@ -61,12 +61,9 @@ static bool is_kept(const struct ampd_model *model, const struct ampd_checkpoint
 {
     const struct ampd_shard *shard = model->shard;
     uint64_t every = model->spec.keep_every;
-    bool restored = shard->memory == AMPD_MEMORY_RESTORING || shard->memory == AMPD_MEMORY_RESTORED;
     if (every != 0 && record->step % every == 0)
         return true;
-    if (record->epoch == shard->catalogue.held_epoch && record->step == shard->catalogue.held_step)
-        return true;
-    return restored && record->epoch == shard->restore.record.epoch && record->step == shard->restore.record.step;
+    return record->epoch == shard->catalogue.held_epoch && record->step == shard->catalogue.held_step;
 }
 
 static void drop(struct ampd_model *model, const struct ampd_checkpoint_record *record, bool file_only)
@@ -186,6 +183,12 @@ const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard
     return NULL;
 }
 
+void ampd_catalogue_hold(struct ampd_shard *shard, const struct ampd_restore *asked)
+{
+    shard->catalogue.held_epoch = asked->epoch;
+    shard->catalogue.held_step = asked->step;
+}
+
 void ampd_catalogue_holds(struct ampd_model *model, const struct ampd_message *message)
 {
     const struct ampd_restore *asked = &message->u.restore;
@@ -194,8 +197,7 @@ void ampd_catalogue_holds(struct ampd_model *model, const struct ampd_message *m
     answer->u.restore = *asked;
     const struct ampd_checkpoint_record *record = ampd_catalogue_find(model->shard, asked->epoch, asked->step);
     answer->u.restore.ok = record != NULL;
-    model->shard->catalogue.held_epoch = asked->epoch;
-    model->shard->catalogue.held_step = asked->step;
+    ampd_catalogue_hold(model->shard, asked);
     if (record != NULL)
         memcpy(answer->u.restore.manifest, record->manifest, sizeof record->manifest);
     ampd_bus_send_take(model->core, answer);

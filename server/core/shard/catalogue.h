@@ -13,6 +13,7 @@ struct ampd_epoch_record;
 struct ampd_message;
 struct ampd_model;
 struct ampd_parts;
+struct ampd_restore;
 struct ampd_shard;
 
 /* The checkpoints of a model on this shard. */
@@ -23,7 +24,7 @@ struct ampd_catalogue {
     struct ampd_checkpoint_record *voids; /* [voids_count] those that epochs took out, with files left; owned */
     uint32_t voids_count;
     bool voids_go; /* a rollback took them out: their files go once all shards have stored its epoch */
-    /* The newest that HELD has promised for a rollback: it is kept until the next epoch. held_epoch 0: none. */
+    /* The last that HOLDS or RESTORE has asked for: it is kept until the next epoch. held_epoch 0: none. */
     uint64_t held_epoch, held_step;
 };
 
@@ -68,6 +69,9 @@ void ampd_catalogue_drop(struct ampd_model *model, const struct ampd_checkpoint_
 
 /* The record of a checkpoint, or NULL. A view, valid until the catalogue changes. */
 const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard *shard, uint64_t epoch, uint64_t step);
+
+/* Keeps the checkpoint, if it is here, until the next epoch, or until another one is asked for. */
+void ampd_catalogue_hold(struct ampd_shard *shard, const struct ampd_restore *asked);
 
 /* Handles HOLDS, before a rollback: answers HELD, which says whether the checkpoint is here, and its manifest. */
 void ampd_catalogue_holds(struct ampd_model *model, const struct ampd_message *message);

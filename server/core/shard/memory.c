@@ -114,6 +114,7 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
         return;
     }
     shard->restore.round = message->round;
+    ampd_catalogue_hold(shard, restore);
     const struct ampd_checkpoint_record *record = ampd_catalogue_find(shard, restore->epoch, restore->step);
     shard->restore.record = (struct ampd_checkpoint_record){.epoch = restore->epoch, .step = restore->step};
     if (record != NULL)
