@@ -19,10 +19,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define WINDOW BULK_WINDOW
@@ -322,11 +322,9 @@ int bulk_writer_open(const char *path, uint64_t size, struct bulk_writer **out, 
     return 0;
 }
 
-bool bulk_writer_is_at(const struct bulk_writer *writer, const char *path)
+int bulk_writer_status(const struct bulk_writer *writer, struct stat *status)
 {
-    struct stat own, there;
-    return fstat(writer->fd, &own) == 0 && stat(path, &there) == 0 && own.st_dev == there.st_dev &&
-           own.st_ino == there.st_ino;
+    return fstat(writer->fd, status);
 }
 
 int bulk_writer_flush(struct bulk_writer *writer, struct amp_error *error)

@@ -13,8 +13,8 @@
 
 #include "base/err.h"
 
-#include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 struct bulk_writer;
 
@@ -26,8 +26,8 @@ struct bulk_writer;
  */
 int bulk_writer_open(const char *path, uint64_t size, struct bulk_writer **writer, struct amp_error *error);
 
-/* Whether `path` still names the file that is being written, and not one that another process has put there since. */
-bool bulk_writer_is_at(const struct bulk_writer *writer, const char *path);
+/* The status of the file, which tells it from one that another process puts in its place later. 0, or -1 with errno. */
+int bulk_writer_status(const struct bulk_writer *writer, struct stat *status);
 
 /*
  * Copies bytes for [offset, offset + size), which must lie in the file; no byte of the file may be given twice. *taken

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -24,7 +25,8 @@
 
 struct ampd_checkpoint_writer {
     struct bulk_writer *out;
-    bool opened, synced, renamed; /* the steps that are done: temporary file created, fsynced, renamed */
+    struct stat status;   /* of the temporary file when it was created; zero before */
+    bool synced, renamed; /* the steps that are done after that */
     struct checkpoint_pieces pieces;
     const struct ampd_checkpoint_state *state;
     struct ampd_checkpoint_tensor *tensors; /* owned copy, for names and shapes */
@@ -127,7 +129,8 @@ static int open_file(struct ampd_checkpoint_writer *writer, const struct ampd_ch
         if (rc == 0 || !step_is_gone(writer))
             break;
     }
-    writer->opened = rc == 0;
+    if (rc == 0 && bulk_writer_status(writer->out, &writer->status) != 0)
+        rc = checkpoint_system_error(error, "cannot get the status of", writer->temporary);
     return rc;
 }
 
@@ -252,13 +255,21 @@ static int write_tail(struct ampd_checkpoint_writer *writer, struct amp_error *e
     return rc == 0 ? bulk_writer_flush(writer->out, error) : rc;
 }
 
+/* Whether the file is still where this writer has put it: another process may have put its own there. */
+static bool is_there(const struct ampd_checkpoint_writer *writer)
+{
+    struct stat there;
+    return stat(writer->renamed ? writer->path : writer->temporary, &there) == 0 &&
+           there.st_dev == writer->status.st_dev && there.st_ino == writer->status.st_ino;
+}
+
 static int sync_file(struct ampd_checkpoint_writer *writer, struct amp_error *error)
 {
     AMP_FAILPOINT("checkpoint.unsynced");
     if (bulk_writer_sync(writer->out) != 0)
         return checkpoint_final_error(error, "cannot fsync", writer->temporary);
     AMP_FAILPOINT("checkpoint.synced");
-    if (!bulk_writer_is_at(writer->out, writer->temporary)) /* never rename the file of this shard's next process */
+    if (!is_there(writer)) /* never rename the file of this shard's next process */
         return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s was replaced by another process", writer->temporary);
     struct bulk_writer *out = writer->out;
     writer->out = NULL;
@@ -316,9 +327,9 @@ void ampd_checkpoint_abandon(struct ampd_checkpoint_writer *writer)
 {
     if (writer == NULL)
         return;
-    bool own = writer->out != NULL ? bulk_writer_is_at(writer->out, writer->temporary) : writer->synced;
+    bool own = is_there(writer);
     (void)bulk_writer_close(writer->out); /* its bytes count for nothing */
-    if (writer->opened && !writer->renamed && own)
-        (void)unlink(writer->temporary); /* a sweep finds what is left */
+    if (own)
+        (void)unlink(writer->renamed ? writer->path : writer->temporary); /* a sweep finds what is left */
     release(writer);
 }

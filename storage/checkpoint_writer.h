@@ -44,7 +44,7 @@ int ampd_checkpoint_put(struct ampd_checkpoint_writer *writer, uint32_t tensor, 
 int ampd_checkpoint_end(struct ampd_checkpoint_writer *writer, struct ampd_checkpoint_record *record,
                         struct amp_error *error);
 
-/* Gives the file up: removes the temporary file and frees the writer. NULL is allowed. */
+/* Gives the file up: removes it, also where it has its name already, and frees the writer. NULL is allowed. */
 void ampd_checkpoint_abandon(struct ampd_checkpoint_writer *writer);
 
 #endif

@@ -485,7 +485,9 @@ int ampd_vote_journal_remove(const char *data_dir, const char *model, struct amp
     if (rc == 0 && errno != 0)
         rc = checkpoint_not_removed(&own, "cannot read", path);
     (void)closedir(dir); /* only read */
-    (void)rmdir(path);   /* fails if something is left in it */
+    (void)rmdir(path);   /* fails if something is left in it; so does the next one, if checkpoints are */
+    *strrchr(path, '/') = 0;
+    (void)rmdir(path);
     return rc != 0 ? amp_error_set(error, rc, own.reason, "%s", own.text) : 0;
 }
 

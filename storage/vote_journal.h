@@ -103,9 +103,9 @@ int ampd_vote_journal_read(struct ampd_vote_journal *journal, uint64_t epoch, ui
 void ampd_vote_journal_prune(struct ampd_vote_journal *journal, uint64_t epoch, uint64_t step);
 
 /*
- * Removes the journals of all shards of a model, and their directories. Files that are not a journal's are left alone,
- * and so are the directories they are in. No open handle of these journals may write any more. A journal that is not
- * there is success. If something cannot be removed, all the rest is, and the result is AMP_EIO with
+ * Removes the journals of all shards of a model, their directories and the model's. Files that are not a journal's are
+ * left alone, and so are the directories they are in. No open handle of these journals may write any more. A journal
+ * that is not there is success. If something cannot be removed, all the rest is, and the result is AMP_EIO with
  * AMPD_CHECKPOINT_NOT_REMOVED (checkpoint_remove.h). AMP_EINVAL, AMP_EEXHAUSTED.
  */
 int ampd_vote_journal_remove(const char *data_dir, const char *model, struct amp_error *error);

@@ -433,10 +433,16 @@ static void a_deleted_model_leaves_no_journal(void **state)
     char path[512];
     assert_int_equal(0, ampd_vote_journal_remove(fixture->directory, "model", NULL)); /* there is none */
     assert_int_equal(0, write_step(fixture, 1, 1, 1, 0, NULL));
-    (void)snprintf(path, sizeof path, "%s/models/model/journal", fixture->directory);
+    (void)snprintf(path, sizeof path, "%s/models/model", fixture->directory);
     assert_int_equal(0, access(path, F_OK));
     assert_int_equal(0, ampd_vote_journal_remove(fixture->directory, "model", NULL));
-    assert_int_equal(-1, access(path, F_OK));
+    assert_int_equal(-1, access(path, F_OK)); /* nor its directory, unless checkpoints are there, too */
+    reopen(fixture);
+    assert_int_equal(0, write_step(fixture, 1, 1, 1, 0, NULL));
+    (void)snprintf(path, sizeof path, "%s/models/model/checkpoints", fixture->directory);
+    assert_int_equal(0, mkdir(path, 0700));
+    assert_int_equal(0, ampd_vote_journal_remove(fixture->directory, "model", NULL));
+    assert_int_equal(0, access(path, F_OK));
     assert_int_equal(AMP_EINVAL, ampd_vote_journal_remove(fixture->directory, "..", NULL));
 }
 
