@@ -36,7 +36,7 @@
 #define SIM_BLOCK_ELEMENTS_MAX 192 /* 64, 128 or 192, by seed: blocks of one and of several parameters */
 #define SIM_CALLS_MAX          256
 #define SIM_BOOTS_MAX          64  /* of the coordinator */
-#define SIM_ACTORS_MAX         512 /* Joins of one boot of the coordinator */
+#define SIM_ACTORS_MAX         4096 /* Joins of one boot of the coordinator; a frozen model is joined again and again */
 #define SIM_ACTS_MAX           64
 #define SIM_EVENTS_MAX         400000 /* a run that takes more does not end */
 #define SIM_VALUES             8      /* loaders with values of their own; the next one has those of the first again */
