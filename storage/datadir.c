@@ -69,37 +69,41 @@ static int write_number(int fd, long long number)
     return pwrite(fd, text, (size_t)size, 0) == size ? 0 : -1;
 }
 
-/* Locks the file LOCK. Any failure ends the start: two processes that write to one store would destroy it. */
-static int lock(const struct ampd_datadir *dir, struct amp_error *error)
+static int lock(int fd, const char *path, const char *what, const char *option, struct amp_error *error)
 {
     int rc;
     do
-        rc = flock(dir->lock_fd, LOCK_EX | LOCK_NB);
+        rc = flock(fd, LOCK_EX | LOCK_NB);
     while (rc != 0 && errno == EINTR);
     if (rc == 0)
         return 0;
     if (errno == EWOULDBLOCK)
         return amp_error_set(error, AMP_ELOCKED, "DATA_DIR_LOCKED",
-                             "data directory %s is in use by process %lld: stop it, or choose another --data-dir",
-                             dir->path, read_number(dir->lock_fd));
+                             "%s %s is in use by process %lld: stop it, or choose another %s", what, path,
+                             read_number(fd), option);
     return amp_error_set(error, AMP_EINVAL, "DATA_DIR",
-                         "data directory %s cannot be locked: %s; choose a --data-dir on a file system that has "
-                         "locks (NFS needs its lock service)",
-                         dir->path, strerror(errno));
+                         "%s %s cannot be locked: %s; choose a %s on a file system that has locks (NFS needs its lock "
+                         "service)",
+                         what, path, strerror(errno), option);
 }
 
-static int take_lock(struct ampd_datadir *dir, struct amp_error *error)
+int ampd_datadir_lock(const char *path, const char *name, const char *what, const char *option, int *lock_fd,
+                      struct amp_error *error)
 {
-    char path[AMPD_DATADIR_PATH_MAX + 16];
-    (void)snprintf(path, sizeof path, "%s/LOCK", dir->path);
-    dir->lock_fd = ampd_plain_open(path, O_RDWR | O_CREAT);
-    if (dir->lock_fd < 0)
-        return system_error(error, "cannot open", path);
-    int rc = lock(dir, error);
-    if (rc == 0 && write_number(dir->lock_fd, (long long)getpid()) != 0)
-        rc = system_error(error, "cannot write", path);
+    char file[AMPD_DATADIR_PATH_MAX + 64];
+    *lock_fd = -1;
+    if (snprintf(file, sizeof file, "%s/%s", path, name) >= (int)sizeof file)
+        return amp_error_set(error, AMP_EINVAL, "DATA_DIR", "%s %.200s: the path is too long", what, path);
+    int fd = ampd_plain_open(file, O_RDWR | O_CREAT);
+    if (fd < 0)
+        return system_error(error, "cannot open", file);
+    int rc = lock(fd, path, what, option, error);
+    if (rc == 0 && write_number(fd, (long long)getpid()) != 0)
+        rc = system_error(error, "cannot write", file);
     if (rc != 0)
-        ampd_datadir_close(dir);
+        (void)close(fd); /* nothing in it counts */
+    else
+        *lock_fd = fd;
     return rc;
 }
 
@@ -237,7 +241,7 @@ int ampd_datadir_open(struct ampd_datadir *dir, const char *path, struct amp_err
     if (rc == 0)
         rc = check_mode(path, error);
     if (rc == 0)
-        rc = take_lock(dir, error);
+        rc = ampd_datadir_lock(path, "LOCK", "data directory", "--data-dir", &dir->lock_fd, error);
     if (rc != 0)
         return rc;
     rc = check_version(dir, error);

@@ -39,6 +39,15 @@ struct ampd_datadir {
 int ampd_datadir_open(struct ampd_datadir *dir, const char *path, struct amp_error *error);
 
 /*
+ * Locks the file `name` in a directory until *lock_fd is closed, and writes this process's pid into it. `what` and
+ * `option` name the directory's purpose and the option that gives it in the text of an error, after which *lock_fd is
+ * -1. AMP_ELOCKED: another process holds the lock; AMP_EINVAL, AMP_EIO, AMP_EEXHAUSTED: nobody is known to hold it. Any
+ * thread.
+ */
+int ampd_datadir_lock(const char *path, const char *name, const char *what, const char *option, int *lock_fd,
+                      struct amp_error *error);
+
+/*
  * Creates a directory (mode 0700) in a parent that exists, unless it is there already, and syncs the parent. `what`
  * names the directory's purpose in the text of an error. AMP_EINVAL: the path is wrong or not permitted;
  * AMP_EEXHAUSTED: the disk is full; AMP_EIO: the system failed. Any thread.

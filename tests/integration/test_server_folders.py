@@ -102,6 +102,38 @@ def test_a_checkpoint_directory_that_every_user_can_write_to_is_warned_of(contex
     assert "others can change the data directory" not in server.log(), server.log()
 
 
+def test_a_copy_of_a_data_directory_beside_the_original_is_kept_from_its_checkpoints(context):
+    """It would sweep the part that the original writes, and write over its checkpoints: the copy's LOCK is another one."""
+    checkpoints, copy = context.folder(), context.folder()
+    options = ["--checkpoint-dir", checkpoints]
+    server = context.server(*options)
+    test_model = context.model("m", server, checkpoint_every=2, **momentum())
+    run_steps(test_model.worker(), 4)
+    eventually(lambda: test_model.status().durable_step == 4, "the last step is durable")
+    shutil.copytree(server.data_dir, copy, ignore=shutil.ignore_patterns("*.sock"))
+    part = checkpoints / "models" / "m" / "checkpoints" / "step-0000000006" / "shard-0-of-1.safetensors.tmp"
+    part.parent.mkdir()
+    part.touch()  # as the original writes it
+    for _ in range(2):
+        check_start(context, 3, [str(checkpoints), f"process {server.process.pid}", "another --checkpoint-dir"],
+                    "--data-dir", copy, *options, *LISTEN)
+        assert part.exists()
+        server.restart_after_kill()
+        part.parent.mkdir(exist_ok=True)
+        part.touch()
+    assert server.terminate() == 0
+    assert context.server(*options, data_dir=copy).terminate() == 0
+    assert not part.exists()
+
+
+def test_a_checkpoint_directory_that_cannot_be_locked_is_warned_of(context):
+    folder = context.folder()
+    (folder / "LOCK.shard-0-of-1").mkdir(parents=True)
+    server = context.server("--checkpoint-dir", folder)
+    assert "another server at this checkpoint directory would not be noticed" in server.log(), server.log()
+    assert server.terminate() == 0
+
+
 # ---- a damaged database ----
 
 def overwrite(path, at, data):
@@ -194,7 +226,7 @@ def test_a_checkpoint_directory_that_cannot_be_written_is_noticed_at_the_start(c
     assert code == 3 and len(lines) == 1, (code, lines)
     assert str(folder) in lines[0] and "cannot be written" in lines[0] and "mounted" in lines[0], lines
     server = context.server("--checkpoint-dir", folder) if os.geteuid() == 0 else None
-    assert server is None or not list(folder.iterdir()), "a file of the trial is left"
+    assert server is None or [path.name for path in folder.iterdir()] == ["LOCK.shard-0-of-1"], "a file of the trial is left"
 
 
 def test_a_read_only_mount_is_noticed_at_the_start(context):

@@ -3,9 +3,13 @@
 #include "base/assert.h"
 #include "server/io/base/server.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
 void io_data_init(struct io_data *data)
 {
-    *data = (struct io_data){.dir.lock_fd = -1};
+    *data = (struct io_data){.dir.lock_fd = -1, .checkpoint_lock_fd = -1};
 }
 
 /* Sets the checkpoint directory. If it is not the data directory, it is made and tried. */
@@ -52,6 +56,23 @@ int io_data_open(struct ampd_server *server, const char *path, struct amp_error 
     return 0;
 }
 
+int io_data_lock_checkpoints(struct ampd_server *server, uint32_t shards, struct amp_error *error)
+{
+    char name[64];
+    const char *path = server->options->checkpoint_dir;
+    if (path == NULL)
+        return 0;
+    (void)snprintf(name, sizeof name, "LOCK.shard-%" PRIu32 "-of-%" PRIu32, server->options->shard, shards);
+    int rc = ampd_datadir_lock(path, name, "checkpoint directory", "--checkpoint-dir", &server->data.checkpoint_lock_fd,
+                               error);
+    if (rc == 0 || rc == AMP_ELOCKED)
+        return rc;
+    amp_log(server->log, AMP_LOG_WARN, "server",
+            "msg=\"another server at this checkpoint directory would not be noticed\" path=%s err=\"%s\"", path,
+            error->text);
+    return 0;
+}
+
 void io_data_close_store(struct io_data *data)
 {
     ampd_store_close(data->reader);
@@ -63,4 +84,7 @@ void io_data_close(struct io_data *data)
 {
     io_data_close_store(data);
     ampd_datadir_close(&data->dir);
+    if (data->checkpoint_lock_fd >= 0)
+        (void)close(data->checkpoint_lock_fd); /* lets the lock go */
+    data->checkpoint_lock_fd = -1;
 }

@@ -10,11 +10,14 @@
 #include "storage/datadir.h"
 #include "storage/store.h"
 
+#include <stdint.h>
+
 struct ampd_server;
 
 struct io_data {
     struct ampd_datadir dir;
     const char *checkpoint_dir; /* --checkpoint-dir, which shards may share, or the path of `dir`; borrowed */
+    int checkpoint_lock_fd;     /* io_data_lock_checkpoints; -1: it is not locked */
     struct ampd_store *store;   /* for the writer's thread; before the core exists, for the start */
     struct ampd_store *reader;  /* for the reader's thread: pages of history */
     unsigned deletions;         /* deletions of models whose files are being removed (io_purge_pause) */
@@ -28,6 +31,13 @@ void io_data_init(struct io_data *data);
  * directory, too. 0, or an error; io_data_close is due in both cases.
  */
 int io_data_open(struct ampd_server *server, const char *path, struct amp_error *error);
+
+/*
+ * Locks --checkpoint-dir for this shard, of as many, until io_data_close. Without etcd nothing else keeps two processes
+ * apart there: a copy of a data directory has a lock of its own. AMP_ELOCKED: another process is this shard. Where the
+ * file system has no locks, a warning is all.
+ */
+int io_data_lock_checkpoints(struct ampd_server *server, uint32_t shards, struct amp_error *error);
 
 /*
  * Close and open the store with its reader; the directory stays locked. Used while the store is replaced (refill.h).

@@ -287,7 +287,10 @@ int io_membership_open(struct ampd_server *server, struct amp_error *error)
         amp_list_init(&server->membership->raises);
         server->membership->dir.lock_fd = -1;
     }
-    return options->cluster != NULL ? look_around(server, error) : io_data_open(server, options->data_dir, error);
+    if (options->cluster != NULL)
+        return look_around(server, error);
+    int rc = io_data_open(server, options->data_dir, error);
+    return rc == 0 ? io_data_lock_checkpoints(server, io_peers_shards(server), error) : rc;
 }
 
 /*
