@@ -490,11 +490,3 @@ int ampd_vote_journal_remove(const char *data_dir, const char *model, struct amp
     (void)rmdir(path);
     return rc != 0 ? amp_error_set(error, rc, own.reason, "%s", own.text) : 0;
 }
-
-uint32_t ampd_vote_journal_count(const struct ampd_vote_journal *journal)
-{
-    uint32_t count = 0;
-    for (unsigned i = 0; i < AMPD_VOTE_JOURNAL_SLOTS_MAX; i++)
-        count += journal->slots[i].wanted ? 1 : 0;
-    return count;
-}

@@ -110,7 +110,4 @@ void ampd_vote_journal_prune(struct ampd_vote_journal *journal, uint64_t epoch, 
  */
 int ampd_vote_journal_remove(const char *data_dir, const char *model, struct amp_error *error);
 
-/* The number of records that are still needed: written or found, and not released. */
-uint32_t ampd_vote_journal_count(const struct ampd_vote_journal *journal);
-
 #endif

@@ -98,7 +98,6 @@ static void records_come_back_after_a_restart(void **state)
     for (uint64_t step = 1; step <= 5; step++)
         assert_int_equal(0, write_step(fixture, 3, step, 7, 0, NULL));
     reopen(fixture);
-    assert_int_equal(5, ampd_vote_journal_count(fixture->journal));
     for (uint64_t step = 1; step <= 5; step++)
         assert_int_equal(0, read_step(fixture, 3, step));
     assert_int_equal(AMP_ENOTFOUND, read_step(fixture, 3, 6));
@@ -174,14 +173,16 @@ static void pruned_slots_are_used_again_without_growing(void **state)
         if (step % 4 == 0)
             ampd_vote_journal_prune(fixture->journal, 1, step - 1);
     }
-    assert_int_equal(1, ampd_vote_journal_count(fixture->journal));
+    assert_int_equal(AMP_ENOTFOUND, read_step(fixture, 1, 99));
+    assert_int_equal(0, read_step(fixture, 1, 100));
     slot_file(fixture, 5, path, sizeof path);
     assert_int_equal(-1, access(path, F_OK));
     storage_faults_clear();
     assert_int_equal(0, write_step(fixture, 1, 101, 1, 0, NULL));
     assert_int_equal(1, storage_faults.fsyncs); /* the data alone: no directory, no size */
     ampd_vote_journal_prune(fixture->journal, 2, 0);
-    assert_int_equal(0, ampd_vote_journal_count(fixture->journal));
+    assert_int_equal(AMP_ENOTFOUND, read_step(fixture, 1, 100));
+    assert_int_equal(AMP_ENOTFOUND, read_step(fixture, 1, 101));
 }
 
 static void a_journal_without_room_waits_for_a_checkpoint(void **state)
@@ -214,7 +215,7 @@ static void slots_that_only_a_long_checkpoint_needed_are_removed_once_it_is_writ
         ampd_vote_journal_prune(fixture->journal, (uint64_t)again + 1, steps);
         assert_int_equal(-1, access(first_removed, F_OK));
         assert_int_equal(0, access(last_kept, F_OK));
-        assert_int_equal(0, ampd_vote_journal_count(fixture->journal));
+        assert_int_equal(AMP_ENOTFOUND, read_step(fixture, (uint64_t)again + 1, steps));
     }
 }
 
@@ -399,7 +400,7 @@ static void a_head_that_no_record_has_is_none(void **state)
         memcpy(bad + 72, own.digest, 16);
         assert_int_equal(sizeof bad, pwrite(fd, bad, sizeof bad, 0));
         reopen(fixture);
-        assert_int_equal(0, ampd_vote_journal_count(fixture->journal));
+        assert_int_equal(AMP_ENOTFOUND, read_step(fixture, 1, 1));
     }
     assert_int_equal(sizeof good, pwrite(fd, good, sizeof good, 0));
     assert_int_equal(0, close(fd));
