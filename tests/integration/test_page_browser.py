@@ -447,6 +447,15 @@ def test_an_overview_that_was_left_draws_nothing_over_the_model_when_its_pace_co
         assert driver.execute_async_script(RELEASE_PACE) >= 8, text_of(driver)
 
 
+def ran(context, script):
+    """What a script tells that runs in the page of a server without models."""
+    server = page_server(context)
+    with browser() as driver:
+        driver.get(url(server))
+        shows(driver, "No model yet")
+        return driver.execute_async_script(script)
+
+
 LATE_LOSS = """
     const done = arguments[0];
     const part = (from, to, loss) => ({ from, to, decided: to, epoch: 1, rows: to - from + 1, acts: [], skipped: [],
@@ -466,12 +475,7 @@ LATE_LOSS = """
 
 
 def test_a_loss_that_workers_tell_only_later_has_an_axis_of_its_own(context):
-    server = page_server(context)
-    with browser() as driver:
-        driver.get(url(server))
-        shows(driver, "No model yet")
-        shown = driver.execute_async_script(LATE_LOSS)
-        assert shown == [[1, True], [2, True], 2], shown
+    assert (shown := ran(context, LATE_LOSS)) == [[1, True], [2, True], 2], shown
 
 
 def test_a_model_that_is_trained_raises_no_alarm_when_its_workers_have_gone(context):

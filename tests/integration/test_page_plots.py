@@ -7,7 +7,7 @@ import sys
 
 from ampd_testing import eventually, run
 from page_testing import page_server
-from test_page_browser import MISSING, browser, plotted, shows, text_of, url
+from test_page_browser import MISSING, browser, plotted, ran, shows, text_of, url
 
 CLOSER = """
     const done = arguments[0], answers = [];
@@ -32,12 +32,7 @@ CLOSER = """
 
 
 def test_a_closer_look_that_came_later_than_a_step_counts_it_once(context):
-    server = page_server(context)
-    with browser() as driver:
-        driver.get(url(server))
-        shows(driver, "No model yet")
-        shown = driver.execute_async_script(CLOSER)
-        assert shown == [[995, 1002, 1003], [995, 1002, 1003]], shown
+    assert (shown := ran(context, CLOSER)) == [[995, 1002, 1003], [995, 1002, 1003]], shown
 
 
 def test_a_loss_that_is_not_finite_is_told_as_what_it_is_and_not_as_that_of_a_step_before(context):
@@ -84,12 +79,8 @@ LOSSES = """
 
 
 def test_a_legend_has_the_loss_of_its_step_or_of_one_on_the_same_pixel(context):
-    server = page_server(context)
-    with browser() as driver:
-        driver.get(url(server))
-        shows(driver, "No model yet")
-        shown = [told[0] for told in driver.execute_async_script(LOSSES)]
-        assert "".join(shown) == "9–8776––55", shown
+    shown = [told[0] for told in ran(context, LOSSES)]
+    assert "".join(shown) == "9–8776––55", shown
 
 
 if __name__ == "__main__":

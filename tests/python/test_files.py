@@ -78,6 +78,18 @@ def train(job, last):
     return first
 
 
+def exported(place):
+    """The file of step 2 of a model on a server of its own."""
+    file = pathlib.Path(place) / "checkpoint"
+    with ampd.testing.server() as other:
+        with join(other) as job:
+            train(job, 2)
+        with ampd.connect(other.endpoint) as operator:
+            operator.checkpoint("m")
+            operator.export("m", file)
+    return file
+
+
 def test_a_model_that_is_restored_elsewhere_ends_with_the_same_bytes():
     with folder() as name:
         files = [pathlib.Path(name) / one for one in ("moved", "stayed", "ended")]
@@ -147,13 +159,7 @@ def test_a_join_with_restore_loads_where_a_load_has_just_broken_off():
         return dataclasses.replace(model(self, name), state="waiting", recovering=True)
 
     with folder() as name, ampd.testing.server() as server:
-        file = pathlib.Path(name) / "checkpoint"
-        with ampd.testing.server() as other:
-            with join(other) as job:
-                train(job, 2)
-            with ampd.connect(other.endpoint) as operator:
-                operator.checkpoint("m")
-                operator.export("m", file)
+        file = exported(name)
         with unittest.mock.patch.object(servers.Server, "model", recovers), \
                 join(server, restore=file, step_timeout=20) as job:
             assert job.begin().number == 3
@@ -163,13 +169,7 @@ def test_a_join_with_restore_goes_on_with_values_that_come_before_its_own():
     from ampd import _files
     load = _files.load
     with folder() as name, ampd.testing.server() as server:
-        file = pathlib.Path(name) / "checkpoint"
-        with ampd.testing.server() as other:
-            with join(other) as job:
-                train(job, 2)
-            with ampd.connect(other.endpoint) as operator:
-                operator.checkpoint("m")
-                operator.export("m", file)
+        file = exported(name)
 
         def load_after_another(*arguments, **options):
             load(*arguments, **options)
