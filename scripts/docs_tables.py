@@ -54,14 +54,24 @@ def text_of(argument):
 TYPES = {"F64": "double", "F32": "float", "U64": "uint64", "U32": "uint32", "RANKS": "uint32", "BOOL": "bool"}
 
 
+def choices(root, enum):
+    """The short names of the values of an enum of the schema, as in "SGD" of OPTIMIZER_KIND_SGD; `enum` as in
+    optimizer_kind."""
+    text = "".join((root / "proto/ampd/v1" / name).read_text() for name in ("common.proto", "model.proto"))
+    found = re.findall(rf"^  {enum.upper()}_(\w+) = [1-9]\d*;", text, re.M)
+    assert found, f"the schema has no value of {enum}"
+    return ", ".join(f"`{name}`" for name in found)
+
+
 def fields(root):
     """(part, field, type, optional, default, meaning, option) of each row of proto/spec_fields.def, in its order."""
     text = (root / "proto/spec_fields.def").read_text()
     for macro, part, field in re.findall(r"^(AMPD_SPEC_(?:NUMBER|CHOICE))\((\w+), (\w+),", text, re.M):
         row = next(row for row in rows_of(root, "proto/spec_fields.def", macro) if row[:2] == [part, field])
         option = re.match(r"OPTION\((.*)\)$", row[-2], re.S)
-        yield (part.lower(), field, TYPES[row[3]] if macro.endswith("NUMBER") else "choice",
-               macro.endswith("NUMBER") and row[4] != "PLAIN", row[5], text_of(row[-1]),
+        number = macro.endswith("NUMBER")
+        meaning = text_of(row[-1]) if number else f"{text_of(row[-1])}; one of {choices(root, row[3])}"
+        yield (part.lower(), field, TYPES[row[3]] if number else "choice", number and row[4] != "PLAIN", row[5], meaning,
                re.match(r'"([^"]*)"', option[1])[1] if option else "")
 
 

@@ -55,8 +55,8 @@ static void config_error(const struct ampd_config *config)
     const char *more = config->alone ? "; how the options go together is checked when each is right" : "";
     while (at < end) {
         const char *line_end = memchr(at, '\n', (size_t)(end - at));
-        (void)fprintf(stderr, "ampd: %.*s%s%s\n", (int)(line_end - at), at,
-                      config->faults_count == 1 ? " (see ampd --help)" : "", config->faults_count == 1 ? more : "");
+        (void)fprintf(stderr, "ampd: %.*s%s\n", (int)(line_end - at), at,
+                      config->faults_count == 1 ? " (see ampd --help)" : "");
         at = line_end + 1;
     }
     if (config->faults_count > 1)

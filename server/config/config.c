@@ -184,11 +184,13 @@ static void read_file(struct ampd_config *config, struct ampd_arguments *argumen
     /* Opening a pipe or a terminal must not block the start, or the loop at SIGHUP. */
     int fd = open(config->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
-    char *text = malloc(AMPD_CONFIG_FILE_MAX + 1);
+    char *text = malloc(AMPD_CONFIG_FILE_MAX + 1), wrong[128];
     if (text == NULL) {
         out_of_memory(config, config->path);
     } else if (file == NULL) {
-        fault(config, config->path, strerror(errno));
+        (void)snprintf(wrong, sizeof wrong, "the configuration file cannot be opened: %.64s; correct its path",
+                       strerror(errno));
+        fault(config, config->path, wrong);
     } else if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
         fault(config, config->path, "not a file");
     } else {

@@ -209,10 +209,15 @@ static void take_event(struct reading *reading, const yaml_event_t *event)
     }
 }
 
-/* The line of a fault of syntax. For bytes that are not text libyaml only gives an offset, from which it is counted. */
+/*
+ * The line of a fault of syntax: of what the scanner cannot end, that where it begins. For bytes that are not text libyaml
+ * only gives an offset, from which it is counted.
+ */
 static unsigned line_of_problem(const yaml_parser_t *parser, const char *text, size_t size)
 {
     unsigned line = 1;
+    if (parser->error == YAML_SCANNER_ERROR && parser->context != NULL)
+        return line_of(&parser->context_mark);
     if (parser->error != YAML_READER_ERROR)
         return line_of(&parser->problem_mark);
     for (size_t i = 0; i < size && i < parser->problem_offset; i++)

@@ -187,6 +187,21 @@ static bool parse_count(const char *text, unsigned least, unsigned most, uint32_
     return ok;
 }
 
+/* A size, or a percentage of the memory that this process may use, which is 0 (no bound) where the system does not say. */
+static bool parse_memory(const char *text, uint64_t *bytes)
+{
+    uint64_t percent;
+    char *end;
+    if (amp_size_parse(text, bytes))
+        return *bytes >= IO_MEMORY_LEAST;
+    errno = 0;
+    percent = strtoull(text, &end, 10);
+    if (errno != 0 || text[0] < '0' || text[0] > '9' || strcmp(end, "%") != 0 || percent < 1 || percent > 100)
+        return false;
+    *bytes = io_memory_limit() / 100 * percent;
+    return *bytes == 0 || *bytes >= IO_MEMORY_LEAST;
+}
+
 /* Sets a value from its text, whose kind says what it can be. NULL: it is right; else a sentence on what to give. */
 static const char *set_value(enum kind kind, const char *text, void *at)
 {
@@ -214,9 +229,9 @@ static const char *set_value(enum kind kind, const char *text, void *at)
         *(int64_t *)at = 0;
         return strcmp(text, "0") == 0 || parse_time(text, at) ? NULL : "give 0 for all, or " TIME_REMEDY;
     case KIND_MEMORY:
-        return amp_size_parse(text, at) && *(uint64_t *)at >= IO_MEMORY_LEAST
-                   ? NULL
-                   : "give 2M or more, which the smallest model needs, in bytes or with K, M or G";
+        return parse_memory(text, at) ? NULL
+                                      : "give 2M or more, which the smallest model needs, in bytes or with K, M or G; "
+                                        "or a percentage of this machine's memory, as in 50%";
     case KIND_THREADS:
         return parse_count(text, 1, AMPD_COMPUTE_THREADS_MAX, at) ? NULL
                                                                   : "give 1 to " TEXT_OF(AMPD_COMPUTE_THREADS_MAX);

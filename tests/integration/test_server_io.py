@@ -440,6 +440,7 @@ def test_the_bound_is_a_share_of_the_machine_unless_it_is_given(context):
     assert MIB <= bound() <= machine * 3 // 4
     for text, size in (("1G", 1 << 30), ("3M", 3 << 20), ("5000K", 5000 << 10), ("12345678", 12345678)):
         assert bound("--memory-max", text) == size, text
+    assert bound("--memory-max", "75%") == bound() == 3 * bound("--memory-max", "25%")
 
 
 def test_the_smallest_model_fits_into_the_least_memory_bound(context):
@@ -450,7 +451,8 @@ def test_the_smallest_model_fits_into_the_least_memory_bound(context):
 
 
 def test_a_memory_bound_that_is_no_number_of_bytes_or_too_low_is_a_usage_error(context):
-    for text in ("", "0", "1", "2097151", "2047K", "0G", "-1", "1.5G", "1T", "G", "1GB", " 1", "99999999999999999999", "18446744073709551615G"):
+    for text in ("", "0", "1", "2097151", "2047K", "0G", "-1", "1.5G", "1T", "G", "1GB", " 1", "99999999999999999999", "18446744073709551615G",
+                 "0%", "101%", "%", "50 %", "5%%"):
         code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), f"--memory-max={text}")
         assert code == 2 and len(lines) == 1 and "--memory-max" in lines[0], (text, code, lines)
 

@@ -81,6 +81,8 @@ static void a_fault_in_the_syntax_ends_the_reading(void **state)
     const char *found = read_text("a: 1\nb: [1\nc: 2\n");
     assert_memory_equal("1 a=1;", found, 6);
     assert_non_null(strchr(found, '!'));
+    assert_string_equal("1 a=1;2! could not;", read_text("a: 1\nb\nc: 2\n")); /* found out in line 3 */
+    assert_string_equal("1 a=1;2! found une;", read_text("a: 1\nb: \"x\nc: 2\n"));
     static char large[AMPD_CONFIG_FILE_MAX + 2];
     memset(large, '#', sizeof large - 1);
     assert_string_equal("1! the file ;", read_text(large));
