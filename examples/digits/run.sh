@@ -42,13 +42,19 @@ while [ $# -gt 0 ]; do
 	case $1 in
 	--bin | --dir | --port | --steps | --dtype | --seed | --hidden | --checkpoint-every)
 		[ $# -gt 1 ] || usage "$1 needs a value"
-		check_value "$1" "$2"
+		value=$2
+		[ "$1" != --dtype ] || case $value in # as PyTorch has them
+		fp16 | float16) value=f16 ;;
+		bfloat16) value=bf16 ;;
+		fp32 | float32) value=f32 ;;
+		esac
+		check_value "$1" "$value"
 		case $1 in
-		--bin) bin=$2 ;;
-		--dir) dir=$2 ;;
-		--port) port=$2 ;;
-		--steps) steps=$2 ;;
-		*) worker_args+=("$1" "$2") ;;
+		--bin) bin=$value ;;
+		--dir) dir=$value ;;
+		--port) port=$value ;;
+		--steps) steps=$value ;;
+		*) worker_args+=("$1" "$value") ;;
 		esac
 		shift 2
 		;;

@@ -149,7 +149,7 @@ def test_a_model_that_overflows_again_and_again_is_told(context):
         worker.pull()
         worker.push({"w": [float("inf")] * 4})
     check, text = wrong(doctor(context, address(server), code=1))
-    assert (check, text) == ("models", "net overflows in step after step; see ampctl overflows net --newest-first")
+    assert (check, text) == ("models", "net overflows in step after step; see ampctl explain net 2")
 
 
 def test_a_model_that_waits_for_a_worker_for_long_is_told(context):
@@ -167,7 +167,7 @@ def test_a_model_that_waits_for_a_worker_for_long_is_told(context):
     told = dict(text.split(" ", 1) for verdict, text in doctor(context, address(server), code=1)["models"]
                 if verdict == "wrong")
     assert sorted(told) == ["alone", "pair"], told
-    remedy = r's; start that worker again with its RANK; "ampctl evict %s RANK" frees .* --on-loss shrink goes on .* ' \
+    remedy = r's; start that worker, with that rank; "ampctl evict %s RANK" frees .* --on-loss shrink goes on .* ' \
              r'"ampctl delete %s --force" ends .*'
     gone = r"waits for rank 0 \(w0\), rank 1 \(w1\) of 2, whose lease has ended, for 1\d "
     assert re.fullmatch(gone + remedy % ("pair", "pair"), told["pair"]), told

@@ -224,9 +224,23 @@ static void a_model_that_fails_says_so_in_its_result(void **state)
     (void)push_step(host, 1, 1, INFINITY);
     const struct ampd_step_result *result = &core_call(host, push_step(host, 2, 1, INFINITY))->reply.u.step;
     assert_true(result->failed && !result->frozen);
-    core_assert_failed(host, core_pull_step(host, 1, 3), AMP_ESTATE, "MODEL_UNSTABLE", "overflowing: a, b");
+    core_assert_failed(host, core_pull_step(host, 1, 3), AMP_ESTATE, "MODEL_UNSTABLE",
+                       "floor, 1; overflowing: a, b; see why by ampctl explain");
     (void)core_reset_scale(host, "");
     assert_int_equal(AMPD_VERDICT_APPLIED, core_call(host, push_step(host, 3, 1, 1))->reply.u.step.verdict);
+}
+
+static void a_model_that_stops_says_that_its_loss_is_no_number(void **state)
+{
+    struct core_host *host = *state;
+    struct ampd_metrics told = {.loss = NAN, .loss_workers = 1};
+    begin_at_floor(host, AMPD_FLOOR_FREEZE, AMP_SCALER_DYNAMIC);
+    host->metrics = &told;
+    (void)push_step(host, 1, 1, INFINITY);
+    (void)push_step(host, 2, 1, INFINITY);
+    core_assert_failed(host, core_pull_step(host, 1, 3), AMP_ESTATE, "MODEL_FROZEN",
+                       "floor, 1; the loss itself is no finite number, which no scale can fix; overflowing: a, b; see");
+    host->metrics = NULL;
 }
 
 static void under_clamp_and_with_a_scale_that_never_moves_the_model_goes_on(void **state)
@@ -721,6 +735,7 @@ int main(void)
         TEST(a_checkpoint_of_a_frozen_model_is_cut_at_once),
         TEST(a_frozen_model_goes_on_after_a_rollback),
         TEST(a_model_that_fails_says_so_in_its_result),
+        TEST(a_model_that_stops_says_that_its_loss_is_no_number),
         TEST(under_clamp_and_with_a_scale_that_never_moves_the_model_goes_on),
         TEST(the_first_step_opens_with_the_least_number_of_workers),
         TEST(a_worker_whose_lease_ends_is_left_out_of_the_open_step),

@@ -101,6 +101,9 @@ static void a_loss_that_is_not_finite_points_to_the_data(void **state)
     SAYS(&spec, &row, &found, 1, "The loss itself that a worker reported is infinite", "look at its data");
     row.metrics.loss = NAN;
     SAYS(&spec, &row, &found, 1, "is NaN, which no loss scale can fix");
+    row.after.scaler.consecutive_overflows = 50; /* the cause comes before the count */
+    SAYS(&spec, &row, &found, 1, "is NaN, which no loss scale can fix", "go back to a checkpoint");
+    row.after.scaler.consecutive_overflows = 1;
     row.metrics.loss = 1;
     SAYS(&spec, &row, &found, 1, "Nothing needs to be done");
 }

@@ -210,13 +210,13 @@ static bool find_model(struct doctor *doctor, const struct ampd_msg_model_status
              model->frozen ? "a scale above its floor (ampctl explain, scale set)" : model->waiting_for, model->name);
     else if (model->waiting_ms != 0)
         find(doctor, "models", WRONG,
-             "%s waits for %s; start that worker again with its RANK; \"ampctl evict %s RANK\" frees the rank of one "
+             "%s waits for %s; start that worker, with that rank; \"ampctl evict %s RANK\" frees the rank of one "
              "that hangs, a model made with --on-loss shrink goes on without, and \"ampctl delete %s --force\" ends "
              "one that is given up",
              model->name, model->waiting_for, model->name, model->name);
     else if (model->unstable)
-        find(doctor, "models", WRONG, "%s overflows in step after step; see ampctl overflows %s --newest-first",
-             model->name, model->name);
+        find(doctor, "models", WRONG, "%s overflows in step after step; see ampctl explain %s %" PRIu64,
+             model->name, model->name, model->step - 1);
     else
         return true;
     return false;

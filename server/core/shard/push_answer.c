@@ -12,6 +12,7 @@
 #include "server/core/shard/shard.h"
 #include "server/core/wire/verdict_rows.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,15 +178,19 @@ void ampd_call_frozen(struct ampd_call *call)
     const struct ampd_shard *shard = model->shard;
     const struct ampd_verdict_message *next = shard->decided.next; /* being stored: what shard 0 speaks of */
     const struct amp_scaler_state *scaler = next != NULL ? &next->row.after.scaler : &shard->carry.scaler;
+    const struct ampd_verdict_message *last = next != NULL ? next : shard->decided.verdict;
+    const struct ampd_metrics *metrics = last != NULL ? &last->row.metrics : NULL;
     char names[160];
-    name_parameters(model, next != NULL ? next : shard->decided.verdict, names, sizeof names);
+    name_parameters(model, last, names, sizeof names);
     bool fails = model->spec.floor_policy == AMPD_FLOOR_FAIL;
+    bool lost = metrics != NULL && metrics->loss_workers > 0 && !isfinite(metrics->loss);
     ampd_call_end(
         call, AMP_ESTATE, fails ? "MODEL_UNSTABLE" : "MODEL_FROZEN",
-        "%s: %u overflows in a row and the scale is at its floor, %g%s%s; see why by ampctl explain, then set or reset "
-        "the scale, or roll back",
-        model->spec.name, scaler->consecutive_overflows, (double)scaler->scale, names[0] != 0 ? "; overflowing: " : "",
-        names);
+        "%s: %u overflows in a row and the scale is at its floor, %g%s%s%s; see why by ampctl explain, then set or "
+        "reset the scale, or roll back",
+        model->spec.name, scaler->consecutive_overflows, (double)scaler->scale,
+        lost ? "; the loss itself is no finite number, which no scale can fix" : "",
+        names[0] != 0 ? "; overflowing: " : "", names);
 }
 
 void ampd_call_let_go(struct ampd_core *core, struct ampd_call *call)

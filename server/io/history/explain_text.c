@@ -158,16 +158,16 @@ static void say_remedy(struct writer *writer, const struct ampd_model_spec *spec
     if (row->verdict != AMPD_VERDICT_SKIPPED_OVERFLOW)
         return;
     uint32_t in_a_row = row->after.scaler.consecutive_overflows;
-    if (in_a_row >= spec->max_consecutive_overflows)
+    if (row->metrics.loss_workers > 0 && !isfinite(row->metrics.loss))
+        say(writer,
+            "The loss itself that a worker reported is %s, which no loss scale can fix: look at its data, lower the "
+            "learning rate, or go back to a checkpoint.",
+            isnan(row->metrics.loss) ? "NaN" : "infinite");
+    else if (in_a_row >= spec->max_consecutive_overflows)
         say(writer,
             "It is overflow number %" PRIu32 " in a row: training is unstable; lower the learning rate, or go "
             "back to a checkpoint.",
             in_a_row);
-    else if (row->metrics.loss_workers > 0 && !isfinite(row->metrics.loss))
-        say(writer,
-            "The loss itself that a worker reported is %s, which no loss scale can fix: look at its data, or lower the "
-            "learning rate.",
-            isnan(row->metrics.loss) ? "NaN" : "infinite");
     else if (count > 0 && overflows[0].source == AMPD_MSG_OVERFLOW_SOURCE_RANGE)
         say(writer, "No loss scale can fix that: clip the gradients or lower the learning rate.");
     else if (row->inf_total == 0 && row->nan_total > 0)
