@@ -52,6 +52,22 @@ class Unary(Echo):
         return float(self.line(self.client, ROUND_S).split()[self.which]) * 1e9
 
 
+class Exchange(Pump):
+    """
+    The bytes of a call there and back over plain TCP, one exchange after another (tcp_pump.c): each end waits for them
+    in epoll_wait, reads them, and writes. Nothing that can have a second connection does less.
+    """
+
+    limits, unit = True, "million calls"
+
+    def __init__(self, programs, which):
+        super().__init__(programs, UNARY_CALLS, "echo")
+        self.which = which
+        self.amount = UNARY_CALLS / 1e6
+
+    round = Unary.round
+
+
 class Grpcpp(Side):
     """A server by grpcpp_peer.cc, with the callback API of grpc++ or the blocking one."""
 
@@ -165,8 +181,8 @@ def bulk(direction):
 
 # As ROWS of pairs.py.
 PAIRS = (
-    ("rpc_unary_p50_ns", (Unary, 0), ((GrpcppUnary, 0),), 0.5, False),
-    ("rpc_unary_p99_ns", (Unary, 1), ((GrpcppUnary, 1),), 0.5, False),
+    ("rpc_unary_p50_ns", (Unary, 0), ((GrpcppUnary, 0),), 0.5, False, ((Exchange, 0), None)),
+    ("rpc_unary_p99_ns", (Unary, 1), ((GrpcppUnary, 1),), 0.5, False, ((Exchange, 1), None)),
     ("rpc_rate", (Loaded,), ((Nghttpd,),), 0.8, False),
     *bulk("push"),
     *bulk("pull"),

@@ -45,7 +45,7 @@
 #
 # Some rows have a bound, which is measured in the same rounds: a program that does only the part of the row's work that
 # no implementation can leave out (kernel_bounds.h; the bounds of cluster_apply, kernels_torch_2t, host_step_tcp, and of
-# rpc_ over unix sockets and beside a pump are in the files above). As nothing is faster than the bound on this
+# rpc_unary_, of rpc_ over unix sockets and beside a pump are in the files above). As nothing is faster than the bound on this
 # processor, the goal that is shown is at most 0.95 of the ratio of bound and peer (the upper end of its 95 % interval;
 # of times the lower end divided by 0.95); "# NAME: bound X" on stderr says so. If the bound is measured beside the
 # row's own peer (kernels_, rpc_, host_), a row is also ok if it reaches 0.95 of the bound itself, round by

@@ -1,14 +1,18 @@
 /*
  * The peer (pump) of the rows of push and pull: how fast plain TCP on loopback moves bytes between two processes if the
- * receiver does only what any receiver must do, which is to read each byte once.
+ * receiver does only what any receiver must do, which is to read each byte once. And the bound of the rows rpc_unary_.
  *
  *     tcp_pump serve [unix:PATH]                            prints "port N" and serves one connection
  *     tcp_pump push|pull PORT|unix:PATH BYTES [arrays]      for each line on stdin moves BYTES and prints the seconds
  *                                                           it took
+ *     tcp_pump echo PORT CALLS                              for each line on stdin sends 64 bytes CALLS times, gets
+ *                                                           them back each time, and prints the median of the seconds
+ *                                                           of these exchanges and their 99th percentile
  *
  * Both ends use one buffer of 256 KiB, so that the sender's data stays in cache; the receiver adds up all 64-bit words.
  * With `arrays`, for the bounds of rows, the bytes come from an array of BYTES and are kept in another one, as a
- * gradient is kept until the vote, and a worker's parameters until the next step.
+ * gradient is kept until the vote, and a worker's parameters until the next step. In `echo`, for bounds too, both ends
+ * wait in epoll_wait, as whoever has more than one connection does, so that an exchange is three system calls at each.
  *
  * A request is three words: direction, whether with arrays, number of bytes. The sum of all words is compared with what
  * it must be: after a push the receiver sends it back, and its arrival ends the measured time; after a pull the
@@ -27,6 +31,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -44,17 +49,20 @@
 #define SEND_BUFFER_BYTES    (128 * 1024)
 #define RECEIVE_BUFFER_BYTES (4096 * 1024)
 
+/* Bytes that an exchange of `echo` sends, and gets back. */
+#define ECHO_BYTES 64
+
 /* Seconds after which an end gives up waiting for the other one. */
 #define SILENCE_S 30
 
-enum direction { PUSH = 1, PULL = 2 };
+enum direction { PUSH = 1, PULL = 2, ECHO = 3 };
 
 #define UNIX "unix:"
 
 struct request {
     uint64_t direction;
     uint64_t arrays; /* 1 or 0 */
-    uint64_t bytes;  /* a multiple of BUFFER_BYTES */
+    uint64_t bytes;  /* a multiple of BUFFER_BYTES; of ECHO how many exchanges */
 };
 
 static uint64_t buffer[BUFFER_WORDS];
@@ -107,6 +115,30 @@ static bool receive_all(int fd, void *data, size_t size)
         have += (size_t)got;
     }
     return true;
+}
+
+/* Its own epoll descriptor, until the process ends. */
+static int watch(int fd)
+{
+    struct epoll_event readable = {.events = EPOLLIN};
+    int set = epoll_create1(0);
+    if (set < 0 || epoll_ctl(set, EPOLL_CTL_ADD, fd, &readable) != 0)
+        die("epoll");
+    return set;
+}
+
+static void receive_echo(int set, int fd)
+{
+    struct epoll_event event;
+    char bytes[ECHO_BYTES];
+    if (epoll_wait(set, &event, 1, SILENCE_S * 1000) != 1 || !receive_all(fd, bytes, sizeof bytes))
+        die("an exchange");
+}
+
+static void send_echo(int fd)
+{
+    static const char bytes[ECHO_BYTES];
+    send_all(fd, bytes, sizeof bytes);
 }
 
 static void fill_buffer(void)
@@ -223,9 +255,24 @@ static int listen_loopback(void)
     return fd;
 }
 
+static void echo(int fd, uint64_t exchanges)
+{
+    static int set = -1;
+    if (set < 0)
+        set = watch(fd);
+    for (uint64_t i = 0; i < exchanges; i++) {
+        receive_echo(set, fd);
+        send_echo(fd);
+    }
+}
+
 /* *array: NULL until a request wants one. */
 static void answer(int fd, const struct request *request, uint64_t **array)
 {
+    if (request->direction == ECHO) {
+        echo(fd, request->bytes);
+        return;
+    }
     if (request->arrays != 0 && *array == NULL)
         *array = new_array(request->bytes);
     if (request->direction == PULL) {
@@ -277,6 +324,19 @@ static double move_once(int fd, const struct request *request, uint64_t *array)
     return seconds;
 }
 
+static void exchange(int set, int fd, const struct request *request, double *times)
+{
+    send_all(fd, request, sizeof *request);
+    for (uint64_t i = 0; i < request->bytes; i++) {
+        double begin = bench_now_s();
+        send_echo(fd);
+        receive_echo(set, fd);
+        times[i] = bench_now_s() - begin;
+    }
+    double median = bench_median(times, request->bytes);
+    (void)printf("%.9f %.9f\n", median, times[request->bytes * 99 / 100]);
+}
+
 static int connect_unix(const char *path)
 {
     struct sockaddr_un address = unix_address(path);
@@ -298,10 +358,18 @@ static int connect_loopback(uint16_t port)
 
 static void drive(const struct request *request, int fd)
 {
-    uint64_t *array = request->arrays != 0 ? new_array(request->bytes) : NULL; /* until the process ends */
+    /* Both until the process ends. */
+    uint64_t *array = request->arrays != 0 ? new_array(request->bytes) : NULL;
+    double *times = request->direction == ECHO ? calloc(request->bytes, sizeof *times) : NULL;
+    if (request->direction == ECHO && times == NULL)
+        die("no memory for the times");
+    int set = times != NULL ? watch(fd) : -1;
     char line[64];
     while (fgets(line, sizeof line, stdin) != NULL) {
-        (void)printf("%.9f\n", move_once(fd, request, array));
+        if (times != NULL)
+            exchange(set, fd, request, times);
+        else
+            (void)printf("%.9f\n", move_once(fd, request, array));
         (void)fflush(stdout);
     }
     (void)close(fd);
@@ -310,12 +378,14 @@ static void drive(const struct request *request, int fd)
 /* False: not in the usage. */
 static bool take_request(int argc, char **argv, struct request *request)
 {
-    bool push = argc >= 4 && strcmp(argv[1], "push") == 0, pull = argc >= 4 && strcmp(argv[1], "pull") == 0;
+    static const char *const names[] = {[PUSH] = "push", [PULL] = "pull", [ECHO] = "echo"};
     bool arrays = argc == 5 && strcmp(argv[4], "arrays") == 0;
-    if ((!push && !pull) || argc != (arrays ? 5 : 4))
-        return false;
-    *request = (struct request){push ? PUSH : PULL, arrays, strtoull(argv[3], NULL, 10)};
-    return request->bytes > 0 && request->bytes % BUFFER_BYTES == 0;
+    *request = (struct request){0, arrays, argc >= 4 ? strtoull(argv[3], NULL, 10) : 0};
+    for (uint64_t i = PUSH; argc == (arrays ? 5 : 4) && i <= ECHO; i++)
+        if (strcmp(argv[1], names[i]) == 0)
+            request->direction = i;
+    return request->direction != 0 && request->bytes > 0 &&
+           (request->direction == ECHO ? !arrays : request->bytes % BUFFER_BYTES == 0);
 }
 
 int main(int argc, char **argv)
@@ -330,7 +400,7 @@ int main(int argc, char **argv)
     unsigned long port = asks && path == NULL ? strtoul(argv[2], NULL, 10) : 1;
     if (!asks || port == 0 || port > UINT16_MAX) {
         (void)fprintf(stderr,
-                      "usage: tcp_pump serve [unix:PATH] | push|pull PORT|unix:PATH BYTES [arrays]\n"
+                      "usage: tcp_pump serve [unix:PATH] | push|pull PORT|unix:PATH BYTES [arrays] | echo PORT CALLS\n"
                       "BYTES is a multiple of %u\n",
                       BUFFER_BYTES);
         return 2;

@@ -187,7 +187,7 @@ static bool parse_count(const char *text, unsigned least, unsigned most, uint32_
     return ok;
 }
 
-/* A size, or a percentage of the memory that this process may use, which is 0 (no bound) where the system does not say. */
+/* A size, or a percentage of the memory that this process may use: 0 (no bound) where the system does not say. */
 static bool parse_memory(const char *text, uint64_t *bytes)
 {
     uint64_t percent;
