@@ -71,7 +71,8 @@ def fields(root):
         option = re.match(r"OPTION\((.*)\)$", row[-2], re.S)
         number = macro.endswith("NUMBER")
         meaning = text_of(row[-1]) if number else f"{text_of(row[-1])}; one of {choices(root, row[3])}"
-        yield (part.lower(), field, TYPES[row[3]] if number else "choice", number and row[4] != "PLAIN", row[5], meaning,
+        kind = TYPES[row[3]] if number else "choice"
+        yield (part.lower(), field, kind, number and row[4] != "PLAIN", row[5], meaning,
                re.match(r'"([^"]*)"', option[1])[1] if option else "")
 
 

@@ -210,8 +210,8 @@ static void take_event(struct reading *reading, const yaml_event_t *event)
 }
 
 /*
- * The line of a fault of syntax: of what the scanner cannot end, that where it begins. For bytes that are not text libyaml
- * only gives an offset, from which it is counted.
+ * The line of a fault of syntax: of what the scanner cannot end, that where it begins. For bytes that are not text
+ * libyaml only gives an offset, from which it is counted.
  */
 static unsigned line_of_problem(const yaml_parser_t *parser, const char *text, size_t size)
 {
