@@ -69,10 +69,8 @@ def fields(root):
     for macro, part, field in re.findall(r"^(AMPD_SPEC_(?:NUMBER|CHOICE))\((\w+), (\w+),", text, re.M):
         row = next(row for row in rows_of(root, "proto/spec_fields.def", macro) if row[:2] == [part, field])
         option = re.match(r"OPTION\((.*)\)$", row[-2], re.S)
-        number = macro.endswith("NUMBER")
-        meaning = text_of(row[-1]) if number else f"{text_of(row[-1])}; one of {choices(root, row[3])}"
-        kind = TYPES[row[3]] if number else "choice"
-        yield (part.lower(), field, kind, number and row[4] != "PLAIN", row[5], meaning,
+        yield (part.lower(), field, TYPES[row[3]] if macro.endswith("NUMBER") else "choice",
+               macro.endswith("NUMBER") and row[4] != "PLAIN", row[5], text_of(row[-1]),
                re.match(r'"([^"]*)"', option[1])[1] if option else "")
 
 
@@ -80,7 +78,10 @@ def specification(root):
     """The fields of a specification, those of the model itself last."""
     yield "| field | type | meaning | `ampctl create` |"
     yield "|---|---|---|---|"
+    enums = {row[:2]: row[3] for row in map(tuple, rows_of(root, "proto/spec_fields.def", "AMPD_SPEC_CHOICE"))}
     for part, field, kind, _, _, meaning, option in sorted(fields(root), key=lambda row: row[0] == "model"):
+        if kind == "choice":
+            meaning += f"; one of {choices(root, enums[part.upper(), field])}"
         option = f"`--{option}`" if option else ""
         yield f"| `{'' if part == 'model' else part + '.'}{field}` | {kind} | {meaning} | {option} |"
 
