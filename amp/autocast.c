@@ -206,7 +206,7 @@ int amp_autocast_promote(const char *op, const enum amp_dtype *in, size_t n, enu
     const struct amp_autocast_config *region = current();
     struct amp_op_rule rule = rule_in(region, op);
     if (n == 0)
-        return amp_error_set(error, AMP_EINVAL, NULL, "%s has no operands", op);
+        return amp_error_set(error, AMP_EINVAL, NULL, "%s has no operands: give their dtypes", op);
     if (in == NULL)
         return amp_given(in, "in", error);
     if (rule.policy == AMP_OP_BANNED)
@@ -235,7 +235,7 @@ static int check_count(const struct amp_tensor_view *in, struct amp_error *error
 {
     if (in->count <= (size_t)PTRDIFF_MAX / sizeof(double))
         return 0;
-    return amp_error_set(error, AMP_EINVAL, NULL, "the tensor has more elements than memory can hold");
+    return amp_error_set(error, AMP_EINVAL, NULL, "the tensor has more elements than memory can hold: check its count");
 }
 
 /* The arguments that both casts need; a tensor with elements must have an address. */

@@ -115,7 +115,7 @@ int amp_autocast_cast(const struct amp_kernels *kernels, const char *op, const s
 
 /*
  * Gives an operand in the named dtype, inside or outside a region: *out is `in` itself if it has that dtype, else a
- * cast in `buffer`. 0; AMP_EINVAL for a dtype, or an operand's dtype, other than f32, f16 and bf16, and else as
+ * cast in `buffer`. 0; AMP_EINVAL for a cast from or to another dtype than f32, f16 and bf16, and else as
  * amp_autocast_cast. Nothing is cached.
  */
 int amp_autocast_cast_to(const struct amp_kernels *kernels, enum amp_dtype dtype, const struct amp_tensor_view *in,

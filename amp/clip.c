@@ -218,10 +218,11 @@ static double measure_tensor(const struct amp_kernels *kernels, const struct amp
 }
 
 static AMP_IN_FP_ENV void measure_all(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
-                                      double max_norm, struct amp_grads_measured *measured)
+                                      float scale, double max_norm, struct amp_grads_measured *measured)
 {
     struct amp_tree tree;
     uint32_t largest = 0;
+    measured->inverse = (float)(1.0 / (double)scale);
     amp_tree_init(&tree);
     for (size_t i = 0; i < n; i++) {
         struct amp_span span = span_of(&gradients[i]);
@@ -251,8 +252,7 @@ int amp_grads_measure(const struct amp_kernels *kernels, const struct amp_tensor
         rc = amp_fp_env_set(&env, error);
     if (rc != 0)
         return rc;
-    measured->inverse = (float)(1.0 / (double)scale);
-    measure_all(kernels, gradients, n, max_norm, measured);
+    measure_all(kernels, gradients, n, scale, max_norm, measured);
     amp_fp_env_restore(&env);
     return 0;
 }

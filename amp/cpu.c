@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The remedy where denormals are flushed. */
+#define UNLOAD ": load no library that was built with -ffast-math, or call fesetenv(FE_DFL_ENV)"
+
 #ifdef AMP_KERNELS_X86 /* set by the build where it compiles kernels/avx2.c and kernels/avx512.c */
 #include <cpuid.h>
 
@@ -118,11 +121,12 @@ int amp_fp_env_check(struct amp_error *error)
     volatile double above_tie = 0x1.8p-53;
     /* First, since a comparison with zero reads its operand as zero too. */
     if (denormal * large == 0)
-        return amp_error_set(error, AMP_ESTATE, NULL, "this thread reads denormals as zero (DAZ is on)");
+        return amp_error_set(error, AMP_ESTATE, NULL, "this thread reads denormals as zero (DAZ is on)" UNLOAD);
     if (smallest_normal * half == 0)
-        return amp_error_set(error, AMP_ESTATE, NULL, "this thread flushes denormals to zero (FTZ is on)");
+        return amp_error_set(error, AMP_ESTATE, NULL, "this thread flushes denormals to zero (FTZ is on)" UNLOAD);
     if (one + tie != 1 || one + above_tie == 1 || -one - above_tie == -1)
-        return amp_error_set(error, AMP_ESTATE, NULL, "this thread does not round to nearest");
+        return amp_error_set(error, AMP_ESTATE, NULL,
+                             "this thread does not round to nearest: call fesetround(FE_TONEAREST)");
     return 0;
 }
 

@@ -42,13 +42,15 @@ static int count_of(const int64_t *shape, size_t ndim, size_t size, size_t *coun
     bool empty = false;
     for (size_t i = 0; i < ndim; i++) {
         if (shape[i] < 0)
-            return amp_error_set(error, AMP_EINVAL, NULL, "dimension %zu has the size %lld", i, (long long)shape[i]);
+            return amp_error_set(error, AMP_EINVAL, NULL, "dimension %zu has the size %lld: it must be at least 0", i,
+                                 (long long)shape[i]);
         empty = empty || shape[i] == 0;
     }
     uint64_t product = empty ? 0 : 1;
     for (size_t i = 0; i < ndim && !empty; i++) {
         if (product > (uint64_t)PTRDIFF_MAX / size / (uint64_t)shape[i])
-            return amp_error_set(error, AMP_EINVAL, NULL, "the shape has more elements than memory can");
+            return amp_error_set(error, AMP_EINVAL, NULL,
+                                 "the shape has more elements than memory can hold: check its sizes");
         product *= (uint64_t)shape[i];
     }
     *count = (size_t)product;
@@ -103,12 +105,14 @@ static int view_of(const struct amp_dlpack_tensor *tensor, struct amp_tensor_vie
     const char *data = NULL;
     if (count > 0) {
         if (tensor->data == NULL)
-            return amp_error_set(error, AMP_EINVAL, NULL, "%zu elements without an address", count);
+            return amp_error_set(error, AMP_EINVAL, NULL, "%zu elements without an address: give data that is not NULL",
+                                 count);
         if (tensor->byte_offset > (uint64_t)PTRDIFF_MAX - count * size)
-            return amp_error_set(error, AMP_EINVAL, NULL, "the byte offset is outside of memory");
+            return amp_error_set(error, AMP_EINVAL, NULL, "the byte offset is outside of memory: it counts from data");
         data = (const char *)tensor->data + tensor->byte_offset;
         if ((uintptr_t)data % size != 0)
-            return amp_error_set(error, AMP_EINVAL, NULL, "the elements are not aligned to %zu bytes", size);
+            return amp_error_set(error, AMP_EINVAL, NULL,
+                                 "the elements are not aligned to %zu bytes: copy the tensor first", size);
     }
     *view = (struct amp_tensor_view){data, count, dtype, 0, 0};
     return 0;
@@ -125,8 +129,9 @@ int amp_dlpack_import(struct amp_dlpack_managed *managed, struct amp_dlpack_impo
         return code;
     /* Behind the version and the deleter nothing may be read of another major version. */
     if (managed->version.major != AMP_DLPACK_MAJOR)
-        return amp_error_set(error, AMP_EVERSION, NULL, "DLPack version %u is not %d", managed->version.major,
-                             AMP_DLPACK_MAJOR);
+        return amp_error_set(error, AMP_EVERSION, NULL,
+                             "DLPack version %u is not %d: ask for the tensor with max_version (%d, %d)",
+                             managed->version.major, AMP_DLPACK_MAJOR, AMP_DLPACK_MAJOR, AMP_DLPACK_MINOR);
     code = view_of(&managed->tensor, &import->view, error);
     if (code != 0)
         return code;
@@ -223,7 +228,8 @@ static struct outgoing *make_outgoing(const struct amp_tensor_view *view, const 
     *code = AMP_EINVAL;
     size_t size = amp_dtype_size(view->dtype);
     if (size == 0) {
-        (void)amp_error_set(error, AMP_EINVAL, NULL, "only f32, f16, bf16 and f64 can be given out");
+        (void)amp_error_set(error, AMP_EINVAL, NULL,
+                            "only f32, f16, bf16 and f64 can be given out: cast the tensor first");
         return NULL;
     }
     int64_t flat = (int64_t)view->count;
@@ -243,7 +249,8 @@ static struct outgoing *make_outgoing(const struct amp_tensor_view *view, const 
     if (*code != 0)
         return NULL;
     if (count != view->count) {
-        *code = amp_error_set(error, AMP_EINVAL, NULL, "the shape has %zu elements, the view %zu", count, view->count);
+        *code = amp_error_set(error, AMP_EINVAL, NULL, "the shape has %zu elements, the view %zu: give one of as many",
+                              count, view->count);
         return NULL;
     }
     struct outgoing *outgoing = calloc(1, sizeof *outgoing + 2 * ndim * sizeof *shape);

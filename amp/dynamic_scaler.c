@@ -189,12 +189,17 @@ static int damaged(struct amp_error *error, const char *field, uint64_t value, c
                          field, (unsigned long long)value, must);
 }
 
+/* The most steps of a saved state, so that no count is at the end of its range: the others are at most one higher. */
+#define ATTEMPTED_MAX (UINT64_MAX / 2)
+
 /*
  * The counts against each other: a step is applied, or skipped for an overflow, and moves the scale at most once; an
  * overflow ends every run of clean steps.
  */
 static int check_counts(const struct amp_dynamic_saved *s, struct amp_error *error)
 {
+    if (s->attempted > ATTEMPTED_MAX)
+        return damaged(error, "attempted", s->attempted, "must be below 2^63");
     if (s->scale_id == 0)
         return damaged(error, "scale_id", s->scale_id, "must be at least 1");
     if (s->scale_id - 1 > s->attempted)

@@ -36,8 +36,8 @@ struct amp_dynamic_options {
 struct amp_dynamic_options amp_dynamic_options_fp16(void);
 
 /*
- * 0; AMP_EINVAL with a text that names the field, by its name in struct amp_scaler_config, and its range; or for NULL.
- * Checked whether enabled or not. Pure; any thread.
+ * 0; AMP_EINVAL with a text that names the field and its range; or for NULL. Checked whether enabled or not. Pure; any
+ * thread.
  */
 int amp_dynamic_options_check(const struct amp_dynamic_options *options, struct amp_error *error);
 

@@ -209,6 +209,10 @@ static int cast(const struct amp_fsdp_manager *manager, const struct amp_tensor 
     if (buffer == NULL || buffer_bytes / amp_dtype_size(dtype) < in->count)
         return amp_error_set(error, AMP_EINVAL, NULL, "the cast of \"%.100s\" needs a buffer for %zu elements of %s",
                              amp_tensor_name(in), in->count, amp_dtype_name(dtype));
+    if (buffer == in->data)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "the buffer for the cast of \"%.100s\" is its own memory: give another",
+                             amp_tensor_name(in));
     rc = amp_tensors_check_pairs(in, &to, 1, error);
     if (rc != 0)
         return rc;

@@ -160,8 +160,9 @@ int amp_fsdp_scale_loss(struct amp_fsdp_manager *manager, const struct amp_tenso
  * *overflow: whether any of the n gradients has an Inf or NaN, missing ones passed over; and moves the loss scale by
  * one step: on an overflow max(min_loss_scale, scale * backoff), else after loss_scale_steps min(max_loss_scale, scale
  * * growth). Without loss scaling false, and nothing moves. With a server nothing moves either: *overflow is about this
- * worker's gradients, which are pushed all the same, for the server judges those of all workers. The gradients stay
- * scaled: unscale them by amp_fsdp_loss_scale before this call (amp_grads_unscale_in_place), as it may move the scale.
+ * worker's gradients, which are pushed all the same, for the server judges those of all workers. The gradients of a
+ * scaled loss stay scaled: if the manager scales by itself unscale them by amp_fsdp_loss_scale before this call
+ * (amp_grads_unscale_in_place), as it may move the scale; without loss scaling leave them as they are.
  */
 int amp_fsdp_check_overflow(struct amp_fsdp_manager *manager, const struct amp_tensor *gradients, size_t n,
                             bool *overflow, struct amp_error *error);
@@ -175,7 +176,10 @@ int amp_fsdp_find_overflow(struct amp_fsdp_manager *manager, const struct amp_te
                            bool *overflow, struct amp_error *error);
 int amp_fsdp_take_verdict(struct amp_fsdp_manager *manager, bool overflow_on_any_rank, struct amp_error *error);
 
-/* The scale in use now: the server's where one was set. */
+/*
+ * The scale in use now: the server's where one was set. Without loss scaling and server it is initial_loss_scale, by
+ * which nothing is multiplied: do not unscale by it.
+ */
 float amp_fsdp_loss_scale(const struct amp_fsdp_manager *manager);
 
 /* Back to initial_loss_scale, with all counts zero. A server's scale stays: it is set at the server. */

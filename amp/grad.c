@@ -204,10 +204,12 @@ int amp_overflow_stats_init(struct amp_overflow_stats *stats, size_t total_gradi
     if (rc != 0)
         return rc;
     if (overflow_count > total_gradients)
-        return amp_error_set(error, AMP_EINVAL, NULL, "%zu overflows in %zu gradients", overflow_count,
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "%zu overflows in %zu gradients: there must be at least as many gradients", overflow_count,
                              total_gradients);
     if (names == NULL && overflow_count > 0)
-        return amp_error_set(error, AMP_EINVAL, NULL, "%zu overflows, but no names are given", overflow_count);
+        return amp_error_set(error, AMP_EINVAL, NULL, "%zu overflows, but no names are given: give one for each",
+                             overflow_count);
     *stats = (struct amp_overflow_stats){total_gradients, overflow_count, names, 0};
     if (total_gradients > 0)
         stats->overflow_rate = (float)((double)overflow_count / (double)total_gradients);

@@ -167,7 +167,8 @@ int amp_norm(const struct amp_kernels *kernels, const struct amp_span *spans, si
             return amp_error_set(error, AMP_EINVAL, NULL, "tensor %zu is %s, must be f32, f16 or bf16", i,
                                  amp_dtype_name(spans[i].dtype));
         if (spans[i].count > 0 && spans[i].data == NULL)
-            return amp_error_set(error, AMP_EINVAL, NULL, "tensor %zu has %zu elements without an address", i,
+            return amp_error_set(error, AMP_EINVAL, NULL,
+                                 "tensor %zu has %zu elements without an address: give data that is not NULL", i,
                                  spans[i].count);
         largest = largest != largest ? largest : larger(largest, amp_norm_largest(kernels, &spans[i]));
     }

@@ -115,7 +115,9 @@ int amp_optim_check(const struct amp_optim_config *c, struct amp_error *error)
     if (rc != 0)
         return rc;
     if ((unsigned)c->optimizer >= AMP_OPTIMIZERS || c->optimizer == AMP_OPT_UNSET)
-        return amp_error_set(error, AMP_EINVAL, NULL, "optimizer %d is unknown", (int)c->optimizer);
+        return amp_error_set(error, AMP_EINVAL, NULL, "optimizer %d is unknown: use %s to %s (1 to %d)",
+                             (int)c->optimizer, rows[AMP_OPT_SGD].name, rows[AMP_OPTIMIZERS - 1].name,
+                             AMP_OPTIMIZERS - 1);
     if (!(c->lr >= 0 && isfinite(c->lr)))
         return bad(error, "lr", c->lr, "finite and at least 0");
     if (!(c->weight_decay >= 0 && isfinite(c->weight_decay)))
@@ -271,12 +273,15 @@ int amp_schedule_check(const struct amp_schedule *s, struct amp_error *error)
         return 0;
     case AMP_SCHEDULE_COSINE:
         if (s->total_steps <= s->warmup_steps)
-            return amp_error_set(error, AMP_EINVAL, NULL, "schedule.total_steps is not above schedule.warmup_steps");
+            return amp_error_set(error, AMP_EINVAL, NULL,
+                                 "schedule.total_steps is %llu, must be above schedule.warmup_steps",
+                                 (unsigned long long)s->total_steps);
         if (!(s->min_lr >= 0 && isfinite(s->min_lr)))
             return bad(error, "schedule.min_lr", s->min_lr, "finite and at least 0");
         return 0;
     }
-    return amp_error_set(error, AMP_EINVAL, NULL, "schedule.kind %d is unknown", (int)s->kind);
+    return amp_error_set(error, AMP_EINVAL, NULL, "schedule.kind %d is unknown: use constant to worker (1 to %d)",
+                         (int)s->kind, (int)AMP_SCHEDULE_WORKER);
 }
 
 double amp_schedule_lr(const struct amp_schedule *s, double base_lr, uint64_t applied)

@@ -247,7 +247,8 @@ int amp_registry_set(struct amp_registry *registry, enum amp_autocast_mode mode,
     if (!has_policies(mode))
         return amp_error_set(error, AMP_EINVAL, NULL, "autocast mode %d has no policies: use FP16 or BF16", (int)mode);
     if ((unsigned)policy > AMP_OP_BANNED)
-        return amp_error_set(error, AMP_EINVAL, NULL, "policy %d is unknown", (int)policy);
+        return amp_error_set(error, AMP_EINVAL, NULL, "policy %d is unknown: use one of enum amp_op_policy",
+                             (int)policy);
     int code = 0;
     struct amp_registry_row *row = row_of(registry, op, &code, error);
     if (row == NULL)

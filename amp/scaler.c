@@ -184,10 +184,8 @@ static void went_well(const struct policy_row *policy, const struct amp_scaler_c
                       struct amp_scaler_state *state)
 {
     refill(policy, config, state, REFILL_CLEAN);
-    uint32_t before = state->growth_tracker;
-    bool grows = policy->grows_late ? before >= config->growth_interval : before + 1 >= config->growth_interval;
-    if (!grows) {
-        state->growth_tracker = before + 1;
+    if (state->growth_tracker < config->growth_interval - (policy->grows_late ? 0 : 1)) {
+        state->growth_tracker++;
         return;
     }
     state->growth_tracker = policy->grows_late ? 1 : 0;

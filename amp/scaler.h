@@ -56,7 +56,7 @@ struct amp_scaler_state {
 
 enum amp_scaler_outcome { AMP_SCALER_CLEAN, AMP_SCALER_OVERFLOW, AMP_SCALER_EMPTY };
 
-/* Fills fields that are zero with their defaults; for the policies NONE and STATIC with the values that they need. */
+/* Fills fields that are zero with their defaults; init_scale is 1 for the policy NONE. */
 void amp_scaler_config_defaults(struct amp_scaler_config *config);
 
 /* 0, or AMP_EINVAL with a text that names the field and its range. Call after the defaults are filled. */

@@ -30,12 +30,12 @@ static int check_one(const struct amp_tensor *tensor, struct amp_error *error)
     if (tensor->data == NULL)
         return 0;
     if (tensor->dtype != AMP_F32 && tensor->dtype != AMP_F16 && tensor->dtype != AMP_BF16)
-        return bad(error, tensor, "has another dtype than f32, f16 or bf16");
+        return bad(error, tensor, "has another dtype than f32, f16 or bf16: cast it first");
     size_t size = amp_dtype_size(tensor->dtype);
     if ((uintptr_t)tensor->data % size != 0)
-        return bad(error, tensor, "is not aligned to its elements");
+        return bad(error, tensor, "is not aligned to its elements: copy it first");
     if (tensor->count > (size_t)PTRDIFF_MAX / size)
-        return bad(error, tensor, "has more elements than memory can hold");
+        return bad(error, tensor, "has more elements than memory can hold: check its count");
     return 0;
 }
 
@@ -63,10 +63,11 @@ static int check_pair(const struct amp_tensor *in, const struct amp_tensor *out,
     if (in->data == NULL)
         return 0;
     if (out->data == NULL)
-        return bad(error, in, "has no place for its result");
+        return bad(error, in, "has no place for its result: give memory for it");
     if (in->count != out->count)
-        return amp_error_set(error, AMP_EINVAL, NULL, "tensor \"%.100s\" has %zu elements, its result %zu",
-                             amp_tensor_name(in), in->count, out->count);
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "tensor \"%.100s\" has %zu elements, its result %zu: give as many", amp_tensor_name(in),
+                             in->count, out->count);
     bool in_place = in->data == out->data && amp_dtype_size(in->dtype) == amp_dtype_size(out->dtype);
     if (!in_place && overlap(in, out))
         return bad(error, in, "overlaps its result: give the same memory, or another");

@@ -29,6 +29,8 @@ int amp_buf_reserve(struct amp_buf *buf, size_t more)
     size_t capacity = buf->capacity > 0 ? buf->capacity : BUF_FIRST_CAPACITY;
     while (capacity < need)
         capacity *= 2;
+    if (capacity > buf->max)
+        capacity = buf->max;
     uint8_t *data = realloc(buf->data, capacity);
     if (data == NULL)
         return AMP_ENOMEM;

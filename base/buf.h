@@ -9,7 +9,7 @@ struct amp_buf {
     uint8_t *data;
     size_t size;     /* bytes in use */
     size_t capacity; /* bytes allocated */
-    size_t max;      /* never grows beyond this */
+    size_t max;      /* neither size nor capacity grows beyond this */
 };
 
 /* An empty buffer that may grow to max bytes; allocates nothing yet. */

@@ -51,7 +51,6 @@ static int make_room(struct amp_buf *out, size_t *room)
             return rc;
         *room = out->capacity - out->size;
     }
-    *room = *room < left ? *room : left; /* the capacity may be more than the limit */
     return 0;
 }
 

@@ -107,9 +107,12 @@ static void inner_regions_win_until_they_end(void **state)
     assert_int_equal(amp_autocast_dtype("linear", AMP_F32), AMP_F32);
     assert_int_equal(amp_autocast_enter(AMP_AUTOCAST_BF16), 0);
     assert_int_equal(amp_autocast_dtype("linear", AMP_F32), AMP_BF16);
+    assert_int_equal(amp_autocast_mode(), AMP_AUTOCAST_BF16);
     amp_autocast_exit();
+    assert_int_equal(amp_autocast_mode(), AMP_AUTOCAST_NONE);
     amp_autocast_exit();
     assert_int_equal(amp_autocast_dtype("linear", AMP_F32), AMP_F16);
+    assert_int_equal(amp_autocast_mode(), AMP_AUTOCAST_FP16);
     amp_autocast_exit();
     assert_int_equal(amp_autocast_mode(), AMP_AUTOCAST_NONE);
 }

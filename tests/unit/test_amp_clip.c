@@ -355,14 +355,15 @@ static void tensors_that_are_not_well_formed_are_refused(void **state)
 
 #define MODE 0xffc0u /* all of MXCSR that a program may set */
 
-/* All three, into 12 elements and a norm; the codes ored. */
-static int clip_all(float *out, double *norm)
+/* All of them, into 8 elements, a norm and what was measured (the inverse is a denormal); the codes ored. */
+static int clip_all(float *out, double *norm, struct amp_grads_measured *measured)
 {
     float data[] = {0x1p-140f, -0x1.8p-127f, 0x1p-130f, 0x1p-149f};
     struct amp_tensor g = f32("g", data, 4);
     struct amp_tensor a = f32("a", out, 4), b = f32("b", out + 4, 4);
     int codes = amp_clip_by_value(kernels, &g, 0x1p-128f, &a, &error);
     codes |= amp_grad_clip_by_norm(kernels, &g, 0x1p-129, 2, &b, NULL, &error);
+    codes |= amp_grads_measure(kernels, &g, 1, 0x1.8p126f, 1, measured, &error);
     return codes | amp_grads_norm(kernels, &g, 1, 2, norm, &error);
 }
 
@@ -370,17 +371,21 @@ static void clips_in_a_thread_that_flushes_denormals_are_the_same_and_it_keeps_i
 {
     float expected[8], out[8];
     double expected_norm, norm;
-    assert_int_equal(clip_all(expected, &expected_norm), 0);
+    struct amp_grads_measured expected_measured = {0}, measured = {0};
+    assert_int_equal(clip_all(expected, &expected_norm, &expected_measured), 0);
     assert_true(expected[0] > 0 && expected[1] == -0x1p-128f && expected_norm > 0);
+    assert_true(expected_measured.inverse == (float)(1 / 0x1.8p126) && expected_measured.inverse > 0);
     unsigned before = _mm_getcsr();
     _mm_setcsr(before | FLUSH | 0x2000); /* and rounds down */
     unsigned mode = _mm_getcsr() & MODE;
-    int codes = clip_all(out, &norm);
+    int codes = clip_all(out, &norm, &measured);
     unsigned after = _mm_getcsr() & MODE;
     _mm_setcsr(before);
     assert_int_equal(codes, 0);
     assert_memory_equal(out, expected, sizeof out);
     assert_memory_equal(&norm, &expected_norm, sizeof norm);
+    assert_true(measured.inverse == expected_measured.inverse && measured.norm == expected_measured.norm);
+    assert_true(measured.clip == expected_measured.clip && measured.overflow == expected_measured.overflow);
     assert_int_equal(after, mode);
 }
 #endif

@@ -138,6 +138,7 @@ static void refuse(struct foreign *f, int code, const char *word)
     struct amp_error error;
     assert_int_equal(amp_dlpack_import(&f->managed, &import, &error), code);
     assert_non_null(strstr(error.text, word));
+    assert_non_null(strstr(error.text, ": ")); /* the remedy is behind it */
     assert_null(import.managed);
     amp_dlpack_release(&import);
     assert_int_equal(deleted, 0); /* it is still its owner's */

@@ -359,7 +359,7 @@ static void a_saved_state_with_any_field_damaged_is_refused_by_its_name(void **s
     struct {
         struct amp_dynamic_saved saved;
         const char *field;
-    } rows[20];
+    } rows[21];
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         rows[i].saved = saved_of(&good);
     rows[0].saved.version = 0, rows[0].field = "saved.version is 0";
@@ -382,6 +382,8 @@ static void a_saved_state_with_any_field_damaged_is_refused_by_its_name(void **s
     memset(&rows[17].saved, 0xff, sizeof rows[17].saved), rows[17].field = "saved.version is 4294967295";
     rows[18].saved.total_overflows = 2, rows[18].field = "saved.total_overflows is 2";
     rows[19].saved.scale_id = 14, rows[19].field = "saved.scale_id is 14";
+    rows[20].saved.attempted = UINT64_MAX, rows[20].saved.applied = UINT64_MAX - 3; /* the next step would wrap */
+    rows[20].field = "saved.attempted is 18446744073709551615";
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(amp_dynamic_scaler_load(&scaler, &rows[i].saved, &error), AMP_EINVAL);
         if (strstr(error.text, rows[i].field) == NULL || strstr(error.text, " load ") == NULL)

@@ -175,6 +175,17 @@ static void conversions_refuse_missing_tensors_and_buffers_that_do_not_do(void *
     assert_true(out.count == 77 && data[0] == 1);
 }
 
+/* An element has the same size before and after, but the tensor that the caller keeps would have the wrong dtype. */
+static void a_cast_over_the_tensor_itself_is_refused(void **state)
+{
+    struct amp_fsdp_manager manager = made(with_forward(AMP_BF16));
+    uint16_t low[] = {0x3c00, 0xc000};
+    struct amp_tensor in = {"w", low, 2, AMP_F16}, out = {NULL, NULL, 77, AMP_F32};
+    assert_int_equal(amp_fsdp_to_mixed_precision(&manager, &in, low, sizeof low, &out, &error), AMP_EINVAL);
+    assert_string_equal(error.text, "the buffer for the cast of \"w\" is its own memory: give another");
+    assert_true(out.count == 77 && low[0] == 0x3c00 && low[1] == 0xc000);
+}
+
 /* ---- loss scaling ---- */
 
 static void loss_is_scaled_by_the_present_scale(void **state)
@@ -557,6 +568,7 @@ int main(void)
         cmocka_unit_test(a_tensor_of_the_right_dtype_is_not_copied),
         cmocka_unit_test(between_the_low_dtypes_a_parameter_is_rounded_once),
         cmocka_unit_test(conversions_refuse_missing_tensors_and_buffers_that_do_not_do),
+        cmocka_unit_test(a_cast_over_the_tensor_itself_is_refused),
         cmocka_unit_test(loss_is_scaled_by_the_present_scale),
         cmocka_unit_test(without_loss_scaling_the_loss_is_kept_and_nothing_is_checked),
         cmocka_unit_test(overflow_is_detected_for_nan_and_inf_and_halves_the_scale),

@@ -274,9 +274,54 @@ static void choices_refuse_what_is_missing(void **state)
     REFUSED(amp_schedule_check(NULL, &error));
 }
 
+/* Not "x is wrong" alone: behind a colon, or with "must", stands what to do. */
+static void remedied(const char *call, int rc)
+{
+    if (rc != AMP_EINVAL || (strstr(error.text, ": ") == NULL && strstr(error.text, "must") == NULL))
+        fail_msg("%s gave %d, \"%s\"", call, rc, error.text);
+    memset(&error, 0, sizeof error);
+}
+
+#define REMEDIED(CALL) remedied(#CALL, CALL)
+
+static void what_is_wrong_is_told_with_what_to_do(void **state)
+{
+    const struct amp_tensor wide = {"w", elements, 1, AMP_F64}, odd = {"o", (char *)elements + 1, 1, AMP_F32};
+    const struct amp_tensor huge = {"h", elements, SIZE_MAX / 2, AMP_F32}, shorter = {"s", elements, 3, AMP_F32};
+    const struct amp_tensor nothing = {"n", NULL, 4, AMP_F32};
+    const struct amp_tensor_view endless = {elements, SIZE_MAX / 2, AMP_F32, 0, 0};
+    const struct amp_span nowhere = {NULL, 4, AMP_F32};
+    const struct amp_schedule backwards = {.kind = AMP_SCHEDULE_COSINE, .warmup_steps = 9, .total_steps = 9};
+    const struct amp_schedule none = {.kind = (enum amp_schedule_kind)99};
+    const struct amp_optim_config unknown = {.optimizer = (enum amp_optimizer)99};
+    const char *names[] = {"a"};
+    struct amp_overflow_stats stats;
+    struct amp_tensor_view out;
+    struct amp_registry registry;
+    enum amp_dtype in = AMP_F32, to;
+    double norm;
+    uint16_t buffer[4];
+    amp_registry_init(&registry);
+    REMEDIED(amp_tensors_check(&wide, 1, &error));
+    REMEDIED(amp_tensors_check(&odd, 1, &error));
+    REMEDIED(amp_tensors_check(&huge, 1, &error));
+    REMEDIED(amp_grads_copy(k, &t, 1, &shorter, &error));
+    REMEDIED(amp_grads_copy(k, &t, 1, &nothing, &error));
+    REMEDIED(amp_overflow_stats_init(&stats, 0, 1, names, &error));
+    REMEDIED(amp_overflow_stats_init(&stats, 1, 1, NULL, &error));
+    REMEDIED(amp_norm(k, &nowhere, 1, 2, &norm, &error));
+    REMEDIED(amp_optim_check(&unknown, &error));
+    REMEDIED(amp_schedule_check(&none, &error));
+    REMEDIED(amp_schedule_check(&backwards, &error));
+    REMEDIED(amp_registry_set(&registry, AMP_AUTOCAST_FP16, "op", (enum amp_op_policy)99, &error));
+    REMEDIED(amp_autocast_promote("cat", &in, 0, &to, &error));
+    REMEDIED(amp_autocast_cast_to(k, AMP_F16, &endless, buffer, sizeof buffer, &out, &error));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_wrong_is_told_with_what_to_do),
         cmocka_unit_test(gradient_utilities_refuse_what_is_missing),
         cmocka_unit_test(missing_arrays_of_tensors_are_refused),
         cmocka_unit_test(norms_and_clipping_refuse_what_is_missing),

@@ -68,6 +68,23 @@ static void norms_of_every_p_agree_with_long_double(void **state)
     }
 }
 
+/* A lane begins with 1, and loses each of the 4,095 terms that follow: half an ulp of its sum at most. */
+static void what_a_lane_loses_is_within_the_bound(void **state)
+{
+    static const struct {
+        double p;
+        float small;
+    } rows[] = {{1, 0x1p-53f}, {1.5, 0x1p-36f}, {2, 0x1p-27f}, {4, 0x1.6ap-14f}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (size_t k = 0; k < AMP_NORM_BLOCK; k++)
+            values[k] = k < AMP_SQUARE_LANES ? 1 : rows[i].small;
+        long double expected = expected_norm(values, AMP_NORM_BLOCK, rows[i].p);
+        long double error = fabsl(norm_of(values, AMP_NORM_BLOCK, rows[i].p) - expected) / expected;
+        assert_true(error <= 0x1p-40L);
+        assert_true(error > 0x1p-45L); /* more than that of random elements */
+    }
+}
+
 /* The error of the sum's logarithm is divided by p. */
 static void norms_with_p_below_one_agree_with_long_double(void **state)
 {
@@ -198,6 +215,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_of_every_p_agree_with_long_double),
+        cmocka_unit_test(what_a_lane_loses_is_within_the_bound),
         cmocka_unit_test(norms_with_p_below_one_agree_with_long_double),
         cmocka_unit_test(norms_with_tiny_p_are_infinite_only_beyond_a_double),
         cmocka_unit_test(real_powers_are_within_their_bound),

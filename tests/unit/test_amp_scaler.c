@@ -205,6 +205,26 @@ static void scale_stays_at_the_cap(void **state)
     assert_true(s.scale == 128 && s.scale_id == 2);
 }
 
+/* As a record from outside may have them: the machine grows at the next clean step, whatever the number is. */
+static void more_clean_steps_than_the_interval_grow_at_the_next_one(void **state)
+{
+    static const uint32_t trackers[] = {3, 4, 1000, UINT32_MAX - 1, UINT32_MAX};
+    for (int policy = AMP_SCALER_DYNAMIC; policy <= AMP_SCALER_PADDLE; policy++) {
+        struct amp_scaler_config config =
+            checked((struct amp_scaler_config){.policy = (enum amp_scaler_policy)policy,
+                                               .init_scale = policy == AMP_SCALER_NONE ? 1 : 64,
+                                               .growth_interval = 3});
+        bool moves = policy != AMP_SCALER_STATIC && policy != AMP_SCALER_NONE;
+        for (size_t i = 0; i < sizeof trackers / sizeof trackers[0]; i++) {
+            struct amp_scaler_state s;
+            amp_scaler_init(&config, &s);
+            s.growth_tracker = trackers[i];
+            amp_scaler_update(&config, &s, AMP_SCALER_CLEAN);
+            assert_true(s.scale == (moves ? 2 * config.init_scale : config.init_scale));
+        }
+    }
+}
+
 static void growth_that_is_not_finite_is_not_taken(void **state)
 {
     struct amp_scaler_config config =
@@ -438,6 +458,7 @@ int main(void)
         cmocka_unit_test(the_count_of_consecutive_overflows_does_not_wrap),
         cmocka_unit_test(scale_stays_at_the_floor_and_keeps_its_id_there),
         cmocka_unit_test(scale_stays_at_the_cap),
+        cmocka_unit_test(more_clean_steps_than_the_interval_grow_at_the_next_one),
         cmocka_unit_test(growth_that_is_not_finite_is_not_taken),
         cmocka_unit_test(an_empty_step_touches_neither_scale_nor_tracker),
         cmocka_unit_test(static_and_none_never_move_the_scale),
