@@ -70,6 +70,11 @@ def test_each_value_is_shown_with_the_place_it_comes_from(context):
     assert server.terminate() == 0
 
 
+def test_a_path_that_is_not_utf_8_is_shown_as_far_as_it_can_be(context):
+    server = context.server(data_dir=context.folder().with_name(os.fsdecode(b"caf\xe9")))
+    assert shown(context, server)["data-dir"][0].endswith("/caf?")
+
+
 def test_a_file_with_six_faults_names_all_of_them_with_their_lines(context):
     path = conf(context, "listen: 127.0.0.1:0\nlog-level: loud\nworker-lease: 5x\nworker-leese: 5s\nlisten: a:1\n"
                          "shards: 900\nconfig: other.conf\n")
