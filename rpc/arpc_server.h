@@ -89,7 +89,8 @@ int arpc_server_new(struct uv_loop_s *loop, const struct arpc_server_options *op
 /*
  * Starts to listen on "host:port", "[v6]:port" (port 0: one that is free) or "unix:/path" (at most 107 bytes;
  * a file that is there already is an error). *port (may be NULL) gets the port, 0 for a unix socket. 0;
- * AMP_EINVAL (address), AMP_EEXIST (in use), AMP_EDENIED, AMP_EIO. On failure the server is as before.
+ * AMP_EINVAL (address), AMP_EEXIST (in use), AMP_EDENIED, AMP_EEXHAUSTED (open files), AMP_EIO. On failure the server
+ * is as before.
  */
 int arpc_server_listen(struct arpc_server *server, const char *address, int *port, struct amp_error *error);
 

@@ -29,6 +29,7 @@
 
 #include "base/assert.h"
 #include "base/err.h"
+#include "base/text.h"
 #include "rpc/arpc_server.h"
 #include "rpc/h2/abuse.h"
 #include "rpc/h2/stats.h"
@@ -167,6 +168,8 @@ void arpc_call_set_status(struct arpc_call *call, int status, const char *messag
     char *copy = NULL;
     if (message != NULL && message[0] != 0)
         copy = strndup(message, ARPC_STATUS_TEXT_MAX - 1); /* without memory the text is lost, not the status */
+    if (copy != NULL)
+        amp_text_repair(copy); /* a path need not be UTF-8, and a text may be cut; but details must be UTF-8 */
     free(call->status_message);
     call->status_message = copy;
     /* A number that is none of gRPC's says nothing to the peer. */

@@ -429,6 +429,9 @@ static int amp_code_of(int uv_code)
         return AMP_EINVAL;
     case UV_ENOMEM:
         return AMP_ENOMEM;
+    case UV_EMFILE:
+    case UV_ENFILE:
+        return AMP_EEXHAUSTED;
     default:
         return AMP_EIO;
     }

@@ -7,10 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether an address to listen on is a wildcard, which does not say how others reach this machine. */
-static bool is_everywhere(const char *listen)
+/*
+ * Whether an address to listen on does not say how others reach this process: a wildcard, or a socket below the folder
+ * in which it was started.
+ */
+static bool is_for_itself(const char *listen)
 {
     static const char *const hosts[] = {"0.0.0.0:", "[::]:", "*:"};
+    if (strncmp(listen, "unix:", 5) == 0)
+        return listen[5] != '/';
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
         if (strncmp(listen, hosts[i], strlen(hosts[i])) == 0)
             return true;
@@ -40,7 +45,7 @@ static void check_etcd(struct ampd_arguments *arguments)
     else if (server->advertise != NULL && !io_cluster_address_ok(server->advertise))
         (void)snprintf(arguments->wrong, size, "--advertise %.200s: give HOST:PORT that others can connect to",
                        server->advertise);
-    else if (server->advertise == NULL && is_everywhere(server->listen))
+    else if (server->advertise == NULL && is_for_itself(server->listen))
         (void)snprintf(
             arguments->wrong, size,
             "--listen %.100s with --cluster: others cannot connect to this address; add --advertise HOST:PORT",

@@ -417,11 +417,14 @@ def test_options_of_a_cluster_are_checked(context):
             (["--cluster", url, "--shards", "2", "--peers", "a:1,b:1"], "--peers"), (["--shards", "2"], "--cluster"),
             (["--advertise", "a:1"], "--cluster"), (["--cluster", url, "--shards", "2", "--advertise", "0.0.0.0:1"], "--advertise"),
             (["--cluster", url, "--shards", "2", "--listen", "0.0.0.0:0", "--insecure"], "--advertise"),
+            (["--cluster", url, "--shards", "2", "--listen", "unix:ampd.sock"], "--advertise"),
+            (["--cluster", f"etcd://{','.join(['127.0.0.1:1'] * 9)}/c", "--shards", "2"], "at most 8"),
             (["--cluster", url, "--shards", "2", "--cluster-lease", "100ms"], "--cluster-lease"),
             (["--cluster", url, "--shards", "2", "--cluster-lease", "1999ms"], "from 2s, which an election of etcd"),
             (["--cluster-lease", "5s"], "--cluster")):
-        code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", folder, *arguments)
-        assert code == 2 and len(lines) == 1 and word in lines[0], (arguments, code, lines)
+        for more in ((), ("--check-config",)):
+            code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", folder, *arguments, *more)
+            assert code == 2 and len(lines) == 1 and word in lines[0], (arguments, code, lines)
     assert not folder.exists()
 
 

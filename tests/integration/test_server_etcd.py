@@ -319,11 +319,26 @@ def test_options_that_do_not_fit_are_refused_at_start(context):
             ([*plain, "--etcd-cacert", issuer.cert], "etcds://"), ([*plain, "--etcd-cert", cert, "--etcd-key", key], "etcds://"),
             ([*tls, "--etcd-cert", cert], "--etcd-key"), ([*tls, "--etcd-key", key], "--etcd-cert"),
             ([*remote, "--etcd-user-file", user], "etcds://", "--insecure"),
+            ([*tls, "--etcd-cacert", "/nowhere"], "/nowhere"), ([*tls, "--etcd-cert", "/nowhere", "--etcd-key", key], "/nowhere"),
             ([*tls, "--etcd-user-file", "/nowhere"], "/nowhere"), ([*tls, "--etcd-user-file", empty], str(empty), "NAME:PASSWORD"),
             (["--cluster", "https://127.0.0.1:1/c", "--shards", "2"], "etcds://")):
         code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", folder, *arguments)
         assert code == 2 and len(lines) == 1 and all(word in lines[0] for word in words), (arguments, code, lines)
     assert not folder.exists()
+
+
+def test_checking_the_options_opens_no_file(context):
+    """At a start with --check-config, and at SIGHUP, when the file of etcd's user may be on its way."""
+    user, config = user_file(context), context.folder()
+    config.write_text("log-level: info\n", encoding="utf-8")
+    cluster = Cluster(context, 1, options=["--etcd-user-file", user, "--config", config])
+    user.unlink()
+    code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", context.folder(), "--cluster", cluster.url,
+                                              "--shards", "1", "--etcd-user-file", user, "--check-config")
+    assert (code, lines) == (0, []), (code, lines)
+    config.write_text("log-level: debug\n", encoding="utf-8")
+    cluster.of(0).send(signal.SIGHUP)
+    eventually(lambda: 'option=log-level was="info" is="debug"' in cluster.log(0), "the level has changed")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 
 import ampd_testing
-from ampd_testing import Api, Code, eventually, grpc, run
+from ampd_testing import Api, Code, eventually, grpc, refused, run
 from test_server_restart import check_start, momentum, run_steps
 
 LISTEN = ["--listen", "127.0.0.1:0"]
@@ -243,6 +243,15 @@ def test_a_read_only_mount_is_noticed_at_the_start(context):
                            "--checkpoint-dir", folder, *LISTEN], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, timeout=60, encoding="utf-8", check=False)
     assert done.returncode == 3 and "Read-only file system" in done.stderr and str(folder) in done.stderr, done
+
+
+def test_a_refusal_that_names_a_path_that_is_not_utf_8_has_its_details(context):
+    folder = context.folder().with_name(os.fsdecode(b"caf\xe9"))
+    file = folder / "models" / "m" / "checkpoints" / "step-0000000004" / "shard-0-of-1.safetensors"
+    file.parent.mkdir(0o700, parents=True)
+    file.touch()
+    server = context.server("--checkpoint-dir", folder)
+    refused(lambda: context.model("m", server), Code.FAILED_PRECONDITION, "CHECKPOINTS_EXIST", ["/caf? (models/m"])
 
 
 if __name__ == "__main__":

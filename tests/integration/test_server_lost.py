@@ -243,6 +243,29 @@ def test_etcds_data_lost_after_a_failover(context):
     tell("etcd's data lost", times, manager)
 
 
+def test_etcds_data_lost_of_a_cluster_without_models(context):
+    """The new etcd counts from 1, and gives fences above those that the empty stores have had."""
+    for shards in (1, 2):
+        cluster = Cluster(context, shards, healthy=False)
+        for _ in range(5):  # each takes some revisions of etcd
+            for process in cluster.processes:
+                eventually(lambda p=process: "holding a place" in p.log(), "it has a place", BACK_S)
+                process.kill()
+                process.log_path.unlink()
+                process.start()
+        cluster.wait_until_healthy()
+        before = [process.fence() for process in cluster.processes]
+        for process in cluster.processes:
+            process.kill()
+        cluster.etcd.kill()
+        cluster.etcd.wipe()
+        cluster.etcd.start()
+        for process in cluster.processes:
+            process.start()
+        cluster.wait_until_healthy()
+        assert all(process.fence() > fence for process, fence in zip(cluster.processes, before)), before
+
+
 def test_etcds_data_lost_while_as_many_empty_standbys_wait(context):
     """They are there before the shards are started again, and know that there are data: they have seen it in etcd."""
     for shards in (1, 2):

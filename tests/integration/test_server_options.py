@@ -70,6 +70,11 @@ def test_each_value_is_shown_with_the_place_it_comes_from(context):
     assert server.terminate() == 0
 
 
+def test_a_path_that_is_not_utf_8_is_shown_as_far_as_it_can_be(context):
+    server = context.server(data_dir=context.folder().with_name(os.fsdecode(b"caf\xe9")))
+    assert shown(context, server)["data-dir"][0].endswith("/caf?")
+
+
 def test_a_file_with_six_faults_names_all_of_them_with_their_lines(context):
     path = conf(context, "listen: 127.0.0.1:0\nlog-level: loud\nworker-lease: 5x\nworker-leese: 5s\nlisten: a:1\n"
                          "shards: 900\nconfig: other.conf\n")
@@ -161,6 +166,28 @@ def test_a_server_that_may_run_on_some_processors_has_so_many_compute_threads(co
             os.sched_setaffinity(0, mine)
         assert json.loads(server.log().splitlines()[0])["compute_threads"] == len(processors)
         assert server.terminate() == 0
+
+
+def test_a_start_with_too_few_descriptors_says_to_raise_their_limit(context):
+    """Whichever socket, thread or port it is that finds none."""
+    def started(descriptors):
+        """What stopped it, or None."""
+        command = [*DIE_WITH_PARENT, "/bin/sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh",
+                   context.bin_dir / "ampd", "--data-dir", context.folder(), "--listen", "127.0.0.1:0",
+                   "--metrics-listen", "127.0.0.1:0"]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if "msg=serving" in line or 'msg="serving"' in line:
+                process.terminate()
+        return None if process.wait(CALL_TIMEOUT_S) == 0 else lines[-1]
+    least = 13  # for the store's own files
+    told = []
+    while (said := started(least + len(told))) is not None:
+        told.append(said)
+    assert told and all(line.startswith("ampd: ") and "ulimit -n" in line for line in told), told
+    assert any("cannot listen on" in line for line in told) and any("--metrics-listen" in line for line in told), told
 
 
 run(globals())

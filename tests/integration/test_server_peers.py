@@ -13,6 +13,7 @@ import sys
 import ampd_testing
 from ampd_testing import Api, eventually, grpc, run
 from auth_testing import Authority, TokenFile, WithToken, replace_pair
+from etcd_testing import wait_s
 from test_server_shards import START_TIMEOUT_S, WORLD, Cluster, Job
 
 PORT = 7420
@@ -204,6 +205,24 @@ def test_a_token_of_another_role_is_told_on_both_sides(context):
     cluster.says(1, "no session with shard 0", "PERMISSION_DENIED", "needs the role peer")
     cluster.says(0, "calls were refused", "ROLE_REQUIRED")
     ends(cluster)
+
+
+def test_sessions_that_are_refused_again_and_again_are_told_once_in_ten_seconds(context):
+    """By a shard that asks who calls, and by a process that is not shard 0: in the lists of these two, each has the other one there."""
+    tokens, token, _ = tokens_of(context)
+    worker = tokens.client_file(tokens.new("worker"))
+    refused = Secure(context, 2, ["--token-file", tokens.path, "--peer-token-file", worker], token=token, healthy=False)
+    name = host()
+    crossed = Secure(context, 2, ["--shard", "1"], name=name, healthy=False,
+                     own=lambda k: ["--peers", f"{name}:{PORT + 1 - k},{name}:{PORT + k}"])
+    refused.says(1, "no session with shard 0", "needs the role peer")
+    for k in range(2):
+        crossed.says(k, "no session with shard 0", "this is not shard 0")
+    wait_s(4)
+    assert refused.log(1).count("needs the role peer") <= 2, refused.log(1)
+    for k in range(2):
+        assert crossed.log(k).count("this is not shard 0") <= 2, crossed.log(k)
+    ends(refused)
 
 
 def test_a_wrong_authority_is_told_on_both_sides(context):

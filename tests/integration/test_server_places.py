@@ -96,6 +96,16 @@ def test_a_cluster_on_another_number_of_shards_is_refused_and_going_back_costs_n
     check(context, cluster, before)
 
 
+def test_a_data_directory_that_cannot_be_read_does_not_count_as_one_without_data(context):
+    """It may have data of another number of shards."""
+    shim = context.bin_dir.parent / "tests" / "integration" / "libfailing_readdir.so"
+    folder = context.folder()
+    done = subprocess.run(["/usr/bin/env", f"LD_PRELOAD={shim}", context.bin_dir / "ampd", "--data-dir", folder, "--listen",
+                           "127.0.0.1:0", "--metrics-listen", "none", "--cluster", "etcd://127.0.0.1:1/c", "--shards", "2"],
+                          capture_output=True, timeout=10 * PATIENCE, encoding="utf-8")
+    assert done.returncode == 1 and f"cannot read {folder}" in done.stderr, done
+
+
 def test_data_of_another_number_of_shards_are_known_where_etcd_has_lost_all(context):
     cluster, before = begin(context, 2, options=shared(context))
     cluster.etcd.kill()

@@ -13,6 +13,7 @@ ampd_test(test_server_peer_bytes SUITE unit SOURCES test_server_peer_bytes.c LIN
 ampd_test(test_server_threads SUITE unit SOURCES test_server_threads.c LINK ampd_server)
 ampd_test(test_server_shared_dir SUITE unit SOURCES test_server_shared_dir.c LINK ampd_server)
 ampd_test(test_server_stale SUITE unit SOURCES test_server_stale.c LINK ampd_server)
+target_link_options(test_server_stale PRIVATE -Wl,--wrap=readdir)
 ampd_test(test_server_cluster_options SUITE unit SOURCES test_server_cluster_options.c LINK ampd_cluster)
 ampd_test(test_server_cluster_fit SUITE unit SOURCES test_server_cluster_fit.c LINK ampd_cluster)
 ampd_test(test_server_cluster_places SUITE unit SOURCES test_server_cluster_places.c LINK ampd_cluster)

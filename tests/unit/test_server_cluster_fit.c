@@ -161,6 +161,15 @@ static void what_etcd_has_told_before_it_lost_all_is_remembered_until_an_operato
     expect(cluster, 1, 250);
 }
 
+static void fences_are_above_that_of_a_store_without_models_too(void **state)
+{
+    struct etcd_cluster *cluster = new_cluster();
+    has(cluster, 1, 63, false);
+    cluster->base.options.known[1] = 0; /* as io_membership_open has it */
+    assert_int_equal(cluster_newest(cluster, 1), 0);
+    assert_int_equal(cluster_floor(cluster), 63);
+}
+
 static void a_cluster_without_models_is_begun_by_whoever_comes(void **state)
 {
     struct etcd_cluster *cluster = new_cluster();
@@ -300,6 +309,7 @@ int main(void)
         cmocka_unit_test(nobody_takes_the_place_of_a_process_that_waits_with_its_data),
         cmocka_unit_test(what_etcd_has_forgotten_the_data_know_together),
         cmocka_unit_test(what_etcd_has_told_before_it_lost_all_is_remembered_until_an_operator_deletes_it),
+        cmocka_unit_test(fences_are_above_that_of_a_store_without_models_too),
         cmocka_unit_test(a_cluster_without_models_is_begun_by_whoever_comes),
         cmocka_unit_test(a_store_without_models_that_only_held_a_place_is_no_newer_than_the_data),
         cmocka_unit_test(newer_data_than_those_that_are_served_are_told),

@@ -256,6 +256,10 @@ static void options_of_etcd_that_do_not_fit_are_refused(void **state)
     assert_int_equal(io_etcd_access_check(&(struct io_etcd_access){.tls = true, .key_file = "k"}, "h:1", false, &error),
                      AMP_EINVAL);
     (void)unlink(user);
+    assert_int_equal(io_etcd_access_check(&(struct io_etcd_access){.user_file = user}, "127.0.0.1:1", false, &error),
+                     0); /* which opens no file */
+    assert_int_equal(io_etcd_access_try(&(struct io_etcd_access){.user_file = user}, &error), AMP_ENOTFOUND);
+    assert_int_equal(io_etcd_access_try(&(struct io_etcd_access){.tls = false}, &error), 0);
 }
 
 int main(void)

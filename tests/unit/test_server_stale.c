@@ -2,6 +2,7 @@
 #include "server/io/cluster/stale.h"
 #include "tests/temp_folder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,6 +59,19 @@ static void a_store_with_a_model_that_was_deleted_is_older(void **state)
 }
 
 /* ---- setting aside ---- */
+
+static unsigned fail_readdir_at; /* the n-th call, from 1, fails; 0: none */
+
+struct dirent *__real_readdir(DIR *dir);
+struct dirent *__wrap_readdir(DIR *dir);
+
+struct dirent *__wrap_readdir(DIR *dir)
+{
+    if (fail_readdir_at == 0 || --fail_readdir_at > 0)
+        return __real_readdir(dir);
+    errno = EIO;
+    return NULL;
+}
 
 struct place {
     char root[TEMP_FOLDER_MAX], path[TEMP_FOLDER_MAX + 32];
@@ -151,6 +165,30 @@ static void the_newest_are_kept_and_nothing_else_is_touched(void **state)
         assert_true(is_there(place, others[i]));
 }
 
+/* One that counted as ended would have its directory renamed to a name that is taken. */
+static void a_parent_that_cannot_be_read_has_not_ended(void **state)
+{
+    struct place *place = *state;
+    char aside[AMPD_DATADIR_PATH_MAX];
+    struct amp_error error;
+    make_dir(place, "shard-0-of-3.stale-1");
+    for (unsigned n = 1;; n++) {
+        fail_readdir_at = n;
+        int rc = io_stale_set_aside(&place->dir, aside, &error);
+        bool failed = fail_readdir_at == 0;
+        fail_readdir_at = 0;
+        if (!failed) {
+            assert_int_equal(rc, 0);
+            assert_true(n > 3);
+            break;
+        }
+        assert_int_equal(rc, AMP_EIO);
+        assert_non_null(strstr(error.text, "cannot read"));
+        assert_true(place->dir.lock_fd >= 0); /* nothing was renamed */
+    }
+    assert_true(is_there(place, "shard-0-of-3.stale-2"));
+}
+
 static void a_link_that_was_set_aside_is_not_followed(void **state)
 {
     struct place *place = *state;
@@ -177,6 +215,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_set_aside_is_whole_and_an_empty_directory_stands_in_its_place, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_newest_are_kept_and_nothing_else_is_touched, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_parent_that_cannot_be_read_has_not_ended, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_link_that_was_set_aside_is_not_followed, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,6 +29,8 @@ int io_pools_open(struct io_pools *pools, uv_loop_t *loop, const struct ampd_ser
                  {&pools->journal, 1, IO_THREADS_PLAIN}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (io_threads_new(loop, kinds[i].count, kinds[i].kind, kinds[i].pool) != 0)
-            return amp_error_set(error, AMP_ENOMEM, NULL, "cannot start threads");
+            return amp_error_set(
+                error, AMP_ENOMEM, NULL,
+                "cannot start threads; raise the limits of open files and of processes (ulimit -n, -u)");
     return 0;
 }

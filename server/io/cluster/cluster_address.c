@@ -1,5 +1,7 @@
 #include "server/io/cluster/cluster_address.h"
 
+#include "server/io/etcd/etcd.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,9 +96,10 @@ int io_cluster_url_parse(const char *text, struct io_cluster_url *url, struct am
         if (!is_host_port(address))
             count = 0;
     }
-    if (count == 0)
-        return amp_error_set(error, AMP_EINVAL, NULL,
-                             "%.200s: give the addresses of etcd's members as HOST:PORT with commas between them",
-                             text);
+    if (count == 0 || count > IO_ETCD_ENDPOINTS_MAX)
+        return amp_error_set(
+            error, AMP_EINVAL, NULL,
+            "%.200s: give the addresses of etcd's members as HOST:PORT with commas between them, at most %d", text,
+            IO_ETCD_ENDPOINTS_MAX);
     return 0;
 }

@@ -62,8 +62,9 @@ uint64_t cluster_floor(const struct etcd_cluster *cluster)
 {
     uint64_t floor = 0;
     for (uint32_t k = 0; k < cluster->base.options.shards; k++) {
-        uint64_t newest = cluster_newest(cluster, k);
+        uint64_t newest = cluster_newest(cluster, k), served = cluster->base.options.served[k];
         floor = newest > floor ? newest : floor;
+        floor = served > floor ? served : floor;
     }
     return floor;
 }

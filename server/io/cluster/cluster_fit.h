@@ -18,7 +18,10 @@ struct etcd_cluster;
  */
 uint64_t cluster_newest(const struct etcd_cluster *cluster, uint32_t shard);
 
-/* The highest cluster_newest of all shards. Fences that are given must be above it. */
+/*
+ * The highest cluster_newest of all shards, and the highest fence under which any store here has served, also one that
+ * does not count as data since it has no model. Fences that are given must be above it.
+ */
 uint64_t cluster_floor(const struct etcd_cluster *cluster);
 
 /* Whether etcd has lost its note of the shard: data name a fence under which it was served, and etcd has none. */

@@ -167,6 +167,11 @@ static bool has_store(const char *path)
     return access(store, F_OK) == 0;
 }
 
+static int cannot_read(const char *path, struct amp_error *error)
+{
+    return amp_error_set(error, AMP_EIO, NULL, "cannot read %s: %s", path, strerror(errno));
+}
+
 /*
  * Notes in `other` a directory shard-k-of-K with models whose K is not this cluster's; the first one found is enough.
  */
@@ -174,10 +179,14 @@ static int look_for_others(struct ampd_server *server, struct amp_error *error)
 {
     struct io_membership *membership = server->membership;
     DIR *dir = opendir(membership->dir.path);
-    int rc = dir != NULL
-                 ? 0
-                 : amp_error_set(error, AMP_EIO, NULL, "cannot read %s: %s", membership->dir.path, strerror(errno));
-    for (struct dirent *entry; rc == 0 && membership->other[0] == 0 && (entry = readdir(dir)) != NULL;) {
+    int rc = dir != NULL ? 0 : cannot_read(membership->dir.path, error);
+    while (rc == 0 && membership->other[0] == 0) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (entry == NULL) {
+            rc = errno != 0 ? cannot_read(membership->dir.path, error) : 0; /* or its end */
+            break;
+        }
         char path[AMPD_DATADIR_PATH_MAX];
         uint32_t shard, shards;
         int end = 0;
@@ -511,8 +520,8 @@ static int make_cluster(struct ampd_server *server, struct amp_error *error)
     if (server->membership->other[0] != 0)
         return amp_error_set(error, AMP_EINVAL, NULL,
                              "%s has models of a cluster of %" PRIu32
-                             " shards, and this process was started for %" PRIu32
-                             ": start it with --shards %" PRIu32 ", or give it another --data-dir",
+                             " shards, and this process was started for %" PRIu32 ": start it with --shards %" PRIu32
+                             ", or give it another --data-dir",
                              server->membership->other, server->membership->other_shards, given->shards,
                              server->membership->other_shards);
     amp_log(server->log, AMP_LOG_INFO, "cluster", "msg=\"waiting for a place\" cluster=%s etcd=%s shards=%" PRIu32,

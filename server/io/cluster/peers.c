@@ -326,15 +326,19 @@ static struct link *new_link(struct ampd_server *server, struct arpc_call *call)
     return link;
 }
 
-/* Frees the link of a session that has ended; gives the core PEER_DOWN if it was the one with that shard. */
+/*
+ * Frees the link of a session that has ended; gives the core PEER_DOWN if it was the one with that shard. One on which
+ * nothing was heard was none yet: own_closed and on_channel tell why, and not each time.
+ */
 static void drop_link(struct link *link, const struct arpc_result *result)
 {
     struct io_peers *peers = link->server->peers;
     if (link->known && peers->links[link->shard] == link) {
         peers->links[link->shard] = NULL;
         peers->changed_us[link->shard] = io_clock_utc_us();
-        amp_log(link->server->log, AMP_LOG_WARN, "peer", "msg=\"the session is over\" shard=%u err=\"%s\"", link->shard,
-                result->message);
+        if (link->heard)
+            amp_log(link->server->log, AMP_LOG_WARN, "peer", "msg=\"the session is over\" shard=%u err=\"%s\"",
+                    link->shard, result->message);
         if (!peers->closing) {
             struct ampd_event event = {.type = AMPD_EVENT_PEER_DOWN, .u.shard = link->shard};
             io_core_event(link->server, &event);
@@ -454,8 +458,9 @@ static void own_closed(struct arpc_call *call, const struct arpc_result *result)
     struct link *link = arpc_call_user(call);
     struct ampd_server *server = link->server;
     bool moved = result->status == ARPC_STATUS_CANCELLED && !result->from_peer;
-    bool refused = !moved && result->status != ARPC_STATUS_UNAVAILABLE && result->status != ARPC_STATUS_ABORTED;
-    if (refused) {
+    bool passes = result->status == ARPC_STATUS_UNAVAILABLE || result->status == ARPC_STATUS_ABORTED;
+    bool refused = !moved && !passes;
+    if (refused || (result->from_peer && !link->heard)) {
         char text[AMP_ERROR_TEXT_MAX];
         (void)snprintf(text, sizeof text, "%s %s: %s", result->from_peer ? "shard 0 says" : "ended by this shard",
                        arpc_status_name(result->status), result->message);

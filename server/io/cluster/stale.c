@@ -71,7 +71,13 @@ static int walk(const char *parent, const char *name, uint32_t below, uint32_t *
     DIR *dir = opendir(parent);
     int rc = dir != NULL ? 0 : failed(error, "read", parent);
     *highest = 0;
-    for (struct dirent *entry; rc == 0 && (entry = readdir(dir)) != NULL;) {
+    while (rc == 0) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (entry == NULL) {
+            rc = errno != 0 ? failed(error, "read", parent) : 0; /* or its end */
+            break;
+        }
         uint32_t number = number_of(entry->d_name, name);
         *highest = number > *highest ? number : *highest;
         if (number == 0 || number >= below)

@@ -158,12 +158,8 @@ static void on_auth(struct io_etcd *etcd, const struct amp_error *error)
 
 static int open_tls(struct io_etcd *etcd, const struct io_etcd_access *access, struct amp_error *error)
 {
-    const struct arpc_tls_client_options options = {.size = sizeof options,
-                                                    .trusted_ca_file = access->cacert_file,
-                                                    .cert_file = access->cert_file,
-                                                    .key_file = access->key_file};
-    int rc = arpc_tls_client(&options, &etcd->tls, error);
-    if (rc == 0 && arpc_tls_warning(etcd->tls)[0] != 0)
+    int rc = io_etcd_access_tls(access, &etcd->tls, error);
+    if (etcd->tls != NULL && arpc_tls_warning(etcd->tls)[0] != 0)
         amp_log(etcd->log, AMP_LOG_WARN, "etcd", "msg=\"%s\"", arpc_tls_warning(etcd->tls));
     return rc;
 }
@@ -182,7 +178,7 @@ int io_etcd_new(struct uv_loop_s *loop, const char *endpoints, const struct io_e
     io_etcd_auth_init(&etcd->auth, etcd, access->user_file, on_auth);
     etcd->open++;
     int rc = split(etcd, endpoints, error);
-    if (rc == 0 && access->tls)
+    if (rc == 0)
         rc = open_tls(etcd, access, error);
     for (uint32_t i = 0; rc == 0 && i < etcd->count; i++)
         rc = connect_endpoint(etcd, &etcd->endpoints[i], error);

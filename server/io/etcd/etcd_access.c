@@ -1,6 +1,7 @@
 #include "server/io/etcd/etcd_access.h"
 
 #include "rpc/arpc_peer.h"
+#include "rpc/arpc_tls.h"
 #include "rpc/arpc_token.h"
 
 #include <stdio.h>
@@ -64,17 +65,35 @@ static int refuse(struct amp_error *error, const char *text)
 int io_etcd_access_check(const struct io_etcd_access *access, const char *endpoints, bool insecure,
                          struct amp_error *error)
 {
-    struct io_etcd_user user;
     if ((access->cert_file != NULL) != (access->key_file != NULL))
         return refuse(error, "--etcd-cert and --etcd-key go together: give both or neither");
     if (!access->tls && (access->cacert_file != NULL || access->cert_file != NULL))
         return refuse(error, "--etcd-cacert and --etcd-cert are for TLS: write --cluster etcds://..., too");
-    if (access->user_file == NULL)
-        return 0;
-    if (!access->tls && !insecure && any_remote(endpoints))
+    if (access->user_file != NULL && !access->tls && !insecure && any_remote(endpoints))
         return refuse(error, "--etcd-user-file without TLS: the password would cross a network unencrypted; write "
                              "--cluster etcds://..., or allow it with --insecure");
-    int rc = io_etcd_user_read(access->user_file, &user, error);
-    arpc_token_wipe(&user, sizeof user);
+    return 0;
+}
+
+int io_etcd_access_tls(const struct io_etcd_access *access, struct arpc_tls **tls, struct amp_error *error)
+{
+    const struct arpc_tls_client_options options = {.size = sizeof options,
+                                                    .trusted_ca_file = access->cacert_file,
+                                                    .cert_file = access->cert_file,
+                                                    .key_file = access->key_file};
+    *tls = NULL;
+    return access->tls ? arpc_tls_client(&options, tls, error) : 0;
+}
+
+int io_etcd_access_try(const struct io_etcd_access *access, struct amp_error *error)
+{
+    struct io_etcd_user user;
+    struct arpc_tls *tls;
+    int rc = io_etcd_access_tls(access, &tls, error);
+    arpc_tls_unref(tls);
+    if (rc == 0 && access->user_file != NULL) {
+        rc = io_etcd_user_read(access->user_file, &user, error);
+        arpc_token_wipe(&user, sizeof user);
+    }
     return rc;
 }

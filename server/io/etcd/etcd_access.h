@@ -6,6 +6,8 @@
 
 #include <stdbool.h>
 
+struct arpc_tls;
+
 /* Longest name and longest password of a user, each with the final zero; etcd hashes 72 bytes of a password at most. */
 #define IO_ETCD_USER_MAX 256
 
@@ -23,11 +25,20 @@ struct io_etcd_user {
 };
 
 /*
- * Checks that the options fit one another and the endpoints of etcd, and that a user file can be read. `insecure`: a
- * password may cross a network in plaintext. 0; AMP_EINVAL or a code of io_etcd_user_read, with a sentence.
+ * Checks that the options fit one another and the endpoints of etcd, and opens none of the files. `insecure`: a
+ * password may cross a network in plaintext. 0, or AMP_EINVAL with a sentence.
  */
 int io_etcd_access_check(const struct io_etcd_access *access, const char *endpoints, bool insecure,
                          struct amp_error *error);
+
+/* Tries to read the files, so that a wrong one ends the start. 0, or a code with a sentence that names the file. */
+int io_etcd_access_try(const struct io_etcd_access *access, struct amp_error *error);
+
+/*
+ * Reads the certificate files. On success *tls is the caller's (arpc_tls_unref), and NULL for plaintext; else the code
+ * of arpc_tls_client.
+ */
+int io_etcd_access_tls(const struct io_etcd_access *access, struct arpc_tls **tls, struct amp_error *error);
 
 /*
  * Reads a user file into *user, which the caller wipes by arpc_token_wipe, also after an error. 0; AMP_ENOTFOUND,

@@ -642,9 +642,9 @@ static int open_socket(struct io_http *http, const char *address, int *fd, struc
     freeaddrinfo(found);
     if (number == 0)
         return 0;
-    return amp_error_set(error, code_of(number), NULL,
-                         "--metrics-listen %.100s: cannot listen there: %s; give another address, or none", address,
-                         strerror(number));
+    return amp_error_set(
+        error, code_of(number), NULL, "--metrics-listen %.100s: cannot listen there: %s; %s", address, strerror(number),
+        number == EMFILE || number == ENFILE ? "raise their limit (ulimit -n)" : "give another address, or none");
 }
 
 static struct MHD_Daemon *start_daemon(struct io_http *http, int fd)
@@ -668,7 +668,8 @@ static int open_daemon(struct io_http *http, int fd, struct amp_error *error)
 {
     http->daemon = start_daemon(http, fd);
     if (http->daemon == NULL) /* it may have closed the socket or not; the process ends anyway */
-        return amp_error_set(error, AMP_ENOMEM, NULL, "cannot start the HTTP port");
+        return amp_error_set(error, AMP_ENOMEM, NULL,
+                             "cannot start the HTTP port; raise the limit of open files (ulimit -n)");
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     uv_loop_t *loop = &http->server->loop;
     if (info == NULL || uv_poll_init(loop, &http->poll, info->epoll_fd) != 0)

@@ -1,6 +1,7 @@
 /* Drain, SetLogLevel and GetConfig. */
 #include "server/io/base/handlers.h"
 
+#include "base/text.h"
 #include "proto/msg.h"
 #include "server/io/auth/auth_gate.h"
 #include "server/io/base/message_buf.h"
@@ -108,6 +109,8 @@ static void config_message(struct arpc_call *rpc, const uint8_t *data, size_t si
         (void)snprintf(value->name, sizeof value->name, "%s", options->values[i].name);
         (void)snprintf(value->value, sizeof value->value, "%s", options->values[i].value);
         (void)snprintf(value->where, sizeof value->where, "%s", options->values[i].where);
+        amp_text_repair(value->value); /* paths need not be UTF-8, and a long list is cut */
+        amp_text_repair(value->where);
         value->reloads = options->values[i].reloads;
         level_in_force(options->log, value);
     }

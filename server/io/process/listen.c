@@ -86,10 +86,11 @@ static int listen_rpc(struct ampd_server *server, struct amp_error *error)
     if (rc != 0) {
         struct amp_error why = *error;
         (void)amp_error_set(error, rc, NULL, "%s; %s", why.text,
-                            rc == AMP_EINVAL      ? "give --listen an address of this machine"
-                            : rc == AMP_EEXIST    ? "end what listens there, or give --listen another one"
-                            : rc == AMP_ENOTFOUND ? "make the directory of the socket, or give --listen another one"
-                                                  : "give --listen another one");
+                            rc == AMP_EINVAL       ? "give --listen an address of this machine"
+                            : rc == AMP_EEXIST     ? "end what listens there, or give --listen another one"
+                            : rc == AMP_ENOTFOUND  ? "make the directory of the socket, or give --listen another one"
+                            : rc == AMP_EEXHAUSTED ? "raise their limit (ulimit -n)"
+                                                   : "give --listen another one");
         return rc == AMP_EINVAL ? AMPD_EXIT_USAGE : AMPD_EXIT_FAILED;
     }
     bool is_unix = strncmp(address, "unix:", 5) == 0;

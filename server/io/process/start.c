@@ -21,6 +21,7 @@
 #include "server/io/cluster/membership.h"
 #include "server/io/cluster/peers.h"
 #include "server/io/cluster/refill.h"
+#include "server/io/etcd/etcd_access.h"
 #include "server/io/host/checkpoint_files.h"
 #include "server/io/host/disk_share.h"
 #include "server/io/host/history_limit.h"
@@ -159,7 +160,8 @@ static int start(struct ampd_server *server, struct amp_error *error)
         add_source(server->options, error);
         return AMPD_EXIT_USAGE;
     }
-    if (io_peers_new(server, error) != 0)
+    if (io_peers_new(server, error) != 0 ||
+        (server->options->cluster != NULL && io_etcd_access_try(server->options->etcd, error) != 0))
         return AMPD_EXIT_USAGE;
     int rc = io_membership_open(server, error);
     if (rc != 0)
