@@ -309,7 +309,8 @@ static int take_parts(struct ampclient *client, const struct part *shard_0, bool
     }
     struct ampd_msg_load_response response;
     const struct amp_buf *body = &shard_0->reply.body;
-    int rc = ampd_msg_load_response_decode(&response, body->data, body->size, &client->error);
+    int rc = ampclient_bad_answer(
+        &client->error, ampd_msg_load_response_decode(&response, body->data, body->size, &client->error), "Load");
     *already = rc == 0 && response.already_loaded;
     return rc;
 }
