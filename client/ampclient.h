@@ -110,6 +110,28 @@ enum ampclient_log_level {
     AMPCLIENT_LOG_NONE = 5,
 };
 
+/* What the _INIT macros are made of. C++ compilers warn of each field that an initializer in braces leaves out. */
+#ifdef __cplusplus
+#define AMPCLIENT_SIZED_AND(type, fields)                                                                              \
+    [] {                                                                                                               \
+        struct type ampclient_made = {};                                                                               \
+        ampclient_made.size = sizeof ampclient_made;                                                                   \
+        fields;                                                                                                        \
+        return ampclient_made;                                                                                         \
+    }()
+#define AMPCLIENT_SIZED(type)          AMPCLIENT_SIZED_AND(type, (void)0)
+#define AMPCLIENT_SIZED_RANKLESS(type) AMPCLIENT_SIZED_AND(type, ampclient_made.rank = ampclient_made.world_size = -1)
+#else
+#define AMPCLIENT_SIZED(type)                                                                                          \
+    {                                                                                                                  \
+        .size = sizeof(struct type)                                                                                    \
+    }
+#define AMPCLIENT_SIZED_RANKLESS(type)                                                                                 \
+    {                                                                                                                  \
+        .size = sizeof(struct type), .rank = -1, .world_size = -1                                                      \
+    }
+#endif
+
 /* Options of a client. In times 0 means the default; a time above 2^40 ms counts as 2^40 ms. Strings are copied. */
 struct ampclient_options {
     size_t size;
@@ -152,10 +174,7 @@ struct ampclient_options {
 
     bool no_shared_memory; /* send parameters and gradients over the socket even if the server is on this host */
 };
-#define AMPCLIENT_OPTIONS_INIT                                                                                         \
-    {                                                                                                                  \
-        .size = sizeof(struct ampclient_options)                                                                       \
-    }
+#define AMPCLIENT_OPTIONS_INIT AMPCLIENT_SIZED(ampclient_options)
 
 /* One parameter of a model to be created. Borrowed during the call. */
 struct ampclient_parameter_spec {
@@ -237,10 +256,7 @@ struct ampclient_spec {
     enum ampclient_floor_policy floor_policy; /* default CLAMP; what follows max_consecutive_overflows at min_scale */
     uint32_t max_consecutive_overflows;       /* overflows in a row that make the model unstable; default 50 */
 };
-#define AMPCLIENT_SPEC_INIT                                                                                            \
-    {                                                                                                                  \
-        .size = sizeof(struct ampclient_spec)                                                                          \
-    }
+#define AMPCLIENT_SPEC_INIT AMPCLIENT_SIZED(ampclient_spec)
 
 /* Memory that a model handle shares with the servers on its host: a copy of the parameters, or the gradients' slot. */
 struct ampclient_shared_memory {
@@ -290,10 +306,7 @@ struct ampclient_join_options {
     void *shared_arg;
     void (*shared_cb)(void *arg, const struct ampclient_shared_memory *shared, bool mapped);
 };
-#define AMPCLIENT_JOIN_OPTIONS_INIT                                                                                    \
-    {                                                                                                                  \
-        .size = sizeof(struct ampclient_join_options), .rank = -1, .world_size = -1                                    \
-    }
+#define AMPCLIENT_JOIN_OPTIONS_INIT AMPCLIENT_SIZED_RANKLESS(ampclient_join_options)
 
 /*
  * A parameter as pulled. All pointers are views: name and shape are valid as long as the model handle, and `data` until
@@ -319,10 +332,7 @@ struct ampclient_step {
     uint64_t scale_id; /* names this value of the scale */
     bool rolled_back;  /* this handle's first step in an epoch, if it has begun it or a later one before */
 };
-#define AMPCLIENT_STEP_INIT                                                                                            \
-    {                                                                                                                  \
-        .size = sizeof(struct ampclient_step)                                                                          \
-    }
+#define AMPCLIENT_STEP_INIT AMPCLIENT_SIZED(ampclient_step)
 
 /* One parameter of one worker that had an Inf, a NaN or a value out of range in a step. */
 struct ampclient_overflow {
@@ -352,10 +362,7 @@ struct ampclient_result {
     const struct ampclient_overflow *overflows;
     uint32_t overflows_count;
 };
-#define AMPCLIENT_RESULT_INIT                                                                                          \
-    {                                                                                                                  \
-        .size = sizeof(struct ampclient_result)                                                                        \
-    }
+#define AMPCLIENT_RESULT_INIT AMPCLIENT_SIZED(ampclient_result)
 
 /* The state of a model, as the server reports it. */
 struct ampclient_status {
@@ -369,10 +376,7 @@ struct ampclient_status {
     float scale; /* the present loss scale */
     bool done;   /* max_steps are decided */
 };
-#define AMPCLIENT_STATUS_INIT                                                                                          \
-    {                                                                                                                  \
-        .size = sizeof(struct ampclient_status)                                                                        \
-    }
+#define AMPCLIENT_STATUS_INIT AMPCLIENT_SIZED(ampclient_status)
 
 /*
  * The whole state of a model after one of its steps: what ampclient_load_full goes on from. `values`, `m` and `v` are
@@ -403,10 +407,7 @@ struct ampclient_full {
     uint32_t user_states_count;        /* ranks in these two arrays; ranks that the model does not have are left out */
     double learning_rate;              /* the base rate that an operator had set; 0: none was set */
 };
-#define AMPCLIENT_FULL_INIT                                                                                            \
-    {                                                                                                                  \
-        .size = sizeof(struct ampclient_full)                                                                          \
-    }
+#define AMPCLIENT_FULL_INIT AMPCLIENT_SIZED(ampclient_full)
 
 /* ---- life ---- */
 
@@ -606,8 +607,7 @@ AMPCLIENT_API bool ampclient_shares_memory(const struct ampclient_model *model);
  * Sets the weight of this worker's gradients, for example its number of samples, from the next step to which nothing
  * was pushed yet (maybe the step in hand) until it is set again; 1 before. weight: 0, or 2^-60 to 2^24. Another value
  * than 1 needs a model with AMPCLIENT_PUSHED, else ampclient_step_end fails.
- * Returns: 0; AMP_EINVAL (weight is out of range), AMP_ESTATE (the step in hand has been pushed to). Thread: the
- * client's.
+ * Returns: 0; AMP_EINVAL (out of range), AMP_ESTATE (the step in hand has been pushed to). Thread: the client's.
  */
 AMPCLIENT_API int ampclient_set_weight(struct ampclient_model *model, float weight);
 
@@ -656,10 +656,10 @@ AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampcl
 /* ---- all other methods of the server ---- */
 
 /*
- * Calls a unary method that has no function here, at shard 0: history, checkpoints, the scale (proto/ampd/v1). It is
- * tried again as all calls are: give what has a request_id one (SetScale, Rollback and others), so that it is done
- * once. method: its path, such as "/ampd.v1.ScaleService/GetScale". request: `size` bytes of a message in protobuf's
- * encoding.
+ * Calls a unary method that has no function here (proto/ampd/v1: history, checkpoints, the scale) at shard 0, or at the
+ * server connected to as long as this client has created, loaded and joined no model. It is tried again as all calls
+ * are: give what has a request_id one (SetScale, Rollback and others), so that it is done once. method: its path, such
+ * as "/ampd.v1.ScaleService/GetScale". request: `size` bytes of a message in protobuf's encoding.
  * Ownership: *response is a view of the answer's bytes, valid until the next ampclient_call or ampclient_close. On
  * failure it is NULL, and *response_size 0.
  * Returns: 0; AMP_EINVAL (an argument is NULL, a method without "/", or more than 1 MiB), AMP_EUNIMPLEMENTED (no such
@@ -669,9 +669,9 @@ AMPCLIENT_API int ampclient_call(struct ampclient *client, const char *method, c
                                  const void **response, size_t *response_size);
 
 /*
- * Calls a method that answers with a stream, such as WatchSteps, at shard 0, and returns when the stream has ended. No
- * time limit; tried once. method: its path. request: `size` bytes of a message in protobuf's encoding. message_cb:
- * called on the loop thread with each message; it must not call the client; a result other than 0 ends the stream.
+ * Calls a method that answers with a stream, such as WatchSteps, where ampclient_call does, and returns when the stream
+ * has ended. No time limit; tried once. method, request: as for ampclient_call. message_cb: called on the loop thread
+ * with each message; it must not call the client; a result other than 0 ends the stream.
  * Ownership: `data` is valid until message_cb returns.
  * Returns: 0; AMP_EINVAL (an argument is NULL, a method without "/", or more than 1 MiB), AMP_ECANCELLED (message_cb or
  * interrupt_cb), AMP_EUNIMPLEMENTED (no such method), what the method answers, or a common code. Thread: the client's.

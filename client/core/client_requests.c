@@ -212,7 +212,10 @@ static void request_drain(struct ampclient_core *core)
 int ampclient_core_set_user_state(struct ampclient_core *core, const void *data, size_t size, struct amp_error *error)
 {
     bool pushed = core->state == AMPCLIENT_STATE_COMPUTING && core->push.dtype != AMP_DTYPE_NONE;
-    if (size > AMPCLIENT_USER_STATE_MAX || (data == NULL && size > 0))
+    if (data == NULL && size > 0)
+        return amp_error_set(error, AMP_EINVAL, NULL,
+                             "the user state is NULL, but has %zu bytes; give them, or a size of 0", size);
+    if (size > AMPCLIENT_USER_STATE_MAX)
         return amp_error_set(error, AMP_EINVAL, NULL, "the user state has %zu bytes; give at most %d", size,
                              AMPCLIENT_USER_STATE_MAX);
     if (core->config.units && pushed)

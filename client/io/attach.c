@@ -240,7 +240,7 @@ static ssize_t receive(struct ampclient_link *link, int fd, struct msghdr *messa
         if (size >= 0 || (why != EINTR && why != EAGAIN) || ampclient_now_ms() >= until)
             return size;
         ampclient_link_pause(link, 0); /* it asks interrupt_cb */
-        bool interrupted = ampclient_link_interrupted(link);
+        bool interrupted = ampclient_link_interrupted(link, NULL);
         errno = interrupted ? ECANCELED : 0; /* 0: as an end of the stream leaves it */
         if (interrupted)
             return -1;

@@ -247,6 +247,14 @@ int ampclient_ask(struct ampclient *client, const char *path, const struct amp_b
     return rc;
 }
 
+int ampclient_bad_answer(struct amp_error *error, int rc, const char *method)
+{
+    if (rc != AMP_EINVAL)
+        return rc;
+    return amp_error_set(error, AMP_EINTERNAL, NULL, "The server's answer to %s is invalid; are versions mixed?",
+                         method);
+}
+
 static int use_shards(struct ampclient *client, const struct ampd_msg_get_status_response *status)
 {
     const char *endpoints[AMPCLIENT_SHARDS_MAX];
@@ -274,7 +282,10 @@ static int ask_shards(struct ampclient *client)
         return 0;
     }
     if (rc == 0)
-        rc = ampd_msg_get_status_response_decode(&status, reply.body.data, reply.body.size, &client->error);
+        rc = ampclient_bad_answer(
+            &client->error,
+            ampd_msg_get_status_response_decode(&status, reply.body.data, reply.body.size, &client->error),
+            "GetStatus");
     ampclient_reply_close(&reply);
     if (rc != 0)
         return rc;
@@ -327,7 +338,10 @@ int ampclient_create(struct ampclient *client, const struct ampclient_spec *spec
         rc = ampclient_ask(client, AMPCLIENT_PARAMETER_SERVICE "CreateModel", &request, &reply);
     if (rc == 0) {
         struct ampd_msg_create_model_response response;
-        rc = ampd_msg_create_model_response_decode(&response, reply.body.data, reply.body.size, &client->error);
+        rc = ampclient_bad_answer(
+            &client->error,
+            ampd_msg_create_model_response_decode(&response, reply.body.data, reply.body.size, &client->error),
+            "CreateModel");
         if (rc == 0 && existed != NULL)
             *existed = !response.created;
         ampd_msg_create_model_response_free(&response);
@@ -352,7 +366,9 @@ int ampclient_get_model(struct ampclient *client, const char *name, struct ampd_
     else
         rc = ampclient_ask(client, AMPCLIENT_PARAMETER_SERVICE "GetModel", &request, &reply);
     if (rc == 0)
-        rc = ampd_msg_get_model_response_decode(response, reply.body.data, reply.body.size, &client->error);
+        rc = ampclient_bad_answer(
+            &client->error,
+            ampd_msg_get_model_response_decode(response, reply.body.data, reply.body.size, &client->error), "GetModel");
     ampclient_reply_close(&reply);
     amp_buf_close(&request);
     return rc;

@@ -72,6 +72,12 @@ struct ampclient_load_source {
 int ampclient_load_from(struct ampclient *client, const char *model_name, const struct ampclient_load_source *source,
                         bool *already);
 
+/*
+ * The code for a decoder's `rc` of an answer of the server's, 0 included: AMP_EINVAL becomes AMP_EINTERNAL with a text,
+ * since it is no fault of the caller.
+ */
+int ampclient_bad_answer(struct amp_error *error, int rc, const char *method);
+
 /* Calls GetModel. On success *response is the caller's to free. The error is the client's. */
 int ampclient_get_model(struct ampclient *client, const char *name, struct ampd_msg_get_model_response *response);
 

@@ -20,7 +20,10 @@ static int check(struct ampclient *client, const char *method, const void *reque
         return amp_error_set(&client->error, AMP_EINVAL, NULL,
                              "method is \"%.80s\"; give a path like /ampd.v1.ScaleService/GetScale.",
                              method != NULL ? method : "");
-    if (size > AMPD_MSG_SIZE_MAX || (request == NULL && size > 0))
+    if (request == NULL && size > 0)
+        return amp_error_set(&client->error, AMP_EINVAL, NULL,
+                             "request is NULL, but has %zu bytes; give them, or a size of 0.", size);
+    if (size > AMPD_MSG_SIZE_MAX)
         return amp_error_set(&client->error, AMP_EINVAL, NULL, "The request has %zu bytes; 0 to %d are possible.", size,
                              AMPD_MSG_SIZE_MAX);
     return 0;

@@ -112,7 +112,9 @@ static int put_groups(const struct ampclient_spec *spec, struct ampd_msg_paramet
 
 static int check(const struct ampclient_spec *spec, struct amp_error *error)
 {
-    if (spec->parameters == NULL || spec->parameters_count == 0 || spec->parameters_count > AMPD_MSG_PARAMETERS_MAX)
+    if (spec->parameters == NULL)
+        return amp_error_set(error, AMP_EINVAL, NULL, "parameters is NULL; give the parameters of the model.");
+    if (spec->parameters_count == 0 || spec->parameters_count > AMPD_MSG_PARAMETERS_MAX)
         return amp_error_set(error, AMP_EINVAL, NULL, "parameters_count is %u; give 1 to %d parameters.",
                              spec->parameters_count, AMPD_MSG_PARAMETERS_MAX);
     if (spec->world_size == 0 || spec->world_size > AMPD_MSG_WORKERS_MAX)

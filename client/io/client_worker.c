@@ -377,7 +377,6 @@ static int find_place(struct ampclient_model *model, uint32_t parameter, enum am
     struct ampclient_core *core = model->core;
     uint64_t start = ampclient_core_start(core, parameter), whole = ampclient_core_whole_block(core);
     size_t size = amp_dtype_size(dtype);
-    *place = NULL;
     if (ampclient_core_state(core) != AMPCLIENT_STATE_COMPUTING &&
         ampclient_core_state(core) != AMPCLIENT_STATE_ROLLED_BACK)
         return amp_error_set(&model->client->error, AMP_ESTATE, NULL,

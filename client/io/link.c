@@ -22,12 +22,28 @@ void ampclient_link_begin(struct ampclient_link *link)
     (void)pthread_mutex_unlock(&link->mutex);
 }
 
-bool ampclient_link_interrupted(struct ampclient_link *link)
+/* With the mutex. */
+static bool interrupted(const struct ampclient_link *link, const bool *stop)
+{
+    return link->interrupted || (stop != NULL && *stop);
+}
+
+bool ampclient_link_interrupted(struct ampclient_link *link, const bool *stop)
 {
     (void)pthread_mutex_lock(&link->mutex);
-    bool interrupted = link->interrupted;
+    bool ends = interrupted(link, stop);
     (void)pthread_mutex_unlock(&link->mutex);
-    return interrupted;
+    return ends;
+}
+
+bool ampclient_link_stop(struct ampclient_link *link, bool *stop)
+{
+    (void)pthread_mutex_lock(&link->mutex);
+    bool first = !*stop;
+    *stop = true;
+    (void)pthread_cond_broadcast(&link->wake);
+    (void)pthread_mutex_unlock(&link->mutex);
+    return first;
 }
 
 bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms)
@@ -42,10 +58,10 @@ bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms)
     if (asks && now - link->interrupt_asked_ms >= AMPCLIENT_INTERRUPT_MS) {
         link->interrupt_asked_ms = now;
         (void)pthread_mutex_unlock(&link->mutex);
-        bool interrupted = link->interrupt_cb(link->interrupt_arg);
+        bool ends = link->interrupt_cb(link->interrupt_arg);
         (void)pthread_mutex_lock(&link->mutex);
-        link->interrupted = interrupted;
-        if (interrupted) /* wakes the threads that help this call */
+        link->interrupted = ends;
+        if (ends) /* wakes the threads that help this call */
             (void)pthread_cond_broadcast(&link->wake);
     }
     return now < deadline_ms;
@@ -90,7 +106,7 @@ int ampclient_link_run(struct ampclient_link *link, struct ampclient_job *job, u
         ampclient_link_kick(link);
     }
     while (rc == 0 && !job->finished) {
-        if (link->interrupted && !asked) {
+        if (!asked && interrupted(link, job->stop)) {
             asked = true;
             amp_list_push(&link->cancelled, &job->cancelled);
             ampclient_link_kick(link);

@@ -31,10 +31,7 @@
 #include <stdint.h>
 #include <uv.h>
 
-/*
- * How long a wait lasts beyond the deadline of the work that it waits for; after that the loop must be standing still.
- */
-#define AMPCLIENT_WAIT_SLACK_MS 60000
+#define AMPCLIENT_WAIT_SLACK_MS 60000 /* of a wait beyond the deadline of its work; then the loop must stand still */
 #define AMPCLIENT_CLOSE_MS      10000 /* how long closing waits for the loop to end */
 /* How often interrupt_cb is asked: a person does not notice it, and it costs nothing beside a wait. */
 #define AMPCLIENT_INTERRUPT_MS 50
@@ -45,7 +42,8 @@ struct ampclient_job {
     void (*run_cb)(struct ampclient_job *job); /* on the loop's thread, without the mutex */
     /* On the loop's thread, without the mutex: the waiting thread was interrupted; NULL: it waits all the same. */
     void (*cancel_cb)(struct ampclient_job *job);
-    bool finished; /* ampclient_link_finish was called */
+    const bool *stop; /* NULL, or what ampclient_link_stop sets: the waiting thread then counts as interrupted */
+    bool finished;    /* ampclient_link_finish was called */
 };
 
 struct ampclient_link {
@@ -126,8 +124,10 @@ bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms);
 int ampclient_link_break(struct ampclient_link *link, struct amp_error *error);
 /* A call of the user begins on this thread, and is not interrupted yet. Without the mutex. */
 void ampclient_link_begin(struct ampclient_link *link);
-/* Whether the call in hand was interrupted. Any thread, without the mutex. */
-bool ampclient_link_interrupted(struct ampclient_link *link);
+/* Whether the call in hand was interrupted, or *stop (which may be NULL) was set. Any thread, without the mutex. */
+bool ampclient_link_interrupted(struct ampclient_link *link, const bool *stop);
+/* Sets *stop, for jobs that have it, and wakes their threads. False: it was set before. Any thread, no mutex. */
+bool ampclient_link_stop(struct ampclient_link *link, bool *stop);
 /* Sleeps for `ms`, or until the link breaks or the call is interrupted. User's thread, without the mutex. */
 void ampclient_link_pause(struct ampclient_link *link, uint64_t ms);
 

@@ -42,8 +42,15 @@ struct load {
     uint64_t next;       /* what is sent next: 0 to planes * (end - first), then the states */
 };
 
+/* Where one part has failed, no other can succeed: the server waits for all, and each would end at its deadline. */
+struct failure {
+    bool any;                /* with the mutex of the link; ends the other parts' calls */
+    const struct part *part; /* the first that has failed, which says why; set by its thread */
+};
+
 /* What goes to one shard. */
 struct part {
+    struct failure *failure; /* shared by all parts */
     struct ampclient *client;
     struct load load;
     struct amp_buf header;
@@ -216,6 +223,12 @@ static int encode_header(struct ampclient *client, const char *model_name, const
                    : amp_error_set(&client->error, rc, NULL, "The header of the load cannot be made: out of memory.");
 }
 
+static void tell_failure(struct part *part)
+{
+    if (part->code != 0 && ampclient_link_stop(part->client->link, &part->failure->any))
+        part->failure->part = part;
+}
+
 /* Any thread: it waits for what the loop's thread does. */
 static void *run_part(void *arg)
 {
@@ -228,23 +241,28 @@ static void *run_part(void *arg)
                                         .body = &part->header,
                                         .timeout_ms = options->call_timeout_ms + bytes / LEAST_BYTES_MS,
                                         .feed_cb = feed,
-                                        .arg = &part->load};
+                                        .arg = &part->load,
+                                        .stop = &part->failure->any};
     struct ampclient_link *link = part->client->link;
     for (uint64_t until = ampclient_now_ms() + CREATED_MS;;) {
         part->code = ampclient_rpc_retry(link, &request, options->reconnect_timeout_ms, restart, &part->reply);
         if (part->shard == 0 || part->code != AMP_ENOTFOUND || ampclient_now_ms() >= until)
-            return NULL;
+            break;
         ampclient_reply_close(&part->reply);
         ampclient_link_pause(link, AMPCLIENT_RPC_PAUSE_MS);
     }
+    tell_failure(part);
+    return NULL;
 }
 
 static void start_part(struct part *part)
 {
     part->started = amp_thread_start(&part->thread, NULL, run_part, part) == 0;
-    if (!part->started)
-        part->code =
-            amp_error_set(&part->reply.error, AMP_EIO, NULL, "No thread can be made; raise the limit of processes.");
+    if (part->started)
+        return;
+    part->code =
+        amp_error_set(&part->reply.error, AMP_EIO, NULL, "No thread can be made; raise the limit of processes.");
+    tell_failure(part);
 }
 
 /* The number of a load: what others may choose at the same time is another one. Not 0. */
@@ -258,10 +276,10 @@ static uint64_t load_number(void)
 }
 
 static int open_part(struct ampclient *client, const char *model_name, const struct load *whole, uint32_t shard,
-                     uint64_t number, struct part *part)
+                     uint64_t number, struct failure *failure, struct part *part)
 {
     uint64_t blocks = whole->flat.blocks, count = ampclient_shards(client);
-    *part = (struct part){.client = client, .load = *whole, .shard = shard};
+    *part = (struct part){.failure = failure, .client = client, .load = *whole, .shard = shard};
     amp_buf_init(&part->header, AMPD_MSG_SIZE_MAX);
     part->load.first = blocks * shard / count;
     part->load.end = blocks * (shard + 1) / count;
@@ -281,18 +299,18 @@ static void close_part(struct part *part)
     free(part->load.scratch);
 }
 
-/* The first that failed; else what shard 0 says. */
-static int take_parts(struct ampclient *client, const struct part *parts, uint32_t count, bool *already)
+/* The part that failed first; else what shard 0 says. */
+static int take_parts(struct ampclient *client, const struct part *shard_0, bool *already)
 {
-    for (uint32_t k = 0; k < count; k++) {
-        if (parts[k].code == 0)
-            continue;
-        client->error = parts[k].reply.error;
-        return parts[k].code;
+    const struct part *failed = shard_0->failure->part;
+    if (failed != NULL) {
+        client->error = failed->reply.error;
+        return failed->code;
     }
     struct ampd_msg_load_response response;
-    const struct amp_buf *body = &parts[0].reply.body;
-    int rc = ampd_msg_load_response_decode(&response, body->data, body->size, &client->error);
+    const struct amp_buf *body = &shard_0->reply.body;
+    int rc = ampclient_bad_answer(
+        &client->error, ampd_msg_load_response_decode(&response, body->data, body->size, &client->error), "Load");
     *already = rc == 0 && response.already_loaded;
     return rc;
 }
@@ -301,12 +319,13 @@ static int run_load(struct ampclient *client, const char *model_name, const stru
 {
     uint32_t count = ampclient_shards(client), made = 0;
     uint64_t number = count > 1 ? load_number() : 0;
+    struct failure failure = {0};
     struct part *parts = calloc(count, sizeof *parts);
     if (parts == NULL)
         return amp_error_set(&client->error, AMP_ENOMEM, NULL, "There is no memory for the layout of the model.");
     int rc = 0;
     while (rc == 0 && made < count) {
-        rc = open_part(client, model_name, load, made, number, &parts[made]);
+        rc = open_part(client, model_name, load, made, number, &failure, &parts[made]);
         made++;
     }
     if (rc == 0) {
@@ -316,7 +335,7 @@ static int run_load(struct ampclient *client, const char *model_name, const stru
         for (uint32_t k = 1; k < count; k++)
             if (parts[k].started)
                 (void)pthread_join(parts[k].thread, NULL);
-        rc = take_parts(client, parts, count, already);
+        rc = take_parts(client, &parts[0], already);
     }
     for (uint32_t k = 0; k < made; k++)
         close_part(&parts[k]);

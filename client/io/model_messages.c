@@ -158,12 +158,6 @@ int ampclient_request_encode(const struct ampclient_model *model, const struct a
 
 /* ---- answers ---- */
 
-static int bad_answer(struct amp_error *error, const char *method)
-{
-    return amp_error_set(error, AMP_EINTERNAL, NULL, "The server's answer to %s is invalid; are versions mixed?",
-                         method);
-}
-
 /* What is used of the specification, from the first answer; it never changes. */
 static int take_parameters(struct ampclient_model *model, const struct ampd_msg_model_spec *spec)
 {
@@ -239,7 +233,7 @@ static void answer_join(struct ampclient_core_call *call, struct ampclient_event
     if (rc == 0)
         rc = take_join(model, &response, elements);
     if (rc != 0) {
-        (void)bad_answer(&error, "Join");
+        (void)ampclient_bad_answer(&error, AMP_EINVAL, "Join");
         ended->code = rc == AMP_ENOMEM ? AMP_ENOMEM : AMP_EINTERNAL;
         ended->text = rc == AMP_ENOMEM ? "There is no memory for the model." : error.text;
     } else {
@@ -271,7 +265,7 @@ static void answer_keep_alive(struct ampclient_core_call *call, struct ampclient
     struct ampd_msg_keep_alive_response response;
     struct amp_error error = {0};
     if (ampd_msg_keep_alive_response_decode(&response, call->reply.data, call->reply.size, &error) != 0) {
-        event->u.ended.code = bad_answer(&error, "KeepAlive");
+        event->u.ended.code = ampclient_bad_answer(&error, AMP_EINVAL, "KeepAlive");
         event->u.ended.text = error.text;
     } else {
         event->u.ended.u.keep_alive.epoch = response.epoch;
@@ -303,7 +297,7 @@ static void answer_push_state(struct ampclient_core_call *call, struct ampclient
     struct ampd_msg_get_push_state_response response;
     struct amp_error error = {0};
     if (ampd_msg_get_push_state_response_decode(&response, call->reply.data, call->reply.size, &error) != 0) {
-        event->u.ended.code = bad_answer(&error, "GetPushState");
+        event->u.ended.code = ampclient_bad_answer(&error, AMP_EINVAL, "GetPushState");
         event->u.ended.text = error.text;
     } else {
         tell_push_state(call, &response);
@@ -367,7 +361,7 @@ static void answer_push(struct ampclient_core_call *call, struct ampclient_event
     int rc = ampd_msg_push_response_decode(&response, call->reply.data, call->reply.size, &error);
     if (rc != 0 || !response.has_result || response.result.verdict < AMPD_MSG_VERDICT_APPLIED ||
         response.result.verdict > AMPD_MSG_VERDICT_LATE) {
-        event->u.ended.code = bad_answer(&error, "Push");
+        event->u.ended.code = ampclient_bad_answer(&error, AMP_EINVAL, "Push");
         event->u.ended.text = error.text;
     } else {
         event->u.ended.u.push = result_of(&response.result);

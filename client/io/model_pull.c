@@ -160,7 +160,7 @@ static void check(struct ampclient_core_call *call, int rc, const struct amp_err
     if (rc == 0 || call->cancelled || call->error.code != 0)
         return;
     call->error = *error;
-    call->error.code = rc;
+    call->error.code = ampclient_bad_answer(&call->error, rc, "Pull");
     arpc_call_cancel(call->call, ARPC_STATUS_CANCELLED, "the answer cannot be used");
 }
 

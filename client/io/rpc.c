@@ -151,13 +151,14 @@ int ampclient_rpc(struct ampclient_link *link, const struct ampclient_request *r
 {
     *reply = (struct ampclient_reply){0};
     amp_buf_init(&reply->body, AMPCLIENT_REPLY_MAX);
-    if (ampclient_link_interrupted(link)) /* in the pause between two tries */
+    if (ampclient_link_interrupted(link, request->stop)) /* in the pause between two tries */
         return reply->code = amp_error_set(&reply->error, AMP_ECANCELLED, NULL, "The call was interrupted.");
     struct ampclient_exchange *exchange = calloc(1, sizeof *exchange);
     if (exchange == NULL)
         return reply->code = amp_error_set(&reply->error, AMP_ENOMEM, NULL, "There is no memory for a call.");
     exchange->job.run_cb = run_exchange;
     exchange->job.cancel_cb = cancel_exchange;
+    exchange->job.stop = request->stop;
     exchange->link = link;
     exchange->request = request;
     amp_buf_init(&exchange->reply.body, AMPCLIENT_REPLY_MAX);

@@ -41,6 +41,7 @@ struct ampclient_request {
     /* Server stream, else NULL: called on the loop's thread with each message; another result than 0 ends the call. */
     int (*message_cb)(void *arg, const uint8_t *data, size_t size);
     void *arg;
+    const bool *stop; /* NULL, or what ends the call like an interrupt once ampclient_link_stop has set it */
 };
 
 /*

@@ -11,13 +11,14 @@
 
 /* What is to go wrong next. Each happens once, then its field is zero again. */
 struct fake_faults {
-    uint32_t cut_push_after;   /* the connection is lost when so many blocks of pushes have come */
-    uint32_t cut_pull_after;   /* ... when so many blocks of a pull have been sent */
-    uint32_t cut_load_after;   /* ... when so many blocks of a load have come */
-    bool damage_pull;          /* the first block of the next pull has a wrong checksum */
-    bool other_blocks;         /* the header of the next pull announces a block more than was asked for */
-    bool refuse_push_block;    /* the next block of a push is answered with DATA_LOSS */
-    uint32_t unavailable;      /* so many calls are answered UNAVAILABLE */
+    uint32_t cut_push_after; /* the connection is lost when so many blocks of pushes have come */
+    uint32_t cut_pull_after; /* ... when so many blocks of a pull have been sent */
+    uint32_t cut_load_after; /* ... when so many blocks of a load have come */
+    bool garbage;            /* the next answer with one message, or header of a pull, has bytes that are no message */
+    bool damage_pull;        /* the first block of the next pull has a wrong checksum */
+    bool other_blocks;       /* the header of the next pull announces a block more than was asked for */
+    bool refuse_push_block;  /* the next block of a push is answered with DATA_LOSS */
+    uint32_t unavailable;    /* so many calls are answered UNAVAILABLE */
     uint64_t verdict_after_ms; /* a verdict takes so long (stays set) */
     uint32_t shard_away;       /* so many times it has two shards, one of which is nowhere */
     bool answer_early;         /* the next push is answered LATE at its header; its body is not read */

@@ -11,8 +11,15 @@
 
 /* ---- answers ---- */
 
+static void spoil(struct fake *fake, struct amp_buf *message)
+{
+    if (fake_take(fake, &fake->faults.garbage))
+        memset(message->data, 0xff, message->size);
+}
+
 void fake_reply(struct arpc_call *call, struct amp_buf *body)
 {
+    spoil(fake_of(call), body);
     (void)arpc_call_reply(call, body->data, body->size);
     amp_buf_close(body);
 }
@@ -231,6 +238,7 @@ static void send_part(struct arpc_call *call, const struct ampd_msg_pull_header 
     amp_buf_init(&out, AMPD_MSG_SIZE_MAX);
     (void)ampd_msg_pull_header_encode(header, &body);
     (void)ampd_block_part_encode(AMPD_BLOCK_HEADER, &body, &out);
+    spoil(fake_of(call), &out);
     (void)arpc_call_send(call, out.data, out.size, NULL, 0, NULL, NULL);
     amp_buf_close(&body);
     amp_buf_close(&out);

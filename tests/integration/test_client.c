@@ -201,6 +201,9 @@ static void wrong_arguments_get_a_code_and_a_sentence(void **state)
     expect_error(fixture, ampclient_parameter(fixture->model, PARAMETERS, &tensor), AMP_ERANGE, "5");
     expect_error(fixture, ampclient_parameter(fixture->model, 0, &tensor), AMP_ESTATE, "pulled");
     expect_error(fixture, ampclient_push(fixture->model, 0, fixture->gradients[0], AMP_F32), AMP_ESTATE, "step");
+    void *place = fixture;
+    expect_error(fixture, ampclient_gradient(fixture->model, 0, AMP_F32, &place), AMP_ESTATE, "step_begin");
+    assert_ptr_equal(place, fixture);
     fixture_begin(fixture);
     expect_error(fixture, ampclient_push(fixture->model, 0, NULL, AMP_F32), AMP_EINVAL, "NULL");
     expect_error(fixture, ampclient_push(fixture->model, 9, fixture->gradients[0], AMP_F32), AMP_ERANGE, "9");
@@ -210,6 +213,7 @@ static void wrong_arguments_get_a_code_and_a_sentence(void **state)
     expect_error(fixture, ampclient_push(fixture->model, 0, fixture->gradients[0], AMP_F32), AMP_ESTATE, "pushed");
     expect_error(fixture, ampclient_step_end(fixture->model, NULL), AMP_EINVAL, "result");
     expect_error(fixture, ampclient_set_user_state(fixture->model, "x", 70000), AMP_EINVAL, "70000");
+    expect_error(fixture, ampclient_set_user_state(fixture->model, NULL, 7), AMP_EINVAL, "NULL");
     expect_error(fixture, ampclient_user_state(fixture->model, &data, NULL), AMP_EINVAL, "size");
     assert_null(model);
     (void)size;
@@ -238,6 +242,9 @@ static void a_specification_that_differs_is_refused(void **state)
     spec.parameters_count = 1;
     spec.world_size = 1;
     expect_error(fixture, ampclient_create(fixture->client, &spec, NULL), AMP_EEXIST, "another number");
+    spec.parameters = NULL;
+    expect_error(fixture, ampclient_create(fixture->client, &spec, NULL), AMP_EINVAL, "parameters is NULL");
+    spec.parameters = &parameter;
     spec.world_size = 0;
     expect_error(fixture, ampclient_create(fixture->client, &spec, NULL), AMP_EINVAL, "world_size");
 }
@@ -347,7 +354,7 @@ static void any_method_can_be_called_by_its_path(void **state)
     assert_true(size > 3);
     assert_int_equal(ampclient_call(fixture->client, "GetModel", request, 3, &answer, &size), AMP_EINVAL);
     assert_null(answer);
-    assert_int_equal(ampclient_call(fixture->client, get, NULL, 3, &answer, &size), AMP_EINVAL);
+    expect_error(fixture, ampclient_call(fixture->client, get, NULL, 3, &answer, &size), AMP_EINVAL, "NULL");
     assert_int_equal(ampclient_call(fixture->client, get, request, 3, NULL, &size), AMP_EINVAL);
     assert_int_equal(ampclient_call(fixture->client, "/ampd.v1.NoService/GetModel", request, 3, &answer, &size),
                      AMP_EUNIMPLEMENTED);

@@ -394,6 +394,37 @@ static void leaving_in_the_middle_of_a_step_frees_the_model(void **state)
     assert_int_equal(fake_counts(fixture->fake).leaves, 1);
 }
 
+static void spoil_next(struct fixture *fixture)
+{
+    fake_set(fixture->fake, &(struct fake_faults){.garbage = true});
+}
+
+static void expect_servers_fault(struct fixture *fixture, int rc)
+{
+    assert_int_equal(rc, AMP_EINTERNAL);
+    assert_non_null(strstr(ampclient_error_text(fixture->client), "server's answer"));
+}
+
+static void an_answer_that_is_no_message_is_no_fault_of_the_caller(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampclient_status status = AMPCLIENT_STATUS_INIT;
+    spoil_next(fixture);
+    expect_servers_fault(fixture, fixture_create(fixture, 0, NULL));
+    fixture_ok(fixture, fixture_create(fixture, 0, NULL)); /* an empty answer: it is there */
+    spoil_next(fixture);
+    expect_servers_fault(fixture, ampclient_status(fixture->client, MODEL, &status));
+    fixture_ok(fixture, fixture_load(fixture, NULL));
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    join.rank = 0;
+    spoil_next(fixture);
+    expect_servers_fault(fixture, ampclient_join(fixture->client, MODEL, &join, &fixture->model));
+    fixture_ok(fixture, ampclient_join(fixture->client, MODEL, &join, &fixture->model));
+    spoil_next(fixture);
+    expect_servers_fault(fixture, ampclient_step_begin(fixture->model, &fixture->step));
+    fixture_begin(fixture);
+}
+
 static void a_server_that_stays_away_is_given_up_in_time(void **state)
 {
     struct fixture *fixture = *state;
@@ -438,6 +469,7 @@ int main(void)
         JOINED(a_client_closes_while_the_server_is_gone),
         JOINED(leaving_in_the_middle_of_a_step_frees_the_model),
         JOINED(a_server_that_stays_away_is_given_up_in_time),
+        FRESH(an_answer_that_is_no_message_is_no_fault_of_the_caller),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -608,6 +608,17 @@ def test_a_cluster_is_operated_through_any_shard():
         assert operator.status().shard_count == 3 and operator.model("line").state == "done"
 
 
+def test_a_value_that_one_shard_refuses_ends_the_load_at_once_with_its_sentence():
+    with ampd.testing.cluster(2) as cluster:
+        for name in "big", "long":  # of which the first shard has one, the second the other
+            values = {one: numpy.zeros(200000, numpy.float32) for one in ("big", "long")}
+            values[name][100000] = numpy.nan
+            began = time.monotonic()
+            raises(ampd.InvalidArgument, lambda: ampd.join(cluster.endpoint, name, values, call_timeout=100 * PATIENCE),
+                   name, "give finite ones")
+            assert time.monotonic() - began < 50 * PATIENCE
+
+
 # ---- the rest ----
 
 def test_a_server_drains():

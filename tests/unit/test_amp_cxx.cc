@@ -102,7 +102,15 @@ static void scalers_and_the_client()
     ampclient_options options = AMPCLIENT_OPTIONS_INIT;
     ampclient_spec spec = AMPCLIENT_SPEC_INIT;
     ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
-    CHECK(options.size == sizeof options && spec.size == sizeof spec && join.rank == -1 && !join.units);
+    CHECK(options.size == sizeof options && options.log_cb == nullptr && spec.size == sizeof spec && spec.lr == 0);
+    CHECK(join.size == sizeof join && join.rank == -1 && join.world_size == -1 && !join.units);
+    static const ampclient_step step = AMPCLIENT_STEP_INIT;
+    static const ampclient_result result = AMPCLIENT_RESULT_INIT;
+    struct ampclient_status status = AMPCLIENT_STATUS_INIT; // a function has this name too
+    ampclient_full full = {};
+    full = AMPCLIENT_FULL_INIT;
+    CHECK(step.size == sizeof step && result.size == sizeof result && status.size == sizeof status);
+    CHECK(full.size == sizeof full && full.parameters_count == 0);
     uint32_t unit = 0;
     CHECK(ampclient_unit_add(nullptr, &unit, 1, &unit) == AMP_EINVAL && ampclient_gather(nullptr, 0) == AMP_EINVAL);
     CHECK(ampclient_prefetch(nullptr, 0) == AMP_EINVAL && ampclient_release(nullptr, 0) == AMP_EINVAL);
