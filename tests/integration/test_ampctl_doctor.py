@@ -10,8 +10,9 @@ import resource
 import shutil
 import signal
 import subprocess
+import time
 
-from ampd_testing import CALL_TIMEOUT_S, eventually, run
+from ampd_testing import CALL_TIMEOUT_S, PATIENCE, eventually, run
 from small_disk import fill_disk, small_disk
 from auth_testing import Authority, TlsServer, TokenFile
 from etcd_testing import PROGRAM as ETCD
@@ -216,6 +217,10 @@ def test_a_standby_tells_of_the_cluster_and_with_no_shard_left_why_it_accepts_no
     cluster = EtcdCluster(context, 2)
     standby = cluster.add()
     standby.says("this process stands by")
+    began = time.monotonic()
+    assert told_by(context, standby).startswith("ampctl: status: asking elsewhere: ")
+    took_s = time.monotonic() - began
+    assert took_s < 1 * PATIENCE, took_s
     found = doctor(context, standby.address)
     # The time is that of one answer, without the way from the standby to a shard: else the clock is off by half of it.
     took_ms = float(re.fullmatch(r".* answers in ([0-9.]+) ms", found["endpoint"][0][1])[1])
