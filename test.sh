@@ -37,10 +37,11 @@ must() { # command...: ends the run when it fails
 section packages
 scripts/packages.sh run build test cluster cross torch || exit 1
 
-section "build: release"
+section "configure: release"
 must cmake --preset release
+section "build: release, some minutes the first time (how far it is: tail -f $log)"
 must cmake --build --preset release
-[ -n "$build_only" ] && exit 0
+[ -n "$build_only" ] && section "built: the programs are in build/release/bin" && exit 0
 
 if [ -n "$long" ]; then
 	exec tests/long.sh "$suite"

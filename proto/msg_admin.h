@@ -21,7 +21,7 @@ struct ampd_msg_checkpoint_info {
     uint64_t version;       /* of the parameters in it */
     uint64_t applied;       /* applied steps in it */
     float scale;            /* loss scale in it; 0: not known */
-    uint64_t size_bytes;    /* over all its files */
+    uint64_t size_bytes;    /* of this shard's file */
     char manifest_hash[33]; /* XXH3-128 of the tensors' names, shapes and hashes; 32 hex digits */
     bool has_create_time;
     struct ampd_msg_time create_time; /* when it became complete */

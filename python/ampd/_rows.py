@@ -235,11 +235,11 @@ class CheckpointInfo:
     version: int
     applied: int
     scale: float                # 0: not known
-    size_bytes: int             # over all its files
+    size_bytes: int             # of the answering shard's file
     manifest_hash: str
     create_time: datetime.datetime | None
     parts: int                  # files, one a shard
-    path: str                   # its folder, relative to the data directory
+    path: str                   # its folder, relative to the directory of checkpoints
 
 
 @dataclasses.dataclass(frozen=True)

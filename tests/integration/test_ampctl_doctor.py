@@ -10,8 +10,9 @@ import resource
 import shutil
 import signal
 import subprocess
+import time
 
-from ampd_testing import CALL_TIMEOUT_S, eventually, run
+from ampd_testing import CALL_TIMEOUT_S, PATIENCE, eventually, run
 from small_disk import fill_disk, small_disk
 from auth_testing import Authority, TlsServer, TokenFile
 from etcd_testing import PROGRAM as ETCD
@@ -207,6 +208,40 @@ def test_an_etcd_that_is_away_is_told(context):
         assert len(told) == 1 and "see whether etcd runs (etcdctl endpoint health)" in told[0], found
     finally:
         cluster.etcd.process.send_signal(signal.SIGCONT)
+
+
+def test_a_standby_tells_of_the_cluster_and_with_no_shard_left_why_it_accepts_nothing(context):
+    if shutil.which(ETCD) is None:
+        print("SKIPPED: etcd: no etcd (package etcd-server)")
+        return
+    cluster = EtcdCluster(context, 2)
+    standby = cluster.add()
+    standby.says("this process stands by")
+    began = time.monotonic()
+    assert told_by(context, standby).startswith("ampctl: status: asking elsewhere: ")
+    took_s = time.monotonic() - began
+    assert took_s < 1 * PATIENCE, took_s
+    found = doctor(context, standby.address)
+    # The time is that of one answer, without the way from the standby to a shard: else the clock is off by half of it.
+    took_ms = float(re.fullmatch(r".* answers in ([0-9.]+) ms", found["endpoint"][0][1])[1])
+    assert took_ms < 1000, found["endpoint"]
+    cluster.etcd.process.send_signal(signal.SIGSTOP)  # nothing takes the shard's place while it is asked
+    cluster.processes[1].process.kill()
+    eventually(lambda: not cluster.processes[0].api().GetCluster().shards[1].up, "shard 0 notices")
+    found = doctor(context, cluster.processes[0].address, code=1)
+    assert found["shards"] == [("wrong", "shard 1 is not there; one that stands by takes its place when the lease is "
+                                         f"over; or start its ampd at {cluster.processes[1].address}")], found
+    cluster.processes[0].process.wait(60)
+    eventually(lambda: "etcd cannot be asked" in told_by(context, standby), "the standby notices")
+    check, text = wrong(doctor(context, standby.address, code=1))
+    assert check == "serving" and text.startswith("this process is not a shard yet: etcd cannot be asked: "), text
+    assert text.endswith("; see whether etcd runs (etcdctl endpoint health) and can be reached from there"), text
+    cluster.etcd.process.send_signal(signal.SIGCONT)
+
+
+def told_by(context, process):
+    return subprocess.run([context.bin_dir / "ampctl", "-e", process.address, "status"], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, encoding="utf-8", timeout=60, check=False).stderr
 
 
 def test_a_full_disk_is_told(context):

@@ -233,8 +233,7 @@ def test_a_number_that_fp32_has_as_zero_or_infinity_is_refused():
 
 def test_a_number_that_is_too_large_is_refused_with_the_greatest_and_none_is_cut():
     for greatest, uses in ((2**32 - 1, (("overflows", "m", "--rank"), ("replay", "m", "--hysteresis"),
-                                        ("replay", "m", "--growth-interval"), ("create", "m", "f", "--workers"),
-                                        ("evict", "m"))),
+                                        ("replay", "m", "--growth-interval"), ("evict", "m"))),
                            (2**63 - 1, (("create", "m", "f", "--max-steps"), ("explain", "m"), ("rollback", "m"),
                                         ("history", "m", "--from"), ("history", "m", "--to"),
                                         ("history", "m", "--epoch"), ("history", "m", "--limit"),
@@ -250,6 +249,12 @@ def test_a_number_that_is_too_large_is_refused_with_the_greatest_and_none_is_cut
                 error = ampctl(*given, str(number), code=2)
                 name = option or ("RANK" if words[0] == "evict" else "STEP")
                 assert f'{name} is "{number}"; give a number from 0 to {greatest}\n' in error, error
+
+
+def test_a_number_of_workers_is_refused_with_the_bounds_that_a_model_has():
+    for number in ("two", "0", "257", str(2**32 + 1), str(2**64 + 1), "-1", "1.5", ""):
+        error = ampctl("create", "m", "f", "--workers", number, code=2)
+        assert f'--workers is "{number}"; give a number from 1 to 256\n' in error, error
 
 
 def test_manual_pages_are_clean():

@@ -292,6 +292,16 @@ def test_what_cannot_be_evicted_is_refused(context):
     refused(lambda: done.api.EvictWorker(model=done.name, rank=0), Code.FAILED_PRECONDITION, "MODEL_DONE")
 
 
+def test_ampctl_evict_says_so_where_nobody_held_the_rank(context):
+    context.model("m", world_size=3).worker("w1", rank=1)
+    for rank, held in (("0", False), ("1", True), ("1", False)):
+        done = subprocess.run([context.bin_dir / "ampctl", "-e", f"127.0.0.1:{context.shared.port}", "evict", "m", rank],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", timeout=60, check=True)
+        assert done.stdout.splitlines()[1].split() == ["m", rank], done.stdout
+        nobody = f"ampctl: evict: nobody held rank {rank} of m; only the history has a row of it\n"
+        assert done.stderr == ("" if held else nobody), done.stderr
+
+
 def test_ampctl_evicts(context):
     server = context.server()
     test_model = context.model("net", server, world_size=2, on_loss=model.ON_LOSS_SHRINK, max_steps=2)

@@ -3,6 +3,7 @@
 
     test_server_grpcurl.py BIN_DIR [NAME ...]
 """
+import importlib.util
 import json
 import os
 import subprocess
@@ -52,12 +53,13 @@ def call(context, method, request, **fields):
 # ---- Python: needs no grpcurl ----
 
 def from_python():
-    """The stubs and a first call, the trainer, and its lines over TLS, of docs/grpc.md#from-python."""
+    """The stubs and a first call, the trainer, the functions for several parameters, and the lines over TLS, of
+    docs/grpc.md#from-python."""
     section = (ROOT / "docs" / "grpc.md").read_text().split("## From Python\n")[1]
     install, lines = section.split("```sh\n")[1].split("```")[0].split("\n", 1)
     assert install.startswith("apt-get install "), install
-    trainer, secure = (part.split("```")[0] for part in section.split("```python\n")[1:])
-    return lines, trainer, secure
+    trainer, several, secure = (part.split("```")[0] for part in section.split("```python\n")[1:])
+    return lines, trainer, several, secure
 
 
 def trainer_folder(context, lines, trainer, replaced):
@@ -79,7 +81,7 @@ def start_trainer(folder, **environment):
 
 
 def test_the_lines_for_python_in_the_docs_run_word_for_word(context):
-    lines, _, _ = from_python()
+    lines = from_python()[0]
     assert lines.count("127.0.0.1:7420") == 1, lines
     folder = context.folder()
     folder.mkdir()
@@ -91,7 +93,7 @@ def test_the_lines_for_python_in_the_docs_run_word_for_word(context):
 
 def test_the_trainer_in_the_docs_trains_with_steps_of_three_leases(context):
     server = context.server("--worker-lease", f"{2 * PATIENCE}s")
-    lines, trainer, _ = from_python()
+    lines, trainer, _, _ = from_python()
     folder = trainer_folder(context, lines, trainer, {
         "127.0.0.1:7420": f"127.0.0.1:{server.port}", "STEPS = \"python\", 20": "STEPS = \"python\", 3",
         "SECONDS = 0.1 ": "SECONDS = 6 "})
@@ -107,7 +109,7 @@ def test_the_trainer_in_the_docs_trains_over_tls_with_a_token(context):
     tokens = TokenFile(context)
     token = tokens.new("worker")
     server = TlsServer(context, Authority(context.work / "authority"), "--token-file", tokens.path)
-    lines, trainer, secure = from_python()
+    lines, trainer, _, secure = from_python()
     folder = trainer_folder(context, lines, trainer, {
         "with grpc.insecure_channel(\"127.0.0.1:7420\") as channel:\n":
             secure.replace("localhost:7420", f"localhost:{server.port}"),
@@ -117,6 +119,49 @@ def test_the_trainer_in_the_docs_trains_over_tls_with_a_token(context):
     worker = start_trainer(folder)
     said = worker.communicate(timeout=300)[0]
     assert worker.returncode == 0 and said.count("VERDICT_APPLIED") == 3, said
+
+
+SEVERAL = """
+import grpc
+from ampd.v1 import model_pb2
+from ampd.v1.parameter_service_pb2_grpc import ParameterServiceStub
+
+shapes = [(301, 333), (5,), ()]  # two blocks, of which the second is short
+channel = grpc.insecure_channel("127.0.0.1:7420")
+api, firsts = ParameterServiceStub(channel), [numpy.random.default_rng(1).standard_normal(shape) for shape in shapes]
+api.CreateModel(params.CreateModelRequest(spec=model_pb2.ModelSpec(
+    name="odd", parameters=[model_pb2.ParameterSpec(name=f"p{i}", shape=shape) for i, shape in enumerate(shapes)],
+    optimizer=model_pb2.OptimizerSpec(kind=model_pb2.OPTIMIZER_KIND_SGD, learning_rate=0.5), world_size=1,
+    scaler=model_pb2.ScalerSpec(init_scale=1024))))
+assert not load(api, "odd", firsts).already_loaded
+joined = api.Join(params.JoinRequest(model="odd", rank=0))
+for step in range(1, 4):
+    place = dict(model="odd", rank=0, incarnation=joined.incarnation, epoch=joined.epoch, step=step)
+    header, tensors = pull(api, place, shapes)
+    for tensor, first in zip(tensors, firsts, strict=True):
+        assert numpy.allclose(tensor, first * 0.5 ** min(step - 1, 1), atol=0.01), (step, tensor, first)
+    gradients = [tensor.astype("f4") * header.scale for tensor in tensors]
+    if step == 2:
+        gradients[1][3] = 1e9
+    push(api, place, header, gradients, 0.25)
+print_history(channel, "odd")
+"""
+
+
+def test_the_functions_for_several_parameters_in_the_docs_train_them_and_show_the_history(context):
+    if importlib.util.find_spec("crc32c") is None or importlib.util.find_spec("numpy") is None:
+        print("SKIPPED: docs/grpc.md: no python3-crc32c or python3-numpy")
+        return
+    lines, _, several, _ = from_python()
+    folder = trainer_folder(context, lines, several + SEVERAL, {"127.0.0.1:7420": f"127.0.0.1:{context.shared.port}"})
+    trained = start_trainer(folder)
+    said = trained.communicate(timeout=CALL_TIMEOUT_S)[0]
+    assert trained.returncode == 0, said
+    first, second, why, third = [line for line in said.splitlines() if line]
+    assert first == "1 VERDICT_APPLIED 1024.0 -> 1024.0 loss 0.25", said
+    assert second == "2 VERDICT_SKIPPED_OVERFLOW 1024.0 -> 512.0 loss 0.25", said
+    assert "had 1 Inf and 0 NaN in p1, the first at index 3" in why, said
+    assert third == "3 VERDICT_APPLIED 512.0 -> 512.0 loss 0.25", said
 
 
 def test_the_unix_socket_serves_too(context):

@@ -88,6 +88,7 @@ def test_a_cluster_on_another_number_of_shards_is_refused_and_going_back_costs_n
             assert process.wait() == USAGE, process.log()[-1500:]
             said = last_line(process)
             assert "2 shards" in said and "--shards 2" in said and f"was started for {other}" in said, said
+            assert "docs/runbooks.md says how the number is changed" in said, said
         if extra:
             assert "c/who/shards" in last_line(extra[0]) and "--cluster name" in last_line(extra[0]), last_line(extra[0])
         cluster.processes = cluster.processes[:2]

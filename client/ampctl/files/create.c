@@ -14,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Ranks of one model, as proto/ampd/v1/model.proto bounds them. */
+#define RANKS_MAX 256
+
 enum { KEY_EMPTY = 256, KEY_FIRST_FIELD };
 
 struct creating {
@@ -147,6 +150,16 @@ static void take_count(struct argp_state *state, const struct field *field, cons
         memcpy(to, &narrow, sizeof narrow);
 }
 
+static void take_ranks(struct argp_state *state, const struct field *field, const char *arg, void *to)
+{
+    char *end;
+    unsigned long value = strtoul(arg, &end, 10);
+    uint32_t ranks = value >= 1 && value <= RANKS_MAX ? (uint32_t)value : 0;
+    if (arg[0] < '0' || arg[0] > '9' || *end != 0 || ranks == 0)
+        refuse(state, field, arg, "a number from 1 to 256");
+    memcpy(to, &ranks, sizeof ranks);
+}
+
 static bool same_choice(const char *choice, const char *arg)
 {
     for (; *choice != 0 && (*choice == *arg || (strchr("-_", *choice) != NULL && (*arg == '-' || *arg == '_')));
@@ -188,7 +201,9 @@ static void take_field(struct argp_state *state, const struct field *field, cons
     void *to = (char *)spec + field->offset;
     if (field->kind == KIND_CHOICE)
         take_choice(state, field, arg, to);
-    else if (field->kind == KIND_U32 || field->kind == KIND_RANKS || field->kind == KIND_U64)
+    else if (field->kind == KIND_RANKS)
+        take_ranks(state, field, arg, to);
+    else if (field->kind == KIND_U32 || field->kind == KIND_U64)
         take_count(state, field, arg, to);
     else
         take_number(state, field, arg, to);

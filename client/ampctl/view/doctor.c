@@ -22,6 +22,8 @@
 /* Above it a burst of connections finds none left. */
 #define DESCRIPTORS_PERCENT 90
 
+#define ETCD_REMEDY "see whether etcd runs (etcdctl endpoint health) and can be reached from there"
+
 enum verdict { FINE, WRONG, UNKNOWN };
 
 struct doctor {
@@ -215,8 +217,8 @@ static bool find_model(struct doctor *doctor, const struct ampd_msg_model_status
              "one that is given up",
              model->name, model->waiting_for, model->name, model->name);
     else if (model->unstable)
-        find(doctor, "models", WRONG, "%s overflows in step after step; see ampctl explain %s %" PRIu64,
-             model->name, model->name, model->step - 1);
+        find(doctor, "models", WRONG, "%s overflows in step after step; see ampctl explain %s %" PRIu64, model->name,
+             model->name, model->step - 1);
     else
         return true;
     return false;
@@ -236,7 +238,8 @@ static void find_models(struct doctor *doctor)
              waiting == 1 ? "s" : "");
 }
 
-static void find_serving(struct doctor *doctor)
+/* `refusal`: why it does not tell its state, "" where it does or the caller may not ask. */
+static void find_serving(struct doctor *doctor, const char *refusal)
 {
     struct ampclient_reply reply;
     struct amp_buf body;
@@ -247,6 +250,9 @@ static void find_serving(struct doctor *doctor)
         find(doctor, "serving", FINE, "it accepts work");
     else if (doctor->has_status && doctor->status.draining)
         find(doctor, "serving", WRONG, "it drains, and ends soon; start it again when it has ended");
+    else if (refusal[0] != 0)
+        find(doctor, "serving", WRONG, "%s; %s", refusal,
+             strstr(refusal, "etcd") != NULL ? ETCD_REMEDY : "see its log");
     else
         find(doctor, "serving", WRONG, "it accepts no work yet; the lines below, or its log, say why");
     ampclient_reply_close(&reply);
@@ -295,9 +301,7 @@ static void find_troubles(struct doctor *doctor, const struct ampd_msg_get_clust
         etcd = etcd || about_etcd;
         disk = disk || !about_etcd;
         find(doctor, about_etcd ? "etcd" : "disk", WRONG, "shard %" PRIu32 " at %s: %s; %s", shard->index,
-             shard->endpoint, shard->trouble,
-             about_etcd ? "see whether etcd runs (etcdctl endpoint health) and can be reached from there"
-                        : "see its disk (df) and its log");
+             shard->endpoint, shard->trouble, about_etcd ? ETCD_REMEDY : "see its disk (df) and its log");
     }
     if (!disk)
         find(doctor, "disk", FINE, "nothing keeps it from storing");
@@ -315,9 +319,10 @@ static void find_shards(struct doctor *doctor, const struct ampd_msg_get_cluster
         const struct ampd_msg_cluster_shard *shard = &cluster->shards.items[i];
         up += shard->up;
         if (!shard->up && !shard->unknown)
-            find(doctor, "shards", WRONG,
-                 "shard %" PRIu32 " is not there; start its ampd at %s, or let one stand by (docs/cluster.md)",
-                 shard->index, shard->endpoint[0] != 0 ? shard->endpoint : "any address of the cluster");
+            find(doctor, "shards", WRONG, "shard %" PRIu32 " is not there; %sstart its ampd at %s%s", shard->index,
+                 cluster->standbys.count > 0 ? "one that stands by takes its place when the lease is over; or " : "",
+                 shard->endpoint[0] != 0 ? shard->endpoint : "any address of the cluster",
+                 cluster->standbys.count > 0 ? "" : ", or let one stand by (docs/cluster.md)");
     }
     if (up == cluster->shards.count)
         find(doctor, "shards", FINE, "%zu of %" PRIu32 " are there", up, cluster->shard_count);
@@ -358,9 +363,15 @@ static void examine(struct doctor *doctor)
     struct ampclient_reply reply;
     double began, ended;
     bool answered = get_status(doctor, &reply, &began, &ended);
+    if (answered) { /* once more: the first call has connected, and may have gone on from a standby to a shard */
+        ampd_msg_get_status_response_free(&doctor->status);
+        ampclient_reply_close(&reply);
+        answered = get_status(doctor, &reply, &began, &ended);
+    }
     if (find_answer(doctor, &reply, ended - began)) {
         find_token(doctor, &reply);
-        find_serving(doctor);
+        bool refused = reply.code != 0 && reply.status == ARPC_STATUS_UNAVAILABLE;
+        find_serving(doctor, refused ? reply.error.text : "");
     }
     ampclient_reply_close(&reply);
     if (!answered)

@@ -363,7 +363,8 @@ const struct ampctl_verb ampctl_checkpoints_verb = {
     .name = "checkpoints",
     .arguments = "MODEL",
     .summary = "lists checkpoints",
-    .doc = "Lists checkpoints, newest first.",
+    .doc = "Lists checkpoints, newest first. BYTES is the size of the file of the shard that answers; with several "
+           "shards each has one.",
     .examples = "ampctl checkpoints digits\n"
                 "ampctl checkpoints digits --latest --min-scale 1024",
     .options = checkpoints_options,

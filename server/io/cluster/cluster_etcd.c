@@ -117,7 +117,8 @@ static bool refuse_other_number(struct etcd_cluster *cluster)
         cluster, AMP_ESTATE,
         "cluster %s has %" PRIu64
         " shards, as the key %swho/shards in etcd says, and models on them; this process was started for %" PRIu32
-        ": start it with --shards %" PRIu64 ", or give it another --cluster name",
+        ": start it with --shards %" PRIu64
+        ", or give it another --cluster name; docs/runbooks.md says how the number is changed",
         cluster->base.url.name, cluster->models, cluster->prefix, shards, cluster->models);
     return true;
 }

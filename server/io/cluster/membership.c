@@ -521,7 +521,7 @@ static int make_cluster(struct ampd_server *server, struct amp_error *error)
         return amp_error_set(error, AMP_EINVAL, NULL,
                              "%s has models of a cluster of %" PRIu32
                              " shards, and this process was started for %" PRIu32 ": start it with --shards %" PRIu32
-                             ", or give it another --data-dir",
+                             ", or give it another --data-dir; docs/runbooks.md says how the number is changed",
                              server->membership->other, server->membership->other_shards, given->shards,
                              server->membership->other_shards);
     amp_log(server->log, AMP_LOG_INFO, "cluster", "msg=\"waiting for a place\" cluster=%s etcd=%s shards=%" PRIu32,
