@@ -209,7 +209,7 @@ class GradScaler:
         step = self._step()
         scale = step.scale
         if math.frexp(scale)[0] != 0.5:
-            raise errors.WrongState("the scale %g is no power of two; clip on the server instead (clip_norm=...)"
+            raise errors.WrongState("the scale %.9g is no power of two; clip on the server instead (clip_norm=...)"
                                     % scale)
         gradients = [one.grad for one in self.job.module._parameters.values() if one.grad is not None]
         if any(one.dtype == torch.float16 for one in gradients):
