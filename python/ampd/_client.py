@@ -218,9 +218,17 @@ class Client:
             finally:
                 self._calling = 0
 
+    @property
+    def is_foreign(self) -> bool:
+        """This process is a forked child of the one that has made it: it has a copy that nobody may use."""
+        return os.getpid() != self._process
+
     def refuse_within_call(self) -> None:
         """A handler of the logger, and a signal handler of the thread that waits in a call: that one would have its
-        turn in spite of it."""
+        turn in spite of it. And a forked child: the library's thread does not exist there, and nothing would answer."""
+        if self.is_foreign:
+            raise errors.WrongState("the connection to %s was made before this process was forked; make another one "
+                                    "here" % self.endpoint)
         if _telling.line:
             raise errors.WrongState("a handler of the logger ampd may not call %s: all calls of a client wait while "
                                     "it handles a line; pass the line to another thread by a queue.Queue"
@@ -249,11 +257,13 @@ class Client:
         out. May be called again. In a signal handler it ends the call that was interrupted, and that is all."""
         if self._handle == ffi.NULL:
             return
-        if os.getpid() != self._process:
-            # In a forked child the library's thread does not exist: it has a copy that nobody may use.
+        if self.is_foreign:
             self._handle = ffi.NULL
             return
         self.stopping = True
+        if _telling.line:  # the library's own thread, in a handler of the logger, would wait for its own end
+            threading.Thread(target=self.close, name="ampd-close").start()
+            return
         if not self._turn.acquire(timeout=CLOSE_WAIT_S):
             log.warning("a call to %s does not end; its connection stays open", self.endpoint)
             return

@@ -127,8 +127,11 @@ class Optimizer(torch.optim.Optimizer):
             raise
 
     def zero_grad(self, *args, **kwargs) -> None:
-        """As torch's; of a batch that is dropped behind unscale_() nothing stays."""
+        """As torch's; of a batch that is dropped nothing stays, nor its loss."""
         self.begin_if_left()
+        if self.current is not None and any(
+                one.grad is not None for group in self.param_groups for one in group["params"]):
+            self.current.losses.clear()
         super().zero_grad(*args, **kwargs)
         self.unscaled = False
 

@@ -601,7 +601,11 @@ class Job:
 
     def leave(self) -> None:
         """Gives the rank back and closes the connection. Views of parameters remain valid, with what was pulled last.
-        May be called again. Not in a signal handler while a call waits, nor in a handler of the logger."""
+        May be called again. Not in a signal handler while a call waits, nor in a handler of the logger. In a forked
+        child nothing is given back: the rank is the parent's."""
+        if self.client.is_foreign:
+            self._model = ffi.NULL
+            return
         self.client.refuse_within_call()
         with self.client._turn:  # a call that another thread has begun finds the connection closed, not the model gone
             model, self._model = self._model, ffi.NULL
