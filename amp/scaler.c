@@ -103,8 +103,9 @@ int amp_scaler_config_check_as(const struct amp_scaler_config *c, const struct a
         return amp_error_set(error, AMP_EINVAL, NULL, "%s is %g, must be finite and at least %s", fields->max_scale,
                              (double)c->max_scale, fields->min_scale);
     if (!(c->init_scale >= c->min_scale && c->init_scale <= c->max_scale))
-        return amp_error_set(error, AMP_EINVAL, NULL, "%s is %g, must be within [%s, %s]", fields->init_scale,
-                             (double)c->init_scale, fields->min_scale, fields->max_scale);
+        return amp_error_set(error, AMP_EINVAL, NULL, "%s is %g, must be within [%s, %s], which is [%.9g, %.9g]",
+                             fields->init_scale, (double)c->init_scale, fields->min_scale, fields->max_scale,
+                             (double)c->min_scale, (double)c->max_scale);
     if (c->policy == AMP_SCALER_NONE && c->init_scale != 1)
         return bad(error, fields->init_scale, c->init_scale, "1 under the policy none");
     if (!(isfinite(c->growth_factor) && c->growth_factor > 1))

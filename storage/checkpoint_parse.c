@@ -187,7 +187,10 @@ static int take_pieces(json_t *object, uint64_t data_size, const struct names *n
         struct checkpoint_piece *piece = &pieces->items[pieces->count++];
         if (!take_name(names, name, piece))
             return amp_error_set(error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED",
-                                 "tensor \"%.150s\" does not belong to the model; the file has other tensors", name);
+                                 "tensor \"%.150s\" does not belong to the model; the file has %s", name,
+                                 strchr(name, '#') != NULL ? "the moments of another optimizer, or of other arguments "
+                                                             "of it: create the model with those of the file"
+                                                           : "other tensors");
         (void)snprintf(piece->name, sizeof piece->name, "%s", name);
         if (!take_piece(entry, metadata, names, piece))
             return amp_error_set(error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED",

@@ -6,6 +6,7 @@ import logging
 import math
 import operator
 import os
+import re
 import threading
 import weakref
 
@@ -67,9 +68,9 @@ def put(made, field: str, value, name: str | None = None, *, above_zero: bool = 
         if value != 0:
             raise errors.InvalidArgument("%s is %s, which is rounded to 0; give a larger number"
                                          % (name or field, shown(value)))
-        if above_zero:
-            raise errors.InvalidArgument("%s is 0, which is not possible; give a number above 0"
-                                         % (name or field))
+    if above_zero and not 0 < getattr(made, field) < math.inf:
+        raise errors.InvalidArgument("%s is %s, which is not possible; give a number above 0"
+                                     % (name or field, shown(value)))
 
 
 def milliseconds(seconds: float, what: str, *, least: int = 1, most_s: float = math.inf) -> int:
@@ -84,15 +85,32 @@ def milliseconds(seconds: float, what: str, *, least: int = 1, most_s: float = m
     return made
 
 
-#: What a caller of this package has in place of the functions that sentences of the library name.
-_NAMES = {"ampclient_step_begin": "job.begin()", "ampclient_step_end": "step.end()", "ampclient_pull": "job.pull()",
-          "ampclient_push": "step.push"}
+#: What a caller of this package has in place of what sentences of the library and the server name: functions,
+#: programs, and fields of a specification (proto/spec_fields.def) that are called otherwise here.
+_NAMES = {
+    "ampclient_step_begin": "job.begin()", "ampclient_step_end": "step.end()", "ampclient_pull": "job.pull()",
+    "ampclient_push": "step.push", "ampctl models lists": "ampd.connect(...).models() lists",
+    "optimizer.kind": "optimizer", "optimizer.learning_rate": "optimizer.lr",
+    "optimizer.learning_rate_decay": "optimizer.lr_decay", "optimizer.beta1": "optimizer.betas[0]",
+    "optimizer.beta2": "optimizer.betas[1]", "optimizer: beta1": "optimizer: betas[0]",
+    "optimizer: beta2": "optimizer: betas[1]", "optimizer.epsilon": "optimizer.eps",
+    "schedule.kind": "schedule", "schedule.warmup_steps": "schedule.warmup", "schedule.total_steps": "schedule.total",
+    "schedule.min_learning_rate": "schedule.min_lr",
+    "clip.value": "clip_value", "clip.max_norm": "clip_norm", "clip.scope": "clip_scope",
+    "clip.scope GROUP": 'clip_scope="group"', "weighting PUSHED": 'weighting="pushed"',
+    "groups.max_norm": "groups: clip_norm", "groups.learning_rate_factor": "groups: lr_factor",
+    "groups.weight_decay": "groups: weight_decay",
+    "sync_mode": "sync_mode (QUORUM where quorum is given)", "cast_dtype": "cast",
+    "loss_timeout_ms": "loss_timeout (in milliseconds)"}
+_NAMED = re.compile(r"\b(%s)\b" % "|".join(re.escape(one) for one in sorted(_NAMES, key=len, reverse=True)))
+
+
+def in_own_names(sentence: str) -> str:
+    return _NAMED.sub(lambda found: _NAMES[found[0]], sentence)
 
 
 def raise_code(code: int, sentence: str, reason: str = ""):
-    for theirs, ours in _NAMES.items():
-        sentence = sentence.replace(theirs, ours)
-    raise errors.error_of(CODES.get(code, "EUNKNOWN"), sentence, reason)
+    raise errors.error_of(CODES.get(code, "EUNKNOWN"), in_own_names(sentence), reason)
 
 
 def shown(value) -> str:
@@ -200,9 +218,17 @@ class Client:
             finally:
                 self._calling = 0
 
+    @property
+    def is_foreign(self) -> bool:
+        """This process is a forked child of the one that has made it: it has a copy that nobody may use."""
+        return os.getpid() != self._process
+
     def refuse_within_call(self) -> None:
         """A handler of the logger, and a signal handler of the thread that waits in a call: that one would have its
-        turn in spite of it."""
+        turn in spite of it. And a forked child: the library's thread does not exist there, and nothing would answer."""
+        if self.is_foreign:
+            raise errors.WrongState("the connection to %s was made before this process was forked; make another one "
+                                    "here" % self.endpoint)
         if _telling.line:
             raise errors.WrongState("a handler of the logger ampd may not call %s: all calls of a client wait while "
                                     "it handles a line; pass the line to another thread by a queue.Queue"
@@ -231,11 +257,13 @@ class Client:
         out. May be called again. In a signal handler it ends the call that was interrupted, and that is all."""
         if self._handle == ffi.NULL:
             return
-        if os.getpid() != self._process:
-            # In a forked child the library's thread does not exist: it has a copy that nobody may use.
+        if self.is_foreign:
             self._handle = ffi.NULL
             return
         self.stopping = True
+        if _telling.line:  # the library's own thread, in a handler of the logger, would wait for its own end
+            threading.Thread(target=self.close, name="ampd-close").start()
+            return
         if not self._turn.acquire(timeout=CLOSE_WAIT_S):
             log.warning("a call to %s does not end; its connection stays open", self.endpoint)
             return

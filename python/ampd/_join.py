@@ -49,8 +49,9 @@ def _values_of(model) -> tuple[list[tuple[str, tuple[int, ...]]], Callable[[], l
     if isinstance(model, Mapping):
         arrays = {name: jobs.array_of("the value of %s" % name, value) for name, value in model.items()}
         for name, array in arrays.items():
-            if array.dtype.kind not in "fiu" or array.size == 0:
-                raise errors.InvalidArgument("the value of %s is an array of %s with %d elements; give numbers"
+            if array.dtype.kind != "f" or array.size == 0:
+                raise errors.InvalidArgument("the value of %s is an array of %s with %d elements, and what is trained "
+                                             "has floating-point numbers; convert it to float32, or leave it out"
                                              % (name, array.dtype, array.size))
         return ([(name, array.shape) for name, array in arrays.items()],
                 lambda: [numpy.ascontiguousarray(array, numpy.float32) for array in arrays.values()])
@@ -58,14 +59,26 @@ def _values_of(model) -> tuple[list[tuple[str, tuple[int, ...]]], Callable[[], l
                                  % type(model).__name__)
 
 
-def _create(client: Client, model: spec.Model) -> None:
+def _has_values(client: Client, name: str) -> bool:
+    """The model goes on from what it has."""
+    from ampd import server
+    try:
+        status = server.Server(client).model(name)
+    except errors.NotFound:
+        return False
+    return not status.recovering and status.state not in ("created", "loading")
+
+
+def _create(client: Client, model: spec.Model, restore) -> None:
     made, kept = model.to_library()
+    if restore is not None and not _has_values(client, model.name):
+        from ampd import _files
+        _files.refuse_unfit(restore, model)
     client.call(lib.ampclient_create, client.handle, made, ffi.NULL)
     del kept
 
 
-def _check(client: Client, name: str, rank: int | None, world_size: int | None, worker_name: str | None,
-           restore) -> None:
+def _check(name: str, rank: int | None, world_size: int | None, worker_name: str | None) -> None:
     """What would be refused when the model has been made already, and so would leave one that nobody wants."""
     if rank is None and worker_name is None:
         raise errors.InvalidArgument("this worker has no name: give rank or worker_name, or set RANK in the "
@@ -75,22 +88,15 @@ def _check(client: Client, name: str, rank: int | None, world_size: int | None, 
     if rank is not None and world_size is not None and not 0 <= rank < world_size:
         raise errors.InvalidArgument("rank is %d and world_size %d; ranks of %s are 0 to %d"
                                      % (rank, world_size, name, world_size - 1))
-    if restore is not None:
-        from ampd import _files, server
-        try:
-            server.Server(client).model(name)  # it may go on from what it has, without the file
-        except errors.NotFound:
-            _files.read_safetensors(restore)
 
 
 def _give_values(client: Client, name: str, values: Callable[[], list], restore) -> None:
     if restore is None:
         jobs.load(client, name, values())
         return
-    from ampd import _files, server
-    status = server.Server(client).model(name)
-    if not status.recovering and status.state not in ("created", "loading"):  # it goes on from what it has
+    if _has_values(client, name):
         return
+    from ampd import _files
     try:
         _files.load(client, name, restore, full=True)
     except errors.Error as error:
@@ -157,15 +163,18 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
             excluded = _no_decay(model, no_decay, [one for one, _ in shapes])
             parameters, made = spec.grouped(shapes, groups, excluded,
                                             getattr(optimizer or spec.AdamW(), "weight_decay", 0) != 0)
-            _check(client, name, rank, world_size, worker_name, restore)
+            _check(name, rank, world_size, worker_name)
             if scaler is None:
                 scaler = spec.DynamicScaler() if spec.dtype_name(cast) == "float16" else spec.NoScaler()
+            loads = rank in (None, 0)
+            if restore is not None and not loads and not os.path.exists(restore):
+                restore = None  # this rank's machine need not have the file
             _create(client, spec.Model(
                 name, parameters, world_size, optimizer or spec.AdamW(), schedule, scaler, made, cast, clip_norm,
                 clip_value, clip_scope, max_steps, checkpoint_every, keep_last, keep_every, quorum, on_loss,
                 min_workers, loss_timeout, weighting, durability, cast_overflow, floor_policy,
-                max_consecutive_overflows))
-            if rank in (None, 0):
+                max_consecutive_overflows), restore)
+            if loads:
                 _give_values(client, name, values, restore)
         memory = None
         if _is_module(model):

@@ -61,7 +61,7 @@ class _Shown:
         said = ["step %d/%d" % (step.number, wanted) if wanted else "step %d" % step.number]
         if step.loss is not None:
             said.append("loss %.4f" % float(step.loss))  # here alone: it waits for the device
-        said.append("scale %g" % (step.result and step.result.new_scale or step.scale))
+        said.append("scale %.9g" % (step.result and step.result.new_scale or step.scale))
         said.append("skipped %d" % self.skipped)
         if seconds > 0:
             speed = steps / seconds

@@ -127,8 +127,11 @@ class Optimizer(torch.optim.Optimizer):
             raise
 
     def zero_grad(self, *args, **kwargs) -> None:
-        """As torch's; of a batch that is dropped behind unscale_() nothing stays."""
+        """As torch's; of a batch that is dropped nothing stays, nor its loss."""
         self.begin_if_left()
+        if self.current is not None and any(
+                one.grad is not None for group in self.param_groups for one in group["params"]):
+            self.current.losses.clear()
         super().zero_grad(*args, **kwargs)
         self.unscaled = False
 
@@ -209,7 +212,7 @@ class GradScaler:
         step = self._step()
         scale = step.scale
         if math.frexp(scale)[0] != 0.5:
-            raise errors.WrongState("the scale %g is no power of two; clip on the server instead (clip_norm=...)"
+            raise errors.WrongState("the scale %.9g is no power of two; clip on the server instead (clip_norm=...)"
                                     % scale)
         gradients = [one.grad for one in self.job.module._parameters.values() if one.grad is not None]
         if any(one.dtype == torch.float16 for one in gradients):

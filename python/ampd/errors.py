@@ -1,6 +1,17 @@
 """What can go wrong, as a small tree of exceptions. Each has `code`, `reason` and `remedy` beside its sentence."""
 from __future__ import annotations
 
+import re
+
+
+def _remedy_in(text: str) -> str:
+    """Sentences end in what to do, behind the last semicolon; one in parentheses is of what they enclose."""
+    masked, before = text, ""
+    while masked != before:  # from the innermost on
+        before, masked = masked, re.sub(r"\([^()]*\)", lambda one: "_" * len(one[0]), masked)
+    at = masked.rfind("; ")
+    return text[at + 2:].rstrip(".") if at >= 0 else ""
+
 
 class Error(Exception):
     """The root. `code` is the library's name of the error (``"EUNAVAILABLE"``), `reason` one word of the server's
@@ -13,9 +24,7 @@ class Error(Exception):
         super().__init__(text)
         self.code = code or type(self).code
         self.reason = reason
-        # Sentences of the library end in what to do, behind a semicolon.
-        said = text.rpartition("; ")[2].rstrip(".") if "; " in text else ""
-        self.remedy = remedy or said or type(self).remedy
+        self.remedy = remedy or _remedy_in(text) or type(self).remedy
 
 
 class InvalidArgument(Error, ValueError):
@@ -27,7 +36,7 @@ class InvalidArgument(Error, ValueError):
 class NotFound(Error, LookupError):
     """No such model, parameter, step, checkpoint or file."""
 
-    code, remedy = "ENOTFOUND", "see ampd.connect(...).models() for what there is"
+    code, remedy = "ENOTFOUND", "correct the name, the path or the step that the text has"
 
 
 class AlreadyExists(Error):
@@ -111,4 +120,6 @@ _BY_CODE.update(ERANGE=InvalidArgument, EUNAUTHENTICATED=Denied, ELOCKED=WrongSt
 
 def error_of(code: str, text: str, reason: str = "") -> Error:
     """The exception of a code of the library."""
+    if reason in ("STEP_NOT_DECIDED", "HISTORY_GONE"):  # what was asked for is not there yet, or no longer
+        return NotFound(text, code=code, reason=reason)
     return _BY_CODE.get(code, Error)(text or code, code=code, reason=reason)

@@ -138,7 +138,7 @@ class Step:
         return self.result
 
     def __repr__(self):
-        return "<ampd step %d of %s, scale %g%s>" % (self.number, self.job.name, self.scale,
+        return "<ampd step %d of %s, scale %.9g%s>" % (self.number, self.job.name, self.scale,
                                                      ", " + self.result.verdict if self.result else "")
 
 
@@ -601,7 +601,11 @@ class Job:
 
     def leave(self) -> None:
         """Gives the rank back and closes the connection. Views of parameters remain valid, with what was pulled last.
-        May be called again. Not in a signal handler while a call waits, nor in a handler of the logger."""
+        May be called again. Not in a signal handler while a call waits, nor in a handler of the logger. In a forked
+        child nothing is given back: the rank is the parent's."""
+        if self.client.is_foreign:
+            self._model = ffi.NULL
+            return
         self.client.refuse_within_call()
         with self.client._turn:  # a call that another thread has begun finds the connection closed, not the model gone
             model, self._model = self._model, ffi.NULL
@@ -650,14 +654,14 @@ def _number(value, what: str) -> float:
 
 
 def array_of(what: str, value) -> numpy.ndarray:
-    """What numpy makes of a value, whose name for the caller is `what`: of a tensor of torch its values in float32,
-    since numpy takes none that requires a gradient, is a bfloat16 or lies on a device."""
+    """What numpy makes of a value, whose name for the caller is `what`: of a tensor of torch with floating-point
+    numbers these in float32, since numpy takes none that requires a gradient, is a bfloat16 or lies on a device."""
     if type(value) is numpy.ndarray:
         return value
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu()
-            value = value if value.is_complex() else value.float()
+            value = value.float() if value.is_floating_point() else value
         return numpy.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:  # the last one is torch's
         raise errors.InvalidArgument("%s is a %s, of which numpy makes no array: %s"

@@ -37,6 +37,9 @@ def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     if not found:
         raise errors.InvalidArgument("the module has no parameter that requires a gradient; nothing is to be trained")
     for name, one in found.items():
+        if torch.nn.parameter.is_lazy(one):
+            raise errors.InvalidArgument("parameter %s of a lazy module has no shape yet; call the module once with an "
+                                         "input" % name)
         if one.is_complex():
             raise errors.InvalidArgument("parameter %s is complex, and ampd trains real numbers; keep its real and "
                                          "imaginary part as two parameters" % name)
@@ -258,7 +261,8 @@ class Module:
                                          "ampd.join gradients=, which converts" % (name, dtype))
         # Of devices that have no pinned copies here, the gradient is waited for.
         device = gradient.device if on_device(gradient) else torch.device("cpu")
-        if gradient.dtype != dtype or gradient.device != device or not gradient.is_contiguous():
+        if (gradient.dtype != dtype or gradient.device != device or not gradient.is_contiguous()
+                or gradient.is_neg()):  # a view of numbers of the other sign
             self.job.copies += 1
             gradient = torch.empty(gradient.shape, dtype=dtype, device=device).copy_(gradient.detach())
         self._sent.add(name)

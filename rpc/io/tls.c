@@ -50,8 +50,9 @@ static int check_file(const char *what, const char *file, struct amp_error *erro
     if (fd >= 0)
         (void)close(fd);
     if (rc != 0)
-        return amp_error_set(error, errno_code(number), NULL, "cannot read the %s file %s: %s", what, file,
-                             number == EACCES ? "the user of this process may not read it" : strerror(number));
+        return amp_error_set(error, errno_code(number), NULL, "cannot read the %s file %s: %s; %s", what, file,
+                             number == EACCES ? "the user of this process may not read it" : strerror(number),
+                             number == EACCES ? "change its owner or its mode" : "correct its path");
     if (!S_ISREG(status.st_mode) || status.st_size > FILE_SIZE_MAX)
         return amp_error_set(error, AMP_EINVAL, NULL, "the %s file %s is not a regular file of at most 4 MiB", what,
                              file);

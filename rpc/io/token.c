@@ -68,9 +68,12 @@ int arpc_secret_read(const char *path, const char *what, char *text, size_t capa
 {
     *size = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe must not hold the loop */
-    if (fd < 0)
-        return amp_error_set(error, errno == ENOENT ? AMP_ENOTFOUND : AMP_EDENIED, NULL,
-                             "The %s file %.200s cannot be read: %s.", what, path, strerror(errno));
+    if (fd < 0) {
+        int number = errno;
+        return amp_error_set(error, number == ENOENT ? AMP_ENOTFOUND : AMP_EDENIED, NULL,
+                             "The %s file %.200s cannot be read: %s; %s.", what, path, strerror(number),
+                             number == ENOENT ? "correct its path" : "let the user of this process read it");
+    }
     while (*size < capacity) {
         ssize_t got = read(fd, text + *size, capacity - *size);
         if (got < 0 && errno == EINTR)

@@ -610,6 +610,21 @@ def test_a_batch_that_is_dropped_behind_unscale_leaves_nothing():
         assert scaler.step(optimizer) and optimizer.result.norm < 2 * norm  # not times the scale once more
 
 
+def test_the_loss_of_a_batch_that_is_dropped_is_not_told():
+    with ampd.testing.server() as server:
+        net = new_net()
+        with joined(server, "net", net, max_steps=2) as job:
+            optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+            while not optimizer.done:
+                scaler.scale(loss_of(net, 1) * float("nan")).backward()
+                optimizer.zero_grad(set_to_none=True)
+                scaled = scaler.scale(loss_of(net, 2) * 0 + 0.5)
+                optimizer.zero_grad(set_to_none=True)  # no gradient has come of it yet
+                scaled.backward()
+                assert scaler.step(optimizer)
+            assert [row.loss for row in job.server.history("net") if row.kind == "step"] == [0.5, 0.5]
+
+
 def test_a_batch_that_is_dropped_behind_unscale_by_the_modules_zero_grad_leaves_nothing_behind_update():
     net = new_net()
     with ampd.testing.server() as server, joined(server, "net", net) as job:

@@ -12,13 +12,15 @@ import os
 import pickle
 import signal
 import threading
+import time
+import warnings
 import weakref
 from unittest import mock
 
 import ampd
 import ampd.testing
 import torch
-from ampd import module
+from ampd import _client, module
 
 
 def new_net():
@@ -93,6 +95,47 @@ def test_what_a_forked_child_writes_stays_its_own():
         assert torch.equal(before, net[0].weight)
         train(job, net)
         assert is_as_pulled(job, net)
+
+
+def test_a_forked_child_is_told_that_it_has_no_connection():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        step = job.begin()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            try:
+                for call in (job.status, job.begin, step.end, lambda: step.backward(loss_of(net))):
+                    raises(ampd.WrongState, call, "forked", "make another one here")
+                job.leave()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        step.backward(loss_of(net))
+        assert step.end().applied
+
+
+def test_a_lazy_module_is_refused():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        net = torch.nn.LazyLinear(2)
+    with ampd.testing.server() as server:
+        raises(ampd.InvalidArgument, lambda: joined(server, net), "lazy", "weight", "call the module once")
+
+
+def test_a_gradient_that_is_a_view_of_the_other_sign_is_pushed_as_it_is():
+    with ampd.testing.server() as server:
+        found = []
+        for make in (lambda one: torch.ones_like(one), lambda one: torch._neg_view(-torch.ones_like(one))):
+            net = new_net()
+            with ampd.join(server.endpoint, "m%d" % len(found), net, optimizer=ampd.SGD(0.1), cast="float32") as job:
+                optimizer = ampd.Optimizer(job)
+                for one in net.parameters():
+                    one.grad = make(one)
+                optimizer.step()
+                found.append(net[0].weight.detach().clone())
+        assert torch.equal(*found)
 
 
 def test_a_first_pull_in_inference_mode_leaves_a_module_that_can_be_trained():
@@ -292,6 +335,31 @@ def test_a_handler_of_the_log_cannot_leave_a_job():
             logging.getLogger("ampd").setLevel(before)
         assert all("a handler of the logger ampd may not call" in text for text in said), said
         train(job, net)
+
+
+def test_a_handler_of_the_log_may_close_its_connection():
+    took = []
+    with ampd.testing.server() as server:
+
+        class Closes(logging.Handler):
+            def emit(self, record):
+                began = time.monotonic()
+                for one in list(_client._open):
+                    one.close()
+                took.append(time.monotonic() - began)
+
+        handler, before = Closes(), logging.getLogger("ampd").level
+        logging.getLogger("ampd").addHandler(handler)
+        logging.getLogger("ampd").setLevel(logging.INFO)
+        try:
+            with contextlib.suppress(ampd.Error):
+                joined(server, new_net()).begin()
+            assert eventually(lambda: took), "nothing was told of the join"
+        finally:
+            logging.getLogger("ampd").removeHandler(handler)
+            logging.getLogger("ampd").setLevel(before)
+        assert max(took) < 1, took
+        assert eventually(lambda: not list(_client._open))
 
 
 def test_a_signal_handler_cannot_leave_under_a_call_that_waits():

@@ -38,10 +38,12 @@ class Job:
     def __init__(self, max_steps=0, rank=0):
         self.max_steps, self.rank = max_steps, rank
 
+    new_scale = 1024.0
+
     def steps(self, numbers, clock, seconds, skipped=()):
         for number in numbers:
             clock.now += seconds
-            result = types.SimpleNamespace(skipped=number in skipped, new_scale=1024.0)
+            result = types.SimpleNamespace(skipped=number in skipped, new_scale=self.new_scale)
             yield types.SimpleNamespace(number=number, loss=Loss(), scale=2048.0, result=result, job=self)
 
 
@@ -57,6 +59,12 @@ def test_a_line_comes_each_ten_seconds_and_at_the_end():
     assert said == ["step 11/100  loss 2.5000  scale 1024  skipped 1  1.1 steps/s  1:21 left",
                     "step 21/100  loss 2.5000  scale 1024  skipped 2  1.05 steps/s  1:15 left",
                     "step 30/100  loss 2.5000  scale 1024  skipped 2  1.03 steps/s  1:08 left"], said
+
+
+def test_a_large_scale_is_shown_with_all_its_digits():
+    job = Job()
+    for job.new_scale, words in ((2.0 ** 20, "scale 1048576 "), (2.0 ** 24, "scale 16777216 "), (0.5, "scale 0.5 ")):
+        assert words in shown(job, range(1, 3), 1.0)
 
 
 def test_the_end_is_told_once():

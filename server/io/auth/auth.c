@@ -168,7 +168,7 @@ static int identify(const struct ampd_auth_policy *policy, const struct ampd_aut
     return refuse_token(
         error, "TOKEN_MISSING",
         "this server requires authentication; send a token as the metadata \"authorization: Bearer TOKEN\" "
-        "(ampctl --token-file FILE; in Python token_file, or AMPD_TOKEN_FILE)");
+        "(ampctl --token-file FILE, in Python token_file, or AMPD_TOKEN_FILE)");
 }
 
 /* The name of the lowest role that has one of these bits. */
