@@ -413,7 +413,7 @@ int ampclient_load_full(struct ampclient *client, const char *model_name, const 
     struct ampclient_full given = AMPCLIENT_FULL_INIT;
     if (full == NULL)
         return amp_error_set(&client->error, AMP_EINVAL, NULL, "full is NULL; give what the model was.");
-    int rc = ampclient_take_struct(&given, sizeof given, full, "ampclient_full", &client->error);
+    int rc = ampclient_take_struct(&given, sizeof given, full, "fields of full", &client->error);
     if (rc != 0)
         return rc;
     const struct ampclient_load_source source = {

@@ -188,6 +188,9 @@ static void wrong_arguments_get_a_code_and_a_sentence(void **state)
     struct ampclient_full full = AMPCLIENT_FULL_INIT;
     expect_error(fixture, ampclient_load_full(fixture->client, MODEL, NULL, NULL), AMP_EINVAL, "full");
     expect_error(fixture, ampclient_load_full(fixture->client, MODEL, &full, NULL), AMP_EINVAL, "parameters_count");
+    full.size = 0;
+    expect_error(fixture, ampclient_load_full(fixture->client, MODEL, &full, NULL), AMP_EINVAL, "The fields of full");
+    full.size = sizeof full;
     full.parameters_count = PARAMETERS;
     expect_error(fixture, ampclient_load_full(fixture->client, MODEL, &full, NULL), AMP_EINVAL, "values");
     full.values = (const float *const *)fixture->values;
