@@ -255,7 +255,9 @@ static void read_all(struct reading *reading, yaml_parser_t *parser)
 
 void ampd_config_file_read(const char *text, size_t size, const struct ampd_config_file_ops *ops, void *arg)
 {
-    struct reading reading = {.ops = ops, .arg = arg, .text = text, .size = size};
+    /* A byte order mark, which YAML allows and libyaml skips only where it is not told the encoding. */
+    size_t mark = size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    struct reading reading = {.ops = ops, .arg = arg, .text = text + mark, .size = size - mark};
     yaml_parser_t parser;
     if (size > AMPD_CONFIG_FILE_MAX) {
         fault(&reading, 1, "the file is longer than 64 KiB; is it a configuration file of ampd?");
@@ -267,7 +269,7 @@ void ampd_config_file_read(const char *text, size_t size, const struct ampd_conf
     }
     amp_buf_init(&reading.list, AMPD_CONFIG_FILE_MAX);
     yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)reading.text, reading.size);
     read_all(&reading, &parser);
     amp_buf_close(&reading.list);
     yaml_parser_delete(&parser);

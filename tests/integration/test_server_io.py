@@ -15,8 +15,8 @@ import time
 import grpc
 
 from ampd_testing import (Api, CALL_TIMEOUT_S, Code, DIE_WITH_PARENT, HEALTH_SERVING, OpenStream, Server, block_message,
-                          check_rich, common, crc32c, eventually, load_messages, pack, params, Refusal, refused, run, spec,
-                          start_and_fail)
+                          check_rich, common, crc32c, eventually, free_port, load_messages, pack, params, Refusal, refused, run,
+                          spec, start_and_fail)
 from small_disk import small_disk
 
 # 48 blocks of fp16, 6 MiB: more than the connection takes while nobody reads.
@@ -489,6 +489,22 @@ def test_a_stored_model_that_does_not_fit_ends_the_start_and_is_kept(context):
     header, tensors = test_model.reconnect().latest()
     assert (header.version, set(tensors["w"])) == (0, {1.0})
     assert server.terminate() == 0
+
+
+def test_standard_streams_that_are_closed_are_no_other_file(context):
+    """The first numbers would be those of the loop's own files, and the log would be written into them."""
+    port = free_port()
+    process = subprocess.Popen([*DIE_WITH_PARENT, "/bin/sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", context.bin_dir / "ampd",
+                                "--data-dir", context.folder(), "--listen", f"127.0.0.1:{port}", "--metrics-listen", "none"])
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            grpc.channel_ready_future(channel).result(CALL_TIMEOUT_S)
+        links = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)]
+        process.terminate()
+        assert process.wait(CALL_TIMEOUT_S) == 0 and links == ["/dev/null"] * 3, (process.returncode, links)
+    finally:
+        process.kill()
+        process.wait()
 
 
 class Hanging(Server):

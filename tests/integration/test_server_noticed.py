@@ -4,14 +4,16 @@ the metrics that the alerts of deploy/prometheus ask for; and no longer than it 
 
     test_server_noticed.py BIN_DIR [NAME ...]
 """
+import os
 import re
 import signal
+import subprocess
 import time
 import urllib.error
 import urllib.request
 
 import etcd_testing
-from ampd_testing import PATIENCE, Code, eventually, refused, run, spec
+from ampd_testing import PATIENCE, Code, eventually, grpc, refused, run, spec
 from small_disk import fill_disk, small_disk
 from test_server_shards import WORLD, Cluster, Job
 
@@ -43,6 +45,14 @@ def soon(condition, what):
     took = time.monotonic() - began
     if took > NOTICED_S:
         print(f"{what}: after {took:.1f} s; is the machine busy?")
+
+
+def trouble_of(api):
+    """In the status, or in the refusal of a process that waits."""
+    try:
+        return api.GetStatus().trouble
+    except grpc.RpcError as error:
+        return error.details()
 
 
 def cluster_with_a_model(context):
@@ -163,6 +173,32 @@ def test_an_etcd_that_does_not_answer_is_named_and_no_longer_than_it_is_so(conte
         soon(lambda p=process: metric(p.log(), "ampd_etcd_up") == 1, f"{process.name} knows that etcd is back")
     soon(lambda: first.api().GetStatus().trouble == "", "no shard tells of trouble any more")
     assert "waits for a place" in get(standby.log(), "/readyz")[1], get(standby.log(), "/readyz")
+
+
+def test_an_etcd_that_takes_no_writes_is_named_and_no_longer_than_it_is_so(context):
+    """Its own disk quota is used up: it answers reads, and keeps leases alive."""
+    etcd = etcd_testing.Etcd(context, options=["--quota-backend-bytes", str(512 << 10)])
+    cluster = etcd_testing.Cluster(context, 1, fixed=False, etcd=etcd, options=METRICS)
+
+    def etcdctl(*arguments):
+        return subprocess.run(["etcdctl", "--endpoints", etcd.endpoints, *arguments], capture_output=True, text=True,
+                              timeout=BUSY_S, check=False, env={**os.environ, "ETCDCTL_API": "3"})
+
+    eventually(lambda: etcdctl("put", "other", "x" * 60000).returncode != 0, "etcd takes nothing more")
+    first, waits = cluster.of(0), cluster.add()
+    create = first.api().start("CreateModel", spec=spec("m"), timeout_s=6 * NOTICED_S)
+    for api in (first.api(), waits.api()):
+        soon(lambda a=api: "database space exceeded" in trouble_of(a), "it is told that etcd takes no writes")
+    assert trouble_of(first.api()).startswith("etcd cannot be written to: ")
+    assert "etcd grants no lease: " in trouble_of(waits.api())
+    assert get(waits.log(), "/readyz?standbyok")[0] == 503, "it could not take a place"
+    revision = re.search(r'"revision":(\d+)', etcdctl("get", "other", "-w", "json").stdout)[1]
+    for arguments in (["compact", revision], ["defrag"], ["alarm", "disarm"]):
+        assert etcdctl(*arguments).returncode == 0, arguments
+    create.result()  # the model is made
+    soon(lambda: trouble_of(first.api()) == "", "no trouble is told any more")
+    waits.says("this process stands by")
+    assert get(waits.log(), "/readyz?standbyok") == (200, "ok\n")
 
 
 def test_an_etcd_that_has_gone_without_a_word_is_noticed_whatever_the_lease(context):

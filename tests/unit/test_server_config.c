@@ -47,6 +47,7 @@ static void a_name_and_its_value_are_told_with_their_line(void **state)
     assert_string_equal("", read_text(""));
     assert_string_equal("", read_text("# nothing\n"));
     assert_string_equal("1 data-dir=/a b;", read_text("{data-dir: /a b}"));
+    assert_string_equal("1 listen=a:1;2 insecure=true;", read_text("\xef\xbb\xbflisten: a:1\ninsecure: true\n"));
 }
 
 static void a_list_is_its_values_with_commas(void **state)

@@ -112,7 +112,7 @@ void io_cluster_reload(struct io_cluster *cluster);
 /* Milliseconds for which the place is surely still held, whatever happens to etcd. 0: none is held; -1: no leases. */
 int64_t io_cluster_lease_left_ms(const struct io_cluster *cluster);
 
-/* Why the last attempt to read etcd failed, in a sentence. "": it succeeded, or etcd is not used. */
+/* Why the last attempt to read etcd or to write to it failed, in a sentence. "": it succeeded, or there is no etcd. */
 const char *io_cluster_trouble(const struct io_cluster *cluster);
 
 struct io_cluster_abilities io_cluster_abilities(const struct io_cluster *cluster);

@@ -580,7 +580,9 @@ static int64_t etcd_lease_left_ms(const struct io_cluster *base)
 
 static const char *etcd_trouble(const struct io_cluster *base)
 {
-    return io_etcd_watch_failing(((const struct etcd_cluster *)base)->watch);
+    const struct etcd_cluster *cluster = (const struct etcd_cluster *)base;
+    const char *read = io_etcd_watch_failing(cluster->watch), *lease = io_etcd_lease_failing(cluster->lease);
+    return read[0] != 0 ? read : lease[0] != 0 ? lease : cluster->raise_failing;
 }
 
 static void free_if_closed(struct etcd_cluster *cluster)

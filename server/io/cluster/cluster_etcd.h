@@ -69,6 +69,7 @@ struct etcd_cluster {
 
     struct amp_list raises; /* struct cluster_raise, owned */
     uint32_t raises_count;
+    char raise_failing[AMP_ERROR_TEXT_MAX]; /* why the last answer to one is an error, in a sentence; "": it is none */
     bool has_models;        /* what this process has last said about its models (serves, raise_epoch, no_models) */
     uv_timer_t raise_timer; /* retries raises that have failed */
 

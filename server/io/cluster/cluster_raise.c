@@ -102,6 +102,7 @@ static void on_answer(void *arg, const struct amp_error *error, const uint8_t *d
     int rc = error->code;
     if (rc == 0)
         rc = ampd_etcd_txn_response_decode(&answer, data, size, &wrong);
+    cluster->raise_failing[0] = 0;
     if (rc == 0 && answer.succeeded) {
         finish(raise);
     } else if (rc == 0) {
@@ -110,6 +111,8 @@ static void on_answer(void *arg, const struct amp_error *error, const uint8_t *d
         finish(raise);
     } else {
         raise->tries -= raise->tries > 0;
+        (void)snprintf(cluster->raise_failing, sizeof cluster->raise_failing, "etcd cannot be written to: %.400s",
+                       wrong.text);
         if (raise->failed++ % IO_ETCD_LOG_EVERY == 0)
             amp_log(cluster->base.options.log, AMP_LOG_WARN, "cluster",
                     "msg=\"cannot be raised, trying again\" key=%s err=\"%s\"", raise->key, wrong.text);
@@ -159,6 +162,7 @@ void cluster_raise_again(struct etcd_cluster *cluster)
 
 void cluster_raise_drop(struct etcd_cluster *cluster)
 {
+    cluster->raise_failing[0] = 0;
     for (struct amp_list *node; (node = amp_list_shift(&cluster->raises)) != NULL;) {
         struct cluster_raise *raise = AMP_CONTAINER(node, struct cluster_raise, node);
         cluster->raises_count--;

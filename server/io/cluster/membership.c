@@ -5,7 +5,7 @@
  *   OPENED    no flag is set: the data directory is locked; with etcd all stores below it have been looked into
  *   ASKED     still none: io_membership_take has made the cluster, which has not reported yet
  *   WAITING   waits: the cluster has said why there is no place yet. lacks is "" where this process could take one as
- *             soon as it is free (it stands by), else it says why its data may not be served
+ *             soon as it is free (it stands by), else it says why not: for its data, or because etcd refuses it
  *   REFUSED   over, with `why`: there will never be a place; io_membership_take returns the reason, and the process
  *             ends
  *   TAKEN     taken: there is a place. With etcd the shard's store is then opened, which gives one of three cases:
@@ -75,7 +75,7 @@ struct io_membership {
     bool taken, over;               /* taken: it holds a place. over: it never will, for the reason in `why` */
     bool noted;                     /* etcd has confirmed that this process serves (io_membership_serve) */
     bool waits;                     /* it has asked for a place, and waiting_cb has said why it has none yet */
-    char lacks[AMP_ERROR_TEXT_MAX]; /* while it waits: why its data may not be served as a free shard; "": they may */
+    char lacks[AMP_ERROR_TEXT_MAX]; /* while it waits: why it could take no place that is free; "": it could */
     bool models;                    /* a store below `dir` had models at the start */
     char other
         [AMPD_DATADIR_PATH_MAX]; /* a directory in `dir` whose models are split for `other_shards` shards; "": none */
@@ -344,7 +344,7 @@ static void on_waiting(void *arg, const struct amp_error *why)
     struct ampd_server *server = arg;
     server->membership->waits = true;
     (void)snprintf(server->membership->lacks, sizeof server->membership->lacks, "%s",
-                   why->code == AMP_EDATALOSS ? why->text : "");
+                   why->code != AMP_ESTATE ? why->text : "");
     amp_log(server->log, why->code == AMP_ESTATE ? AMP_LOG_INFO : AMP_LOG_WARN, "cluster", "msg=\"%s\"", why->text);
     bool ready = why->code == AMP_ESTATE && io_membership_stands_by(server); /* it may stand by for years */
     server->life.notified_ready |= ready;

@@ -6,6 +6,7 @@
 #include "server/io/etcd/etcd.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <uv.h>
 
@@ -41,12 +42,13 @@ struct io_etcd_lease {
     void *arg;
     int64_t ttl_ms; /* its time, as it is requested */
     enum lease_state state;
-    int64_t id;         /* etcd's number; 0 unless LIVE */
-    int64_t granted_ms; /* its time, as etcd has granted it */
-    int64_t due_ms;     /* when it is lost unless a keepalive is answered, by io_etcd_now_ms */
-    int64_t asked_ms;   /* when the last grant was requested, by io_etcd_now_ms */
-    bool asking;        /* a request for a grant is under way */
-    uint32_t refused;   /* such requests in a row that have failed */
+    int64_t id;                       /* etcd's number; 0 unless LIVE */
+    int64_t granted_ms;               /* its time, as etcd has granted it */
+    int64_t due_ms;                   /* when it is lost unless a keepalive is answered, by io_etcd_now_ms */
+    int64_t asked_ms;                 /* when the last grant was requested, by io_etcd_now_ms */
+    bool asking;                      /* a request for a grant is under way */
+    uint32_t refused;                 /* such requests in a row that have failed */
+    char failing[AMP_ERROR_TEXT_MAX]; /* GRANTING: why the last one has, in a sentence; "": it has not */
     struct keeper *keepers[IO_ETCD_ENDPOINTS_MAX][STREAMS_MAX];
     uv_timer_t tick, due; /* tick: the next request (GRANTING) or keepalives (LIVE). due: at due_ms */
     uint32_t open;        /* handles that are not closed yet */
@@ -234,6 +236,7 @@ static void on_tick(uv_timer_t *timer)
 static void granted(struct io_etcd_lease *lease, const struct ampd_etcd_lease_grant_response *answer)
 {
     lease->refused = 0;
+    lease->failing[0] = 0;
     lease->id = answer->id;
     lease->granted_ms = answer->ttl * 1000;
     lease->due_ms = lease->asked_ms + lease->granted_ms;
@@ -243,6 +246,14 @@ static void granted(struct io_etcd_lease *lease, const struct ampd_etcd_lease_gr
     /* The first ones at once: if the grant took long, little of the lease's time is left. */
     (void)uv_timer_start(&lease->tick, on_tick, 0, every_ms);
     lease->events->granted_cb(lease->arg);
+}
+
+/* Notes why a request for a grant has failed, and logs it now and then. */
+static void not_granted(struct io_etcd_lease *lease, const char *why)
+{
+    (void)snprintf(lease->failing, sizeof lease->failing, "etcd grants no lease: %.400s", why);
+    if (lease->refused++ % IO_ETCD_LOG_EVERY == 0)
+        amp_log(io_etcd_log(lease->etcd), AMP_LOG_WARN, "etcd", "msg=\"no lease, trying again\" err=\"%s\"", why);
 }
 
 static void on_granted(void *arg, const struct amp_error *error, const uint8_t *data, size_t size)
@@ -260,9 +271,8 @@ static void on_granted(void *arg, const struct amp_error *error, const uint8_t *
         free_if_closed(lease);
     else if (lease->state == LEASE_GRANTING && usable)
         granted(lease, &answer);
-    else if (lease->state == LEASE_GRANTING && lease->refused++ % IO_ETCD_LOG_EVERY == 0)
-        amp_log(io_etcd_log(lease->etcd), AMP_LOG_WARN, "etcd", "msg=\"no lease, trying again\" err=\"%s\"",
-                rc != 0 ? wrong.text : "the answer has no number or no time");
+    else if (lease->state == LEASE_GRANTING)
+        not_granted(lease, rc != 0 ? wrong.text : "the answer has no number or no time");
     ampd_etcd_lease_grant_response_free(&answer);
 }
 
@@ -285,6 +295,7 @@ static void stop(struct io_etcd_lease *lease)
 {
     lease->state = LEASE_NONE;
     lease->id = 0;
+    lease->failing[0] = 0;
     (void)uv_timer_stop(&lease->tick);
     (void)uv_timer_stop(&lease->due);
     drop_keepers(lease);
@@ -372,6 +383,11 @@ void io_etcd_lease_start(struct io_etcd_lease *lease)
 int64_t io_etcd_lease_id(const struct io_etcd_lease *lease)
 {
     return lease->state == LEASE_LIVE ? lease->id : 0;
+}
+
+const char *io_etcd_lease_failing(const struct io_etcd_lease *lease)
+{
+    return lease->failing;
 }
 
 bool io_etcd_lease_holds(const struct io_etcd_lease *lease)

@@ -38,6 +38,9 @@ void io_etcd_lease_start(struct io_etcd_lease *lease);
 /* The number that etcd gave the lease; 0 unless LIVE. */
 int64_t io_etcd_lease_id(const struct io_etcd_lease *lease);
 
+/* Why the last request for a grant has failed, in a sentence; "": it has not, or none is made. */
+const char *io_etcd_lease_failing(const struct io_etcd_lease *lease);
+
 /*
  * Whether it is LIVE and its time has not passed, by a clock that is read now: the answer is right also after the
  * process was stopped for a while.
