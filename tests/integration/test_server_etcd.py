@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import ampd_testing
 from ampd_testing import PATIENCE, eventually, grpc, run
@@ -293,9 +294,12 @@ def test_shards_with_tls_and_tokens_whose_places_are_in_etcd(context):
     eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == 2, "step 2 is durable")
     for k in (1, 0):
         lost = cluster.of(k)
+        killed_s = time.time()
         lost.kill()
         standby.serves()
         assert standby.shard() == k
+        since = standby.api().GetCluster(local=True).shards[k].since
+        assert since.ToMicroseconds() / 1e6 > killed_s, (since, killed_s)  # not since the process stands by
         cluster.wait_until_healthy()
         before = lost.log().count("this process stands by")
         lost.start()

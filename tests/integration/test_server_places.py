@@ -107,6 +107,17 @@ def test_a_data_directory_that_cannot_be_read_does_not_count_as_one_without_data
     assert done.returncode == 1 and f"cannot read {folder}" in done.stderr, done
 
 
+def test_an_empty_directory_is_filled_by_the_shard_that_is_there_and_one_that_is_not_is_no_address(context):
+    cluster, before = begin(context, 3, options=shared(context))
+    shutil.rmtree(cluster.folder / "p0")
+    first, second, third = cluster.processes
+    start(cluster, [first, third])
+    first.says("the store was filled by another shard\" shard=2")
+    assert "unix:/path is expected" not in first.log(), first.log()  # of an address that there is none of
+    start(cluster, [second])
+    check(context, cluster, before)
+
+
 def test_data_of_another_number_of_shards_are_known_where_etcd_has_lost_all(context):
     cluster, before = begin(context, 2, options=shared(context))
     cluster.etcd.kill()

@@ -74,6 +74,14 @@ static void an_overflow_names_worker_parameter_kind_place_and_why_the_scale_shra
          "Nothing needs to be done");
 }
 
+static void a_worker_whose_name_is_no_longer_known_is_named_by_its_rank(void **state)
+{
+    const struct ampd_step_row row = overflow_row(65536, 32768);
+    struct ampd_msg_overflow_row found = found_row();
+    found.worker_name[0] = 0;
+    SAYS(&spec, &row, &found, 1, "overflow: the gradient of rank 1 had 3 Inf and 2 NaN in conv1.weight");
+}
+
 static void sums_and_ranges_are_told_from_workers(void **state)
 {
     const struct ampd_step_row row = overflow_row(65536, 32768);
@@ -327,6 +335,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_overflow_names_worker_parameter_kind_place_and_why_the_scale_shrank),
+        cmocka_unit_test(a_worker_whose_name_is_no_longer_known_is_named_by_its_rank),
         cmocka_unit_test(sums_and_ranges_are_told_from_workers),
         cmocka_unit_test(nan_without_inf_points_to_the_data),
         cmocka_unit_test(a_loss_that_is_not_finite_points_to_the_data),

@@ -53,7 +53,7 @@ const struct ampctl_verb ampctl_ready_verb = {
     .name = "ready",
     .summary = "whether the server accepts work",
     .doc = "Tells whether the server accepts work. Ends with 0 if it does, 1 if it is there but "
-           "does not, 2 without an answer, 3 after wrong usage.",
+           "does not, 2 without an answer, 3 after wrong usage. A standby does not: give one address.",
     .examples = "ampctl ready\n"
                 "ampctl -e 10.0.0.7:7420 -t 1 ready && start-workers",
     .parser = parse,

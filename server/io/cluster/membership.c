@@ -85,6 +85,7 @@ struct io_membership {
     bool has;   /* the store that io_membership_serve declares has models */
     struct amp_error why;    /* with `over` */
     uint32_t shard;          /* with `taken`; then that of options, too */
+    uint64_t taken_ms;       /* with `taken`: when that was, by the loop's clock */
     struct ampd_fence fence; /* with `taken`; then server->fence, too */
     struct amp_list raises;  /* struct raise, owned */
     bool closing;            /* io_membership_close was called */
@@ -95,6 +96,11 @@ struct io_membership {
 const char *io_membership_directory(const struct ampd_server *server)
 {
     return server->options->cluster != NULL ? server->membership->dir.path : server->data.dir.path;
+}
+
+uint64_t io_membership_since_ms(const struct ampd_server *server)
+{
+    return server->membership != NULL ? server->membership->taken_ms : server->life.started_ms;
 }
 
 const char *io_membership_address(const struct ampd_server *server)
@@ -334,6 +340,7 @@ static void on_taken(void *arg, uint32_t shard, const struct ampd_fence *fence)
     server->membership->shard = shard;
     server->membership->fence = *fence;
     server->membership->taken = true;
+    server->membership->taken_ms = uv_now(&server->loop);
     server->membership->waits = false;
     server->membership->lacks[0] = 0;
     uv_stop(&server->loop); /* so that io_membership_take goes on */

@@ -106,6 +106,9 @@ const char *io_membership_missing(const struct ampd_server *server);
 /* Whether this process waits for a place, and could take one as soon as one is free. */
 bool io_membership_stands_by(const struct ampd_server *server);
 
+/* Since when this process is a shard, by the loop's clock: not before it has taken its place. */
+uint64_t io_membership_since_ms(const struct ampd_server *server);
+
 /* The address at which other processes and clients reach this one: --advertise, or where it listens. */
 const char *io_membership_address(const struct ampd_server *server);
 

@@ -568,7 +568,7 @@ bool io_peers_up(const struct ampd_server *server, uint32_t shard, int64_t *sinc
 {
     const struct io_peers *peers = server->peers;
     if (peers == NULL || shard == server->options->shard) {
-        *since_us = io_clock_utc_us() - (int64_t)(uv_now(&server->loop) - server->life.started_ms) * 1000;
+        *since_us = io_clock_utc_us() - (int64_t)(uv_now(&server->loop) - io_membership_since_ms(server)) * 1000;
         return true;
     }
     *since_us = peers->changed_us[shard];

@@ -56,7 +56,8 @@ void io_peers_free(struct ampd_server *server);
 
 /*
  * Whether a shard is connected: this one always is, another one if this shard has a session with it whose connection
- * stands. *since_us: UTC microseconds since when that is so; 0: since this process started. shard < io_peers_shards.
+ * stands. *since_us: UTC microseconds since when that is so, for this one since it is the shard; 0: since this process
+ * started. shard < io_peers_shards.
  */
 bool io_peers_up(const struct ampd_server *server, uint32_t shard, int64_t *since_us);
 

@@ -33,9 +33,10 @@ static void say(struct writer *writer, const char *format, ...)
 
 static void say_found(struct writer *writer, const struct ampd_msg_overflow_row *row)
 {
-    if (row->source == AMPD_MSG_OVERFLOW_SOURCE_WORKER)
-        say(writer, "the gradient of worker %s (rank %" PRIu32 ")", row->worker_name[0] != 0 ? row->worker_name : "?",
-            row->rank);
+    if (row->source == AMPD_MSG_OVERFLOW_SOURCE_WORKER && row->worker_name[0] != 0)
+        say(writer, "the gradient of worker %s (rank %" PRIu32 ")", row->worker_name, row->rank);
+    else if (row->source == AMPD_MSG_OVERFLOW_SOURCE_WORKER)
+        say(writer, "the gradient of rank %" PRIu32, row->rank);
     else if (row->source == AMPD_MSG_OVERFLOW_SOURCE_SUM)
         say(writer, "the sum of gradients that were finite");
     else
