@@ -91,6 +91,7 @@ def read_safetensors(path: os.PathLike) -> dict[str, numpy.ndarray]:
 def refuse_unfit(path: os.PathLike, model: spec.Model) -> None:
     """Refuses a file that `load` would refuse in full, by its header: while the model has not been made, which would
     then be there without values, in the way of the next try."""
+    program("ampctl")  # it has to be there
     header, _ = _header(path)
     try:
         tensors = json.loads(header)

@@ -49,7 +49,8 @@ def _values_of(model) -> tuple[list[tuple[str, tuple[int, ...]]], Callable[[], l
     if isinstance(model, Mapping):
         arrays = {name: jobs.array_of("the value of %s" % name, value) for name, value in model.items()}
         for name, array in arrays.items():
-            if array.dtype.kind != "f" or array.size == 0:
+            # Numbers that are written out have no dtype: [1, 2] are as good as [1.0, 2.0].
+            if array.dtype.kind not in ("f" if hasattr(model[name], "dtype") else "fiu") or array.size == 0:
                 raise errors.InvalidArgument("the value of %s is an array of %s with %d elements, and what is trained "
                                              "has floating-point numbers; convert it to float32, or leave it out"
                                              % (name, array.dtype, array.size))

@@ -255,7 +255,7 @@ def test_a_model_with_another_specification_is_refused_with_a_sentence(context):
     told = said("adam", optimizer=model.OptimizerSpec(kind=model.OPTIMIZER_KIND_ADAM))
     assert "those of adamw, and adam is trained with adam; create it with adamw" in told, told
     told = said("sgd", optimizer=model.OptimizerSpec(kind=model.OPTIMIZER_KIND_SGD))
-    assert "does not belong to the model" in told, told
+    assert "does not belong to the model" in told and "the moments of another optimizer" in told, told
     told = said("shape", optimizer=adamw, parameters=[("big", [150000]), ("line", [8]), ("tail", [60000])])
     assert '"line" has another type, shape' in told, told
     told = said("name", optimizer=adamw, parameters=[("big", [150000]), ("lime", [7]), ("tail", [60000])])
@@ -282,6 +282,20 @@ def test_moments_of_centered_rmsprop_are_told_from_those_of_another(context):
     said = ctl(context, stays, "checkpoint", "import", "momentum", whole, "--full", code=1)
     assert "those of rmsprop that is centered, and the model's is not" in said, said
     ctl(context, stays, "checkpoint", "import", "again", whole, "--full")
+
+
+def test_a_checkpoint_of_sgd_without_moments_is_told_from_values_alone(context):
+    stays, _ = trained(context, 1)
+    values, whole = stays.folder / "values", stays.folder / "sgd"
+    ctl(context, stays, "checkpoint", "export", "m", values, "--values-only")
+    for name, kind in (("sgd", model.OPTIMIZER_KIND_SGD), ("adam", model.OPTIMIZER_KIND_ADAM)):
+        stays.api(0).CreateModel(spec=spec(name, PARAMETERS, world_size=WORLD, cast_dtype=common.DTYPE_F32,
+                                           optimizer=model.OptimizerSpec(kind=kind)))
+    ctl(context, stays, "checkpoint", "import", "sgd", values)
+    eventually(lambda: stays.api(0).ListCheckpoints(model="sgd").checkpoints, "its values are in a checkpoint")
+    ctl(context, stays, "checkpoint", "export", "sgd", whole)
+    said = ctl(context, stays, "checkpoint", "import", "adam", whole, "--full", code=1)
+    assert "those of sgd, and adam is trained with adam; create it with sgd" in said, said
 
 
 def full_load(cluster, planes, states=(), **fields):

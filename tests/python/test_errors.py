@@ -118,7 +118,7 @@ def test_sentences_about_a_specification_have_the_names_of_arguments():
 # ---- what cannot be trained ----
 
 def test_integers_and_truth_values_are_no_parameters():
-    given = [numpy.arange(3), numpy.ones(3, bool), [1, 2]]
+    given = [numpy.arange(3), numpy.int32(3), numpy.ones(3, bool), [True, False]]
     try:
         import torch
         given += [torch.arange(3), torch.ones(3, dtype=torch.bool)]
@@ -127,9 +127,10 @@ def test_integers_and_truth_values_are_no_parameters():
     with ampd.testing.server() as server:
         for one in given:
             raises(ampd.InvalidArgument, lambda: join(server, model={"w": one}), "the value of w", "floating-point")
-        with join(server, model={"w": numpy.full(2, 1 / 3)}, optimizer=ampd.SGD(0.1), cast="float32") as job:
+        model = {"w": numpy.full(2, 1 / 3), "b": [1, 2]}
+        with join(server, model=model, optimizer=ampd.SGD(0.1), cast="float32") as job:
             job.pull()
-            assert (job.parameters["w"] == numpy.float32(1 / 3)).all()
+            assert (job.parameters["w"] == numpy.float32(1 / 3)).all() and (job.parameters["b"] == [1, 2]).all()
 
 
 # ---- files ----

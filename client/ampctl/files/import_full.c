@@ -129,8 +129,10 @@ static int say_unread(struct restoring *x, const char *folder, const char *name,
     if (strcmp(error->reason, AMPD_CHECKPOINT_FOREIGN) == 0)
         return failed(x, "it is not a checkpoint of ampd, and --full loads no other file; leave --full out to load the "
                          "values of its tensors");
-    if (has_values_alone(x, folder, name))
-        return failed(x, "it has values alone, without moments; leave --full out to load them");
+    if (has_values_alone(x, folder, name)) {
+        int code = check_optimizer(x); /* sgd without momentum has no moments */
+        return code != 0 ? code : failed(x, "it has values alone, without moments; leave --full out to load them");
+    }
     return failed(x, error->text);
 }
 
