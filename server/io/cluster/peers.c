@@ -538,8 +538,10 @@ int io_peers_channel(struct ampd_server *server, uint32_t shard, struct arpc_cha
     char listed[IO_CLUSTER_ADDRESS_MAX];
     const char *list = server->options->peers; /* used also before there is a server->cluster */
     bool is_listed = list != NULL && io_cluster_list_address(list, shard, listed);
-    return arpc_channel_new(&server->loop, is_listed ? listed : io_peers_address(server, shard), &options, channel,
-                            error);
+    const char *address = is_listed ? listed : io_peers_address(server, shard);
+    if (address[0] == 0)
+        return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "no process holds shard %u", shard);
+    return arpc_channel_new(&server->loop, address, &options, channel, error);
 }
 
 const char *io_peers_authorization(const struct ampd_server *server)

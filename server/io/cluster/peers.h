@@ -93,7 +93,7 @@ struct arpc_channel *io_peers_coordinator(const struct ampd_server *server, cons
 
 /*
  * Makes a channel to another shard, with the settings of a session, for a call outside of the sessions. On success
- * *channel is the caller's. AMP_EINVAL: no usable address is known; AMP_ENOMEM.
+ * *channel is the caller's. AMP_EUNAVAILABLE: no process holds the shard; AMP_EINVAL: not a usable address; AMP_ENOMEM.
  */
 int io_peers_channel(struct ampd_server *server, uint32_t shard, struct arpc_channel **channel,
                      struct amp_error *error);

@@ -576,8 +576,6 @@ static int try_ask(struct io_refill *refill, struct amp_error *error)
     refill->held_count = 0;
     refill->ended = refill->whole = false;
     refill->code = 0;
-    if (io_peers_address(refill->server, refill->source)[0] == 0)
-        return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "no process holds shard %" PRIu32, refill->source);
     int rc = io_peers_channel(refill->server, refill->source, &refill->channel, error);
     if (rc == 0)
         rc = arpc_channel_call(refill->channel, FETCH_PATH, &options, &answer, refill, &refill->call, error);
