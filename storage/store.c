@@ -10,7 +10,8 @@
 
 int ampd_store_no_model(struct amp_error *error, const char *model)
 {
-    return amp_error_set(error, AMP_ENOTFOUND, "MODEL_NOT_FOUND", "the store has no model \"%s\"", model);
+    return amp_error_set(error, AMP_ENOTFOUND, "MODEL_NOT_FOUND",
+                         "the store has no model \"%s\": it was deleted meanwhile, or never created", model);
 }
 
 int ampd_store_model_exists(struct amp_error *error, const char *model)
