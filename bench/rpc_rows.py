@@ -34,38 +34,36 @@ class Echo(Side):
         return "127.0.0.1:0"
 
 
-class Unary(Echo):
-    """One call after another on one connection (rpc_unary.c): nanoseconds of the median, or of the 99th percentile."""
+class OneByOne:
+    """In front of a Side: one call after another. Nanoseconds of the median, or of the 99th percentile."""
 
     limits, unit = True, "million calls"
+    more = ()  # arguments of the Side
 
     def __init__(self, programs, which):
-        super().__init__(programs, UNARY_CALLS)
+        super().__init__(programs, UNARY_CALLS, *self.more)
         self.which = which
         self.amount = UNARY_CALLS / 1e6
-
-    def start(self):
-        return self.spawn(1, self.program("rpc_unary"), self.serve()[1], str(UNARY_CALLS))
 
     def round(self):
         self.client.stdin.write(b"\n")
         return float(self.line(self.client, ROUND_S).split()[self.which]) * 1e9
 
 
-class Exchange(Pump):
+class Unary(OneByOne, Echo):
+    """Calls on one connection (rpc_unary.c)."""
+
+    def start(self):
+        return self.spawn(1, self.program("rpc_unary"), self.serve()[1], str(UNARY_CALLS))
+
+
+class Exchange(OneByOne, Pump):
     """
-    The bytes of a call there and back over plain TCP, one exchange after another (tcp_pump.c): each end waits for them
-    in epoll_wait, reads them, and writes. Nothing that can have a second connection does less.
+    The bytes of a call there and back over plain TCP (tcp_pump.c): each end waits for them in epoll_wait, reads them,
+    and writes. Nothing that can have a second connection does less.
     """
 
-    limits, unit = True, "million calls"
-
-    def __init__(self, programs, which):
-        super().__init__(programs, UNARY_CALLS, "echo")
-        self.which = which
-        self.amount = UNARY_CALLS / 1e6
-
-    round = Unary.round
+    more = ("echo",)
 
 
 class Grpcpp(Side):
@@ -89,15 +87,8 @@ class Grpcpp(Side):
         return self.spawn(1, self.program("grpcpp_peer"), self.what, target, str(self.size))
 
 
-class GrpcppUnary(Grpcpp):
-    limits, unit = True, "million calls"
-
-    def __init__(self, programs, which):
-        super().__init__(programs, UNARY_CALLS, "unary")
-        self.which = which
-        self.amount = UNARY_CALLS / 1e6
-
-    round = Unary.round
+class GrpcppUnary(OneByOne, Grpcpp):
+    more = ("unary",)
 
 
 class Loaded(Echo):

@@ -44,11 +44,11 @@
 # GB/s are 10^9 bytes a second. `storage` takes four minutes and `cluster` five; most rows of cluster need root.
 #
 # Some rows have a bound, which is measured in the same rounds: a program that does only the part of the row's work that
-# no implementation can leave out (kernel_bounds.h; the bounds of cluster_apply, kernels_torch_2t, host_step_tcp, and of
-# rpc_unary_, of rpc_ over unix sockets and beside a pump are in the files above). As nothing is faster than the bound on this
-# processor, the goal that is shown is at most 0.95 of the ratio of bound and peer (the upper end of its 95 % interval;
-# of times the lower end divided by 0.95); "# NAME: bound X" on stderr says so. If the bound is measured beside the
-# row's own peer (kernels_, rpc_, host_), a row is also ok if it reaches 0.95 of the bound itself, round by
+# no implementation can leave out (kernel_bounds.h; the bounds of cluster_apply, kernels_torch_2t, host_step_tcp,
+# rpc_unary_, and of rpc_ over unix sockets and beside a pump are in the files above). As nothing is faster than the
+# bound on this processor, the goal that is shown is at most 0.95 of the ratio of bound and peer (the upper end of its
+# 95 % interval; of times the lower end divided by 0.95); "# NAME: bound X" on stderr says so. If the bound is measured
+# beside the row's own peer (kernels_, rpc_, host_), a row is also ok if it reaches 0.95 of the bound itself, round by
 # round: "# NAME: beside the bound Y" (reaches_bound in sides.py).
 #
 # Installs missing packages (PyTorch, 0.5 GB, only when rows that need it are measured), builds the release preset, and

@@ -117,7 +117,7 @@ static bool receive_all(int fd, void *data, size_t size)
     return true;
 }
 
-/* Its own epoll descriptor, until the process ends. */
+/* An epoll descriptor of its own. */
 static int watch(int fd)
 {
     struct epoll_event readable = {.events = EPOLLIN};
@@ -257,13 +257,12 @@ static int listen_loopback(void)
 
 static void echo(int fd, uint64_t exchanges)
 {
-    static int set = -1;
-    if (set < 0)
-        set = watch(fd);
+    int set = watch(fd);
     for (uint64_t i = 0; i < exchanges; i++) {
         receive_echo(set, fd);
         send_echo(fd);
     }
+    (void)close(set);
 }
 
 /* *array: NULL until a request wants one. */
@@ -324,8 +323,9 @@ static double move_once(int fd, const struct request *request, uint64_t *array)
     return seconds;
 }
 
-static void exchange(int set, int fd, const struct request *request, double *times)
+static void exchange(int fd, const struct request *request, double *times)
 {
+    int set = watch(fd);
     send_all(fd, request, sizeof *request);
     for (uint64_t i = 0; i < request->bytes; i++) {
         double begin = bench_now_s();
@@ -333,6 +333,7 @@ static void exchange(int set, int fd, const struct request *request, double *tim
         receive_echo(set, fd);
         times[i] = bench_now_s() - begin;
     }
+    (void)close(set);
     double median = bench_median(times, request->bytes);
     (void)printf("%.9f %.9f\n", median, times[request->bytes * 99 / 100]);
 }
@@ -363,11 +364,10 @@ static void drive(const struct request *request, int fd)
     double *times = request->direction == ECHO ? calloc(request->bytes, sizeof *times) : NULL;
     if (request->direction == ECHO && times == NULL)
         die("no memory for the times");
-    int set = times != NULL ? watch(fd) : -1;
     char line[64];
     while (fgets(line, sizeof line, stdin) != NULL) {
         if (times != NULL)
-            exchange(set, fd, request, times);
+            exchange(fd, request, times);
         else
             (void)printf("%.9f\n", move_once(fd, request, array));
         (void)fflush(stdout);
