@@ -10,7 +10,7 @@ if [[ ${1-} == --help || ${1-} == -h ]]; then
 	sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
 	exit 0
 fi
-# Wrong options are told now, not after the build.
+# Wrong options are refused now, not after the build.
 examples/digits/run.sh --check "$@" 2>&1 | sed 's/^run\.sh: /quickstart.sh: /' >&2 || exit 2
 
 echo "== packages"
