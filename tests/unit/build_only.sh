@@ -11,7 +11,7 @@ chmod 0755 "$tree/scripts/packages.sh"
 asks() { # sections, options...
 	local sections=$1
 	shift
-	! "$tree/test.sh" "$@" >/dev/null 2>&1
+	"$tree/test.sh" "$@" >/dev/null 2>&1 || true
 	[ "$(<"$tree/asked")" = "$sections" ] || { echo "test.sh $*: installs $(<"$tree/asked"), not $sections" >&2 && exit 1; }
 }
 
