@@ -10,7 +10,13 @@ if [[ ${1-} == --help || ${1-} == -h ]]; then
 	sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
 	exit 0
 fi
-# Wrong options are told now, not after the build.
+# Options that are wrong are refused now, not after the build; the folders and the port are this script's own.
+for option in "$@"; do
+	[[ $option != --* || $option =~ ^--(steps|dtype|seed|hidden)$ ]] || {
+		echo "quickstart.sh: no option is called \"$option\"; see --help" >&2
+		exit 2
+	}
+done
 examples/digits/run.sh --check "$@" 2>&1 | sed 's/^run\.sh: /quickstart.sh: /' >&2 || exit 2
 
 echo "== packages"

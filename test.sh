@@ -2,7 +2,7 @@
 # Installs what is missing, builds, and runs all tests; the last line gives the totals.
 #
 #   test.sh                 everything within the budget (12 minutes on two cores at most, from a fresh clone)
-#   test.sh --build-only    stops after the build
+#   test.sh --build-only    installs what the build and its programs need, builds, and stops
 #   test.sh --long [SUITE]  the large counts of one suite, or of all: digits crash power sim mutations kernels casts curves python model coverage attacks fuzz faults containers packages cluster units shared backup kubernetes
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
@@ -35,7 +35,9 @@ must() { # command...: ends the run when it fails
 [ -z "$suite" ] || tests/long.sh --check "$suite" || exit 2
 
 section packages
-scripts/packages.sh run build test cluster cross torch || exit 1
+packages=(run build test cluster cross torch)
+[ -n "$build_only" ] && packages=(run python build)
+scripts/packages.sh "${packages[@]}" || exit 1
 
 section "configure: release"
 must cmake --preset release
@@ -114,7 +116,7 @@ may_run_again() { # preset
 	! sed 's/^[0-9]*://' "$failed" | grep -v -x -q -F -f "$out/clocked.txt"
 }
 
-# Once more and alone; both results are told.
+# Once more and alone; both results are printed.
 again_alone() { # preset
 	local log=$out/ctest-$1-alone.log results=$out/results-$1.txt
 	section "once more, alone: what failed"

@@ -396,12 +396,12 @@ look_for_programs() {
     # Without it a standby has nothing to restore a lost shard's part from.
     if [[ $options == *" --checkpoint-dir="* ]]; then shared=1; fi
     if ((etcds > 0)); then
-        command -v etcd >/dev/null || fail "there is no etcd here (Debian: etcd-server); --etcd 0 does without"
+        command -v etcd >/dev/null || fail "there is no etcd here; scripts/packages.sh cluster installs it, and --etcd 0 does without"
     else
         standbys=0
     fi
     if ((prometheus == 1)) && ! command -v prometheus >/dev/null; then
-        say "there is no prometheus here (Debian: prometheus); going on without"
+        say "there is no prometheus here (scripts/packages.sh cluster installs it); going on without"
         prometheus=0
     fi
 }

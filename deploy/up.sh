@@ -20,7 +20,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 file=docker-compose.yml project=ampd-up servers=(ampd) workers=(worker0 worker1) others=() killed='' shards=1
 timeout_s=${UP_TIMEOUT_S:-900}
-# From the start of the first container, once the images exist; what takes longer is told, and much longer is the end.
+# From the start of the first container, once the images exist; what takes longer is reported, and what takes much longer ends the run.
 healthy_goal_s=60 healthy_timeout_s=300
 # Steps after which a service is killed.
 kill_after_steps=20

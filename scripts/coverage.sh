@@ -48,7 +48,7 @@ find "$build" -name '*.gcda' -delete
 rm -rf "$build/neon"
 echo "coverage: tests of $suites"
 ctest --test-dir "$build" -j "$(nproc)" --timeout 600 --no-tests=error -L "$suites" -R "$tests" --output-on-failure >"$log" 2>&1 || {
-	broken=1 # told, and what the others cover is counted all the same
+	broken=1 # reported below; what the others cover is counted all the same
 	grep -E '\*\*\*(Failed|Exception|Timeout)|\[  FAILED|error: Failure|No tests' "$log" | head -n 20
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""docs_tables.py [--update] [ROOT]: the tables in docs/ that come from a .def file, between <!-- table NAME --> and
-<!-- end -->.
+"""docs_tables.py [--update] [ROOT]: the tables in docs/ that come from a file of the code, between <!-- table NAME -->
+and <!-- end -->.
 
 Prints each page whose table is another one, and exits with 1 if there is any; --update writes them.
 """
@@ -86,7 +86,16 @@ def specification(root):
         yield f"| `{'' if part == 'model' else part + '.'}{field}` | {kind} | {meaning} | {option} |"
 
 
-TABLES = {"roles": ("docs/security.md", roles), "specification": ("docs/specification.md", specification)}
+def causes(root):
+    """Why the server ends or refuses connections and calls."""
+    yield "| cause | meaning |"
+    yield "|---|---|"
+    for cause, meaning in re.findall(r'X\([A-Z_]+, "(\w+)",\s+"([^"]+)"\)', (root / "rpc/arpc_limits.h").read_text()):
+        yield f"| `{cause}` | {meaning} |"
+
+
+TABLES = {"roles": ("docs/security.md", roles), "causes": ("docs/security.md", causes),
+          "specification": ("docs/specification.md", specification)}
 
 
 def main(update, root):
@@ -102,7 +111,7 @@ def main(update, root):
             if update:
                 (root / page).write_text(new)
     for page in stale:
-        said = "written" if update else "its table is not that of its .def file: scripts/docs_tables.py --update"
+        said = "written" if update else "a table is not that of the file it comes from: scripts/docs_tables.py --update"
         print(f"{page}: {said}")
     return 1 if stale and not update else 0
 

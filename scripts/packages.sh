@@ -86,7 +86,7 @@ fi
 
 echo "packages: installing ${#missing[@]} for $*: ${missing[*]}"
 apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o "DPkg::Lock::Timeout=$lock_timeout_s")
-# A stale index still names most packages, so a failed update is told and the installation tried.
+# A stale index still names most packages, so a failed update is reported, and the installation is tried.
 as_root "${apt[@]}" update || echo "packages: apt-get update failed; trying with the index at hand" >&2
 as_root "${apt[@]}" install -y --no-install-recommends "${missing[@]}" || {
     echo "packages: apt-get could not install: ${missing[*]}" >&2

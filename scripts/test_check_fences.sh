@@ -22,7 +22,7 @@ plant() {
     cases=$((cases + 1))
 }
 
-# refused PATH TEXT RULE [LINE]: a violation, on line 2 unless told, whose text contains RULE.
+# refused PATH TEXT RULE [LINE]: a violation, on line 2 or on LINE, whose text contains RULE.
 refused() {
     plant "$1" "$2"
     local out at="$1:${4:-2}: "

@@ -30,7 +30,7 @@ char *ampctl_pages_doc(void)
 {
     struct amp_buf out;
     amp_buf_init(&out, PAGES_MAX);
-    int rc = append(&out, "Asks an ampd server.\n\n"
+    int rc = append(&out, "Controls and inspects an ampd server.\n\n"
                           "Examples:\n"
                           "  ampctl status\n"
                           "  ampctl --endpoint 10.0.0.7:7420 history digits --plot\n"

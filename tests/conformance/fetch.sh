@@ -15,11 +15,13 @@ connectconformance) package=connectrpc.com/conformance/cmd/connectconformance@v1
 h2spec) package=github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible ;;
 ghz) package=github.com/bojand/ghz/cmd/ghz@v0.121.0 ;;
 grpc-health-probe) package=github.com/grpc-ecosystem/grpc-health-probe@v0.4.37 ;;
+protoc-gen-go) package=google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.11 ;;
+protoc-gen-go-grpc) package=google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2 ;;
 *) echo "fetch.sh: unknown tool $tool" >&2; exit 2 ;;
 esac
 
 if [ "$tool" = all ]; then
-    for each in grpcurl interop_client connectconformance h2spec ghz grpc-health-probe; do
+    for each in grpcurl interop_client connectconformance h2spec ghz grpc-health-probe protoc-gen-go protoc-gen-go-grpc; do
         sh "$0" "$each" || [ $? -eq 77 ]
     done
     exit 0

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""ampd as strangers see it: grpcurl with no .proto at hand, and the lines for Python in docs/grpc.md.
+"""ampd as other programs see it: grpcurl with no .proto at hand, and the lines for Python and Go in docs/grpc.md.
 
     test_server_grpcurl.py BIN_DIR [NAME ...]
 """
@@ -18,12 +18,12 @@ FETCH_TIMEOUT_S = 600
 GRPCURL = None
 
 
-def fetch():
-    """The path of grpcurl, or None and the reason has been printed."""
+def fetch(tool):
+    """The path of the tool, or None and the reason has been printed."""
     try:
-        done = subprocess.run(["sh", FETCH, "grpcurl"], stdout=subprocess.PIPE, encoding="utf-8", timeout=FETCH_TIMEOUT_S)
+        done = subprocess.run(["sh", FETCH, tool], stdout=subprocess.PIPE, encoding="utf-8", timeout=FETCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        print(f"SKIPPED: test_server_grpcurl: grpcurl was not built within {FETCH_TIMEOUT_S} s")
+        print(f"SKIPPED: test_server_grpcurl: {tool} was not built within {FETCH_TIMEOUT_S} s")
         return None
     text = done.stdout.strip()
     if done.returncode == 0:
@@ -164,6 +164,23 @@ def test_the_functions_for_several_parameters_in_the_docs_train_them_and_show_th
     assert third == "3 VERDICT_APPLIED 512.0 -> 512.0 loss 0.25", said
 
 
+def test_the_lines_for_go_in_the_docs_make_its_stubs(context):
+    plugins = [fetch(tool) for tool in ("protoc-gen-go", "protoc-gen-go-grpc")]
+    if None in plugins:
+        return
+    section = (ROOT / "docs" / "grpc.md").read_text().split("## From Go\n")[1]
+    lines = [line for line in section.split("```sh\n")[1].split("```")[0].splitlines() if line.startswith(("packages=", "protoc "))]
+    assert len(lines) == 2, section
+    folder = context.folder()
+    folder.mkdir()
+    done = subprocess.run(["bash", "-e"], input="\n".join([f"proto={PROTO}", *lines]), cwd=folder, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, encoding="utf-8", timeout=CALL_TIMEOUT_S,
+                          env={**os.environ, "PATH": ":".join([os.path.dirname(plugins[0]), os.environ["PATH"]])})
+    assert done.returncode == 0, done.stdout
+    assert "func NewAdminServiceClient(" in (folder / "ampdv1" / "admin_service_grpc.pb.go").read_text()
+    assert "\npackage ampdv1\n" in (folder / "ampdv1" / "common.pb.go").read_text()
+
+
 def test_the_unix_socket_serves_too(context):
     with grpc.insecure_channel(f"unix:{context.shared.data_dir / 'ampd.sock'}") as channel:
         assert Api(channel).GetStatus().shard_count == 1
@@ -249,5 +266,5 @@ def test_grpcurl_shows_the_reason_of_an_error(context):
 
 
 if __name__ == "__main__":
-    GRPCURL = fetch()
+    GRPCURL = fetch("grpcurl")
     run({name: value for name, value in globals().items() if GRPCURL is not None or "grpcurl" not in name})

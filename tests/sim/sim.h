@@ -43,9 +43,12 @@
 #define SIM_FULL_STEP          2      /* after which a full load is: one skipped, one applied */
 #define SIM_KEEPALIVE_MS       20000  /* after at most this an end of a connection notices that nothing comes through */
 
-/* What must always hold. The names are printed with a violation; tests/sim/mutations says which mutation breaks which. */
+/*
+ * What must always hold. The names are printed with a violation; tests/sim/mutations says which mutation breaks which.
+ * "2.1" to "2.7" are invariants in section 2 of docs/architecture.md, "step" is a section of docs/step-protocol.md.
+ */
 #define SIM_INVARIANTS(X)                                                                                              \
-    X(SIM_ONE_VERDICT, "one-verdict")     /* DESIGN 2.1: a step is decided once, and the same everywhere */            \
+    X(SIM_ONE_VERDICT, "one-verdict")     /* 2.1: a step is decided once, and the same everywhere */                   \
     X(SIM_COUNTED_ONCE, "counted-once")   /* 2.2 */                                                                    \
     X(SIM_BITWISE, "bitwise")             /* 2.3: what REF computes, on every shard, in every answer and file */       \
     X(SIM_FINITE, "finite")               /* 2.4 */                                                                    \
@@ -53,11 +56,11 @@
     X(SIM_DURABLE, "durable")             /* 2.6 */                                                                    \
     X(SIM_PROGRESS, "progress")           /* 2.7: the run ends, and nothing waits for ever */                          \
     X(SIM_ONE_ANSWER, "one-answer")       /* a call is answered once, and never with a fault of its sender's */        \
-    X(SIM_INCARNATION, "incarnation")     /* STEP 1: never given twice */                                              \
-    X(SIM_LEASE, "lease")           /* STEP 1: one that has ended stays ended, and one that nothing renews ends */     \
-    X(SIM_FENCES, "fences")         /* STEP 1: only a process that was replaced is told so */                          \
-    X(SIM_USER_STATE, "user-state") /* STEP 6: a Join gets that of the step that it begins after */                    \
-    X(SIM_ACTS, "acts")             /* STEP 6: an act that was rolled back is told to be lost, and no other is */      \
+    X(SIM_INCARNATION, "incarnation")     /* step 1: never given twice */                                              \
+    X(SIM_LEASE, "lease")           /* step 1: one that has ended stays ended, and one that nothing renews ends */     \
+    X(SIM_FENCES, "fences")         /* step 1: only a process that was replaced is told so */                          \
+    X(SIM_USER_STATE, "user-state") /* step 6: a Join gets that of the step that it begins after */                    \
+    X(SIM_ACTS, "acts")             /* step 6: an act that was rolled back is told to be lost, and no other is */      \
     X(SIM_GONE, "gone")             /* a model that was deleted is nowhere, and does not come back */                  \
     X(SIM_ITSELF, "simulator")      /* the simulator's own trouble */
 

@@ -16,6 +16,7 @@ refused() { # text, command...: in one line; a section ("== ...") would have beg
 refused '"x" is not a number' ./quickstart.sh --steps x
 refused 'not one of f16, bf16, f32' ./quickstart.sh --dtype f8
 refused 'no option is called "--nope"; see --help' ./quickstart.sh --nope
+refused 'no option is called "--dir"; see --help' ./quickstart.sh --dir x
 refused '"f8" is not one of f32, bf16, f16' examples/charlm/run.sh --precision f8
 refused 'no option is called "--nope"; see --help' examples/charlm/run.sh --nope
 refused 'no suite "nope"' ./test.sh --long nope
