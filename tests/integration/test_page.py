@@ -140,6 +140,22 @@ def test_what_workers_tell_of_a_step_is_shown_where_they_tell_it(context):
     assert step["loss"] == "NaN" and step["metrics"]["accuracy"] == 0.5, step
 
 
+def test_a_loss_that_is_no_number_is_told_beside_the_overflows_that_it_causes(context):
+    server = page_server(context)
+    worker = context.model("m", server, max_consecutive_overflows=2).worker()
+    for loss in (NAN, NAN, 1.5):
+        worker.pull()
+        messages = worker.push_messages({"w": [NAN] * 4})
+        messages[-1].trailer.loss = loss
+        worker.step = worker.api.start("Push", messages, CALL_TIMEOUT_S).result().result.step + 1
+        told = [trouble["text"] for trouble in ask(server, "/api/status")["troubles"]]
+        if worker.step == 3:
+            sentence = "The loss itself that a worker reported is NaN, which no loss scale can fix"
+            assert told == [f"Training is unstable: 2 overflows in a row. {sentence}: look at its data."], told
+            assert sentence in worker.api.ExplainStep(model="m", step=2).explanation
+    assert told == ["Training is unstable: 3 overflows in a row."], told
+
+
 def test_acts_of_operators_are_told_with_who_and_why(context):
     server = page_server(context)
     test_model = context.model("m", server)
