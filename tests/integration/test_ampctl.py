@@ -244,7 +244,11 @@ def explain_names_worker_parameter_and_reason(ampctl):
         assert words in told["explanation"], (words, told["explanation"])
     assert told["explanation"] in ampctl("explain", "digits", str(found["step"]))
     ampctl("explain", "digits", str(STEPS + 1), code=OUT_OF_RANGE)
-    ampctl("explain", "digits", code=2)
+    newest = max(row["step"] for row in ampctl.json("history", "digits", "--skipped")["rows"])
+    assert ampctl("explain", "digits") == ampctl("explain", "digits", str(newest))
+    ampctl("explain", "digits", "--epoch", "99", code=NOT_FOUND)
+    assert "no step of digits was skipped; name the step to explain" in ampctl.stderr, ampctl.stderr
+    ampctl("explain", code=2)
 
 
 def replay_of_its_own_policy_differs_nowhere(ampctl):
