@@ -218,8 +218,8 @@ class Listener {
   }
 }
 
-/** As text, since when nothing has been heard of the server; "" if it has never answered. */
-const since = () => state.heardMs ? " since " + new Date(state.heardMs).toISOString().slice(11, 19) + " UTC" : "";
+/** As text, since when, by the server's clock, nothing has been heard of it; "" if it has never answered. */
+const since = () => state.heardMs ? " since " + new Date(state.heardMs + state.skewMs).toISOString().slice(11, 19) + " UTC" : "";
 
 /** Dims the page while what it shows may be old. */
 function tellLink(kind, words) {
