@@ -13,7 +13,8 @@ const PACES = 20; // most models whose pace is requested at a time
 const PACE_STEPS = 5; // a pace of fewer steps is not shown
 const BUSY_TRIES = 8;
 const BUSY_MS = 300;
-const LOST_MS = 6000; // without an answer for so long the server counts as lost; a status comes each second
+const LOST_MS = 6000; // a stream of which nothing comes for so long is begun again; a status comes each second
+const ASK_MS = 60000; // an answer that has not come by then does not come: the connection may be gone without a word
 const AWAITED_MS = 2000; // shorter waits for a rank are normal, and not shown
 const WAITING_MS = 5000; // a model that has waited so long for a rank is shown as waiting, not as running
 const SILENT_STEPS = 10; // a model without a step for so many times the usual time of one is shown as waiting,
@@ -129,7 +130,7 @@ function headers() {
 }
 
 async function request(path, options = {}) {
-  const answer = await fetch(path, { headers: headers(), cache: "no-store", credentials: "omit", ...options });
+  const answer = await fetch(path, { headers: headers(), cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(ASK_MS), ...options });
   if (answer.ok) return answer;
   let text = answer.statusText;
   try { text = (await answer.json()).error || text; } catch { /* not JSON: another program answers at this port */ }
@@ -157,14 +158,21 @@ const query = (path, values) => path + "?" + new URLSearchParams(values);
 class Listener {
   constructor(model, take) {
     this.model = model;
-    this.stop = new AbortController();
+    this.stop = new AbortController(); // of the present stream
     this.take = (event, data) => this.closed || take(event, data); // an answer may come after close()
     this.run();
   }
 
-  close() { this.stop.abort(); }
+  close() {
+    this.closed = true;
+    this.stop.abort();
+  }
 
-  get closed() { return this.stop.signal.aborted; }
+  /** Ends the stream where nothing more comes of it: a connection may be gone without a word. */
+  mind() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.stop.abort(), LOST_MS);
+  }
 
   async run() {
     let waitMs = 1000;
@@ -178,6 +186,8 @@ class Listener {
         if (error.status === 503 && await this.poll()) waitMs = POLL_MS;
         else if (!this.closed)
           tellLink("lost", (error.status ? error.message : "no connection" + since()) + ", trying again");
+      } finally {
+        clearTimeout(this.timer);
       }
       await new Promise((resume) => setTimeout(resume, waitMs));
       waitMs = Math.min(10000, waitMs * 1.7);
@@ -185,6 +195,8 @@ class Listener {
   }
 
   async stream(heard) {
+    this.stop = new AbortController();
+    this.mind();
     const path = this.model === null ? "/api/events" : query("/api/events", { model: this.model });
     const answer = await request(path, { signal: this.stop.signal });
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -192,6 +204,7 @@ class Listener {
     for (;;) {
       const { value, done } = await reader.read();
       if (done) return;
+      this.mind();
       const pieces = (rest + value).split("\n\n");
       rest = pieces.pop();
       for (const piece of pieces) {
@@ -229,10 +242,6 @@ function tellLink(kind, words) {
   if (link.className !== "link " + kind) link.className = "link " + kind;
   if (link.textContent !== words) link.textContent = words;
 }
-
-setInterval(() => {
-  if (Date.now() - state.heardMs > LOST_MS && byId("link").classList.contains("live")) tellLink("lost", "nothing heard" + since());
-}, 1000);
 
 async function askPaces(models) {
   if (state.asksPaces) return;

@@ -3,13 +3,17 @@
 
     test_page_away.py BIN_DIR [NAME ...]
 """
+import contextlib
 import datetime
 import re
+import socket
 import sys
+import threading
 
+import ampd_testing
 from ampd_testing import eventually, run
 from page_testing import page_server
-from test_page_browser import MISSING, browser, shows, text_of, url
+from test_page_browser import MISSING, browser, plotted, shows, step_shown, text_of, url
 
 
 # ---- the clock ----
@@ -29,6 +33,62 @@ def test_since_when_a_server_is_away_is_told_by_its_own_clock(context):
         told = datetime.datetime.strptime(since[1], "%H:%M:%S").replace(tzinfo=now.tzinfo)
         assert (now - told).seconds < 600, (since[1], now)
         driver.get_log("browser")  # of requests that nobody answered
+
+
+# ---- connections ----
+
+class Tunnel:
+    """Passes on what comes at its port, as ssh -L does, until it has silently lost its connections; new ones work."""
+
+    def __init__(self, server):
+        self.server, self.lost, self.sockets = server, threading.Event(), []
+        self.http_port = ampd_testing.free_port()
+        self.listener = socket.create_server(("127.0.0.1", self.http_port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.server.http_port))
+                self.sockets += [near, far]  # those that are lost stay open
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass_on, args=(source, sink, self.lost), daemon=True).start()
+
+    @staticmethod
+    def _pass_on(source, sink, lost):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if lost.is_set():
+                    return
+                sink.sendall(data)
+            if not lost.is_set():
+                sink.shutdown(socket.SHUT_WR)
+
+    def lose(self):
+        before, self.lost = self.lost, threading.Event()
+        before.set()
+
+    def close(self):
+        for each in (self.listener, *self.sockets):
+            each.close()
+
+
+def test_a_connection_that_is_gone_without_a_word_is_made_again(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    worker.train({"w": [1.0] * 4})
+    with contextlib.closing(Tunnel(server)) as tunnel, browser() as driver:
+        driver.get(url(tunnel, "#/model/m"))
+        plotted(driver)
+        tunnel.lose()
+        worker.train({"w": [1.0] * 4})
+        shows(driver, "since", "#link")
+        worker.train({"w": [1.0] * 4})
+        eventually(lambda: step_shown(driver) == 3, "the page goes on")
+        shows(driver, "live", "#link")
+        shows(driver, "step 3", '[data-plot="scale"] .legend')
+        driver.get_log("browser")  # of requests that were given up
 
 
 if __name__ == "__main__":
