@@ -154,6 +154,10 @@ const query = (path, values) => path + "?" + new URLSearchParams(values);
 
 // ---- events ----
 
+/** Waits until the page is to be seen. Of the few connections that a browser has to a server a hidden tab takes none. */
+const seen = () => document.hidden && new Promise((resume) => document.addEventListener("visibilitychange", resume, { once: true }));
+document.addEventListener("visibilitychange", () => document.hidden && state.view && state.view.listener.stop.abort());
+
 /** Gets the events of a model (null: of the server) until the route changes, or polls if there are no more streams. */
 class Listener {
   constructor(model, take) {
@@ -176,11 +180,12 @@ class Listener {
 
   async run() {
     let waitMs = 1000;
-    while (!this.closed) {
+    for (await seen(); !this.closed; await seen()) {
       try {
         await this.stream(() => { waitMs = 1000; });
       } catch (error) {
         if (this.closed) return;
+        if (document.hidden) continue;
         if (error instanceof NeedsToken) { askToken(error.message); return; }
         if (error.status === 404 && this.model !== null) { this.model = null; continue; } // the model was deleted
         if (error.status === 503 && await this.poll()) waitMs = POLL_MS;

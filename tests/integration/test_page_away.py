@@ -15,6 +15,8 @@ from ampd_testing import eventually, run
 from page_testing import page_server
 from test_page_browser import MISSING, browser, plotted, shows, step_shown, text_of, url
 
+TABS = 8  # a browser has six connections to a server
+
 
 # ---- the clock ----
 
@@ -89,6 +91,22 @@ def test_a_connection_that_is_gone_without_a_word_is_made_again(context):
         shows(driver, "live", "#link")
         shows(driver, "step 3", '[data-plot="scale"] .legend')
         driver.get_log("browser")  # of requests that were given up
+
+
+def test_a_tab_that_nobody_sees_leaves_its_connection_to_those_that_are_seen(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    worker.train({"w": [1.0] * 4})
+    with browser() as driver:
+        for tab in range(TABS):
+            if tab > 0:
+                driver.switch_to.new_window("tab")
+            driver.get(url(server, "#/model/m"))
+            shows(driver, "live", "#link")
+        driver.switch_to.window(driver.window_handles[0])
+        worker.train({"w": [1.0] * 4})
+        eventually(lambda: step_shown(driver) == 2, "the first tab goes on")
+        shows(driver, "step 2", '[data-plot="scale"] .legend')
 
 
 if __name__ == "__main__":
