@@ -456,6 +456,7 @@ class Model {
     try {
       return await ask(query("/api/history", { model: this.name, ...values }));
     } catch (error) {
+      this.lacks = true;
       if (!this.closed && error.status === 404) this.missing();
       else if (!this.closed) failed(error);
       return null;
@@ -476,6 +477,7 @@ class Model {
     this.reading--;
     if (!history || this.plots.charts.length === 0 || asked < this.came) return;
     this.came = asked;
+    this.lacks = asked < this.asked;
     this.history = history; // the plots have the same object, which grows with the events
     if (byId("failed")) byId("failed").remove();
     const none = history.rows === 0;
@@ -519,7 +521,7 @@ class Model {
   take(event, data) {
     if (event === "status") {
       takeStatus(data);
-      const stale = this.came < this.asked || this.history.decided < this.told; // no history has come, or an older one
+      const stale = this.lacks || this.history?.decided < this.told; // an answer has not come, or an older one
       if (stale && this.reading === 0 && !this.missed) this.fresh();
       this.drawHead();
     } else if (event === "model") {

@@ -12,8 +12,11 @@ import threading
 
 import ampd_testing
 from ampd_testing import eventually, run
-from page_testing import page_server
-from test_page_browser import MISSING, browser, plotted, shows, step_shown, text_of, url
+from page_testing import history, loaded_at, page_server, put_history
+from test_page_browser import FAIL_HISTORY, MISSING, browser, plotted, shows, step_shown, text_of, url
+
+if MISSING is None:
+    from test_page_browser import By
 
 TABS = 8  # a browser has six connections to a server
 
@@ -107,6 +110,27 @@ def test_a_tab_that_nobody_sees_leaves_its_connection_to_those_that_are_seen(con
         worker.train({"w": [1.0] * 4})
         eventually(lambda: step_shown(driver) == 2, "the first tab goes on")
         shows(driver, "step 2", '[data-plot="scale"] .legend')
+
+
+# ---- answers ----
+
+HISTORIES_ASKED = """return performance.getEntriesByType("resource")
+    .filter(({ name }) => new URL(name).pathname === "/api/history").length;"""
+
+
+def test_a_closer_look_that_could_not_be_read_is_read_again(context):
+    server = page_server(context)
+    loaded_at(server, "m", 2001)
+    put_history(server, "m", history(2000))
+    with browser() as driver:
+        driver.get(url(server, "#/model/m"))
+        plotted(driver)
+        eventually(lambda: driver.execute_script(HISTORIES_ASKED) > 1, "the first events have come")
+        driver.execute_script(FAIL_HISTORY + "window.failures = 1;")
+        driver.find_element(By.XPATH, "//button[text()='Last 100']").click()
+        shows(driver, "the store cannot be read")
+        eventually(lambda: "the store cannot be read" not in text_of(driver), "it is read")
+        shows(driver, "steps 1,901 to 2,001", ".bar")
 
 
 if __name__ == "__main__":
