@@ -656,7 +656,7 @@ class Step {
     document.title = "step " + step + " · " + name + " · ampd";
     show("crumbs", h("a", { href: "#/" }, "Models"), h("a", { href: linkTo(name) }, name), h("span", {}, "step " + whole(step)));
     byId("view").replaceChildren(h("p", { class: "note" }, "Reading…"));
-    this.listener = new Listener(null, (event, data) => event === "status" && takeStatus(data));
+    this.listener = new Listener(null, (event, data) => event === "status" && this.take(data, step));
     this.read(step);
   }
 
@@ -665,14 +665,19 @@ class Step {
     this.closed = true;
   }
 
+  take(status, step) {
+    takeStatus(status);
+    if (this.lacks) this.read(step); // the server is back
+  }
+
   async read(step) {
-    try {
-      const found = await ask(query("/api/step", { model: this.name, step }));
-      if (!this.closed) this.draw(found);
-    } catch (error) {
+    this.lacks = false;
+    const found = await ask(query("/api/step", { model: this.name, step })).catch((error) => {
+      this.lacks = !error.status || error.status === 503;
       if (error instanceof NeedsToken) failed(error);
-      else if (!this.closed) alone(error.message);
-    }
+      else if (!this.closed) alone(sentence(error));
+    });
+    if (found && !this.closed) this.draw(found);
   }
 
   draw(step) {
@@ -762,10 +767,13 @@ function askToken(text) {
   input.focus();
 }
 
+/** What a browser has words of its own for: no answer came. */
+const sentence = (error) => error.status ? error.message : "The server does not answer. This page goes on by itself when it does.";
+
 function failed(error) {
   if (error instanceof NeedsToken) askToken(error.message);
-  else if (byId("failed")) byId("failed").textContent = error.message;
-  else byId("view").prepend(h("p", { id: "failed", class: "card note error", role: "alert" }, error.message));
+  else if (byId("failed")) byId("failed").textContent = sentence(error);
+  else byId("view").prepend(h("p", { id: "failed", class: "card note error", role: "alert" }, sentence(error)));
 }
 
 /** Shows only the reason why there is nothing else to show. */

@@ -133,6 +133,28 @@ def test_a_closer_look_that_could_not_be_read_is_read_again(context):
         shows(driver, "steps 1,901 to 2,001", ".bar")
 
 
+# Whether requests reach the server is window.away.
+AWAY = """
+    const fetched = window.fetch;
+    window.fetch = (...asked) => window.away ? Promise.reject(new TypeError("Failed to fetch")) : fetched(...asked);
+    window.away = true;"""
+
+
+def test_what_was_asked_for_while_the_server_was_away_comes_when_it_is_back(context):
+    server = page_server(context)
+    context.model("m", server).worker().train({"w": [1.0] * 4})
+    for route, words in (("#/model/m/step/1", "Step 1"), ("#/model/m", "skipped 0")):
+        with browser() as driver:
+            driver.get(url(server))
+            shows(driver, "live", "#link")
+            driver.execute_script(AWAY)
+            driver.execute_script("location.hash = arguments[0]", route)
+            shows(driver, "The server does not answer. This page goes on by itself when it does.", "#view")
+            driver.execute_script("window.away = false")
+            shows(driver, words, "#view")
+            assert "does not answer" not in text_of(driver), text_of(driver)
+
+
 if __name__ == "__main__":
     if MISSING is not None:
         print(f"SKIPPED: test_page_away: {MISSING}; scripts/packages.sh test installs them")
