@@ -538,7 +538,7 @@ class Model {
       const known = this.history && data.epoch !== 0 ? this.history : data;
       if (known.created_ms !== data.created_ms || known.epoch !== data.epoch) this.fresh(); // another model or epoch
     } else if (event === "gone") {
-      location.hash = "#/";
+      this.missing();
     }
   }
 

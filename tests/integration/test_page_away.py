@@ -155,6 +155,19 @@ def test_what_was_asked_for_while_the_server_was_away_comes_when_it_is_back(cont
             assert "does not answer" not in text_of(driver), text_of(driver)
 
 
+def test_a_page_stays_with_its_model_that_is_deleted_and_made_again(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    worker.train({"w": [float("inf")] * 4})
+    with browser() as driver:
+        driver.get(url(server, "#/model/m"))
+        plotted(driver)
+        worker.api.DeleteModel(model="m", force=True)
+        shows(driver, "There is no model of this name on this server.")
+        context.model("m", server).worker().train({"w": [1.0] * 4})
+        shows(driver, "skipped 0", '[data-plot="scale"] .legend')
+
+
 if __name__ == "__main__":
     if MISSING is not None:
         print(f"SKIPPED: test_page_away: {MISSING}; scripts/packages.sh test installs them")
