@@ -512,7 +512,10 @@ class Model {
     const wide = seen && seen[1] - seen[0];
     for (const [made, steps] of this.ranges)
       made.setAttribute("aria-pressed", String(seen ? steps !== null && Math.abs(wide - steps) < 2 : steps === null));
-    const words = seen ? "steps " + whole(Math.max(1, seen[0])) + " to " + whole(seen[1]) : TOUCH.matches ? "two fingers zoom, one moves; touch a mark for its step"
+    const { first, from, to } = this.history;
+    const words = seen ? "steps " + whole(Math.max(1, seen[0])) + " to " + whole(seen[1])
+      : from > first ? "steps " + whole(from) + " to " + whole(to) + ": ← has those before"
+      : TOUCH.matches ? "two fingers zoom, one moves; touch a mark for its step"
       : "drag to zoom, shift and drag to move, double click for all, click a mark for its step";
     if (this.seen.textContent !== words) this.seen.textContent = words;
     this.drawTables(); // the list of skipped steps has those that the plots show

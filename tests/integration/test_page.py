@@ -272,7 +272,7 @@ def test_a_plot_begins_where_the_history_does(context):
     for query, steps in (("", (9001, 10001)), ("&from=9500", (9500, 10001)), ("&from=8000&to=9100", (9001, 9100)),
                          ("&from=8000&to=8100", (8000, 8100))):  # where none is there
         found = ask(server, "/api/history?model=m&pixels=200" + query)
-        assert (found["from"], found["to"]) == steps, (query, found["from"], found["to"])
+        assert (found["from"], found["to"], found["first"]) == (*steps, 9001), (query, found["from"], found["to"])
     found = ask(server, "/api/history?model=m&pixels=200")
     assert len(found["curves"]["norm"][0]) > 300, "all of the plot is used"
     assert [act["step"] for act in found["acts"]][-1] == 1, found["acts"]  # how it began is told all the same
