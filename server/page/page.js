@@ -13,7 +13,8 @@ const PACES = 20; // most models whose pace is requested at a time
 const PACE_STEPS = 5; // a pace of fewer steps is not shown
 const BUSY_TRIES = 8;
 const BUSY_MS = 300;
-const LOST_MS = 6000; // without an answer for so long the server counts as lost; a status comes each second
+const LOST_MS = 6000; // a stream of which nothing comes for so long is begun again; a status comes each second
+const ASK_MS = 60000; // an answer that has not come by then does not come: the connection may be gone without a word
 const AWAITED_MS = 2000; // shorter waits for a rank are normal, and not shown
 const WAITING_MS = 5000; // a model that has waited so long for a rank is shown as waiting, not as running
 const SILENT_STEPS = 10; // a model without a step for so many times the usual time of one is shown as waiting,
@@ -129,7 +130,7 @@ function headers() {
 }
 
 async function request(path, options = {}) {
-  const answer = await fetch(path, { headers: headers(), cache: "no-store", credentials: "omit", ...options });
+  const answer = await fetch(path, { headers: headers(), cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(ASK_MS), ...options });
   if (answer.ok) return answer;
   let text = answer.statusText;
   try { text = (await answer.json()).error || text; } catch { /* not JSON: another program answers at this port */ }
@@ -153,31 +154,45 @@ const query = (path, values) => path + "?" + new URLSearchParams(values);
 
 // ---- events ----
 
+/** Waits until the page is to be seen. Of the few connections that a browser has to a server a hidden tab takes none. */
+const seen = () => document.hidden && new Promise((resume) => document.addEventListener("visibilitychange", resume, { once: true }));
+document.addEventListener("visibilitychange", () => document.hidden && state.view && state.view.listener.stop.abort());
+
 /** Gets the events of a model (null: of the server) until the route changes, or polls if there are no more streams. */
 class Listener {
   constructor(model, take) {
     this.model = model;
-    this.stop = new AbortController();
+    this.stop = new AbortController(); // of the present stream
     this.take = (event, data) => this.closed || take(event, data); // an answer may come after close()
     this.run();
   }
 
-  close() { this.stop.abort(); }
+  close() {
+    this.closed = true;
+    this.stop.abort();
+  }
 
-  get closed() { return this.stop.signal.aborted; }
+  /** Ends the stream where nothing more comes of it: a connection may be gone without a word. */
+  mind() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.stop.abort(), LOST_MS);
+  }
 
   async run() {
     let waitMs = 1000;
-    while (!this.closed) {
+    for (await seen(); !this.closed; await seen()) {
       try {
         await this.stream(() => { waitMs = 1000; });
       } catch (error) {
         if (this.closed) return;
+        if (document.hidden) continue;
         if (error instanceof NeedsToken) { askToken(error.message); return; }
         if (error.status === 404 && this.model !== null) { this.model = null; continue; } // the model was deleted
         if (error.status === 503 && await this.poll()) waitMs = POLL_MS;
         else if (!this.closed)
           tellLink("lost", (error.status ? error.message : "no connection" + since()) + ", trying again");
+      } finally {
+        clearTimeout(this.timer);
       }
       await new Promise((resume) => setTimeout(resume, waitMs));
       waitMs = Math.min(10000, waitMs * 1.7);
@@ -185,6 +200,8 @@ class Listener {
   }
 
   async stream(heard) {
+    this.stop = new AbortController();
+    this.mind();
     const path = this.model === null ? "/api/events" : query("/api/events", { model: this.model });
     const answer = await request(path, { signal: this.stop.signal });
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -192,6 +209,7 @@ class Listener {
     for (;;) {
       const { value, done } = await reader.read();
       if (done) return;
+      this.mind();
       const pieces = (rest + value).split("\n\n");
       rest = pieces.pop();
       for (const piece of pieces) {
@@ -218,8 +236,8 @@ class Listener {
   }
 }
 
-/** As text, since when nothing has been heard of the server; "" if it has never answered. */
-const since = () => state.heardMs ? " since " + new Date(state.heardMs).toISOString().slice(11, 19) + " UTC" : "";
+/** As text, since when, by the server's clock, nothing has been heard of it; "" if it has never answered. */
+const since = () => state.heardMs ? " since " + new Date(state.heardMs + state.skewMs).toISOString().slice(11, 19) + " UTC" : "";
 
 /** Dims the page while what it shows may be old. */
 function tellLink(kind, words) {
@@ -229,10 +247,6 @@ function tellLink(kind, words) {
   if (link.className !== "link " + kind) link.className = "link " + kind;
   if (link.textContent !== words) link.textContent = words;
 }
-
-setInterval(() => {
-  if (Date.now() - state.heardMs > LOST_MS && byId("link").classList.contains("live")) tellLink("lost", "nothing heard" + since());
-}, 1000);
 
 async function askPaces(models) {
   if (state.asksPaces) return;
@@ -442,6 +456,7 @@ class Model {
     try {
       return await ask(query("/api/history", { model: this.name, ...values }));
     } catch (error) {
+      this.lacks = true;
       if (!this.closed && error.status === 404) this.missing();
       else if (!this.closed) failed(error);
       return null;
@@ -462,6 +477,7 @@ class Model {
     this.reading--;
     if (!history || this.plots.charts.length === 0 || asked < this.came) return;
     this.came = asked;
+    this.lacks = asked < this.asked;
     this.history = history; // the plots have the same object, which grows with the events
     if (byId("failed")) byId("failed").remove();
     const none = history.rows === 0;
@@ -496,7 +512,10 @@ class Model {
     const wide = seen && seen[1] - seen[0];
     for (const [made, steps] of this.ranges)
       made.setAttribute("aria-pressed", String(seen ? steps !== null && Math.abs(wide - steps) < 2 : steps === null));
-    const words = seen ? "steps " + whole(Math.max(1, seen[0])) + " to " + whole(seen[1]) : TOUCH.matches ? "two fingers zoom, one moves; touch a mark for its step"
+    const { first, from, to } = this.history;
+    const words = seen ? "steps " + whole(Math.max(1, seen[0])) + " to " + whole(seen[1])
+      : from > first ? "steps " + whole(from) + " to " + whole(to) + ": ← has those before"
+      : TOUCH.matches ? "two fingers zoom, one moves; touch a mark for its step"
       : "drag to zoom, shift and drag to move, double click for all, click a mark for its step";
     if (this.seen.textContent !== words) this.seen.textContent = words;
     this.drawTables(); // the list of skipped steps has those that the plots show
@@ -505,7 +524,7 @@ class Model {
   take(event, data) {
     if (event === "status") {
       takeStatus(data);
-      const stale = this.came < this.asked || this.history.decided < this.told; // no history has come, or an older one
+      const stale = this.lacks || this.history?.decided < this.told; // an answer has not come, or an older one
       if (stale && this.reading === 0 && !this.missed) this.fresh();
       this.drawHead();
     } else if (event === "model") {
@@ -522,7 +541,7 @@ class Model {
       const known = this.history && data.epoch !== 0 ? this.history : data;
       if (known.created_ms !== data.created_ms || known.epoch !== data.epoch) this.fresh(); // another model or epoch
     } else if (event === "gone") {
-      location.hash = "#/";
+      this.missing();
     }
   }
 
@@ -640,7 +659,7 @@ class Step {
     document.title = "step " + step + " · " + name + " · ampd";
     show("crumbs", h("a", { href: "#/" }, "Models"), h("a", { href: linkTo(name) }, name), h("span", {}, "step " + whole(step)));
     byId("view").replaceChildren(h("p", { class: "note" }, "Reading…"));
-    this.listener = new Listener(null, (event, data) => event === "status" && takeStatus(data));
+    this.listener = new Listener(null, (event, data) => event === "status" && this.take(data, step));
     this.read(step);
   }
 
@@ -649,14 +668,19 @@ class Step {
     this.closed = true;
   }
 
+  take(status, step) {
+    takeStatus(status);
+    if (this.lacks) this.read(step); // the server is back
+  }
+
   async read(step) {
-    try {
-      const found = await ask(query("/api/step", { model: this.name, step }));
-      if (!this.closed) this.draw(found);
-    } catch (error) {
+    this.lacks = false;
+    const found = await ask(query("/api/step", { model: this.name, step })).catch((error) => {
+      this.lacks = !error.status || error.status === 503;
       if (error instanceof NeedsToken) failed(error);
-      else if (!this.closed) alone(error.message);
-    }
+      else if (!this.closed) alone(sentence(error));
+    });
+    if (found && !this.closed) this.draw(found);
   }
 
   draw(step) {
@@ -746,10 +770,13 @@ function askToken(text) {
   input.focus();
 }
 
+/** What a browser has words of its own for: no answer came. */
+const sentence = (error) => error.status ? error.message : "The server does not answer. This page goes on by itself when it does.";
+
 function failed(error) {
   if (error instanceof NeedsToken) askToken(error.message);
-  else if (byId("failed")) byId("failed").textContent = error.message;
-  else byId("view").prepend(h("p", { id: "failed", class: "card note error", role: "alert" }, error.message));
+  else if (byId("failed")) byId("failed").textContent = sentence(error);
+  else byId("view").prepend(h("p", { id: "failed", class: "card note error", role: "alert" }, sentence(error)));
 }
 
 /** Shows only the reason why there is nothing else to show. */

@@ -258,7 +258,7 @@ export class Plots {
       if (!this.window) return;
       const round = ++this.round;
       const [from, to] = this.window;
-      const margin = (to - from) / 2;
+      const margin = Math.max(0, Math.min(to - from, this.base.to - this.base.from - (to - from))) / 2;
       const history = await this.load(Math.max(1, Math.floor(from - margin)), Math.ceil(to + margin),
                                       Math.min(2000, 2 * this.pixels));
       if (!history || round !== this.round || !this.window) return;
@@ -378,8 +378,12 @@ export class Plots {
   /** Shows these steps; from null: all. */
   look(from, to) {
     if (!this.base) return;
-    const all = from === null || (from <= this.base.from && to >= this.base.to);
-    this.window = all ? null : [Math.max(from, this.base.from - 1), Math.min(to, this.base.to + 1)];
+    const { first, from: begin, to: end } = this.base; // what one answer has may begin later than the history
+    const all = from === null || (from <= begin && to >= end);
+    const middle = (from + to) / 2;
+    const half = Math.min(to - from, end - begin + 2) / 2; // one answer has no more
+    const inside = (step) => Math.max(first - 1, Math.min(end + 1, step));
+    this.window = all ? null : [inside(middle - half), inside(middle + half)];
     if (this.window && this.window[1] - this.window[0] < 4) {
       const middle = (this.window[0] + this.window[1]) / 2;
       this.window = [middle - 2, middle + 2];
@@ -395,7 +399,7 @@ export class Plots {
     const [from, to] = this.window || [this.base.from, this.base.to];
     const middle = (from + to) / 2 + share * (to - from);
     const half = (to - from) / 2 * factor;
-    const shift = Math.max(0, this.base.from - (middle - half)) - Math.max(0, middle + half - this.base.to);
+    const shift = Math.max(0, this.base.first - (middle - half)) - Math.max(0, middle + half - this.base.to);
     this.look(middle - half + (factor <= 1 ? shift : 0), middle + half + (factor <= 1 ? shift : 0));
   }
 
@@ -433,7 +437,7 @@ export class Plots {
   }
 
   describe(chart, at, x = null) {
-    const step = x !== null ? x : this.window ? Math.max(at.from, Math.min(at.to, Math.floor(this.window[1]))) : at.to;
+    const step = x !== null ? x : this.window ? Math.max(at.first, Math.min(at.to, Math.floor(this.window[1]))) : at.to;
     const parts = [];
     const say = (name, words, text) => {
       const span = document.createElement("span");

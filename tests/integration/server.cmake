@@ -12,6 +12,6 @@ if(TARGET ampd)
   # With a schedule of its own.
   add_executable(rates_worker rates_worker.c)
   target_link_libraries(rates_worker PRIVATE ampclient amp ampd_flags)
-  # For test_server_places.
+  # For test_server_places and test_ampctl_tensorboard.
   add_library(failing_readdir SHARED failing_readdir.c)
 endif()

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -206,6 +207,16 @@ def a_watch_whose_output_cannot_be_written_says_so_and_nothing_else(ampctl):
         assert done.stderr == "ampctl: the output could not be written; is the disk full?\n", done.stderr
 
 
+def a_watch_whose_reader_has_gone_ends_as_every_verb_does(ampctl):
+    for form in ("table", "json", "csv"):
+        read, write = os.pipe()
+        os.close(read)
+        done = subprocess.run([BIN / "ampctl", "-e", ampctl.endpoint, "-o", form, "watch", "digits", "--from", "1"],
+                              stdout=write, stderr=subprocess.PIPE, timeout=TIMEOUT_S, encoding="utf-8", check=False)
+        os.close(write)
+        assert (done.returncode, done.stderr) == (-signal.SIGPIPE, ""), (form, done)
+
+
 def a_reason_that_is_not_utf_8_is_refused_by_its_option(ampctl):
     for verb in (("scale", "reset", "digits"), ("set-lr", "digits", "0.5"), ("rollback", "digits", "1")):
         for option in ("--reason", "--request-id"):
@@ -244,7 +255,11 @@ def explain_names_worker_parameter_and_reason(ampctl):
         assert words in told["explanation"], (words, told["explanation"])
     assert told["explanation"] in ampctl("explain", "digits", str(found["step"]))
     ampctl("explain", "digits", str(STEPS + 1), code=OUT_OF_RANGE)
-    ampctl("explain", "digits", code=2)
+    newest = max(row["step"] for row in ampctl.json("history", "digits", "--skipped")["rows"])
+    assert ampctl("explain", "digits") == ampctl("explain", "digits", str(newest))
+    ampctl("explain", "digits", "--epoch", "99", code=NOT_FOUND)
+    assert "no step of digits was skipped; name the step to explain" in ampctl.stderr, ampctl.stderr
+    ampctl("explain", code=2)
 
 
 def replay_of_its_own_policy_differs_nowhere(ampctl):
@@ -351,6 +366,7 @@ TESTS = (
     filters_narrow_the_rows, overflows_name_parameter_and_worker, the_picture_fits_and_marks_skipped_steps,
     the_picture_is_an_svg_file_too, the_picture_of_the_newest_steps_goes_from_the_oldest_of_them_on,
     a_watch_whose_output_cannot_be_written_says_so_and_nothing_else,
+    a_watch_whose_reader_has_gone_ends_as_every_verb_does,
     a_reason_that_is_not_utf_8_is_refused_by_its_option, an_option_of_ampd_that_there_is_not_is_wrong_use,
     watch_shows_stored_steps_line_by_line, watch_of_a_model_that_is_done_ends,
     explain_names_worker_parameter_and_reason, replay_of_its_own_policy_differs_nowhere,

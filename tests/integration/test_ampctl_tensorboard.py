@@ -405,6 +405,19 @@ def test_a_folder_that_cannot_be_gone_on_with_says_why(context):
     assert bare.returncode == 2 and "--logdir is missing" in bare.stderr, bare.stderr
 
 
+def test_a_folder_that_cannot_be_listed_does_not_count_as_empty(context):
+    """Its steps would be written once more."""
+    test_model = context.model()
+    steps(test_model.worker(), 1.0)
+    folder = context.work / "unlisted"
+    write(context, test_model, folder)
+    shim = context.bin_dir.parent / "tests" / "integration" / "libfailing_readdir.so"
+    done = subprocess.run(["/usr/bin/env", f"LD_PRELOAD={shim}", *command(context, test_model, folder)],
+                          capture_output=True, encoding="utf-8", timeout=CALL_TIMEOUT_S, check=False)
+    assert done.returncode == 1 and f"{folder} cannot be read: " in done.stderr, done
+    assert has_steps(folder, 1)
+
+
 def test_two_at_once_do_not_write_to_one_folder(context):
     test_model = context.model()
     worker = test_model.worker()

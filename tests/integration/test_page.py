@@ -140,6 +140,22 @@ def test_what_workers_tell_of_a_step_is_shown_where_they_tell_it(context):
     assert step["loss"] == "NaN" and step["metrics"]["accuracy"] == 0.5, step
 
 
+def test_a_loss_that_is_no_number_is_told_beside_the_overflows_that_it_causes(context):
+    server = page_server(context)
+    worker = context.model("m", server, max_consecutive_overflows=2).worker()
+    for loss in (NAN, NAN, 1.5):
+        worker.pull()
+        messages = worker.push_messages({"w": [NAN] * 4})
+        messages[-1].trailer.loss = loss
+        worker.step = worker.api.start("Push", messages, CALL_TIMEOUT_S).result().result.step + 1
+        told = [trouble["text"] for trouble in ask(server, "/api/status")["troubles"]]
+        if worker.step == 3:
+            sentence = "The loss itself that a worker reported is NaN, which no loss scale can fix"
+            assert told == [f"Training is unstable: 2 overflows in a row. {sentence}: look at its data."], told
+            assert sentence in worker.api.ExplainStep(model="m", step=2).explanation
+    assert told == ["Training is unstable: 3 overflows in a row."], told
+
+
 def test_acts_of_operators_are_told_with_who_and_why(context):
     server = page_server(context)
     test_model = context.model("m", server)
@@ -256,7 +272,7 @@ def test_a_plot_begins_where_the_history_does(context):
     for query, steps in (("", (9001, 10001)), ("&from=9500", (9500, 10001)), ("&from=8000&to=9100", (9001, 9100)),
                          ("&from=8000&to=8100", (8000, 8100))):  # where none is there
         found = ask(server, "/api/history?model=m&pixels=200" + query)
-        assert (found["from"], found["to"]) == steps, (query, found["from"], found["to"])
+        assert (found["from"], found["to"], found["first"]) == (*steps, 9001), (query, found["from"], found["to"])
     found = ask(server, "/api/history?model=m&pixels=200")
     assert len(found["curves"]["norm"][0]) > 300, "all of the plot is used"
     assert [act["step"] for act in found["acts"]][-1] == 1, found["acts"]  # how it began is told all the same

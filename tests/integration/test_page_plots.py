@@ -11,7 +11,7 @@ from test_page_browser import MISSING, browser, plotted, ran, shows, text_of, ur
 
 CLOSER = """
     const done = arguments[0], answers = [];
-    const part = (from, to, skipped) => ({ from, to, decided: to, epoch: 1, rows: to - from + 1, acts: [],
+    const part = (from, to, skipped) => ({ from, to, first: 1, decided: to, epoch: 1, rows: to - from + 1, acts: [],
         skipped: skipped.map((step) => [step, step, 1, 0]), curves: { scale: [[from, to], [2, 2]] } });
     const until = async (what) => { while (!what()) await new Promise((resolve) => setTimeout(resolve, 10)); };
     import("/plots.js").then(async ({ Plots }) => {
@@ -33,6 +33,38 @@ CLOSER = """
 
 def test_a_closer_look_that_came_later_than_a_step_counts_it_once(context):
     assert (shown := ran(context, CLOSER)) == [[995, 1002, 1003], [995, 1002, 1003]], shown
+
+
+EARLIER = """
+    const done = arguments[0], asked = [];
+    const part = (from, to) => ({ from, to, first: 1, decided: 1e6, epoch: 1, rows: to - from + 1, acts: [],
+        skipped: [], curves: { scale: [[from, to], [2, 2]] } });
+    const until = async (what) => { while (!what()) await new Promise((resolve) => setTimeout(resolve, 10)); };
+    import("/plots.js").then(async ({ Plots }) => {
+        const host = document.createElement("div");
+        document.getElementById("view").append(host);
+        const load = async (from, to) => { asked.push([from, to]); return part(from, to); };
+        const plots = new Plots(host, { load, open() {}, moved() {} });
+        const shown = [];
+        await plots.set(part(750001, 1000000));
+        for (const [from, to] of [[0, 200], [1, 999999]]) {
+            plots.look(from, to);
+            await until(() => asked.length > shown.length && plots.detail.from === asked[shown.length][0]);
+            shown.push(plots.window);
+        }
+        plots.look(null, null);
+        plots.move(-0.5);
+        shown.push(plots.window);
+        done([shown, asked.slice(0, 2), plots.charts[0].legend.textContent]);
+    });"""
+
+
+def test_steps_before_those_that_one_answer_has_are_shown_too(context):
+    (first, wide, before), asked, legend_of = ran(context, EARLIER)
+    assert first == [0, 200] and asked[0] == [1, 300], (first, asked)
+    assert wide[1] - wide[0] == 250001 and asked[1][1] - asked[1][0] < 250003, (wide, asked)
+    assert before[0] < 626000 and before[1] < 876000, before
+    assert legend_of.startswith("step 875,"), legend_of
 
 
 def test_a_loss_that_is_not_finite_is_told_as_what_it_is_and_not_as_that_of_a_step_before(context):

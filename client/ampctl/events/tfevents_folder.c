@@ -115,31 +115,44 @@ static int compare(const void *left, const void *right)
     return strcmp(left, right);
 }
 
+static int unread(const struct ampctl_tffolder *folder, struct amp_error *error)
+{
+    return amp_error_set(error, AMP_EIO, NULL, "%.200s cannot be read: %s", folder->path, strerror(errno));
+}
+
+/* Appends a name to the list, unless it is of no event file. */
+static int take_name(const struct ampctl_tffolder *folder, const char *name, char (**names)[NAME_SIZE], size_t *count,
+                     struct amp_error *error)
+{
+    if (strstr(name, "tfevents") == NULL)
+        return 0;
+    if (strncmp(name, PREFIX, sizeof PREFIX - 1) != 0 || !has_suffix(name, SUFFIX))
+        return name_failed(error, folder->path, name,
+                           "is another program's; give a folder of its own, beside that one");
+    void *more = *count < FILES_MAX ? realloc(*names, (*count + 1) * sizeof **names) : NULL;
+    if (more == NULL)
+        return amp_error_set(error, AMP_EEXHAUSTED, NULL, "%.200s has %zu event files; give another folder",
+                             folder->path, *count);
+    *names = more;
+    (void)snprintf((*names)[(*count)++], NAME_SIZE, "%s", name);
+    return 0;
+}
+
 /* The names of our files, sorted; *names is the caller's to free. */
 static int list_files(const struct ampctl_tffolder *folder, char (**names)[NAME_SIZE], size_t *count,
                       struct amp_error *error)
 {
     int fd = openat(folder->lock, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    int rc = 0;
-    if (dir == NULL)
-        rc = amp_error_set(error, AMP_EIO, NULL, "%.200s cannot be read: %s", folder->path, strerror(errno));
-    for (struct dirent *entry; rc == 0 && (entry = readdir(dir)) != NULL;) {
-        if (strstr(entry->d_name, "tfevents") == NULL)
-            continue;
-        if (strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1) != 0 || !has_suffix(entry->d_name, SUFFIX)) {
-            rc = name_failed(error, folder->path, entry->d_name,
-                             "is another program's; give a folder of its own, beside that one");
+    int rc = dir != NULL ? 0 : unread(folder, error);
+    while (rc == 0) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (entry == NULL) {
+            rc = errno != 0 ? unread(folder, error) : 0; /* or its end */
             break;
         }
-        void *more = *count < FILES_MAX ? realloc(*names, (*count + 1) * sizeof **names) : NULL;
-        if (more == NULL) {
-            rc = amp_error_set(error, AMP_EEXHAUSTED, NULL, "%.200s has %zu event files; give another folder",
-                               folder->path, *count);
-            break;
-        }
-        *names = more;
-        (void)snprintf((*names)[(*count)++], NAME_SIZE, "%s", entry->d_name);
+        rc = take_name(folder, entry->d_name, names, count, error);
     }
     if (dir != NULL)
         (void)closedir(dir);

@@ -35,28 +35,31 @@ static float real_argument(struct argp_state *state, const char *option, const c
 
 /* ---- explain ---- */
 
+struct explain {
+    struct ampd_msg_explain_step_request request;
+    bool has_step;
+};
+
 static error_t parse_explain(int key, char *arg, struct argp_state *state)
 {
-    struct ampd_msg_explain_step_request *request = state->input;
+    struct explain *explain = state->input;
+    struct ampd_msg_explain_step_request *request = &explain->request;
     switch (key) {
     case KEY_EPOCH:
         request->has_epoch = true;
         request->epoch = ampctl_number(state, "--epoch", arg, AMPCTL_NUMBER_MAX);
         return 0;
     case ARGP_KEY_ARG:
-        if (state->arg_num == 0)
-            ampctl_name(state, request->model, arg);
-        else if (state->arg_num == 1)
+        if (state->arg_num == 1) {
+            explain->has_step = true;
             request->step = ampctl_number(state, "STEP", arg, AMPCTL_NUMBER_MAX);
-        else
+            return 0;
+        }
+        if (state->arg_num > 1)
             argp_error(state, "a model and a step are enough; \"%.40s\" is too much", arg);
-        return 0;
-    case ARGP_KEY_END:
-        if (state->arg_num < 2)
-            argp_error(state, "name the model and the step");
-        return 0;
+        return ampctl_one_model(key, arg, state, request->model);
     default:
-        return ARGP_ERR_UNKNOWN;
+        return ampctl_one_model(key, arg, state, request->model);
     }
 }
 
@@ -91,6 +94,32 @@ static int print_explained(const struct ampctl *ctl, const struct ampd_msg_expla
     return rc == 0 ? 0 : AMPCTL_EXIT_FAILED;
 }
 
+/* Finds the newest skipped step, of the given epoch or of the steps that stand. 0, or an exit code after a sentence. */
+static int find_skipped(struct ampctl *ctl, struct ampd_msg_explain_step_request *request)
+{
+    struct ampd_msg_list_scale_history_request list = {
+        .has_epoch = request->has_epoch,
+        .epoch = request->epoch,
+        .newest_first = true,
+        .verdicts = {AMPD_MSG_VERDICT_SKIPPED_OVERFLOW, AMPD_MSG_VERDICT_SKIPPED_EMPTY},
+        .verdicts_count = 2,
+        .page_size = 1};
+    memcpy(list.model, request->model, sizeof list.model);
+    do {
+        struct ampd_msg_list_scale_history_response page;
+        int code = ampctl_ask_list_scale_history(ctl, &list, &page);
+        if (code != 0)
+            return code;
+        request->step = page.rows.count > 0 ? page.rows.items[0].step : 0;
+        memcpy(list.page_token, page.next_page_token, sizeof list.page_token);
+        ampd_msg_list_scale_history_response_free(&page);
+    } while (request->step == 0 && list.page_token[0] != 0);
+    if (request->step != 0)
+        return 0;
+    (void)ampctl_print(stderr, "ampctl: explain: no step of %s was skipped; name the step to explain", request->model);
+    return AMPCTL_EXIT_RPC + ARPC_STATUS_NOT_FOUND;
+}
+
 static const struct argp_option explain_options[] = {
     {"epoch", KEY_EPOCH, "EPOCH", 0, "In this epoch (the one in which the step counts)", 0},
     {0},
@@ -98,13 +127,16 @@ static const struct argp_option explain_options[] = {
 
 static int run_explain(struct ampctl *ctl, int argc, char **argv)
 {
-    struct ampd_msg_explain_step_request request = {0};
-    ampctl_parse(ctl, &ampctl_explain_verb, &request, argc, argv);
+    struct explain explain = {0};
+    ampctl_parse(ctl, &ampctl_explain_verb, &explain, argc, argv);
     int code = ampctl_open(ctl);
     if (code != 0)
         return code;
     struct ampd_msg_explain_step_response answer;
-    code = ampctl_ask_explain_step(ctl, &request, &answer);
+    if (!explain.has_step)
+        code = find_skipped(ctl, &explain.request);
+    if (code == 0)
+        code = ampctl_ask_explain_step(ctl, &explain.request, &answer);
     if (code == 0) {
         code = print_explained(ctl, &answer);
         ampd_msg_explain_step_response_free(&answer);
@@ -115,11 +147,12 @@ static int run_explain(struct ampctl *ctl, int argc, char **argv)
 
 const struct ampctl_verb ampctl_explain_verb = {
     .name = "explain",
-    .arguments = "MODEL STEP",
+    .arguments = "MODEL [STEP]",
     .summary = "what happened in a step, in words",
     .doc = "Tells what happened in a step: whose gradient had an Inf or a NaN, in which parameter, "
-           "and why the scale shrank, grew or stayed.",
-    .examples = "ampctl explain digits 1042",
+           "and why the scale shrank, grew or stayed. Without STEP: in the newest step that was skipped.",
+    .examples = "ampctl explain digits\n"
+                "ampctl explain digits 1042",
     .options = explain_options,
     .parser = parse_explain,
     .run = run_explain,

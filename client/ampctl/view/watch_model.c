@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -24,6 +25,7 @@ struct watch {
     struct ampctl_list csv;
     struct ampctl_progress progress;
     int code;
+    bool unread; /* the reader of the pipe has gone */
     /* For the thread that says when nothing comes. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -201,6 +203,7 @@ static int on_message(void *arg, const uint8_t *data, size_t size)
     /* A reader of the pipe sees each step at once. */
     if (rc == 0 && fflush(stdout) == 0)
         return 0;
+    watch->unread = errno == EPIPE;
     watch->code = AMPCTL_EXIT_FAILED;
     return -1;
 }
@@ -278,6 +281,8 @@ static int run_watch(struct ampctl *ctl, int argc, char **argv)
         print_heading(&watch);
     if (code == 0)
         code = run_minded(&watch);
+    if (watch.unread)
+        (void)raise(SIGPIPE); /* the thread that has written to it takes no signal */
     ampctl_close(ctl);
     return code;
 }

@@ -153,17 +153,24 @@ static void say_scale(struct writer *writer, const struct ampd_model_spec *spec,
 
 /* ---- what to do ---- */
 
+const char *io_explain_loss(const struct ampd_step_row *row)
+{
+    bool overflow = row->verdict == AMPD_VERDICT_SKIPPED_OVERFLOW;
+    if (!overflow || row->metrics.loss_workers == 0 || isfinite(row->metrics.loss))
+        return NULL;
+    return isnan(row->metrics.loss) ? "The loss itself that a worker reported is NaN, which no loss scale can fix"
+                                    : "The loss itself that a worker reported is infinite, which no loss scale can fix";
+}
+
 static void say_remedy(struct writer *writer, const struct ampd_model_spec *spec, const struct ampd_step_row *row,
                        const struct ampd_msg_overflow_row *overflows, size_t count)
 {
     if (row->verdict != AMPD_VERDICT_SKIPPED_OVERFLOW)
         return;
     uint32_t in_a_row = row->after.scaler.consecutive_overflows;
-    if (row->metrics.loss_workers > 0 && !isfinite(row->metrics.loss))
-        say(writer,
-            "The loss itself that a worker reported is %s, which no loss scale can fix: look at its data, lower the "
-            "learning rate, or go back to a checkpoint.",
-            isnan(row->metrics.loss) ? "NaN" : "infinite");
+    const char *loss = io_explain_loss(row);
+    if (loss != NULL)
+        say(writer, "%s: look at its data, lower the learning rate, or go back to a checkpoint.", loss);
     else if (in_a_row >= spec->max_consecutive_overflows)
         say(writer,
             "It is overflow number %" PRIu32 " in a row: training is unstable; lower the learning rate, or go "

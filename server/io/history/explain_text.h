@@ -13,4 +13,7 @@
 void io_explain_step(const struct ampd_model_spec *spec, const struct ampd_step_row *row,
                      const struct ampd_msg_overflow_row *overflows, size_t count, char *text, size_t size);
 
+/* Of a step that was skipped for a loss that is no finite number: the sentence, without the full stop; else NULL. */
+const char *io_explain_loss(const struct ampd_step_row *row);
+
 #endif

@@ -22,6 +22,7 @@ struct history {
     uint32_t pixels;
     uint64_t decided, epoch; /* last decided step, and epoch, of the model when the request came */
     uint64_t created_ms;     /* when the model was created: one of the same name may have existed before */
+    uint64_t first;          /* the first step that has a row; `from`, if none has */
 };
 
 /* Takes the rows of one slice. */
@@ -102,6 +103,7 @@ static void write_answer(struct history *history)
     io_json_count(json, "decided", history->decided);
     io_json_count(json, "epoch", history->epoch);
     io_json_count(json, "created_ms", history->created_ms);
+    io_json_count(json, "first", history->first);
     io_thin_write(&history->thin, json);
     write_acts(history);
     io_json_shut(json, '}');
@@ -115,6 +117,7 @@ static void begin_plot(struct history *history)
     uint64_t from = history->from;
     if (io_history_find_beginning(read->page->server->data.reader, read->spec->name, 0, &beginning, &read->error) != 0)
         return;
+    history->first = beginning.step > 0 ? beginning.step : from;
     if (beginning.step > from && beginning.step <= history->to)
         from = beginning.step;
     if (io_thin_init(&history->thin, from, history->to, history->pixels) != 0)

@@ -10,6 +10,7 @@
 #include "server/io/calls/waiting.h"
 #include "server/io/cluster/cluster.h"
 #include "server/io/cluster/peers.h"
+#include "server/io/history/explain_text.h"
 #include "server/io/page/page_impl.h"
 #include "server/io/page/page_read.h"
 
@@ -87,19 +88,26 @@ static void tell_of_worker(const char *model, const struct ampd_worker_info *wor
              "All others wait for rank %u (%s) in each step.", rank, worker->name);
 }
 
+/* A loss that is no number is their cause: the same sentence as in ExplainStep. */
+static void tell_of_overflows(const struct ampd_model_info *info, struct troubles *troubles)
+{
+    const char *loss = info->last != NULL ? io_explain_loss(info->last) : NULL;
+    const char *remedy = info->frozen ? "Lower the learning rate or roll back, then ampctl scale set or reset."
+                                      : "Lower the learning rate, or go back to a checkpoint: ampctl rollback.";
+    tell(troubles, info->spec->name, remedy, "%s %u overflows in a row.%s%s%s",
+         info->frozen ? "No step opens: the loss scale is at its floor after" : "Training is unstable:",
+         info->scaler.consecutive_overflows, loss != NULL ? " " : "", loss != NULL ? loss : "",
+         loss != NULL ? ": look at its data." : "");
+}
+
 static void tell_of_model(const struct ampd_server *server, uint32_t index, const struct ampd_model_info *info,
                           struct troubles *troubles)
 {
     const char *name = info->spec->name;
     if (info->trouble != NULL)
         tell(troubles, name, "It continues by itself once this is fixed.", "%s", info->trouble);
-    if (info->frozen)
-        tell(troubles, name, "Lower the learning rate or roll back, then ampctl scale set or reset.",
-             "No step opens: the loss scale is at its floor after %u overflows in a row.",
-             info->scaler.consecutive_overflows);
-    else if (info->unstable)
-        tell(troubles, name, "Lower the learning rate, or go back to a checkpoint: ampctl rollback.",
-             "Training is unstable: %u overflows in a row.", info->scaler.consecutive_overflows);
+    if (info->frozen || info->unstable)
+        tell_of_overflows(info, troubles);
     if (info->range_total > 0)
         tell(troubles, name, "Use bf16 for the cast, or more weight decay: no loss scale can fix that.",
              "%llu values of the parameters are beyond the range of the cast.", (unsigned long long)info->range_total);
