@@ -305,8 +305,8 @@ static int map_shard(const struct ampclient_attached *attached, const struct amp
     return rc == 0 ? amp_shared_map(fds[2], attached->slot + slot_at, answer->slot_bytes, true, error) : rc;
 }
 
-/* Asks one shard for its memory and maps it; on failure *error says why. */
-static int attach_shard(struct ampclient_model *model, struct ampclient_attached *attached, uint32_t shard,
+/* Asks the shard of the request for its memory and maps it; on failure *error says why. */
+static int attach_shard(struct ampclient_model *model, struct ampclient_attached *attached,
                         const struct ampd_msg_attach_memory_request *request, size_t copy_stride, size_t slot_stride,
                         struct amp_error *error)
 {
@@ -318,7 +318,7 @@ static int attach_shard(struct ampclient_model *model, struct ampclient_attached
     job->job.run_cb = run_attach;
     job->job.cancel_cb = cancel_attach;
     job->model = model;
-    job->shard = shard;
+    job->shard = request->shard;
     job->timeout_ms = ATTACH_TIMEOUT_MS + attached->slot_size / ATTACH_BYTES_PER_MS;
     if (job->timeout_ms > limit_ms)
         job->timeout_ms = limit_ms;
@@ -408,19 +408,15 @@ static void let_go(struct ampclient_model *model)
 }
 
 /* Attaches to all shards or to none: a single shard's slot would be held for nothing. */
-static int attach_all(struct ampclient_model *model, struct ampclient_incarnation incarnation, enum amp_dtype dtype,
+static int attach_all(struct ampclient_model *model, struct ampd_msg_attach_memory_request *request,
                       struct ampclient_attached **out, struct amp_error *error)
 {
     struct ampclient_attached *made = calloc(1, sizeof *made);
     if (made == NULL)
         return AMP_ENOMEM;
     size_t block = ampclient_core_whole_block(model->core), blocks = ampclient_core_blocks(model->core);
-    size_t copy_stride = block * amp_dtype_size(model->cast), slot_stride = block * amp_dtype_size(dtype);
-    struct ampd_msg_attach_memory_request request = {.rank = ampclient_core_rank(model->core),
-                                                     .has_incarnation = true,
-                                                     .dtype = (enum ampd_msg_dtype)dtype,
-                                                     .seals = true};
-    made->dtype = dtype;
+    made->dtype = (enum amp_dtype)request->dtype;
+    size_t copy_stride = block * amp_dtype_size(model->cast), slot_stride = block * amp_dtype_size(made->dtype);
     made->waits = true; /* unless a shard says otherwise */
     made->copy_size = blocks * copy_stride;
     made->slot_size = blocks * slot_stride;
@@ -428,11 +424,9 @@ static int attach_all(struct ampclient_model *model, struct ampclient_incarnatio
     made->copies[1] = amp_large_reserve(made->copy_size);
     made->slot = amp_large_reserve(made->slot_size);
     int rc = made->copies[0] != NULL && made->copies[1] != NULL && made->slot != NULL ? 0 : AMP_ENOMEM;
-    request.incarnation = ampclient_incarnation_message(model, incarnation);
-    ampclient_core_name(model->core, request.model);
     for (uint32_t k = 0; rc == 0 && k < ampclient_shards(model->client); k++) {
-        request.shard = k;
-        rc = attach_shard(model, made, k, &request, copy_stride, slot_stride, error);
+        request->shard = k;
+        rc = attach_shard(model, made, request, copy_stride, slot_stride, error);
     }
     if (rc == 0) {
         *out = made;
@@ -479,6 +473,19 @@ static void say_not_shared(struct ampclient_model *model, int rc, const struct a
     ampclient_link_log_soon(link, link->local ? AMPCLIENT_LOG_INFO : AMPCLIENT_LOG_DEBUG, line);
 }
 
+/* With the mutex, since the loop's thread may join again at any time. It names shard 0. */
+static struct ampd_msg_attach_memory_request request_of(const struct ampclient_model *model,
+                                                        struct ampclient_incarnation incarnation, enum amp_dtype dtype)
+{
+    struct ampd_msg_attach_memory_request request = {.rank = ampclient_core_rank(model->core),
+                                                     .has_incarnation = true,
+                                                     .incarnation = ampclient_incarnation_message(model, incarnation),
+                                                     .dtype = (enum ampd_msg_dtype)dtype,
+                                                     .seals = true};
+    ampclient_core_name(model->core, request.model);
+    return request;
+}
+
 void ampclient_attach(struct ampclient_model *model)
 {
     struct ampclient_link *link = model->client->link;
@@ -487,6 +494,7 @@ void ampclient_attach(struct ampclient_model *model)
     bool on = model->shared != NULL && model->shared->on;
     enum amp_dtype dtype =
         amp_dtype_size(model->gradients) > amp_dtype_size(model->cast) ? model->gradients : model->cast;
+    struct ampd_msg_attach_memory_request request = request_of(model, incarnation, dtype);
     bool lost = model->shared != NULL && !model->shared->on;    /* a server was restarted: the worker is the same */
     bool wide = on && same(incarnation, model->attach_tried) && /* the server gives another one nothing */
                 amp_dtype_size(model->shared->dtype) >= amp_dtype_size(dtype);
@@ -503,7 +511,7 @@ void ampclient_attach(struct ampclient_model *model)
     model->attach_tried = incarnation;
     model->attach_dtype = dtype;
     let_go(model);
-    int rc = attach_all(model, incarnation, dtype, &made, &error);
+    int rc = attach_all(model, &request, &made, &error);
     note_attempt(model, rc, ampclient_now_ms() - begun_ms);
     if (rc != 0) {
         say_not_shared(model, rc, &error);
