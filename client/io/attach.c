@@ -289,16 +289,28 @@ static int fetch(struct ampclient_link *link, const struct ampd_msg_attach_memor
                                            : "");
 }
 
+/* Whether the memory of an answer has the layout that Join told. */
+static int check_layout(const struct ampclient_attached *attached, const struct ampd_msg_attach_memory_response *answer,
+                        size_t copy_stride, size_t slot_stride, struct amp_error *error)
+{
+    size_t copy_at = answer->first_block * copy_stride, slot_at = answer->first_block * slot_stride;
+    bool sized = answer->copy_bytes == answer->block_count * copy_stride &&
+                 answer->slot_bytes == answer->block_count * slot_stride;
+    bool inside =
+        copy_at + answer->copy_bytes <= attached->copy_size && slot_at + answer->slot_bytes <= attached->slot_size;
+    if (answer->block_count == 0 || (sized && inside))
+        return 0;
+    return amp_error_set(
+        error, AMP_EINTERNAL, NULL,
+        "the server's answer to AttachMemory has another layout than that to Join; are versions mixed?");
+}
+
 static int map_shard(const struct ampclient_attached *attached, const struct ampd_msg_attach_memory_response *answer,
                      size_t copy_stride, size_t slot_stride, const int fds[FDS], struct amp_error *error)
 {
     size_t copy_at = answer->first_block * copy_stride, slot_at = answer->first_block * slot_stride;
     if (answer->block_count == 0)
         return 0;
-    if (answer->copy_bytes != answer->block_count * copy_stride ||
-        answer->slot_bytes != answer->block_count * slot_stride || copy_at + answer->copy_bytes > attached->copy_size ||
-        slot_at + answer->slot_bytes > attached->slot_size)
-        return AMP_EINTERNAL; /* another layout than that of Join */
     int rc = 0;
     for (unsigned c = 0; rc == 0 && c < 2; c++)
         rc = amp_shared_map(fds[c], attached->copies[c] + copy_at, answer->copy_bytes, false, error);
@@ -331,6 +343,8 @@ static int attach_shard(struct ampclient_model *model, struct ampclient_attached
         rc = job->code;
         *error = job->error;
     }
+    if (rc == 0)
+        rc = check_layout(attached, &job->answer, copy_stride, slot_stride, error);
     if (rc == 0)
         rc = fetch(model->client->link, &job->answer, fds, error);
     if (rc == 0) {

@@ -229,6 +229,24 @@ static void on_push_state(struct arpc_call *call, const uint8_t *data, size_t si
     fake_reply(call, &out);
 }
 
+/* It shares no memory. */
+static void on_attach(struct arpc_call *call, const uint8_t *data, size_t size)
+{
+    struct fake *fake = fake_of(call);
+    struct ampd_msg_attach_memory_response response = {.block_count = 1, .copy_bytes = 1, .slot_bytes = 1};
+    struct amp_buf out;
+    (void)data;
+    (void)size;
+    if (!fake_take(fake, &fake->faults.odd_memory)) {
+        arpc_call_finish(call, ARPC_STATUS_UNIMPLEMENTED, "not here", NULL);
+        return;
+    }
+    amp_buf_init(&out, AMPD_MSG_SIZE_MAX);
+    (void)ampd_msg_attach_memory_response_encode(&response, &out);
+    (void)arpc_call_send(call, out.data, out.size, NULL, 0, NULL, NULL);
+    amp_buf_close(&out);
+}
+
 /* ---- Pull ---- */
 
 static void send_part(struct arpc_call *call, const struct ampd_msg_pull_header *header)
@@ -317,4 +335,5 @@ UNARY(join);
 UNARY(keep_alive);
 UNARY(leave);
 UNARY(push_state);
+UNARY(attach);
 UNARY(pull);

@@ -297,6 +297,23 @@ static void begin_again(struct fixture *fixture, const struct ampclient_options 
     fixture_begin(fixture);
 }
 
+static void memory_of_another_layout_is_not_shared_and_the_log_says_why(void **state)
+{
+    struct fixture *fixture = *state;
+    char lines[1024] = "";
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    options.log_cb = keep_line;
+    options.log_arg = lines;
+    options.log_level = AMPCLIENT_LOG_DEBUG;
+    fake_set(fixture->fake, &(struct fake_faults){.odd_memory = true});
+    begin_again(fixture, &options);
+    assert_false(ampclient_shares_memory(fixture->model));
+    ampclient_close(fixture->client); /* with its thread, which tells the lines */
+    fixture->client = NULL;
+    if (strstr(lines, "no memory is shared") == NULL || strstr(lines, "another layout") == NULL)
+        fail_msg("\"another layout\" is not in\n%s", lines);
+}
+
 /* A user who is gone from the second time on that he is asked; until then, and while he is patient, he waits. */
 struct impatient {
     bool patient;
@@ -462,6 +479,7 @@ int main(void)
         JOINED(a_server_that_restarts_between_steps_is_joined_again),
         JOINED(a_slow_verdict_is_waited_for_while_the_lease_is_kept),
         JOINED(an_answer_before_the_body_was_read_ends_the_step),
+        JOINED(memory_of_another_layout_is_not_shared_and_the_log_says_why),
         JOINED(a_verdict_that_never_comes_is_a_deadline),
         JOINED(a_wait_that_is_interrupted_ends_and_the_step_goes_on),
         JOINED(closing_asks_nobody_whether_to_end),
