@@ -558,9 +558,9 @@ AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *versio
 /* ---- steps ---- */
 
 /*
- * Waits for the next step and pulls its parameters, for step_timeout_ms at most; before that memory of a server on this
- * host is attached, with the same limit. A step that was begun and not ended, or whose step_end has failed, is begun
- * again, without what was pushed. step: filled if 0 is returned.
+ * Waits for the next step and pulls its parameters, for step_timeout_ms at most; of that, attaching memory of servers
+ * on this host takes half at most. A step that was begun and not ended, or whose step_end has failed, is begun again,
+ * without what was pushed. step: filled if 0 is returned.
  * Ownership: views of parameters and places of gradients end, and borrowed gradients are the caller's again, except
  * after AMP_EINVAL and AMP_EINTERNAL.
  * Returns: 0; 1 (the model is done); AMP_EINVAL (step is NULL, or step->size is wrong), AMP_EUNSTABLE (the loss scale

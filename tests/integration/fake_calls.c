@@ -237,6 +237,8 @@ static void on_attach(struct arpc_call *call, const uint8_t *data, size_t size)
     struct amp_buf out;
     (void)data;
     (void)size;
+    if (fake_take(fake, &fake->faults.swallow_attach))
+        return;
     if (!fake_take(fake, &fake->faults.odd_memory)) {
         arpc_call_finish(call, ARPC_STATUS_UNIMPLEMENTED, "not here", NULL);
         return;
@@ -288,7 +290,8 @@ static void on_pull(struct arpc_call *call, const uint8_t *data, size_t size)
     struct fake *fake = fake_of(call);
     struct ampd_msg_pull_request request;
     fake_count(fake, &fake->counts.pulls);
-    if (ampd_msg_pull_request_decode(&request, data, size, NULL) != 0 || fake_no_model(call, request.model))
+    if (ampd_msg_pull_request_decode(&request, data, size, NULL) != 0 || fake_no_model(call, request.model) ||
+        fake_take(fake, &fake->faults.swallow_pull))
         return;
     if (!request.latest && request.epoch != fake->epoch) {
         fake_refuse(call, ARPC_STATUS_ABORTED, "ROLLED_BACK", "the epoch is over");

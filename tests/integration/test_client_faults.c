@@ -285,8 +285,8 @@ static void an_answer_before_the_body_was_read_ends_the_step(void **state)
     assert_int_equal(fixture->step.step, 2);
 }
 
-/* Another client in the place of the fixture's, in its first step. */
-static void begin_again(struct fixture *fixture, const struct ampclient_options *options)
+/* Another client in the place of the fixture's. */
+static void join_again(struct fixture *fixture, const struct ampclient_options *options)
 {
     struct amp_error error = {0};
     struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
@@ -294,6 +294,12 @@ static void begin_again(struct fixture *fixture, const struct ampclient_options 
     assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), options, &fixture->client, &error), 0);
     join.rank = 0;
     fixture_ok(fixture, ampclient_join(fixture->client, MODEL, &join, &fixture->model));
+}
+
+/* In its first step, too. */
+static void begin_again(struct fixture *fixture, const struct ampclient_options *options)
+{
+    join_again(fixture, options);
     fixture_begin(fixture);
 }
 
@@ -312,6 +318,29 @@ static void memory_of_another_layout_is_not_shared_and_the_log_says_why(void **s
     fixture->client = NULL;
     if (strstr(lines, "no memory is shared") == NULL || strstr(lines, "another layout") == NULL)
         fail_msg("\"another layout\" is not in\n%s", lines);
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void a_step_begins_in_time_or_not_at_all_where_memory_was_waited_for_in_vain(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    options.step_timeout_ms = 2000;
+    join_again(fixture, &options);
+    fake_set(fixture->fake, &(struct fake_faults){.swallow_attach = true, .swallow_pull = true});
+    uint64_t begun_ms = now_ms();
+    assert_int_equal(ampclient_step_begin(fixture->model, &fixture->step), AMP_EDEADLINE);
+    assert_in_range(now_ms() - begun_ms, 1900, 3000);
+    fixture_begin(fixture);
+    join_again(fixture, &options);
+    fake_set(fixture->fake, &(struct fake_faults){.swallow_attach = true});
+    fixture_begin(fixture); /* an attempt leaves time for the pull */
 }
 
 /* A user who is gone from the second time on that he is asked; until then, and while he is patient, he waits. */
@@ -480,6 +509,7 @@ int main(void)
         JOINED(a_slow_verdict_is_waited_for_while_the_lease_is_kept),
         JOINED(an_answer_before_the_body_was_read_ends_the_step),
         JOINED(memory_of_another_layout_is_not_shared_and_the_log_says_why),
+        JOINED(a_step_begins_in_time_or_not_at_all_where_memory_was_waited_for_in_vain),
         JOINED(a_verdict_that_never_comes_is_a_deadline),
         JOINED(a_wait_that_is_interrupted_ends_and_the_step_goes_on),
         JOINED(closing_asks_nobody_whether_to_end),
