@@ -506,7 +506,8 @@ AMPCLIENT_API int ampclient_join(struct ampclient *client, const char *model_nam
  * server does not answer, the lease runs out by itself.
  * Ownership: all views of the handle end, and gradients and the memory of ampclient_use_memory are the caller's again,
  * except after AMP_EINTERNAL: then the loop thread may still use them.
- * Returns: 0; AMP_EABORTED (the server has given the rank away), or a common code. Thread: the client's.
+ * Returns: 0, also where an earlier call has said that another process has the rank; AMP_EABORTED (the server has given
+ * the rank away, and no call has said so yet), or a common code. Thread: the client's.
  */
 AMPCLIENT_API int ampclient_leave(struct ampclient_model *model);
 
@@ -727,8 +728,7 @@ AMPCLIENT_API int ampclient_unit_add(struct ampclient_model *model, const uint32
  * Ownership: the memory belongs to the library, until ampclient_release of the unit, or a step_begin, pull or leave.
  * Returns: 0; 1 (the step is void; or, outside of a step, the servers no longer have the pulled version: call
  * ampclient_pull again); AMP_ERANGE (no such unit), AMP_ESTATE (no step is begun and nothing is pulled), AMP_EDEADLINE
- * (it may be called again), or a unit or common code.
- * Thread: the client's.
+ * (it may be called again), or a unit or common code. Thread: the client's.
  */
 AMPCLIENT_API int ampclient_gather(struct ampclient_model *model, uint32_t unit);
 
