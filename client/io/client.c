@@ -17,6 +17,8 @@
 #define FIND_AGAIN_MS 500
 /* Longer waits are as good as endless, and sums of a few of them do not wrap. */
 #define TIMEOUT_MAX_MS ((uint64_t)1 << 40)
+/* No version of the library will have a larger struct; Linux bounds structs that grow in the same way (openat2). */
+#define STRUCT_MAX ((size_t)4096)
 
 /* ---- structs of the caller ---- */
 
@@ -38,18 +40,21 @@ static int bad_struct(const char *what, struct amp_error *error)
 int ampclient_take_struct(void *to, size_t to_size, const void *from, const char *what, struct amp_error *error)
 {
     size_t size;
+    int rc = ampclient_check_struct(from, what, error);
+    if (rc != 0)
+        return rc;
     memcpy(&size, from, sizeof size);
-    if (size < sizeof size || (size > to_size && !all_zero((const unsigned char *)from + to_size, size - to_size)))
+    if (size > to_size && !all_zero((const unsigned char *)from + to_size, size - to_size))
         return bad_struct(what, error);
     memcpy(to, from, size < to_size ? size : to_size);
     return 0;
 }
 
-int ampclient_check_struct(const void *to, const char *what, struct amp_error *error)
+int ampclient_check_struct(const void *given, const char *what, struct amp_error *error)
 {
     size_t size;
-    memcpy(&size, to, sizeof size);
-    return size < sizeof size ? bad_struct(what, error) : 0;
+    memcpy(&size, given, sizeof size);
+    return size < sizeof size || size > STRUCT_MAX ? bad_struct(what, error) : 0;
 }
 
 int ampclient_give_struct(void *to, const void *from, size_t from_size, const char *what, struct amp_error *error)
