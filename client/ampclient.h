@@ -347,8 +347,8 @@ struct ampclient_overflow {
 
 struct ampclient_result {
     size_t size;
-    uint64_t epoch, step;
-    enum ampclient_verdict verdict;
+    uint64_t epoch, step;           /* ROLLED_BACK: of the step that step_begin gives next */
+    enum ampclient_verdict verdict; /* with LATE and ROLLED_BACK the server may not tell the fields below: they are 0 */
     uint64_t applied;       /* steps applied so far */
     uint64_t version;       /* of the parameters after this step */
     double norm;            /* global 2-norm of the unscaled gradient, before clipping; 0 if the step was skipped */
