@@ -174,6 +174,7 @@ static void on_join(struct arpc_call *call, const uint8_t *data, size_t size)
         .has_spec = true,
         .spec = fake->spec,
         .user_state = {fake->user_state, fake->user_state_size}};
+    response.spec.parameters.count -= fake_take(fake, &fake->faults.fewer_parameters);
     struct amp_buf out;
     amp_buf_init(&out, AMPD_MSG_SIZE_MAX);
     (void)ampd_msg_join_response_encode(&response, &out);

@@ -255,6 +255,17 @@ static void a_server_that_restarts_between_steps_is_joined_again(void **state)
     fixture_check(fixture, 0);
 }
 
+static void a_model_that_was_made_anew_with_other_parameters_ends_the_worker_with_a_remedy(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_begin(fixture);
+    fake_set(fixture->fake, &(struct fake_faults){.cut_push_after = 2, .roll_back = true, .fewer_parameters = true});
+    fixture_push(fixture);
+    assert_int_equal(ampclient_step_end(fixture->model, &fixture->result), AMP_ESTATE);
+    if (strstr(ampclient_error_text(fixture->client), "start this process again") == NULL)
+        fail_msg("no remedy: %s", ampclient_error_text(fixture->client));
+}
+
 static void a_slow_verdict_is_waited_for_while_the_lease_is_kept(void **state)
 {
     struct fixture *fixture = *state;
@@ -506,6 +517,7 @@ int main(void)
         JOINED(user_state_comes_back_before_the_step_that_follows_the_checkpoint),
         JOINED(a_rollback_while_the_verdict_is_awaited_voids_the_step),
         JOINED(a_server_that_restarts_between_steps_is_joined_again),
+        JOINED(a_model_that_was_made_anew_with_other_parameters_ends_the_worker_with_a_remedy),
         JOINED(a_slow_verdict_is_waited_for_while_the_lease_is_kept),
         JOINED(an_answer_before_the_body_was_read_ends_the_step),
         JOINED(memory_of_another_layout_is_not_shared_and_the_log_says_why),
