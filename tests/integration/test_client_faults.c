@@ -1,7 +1,12 @@
 /* libampclient when servers start late, break off, lie about checksums, or do not answer. */
 #include "tests/integration/client_fixture.h"
 
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 static void connect_without_a_server_fails_with_a_sentence(void **state)
 {
@@ -14,6 +19,45 @@ static void connect_without_a_server_fails_with_a_sentence(void **state)
     assert_int_equal(ampclient_connect("127.0.0.1:1", &options, &client, &error), AMP_EUNAVAILABLE);
     assert_null(client);
     assert_non_null(strstr(error.text, "127.0.0.1:1"));
+}
+
+/* What a client says that was given the port of something else; `sent` (NULL: nothing) is what that says at once. */
+static void connect_elsewhere(const char *sent, const char *words)
+{
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    struct ampclient *client = NULL;
+    struct amp_error error = {0};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    char endpoint[64];
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, size) | listen(listener, 8), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+    (void)snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", ntohs(address.sin_port));
+    pid_t child = sent != NULL ? fork() : 0;
+    if (sent != NULL && child == 0)
+        for (;;) {
+            int fd = accept(listener, NULL, NULL);
+            (void)send(fd, sent, strlen(sent), MSG_NOSIGNAL);
+            (void)shutdown(fd, SHUT_WR);
+        }
+    options.connect_timeout_ms = 1000;
+    assert_int_equal(ampclient_connect(endpoint, &options, &client, &error), AMP_EUNAVAILABLE);
+    (void)close(listener);
+    if (child > 0) {
+        (void)kill(child, SIGKILL);
+        (void)waitpid(child, NULL, 0);
+    }
+    if (strstr(error.text, words) == NULL || strstr(error.text, "is this its gRPC port?") == NULL)
+        fail_msg("no \"%s\" in: %s", words, error.text);
+}
+
+static void a_port_of_something_else_is_told_by_what_it_does(void **state)
+{
+    (void)state;
+    connect_elsewhere(NULL, "takes the connection, but says nothing in HTTP/2");
+    connect_elsewhere("", "before it said anything in HTTP/2");
+    connect_elsewhere("HTTP/1.1 400 Bad Request\r\n\r\n", "before it said anything in HTTP/2");
 }
 
 static void connect_waits_for_a_server_that_starts_later(void **state)
@@ -504,6 +548,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(connect_without_a_server_fails_with_a_sentence),
+        cmocka_unit_test(a_port_of_something_else_is_told_by_what_it_does),
         cmocka_unit_test(connect_waits_for_a_server_that_starts_later),
         cmocka_unit_test(the_second_address_serves_when_the_first_does_not),
         FRESH(calls_are_tried_again_while_the_server_is_unavailable),
