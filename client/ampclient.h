@@ -347,8 +347,8 @@ struct ampclient_overflow {
 
 struct ampclient_result {
     size_t size;
-    uint64_t epoch, step;
-    enum ampclient_verdict verdict;
+    uint64_t epoch, step;           /* ROLLED_BACK: of the step that step_begin gives next */
+    enum ampclient_verdict verdict; /* with LATE and ROLLED_BACK the server may not tell the fields below: they are 0 */
     uint64_t applied;       /* steps applied so far */
     uint64_t version;       /* of the parameters after this step */
     double norm;            /* global 2-norm of the unscaled gradient, before clipping; 0 if the step was skipped */
@@ -506,7 +506,8 @@ AMPCLIENT_API int ampclient_join(struct ampclient *client, const char *model_nam
  * server does not answer, the lease runs out by itself.
  * Ownership: all views of the handle end, and gradients and the memory of ampclient_use_memory are the caller's again,
  * except after AMP_EINTERNAL: then the loop thread may still use them.
- * Returns: 0; AMP_EABORTED (the server has given the rank away), or a common code. Thread: the client's.
+ * Returns: 0, also where an earlier call has said that another process has the rank; AMP_EABORTED (the server has given
+ * the rank away, and no call has said so yet), or a common code. Thread: the client's.
  */
 AMPCLIENT_API int ampclient_leave(struct ampclient_model *model);
 
@@ -558,9 +559,9 @@ AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *versio
 /* ---- steps ---- */
 
 /*
- * Waits for the next step and pulls its parameters, for step_timeout_ms at most; before that memory of a server on this
- * host is attached, with the same limit. A step that was begun and not ended, or whose step_end has failed, is begun
- * again, without what was pushed. step: filled if 0 is returned.
+ * Waits for the next step and pulls its parameters, for step_timeout_ms at most; of that, attaching memory of servers
+ * on this host takes half at most. A step that was begun and not ended, or whose step_end has failed, is begun again,
+ * without what was pushed. step: filled if 0 is returned.
  * Ownership: views of parameters and places of gradients end, and borrowed gradients are the caller's again, except
  * after AMP_EINVAL and AMP_EINTERNAL.
  * Returns: 0; 1 (the model is done); AMP_EINVAL (step is NULL, or step->size is wrong), AMP_EUNSTABLE (the loss scale
@@ -727,8 +728,7 @@ AMPCLIENT_API int ampclient_unit_add(struct ampclient_model *model, const uint32
  * Ownership: the memory belongs to the library, until ampclient_release of the unit, or a step_begin, pull or leave.
  * Returns: 0; 1 (the step is void; or, outside of a step, the servers no longer have the pulled version: call
  * ampclient_pull again); AMP_ERANGE (no such unit), AMP_ESTATE (no step is begun and nothing is pulled), AMP_EDEADLINE
- * (it may be called again), or a unit or common code.
- * Thread: the client's.
+ * (it may be called again), or a unit or common code. Thread: the client's.
  */
 AMPCLIENT_API int ampclient_gather(struct ampclient_model *model, uint32_t unit);
 

@@ -77,9 +77,9 @@ enum ampclient_event_type {
     AMPCLIENT_EVENT_STEP_END,
     AMPCLIENT_EVENT_PULL_LATEST,
     AMPCLIENT_EVENT_LEAVE,
-    AMPCLIENT_EVENT_GATHER,     /* answered when the parameters of u.unit are in memory */
-    AMPCLIENT_EVENT_DRAIN,      /* units: answered when gradients that were handed in are not read any more */
-    AMPCLIENT_EVENT_INTERRUPT,  /* the user stops waiting: the request ends as at its deadline, with AMP_ECANCELLED */
+    AMPCLIENT_EVENT_GATHER,    /* answered when the parameters of u.unit are in memory */
+    AMPCLIENT_EVENT_DRAIN,     /* units: answered when gradients that were handed in are not read any more */
+    AMPCLIENT_EVENT_INTERRUPT, /* the user stops waiting: the request ends as at its deadline, with AMP_ECANCELLED */
     /* What comes from the network, and the timer. */
     AMPCLIENT_EVENT_PULL_HEADER = 20, /* u.header has arrived on a Pull */
     AMPCLIENT_EVENT_PULL_BLOCK,       /* block u.block is in memory and its checksum matched */
@@ -116,6 +116,7 @@ struct ampclient_event {
         struct ampclient_pull_header header;
         uint64_t block;
         uint32_t unit;
+        uint64_t waited_ms; /* STEP_BEGIN: how much of its time limit had passed before the request */
         struct {
             const struct ampclient_range *ranges; /* blocks that the shard has */
             uint64_t ranges_count;

@@ -318,6 +318,7 @@ void ampclient_core_push_close_step(struct ampclient_core *core)
         /* The header that was sent has an older user state: begin the stream again, and go on where it was. */
         ampclient_core_cancel(core, &push->calls[k], true);
         push->asked[k] = false;
+        push->ended[k] = false; /* after a step_end that took too long the trailer may have gone on the old stream */
     }
 }
 

@@ -68,9 +68,10 @@ static void drop_pushed(struct ampclient_core *core)
     ampclient_core_lose(core, true, core->last_error.text);
 }
 
-static void request_step_begin(struct ampclient_core *core)
+static void request_step_begin(struct ampclient_core *core, uint64_t waited_ms)
 {
-    begin_request(core, AMPCLIENT_EVENT_STEP_BEGIN, core->config.step_timeout_ms);
+    uint64_t limit_ms = core->config.step_timeout_ms;
+    begin_request(core, AMPCLIENT_EVENT_STEP_BEGIN, limit_ms > waited_ms ? limit_ms - waited_ms : 0);
     if (refuse_taken(core))
         return;
     switch (core->state) {
@@ -243,7 +244,7 @@ void ampclient_core_request(struct ampclient_core *core, const struct ampclient_
         request_join(core);
         break;
     case AMPCLIENT_EVENT_STEP_BEGIN:
-        request_step_begin(core);
+        request_step_begin(core, event->u.waited_ms);
         break;
     case AMPCLIENT_EVENT_STEP_END:
         request_step_end(core);

@@ -302,6 +302,10 @@ int ampclient_core_scatter(struct ampclient_core *core, uint64_t now_ms, uint32_
                            "gradients is NULL; give one for each parameter of unit %u, or NULL", number);
     if (rc == 0 && step_is_void(core))
         return 1;
+    if (rc == 0 && unit->scattered)
+        rc = amp_error_set(error, AMP_ESTATE, NULL,
+                           "unit %u was scattered in this step; scatter each unit once, with all of its gradients",
+                           number);
     for (uint32_t i = 0; rc == 0 && i < unit->parameters_count; i++) {
         if (gradients[i] != NULL)
             rc = ampclient_core_push_check(core, unit->parameters[i], gradients[i], dtype, error);
@@ -314,6 +318,8 @@ int ampclient_core_scatter(struct ampclient_core *core, uint64_t now_ms, uint32_
         if (gradients[i] != NULL)
             rc = ampclient_core_push(core, now_ms, unit->parameters[i], gradients[i], dtype, error);
     }
+    if (rc == 0)
+        unit->scattered = true;
     return rc;
 }
 
@@ -340,6 +346,7 @@ void ampclient_core_units_forget(struct ampclient_core *core)
     for (uint32_t u = 0; u < core->units.count; u++) {
         if (core->units.list[u].state != AMPCLIENT_UNIT_ABSENT)
             make_absent(core, &core->units.list[u]);
+        core->units.list[u].scattered = false;
     }
     core->units.has_version = false;
 }

@@ -46,6 +46,7 @@ struct ampclient_unit {
     uint32_t pieces_count;
     uint32_t *parameters; /* their indices, in the order that the user gave */
     uint32_t parameters_count;
+    bool scattered; /* in the step in hand */
 };
 
 struct ampclient_units {
@@ -116,7 +117,8 @@ bool ampclient_core_units_block(struct ampclient_core *core, uint64_t call, uint
 bool ampclient_core_units_ended(struct ampclient_core *core, uint64_t call, const struct ampclient_ended *ended);
 void ampclient_core_units_cancel(struct ampclient_core *core); /* cancels the Pulls; units stay COMING */
 void ampclient_core_units_void(struct ampclient_core *core);   /* makes ABSENT the units that are COMING */
-void ampclient_core_units_forget(struct ampclient_core *core); /* makes all units ABSENT; no version is in hand */
+/* For a new step or version: makes all units ABSENT and not scattered; no version is in hand. */
+void ampclient_core_units_forget(struct ampclient_core *core);
 /* Ends the user's GATHER or DRAIN, if one is under way, with this error. */
 void ampclient_core_units_fail(struct ampclient_core *core, const struct amp_error *error);
 /* After each event: frees memory of ABSENT units, begins Pulls of the next COMING unit, answers GATHER and DRAIN. */

@@ -18,9 +18,10 @@
 static int cannot_take(struct ampclient_core *core, int code)
 {
     return amp_error_set(&core->last_error, code, NULL, "%s",
-                         code == AMP_ESTATE      ? "the model is not the one that was joined before"
-                         : code == AMP_EDATALOSS ? "the server's parameters have impossible sizes"
-                                                 : "no memory for the model");
+                         code == AMP_ESTATE ? "the model was deleted, and created again with other parameters or "
+                                              "another cast; start this process again"
+                         : code == AMP_EDATALOSS ? "the server's parameters have impossible sizes; are versions mixed?"
+                                                 : "there is no memory for the model; free some");
 }
 
 static int take_model(struct ampclient_core *core, const struct ampclient_join_answer *answer)
@@ -29,7 +30,7 @@ static int take_model(struct ampclient_core *core, const struct ampclient_join_a
     if (answer->shards > 0 && answer->shards != core->config.shards)
         return amp_error_set(&core->last_error, AMP_ESTATE, NULL,
                              "the model is on %" PRIu32 " shards now, and this process began with %" PRIu32
-                             ": start it again",
+                             "; start it again",
                              answer->shards, core->config.shards);
     if (core->has_model && (!ampclient_core_layout_same(&core->flat, answer) || core->cast != answer->cast))
         return cannot_take(core, AMP_ESTATE);

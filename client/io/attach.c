@@ -15,10 +15,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Limit for the server's answer, and for the descriptors: a live server on this host takes a millisecond. */
+/* Limit for the servers' answers, and for the descriptors: live servers on this host take a millisecond. */
 #define ATTACH_TIMEOUT_MS 5000
-/* More time for the slot, whose pages are made before the answer: some GB/s on an idle host, far less on a busy one. */
+/* More time for the slot, whose pages are made before answers: some GB/s on an idle host, far less on a busy one. */
 #define ATTACH_BYTES_PER_MS ((uint64_t)128 << 10)
+/* The part of step_begin's time that an attempt may take: what does not come this way comes by the pull after it. */
+#define ATTACH_SHARE 2
 /* First pause after an attempt that may do better later: the server was away, or had no memory left. It doubles. */
 #define ATTACH_AGAIN_MS     100
 #define ATTACH_AGAIN_MAX_MS 10000
@@ -209,11 +211,11 @@ static int code_of(int why)
     return why == EAGAIN || why == ECONNREFUSED || why == 0 ? AMP_EDEADLINE : AMP_EUNAVAILABLE;
 }
 
-/* The socket, connected; -1: errno says why not. */
-static int connect_to(const char *path)
+/* The socket, connected within `limit_ms`, above 0; -1: errno says why not. */
+static int connect_to(const char *path, uint64_t limit_ms)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const struct timeval sends = {.tv_sec = ATTACH_TIMEOUT_MS / 1000},
+    const struct timeval sends = {.tv_sec = (time_t)(limit_ms / 1000), .tv_usec = (long)(limit_ms % 1000) * 1000},
                          waits = {.tv_usec = AMPCLIENT_INTERRUPT_MS * 1000};
     errno = ENAMETOOLONG;
     int fd = strlen(path) < sizeof address.sun_path ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
@@ -231,13 +233,12 @@ static int connect_to(const char *path)
 }
 
 /* recvmsg, repeated until something comes: the socket waits for AMPCLIENT_INTERRUPT_MS (connect_to). */
-static ssize_t receive(struct ampclient_link *link, int fd, struct msghdr *message)
+static ssize_t receive(struct ampclient_link *link, int fd, struct msghdr *message, uint64_t until_ms)
 {
-    uint64_t until = ampclient_now_ms() + ATTACH_TIMEOUT_MS;
     for (;;) {
         ssize_t size = recvmsg(fd, message, MSG_CMSG_CLOEXEC);
         int why = errno;
-        if (size >= 0 || (why != EINTR && why != EAGAIN) || ampclient_now_ms() >= until)
+        if (size >= 0 || (why != EINTR && why != EAGAIN) || ampclient_now_ms() >= until_ms)
             return size;
         ampclient_link_pause(link, 0); /* it asks interrupt_cb */
         bool interrupted = ampclient_link_interrupted(link, NULL);
@@ -248,8 +249,8 @@ static ssize_t receive(struct ampclient_link *link, int fd, struct msghdr *messa
 }
 
 /* Sends the nonce of an answer, and gets the descriptors for it, which are the caller's to close. */
-static int fetch(struct ampclient_link *link, const struct ampd_msg_attach_memory_response *answer, int fds[FDS],
-                 struct amp_error *error)
+static int fetch(struct ampclient_link *link, const struct ampd_msg_attach_memory_response *answer, uint64_t until_ms,
+                 int fds[FDS], struct amp_error *error)
 {
     union {
         struct cmsghdr align;
@@ -262,12 +263,15 @@ static int fetch(struct ampclient_link *link, const struct ampd_msg_attach_memor
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
                              .msg_controllen = CMSG_LEN(sizeof(int) * FDS)}; /* what is aligned has room for another */
-    int fd = connect_to(answer->socket);
+    uint64_t now_ms = ampclient_now_ms(), limit_ms = until_ms > now_ms ? until_ms - now_ms : 1;
+    if (limit_ms > ATTACH_TIMEOUT_MS)
+        limit_ms = ATTACH_TIMEOUT_MS;
+    int fd = connect_to(answer->socket, limit_ms);
     bool came = false;
     if (fd >= 0) {
         errno = 0;
         came = send(fd, nonce, sizeof nonce, MSG_NOSIGNAL) == (ssize_t)sizeof nonce &&
-               receive(link, fd, &message) == 1 && take_descriptors(&message, fds);
+               receive(link, fd, &message, now_ms + limit_ms) == 1 && take_descriptors(&message, fds);
     }
     int why = (message.msg_flags & MSG_CTRUNC) != 0 ? EMFILE : errno;
     if (fd >= 0)
@@ -289,39 +293,51 @@ static int fetch(struct ampclient_link *link, const struct ampd_msg_attach_memor
                                            : "");
 }
 
+/* Whether the memory of an answer has the layout that Join told. */
+static int check_layout(const struct ampclient_attached *attached, const struct ampd_msg_attach_memory_response *answer,
+                        size_t copy_stride, size_t slot_stride, struct amp_error *error)
+{
+    size_t copy_at = answer->first_block * copy_stride, slot_at = answer->first_block * slot_stride;
+    bool sized = answer->copy_bytes == answer->block_count * copy_stride &&
+                 answer->slot_bytes == answer->block_count * slot_stride;
+    bool inside =
+        copy_at + answer->copy_bytes <= attached->copy_size && slot_at + answer->slot_bytes <= attached->slot_size;
+    if (answer->block_count == 0 || (sized && inside))
+        return 0;
+    return amp_error_set(
+        error, AMP_EINTERNAL, NULL,
+        "the server's answer to AttachMemory has another layout than that to Join; are versions mixed?");
+}
+
 static int map_shard(const struct ampclient_attached *attached, const struct ampd_msg_attach_memory_response *answer,
                      size_t copy_stride, size_t slot_stride, const int fds[FDS], struct amp_error *error)
 {
     size_t copy_at = answer->first_block * copy_stride, slot_at = answer->first_block * slot_stride;
     if (answer->block_count == 0)
         return 0;
-    if (answer->copy_bytes != answer->block_count * copy_stride ||
-        answer->slot_bytes != answer->block_count * slot_stride || copy_at + answer->copy_bytes > attached->copy_size ||
-        slot_at + answer->slot_bytes > attached->slot_size)
-        return AMP_EINTERNAL; /* another layout than that of Join */
     int rc = 0;
     for (unsigned c = 0; rc == 0 && c < 2; c++)
         rc = amp_shared_map(fds[c], attached->copies[c] + copy_at, answer->copy_bytes, false, error);
     return rc == 0 ? amp_shared_map(fds[2], attached->slot + slot_at, answer->slot_bytes, true, error) : rc;
 }
 
-/* Asks one shard for its memory and maps it; on failure *error says why. */
-static int attach_shard(struct ampclient_model *model, struct ampclient_attached *attached, uint32_t shard,
+/* Asks the shard of the request for its memory and maps it, until `until_ms`; on failure *error says why. */
+static int attach_shard(struct ampclient_model *model, struct ampclient_attached *attached,
                         const struct ampd_msg_attach_memory_request *request, size_t copy_stride, size_t slot_stride,
-                        struct amp_error *error)
+                        uint64_t until_ms, struct amp_error *error)
 {
-    struct attach_job *job = calloc(1, sizeof *job);
     int fds[FDS];
-    uint64_t limit_ms = model->client->options.step_timeout_ms;
+    uint64_t now_ms = ampclient_now_ms();
+    if (now_ms >= until_ms)
+        return amp_error_set(error, AMP_EDEADLINE, NULL, "no answer in time");
+    struct attach_job *job = calloc(1, sizeof *job);
     if (job == NULL)
         return AMP_ENOMEM;
     job->job.run_cb = run_attach;
     job->job.cancel_cb = cancel_attach;
     job->model = model;
-    job->shard = shard;
-    job->timeout_ms = ATTACH_TIMEOUT_MS + attached->slot_size / ATTACH_BYTES_PER_MS;
-    if (job->timeout_ms > limit_ms)
-        job->timeout_ms = limit_ms;
+    job->shard = request->shard;
+    job->timeout_ms = until_ms - now_ms;
     amp_buf_init(&job->request, AMPD_MSG_SIZE_MAX);
     int rc = ampd_msg_attach_memory_request_encode(request, &job->request);
     if (rc == 0) {
@@ -332,7 +348,9 @@ static int attach_shard(struct ampclient_model *model, struct ampclient_attached
         *error = job->error;
     }
     if (rc == 0)
-        rc = fetch(model->client->link, &job->answer, fds, error);
+        rc = check_layout(attached, &job->answer, copy_stride, slot_stride, error);
+    if (rc == 0)
+        rc = fetch(model->client->link, &job->answer, until_ms, fds, error);
     if (rc == 0) {
         rc = map_shard(attached, &job->answer, copy_stride, slot_stride, fds, error);
         attached->waits = attached->waits && job->answer.waits;
@@ -408,31 +426,28 @@ static void let_go(struct ampclient_model *model)
 }
 
 /* Attaches to all shards or to none: a single shard's slot would be held for nothing. */
-static int attach_all(struct ampclient_model *model, struct ampclient_incarnation incarnation, enum amp_dtype dtype,
+static int attach_all(struct ampclient_model *model, struct ampd_msg_attach_memory_request *request,
                       struct ampclient_attached **out, struct amp_error *error)
 {
     struct ampclient_attached *made = calloc(1, sizeof *made);
     if (made == NULL)
         return AMP_ENOMEM;
     size_t block = ampclient_core_whole_block(model->core), blocks = ampclient_core_blocks(model->core);
-    size_t copy_stride = block * amp_dtype_size(model->cast), slot_stride = block * amp_dtype_size(dtype);
-    struct ampd_msg_attach_memory_request request = {.rank = ampclient_core_rank(model->core),
-                                                     .has_incarnation = true,
-                                                     .dtype = (enum ampd_msg_dtype)dtype,
-                                                     .seals = true};
-    made->dtype = dtype;
+    made->dtype = (enum amp_dtype)request->dtype;
+    size_t copy_stride = block * amp_dtype_size(model->cast), slot_stride = block * amp_dtype_size(made->dtype);
     made->waits = true; /* unless a shard says otherwise */
     made->copy_size = blocks * copy_stride;
     made->slot_size = blocks * slot_stride;
     made->copies[0] = amp_large_reserve(made->copy_size);
     made->copies[1] = amp_large_reserve(made->copy_size);
     made->slot = amp_large_reserve(made->slot_size);
+    uint64_t limit_ms = ATTACH_TIMEOUT_MS + made->slot_size / ATTACH_BYTES_PER_MS,
+             most_ms = model->client->options.step_timeout_ms / ATTACH_SHARE,
+             until_ms = ampclient_now_ms() + (limit_ms < most_ms ? limit_ms : most_ms);
     int rc = made->copies[0] != NULL && made->copies[1] != NULL && made->slot != NULL ? 0 : AMP_ENOMEM;
-    request.incarnation = ampclient_incarnation_message(model, incarnation);
-    ampclient_core_name(model->core, request.model);
     for (uint32_t k = 0; rc == 0 && k < ampclient_shards(model->client); k++) {
-        request.shard = k;
-        rc = attach_shard(model, made, k, &request, copy_stride, slot_stride, error);
+        request->shard = k;
+        rc = attach_shard(model, made, request, copy_stride, slot_stride, until_ms, error);
     }
     if (rc == 0) {
         *out = made;
@@ -479,6 +494,19 @@ static void say_not_shared(struct ampclient_model *model, int rc, const struct a
     ampclient_link_log_soon(link, link->local ? AMPCLIENT_LOG_INFO : AMPCLIENT_LOG_DEBUG, line);
 }
 
+/* With the mutex, since the loop's thread may join again at any time. It names shard 0. */
+static struct ampd_msg_attach_memory_request request_of(const struct ampclient_model *model,
+                                                        struct ampclient_incarnation incarnation, enum amp_dtype dtype)
+{
+    struct ampd_msg_attach_memory_request request = {.rank = ampclient_core_rank(model->core),
+                                                     .has_incarnation = true,
+                                                     .incarnation = ampclient_incarnation_message(model, incarnation),
+                                                     .dtype = (enum ampd_msg_dtype)dtype,
+                                                     .seals = true};
+    ampclient_core_name(model->core, request.model);
+    return request;
+}
+
 void ampclient_attach(struct ampclient_model *model)
 {
     struct ampclient_link *link = model->client->link;
@@ -487,6 +515,7 @@ void ampclient_attach(struct ampclient_model *model)
     bool on = model->shared != NULL && model->shared->on;
     enum amp_dtype dtype =
         amp_dtype_size(model->gradients) > amp_dtype_size(model->cast) ? model->gradients : model->cast;
+    struct ampd_msg_attach_memory_request request = request_of(model, incarnation, dtype);
     bool lost = model->shared != NULL && !model->shared->on;    /* a server was restarted: the worker is the same */
     bool wide = on && same(incarnation, model->attach_tried) && /* the server gives another one nothing */
                 amp_dtype_size(model->shared->dtype) >= amp_dtype_size(dtype);
@@ -503,7 +532,7 @@ void ampclient_attach(struct ampclient_model *model)
     model->attach_tried = incarnation;
     model->attach_dtype = dtype;
     let_go(model);
-    int rc = attach_all(model, incarnation, dtype, &made, &error);
+    int rc = attach_all(model, &request, &made, &error);
     note_attempt(model, rc, ampclient_now_ms() - begun_ms);
     if (rc != 0) {
         say_not_shared(model, rc, &error);

@@ -11,12 +11,16 @@
 #include <string.h>
 
 #define CONNECT_TIMEOUT_MS 10000
+/* A connection that is not made in time leaves this part of the time: then the end says why, not that time is over. */
+#define CONNECT_REST 10
 
 /* The reason where the others do not know yet where a shard is, and the pause until they are asked again. */
 #define SHARD_AWAY    "SHARD_AWAY"
 #define FIND_AGAIN_MS 500
 /* Longer waits are as good as endless, and sums of a few of them do not wrap. */
 #define TIMEOUT_MAX_MS ((uint64_t)1 << 40)
+/* No version of the library will have a larger struct; Linux bounds structs that grow in the same way (openat2). */
+#define STRUCT_MAX ((size_t)4096)
 
 /* ---- structs of the caller ---- */
 
@@ -38,18 +42,21 @@ static int bad_struct(const char *what, struct amp_error *error)
 int ampclient_take_struct(void *to, size_t to_size, const void *from, const char *what, struct amp_error *error)
 {
     size_t size;
+    int rc = ampclient_check_struct(from, what, error);
+    if (rc != 0)
+        return rc;
     memcpy(&size, from, sizeof size);
-    if (size < sizeof size || (size > to_size && !all_zero((const unsigned char *)from + to_size, size - to_size)))
+    if (size > to_size && !all_zero((const unsigned char *)from + to_size, size - to_size))
         return bad_struct(what, error);
     memcpy(to, from, size < to_size ? size : to_size);
     return 0;
 }
 
-int ampclient_check_struct(const void *to, const char *what, struct amp_error *error)
+int ampclient_check_struct(const void *given, const char *what, struct amp_error *error)
 {
     size_t size;
-    memcpy(&size, to, sizeof size);
-    return size < sizeof size ? bad_struct(what, error) : 0;
+    memcpy(&size, given, sizeof size);
+    return size < sizeof size || size > STRUCT_MAX ? bad_struct(what, error) : 0;
 }
 
 int ampclient_give_struct(void *to, const void *from, size_t from_size, const char *what, struct amp_error *error)
@@ -127,6 +134,8 @@ static int first_contact(struct ampclient *client, const char *endpoints, struct
                                         .timeout_ms = client->options.connect_timeout_ms};
     uint64_t until = ampclient_now_ms() + client->options.connect_timeout_ms;
     uint64_t pause = AMPCLIENT_RPC_PAUSE_MS;
+    struct amp_error why;
+    (void)amp_error_set(&why, AMP_EDEADLINE, NULL, "it takes connections, but does not answer");
     for (;;) {
         struct ampclient_reply reply;
         (void)ampclient_rpc(client->link, &request, &reply);
@@ -142,11 +151,13 @@ static int first_contact(struct ampclient *client, const char *endpoints, struct
         if (reply.code == AMP_EUNAVAILABLE && strstr(reply.error.text, ARPC_USES_TLS) != NULL)
             return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "No connection to %.150s: %.250s.", endpoints,
                                  reply.error.text);
+        if (reply.code != AMP_EDEADLINE) /* a last try may have had too little time to find out what the others did */
+            why = reply.error;
         if (reply.code != AMP_EUNAVAILABLE || now + AMPCLIENT_RPC_PAUSE_MS >= until)
             return amp_error_set(
                 error, AMP_EUNAVAILABLE, NULL,
-                "No ampd answered at %.150s within %llu ms (%.150s); start the server or correct the address.",
-                endpoints, (unsigned long long)client->options.connect_timeout_ms, reply.error.text);
+                "No ampd answered at %.120s within %llu ms (%.220s); start the server or correct the address.",
+                endpoints, (unsigned long long)client->options.connect_timeout_ms, why.text);
         uint64_t most = until - AMPCLIENT_RPC_PAUSE_MS - now; /* the last try comes shortly before the end */
         ampclient_link_pause(client->link, pause < most ? pause : most);
         pause = pause < AMPCLIENT_RPC_PAUSE_MAX_MS ? pause * 2 : pause;
@@ -170,7 +181,7 @@ int ampclient_connect(const char *endpoints, const struct ampclient_options *opt
     int rc = take_options(made, options, error);
     if (rc != 0)
         goto fail_free;
-    uint64_t connect_ms = made->options.connect_timeout_ms;
+    uint64_t connect_ms = made->options.connect_timeout_ms - made->options.connect_timeout_ms / CONNECT_REST;
     struct ampclient_link_options link = {
         .channel.connect_ms = (int64_t)(connect_ms < CONNECT_TIMEOUT_MS ? connect_ms : CONNECT_TIMEOUT_MS),
         .secure = {.cacert = made->options.cacert,
@@ -242,6 +253,10 @@ int ampclient_ask(struct ampclient *client, const char *path, const struct amp_b
     struct ampclient_request call = {
         .path = path, .body = request, .timeout_ms = client->options.call_timeout_ms, .idempotent = true};
     int rc = ampclient_rpc_retry(client->link, &call, client->options.reconnect_timeout_ms, NULL, reply);
+    if (rc == AMP_EUNIMPLEMENTED)
+        return amp_error_set(&client->error, rc, reply->error.reason,
+                             "The server has no method %.100s (%.200s); is it an ampd, of this version?", path,
+                             reply->error.text);
     if (rc != 0)
         client->error = reply->error;
     return rc;

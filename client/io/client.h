@@ -23,19 +23,19 @@ struct ampclient {
 void ampclient_begin(struct ampclient *client);
 
 /*
- * Copies a struct of the caller, which begins with its size, over one that holds the defaults. 0; AMP_EINVAL: the size
- * is too small to hold `size`, or there are bytes beyond what this version knows that are not zero. `what` names the
- * struct in the text.
+ * Copies a struct of the caller, which begins with its size, over one that holds the defaults. 0; AMP_EINVAL: as
+ * ampclient_check_struct, or there are bytes beyond what this version knows that are not zero. `what` names the struct
+ * in the text.
  */
 int ampclient_take_struct(void *to, size_t to_size, const void *from, const char *what, struct amp_error *error);
 /*
- * Whether a result can be copied into the caller's struct. 0; AMP_EINVAL: its size is too small to hold `size`. `what`
- * names the struct in the text.
+ * Whether a struct of the caller begins with a size that can be. 0; AMP_EINVAL: it is too small to hold `size`, or
+ * larger than any version's. `what` names the struct in the text.
  */
-int ampclient_check_struct(const void *to, const char *what, struct amp_error *error);
+int ampclient_check_struct(const void *given, const char *what, struct amp_error *error);
 /*
- * Copies as much of a result into the caller's struct as its size has room for; the size stays. 0; AMP_EINVAL: its size
- * is too small to hold `size`. `what` names the struct in the text.
+ * Copies as much of a result into the caller's struct as its size has room for; the size stays. 0; AMP_EINVAL: as
+ * ampclient_check_struct. `what` names the struct in the text.
  */
 int ampclient_give_struct(void *to, const void *from, size_t from_size, const char *what, struct amp_error *error);
 

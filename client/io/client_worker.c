@@ -322,12 +322,15 @@ int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *s
         return amp_error_set(&client->error, AMP_EINVAL, NULL,
                              "step is NULL; pass the address of a variable for the step.");
     struct ampclient_user_done done = {0};
+    struct ampclient_event request = {.type = AMPCLIENT_EVENT_STEP_BEGIN};
+    uint64_t begun_ms = ampclient_now_ms();
     /* After the request a step would be begun. */
     int rc = ampclient_check_struct(step, STEP_FIELDS, &client->error);
     if (rc != 0)
         return rc;
     ampclient_attach(model);
-    rc = ampclient_model_request(model, AMPCLIENT_EVENT_STEP_BEGIN, &done);
+    request.u.waited_ms = ampclient_now_ms() - begun_ms;
+    rc = ampclient_model_ask(model, &request, &done);
     if (rc != 0)
         return rc;
     const struct ampclient_step begun = {.size = sizeof begun,

@@ -107,7 +107,7 @@ void ampclient_model_free(struct ampclient_model *model);
  */
 int ampclient_model_request(struct ampclient_model *model, enum ampclient_event_type type,
                             struct ampclient_user_done *done);
-/* ampclient_model_request for a request with parameters (AMPCLIENT_EVENT_GATHER). */
+/* ampclient_model_request for a request with parameters (AMPCLIENT_EVENT_STEP_BEGIN, _GATHER). */
 int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_event *request,
                         struct ampclient_user_done *done);
 

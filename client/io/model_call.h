@@ -55,7 +55,7 @@ void ampclient_call_free(struct ampclient_core_call *call);
  */
 int ampclient_request_encode(const struct ampclient_model *model, const struct ampclient_output *output,
                              struct amp_buf *out);
-/* An incarnation as it is sent, with its boot_id if that is known. With the mutex, or between two requests. */
+/* An incarnation as it is sent, with its boot_id if that is known. With the mutex. */
 struct ampd_msg_incarnation ampclient_incarnation_message(const struct ampclient_model *model,
                                                           struct ampclient_incarnation incarnation);
 /*

@@ -191,12 +191,10 @@ static int prepare_model(struct ampclient_model *model, const struct ampd_msg_jo
         model->scratch = malloc(response->block_elements * sizeof(float));
     if (model->scratch == NULL)
         return AMP_ENOMEM;
-    if (model->parameters == NULL)
-        return take_parameters(model, &response->spec);
-    return response->spec.parameters.count == model->parameters_count ? 0 : AMP_EINVAL;
+    return model->parameters == NULL ? take_parameters(model, &response->spec) : 0;
 }
 
-/* Elements of a parameter as Join tells it; 0: it is another one than before. */
+/* Elements of a parameter as Join tells it; 0: it is another one than before, which the core makes an error. */
 static uint64_t told_elements(const struct ampclient_model_parameter *known, const struct ampd_msg_parameter_spec *told)
 {
     bool same = strcmp(known->name, told->name) == 0 && known->dimensions == told->shape_count;
@@ -211,7 +209,7 @@ static int take_join(struct ampclient_model *model, const struct ampd_msg_join_r
     struct ampclient_link *link = model->client->link;
     (void)pthread_mutex_lock(&link->mutex);
     int rc = prepare_model(model, response);
-    for (uint32_t i = 0; rc == 0 && i < model->parameters_count; i++)
+    for (uint32_t i = 0; rc == 0 && i < model->parameters_count && i < response->spec.parameters.count; i++)
         elements[i] = told_elements(&model->parameters[i], &response->spec.parameters.items[i]);
     model->boot_of.fence = response->incarnation.fence;
     model->boot_of.counter = response->incarnation.counter;

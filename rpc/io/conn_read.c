@@ -155,11 +155,12 @@ static void read_ended(struct arpc_conn *conn, int uv_code)
         arpc_conn_close_uv(conn, uv_code, "reading failed");
         return;
     }
+    bool began = conn->link.config->server || conn->link.handshake.peer_settings;
     if (conn->tls != NULL)
         arpc_tls_ended(conn->tls, &error);
     else
         (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the peer closed the connection");
-    arpc_conn_close(conn, &error);
+    arpc_conn_close(conn, conn->tls != NULL || began ? &error : NULL); /* NULL: connect.c says what may be there */
 }
 
 /* Takes what came from the first read on, by libuv, or by plan_read. */

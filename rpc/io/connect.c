@@ -272,13 +272,22 @@ void arpc_connect_start(struct arpc_channel *channel)
     try_endpoint(channel);
 }
 
+static const char *why_timed_out(const struct arpc_conn *conn)
+{
+    if (conn == NULL || !conn->has_link)
+        return "timed out";
+    return conn->tls != NULL && !arpc_tls_is_ready(conn->tls)
+               ? "the TLS handshake did not end in time: is this its gRPC port?"
+               : "the server takes the connection, but says nothing in HTTP/2: is this its gRPC port?";
+}
+
 void arpc_connect_timed_out(struct arpc_channel *channel)
 {
     struct arpc_conn *conn = channel->current;
     if (channel->attempt.resolve != NULL)
         arpc_resolve_leave(channel->attempt.resolve);
     channel->attempt.resolve = NULL;
-    step_failed(channel, "timed out");
+    step_failed(channel, why_timed_out(conn));
     if (conn != NULL)
         arpc_conn_close(conn, NULL);
 }

@@ -76,6 +76,7 @@ static const struct arpc_method methods[] = {
     {SERVICE, "KeepAlive", ARPC_UNARY, true, 0, 1 << 16, &fake_keep_alive},
     {SERVICE, "Leave", ARPC_UNARY, true, 0, 1 << 16, &fake_leave},
     {SERVICE, "GetPushState", ARPC_UNARY, true, 0, 1 << 16, &fake_push_state},
+    {SERVICE, "AttachMemory", ARPC_SERVER_STREAM, true, 0, 1 << 16, &fake_attach},
     {SERVICE, "Pull", ARPC_SERVER_STREAM, true, 0, 1 << 16, &fake_pull},
     {SERVICE, "Load", ARPC_CLIENT_STREAM, true, 0, 1 << 20, &fake_stream},
     {SERVICE, "Push", ARPC_CLIENT_STREAM, true, 0, 1 << 20, &fake_stream},

@@ -21,6 +21,10 @@ struct fake_faults {
     uint32_t unavailable;    /* so many calls are answered UNAVAILABLE */
     uint64_t verdict_after_ms; /* a verdict takes so long (stays set) */
     uint32_t shard_away;       /* so many times it has two shards, one of which is nowhere */
+    bool fewer_parameters;     /* the next Join is answered with a model that has one parameter less */
+    bool odd_memory;           /* the next AttachMemory is answered with memory of another layout */
+    bool swallow_attach;       /* the next AttachMemory is never answered */
+    bool swallow_pull;         /* the next pull is never answered */
     bool answer_early;         /* the next push is answered LATE at its header; its body is not read */
     bool swallow_push;         /* the next push is never answered */
     uint64_t down_ms;          /* after a cut nothing listens for so long (stays set) */

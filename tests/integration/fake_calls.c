@@ -174,6 +174,7 @@ static void on_join(struct arpc_call *call, const uint8_t *data, size_t size)
         .has_spec = true,
         .spec = fake->spec,
         .user_state = {fake->user_state, fake->user_state_size}};
+    response.spec.parameters.count -= fake_take(fake, &fake->faults.fewer_parameters);
     struct amp_buf out;
     amp_buf_init(&out, AMPD_MSG_SIZE_MAX);
     (void)ampd_msg_join_response_encode(&response, &out);
@@ -229,6 +230,26 @@ static void on_push_state(struct arpc_call *call, const uint8_t *data, size_t si
     fake_reply(call, &out);
 }
 
+/* It shares no memory. */
+static void on_attach(struct arpc_call *call, const uint8_t *data, size_t size)
+{
+    struct fake *fake = fake_of(call);
+    struct ampd_msg_attach_memory_response response = {.block_count = 1, .copy_bytes = 1, .slot_bytes = 1};
+    struct amp_buf out;
+    (void)data;
+    (void)size;
+    if (fake_take(fake, &fake->faults.swallow_attach))
+        return;
+    if (!fake_take(fake, &fake->faults.odd_memory)) {
+        arpc_call_finish(call, ARPC_STATUS_UNIMPLEMENTED, "not here", NULL);
+        return;
+    }
+    amp_buf_init(&out, AMPD_MSG_SIZE_MAX);
+    (void)ampd_msg_attach_memory_response_encode(&response, &out);
+    (void)arpc_call_send(call, out.data, out.size, NULL, 0, NULL, NULL);
+    amp_buf_close(&out);
+}
+
 /* ---- Pull ---- */
 
 static void send_part(struct arpc_call *call, const struct ampd_msg_pull_header *header)
@@ -270,7 +291,8 @@ static void on_pull(struct arpc_call *call, const uint8_t *data, size_t size)
     struct fake *fake = fake_of(call);
     struct ampd_msg_pull_request request;
     fake_count(fake, &fake->counts.pulls);
-    if (ampd_msg_pull_request_decode(&request, data, size, NULL) != 0 || fake_no_model(call, request.model))
+    if (ampd_msg_pull_request_decode(&request, data, size, NULL) != 0 || fake_no_model(call, request.model) ||
+        fake_take(fake, &fake->faults.swallow_pull))
         return;
     if (!request.latest && request.epoch != fake->epoch) {
         fake_refuse(call, ARPC_STATUS_ABORTED, "ROLLED_BACK", "the epoch is over");
@@ -317,4 +339,5 @@ UNARY(join);
 UNARY(keep_alive);
 UNARY(leave);
 UNARY(push_state);
+UNARY(attach);
 UNARY(pull);

@@ -1,6 +1,8 @@
 /* libampclient against a server that behaves: the loop of a worker, and what wrong use gets. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "tests/integration/client_fixture.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 static void a_worker_goes_round_until_the_model_is_done(void **state)
@@ -323,6 +325,23 @@ static void structs_grow_by_their_size(void **state)
     assert_int_equal(shorter.size, offsetof(struct ampclient_status, version));
 }
 
+static void a_struct_whose_size_cannot_be_is_refused_and_not_read_beyond_its_end(void **state)
+{
+    struct fixture *fixture = *state;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct ampclient_options *last; /* zeros up to a page that cannot be read */
+    struct ampclient_status status = {.size = SIZE_MAX};
+    struct ampclient *client = NULL;
+    uint8_t *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(pages != MAP_FAILED);
+    assert_int_equal(mprotect(pages + page, page, PROT_NONE), 0);
+    last = (struct ampclient_options *)(void *)(pages + page - sizeof *last);
+    last->size = SIZE_MAX;
+    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), last, &client, NULL), AMP_EINVAL);
+    assert_int_equal(munmap(pages, 2 * page), 0);
+    assert_int_equal(ampclient_status(fixture->client, MODEL, &status), AMP_EINVAL);
+}
+
 static void memory_of_the_caller_holds_the_parameters(void **state)
 {
     struct fixture *fixture = *state;
@@ -359,8 +378,8 @@ static void any_method_can_be_called_by_its_path(void **state)
     assert_null(answer);
     expect_error(fixture, ampclient_call(fixture->client, get, NULL, 3, &answer, &size), AMP_EINVAL, "NULL");
     assert_int_equal(ampclient_call(fixture->client, get, request, 3, NULL, &size), AMP_EINVAL);
-    assert_int_equal(ampclient_call(fixture->client, "/ampd.v1.NoService/GetModel", request, 3, &answer, &size),
-                     AMP_EUNIMPLEMENTED);
+    expect_error(fixture, ampclient_call(fixture->client, "/ampd.v1.NoService/GetModel", request, 3, &answer, &size),
+                 AMP_EUNIMPLEMENTED, "no method /ampd.v1.NoService/GetModel");
     assert_int_equal(ampclient_call_stream(fixture->client, get, request, 3, NULL, NULL), AMP_EINVAL);
 }
 
@@ -396,6 +415,7 @@ int main(void)
         JOINED(rank_and_world_size_come_from_the_environment),
         JOINED(a_worker_alone_needs_no_rank),
         JOINED(structs_grow_by_their_size),
+        JOINED(a_struct_whose_size_cannot_be_is_refused_and_not_read_beyond_its_end),
         JOINED(memory_of_the_caller_holds_the_parameters),
         JOINED(any_method_can_be_called_by_its_path),
         cmocka_unit_test(addresses_that_make_no_sense_are_refused),

@@ -1,7 +1,12 @@
 /* libampclient when servers start late, break off, lie about checksums, or do not answer. */
 #include "tests/integration/client_fixture.h"
 
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 static void connect_without_a_server_fails_with_a_sentence(void **state)
 {
@@ -14,6 +19,45 @@ static void connect_without_a_server_fails_with_a_sentence(void **state)
     assert_int_equal(ampclient_connect("127.0.0.1:1", &options, &client, &error), AMP_EUNAVAILABLE);
     assert_null(client);
     assert_non_null(strstr(error.text, "127.0.0.1:1"));
+}
+
+/* What a client says that was given the port of something else; `sent` (NULL: nothing) is what that says at once. */
+static void connect_elsewhere(const char *sent, const char *words)
+{
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    struct ampclient *client = NULL;
+    struct amp_error error = {0};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    char endpoint[64];
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, size) | listen(listener, 8), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+    (void)snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", ntohs(address.sin_port));
+    pid_t child = sent != NULL ? fork() : 0;
+    if (sent != NULL && child == 0)
+        for (;;) {
+            int fd = accept(listener, NULL, NULL);
+            (void)send(fd, sent, strlen(sent), MSG_NOSIGNAL);
+            (void)shutdown(fd, SHUT_WR);
+        }
+    options.connect_timeout_ms = 1000;
+    assert_int_equal(ampclient_connect(endpoint, &options, &client, &error), AMP_EUNAVAILABLE);
+    (void)close(listener);
+    if (child > 0) {
+        (void)kill(child, SIGKILL);
+        (void)waitpid(child, NULL, 0);
+    }
+    if (strstr(error.text, words) == NULL || strstr(error.text, "is this its gRPC port?") == NULL)
+        fail_msg("no \"%s\" in: %s", words, error.text);
+}
+
+static void a_port_of_something_else_is_told_by_what_it_does(void **state)
+{
+    (void)state;
+    connect_elsewhere(NULL, "takes the connection, but says nothing in HTTP/2");
+    connect_elsewhere("", "before it said anything in HTTP/2");
+    connect_elsewhere("HTTP/1.1 400 Bad Request\r\n\r\n", "before it said anything in HTTP/2");
 }
 
 static void connect_waits_for_a_server_that_starts_later(void **state)
@@ -255,6 +299,17 @@ static void a_server_that_restarts_between_steps_is_joined_again(void **state)
     fixture_check(fixture, 0);
 }
 
+static void a_model_that_was_made_anew_with_other_parameters_ends_the_worker_with_a_remedy(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_begin(fixture);
+    fake_set(fixture->fake, &(struct fake_faults){.cut_push_after = 2, .roll_back = true, .fewer_parameters = true});
+    fixture_push(fixture);
+    assert_int_equal(ampclient_step_end(fixture->model, &fixture->result), AMP_ESTATE);
+    if (strstr(ampclient_error_text(fixture->client), "start this process again") == NULL)
+        fail_msg("no remedy: %s", ampclient_error_text(fixture->client));
+}
+
 static void a_slow_verdict_is_waited_for_while_the_lease_is_kept(void **state)
 {
     struct fixture *fixture = *state;
@@ -285,8 +340,8 @@ static void an_answer_before_the_body_was_read_ends_the_step(void **state)
     assert_int_equal(fixture->step.step, 2);
 }
 
-/* Another client in the place of the fixture's, in its first step. */
-static void begin_again(struct fixture *fixture, const struct ampclient_options *options)
+/* Another client in the place of the fixture's. */
+static void join_again(struct fixture *fixture, const struct ampclient_options *options)
 {
     struct amp_error error = {0};
     struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
@@ -294,7 +349,53 @@ static void begin_again(struct fixture *fixture, const struct ampclient_options 
     assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), options, &fixture->client, &error), 0);
     join.rank = 0;
     fixture_ok(fixture, ampclient_join(fixture->client, MODEL, &join, &fixture->model));
+}
+
+/* In its first step, too. */
+static void begin_again(struct fixture *fixture, const struct ampclient_options *options)
+{
+    join_again(fixture, options);
     fixture_begin(fixture);
+}
+
+static void memory_of_another_layout_is_not_shared_and_the_log_says_why(void **state)
+{
+    struct fixture *fixture = *state;
+    char lines[1024] = "";
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    options.log_cb = keep_line;
+    options.log_arg = lines;
+    options.log_level = AMPCLIENT_LOG_DEBUG;
+    fake_set(fixture->fake, &(struct fake_faults){.odd_memory = true});
+    begin_again(fixture, &options);
+    assert_false(ampclient_shares_memory(fixture->model));
+    ampclient_close(fixture->client); /* with its thread, which tells the lines */
+    fixture->client = NULL;
+    if (strstr(lines, "no memory is shared") == NULL || strstr(lines, "another layout") == NULL)
+        fail_msg("\"another layout\" is not in\n%s", lines);
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void a_step_begins_in_time_or_not_at_all_where_memory_was_waited_for_in_vain(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    options.step_timeout_ms = 2000;
+    join_again(fixture, &options);
+    fake_set(fixture->fake, &(struct fake_faults){.swallow_attach = true, .swallow_pull = true});
+    uint64_t begun_ms = now_ms();
+    assert_int_equal(ampclient_step_begin(fixture->model, &fixture->step), AMP_EDEADLINE);
+    assert_in_range(now_ms() - begun_ms, 1900, 3000);
+    fixture_begin(fixture);
+    join_again(fixture, &options);
+    fake_set(fixture->fake, &(struct fake_faults){.swallow_attach = true});
+    fixture_begin(fixture); /* an attempt leaves time for the pull */
 }
 
 /* A user who is gone from the second time on that he is asked; until then, and while he is patient, he waits. */
@@ -447,6 +548,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(connect_without_a_server_fails_with_a_sentence),
+        cmocka_unit_test(a_port_of_something_else_is_told_by_what_it_does),
         cmocka_unit_test(connect_waits_for_a_server_that_starts_later),
         cmocka_unit_test(the_second_address_serves_when_the_first_does_not),
         FRESH(calls_are_tried_again_while_the_server_is_unavailable),
@@ -460,8 +562,11 @@ int main(void)
         JOINED(user_state_comes_back_before_the_step_that_follows_the_checkpoint),
         JOINED(a_rollback_while_the_verdict_is_awaited_voids_the_step),
         JOINED(a_server_that_restarts_between_steps_is_joined_again),
+        JOINED(a_model_that_was_made_anew_with_other_parameters_ends_the_worker_with_a_remedy),
         JOINED(a_slow_verdict_is_waited_for_while_the_lease_is_kept),
         JOINED(an_answer_before_the_body_was_read_ends_the_step),
+        JOINED(memory_of_another_layout_is_not_shared_and_the_log_says_why),
+        JOINED(a_step_begins_in_time_or_not_at_all_where_memory_was_waited_for_in_vain),
         JOINED(a_verdict_that_never_comes_is_a_deadline),
         JOINED(a_wait_that_is_interrupted_ends_and_the_step_goes_on),
         JOINED(closing_asks_nobody_whether_to_end),

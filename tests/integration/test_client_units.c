@@ -203,7 +203,7 @@ static void wrong_calls_get_a_code_and_a_sentence(void **state)
     expect(fixture, ampclient_push(model, 0, fixture->gradients[0], AMP_F32), AMP_ESTATE, "ampclient_scatter");
     expect(fixture, ampclient_scatter(model, 0, NULL, AMP_F32), AMP_EINVAL, "gradients is NULL");
     assert_int_equal(scatter(fixture, 0), 0);
-    expect(fixture, scatter(fixture, 0), AMP_ESTATE, "as often as accumulate says");
+    expect(fixture, scatter(fixture, 0), AMP_ESTATE, "scatter each unit once");
     expect(fixture, ampclient_set_user_state(model, "x", 1), AMP_ESTATE, "before the first scatter");
     fixture_end(fixture);
     assert_int_equal(ampclient_set_user_state(model, "x", 1), 0);

@@ -141,7 +141,7 @@ static void a_model_that_is_on_another_number_of_shards_now_ends_the_call_with_a
     fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ECANCELLED, "", 0, 0);
     answer_join_on(3, 2, 1, 2);
     struct amp_error told = done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_ESTATE).error;
-    assert_string_equal("the model is on 3 shards now, and this process began with 1: start it again", told.text);
+    assert_string_equal("the model is on 3 shards now, and this process began with 1; start it again", told.text);
 }
 
 static void a_step_end_that_a_refused_join_ends_waits_until_no_stream_reads_gradients(void **state)

@@ -707,13 +707,24 @@ static void a_scatter_that_cannot_be_is_refused_as_a_whole(void **state)
     assert_int_equal(AMP_EINVAL, ampclient_core_scatter(core, now_ms, 1, both, AMP_F64, &said));
     (void)scatter_0();
     assert_int_equal(AMP_ESTATE, scatter(0));
-    assert_non_null(strstr(said.text, "as often as accumulate says"));
+    assert_non_null(strstr(said.text, "scatter each unit once"));
     assert_int_equal(AMP_EINVAL, ampclient_core_scatter(core, now_ms, 1, both, AMP_F32, &said));
     assert_non_null(strstr(said.text, "one dtype"));
     assert_int_equal(0, have(AMPCLIENT_OUT_PUSH_BLOCKS));
     request(AMPCLIENT_EVENT_STEP_END);
     count = 0;
     assert_int_equal(AMP_ESTATE, scatter(1)); /* step_end is under way */
+}
+
+static void a_unit_is_scattered_once_in_a_step_also_without_gradients(void **state)
+{
+    const void *none[2] = {NULL, NULL};
+    (void)state;
+    begin_step(1, 1);
+    assert_int_equal(0, ampclient_core_scatter(core, now_ms, 1, none, AMP_F16, &said));
+    assert_int_equal(AMP_ESTATE, scatter(1));
+    begin_step(1, 1);
+    assert_int_equal(0, scatter(1));
 }
 
 static void a_handle_without_units_has_none_of_their_calls(void **state)
@@ -780,6 +791,7 @@ int main(void)
         UNITS_TEST(gradients_that_a_refused_join_gave_back_are_not_sent_after_a_later_one),
         UNITS_TEST(units_that_cannot_be_are_refused_and_change_nothing),
         UNITS_TEST(a_scatter_that_cannot_be_is_refused_as_a_whole),
+        UNITS_TEST(a_unit_is_scattered_once_in_a_step_also_without_gradients),
         UNITS_TEST(a_handle_without_units_has_none_of_their_calls),
         UNITS_TEST(a_user_state_comes_before_the_first_scatter),
     };

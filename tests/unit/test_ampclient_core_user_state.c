@@ -45,6 +45,36 @@ static void user_state_given_after_the_header_begins_the_stream_anew(void **stat
     expect_state(&header, "here");
 }
 
+/* Between two step_ends the push goes on by itself, up to its trailer. */
+static void user_state_given_after_a_step_end_that_took_too_long_goes_out_with_a_trailer(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_END);
+    uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+    request(AMPCLIENT_EVENT_INTERRUPT);
+    fail_call(call, AMP_ECANCELLED, "", 0, 0);
+    (void)done(AMPCLIENT_EVENT_STEP_END, AMP_ECANCELLED);
+    end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
+    call = take(AMPCLIENT_OUT_PUSH).call;
+    set_state("here");
+    count = 0;
+    request(AMPCLIENT_EVENT_STEP_END);
+    assert_int_equal(call, take(AMPCLIENT_OUT_CANCEL).call);
+    fail_call(call, AMP_ECANCELLED, "", 0, 0);
+    struct ampclient_range range = {2, 1};
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PUSH_STATE,
+                                    .call = take(AMPCLIENT_OUT_GET_PUSH_STATE).call};
+    event.u.push_state.ranges = &range;
+    event.u.push_state.ranges_count = 1;
+    send(&event); /* all that was pushed has arrived */
+    end_with(event.call, (struct ampclient_ended){0});
+    struct ampclient_output header = take(AMPCLIENT_OUT_PUSH);
+    expect_state(&header, "here");
+    assert_int_equal(header.call, take(AMPCLIENT_OUT_PUSH_END).call);
+}
+
 static void a_shard_whose_header_has_an_older_state_than_others_is_told_the_newest(void **state)
 {
     (void)state;
@@ -79,6 +109,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_header_that_waits_to_be_taken_has_the_state_that_is_set_meanwhile),
         TEST(user_state_given_after_the_header_begins_the_stream_anew),
+        TEST(user_state_given_after_a_step_end_that_took_too_long_goes_out_with_a_trailer),
         TEST(a_shard_whose_header_has_an_older_state_than_others_is_told_the_newest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
