@@ -357,6 +357,22 @@ def test_a_file_that_an_interrupted_deletion_cannot_remove_is_in_the_way_of_its_
     assert cluster.end() == [0, 0]
 
 
+def test_a_deletion_that_cannot_be_marked_goes_on_without_its_mark(context):
+    folder = context.folder()
+    folder.mkdir()
+    checkpoints = folder / "checkpoints"
+    cluster = ListCluster(context, 2, folder, ["--checkpoint-dir", checkpoints])
+    train(cluster)
+    mark = checkpoints / "models/m/shard-0-of-2.deleted"
+    mark.mkdir()  # no file, so that it cannot be made like one
+    cluster.api(0).DeleteModel(model="m", force=True)
+    assert ampd_testing.found(checkpoints, "models/**/*.safetensors") == []
+    assert "could not be removed; remove it by hand" in cluster.log(0) and str(mark) in cluster.log(0), cluster.log(0)
+    mark.rmdir()
+    train(cluster)
+    assert cluster.end() == [0, 0]
+
+
 def test_a_data_directory_of_before_takes_no_newer_checkpoint_away(context):
     """Of one shard, which has nobody to tell it: its catalogue does not name them, that of the right directory does."""
     folder = context.folder()
