@@ -349,6 +349,17 @@ static void a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_ho
     message->u.sync.spec.world_size++;
     misfit(message);
     assert_non_null(strstr(refused_as, "world_size"));
+    message = synced_by_1(round); /* with a part of another run: shard 0 knows those of this one */
+    message->from_fence.counter = 2;
+    const struct ampd_checkpoint_record *known = &pair_model(0)->shard->catalogue.records[0];
+    assert_int_equal(2, known->parts_count);
+    message->u.sync.checkpoints = malloc(sizeof *known);
+    assert_non_null(message->u.sync.checkpoints);
+    message->u.sync.checkpoints[0] = *known;
+    message->u.sync.checkpoints[0].manifest[3] ^= 1;
+    message->u.sync.checkpoints_count = 1;
+    misfit(message);
+    assert_non_null(strstr(refused_as, "another run"));
     message = synced_by_1(round); /* the next epoch is one above it: there is none */
     message->from_fence.counter = 2;
     message->u.sync.highest_epoch = UINT64_MAX;

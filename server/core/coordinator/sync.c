@@ -538,6 +538,26 @@ static bool sync_fits(const struct ampd_model *model, const struct ampd_message 
     return has_row || sync->decided == ampd_local_found(model).base_step;
 }
 
+/*
+ * Whether the parts of a shard are those that this store knows as that shard's (PARTS). If not, its data are of another
+ * run with the same specification: restored together, the two would be a mixture that no number tells from a model.
+ */
+static bool parts_fit(const struct ampd_model *model, const struct ampd_message *message, struct amp_error *error)
+{
+    const struct ampd_sync_state *sync = &message->u.sync;
+    for (uint32_t i = 0; i < sync->checkpoints_count; i++) {
+        const struct ampd_checkpoint_record *told = &sync->checkpoints[i];
+        const struct ampd_checkpoint_record *known = ampd_local_checkpoint(model, told->epoch, told->step);
+        if (known == NULL || known->parts_count != AMPD_COUNT(model->core) ||
+            memcmp(known->parts[message->from], told->manifest, sizeof told->manifest) == 0)
+            continue;
+        (void)amp_error_set(error, AMP_EEXIST, NULL, "for its part of checkpoint %llu is of another run of the model",
+                            (unsigned long long)told->step);
+        return false;
+    }
+    return true;
+}
+
 void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message)
 {
     AMP_ASSERT(core->config.shard == 0);
@@ -557,7 +577,8 @@ void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message
     if (late && (model->coord->state != AMPD_COORD_SYNCING || *told == NULL || !(*told)->u.sync.waits))
         return;
     struct amp_error error = {0};
-    bool other = ampd_spec_compare(&model->spec, &message->u.sync.spec, &error) != 0;
+    bool other =
+        ampd_spec_compare(&model->spec, &message->u.sync.spec, &error) != 0 || !parts_fit(model, message, &error);
     if (other)
         ampd_bus_misfit(model, message, error.text);
     bool fits = other || sync_fits(model, message);
