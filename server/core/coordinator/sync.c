@@ -407,19 +407,20 @@ static bool lacks_a_store(struct ampd_model *model)
 
 /*
  * Whether a shard has neither the newest verdict nor its vote on that step: its disk has lost what was synced. Such a
- * shard could only refuse the verdict each time it comes.
+ * shard could only refuse the verdict each time it comes. Of shard 0 it is known here which list its vote is on: an
+ * older try's record is no vote on that step either.
  */
 static bool lacks_its_vote(const struct ampd_model *model, uint32_t shard)
 {
     const struct ampd_coord *coord = model->coord;
-    const struct ampd_sync_state *given = &coord->sync.answers[shard]->u.sync;
-    uint64_t newest = 0;
+    const struct ampd_sync_state *given = &coord->sync.answers[shard]->u.sync, *newest = given;
     AMP_ASSERT(shard < AMPD_COUNT(model->core));
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
-        if (coord->sync.answers[k]->u.sync.decided > newest)
-            newest = coord->sync.answers[k]->u.sync.decided;
+        if (coord->sync.answers[k]->u.sync.decided > newest->decided)
+            newest = &coord->sync.answers[k]->u.sync;
     }
-    bool lacks = given->decided < newest && (given->decided + 1 < newest || !given->voted);
+    bool voted = given->voted && (shard != 0 || ampd_local_voted_on(model, newest->last.contributors_hash));
+    bool lacks = given->decided < newest->decided && (given->decided + 1 < newest->decided || !voted);
     if (lacks)
         ampd_out_log(model->core, AMP_LOG_ERROR, model, "shard %u has lost its vote on step %llu, which is decided",
                      shard, (unsigned long long)given->decided + 1);
