@@ -230,10 +230,11 @@ static int check_saved(const struct amp_dynamic_options *options, const struct a
                              "the library wrote",
                              (unsigned long)s->version, AMP_DYNAMIC_SAVED_VERSION);
     if (!(s->scale >= options->min_loss_scale && s->scale <= options->max_loss_scale))
-        return amp_error_set(error, AMP_EINVAL, NULL,
-                             "saved.scale is %g, must be within [%g, %g], min_loss_scale to max_loss_scale: load it "
-                             "into a scaler with the options that it was saved with, or reset the scaler",
-                             (double)s->scale, (double)options->min_loss_scale, (double)options->max_loss_scale);
+        return amp_error_set(
+            error, AMP_EINVAL, NULL,
+            "saved.scale is %.9g, must be within [%.9g, %.9g], min_loss_scale to max_loss_scale: load it "
+            "into a scaler with the options that it was saved with, or reset the scaler",
+            (double)s->scale, (double)options->min_loss_scale, (double)options->max_loss_scale);
     if (s->growth_tracker >= options->growth_interval)
         return amp_error_set(error, AMP_EINVAL, NULL,
                              "saved.growth_tracker is %lu, must be below growth_interval, %lu: load it into a scaler "

@@ -304,8 +304,8 @@ int amp_fsdp_set_server_scale(struct amp_fsdp_manager *manager, float scale, str
         return rc;
     if (manager->own_scale_used)
         return amp_error_set(error, AMP_ESTATE, NULL,
-                             "both would scale: this manager has used its own loss scale, %g, and the server divides "
-                             "by its own, %g; call amp_fsdp_set_server_scale after each ampclient_step_begin, before "
+                             "both would scale: this manager has used its own loss scale, %.9g, and the server divides "
+                             "by its own, %.9g; call amp_fsdp_set_server_scale after each ampclient_step_begin, before "
                              "amp_fsdp_scale_loss, and after amp_fsdp_reset_loss_scale if the manager worked alone",
                              (double)manager->scaler.scale, (double)scale);
     manager->server_scale = scale;

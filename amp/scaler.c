@@ -103,7 +103,7 @@ int amp_scaler_config_check_as(const struct amp_scaler_config *c, const struct a
         return amp_error_set(error, AMP_EINVAL, NULL, "%s is %g, must be finite and at least %s", fields->max_scale,
                              (double)c->max_scale, fields->min_scale);
     if (!(c->init_scale >= c->min_scale && c->init_scale <= c->max_scale))
-        return amp_error_set(error, AMP_EINVAL, NULL, "%s is %g, must be within [%s, %s], which is [%.9g, %.9g]",
+        return amp_error_set(error, AMP_EINVAL, NULL, "%s is %.9g, must be within [%s, %s], which is [%.9g, %.9g]",
                              fields->init_scale, (double)c->init_scale, fields->min_scale, fields->max_scale,
                              (double)c->min_scale, (double)c->max_scale);
     if (c->policy == AMP_SCALER_NONE && c->init_scale != 1)
@@ -198,8 +198,8 @@ int amp_scaler_state_check(const struct amp_scaler_config *config, const struct 
                            struct amp_error *error)
 {
     if (!(state->scale >= config->min_scale && state->scale <= config->max_scale)) /* nor NaN */
-        return amp_error_set(error, AMP_EINVAL, NULL, "scale is %g, must be within [%g, %g]", (double)state->scale,
-                             (double)config->min_scale, (double)config->max_scale);
+        return amp_error_set(error, AMP_EINVAL, NULL, "scale is %.9g, must be within [%.9g, %.9g]",
+                             (double)state->scale, (double)config->min_scale, (double)config->max_scale);
     if (config->policy == AMP_SCALER_NONE && state->scale != 1)
         return bad(error, "scale", state->scale, "1 under the policy none");
     if (state->scale_id == 0 || state->scale_id == UINT64_MAX)
@@ -238,10 +238,10 @@ int amp_scaler_set(const struct amp_scaler_config *config, struct amp_scaler_sta
                    struct amp_error *error)
 {
     if (config->policy == AMP_SCALER_NONE && scale != 1)
-        return amp_error_set(error, AMP_EINVAL, NULL, "scale: %g, but under the policy none it is always 1",
+        return amp_error_set(error, AMP_EINVAL, NULL, "scale: %.9g, but under the policy none it is always 1",
                              (double)scale);
     if (!(scale >= config->min_scale && scale <= config->max_scale))
-        return amp_error_set(error, AMP_EINVAL, NULL, "scale: %g is not within [%g, %g], the model's range",
+        return amp_error_set(error, AMP_EINVAL, NULL, "scale: %.9g is not within [%.9g, %.9g], the model's range",
                              (double)scale, (double)config->min_scale, (double)config->max_scale);
     state->scale = scale;
     state->scale_id++;

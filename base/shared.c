@@ -101,7 +101,10 @@ int amp_shared_keeps_pages(int fd, struct amp_error *error)
         return amp_error_set(error, AMP_EINVAL, NULL,
                              "shared memory: it is not sealed; add F_SEAL_FUTURE_WRITE once it is mapped");
     if ((uint64_t)about.st_blocks * STAT_BLOCK < (uint64_t)about.st_size)
-        return amp_error_set(error, AMP_EINVAL, NULL, "shared memory: a process has taken pages out of it");
+        return amp_error_set(
+            error, AMP_EINVAL, NULL,
+            "shared memory: a process has taken pages out of it; attach again, and punch no holes into a slot "
+            "(fallocate, MADV_REMOVE)");
     return 0;
 }
 
@@ -110,7 +113,10 @@ int amp_shared_map(int fd, void *place, size_t size, bool writable, struct amp_e
     struct stat about;
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & SIZE_SEALS) != SIZE_SEALS || fstat(fd, &about) != 0 || (size_t)about.st_size < size)
-        return amp_error_set(error, AMP_EINVAL, NULL, "shared memory: a descriptor is not what it should be");
+        return amp_error_set(
+            error, AMP_EINVAL, NULL,
+            "shared memory: the descriptor is no memfd, too small, or can still be shrunk; see that the program "
+            "at the socket is an ampd, and as new as this one");
     void *mapped = mmap(place, amp_large_pages(size), writable ? PROT_READ | PROT_WRITE : PROT_READ,
                         MAP_SHARED | MAP_FIXED, fd, 0);
     if (mapped == MAP_FAILED)

@@ -50,7 +50,7 @@ int ampd_checkpoint_mark_deleted(const struct ampd_checkpoint_path *where, struc
     (void)snprintf(path + used, sizeof path - used, "/" MARK_FORMAT(PRIu32), where->shard, where->shards);
     int fd = ampd_plain_open(path, O_WRONLY | O_CREAT);
     if (fd < 0) /* without the directory there are no files either */
-        return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot make", path);
+        return errno == ENOENT ? 0 : checkpoint_not_removed(error, "cannot mark the files for removal by", path);
     (void)close(fd); /* empty */
     return checkpoint_directory_sync(path, error);
 }

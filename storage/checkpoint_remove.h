@@ -64,7 +64,7 @@ int ampd_checkpoint_any(const struct ampd_checkpoint_path *where, char *file, si
 /*
  * Creates the deletion mark of a shard and syncs its directory. Called before the store deletes the model;
  * ampd_checkpoint_remove_model removes the mark. If the model has no directory there are no files, and nothing is done.
- * AMP_EEXHAUSTED also if the disk is full.
+ * AMP_EEXHAUSTED also if the disk is full; AMP_EIO with AMPD_CHECKPOINT_NOT_REMOVED if the mark cannot be made.
  */
 int ampd_checkpoint_mark_deleted(const struct ampd_checkpoint_path *where, struct amp_error *error);
 

@@ -123,6 +123,27 @@ def test_a_vote_that_finds_no_room_waits_for_a_checkpoint_and_holds_up_no_other_
         assert server.terminate() == 0
 
 
+def test_a_model_whose_vote_finds_no_room_can_be_deleted_to_make_some(context):
+    with small_disk(context.folder(), 12 * 1024) as disk, small_disk(context.folder(), 8 * 1024) as checkpoints:
+        if disk is None:
+            return
+        server = context.server("--checkpoint-dir", checkpoints, data_dir=disk / "data")
+        test_model = context.model("large", server, parameters=[("w", [1 << 18])], **durable(checkpoint_every=2))
+        large, gradient = test_model.worker(), {"w": [1.0] * (1 << 18)}
+        fill_disk(checkpoints)
+        leave_free(disk, (2 << 20) + (640 << 10))  # two votes of 1 MiB, and rows
+        for _ in range(2):
+            large.train(gradient)
+        large.pull()
+        push = large.start_push(gradient)
+        eventually(lambda: "slot-002: the disk is full" in test_model.api.GetStatus().trouble, "the third one finds no room")
+        test_model.api.DeleteModel(model="large", force=True)
+        refused(push.result, Code.NOT_FOUND, "MODEL_NOT_FOUND")
+        assert found(disk, "data/models/large/**/slot-*") == []
+        eventually(lambda: test_model.api.GetStatus().trouble == "", "the trouble has ended")
+        assert server.terminate() == 0
+
+
 def test_the_journal_is_pruned_by_checkpoints(context):
     server = context.server()
     test_model = context.model("pruned", server, **durable(checkpoint_every=2))

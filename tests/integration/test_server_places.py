@@ -357,6 +357,22 @@ def test_a_file_that_an_interrupted_deletion_cannot_remove_is_in_the_way_of_its_
     assert cluster.end() == [0, 0]
 
 
+def test_a_deletion_that_cannot_be_marked_goes_on_without_its_mark(context):
+    folder = context.folder()
+    folder.mkdir()
+    checkpoints = folder / "checkpoints"
+    cluster = ListCluster(context, 2, folder, ["--checkpoint-dir", checkpoints])
+    train(cluster)
+    mark = checkpoints / "models/m/shard-0-of-2.deleted"
+    mark.mkdir()  # no file, so that it cannot be made like one
+    cluster.api(0).DeleteModel(model="m", force=True)
+    assert ampd_testing.found(checkpoints, "models/**/*.safetensors") == []
+    assert "could not be removed; remove it by hand" in cluster.log(0) and str(mark) in cluster.log(0), cluster.log(0)
+    mark.rmdir()
+    train(cluster)
+    assert cluster.end() == [0, 0]
+
+
 def test_a_data_directory_of_before_takes_no_newer_checkpoint_away(context):
     """Of one shard, which has nobody to tell it: its catalogue does not name them, that of the right directory does."""
     folder = context.folder()
@@ -380,6 +396,37 @@ def test_a_data_directory_of_before_takes_no_newer_checkpoint_away(context):
     (folder / "data-0").rename(folder / "older")
     (folder / "right").rename(folder / "data-0")
     check_list(context, ListCluster(context, 1, folder, options), before, "after")
+
+
+class OtherRun(Job):
+    """With the same specification and the same steps."""
+
+    def user_state(self, rank, step):
+        return b"other"
+
+
+def test_the_data_of_another_run_of_a_model_are_not_mixed_with_those_of_this_one(context):
+    clusters = []
+    for kind in (Job, OtherRun):
+        cluster = ListCluster(context, 2)
+        job = kind(cluster)
+        job.train([job.join(rank) for rank in range(WORLD)], 1, STEPS)
+        eventually(lambda api=cluster.api(0): api.GetModel(model="m").status.durable_step == STEPS, "it is durable", STEP_TIMEOUT_S)
+        assert cluster.end() == [0, 0]
+        clusters.append(cluster)
+    folder = clusters[0].folder
+    (folder / "data-1").rename(folder / "kept")
+    shutil.copytree(clusters[1].folder / "data-1", folder / "data-1", ignore=shutil.ignore_patterns("*.sock"))
+    mixed = ListCluster(context, 2, folder)
+    refused(lambda: mixed.api(0).Join(model="m", rank=0), Code.UNAVAILABLE, "RECOVERING", ["another model under the name m"])
+    assert "is of another run of the model" in mixed.log(0), mixed.log(0)[-2000:]
+    assert mixed.end() == [0, 0]
+    shutil.rmtree(folder / "data-1")
+    (folder / "kept").rename(folder / "data-1")
+    right = ListCluster(context, 2, folder, ["--fence-above", "2"])  # the other data have been started twice, too
+    eventually(lambda: not right.api(0).GetModel(model="m").status.recovering, "the model is back", STEP_TIMEOUT_S)
+    assert right.api(0).Join(model="m", rank=0).step == STEPS + 1
+    assert right.end() == [0, 0]
 
 
 def test_a_cluster_on_etcd_goes_on_with_another_number_of_shards_from_a_list(context):

@@ -2,6 +2,8 @@
 ampd_test(test_server_config SUITE unit SOURCES test_server_config.c LINK ampd_config)
 ampd_test(test_server_memory_limit SUITE unit SOURCES test_server_memory_limit.c LINK ampd_server)
 ampd_test(test_server_disk_share SUITE unit SOURCES test_server_disk_share.c LINK ampd_server)
+ampd_test(test_server_notified SUITE unit SOURCES test_server_notified.c LINK ampd_server)
+target_link_options(test_server_notified PRIVATE -Wl,--wrap=sendto)
 ampd_test(test_server_open_files SUITE unit SOURCES test_server_open_files.c LINK ampd_server)
 ampd_test(test_server_auth_rules SUITE unit SOURCES test_server_auth_rules.c LINK ampd_server)
 ampd_test(test_server_roles SUITE unit SOURCES test_server_roles.c LINK ampd_server)

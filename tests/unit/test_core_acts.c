@@ -379,6 +379,17 @@ static void a_scale_out_of_its_range_is_refused(void **state)
     assert_set(host, core_set_scale(host, 0x1p24f, ""), 0x1p24f, 2);
 }
 
+static void what_is_set_is_told_with_all_its_digits(void **state)
+{
+    struct core_host *host = *state;
+    (void)core_set_scale(host, 1048577, "");
+    assert_non_null(strstr(host->logged, "the scale is 1048577 from step 2 on"));
+    (void)core_set_lr(host, 0.000123456789, "");
+    assert_non_null(strstr(host->logged, "the learning rate is 0.000123456789 from step 1 on"));
+    core_assert_failed(host, core_set_scale(host, 16777218, ""), AMP_EINVAL, "INVALID_FIELD",
+                       "scale: 16777218 is not within [1, 16777216]");
+}
+
 static void under_the_policy_none_the_scale_is_one(void **state)
 {
     struct core_host *host = *state;
@@ -442,6 +453,7 @@ int main(void)
         EMPTY(requests_of_the_store_are_known_after_a_start),
         RUNNING(the_oldest_request_ids_are_forgotten),
         RUNNING(a_scale_out_of_its_range_is_refused),
+        RUNNING(what_is_set_is_told_with_all_its_digits),
         EMPTY(under_the_policy_none_the_scale_is_one),
         RUNNING(more_acts_than_a_verdict_carries_wait_for_it),
         EMPTY(a_model_that_is_done_or_unknown_has_no_scale_to_set),

@@ -518,6 +518,30 @@ static void a_rollback_to_a_damaged_checkpoint_costs_no_step(void **state)
     assert_true(host.row.after.scaler.scale == 64);
 }
 
+/* Removed behind an entry of the catalogue it would wait for the store, and then take the newer file of that name. */
+static void a_part_that_a_rollback_could_not_stop_is_removed_before_its_step_is_written_again(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 2);
+    host.hold_seal = true;
+    (void)core_checkpoint(&host);
+    push_both(&host, 2, incarnations, 2);
+    host.restore_code = AMP_EDATALOSS;
+    uint64_t call = core_rollback(&host, 1, 0, "");
+    assert_int_equal(1, host.cancelled);
+    core_cut_end(&host, 0);
+    core_assert_failed(&host, call, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "where it was");
+    assert_int_equal(2, core_info(&host).decided_step);
+    host.hold_seal = false;
+    struct ampd_event event = {.type = AMPD_EVENT_DRAIN};
+    core_event(&host, &event);
+    assert_int_equal(2, core_info(&host).durable_step);
+    assert_int_equal(0, host.dropped);
+    assert_int_equal(1, host.removed_first);
+}
+
 static void the_first_step_of_an_epoch_keeps_its_scale_over_an_act_and_a_restart(void **state)
 {
     (void)state;
@@ -632,6 +656,7 @@ int main(void)
         TEST(a_rollback_to_a_damaged_checkpoint_costs_no_step),
         TEST(a_rollback_that_comes_to_nothing_opens_the_first_step_of_an_epoch_in_a_new_try),
         TEST(a_rollback_that_comes_to_nothing_revives_no_lease),
+        TEST(a_part_that_a_rollback_could_not_stop_is_removed_before_its_step_is_written_again),
         TEST(a_scale_set_while_a_restart_waits_for_the_workers_is_for_the_step_after_the_open_one),
         TEST(the_first_step_of_an_epoch_keeps_its_scale_over_an_act_and_a_restart),
     };

@@ -349,6 +349,17 @@ static void a_shard_whose_answer_to_sync_is_refused_is_not_taken_for_one_that_ho
     message->u.sync.spec.world_size++;
     misfit(message);
     assert_non_null(strstr(refused_as, "world_size"));
+    message = synced_by_1(round); /* with a part of another run: shard 0 knows those of this one */
+    message->from_fence.counter = 2;
+    const struct ampd_checkpoint_record *known = &pair_model(0)->shard->catalogue.records[0];
+    assert_int_equal(2, known->parts_count);
+    message->u.sync.checkpoints = malloc(sizeof *known);
+    assert_non_null(message->u.sync.checkpoints);
+    message->u.sync.checkpoints[0] = *known;
+    message->u.sync.checkpoints[0].manifest[3] ^= 1;
+    message->u.sync.checkpoints_count = 1;
+    misfit(message);
+    assert_non_null(strstr(refused_as, "another run"));
     message = synced_by_1(round); /* the next epoch is one above it: there is none */
     message->from_fence.counter = 2;
     message->u.sync.highest_epoch = UINT64_MAX;
@@ -433,6 +444,39 @@ static void restart_0_with_a_journal(void)
     pair_send_take(pair_message(AMPD_MESSAGE_HELLO, 1, 0)); /* its fence is stored */
     assert_int_equal(AMPD_MEMORY_READY, pair_model(0)->shard->memory);
     assert_true(pair_core[0]->sync.running);
+}
+
+/* The newer record of shard 0 is gone with its verdict; the older one is on another list. */
+static void a_vote_of_an_older_try_is_none_on_the_step_that_another_shard_holds_as_decided(void **state)
+{
+    (void)state;
+    restart_0_with_a_journal();
+    struct ampd_open_step *step = &pair_model(0)->shard->step;
+    step->open = (struct ampd_open){.step = 1, .scale = 1, .scale_id = 1};
+    step->close = (struct ampd_close){.step = 1};
+    step->hash = ampd_contributors_hash(step->close.contributors, 0);
+    step->plan = ampd_plan_new(&pair_model(0)->tensors, 0);
+    assert_non_null(step->plan);
+    step->state = AMPD_STEP_VOTED;
+    struct ampd_message *hello = pair_message(AMPD_MESSAGE_HELLO, 1, 0);
+    hello->from_fence.counter++; /* SYNC begins again, and shard 0 tells its vote */
+    pair_send_take(hello);
+    struct ampd_message *message = synced_by_1(pair_core[0]->sync.round);
+    message->from_fence.counter++;
+    message->u.sync.ready = message->u.sync.has_last = true;
+    message->u.sync.highest_epoch = message->u.sync.decided = 1;
+    message->u.sync.carry = message->u.sync.last.after = pair_model(1)->shard->carry;
+    message->u.sync.last.step = message->u.sync.last.tries = 1;
+    message->u.sync.last.contributors_hash = step->hash + 1;
+    pair_send_take(message);
+    assert_true(pair_model(0)->coord->sync.answers[0]->u.sync.voted);
+    struct ampd_message *done = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0);
+    done->from_fence.counter++;
+    done->round = pair_core[0]->sync.round;
+    pair_logged[0] = 0;
+    pair_send_take(done);
+    assert_null(pair_model(0)->coord->decision.verdict);
+    assert_true(pair_model(0)->coord->state != AMPD_COORD_RUNNING);
 }
 
 static void a_decided_step_without_its_row_is_not_adopted(void **state)
@@ -562,6 +606,7 @@ int main(void)
         PAIR_TEST(of_fences_that_are_refused_the_log_is_told_once_a_second),
         PAIR_TEST(a_fence_that_no_count_of_starts_leads_to_is_refused_and_forgotten),
         PAIR_TEST(a_decided_step_without_its_row_is_not_adopted),
+        PAIR_TEST(a_vote_of_an_older_try_is_none_on_the_step_that_another_shard_holds_as_decided),
         PAIR_TEST(an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here),
         PAIR_TEST(a_model_that_trains_is_not_loaded_anew),
         PAIR_TEST(who_only_names_a_rank_takes_no_place_of_workers_on_another_shard),

@@ -6,6 +6,7 @@
 #include "client/ampctl/parse.h"
 
 #include "base/assert.h"
+#include "proto/msg_common.h"
 #include "proto/spec_fields.h"
 
 #include <inttypes.h>
@@ -13,9 +14,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Ranks of one model, as proto/ampd/v1/model.proto bounds them. */
-#define RANKS_MAX 256
 
 enum { KEY_EMPTY = 256, KEY_FIRST_FIELD };
 
@@ -154,7 +152,7 @@ static void take_ranks(struct argp_state *state, const struct field *field, cons
 {
     char *end;
     unsigned long value = strtoul(arg, &end, 10);
-    uint32_t ranks = value >= 1 && value <= RANKS_MAX ? (uint32_t)value : 0;
+    uint32_t ranks = value >= 1 && value <= AMPD_MSG_WORKERS_MAX ? (uint32_t)value : 0;
     if (arg[0] < '0' || arg[0] > '9' || *end != 0 || ranks == 0)
         refuse(state, field, arg, "a number from 1 to 256");
     memcpy(to, &ranks, sizeof ranks);

@@ -98,6 +98,12 @@ static double value_set(const struct ampd_act_record *act)
     return act->kind == AMPD_ROW_LR ? act->after.lr : (double)act->after.scaler.scale;
 }
 
+/* Digits with which a log shows it: a scale is fp32, and a rate has those that an operator may have given. */
+static int digits_of(enum ampd_row_kind kind)
+{
+    return kind == AMPD_ROW_LR ? DBL_DIG : FLT_DECIMAL_DIG;
+}
+
 /* A request that was done before is answered. */
 bool ampd_actions_known(struct ampd_model *model, uint64_t id, const struct ampd_event_act *act,
                         enum ampd_row_kind kind)
@@ -305,8 +311,8 @@ void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pe
     coord->decision.unstable = coord->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     ampd_actions_remember(coord, &pending->act);
     if (pending->act.kind != AMPD_ROW_EVICT)
-        ampd_out_log(model->core, AMP_LOG_INFO, model, "the %s is %g from step %llu on, set by hand",
-                     what_is_set(pending->act.kind), value_set(&pending->act),
+        ampd_out_log(model->core, AMP_LOG_INFO, model, "the %s is %.*g from step %llu on, set by hand",
+                     what_is_set(pending->act.kind), digits_of(pending->act.kind), value_set(&pending->act),
                      (unsigned long long)pending->act.from_step);
     if (ampd_call_find(model->core, pending->call) != NULL)
         answer(model->core, pending->call, &pending->act);
@@ -410,8 +416,8 @@ void ampd_local_epoch_began(struct ampd_model *model, uint64_t new_epoch, uint64
         act->superseded = true;
         if (!epoch && act->kind != AMPD_ROW_EVICT)
             ampd_out_log(model->core, AMP_LOG_WARN, model,
-                         "the %s %g that was set by hand after step %llu is lost: epoch %llu begins at step %llu",
-                         what_is_set(act->kind), value_set(act), (unsigned long long)act->step,
+                         "the %s %.*g that was set by hand after step %llu is lost: epoch %llu begins at step %llu",
+                         what_is_set(act->kind), digits_of(act->kind), value_set(act), (unsigned long long)act->step,
                          (unsigned long long)new_epoch, (unsigned long long)base_step);
     }
 }

@@ -207,7 +207,7 @@ static void tell_open(const struct ampd_model *model)
     const struct ampd_open *open = &model->coord->step.open;
     char ranks[RANKS_TEXT_MAX];
     if (model->core->debug)
-        ampd_out_log(model->core, AMP_LOG_DEBUG, model, "step %llu is open, try %u, for ranks %s, at scale %g",
+        ampd_out_log(model->core, AMP_LOG_DEBUG, model, "step %llu is open, try %u, for ranks %s, at scale %.9g",
                      (unsigned long long)open->step, open->try_number,
                      list_ranks(&open->expected[0].rank, open->expected_count, sizeof open->expected[0], ranks),
                      (double)open->scale);
@@ -603,7 +603,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     ampd_coord_set_decision(coord, AMPD_DECIDED_APPLYING);
     bool unstable = row->after.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     if (unstable && !coord->decision.unstable)
-        ampd_out_log(model->core, AMP_LOG_WARN, model, "unstable: %u overflows in a row, scale %g",
+        ampd_out_log(model->core, AMP_LOG_WARN, model, "unstable: %u overflows in a row, scale %.9g",
                      row->after.scaler.consecutive_overflows, (double)row->after.scaler.scale);
     coord->decision.unstable = unstable;
     if (row->cut)

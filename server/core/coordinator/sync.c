@@ -407,19 +407,20 @@ static bool lacks_a_store(struct ampd_model *model)
 
 /*
  * Whether a shard has neither the newest verdict nor its vote on that step: its disk has lost what was synced. Such a
- * shard could only refuse the verdict each time it comes.
+ * shard could only refuse the verdict each time it comes. Of shard 0 it is known here which list its vote is on: an
+ * older try's record is no vote on that step either.
  */
 static bool lacks_its_vote(const struct ampd_model *model, uint32_t shard)
 {
     const struct ampd_coord *coord = model->coord;
-    const struct ampd_sync_state *given = &coord->sync.answers[shard]->u.sync;
-    uint64_t newest = 0;
+    const struct ampd_sync_state *given = &coord->sync.answers[shard]->u.sync, *newest = given;
     AMP_ASSERT(shard < AMPD_COUNT(model->core));
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
-        if (coord->sync.answers[k]->u.sync.decided > newest)
-            newest = coord->sync.answers[k]->u.sync.decided;
+        if (coord->sync.answers[k]->u.sync.decided > newest->decided)
+            newest = &coord->sync.answers[k]->u.sync;
     }
-    bool lacks = given->decided < newest && (given->decided + 1 < newest || !given->voted);
+    bool voted = given->voted && (shard != 0 || ampd_local_voted_on(model, newest->last.contributors_hash));
+    bool lacks = given->decided < newest->decided && (given->decided + 1 < newest->decided || !voted);
     if (lacks)
         ampd_out_log(model->core, AMP_LOG_ERROR, model, "shard %u has lost its vote on step %llu, which is decided",
                      shard, (unsigned long long)given->decided + 1);
@@ -538,6 +539,26 @@ static bool sync_fits(const struct ampd_model *model, const struct ampd_message 
     return has_row || sync->decided == ampd_local_found(model).base_step;
 }
 
+/*
+ * Whether the parts of a shard are those that this store knows as that shard's (PARTS). If not, its data are of another
+ * run with the same specification: restored together, the two would be a mixture that no number tells from a model.
+ */
+static bool parts_fit(const struct ampd_model *model, const struct ampd_message *message, struct amp_error *error)
+{
+    const struct ampd_sync_state *sync = &message->u.sync;
+    for (uint32_t i = 0; i < sync->checkpoints_count; i++) {
+        const struct ampd_checkpoint_record *told = &sync->checkpoints[i];
+        const struct ampd_checkpoint_record *known = ampd_local_checkpoint(model, told->epoch, told->step);
+        if (known == NULL || known->parts_count != AMPD_COUNT(model->core) ||
+            memcmp(known->parts[message->from], told->manifest, sizeof told->manifest) == 0)
+            continue;
+        (void)amp_error_set(error, AMP_EEXIST, NULL, "for its part of checkpoint %llu is of another run of the model",
+                            (unsigned long long)told->step);
+        return false;
+    }
+    return true;
+}
+
 void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message)
 {
     AMP_ASSERT(core->config.shard == 0);
@@ -557,7 +578,8 @@ void ampd_sync_answer(struct ampd_core *core, const struct ampd_message *message
     if (late && (model->coord->state != AMPD_COORD_SYNCING || *told == NULL || !(*told)->u.sync.waits))
         return;
     struct amp_error error = {0};
-    bool other = ampd_spec_compare(&model->spec, &message->u.sync.spec, &error) != 0;
+    bool other =
+        ampd_spec_compare(&model->spec, &message->u.sync.spec, &error) != 0 || !parts_fit(model, message, &error);
     if (other)
         ampd_bus_misfit(model, message, error.text);
     bool fits = other || sync_fits(model, message);

@@ -74,11 +74,6 @@ static void drop(struct ampd_model *model, const struct ampd_checkpoint_record *
     output->u.drop.file_only = file_only;
 }
 
-void ampd_catalogue_drop(struct ampd_model *model, const struct ampd_checkpoint_record *record)
-{
-    drop(model, record, false);
-}
-
 void ampd_catalogue_prune(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
@@ -89,7 +84,7 @@ void ampd_catalogue_prune(struct ampd_model *model)
     uint32_t old = exist > model->spec.keep_last ? exist - model->spec.keep_last : 0, kept = 0;
     for (uint32_t i = 0; i < shard->catalogue.count; i++) {
         if (i < old && !is_kept(model, &shard->catalogue.records[i]))
-            ampd_catalogue_drop(model, &shard->catalogue.records[i]);
+            drop(model, &shard->catalogue.records[i], false);
         else
             shard->catalogue.records[kept++] = shard->catalogue.records[i];
     }

@@ -21,7 +21,7 @@ struct ampd_catalogue {
     struct ampd_checkpoint_record *records; /* [count] ascending steps; owned */
     uint32_t count, capacity;
     uint32_t parts_storing; /* writes of PARTS (the manifests of all shards' parts) that are not stored yet */
-    struct ampd_checkpoint_record *voids; /* [voids_count] those that epochs took out, with files left; owned */
+    struct ampd_checkpoint_record *voids; /* [voids_count] not in `records`, with files left; owned */
     uint32_t voids_count;
     bool voids_go; /* a rollback took them out: their files go once all shards have stored its epoch */
     /* The last that HOLDS or RESTORE has asked for: it is kept until the next epoch. held_epoch 0: none. */
@@ -63,9 +63,6 @@ void ampd_catalogue_parts_stored(struct ampd_model *model);
  * shard: always.
  */
 bool ampd_catalogue_knows(const struct ampd_model *model, const struct ampd_checkpoint_record *record);
-
-/* Asks for a checkpoint to be taken out of the store's catalogue and its file to be removed; no answer comes. */
-void ampd_catalogue_drop(struct ampd_model *model, const struct ampd_checkpoint_record *record);
 
 /* The record of a checkpoint, or NULL. A view, valid until the catalogue changes. */
 const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard *shard, uint64_t epoch, uint64_t step);

@@ -304,9 +304,9 @@ void ampd_part_written(struct ampd_model *model, const struct ampd_event_part *p
     shard->part.token = 0;
     if (shard->part.state == AMPD_PART_ENDING) {
         struct ampd_checkpoint_record record;
-        if (part->code == 0) { /* it was durable before the I/O layer could stop it: its file is not needed */
+        if (part->code == 0) { /* it was durable before the I/O layer could stop it: no catalogue has it */
             record = part_record(model, part);
-            ampd_catalogue_drop(model, &record);
+            ampd_catalogue_add_void(shard, &record); /* its step may be written again: the file goes before that */
         }
         shard->part.is_over = true;
         try_end(model);

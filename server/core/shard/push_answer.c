@@ -186,7 +186,7 @@ void ampd_call_frozen(struct ampd_call *call)
     bool lost = metrics != NULL && metrics->loss_workers > 0 && !isfinite(metrics->loss);
     ampd_call_end(
         call, AMP_ESTATE, fails ? "MODEL_UNSTABLE" : "MODEL_FROZEN",
-        "%s: %u overflows in a row and the scale is at its floor, %g%s%s%s; see why by ampctl explain, then set or "
+        "%s: %u overflows in a row and the scale is at its floor, %.9g%s%s%s; see why by ampctl explain, then set or "
         "reset the scale, or roll back",
         model->spec.name, scaler->consecutive_overflows, (double)scaler->scale,
         lost ? "; the loss itself is no finite number, which no scale can fix" : "",

@@ -1,6 +1,9 @@
 /* No answer is expected, and nothing here blocks: what cannot be sent at once is not sent. */
 #include "server/io/base/notify.h"
 
+#include "base/err.h"
+#include "base/text.h"
+
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -39,12 +42,21 @@ static void tell(const char *text)
     (void)close(fd); /* it is sent, or was given up */
 }
 
+/* Sends `lines` with `status` behind it. Cut between two characters: systemd refuses a line that is not UTF-8. */
+static void tell_status(const char *lines, const char *status)
+{
+    char text[AMP_ERROR_TEXT_MAX + 64];
+    size_t used = (size_t)snprintf(text, sizeof text, "%sSTATUS=", lines);
+    (void)amp_text_escape(status, "", text + used, sizeof text - used);
+    tell(text);
+}
+
 void io_notify_ready(const char *status)
 {
-    char lines[256] = "READY=1\n";
     if (status != NULL)
-        (void)snprintf(lines, sizeof lines, "READY=1\nSTATUS=%s\n", status);
-    tell(lines);
+        tell_status("READY=1\n", status);
+    else
+        tell("READY=1\n");
 }
 
 /* systemd requires the time, by which it tells this reload from an earlier one. */
@@ -65,7 +77,5 @@ void io_notify_stopping(void)
 
 void io_notify_status(const char *text)
 {
-    char line[256];
-    (void)snprintf(line, sizeof line, "STATUS=%s\n", text);
-    tell(line);
+    tell_status("", text);
 }

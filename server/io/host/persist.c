@@ -92,14 +92,15 @@ static int drop_checkpoint(const struct persist_task *task, struct amp_error *er
 
 /*
  * Removes a model from the store first, so that no start finds it again. If a crash leaves files of it, the next start
- * removes them: it finds the deletion in the store, or in a shared directory by a mark that is made before. Without
- * room for the mark the deletion goes on, as it will make room. Checkpoint files are removed afterwards, see
- * remove_files. A journal that cannot be removed stays: CreateModel refuses the name then.
+ * removes them: it finds the deletion in the store, or in a shared directory by a mark that is made before. Where no
+ * mark can be made, or the disk is full, it goes on without one: it may make room. Checkpoint files are removed
+ * afterwards, see remove_files. A journal that cannot be removed stays: CreateModel refuses the name then.
  */
 static int delete_model(const struct persist_task *task, struct amp_error *error)
 {
     const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
     int rc = io_model_files_shared(task->server) ? ampd_checkpoint_mark_deleted(&place, error) : 0;
+    rc = io_model_files_removed(task->server, task->model, rc, error);
     if (rc == 0 || rc == AMP_EEXHAUSTED)
         rc = ampd_store_delete_model(task->server->data.store, task->model, error);
     if (rc != 0 && rc != AMP_ENOTFOUND)

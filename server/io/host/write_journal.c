@@ -41,6 +41,7 @@ struct journal_task {
     uint64_t elements;
     int code;        /* READ: the result; WRITE: not 0 while there is no room */
     bool lacks_room; /* WRITE: it was logged that there is no room; used by the journal's thread only */
+    bool is_over;    /* WRITE: its model is being deleted, so that nothing is written */
 };
 
 /* The journal of a model, which is opened at its first use. On the journal's thread. */
@@ -53,7 +54,7 @@ static int handle_of(const struct journal_task *task, struct ampd_vote_journal *
     return rc;
 }
 
-/* The vote has found room: ends the alert, unless that of another model still waits. */
+/* The vote has found room, or needs none: ends the alert, unless that of another model still waits. */
 static void found_room(const struct journal_task *task)
 {
     const struct ampd_server *server = task->server;
@@ -61,7 +62,8 @@ static void found_room(const struct journal_task *task)
         return;
     if (--server->write_journal->lack_room == 0)
         io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_JOURNAL, "");
-    amp_log(server->log, AMP_LOG_INFO, "journal", "msg=\"written at last\" model=%s", task->name);
+    if (!task->is_over)
+        amp_log(server->log, AMP_LOG_INFO, "journal", "msg=\"written at last\" model=%s", task->name);
 }
 
 /* Marks the task to be tried again; a failure that is not a lack of room or memory ends the process. */
@@ -83,8 +85,8 @@ static void write_try(struct journal_task *task)
     struct amp_error error = {0};
     struct ampd_vote_journal *journal;
     uint64_t begun_us = io_clock_now_us();
-    task->code = handle_of(task, &journal, &error);
-    if (task->code == 0)
+    task->code = task->is_over ? 0 : handle_of(task, &journal, &error);
+    if (task->code == 0 && !task->is_over)
         task->code = ampd_vote_journal_write(journal, &task->record, &error);
     if (task->code != 0) {
         found_no_room(task, &error);
@@ -143,12 +145,18 @@ static void free_task(struct journal_task *task)
     free(task);
 }
 
+/* Of a model that is being deleted no write is needed any more, and what its journal has is removed after this one. */
 static void on_retry(uv_timer_t *timer)
 {
     struct ampd_server *server = timer->data;
     struct amp_list *waiting = &server->write_journal->waiting;
-    while (!amp_list_empty(waiting) && server->life.state != SERVER_CLOSING)
-        io_threads_submit(server->pools.journal, AMP_CONTAINER(amp_list_shift(waiting), struct io_task, node));
+    while (!amp_list_empty(waiting) && server->life.state != SERVER_CLOSING) {
+        struct journal_task *task = AMP_CONTAINER(amp_list_shift(waiting), struct journal_task, task.node);
+        struct ampd_model_info info;
+        ampd_core_model(server->core, task->model, &info);
+        task->is_over = info.deleting;
+        io_threads_submit(server->pools.journal, &task->task);
+    }
 }
 
 /*
