@@ -127,8 +127,10 @@ class Optimizer(torch.optim.Optimizer):
             raise
 
     def zero_grad(self, *args, **kwargs) -> None:
-        """As torch's; of a batch that is dropped nothing stays, nor its loss."""
-        self.begin_if_left()
+        """As torch's; of a batch that is dropped nothing stays, nor its loss. Where a step() was cut off, the next one
+        is not begun here: the loss may have been computed already, of the parameters that there are now."""
+        if self.current is not None and self.current.broken:
+            self._begin()
         if self.current is not None and any(
                 one.grad is not None for group in self.param_groups for one in group["params"]):
             self.current.losses.clear()

@@ -243,10 +243,12 @@ class Module:
         self._send_staged(wait=False)
 
     def push_all(self) -> None:
-        """What .grad has of each parameter: for loops that call backward themselves."""
+        """What .grad has of each parameter: for loops that call backward themselves. It is taken out of .grad, so that
+        a loop that goes on after Ctrl-C does not zero or add to what is being sent."""
         self._tell_untrained()
         for name in self._parameters:
             self._push(name)
+        self._clear_gradients()
 
     def _push(self, name: str) -> None:
         parameter = self._parameters[name]
@@ -330,6 +332,9 @@ class Module:
         self._held.clear()
         self._sent.clear()
         self._staged.clear()
+        self._clear_gradients()
+
+    def _clear_gradients(self) -> None:
         for parameter in self._parameters.values():
             parameter.grad = None
 

@@ -466,6 +466,35 @@ def test_a_loss_of_parameters_that_have_come_in_part_is_not_scaled():
         assert scaler.step(optimizer)
 
 
+def test_a_loss_from_before_zero_grad_of_parameters_that_have_come_in_part_is_not_scaled():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        scaler.scale(loss_of(net)).backward()
+        with mock.patch.object(job.module, "_take_pulled", side_effect=KeyboardInterrupt("while it copies")):
+            raises(KeyboardInterrupt, lambda: scaler.step(optimizer))
+        loss = loss_of(net)
+        optimizer.zero_grad()
+        raises(ampd.WrongState, lambda: scaler.scale(loss), "compute it again")
+        scaler.scale(loss_of(net)).backward()
+        assert scaler.step(optimizer) and optimizer.result.step == 2
+
+
+def test_gradients_that_were_handed_in_are_not_changed_by_a_loop_that_goes_on_after_an_interrupt():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net, world_size=2, rank=0) as job, \
+            joined(server, new_net(), world_size=2, rank=1):
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        scaler.scale(loss_of(net)).backward()
+        gradients = [one.grad for one in net.parameters()]
+        before = [one.clone() for one in gradients]
+        interrupted_in_its_end(optimizer, scaler)
+        for zero in (net.zero_grad, optimizer.zero_grad):
+            zero(set_to_none=False)
+            (loss_of(net) * 2).backward()
+        assert all(torch.equal(one, was) for one, was in zip(gradients, before))
+
+
 def test_an_optimizer_goes_on_after_a_step_that_was_interrupted():
     net = new_net()
     with ampd.testing.server() as server, joined(server, net, world_size=2, rank=0, max_steps=3) as job:
