@@ -628,7 +628,7 @@ class Job:
     def __del__(self):
         # Before gradients and parameters are freed, the library must have let go of them.
         if getattr(self, "_model", ffi.NULL) != ffi.NULL:
-            self.client.close()
+            self.client.close(keeps=self)
 
     def __enter__(self) -> "Job":
         return self

@@ -20,7 +20,7 @@ from unittest import mock
 import ampd
 import ampd.testing
 import torch
-from ampd import _client, module
+from ampd import _client, _messages, module
 
 
 def new_net():
@@ -360,6 +360,16 @@ def test_a_handler_of_the_log_may_close_its_connection():
             logging.getLogger("ampd").setLevel(before)
         assert max(took) < 1, took
         assert eventually(lambda: not list(_client._open))
+
+
+def test_a_connection_that_is_closed_on_its_own_thread_ends_at_once():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        train(job, net)
+        client, began = _client.Client(server.endpoint), time.monotonic()
+        with contextlib.suppress(ampd.Error):
+            client.stream(*_messages.request("WatchSteps", model="net", from_step=1), lambda data: client.close())
+        assert eventually(lambda: client not in _client._open) and time.monotonic() - began < 5
 
 
 def test_a_signal_handler_cannot_leave_under_a_call_that_waits():
