@@ -544,12 +544,21 @@ class Job:
         if self._pushes == 0:
             self._warn_once("empty", "%s: rank %d has pushed no gradient in step %d, which counts as zeros; %s",
                             self.name, self.rank, step.number, self.how_to_push)
-        self.client.call(lib.ampclient_step_end, self.model, self._result)
+        try:
+            self.client.call(lib.ampclient_step_end, self.model, self._result)
+        except errors.RankTaken:
+            self._forget_shared()
+            raise
         self._give_back()
         result = self._take_result(self._result)
-        if result.verdict in _OWN_WORDS and self._pulled_at != self._memory_at:
-            self._pulled_at = 0
+        if result.verdict in _OWN_WORDS:
+            self._forget_shared()
         return result
+
+    def _forget_shared(self) -> None:
+        """The model goes on without this worker, and the server may write over what it has pulled in shared memory."""
+        if self._pulled_at != self._memory_at:
+            self._pulled_at = 0
 
     def _warn_once(self, kind: str, sentence: str, *values) -> None:
         if kind not in self._told:

@@ -176,6 +176,19 @@ def test_parameters_that_were_written_over_in_shared_memory_are_not_given():
         assert job.parameters["w"].shape == (2, 3)
 
 
+def test_parameters_of_a_worker_whose_rank_was_taken_are_not_given_from_shared_memory():
+    with memory_stays_shared(), tempfile.TemporaryDirectory() as folder, \
+            ampd.testing.server(listen=f"unix:{folder}/socket") as server, contextlib.ExitStack() as stack:
+        first = line(server)
+        stack.callback(first.leave)
+        step = first.begin()
+        with line(server) as second:
+            for _ in range(2):
+                push_ones(second, second.begin())
+            raises(ampd.RankTaken, step.end)
+            raises(ampd.WrongState, lambda: first.parameters["w"], "in the server's memory")
+
+
 def test_a_join_that_is_refused_makes_no_model():
     with ampd.testing.server() as server, tempfile.TemporaryDirectory() as folder:
         raises(ampd.InvalidArgument, lambda: line(server, rank=5, world_size=2), "rank is 5", "line are 0 to 1")
