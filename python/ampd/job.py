@@ -94,6 +94,7 @@ class Step:
         #: The last loss that `backward` was given, detached; for progress lines.
         self.loss = None
         self.losses: list = []  # all of them, and what GradScaler.scale was given
+        self.scaled = False  # GradScaler.scale was given something
         self.result: Result | None = None
         self.broken = False  # a part of its gradients was pushed, and then something failed
 

@@ -1,0 +1,49 @@
+"""Scripts of torch that were moved to ampd: what docs/python.md says of them, and what a message says."""
+from python_testing import needs, run, told  # (first: it finds the package)
+
+needs("torch", "google.protobuf")
+
+
+import ampd
+import ampd.testing
+import torch
+
+STEPS = 4
+
+
+def new_net():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+
+
+def loss_of(net, number):
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(number))
+    return (net(x) - x[:, :2]).square().mean()
+
+
+def joined(server, name, net, **options):
+    options = {"optimizer": ampd.SGD(0.1), "cast": "float32", "max_steps": STEPS, **options}
+    return ampd.join(server.endpoint, name, net, **options)
+
+
+def train(job, net, scales=True, until=STEPS):
+    optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+    while not optimizer.done and optimizer.number <= until:
+        loss = loss_of(net, optimizer.number)
+        optimizer.zero_grad()
+        (scaler.scale(loss) if scales else loss).backward()
+        optimizer.step()
+        assert optimizer.result.applied and all(one.grad is None for one in net.parameters())
+
+
+def test_a_loss_that_was_not_scaled_is_told_once_where_there_is_a_scale():
+    with ampd.testing.server() as server:
+        for name, scaler, scales, lines in (("forgotten", None, False, 1), ("scaled", None, True, 0),
+                                            ("none", ampd.NoScaler(), False, 0)):
+            net = new_net()
+            with told() as said, joined(server, name, net, cast="float16", scaler=scaler) as job:
+                train(job, net, scales)
+            assert len(said) == lines and all("step 1 was not given to GradScaler.scale" in one for one in said), said
+
+
+run(globals())
