@@ -3,6 +3,7 @@ from python_testing import needs, run, told  # (first: it finds the package)
 
 needs("torch", "google.protobuf")
 
+import copy
 
 import ampd
 import ampd.testing
@@ -44,6 +45,49 @@ def test_a_loss_that_was_not_scaled_is_told_once_where_there_is_a_scale():
             with told() as said, joined(server, name, net, cast="float16", scaler=scaler) as job:
                 train(job, net, scales)
             assert len(said) == lines and all("step 1 was not given to GradScaler.scale" in one for one in said), said
+
+
+def test_values_that_a_program_writes_into_parameters_are_told_once():
+    with ampd.testing.server() as server, told() as said:
+        for name, before, lines in (("before", True, 0), ("behind", False, 1)):
+            net, state = new_net(), new_net().state_dict()
+            if before:
+                net.load_state_dict(state)
+            said.clear()
+            with joined(server, name, net) as job:
+                job.pull()
+                if not before:
+                    net.load_state_dict(state)
+                train(job, net, until=1)  # the next pull has undone it
+                assert not said, said
+                optimizer = ampd.Optimizer(job)
+                said.clear()  # of the step that is begun again
+                for _ in range(2):
+                    if not before:
+                        net.load_state_dict(state)
+                    ampd.GradScaler(job).scale(loss_of(net, 2)).backward()
+                    optimizer.step()
+            assert len(said) == lines and all("parameter 0.weight" in one and "before ampd.join" in one
+                                              for one in said), said
+
+
+def test_a_saved_module_that_is_loaded_before_join_brings_its_buffers_and_the_server_the_parameters():
+    with ampd.testing.server() as server, told() as said:
+        net, whole = new_net(), new_net()
+        with joined(server, "cut", net, checkpoint_every=1) as job:
+            train(job, net, until=2)
+            saved = copy.deepcopy(net.state_dict())
+        again = new_net()
+        again.load_state_dict(saved)
+        with torch.no_grad():
+            again[0].weight.fill_(9)  # of another moment than the buffers
+        with joined(server, "cut", again, checkpoint_every=1) as job:
+            train(job, again)
+        with joined(server, "whole", whole, checkpoint_every=1) as job:
+            train(job, whole)
+        assert said == []
+    mine, its = again.state_dict(), whole.state_dict()
+    assert all(torch.equal(mine[name], its[name]) for name in its), (mine, its)
 
 
 run(globals())
