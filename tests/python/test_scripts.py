@@ -1,5 +1,5 @@
 """Scripts of torch that were moved to ampd: what docs/python.md says of them, and what a message says."""
-from python_testing import needs, run, told  # (first: it finds the package)
+from python_testing import needs, raises, run, told  # (first: it finds the package)
 
 needs("torch", "google.protobuf")
 
@@ -88,6 +88,14 @@ def test_a_saved_module_that_is_loaded_before_join_brings_its_buffers_and_the_se
         assert said == []
     mine, its = again.state_dict(), whole.state_dict()
     assert all(torch.equal(mine[name], its[name]) for name in its), (mine, its)
+
+
+def test_parameters_in_the_place_of_their_names_are_refused_with_what_to_give():
+    net = new_net()
+    with ampd.testing.server() as server:
+        for options in ({"groups": [ampd.Group(net[0].parameters())]}, {"no_decay": [net[0].bias]}):
+            raises(ampd.InvalidArgument, lambda options=options: joined(server, "net", net, **options), "a Parameter",
+                   "give names of parameters, as named_parameters() has them")
 
 
 run(globals())
