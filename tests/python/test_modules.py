@@ -4,6 +4,7 @@ from python_testing import eventually, needs, raises, run  # (first: it finds th
 needs("torch", "google.protobuf")
 
 import contextlib
+import copy
 import dataclasses
 import gc
 import io
@@ -20,6 +21,7 @@ from unittest import mock
 import ampd
 import ampd.testing
 import torch
+from torch.utils.checkpoint import checkpoint
 from ampd import _client, _messages, module
 
 
@@ -195,6 +197,43 @@ def test_gradients_of_two_dtypes_are_refused_with_the_option_that_converts():
         step = job.begin()
         loss = net[0].weight.sum() + net[2].weight.float().sum()
         raises(ampd.InvalidArgument, lambda: step.backward(loss), "use one dtype", "gradients=")
+
+
+def by_segments(net, reentrant):
+    """The loss of a network that is run twice, with both runs computed again in backward."""
+    x = torch.ones(3, 4, requires_grad=True)
+    for _ in range(2):
+        x = checkpoint(lambda x: torch.tanh(net(x)), x, use_reentrant=reentrant)
+    return x.square().mean()
+
+
+def test_gradients_of_segments_that_are_computed_again_are_counted_once_or_refused():
+    plain = torch.nn.Linear(4, 4)
+    first = copy.deepcopy(plain.state_dict())
+    x = torch.ones(3, 4)
+    torch.tanh(plain(torch.tanh(plain(x)))).square().mean().backward()
+    with ampd.testing.server() as server:
+        for name, reentrant, accumulate in (("once", False, 1), ("sum", True, 2), ("again", True, 1), ("all", True, 1)):
+            net = torch.nn.Linear(4, 4)
+            net.load_state_dict(first)
+            with ampd.join(server.endpoint, name, net, optimizer=ampd.SGD(1.0), cast="float32", max_steps=1,
+                           accumulate=accumulate) as job:
+                if name == "all":
+                    optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+                    scaler.scale(by_segments(net, reentrant)).backward()
+                    assert scaler.step(optimizer)
+                else:
+                    step = job.begin()
+                    if name == "again":
+                        raises(ampd.WrongState, lambda: step.backward(by_segments(net, reentrant)), "accumulate")
+                        raises(ampd.WrongState, step.end, "begin it again")
+                        continue
+                    step.backward(by_segments(net, reentrant))
+                    assert step.end().applied
+                job.pull()
+                for key, one in net.named_parameters():
+                    wanted = first[key] - plain.get_parameter(key).grad
+                    assert torch.allclose(one, wanted, rtol=0, atol=1e-6), (name, key, one, wanted)
 
 
 @contextlib.contextmanager

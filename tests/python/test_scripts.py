@@ -3,6 +3,7 @@ from python_testing import needs, raises, run, told  # (first: it finds the pack
 
 needs("torch", "google.protobuf")
 
+import contextlib
 import copy
 
 import ampd
@@ -96,6 +97,30 @@ def test_parameters_in_the_place_of_their_names_are_refused_with_what_to_give():
         for options in ({"groups": [ampd.Group(net[0].parameters())]}, {"no_decay": [net[0].bias]}):
             raises(ampd.InvalidArgument, lambda options=options: joined(server, "net", net, **options), "a Parameter",
                    "give names of parameters, as named_parameters() has them")
+
+
+def test_parts_with_an_optimizer_each_and_one_loss_train_as_in_torch():
+    alone = new_net()
+    theirs = [torch.optim.SGD(alone[:2].parameters(), lr=0.1), torch.optim.AdamW(alone[2:].parameters(), lr=0.01)]
+    for number in range(1, STEPS + 1):
+        for one in theirs:
+            one.zero_grad()
+        loss_of(alone, number).backward()
+        for one in theirs:
+            one.step()
+    with ampd.testing.server() as server, contextlib.ExitStack() as stack, told() as said:
+        net = new_net()
+        parts = (("first", net[:2], ampd.SGD(0.1)), ("last", net[2:], ampd.AdamW(lr=0.01)))
+        jobs = [stack.enter_context(joined(server, name, part, optimizer=optimizer, scaler=ampd.NoScaler()))
+                for name, part, optimizer in parts]
+        ours = [ampd.Optimizer(job) for job in jobs]
+        while not ours[0].done:
+            loss_of(net, ours[0].number).backward()
+            for one in ours:
+                one.step()
+        assert said == []
+    assert all(torch.allclose(one, other, rtol=0, atol=1e-6) for one, other in zip(net.parameters(),
+                                                                                   alone.parameters()))
 
 
 run(globals())
