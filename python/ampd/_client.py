@@ -204,19 +204,17 @@ class Client:
             raise errors.WrongState("the connection to %s is closed; make another one" % self.endpoint)
         return self._handle
 
-    def call(self, function, *args) -> int:
-        """Calls a function that takes the client or one of its models, and raises what it says. Returns 0 or 1."""
-        return self._call(int, function, *args)
-
-    def _call(self, take, function, *args):
-        """What `take` makes of the code, while no other call writes over what the library has said."""
+    def call(self, function, *args, take=int):
+        """Calls a function that takes the client or one of its models, and raises what it says. Returns 0 or 1, or what
+        `take` makes of it while no other call writes over what the library has said."""
         self.refuse_within_call()
         with self._turn:
             self._calling = threading.get_ident()
             try:
                 handle = self.handle
                 code = function(*args)
-                self._raise_interrupt()
+                if self._interrupt is not None:
+                    self._raise_interrupt()
                 if code < 0:
                     raise_code(code, text(lib.ampclient_error_text(handle)), text(lib.ampclient_error_reason(handle)))
                 return take(code)
@@ -231,7 +229,7 @@ class Client:
     def refuse_within_call(self) -> None:
         """A handler of the logger, and a signal handler of the thread that waits in a call: that one would have its
         turn in spite of it. And a forked child: the library's thread does not exist there, and nothing would answer."""
-        if self.is_foreign:
+        if os.getpid() != self._process:
             raise errors.WrongState("the connection to %s was made before this process was forked; make another one "
                                     "here" % self.endpoint)
         if _own_thread.here:
@@ -245,8 +243,9 @@ class Client:
     def ask(self, method: str, request: bytes) -> bytes:
         """A method of the server that answers once."""
         place, size = ffi.new("void **"), ffi.new("size_t *")
-        return self._call(lambda _: bytes(ffi.buffer(place[0], size[0])) if size[0] > 0 else b"", lib.ampclient_call,
-                          self.handle, method.encode(), request, len(request), ffi.cast("const void **", place), size)
+        return self.call(lib.ampclient_call, self.handle, method.encode(), request, len(request),
+                         ffi.cast("const void **", place), size,
+                         take=lambda _: bytes(ffi.buffer(place[0], size[0])) if size[0] > 0 else b"")
 
     def stream(self, method: str, request: bytes, take) -> None:
         """A method that answers with a stream: `take(bytes)` is called on the library's thread with each message."""

@@ -408,7 +408,7 @@ class Job:
         if step.broken:
             raise errors.WrongState("the backward of step %d failed, or a push of its gradients, and a part of them "
                                     "may have been pushed; begin it again: job.begin()" % step.number)
-        if not self.in_hand(step):
+        if self._step is not step:
             raise errors.WrongState("step %d is over: it has ended, or was begun again; use the step that job.begin() "
                                     "has returned last" % step.number)
 
@@ -453,7 +453,9 @@ class Job:
             from ampd import dlpack
             gradient, found = dlpack.array_of(gradient)
             dtype = dtype if dtype is not None else found
-        array = array_of("the gradient of %s" % name, gradient)
+        array = gradient
+        if type(array) is not numpy.ndarray:
+            array = array_of("the gradient of %s" % name, gradient)
         if array.shape != wanted:
             raise errors.InvalidArgument("the gradient of %s has shape %s, and the parameter %s; give the same shape"
                                          % (name, array.shape, wanted))
@@ -603,7 +605,7 @@ class Job:
     def shares_memory(self) -> bool:
         """Whether parameters and gradients lie in memory shared with the server now: from the first step on, where the
         endpoint is a unix socket. Where they do not, the logger "ampd" says why, at INFO."""
-        return self.client._call(bool, lib.ampclient_shares_memory, self.model)
+        return self.client.call(lib.ampclient_shares_memory, self.model, take=bool)
 
     def status(self):
         """How the model stands (ampd.ModelStatus)."""
