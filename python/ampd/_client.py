@@ -23,20 +23,25 @@ _LEVELS = {lib.AMPCLIENT_LOG_DEBUG: logging.DEBUG, lib.AMPCLIENT_LOG_INFO: loggi
            lib.AMPCLIENT_LOG_WARN: logging.WARNING, lib.AMPCLIENT_LOG_ERROR: logging.ERROR}
 
 
-class _Telling(threading.local):
-    line = False  # this is a client's own thread, which is passing a line to the logger
+class _OwnThread(threading.local):
+    """Whether this is a client's own thread, which is in a callback: its connection waits for that."""
+
+    here = False
+
+    def __enter__(self):
+        self.here = True
+
+    def __exit__(self, *what):
+        self.here = False
 
 
-_telling = _Telling()
+_own_thread = _OwnThread()
 
 
 @ffi.callback("void(void *, enum ampclient_log_level, const char *)")
 def _log(arg, level, line):
-    _telling.line = True
-    try:
+    with _own_thread:
         log.log(_LEVELS.get(level, logging.INFO), "%s", text(line))
-    finally:
-        _telling.line = False
 
 
 def struct(name: str, **fields):
@@ -199,19 +204,17 @@ class Client:
             raise errors.WrongState("the connection to %s is closed; make another one" % self.endpoint)
         return self._handle
 
-    def call(self, function, *args) -> int:
-        """Calls a function that takes the client or one of its models, and raises what it says. Returns 0 or 1."""
-        return self._call(int, function, *args)
-
-    def _call(self, take, function, *args):
-        """What `take` makes of the code, while no other call writes over what the library has said."""
+    def call(self, function, *args, take=int):
+        """Calls a function that takes the client or one of its models, and raises what it says. Returns 0 or 1, or what
+        `take` makes of it while no other call writes over what the library has said."""
         self.refuse_within_call()
         with self._turn:
             self._calling = threading.get_ident()
             try:
                 handle = self.handle
                 code = function(*args)
-                self._raise_interrupt()
+                if self._interrupt is not None:
+                    self._raise_interrupt()
                 if code < 0:
                     raise_code(code, text(lib.ampclient_error_text(handle)), text(lib.ampclient_error_reason(handle)))
                 return take(code)
@@ -226,10 +229,10 @@ class Client:
     def refuse_within_call(self) -> None:
         """A handler of the logger, and a signal handler of the thread that waits in a call: that one would have its
         turn in spite of it. And a forked child: the library's thread does not exist there, and nothing would answer."""
-        if self.is_foreign:
+        if os.getpid() != self._process:
             raise errors.WrongState("the connection to %s was made before this process was forked; make another one "
                                     "here" % self.endpoint)
-        if _telling.line:
+        if _own_thread.here:
             raise errors.WrongState("a handler of the logger ampd may not call %s: all calls of a client wait while "
                                     "it handles a line; pass the line to another thread by a queue.Queue"
                                     % self.endpoint)
@@ -240,29 +243,32 @@ class Client:
     def ask(self, method: str, request: bytes) -> bytes:
         """A method of the server that answers once."""
         place, size = ffi.new("void **"), ffi.new("size_t *")
-        return self._call(lambda _: bytes(ffi.buffer(place[0], size[0])) if size[0] > 0 else b"", lib.ampclient_call,
-                          self.handle, method.encode(), request, len(request), ffi.cast("const void **", place), size)
+        return self.call(lib.ampclient_call, self.handle, method.encode(), request, len(request),
+                         ffi.cast("const void **", place), size,
+                         take=lambda _: bytes(ffi.buffer(place[0], size[0])) if size[0] > 0 else b"")
 
     def stream(self, method: str, request: bytes, take) -> None:
         """A method that answers with a stream: `take(bytes)` is called on the library's thread with each message."""
         @ffi.callback("int(void *, const uint8_t *, size_t)", error=-1, onerror=self._keep_interrupt)
         def message(arg, data, size):
-            take(bytes(ffi.buffer(data, size)))
+            with _own_thread:
+                take(bytes(ffi.buffer(data, size)))
             return 0
 
         self.call(lib.ampclient_call_stream, self.handle, method.encode(), request, len(request), message, ffi.NULL)
 
-    def close(self) -> None:
+    def close(self, *, keeps=None) -> None:
         """Ends the connection, and a call of another thread that waits in it. Leases of its workers are left to run
-        out. May be called again. In a signal handler it ends the call that was interrupted, and that is all."""
-        if self._handle == ffi.NULL:
+        out. May be called again. In a signal handler it ends the call that was interrupted, and that is all. What it
+        `keeps` lives until the library has let go of it."""
+        if self._handle == ffi.NULL and keeps is None:
             return
         if self.is_foreign:
             self._handle = ffi.NULL
             return
         self.stopping = True
-        if _telling.line:  # the library's own thread, in a handler of the logger, would wait for its own end
-            threading.Thread(target=self.close, name="ampd-close").start()
+        if _own_thread.here:  # it would wait for its own end, in a handler of the logger or as garbage is collected
+            threading.Thread(target=self.close, kwargs={"keeps": keeps}, name="ampd-close").start()
             return
         if not self._turn.acquire(timeout=CLOSE_WAIT_S):
             log.warning("a call to %s does not end; its connection stays open", self.endpoint)

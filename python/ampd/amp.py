@@ -116,6 +116,7 @@ class Optimizer(torch.optim.Optimizer):
             self.job._warn_once("rate", "%s: an lr of param_groups was changed, which the server does not use: the "
                                 "model has a schedule of its own; for a scheduler of torch give ampd.join "
                                 "schedule=ampd.Worker()", self.job.name)
+        self._tell_unscaled()
         try:
             if self.unscaled:
                 self._scale_again()
@@ -126,9 +127,20 @@ class Optimizer(torch.optim.Optimizer):
             self.current.broken = True
             raise
 
+    def _tell_unscaled(self) -> None:
+        """Of gradients whose loss GradScaler.scale has not multiplied: the server divides them all the same."""
+        step, parameters = self.current, self.job.module._parameters.values()
+        if step.scale != 1 and not step.scaled and any(one.grad is not None for one in parameters):
+            self.job._warn_once("unscaled", "%s: the loss of step %d was not given to GradScaler.scale, and its "
+                                "gradients are divided by %.9g; call scaler.scale(loss).backward() with a scaler of "
+                                "this job, or make the model with scaler=ampd.NoScaler() (if the loss was multiplied "
+                                "by the scale otherwise, all is well)", self.job.name, step.number, step.scale)
+
     def zero_grad(self, *args, **kwargs) -> None:
-        """As torch's; of a batch that is dropped nothing stays, nor its loss."""
-        self.begin_if_left()
+        """As torch's; of a batch that is dropped nothing stays, nor its loss. Where a step() was cut off, the next one
+        is not begun here: the loss may have been computed already, of the parameters that there are now."""
+        if self.current is not None and self.current.broken:
+            self._begin()
         if self.current is not None and any(
                 one.grad is not None for group in self.param_groups for one in group["params"]):
             self.current.losses.clear()
@@ -193,6 +205,7 @@ class GradScaler:
         if step.version != version:
             raise errors.WrongState("step %d has other parameters than those that this was computed from; compute it "
                                     "again" % step.number)
+        step.scaled = True
         if isinstance(outputs, torch.Tensor):
             if outputs.numel() == 1:
                 step.losses.append(outputs.detach())

@@ -94,6 +94,7 @@ class Step:
         #: The last loss that `backward` was given, detached; for progress lines.
         self.loss = None
         self.losses: list = []  # all of them, and what GradScaler.scale was given
+        self.scaled = False  # GradScaler.scale was given something
         self.result: Result | None = None
         self.broken = False  # a part of its gradients was pushed, and then something failed
 
@@ -407,7 +408,7 @@ class Job:
         if step.broken:
             raise errors.WrongState("the backward of step %d failed, or a push of its gradients, and a part of them "
                                     "may have been pushed; begin it again: job.begin()" % step.number)
-        if not self.in_hand(step):
+        if self._step is not step:
             raise errors.WrongState("step %d is over: it has ended, or was begun again; use the step that job.begin() "
                                     "has returned last" % step.number)
 
@@ -452,7 +453,9 @@ class Job:
             from ampd import dlpack
             gradient, found = dlpack.array_of(gradient)
             dtype = dtype if dtype is not None else found
-        array = array_of("the gradient of %s" % name, gradient)
+        array = gradient
+        if type(array) is not numpy.ndarray:
+            array = array_of("the gradient of %s" % name, gradient)
         if array.shape != wanted:
             raise errors.InvalidArgument("the gradient of %s has shape %s, and the parameter %s; give the same shape"
                                          % (name, array.shape, wanted))
@@ -544,12 +547,21 @@ class Job:
         if self._pushes == 0:
             self._warn_once("empty", "%s: rank %d has pushed no gradient in step %d, which counts as zeros; %s",
                             self.name, self.rank, step.number, self.how_to_push)
-        self.client.call(lib.ampclient_step_end, self.model, self._result)
+        try:
+            self.client.call(lib.ampclient_step_end, self.model, self._result)
+        except errors.RankTaken:
+            self._forget_shared()
+            raise
         self._give_back()
         result = self._take_result(self._result)
-        if result.verdict in _OWN_WORDS and self._pulled_at != self._memory_at:
-            self._pulled_at = 0
+        if result.verdict in _OWN_WORDS:
+            self._forget_shared()
         return result
+
+    def _forget_shared(self) -> None:
+        """The model goes on without this worker, and the server may write over what it has pulled in shared memory."""
+        if self._pulled_at != self._memory_at:
+            self._pulled_at = 0
 
     def _warn_once(self, kind: str, sentence: str, *values) -> None:
         if kind not in self._told:
@@ -593,7 +605,7 @@ class Job:
     def shares_memory(self) -> bool:
         """Whether parameters and gradients lie in memory shared with the server now: from the first step on, where the
         endpoint is a unix socket. Where they do not, the logger "ampd" says why, at INFO."""
-        return self.client._call(bool, lib.ampclient_shares_memory, self.model)
+        return self.client.call(lib.ampclient_shares_memory, self.model, take=bool)
 
     def status(self):
         """How the model stands (ampd.ModelStatus)."""
@@ -628,7 +640,7 @@ class Job:
     def __del__(self):
         # Before gradients and parameters are freed, the library must have let go of them.
         if getattr(self, "_model", ffi.NULL) != ffi.NULL:
-            self.client.close()
+            self.client.close(keeps=self)
 
     def __enter__(self) -> "Job":
         return self

@@ -79,6 +79,7 @@ class Module:
         self._autocast_dtype = None
         self._pin_memory = pin_memory    # that gradients of a device are copied into
         self._untrained_told = False
+        self._writes: list[int] = []     # to each parameter, as torch counts them, when it was pulled
         self._pushing = False            # inside of Step.backward
         self._sent: set[str] = set()     # whose gradients were pushed in the step in hand
         self._held: list = []            # gradients that are being sent
@@ -136,6 +137,7 @@ class Module:
         # What torch.inference_mode makes cannot be trained with.
         with torch.inference_mode(False), torch.no_grad():
             self._take_pulled(job)
+        self._writes = [one._version for one in self._parameters.values()]  # what is written by .data is not counted
 
     def _take_pulled(self, job) -> None:
         if self._views is None:
@@ -221,6 +223,15 @@ class Module:
                         "it is not trained%s; to train it, join again with another name", self.job.name, found[0],
                         more)
 
+    def _tell_written(self) -> None:
+        """Of values that the program itself has given to a parameter: the server has others."""
+        found = next((name for (name, one), writes in zip(self._parameters.items(), self._writes)
+                      if one._version != writes), None)
+        if found is not None:
+            self.job._warn_once("written", "%s: the program has written to parameter %s (load_state_dict, clamp_, "
+                                "max_norm); the server does not get that, and the next pull undoes it; load values "
+                                "before ampd.join (if they were written back, all is well)", self.job.name, found)
+
     def _tell_added(self) -> None:
         """Of a gradient that another backward has left, as a GAN's generator does in the discriminator: torch adds to
         it, and the sum is pushed."""
@@ -234,6 +245,7 @@ class Module:
     def backward(self, loss, scale: float) -> None:
         self._tell_untrained()
         self._tell_added()
+        self._tell_written()
         self._hook_all()
         self._pushing = True
         try:
@@ -243,10 +255,13 @@ class Module:
         self._send_staged(wait=False)
 
     def push_all(self) -> None:
-        """What .grad has of each parameter: for loops that call backward themselves."""
+        """What .grad has of each parameter: for loops that call backward themselves. It is taken out of .grad, so that
+        a loop that goes on after Ctrl-C does not zero or add to what is being sent."""
         self._tell_untrained()
+        self._tell_written()
         for name in self._parameters:
             self._push(name)
+        self._clear_gradients()
 
     def _push(self, name: str) -> None:
         parameter = self._parameters[name]
@@ -330,6 +345,9 @@ class Module:
         self._held.clear()
         self._sent.clear()
         self._staged.clear()
+        self._clear_gradients()
+
+    def _clear_gradients(self) -> None:
         for parameter in self._parameters.values():
             parameter.grad = None
 

@@ -256,6 +256,9 @@ def named(what: str, given, names: Sequence[str]) -> set[str]:
         raise errors.InvalidArgument("%s has %s; give names of parameters, or a function" % (what, shown(given))
                                      ) from None
     for one in found - set(names):
+        if not isinstance(one, str):
+            raise errors.InvalidArgument("%s has %s; give names of parameters, as named_parameters() has them, or a "
+                                         "function" % (what, shown(one)))
         near = difflib.get_close_matches(str(one), names, 1, 0)
         raise errors.InvalidArgument("%s has %s, and the model has no such parameter; the nearest name is %s"
                                      % (what, shown(one), repr(near[0]) if near else "none"))

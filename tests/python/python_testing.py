@@ -7,7 +7,9 @@ A test file begins with `from python_testing import run`, has functions test_<se
 
 Exit code 0: all passed; 1: one failed; 77: nothing could run. A run that hangs is ended with a traceback.
 """
+import contextlib
 import faulthandler
+import logging
 import os
 import pathlib
 import sys
@@ -81,6 +83,19 @@ def _run_one(name, function):
         return False
     print(f"[       OK ] {name}", flush=True)
     return True
+
+
+@contextlib.contextmanager
+def told():
+    """The warnings of the logger `ampd` in the block."""
+    lines, log = [], logging.getLogger("ampd")
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())
+    log.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        log.removeHandler(handler)
 
 
 def run(module_globals):

@@ -2,6 +2,7 @@
 from python_testing import PATIENCE, ROOT, eventually, raises, run  # noqa: F401 (first: it finds the package)
 
 import contextlib
+import gc
 import logging
 import math
 import os
@@ -10,6 +11,7 @@ import signal
 import tempfile
 import threading
 import time
+import weakref
 from unittest import mock
 
 import ampd
@@ -172,6 +174,19 @@ def test_parameters_that_were_written_over_in_shared_memory_are_not_given():
         raises(ampd.WrongState, lambda: job.parameters["w"], "in the server's memory", "job.pull()")
         job.pull()
         assert job.parameters["w"].shape == (2, 3)
+
+
+def test_parameters_of_a_worker_whose_rank_was_taken_are_not_given_from_shared_memory():
+    with memory_stays_shared(), tempfile.TemporaryDirectory() as folder, \
+            ampd.testing.server(listen=f"unix:{folder}/socket") as server, contextlib.ExitStack() as stack:
+        first = line(server)
+        stack.callback(first.leave)
+        step = first.begin()
+        with line(server) as second:
+            for _ in range(2):
+                push_ones(second, second.begin())
+            raises(ampd.RankTaken, step.end)
+            raises(ampd.WrongState, lambda: first.parameters["w"], "in the server's memory")
 
 
 def test_a_join_that_is_refused_makes_no_model():
@@ -472,6 +487,31 @@ def test_a_connection_is_closed_beside_a_call_that_waits_in_another_thread():
         waiting.join()
         assert time.monotonic() - began < 5 * PATIENCE and len(raised) == 1, raised
         raises(ampd.WrongState, first.pull, "is closed")
+
+
+def test_a_job_that_a_handler_of_the_log_drops_keeps_its_gradients_until_the_library_has_let_go_of_them():
+    with ampd.testing.server() as server:
+        dropped, gradient, alive = [line(server)], numpy.ones(5, numpy.float32), []
+        dropped[0].begin().push("b", gradient)
+        turn, gradient = dropped[0].client._turn, weakref.ref(gradient)
+
+        class Drops(logging.Handler):
+            def emit(self, record):
+                with turn:  # its connection cannot be closed yet
+                    dropped.clear()
+                    gc.collect()
+                    alive.append(gradient() is not None)
+
+        handler, log = Drops(), logging.getLogger("ampd")
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        try:
+            with line(server, "other"):
+                assert eventually(lambda: alive), "nothing was told of the join"
+        finally:
+            log.removeHandler(handler)
+            log.setLevel(logging.NOTSET)
+        assert alive[0] and eventually(lambda: gc.collect() >= 0 and gradient() is None)
 
 
 def test_no_call_of_another_thread_uses_the_model_of_a_job_that_leaves():

@@ -1,12 +1,11 @@
 """Training loops with a torch module: job.steps(), and torch.cuda.amp's way by ampd.Optimizer and ampd.GradScaler."""
-from python_testing import needs, raises, run  # (first: it finds the package)
+from python_testing import needs, raises, run, told  # (first: it finds the package)
 
 needs("torch", "google.protobuf")
 
 import contextlib
 import copy
 import gc
-import logging
 import threading
 import warnings
 import weakref
@@ -50,19 +49,6 @@ def by_steps(server, name, net, loss=loss_of, **options):
             results.append(step.end())
         job.pull()
         return results
-
-
-@contextlib.contextmanager
-def told():
-    """The warnings of the logger `ampd` in the block."""
-    lines, log = [], logging.getLogger("ampd")
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: lines.append(record.getMessage())
-    log.addHandler(handler)
-    try:
-        yield lines
-    finally:
-        log.removeHandler(handler)
 
 
 def same(net, other):

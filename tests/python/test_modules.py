@@ -4,6 +4,7 @@ from python_testing import eventually, needs, raises, run  # (first: it finds th
 needs("torch", "google.protobuf")
 
 import contextlib
+import copy
 import dataclasses
 import gc
 import io
@@ -20,7 +21,8 @@ from unittest import mock
 import ampd
 import ampd.testing
 import torch
-from ampd import _client, module
+from torch.utils.checkpoint import checkpoint
+from ampd import _client, _messages, module
 
 
 def new_net():
@@ -197,6 +199,43 @@ def test_gradients_of_two_dtypes_are_refused_with_the_option_that_converts():
         raises(ampd.InvalidArgument, lambda: step.backward(loss), "use one dtype", "gradients=")
 
 
+def by_segments(net, reentrant):
+    """The loss of a network that is run twice, with both runs computed again in backward."""
+    x = torch.ones(3, 4, requires_grad=True)
+    for _ in range(2):
+        x = checkpoint(lambda x: torch.tanh(net(x)), x, use_reentrant=reentrant)
+    return x.square().mean()
+
+
+def test_gradients_of_segments_that_are_computed_again_are_counted_once_or_refused():
+    plain = torch.nn.Linear(4, 4)
+    first = copy.deepcopy(plain.state_dict())
+    x = torch.ones(3, 4)
+    torch.tanh(plain(torch.tanh(plain(x)))).square().mean().backward()
+    with ampd.testing.server() as server:
+        for name, reentrant, accumulate in (("once", False, 1), ("sum", True, 2), ("again", True, 1), ("all", True, 1)):
+            net = torch.nn.Linear(4, 4)
+            net.load_state_dict(first)
+            with ampd.join(server.endpoint, name, net, optimizer=ampd.SGD(1.0), cast="float32", max_steps=1,
+                           accumulate=accumulate) as job:
+                if name == "all":
+                    optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+                    scaler.scale(by_segments(net, reentrant)).backward()
+                    assert scaler.step(optimizer)
+                else:
+                    step = job.begin()
+                    if name == "again":
+                        raises(ampd.WrongState, lambda: step.backward(by_segments(net, reentrant)), "accumulate")
+                        raises(ampd.WrongState, step.end, "begin it again")
+                        continue
+                    step.backward(by_segments(net, reentrant))
+                    assert step.end().applied
+                job.pull()
+                for key, one in net.named_parameters():
+                    wanted = first[key] - plain.get_parameter(key).grad
+                    assert torch.allclose(one, wanted, rtol=0, atol=1e-6), (name, key, one, wanted)
+
+
 @contextlib.contextmanager
 def hooks_that_a_parameter_keeps():
     """As torch's are since 2.1."""
@@ -362,6 +401,16 @@ def test_a_handler_of_the_log_may_close_its_connection():
         assert eventually(lambda: not list(_client._open))
 
 
+def test_a_connection_that_is_closed_on_its_own_thread_ends_at_once():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        train(job, net)
+        client, began = _client.Client(server.endpoint), time.monotonic()
+        with contextlib.suppress(ampd.Error):
+            client.stream(*_messages.request("WatchSteps", model="net", from_step=1), lambda data: client.close())
+        assert eventually(lambda: client not in _client._open) and time.monotonic() - began < 5
+
+
 def test_a_signal_handler_cannot_leave_under_a_call_that_waits():
     net = new_net()
     with ampd.testing.server() as server, joined(server, net, world_size=2, rank=0) as job:
@@ -464,6 +513,35 @@ def test_a_loss_of_parameters_that_have_come_in_part_is_not_scaled():
         raises(ampd.WrongState, lambda: scaler.scale(loss_of(net)), "compute it again")
         scaler.scale(loss_of(net)).backward()
         assert scaler.step(optimizer)
+
+
+def test_a_loss_from_before_zero_grad_of_parameters_that_have_come_in_part_is_not_scaled():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        scaler.scale(loss_of(net)).backward()
+        with mock.patch.object(job.module, "_take_pulled", side_effect=KeyboardInterrupt("while it copies")):
+            raises(KeyboardInterrupt, lambda: scaler.step(optimizer))
+        loss = loss_of(net)
+        optimizer.zero_grad()
+        raises(ampd.WrongState, lambda: scaler.scale(loss), "compute it again")
+        scaler.scale(loss_of(net)).backward()
+        assert scaler.step(optimizer) and optimizer.result.step == 2
+
+
+def test_gradients_that_were_handed_in_are_not_changed_by_a_loop_that_goes_on_after_an_interrupt():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net, world_size=2, rank=0) as job, \
+            joined(server, new_net(), world_size=2, rank=1):
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        scaler.scale(loss_of(net)).backward()
+        gradients = [one.grad for one in net.parameters()]
+        before = [one.clone() for one in gradients]
+        interrupted_in_its_end(optimizer, scaler)
+        for zero in (net.zero_grad, optimizer.zero_grad):
+            zero(set_to_none=False)
+            (loss_of(net) * 2).backward()
+        assert all(torch.equal(one, was) for one, was in zip(gradients, before))
 
 
 def test_an_optimizer_goes_on_after_a_step_that_was_interrupted():

@@ -5,6 +5,7 @@
 #include "server/core/base/process.h"
 #include "server/core/coordinator/checkpoints.h"
 #include "server/core/coordinator/coord.h"
+#include "server/core/shard/catalogue.h"
 #include "server/core/shard/shard.h"
 #include "server/core/wire/messages.h"
 
@@ -198,6 +199,32 @@ static void a_part_that_a_shard_has_promised_to_a_rollback_is_not_dropped_for_a_
     assert_int_equal(2, call->reply.u.rollback.epoch);
 }
 
+/* Shard 1 had said that it holds its part, and then a process that does not took its place. */
+static void a_rollback_asks_again_what_a_process_that_is_gone_had_promised(void **state)
+{
+    (void)state;
+    struct ampd_note note = {{0}, {0}, {0}};
+    struct ampd_event back = {.type = AMPD_EVENT_ROLLBACK, .u.act = {.model = "model", .note = &note, .epoch = 1}};
+    struct ampd_checkpoint_record newer = {.epoch = 1, .step = 1, .version = 1};
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &newer};
+    assert_int_equal(0, ampd_catalogue_add(pair_model(0)->shard, &newer));
+    pair_hold_messages = true;
+    const struct core_call *call = pair_call(0, &back);
+    pair_model(0)->coord->rollback.held = AMPD_BIT(1); /* as when shard 0 is the one that has not answered yet */
+    pair_forget_messages();
+    pair_hold_messages = false;
+    record.spec = pair_model(0)->spec;
+    ampd_core_free(pair_core[1]);
+    pair_start(1, 2);
+    struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
+    pair_step(1, &found);
+    pair_send_start(1);
+    assert_true(call->answered);
+    assert_string_equal("CHECKPOINT_NOT_FOUND", call->reply.error.reason);
+    assert_int_equal(2, pair_model(0)->coord->epoch);
+    assert_int_equal(1, pair_model(0)->coord->base_step);
+}
+
 int main(void)
 {
 #define TEST_OF(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
@@ -208,6 +235,7 @@ int main(void)
         TEST_OF(a_checkpoint_that_a_process_has_read_counts_as_long_as_its_session),
         TEST_OF(a_rollback_that_was_given_up_is_in_no_other_ones_way),
         TEST_OF(a_part_that_a_shard_has_promised_to_a_rollback_is_not_dropped_for_a_newer_one),
+        TEST_OF(a_rollback_asks_again_what_a_process_that_is_gone_had_promised),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

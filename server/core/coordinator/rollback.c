@@ -158,10 +158,12 @@ void ampd_rollback_try(struct ampd_model *model)
 
 void ampd_rollback_resend(struct ampd_model *model, uint32_t shard)
 {
-    const struct ampd_coord *coord = model->coord;
+    struct ampd_coord *coord = model->coord;
     AMP_ASSERT(shard < AMPD_COUNT(model->core));
-    if (coord->rollback.active && !coord->rollback.begun && (coord->rollback.held & AMPD_BIT(shard)) == 0)
-        ask(model, shard);
+    if (!coord->rollback.active || coord->rollback.begun)
+        return;
+    coord->rollback.held &= ~AMPD_BIT(shard); /* it may be another process now, which has other files */
+    ask(model, shard);
 }
 
 /* The new epoch is stored on all shards. */

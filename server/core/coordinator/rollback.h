@@ -42,7 +42,7 @@ void ampd_rollback_held(struct ampd_model *model, const struct ampd_message *mes
  */
 void ampd_rollback_try(struct ampd_model *model);
 
-/* Sends HOLDS again to a shard that has not answered. */
+/* Sends HOLDS again to a shard whose session is new, or at a new epoch: what was said before no longer counts. */
 void ampd_rollback_resend(struct ampd_model *model, uint32_t shard);
 
 /* Ends the rollback and its calls with this error; the text is completed with the model's name. */

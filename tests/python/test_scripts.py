@@ -1,0 +1,126 @@
+"""Scripts of torch that were moved to ampd: what docs/python.md says of them, and what a message says."""
+from python_testing import needs, raises, run, told  # (first: it finds the package)
+
+needs("torch", "google.protobuf")
+
+import contextlib
+import copy
+
+import ampd
+import ampd.testing
+import torch
+
+STEPS = 4
+
+
+def new_net():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+
+
+def loss_of(net, number):
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(number))
+    return (net(x) - x[:, :2]).square().mean()
+
+
+def joined(server, name, net, **options):
+    options = {"optimizer": ampd.SGD(0.1), "cast": "float32", "max_steps": STEPS, **options}
+    return ampd.join(server.endpoint, name, net, **options)
+
+
+def train(job, net, scales=True, until=STEPS):
+    optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+    while not optimizer.done and optimizer.number <= until:
+        loss = loss_of(net, optimizer.number)
+        optimizer.zero_grad()
+        (scaler.scale(loss) if scales else loss).backward()
+        optimizer.step()
+        assert optimizer.result.applied and all(one.grad is None for one in net.parameters())
+
+
+def test_a_loss_that_was_not_scaled_is_told_once_where_there_is_a_scale():
+    with ampd.testing.server() as server:
+        for name, scaler, scales, lines in (("forgotten", None, False, 1), ("scaled", None, True, 0),
+                                            ("none", ampd.NoScaler(), False, 0)):
+            net = new_net()
+            with told() as said, joined(server, name, net, cast="float16", scaler=scaler) as job:
+                train(job, net, scales)
+            assert len(said) == lines and all("step 1 was not given to GradScaler.scale" in one for one in said), said
+
+
+def test_values_that_a_program_writes_into_parameters_are_told_once():
+    with ampd.testing.server() as server, told() as said:
+        for name, before, lines in (("before", True, 0), ("behind", False, 1)):
+            net, state = new_net(), new_net().state_dict()
+            if before:
+                net.load_state_dict(state)
+            said.clear()
+            with joined(server, name, net) as job:
+                job.pull()
+                if not before:
+                    net.load_state_dict(state)
+                train(job, net, until=1)  # the next pull has undone it
+                assert not said, said
+                optimizer = ampd.Optimizer(job)
+                said.clear()  # of the step that is begun again
+                for _ in range(2):
+                    if not before:
+                        net.load_state_dict(state)
+                    ampd.GradScaler(job).scale(loss_of(net, 2)).backward()
+                    optimizer.step()
+            assert len(said) == lines and all("parameter 0.weight" in one and "before ampd.join" in one
+                                              for one in said), said
+
+
+def test_a_saved_module_that_is_loaded_before_join_brings_its_buffers_and_the_server_the_parameters():
+    with ampd.testing.server() as server, told() as said:
+        net, whole = new_net(), new_net()
+        with joined(server, "cut", net, checkpoint_every=1) as job:
+            train(job, net, until=2)
+            saved = copy.deepcopy(net.state_dict())
+        again = new_net()
+        again.load_state_dict(saved)
+        with torch.no_grad():
+            again[0].weight.fill_(9)  # of another moment than the buffers
+        with joined(server, "cut", again, checkpoint_every=1) as job:
+            train(job, again)
+        with joined(server, "whole", whole, checkpoint_every=1) as job:
+            train(job, whole)
+        assert said == []
+    mine, its = again.state_dict(), whole.state_dict()
+    assert all(torch.equal(mine[name], its[name]) for name in its), (mine, its)
+
+
+def test_parameters_in_the_place_of_their_names_are_refused_with_what_to_give():
+    net = new_net()
+    with ampd.testing.server() as server:
+        for options in ({"groups": [ampd.Group(net[0].parameters())]}, {"no_decay": [net[0].bias]}):
+            raises(ampd.InvalidArgument, lambda options=options: joined(server, "net", net, **options), "a Parameter",
+                   "give names of parameters, as named_parameters() has them")
+
+
+def test_parts_with_an_optimizer_each_and_one_loss_train_as_in_torch():
+    alone = new_net()
+    theirs = [torch.optim.SGD(alone[:2].parameters(), lr=0.1), torch.optim.AdamW(alone[2:].parameters(), lr=0.01)]
+    for number in range(1, STEPS + 1):
+        for one in theirs:
+            one.zero_grad()
+        loss_of(alone, number).backward()
+        for one in theirs:
+            one.step()
+    with ampd.testing.server() as server, contextlib.ExitStack() as stack, told() as said:
+        net = new_net()
+        parts = (("first", net[:2], ampd.SGD(0.1)), ("last", net[2:], ampd.AdamW(lr=0.01)))
+        jobs = [stack.enter_context(joined(server, name, part, optimizer=optimizer, scaler=ampd.NoScaler()))
+                for name, part, optimizer in parts]
+        ours = [ampd.Optimizer(job) for job in jobs]
+        while not ours[0].done:
+            loss_of(net, ours[0].number).backward()
+            for one in ours:
+                one.step()
+        assert said == []
+    assert all(torch.allclose(one, other, rtol=0, atol=1e-6) for one, other in zip(net.parameters(),
+                                                                                   alone.parameters()))
+
+
+run(globals())
