@@ -63,7 +63,7 @@ struct arpc_details {
     const char *domain;            /* ErrorInfo.domain; NULL: "ampd" */
     const struct arpc_pair *pairs; /* ErrorInfo.metadata */
     size_t pair_count;             /* at most ARPC_DETAIL_PAIRS_MAX; further ones are left out */
-    int64_t retry_ms;              /* RetryInfo.retry_delay; 0: no RetryInfo */
+    int64_t retry_ms;              /* RetryInfo.retry_delay; 0: no RetryInfo; below 0: nor a retry here */
     const char *field;             /* BadRequest: path of the field at fault; NULL: no BadRequest */
     const char *field_text;        /* BadRequest: what is wrong with it */
 };

@@ -73,29 +73,12 @@ static size_t addresses(const struct ampctl *ctl)
     return count;
 }
 
-/*
- * One call, which the channel may send again where the server is the right one. The first try is not sent again: a
- * standby refuses each, and its refusal takes 1.5 s then. A stream is left to the channel: what it has brought must not
- * come twice.
- */
-static int call_here(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply)
-{
-    struct ampclient_request once = *request;
-    once.idempotent = request->idempotent && request->message_cb != NULL;
-    int rc = ampclient_rpc(ctl->link, &once, reply);
-    if (rc == 0 || once.idempotent == request->idempotent || reply->status != ARPC_STATUS_UNAVAILABLE ||
-        ampclient_follow_elsewhere(reply->error.reason))
-        return rc;
-    ampclient_reply_close(reply);
-    return ampclient_rpc(ctl->link, request, reply);
-}
-
 int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply)
 {
     int rc;
     /* Each address is tried once, and the one that a server names; the link has changed to it when the call is over. */
     for (size_t left = addresses(ctl) + 1;; left--) {
-        rc = call_here(ctl, request, reply);
+        rc = ampclient_rpc(ctl->link, request, reply);
         if (rc == 0)
             return 0;
         if (ctl->here || left == 0 || !ampclient_follow_elsewhere(reply->error.reason))

@@ -69,7 +69,7 @@ struct arpc_call {
     char *status_message;    /* NULL: "" */
     uint8_t *status_details; /* server: serialized google.rpc.Status to send */
     size_t status_details_size;
-    int64_t retry_ms; /* server: value of grpc-retry-pushback-ms; 0: none */
+    int64_t retry_ms; /* server: value of grpc-retry-pushback-ms, which below 0 says never; 0: none */
     char *path;       /* client: "/package.Service/Method" */
 };
 

@@ -220,7 +220,7 @@ static void put_trailers(const struct arpc_call *call, nghttp2_nv *nv, size_t *c
         size_t size = arpc_base64_encode(call->status_details, call->status_details_size, text->details);
         put(nv, count, "grpc-status-details-bin", text->details, size);
     }
-    if (call->retry_ms > 0) {
+    if (call->retry_ms != 0) {
         int size = snprintf(text->pushback, sizeof text->pushback, "%" PRId64, call->retry_ms);
         put(nv, count, "grpc-retry-pushback-ms", text->pushback, (size_t)size);
     }

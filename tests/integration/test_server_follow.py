@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from ampd_testing import Code, eventually, refused, run
+from ampd_testing import PATIENCE, Code, eventually, grpc, refused, run
 from test_server_failover import LEASE_S, Worker, new_cluster
 
 STEPS = 1_000_000         # more than there is time for
@@ -74,6 +74,33 @@ def test_calls_for_a_shard_that_is_elsewhere_are_told_to_be_made_again(context):
     eventually(lambda: api.GetStatus().shards[0].endpoint == cluster.of(0).address, "shard 0 is known")
     refused(lambda: api.Pull(model="m", latest=True, shard=0), Code.UNAVAILABLE, "SHARD_MOVED", ("shard 1", "GetStatus"))
     refused(lambda: api.Pull(model="m", latest=True, shard=2), Code.INVALID_ARGUMENT, "INVALID_FIELD", "shard")
+
+
+def test_a_call_to_a_wrong_process_is_not_made_again_there(context):
+    """gRPC's retries would go there thrice more, half a second apart: the trailer says no, and no RetryInfo asks to wait."""
+    cluster = new_cluster(context, 2, LEASE_S)
+    standby = cluster.add()
+    standby.says("this process stands by")
+    api = cluster.api(1)
+    eventually(lambda: api.GetStatus().shards[0].endpoint == cluster.of(0).address, "shard 0 is known")
+    for reason, call in (("STANDBY", standby.api().GetStatus), ("SHARD_MOVED", lambda: api.Pull(model="m", latest=True, shard=0)),
+                         ("NOT_COORDINATOR", lambda: api.Checkpoint(model="m"))):
+        assert refused(call, Code.UNAVAILABLE, reason).retry_ms is None, reason
+        try:
+            call()
+        except grpc.RpcError as error:
+            assert ("grpc-retry-pushback-ms", "-1") in [tuple(pair) for pair in error.trailing_metadata()], reason
+    # A worker's first call: through the standby it takes no longer than the pause of the library.
+    first = Worker(context.bin_dir, cluster.of(1).address, STEPS)
+    first.await_steps(5)
+    first.stop()
+    began = time.monotonic()
+    second = Worker(context.bin_dir, f"{standby.address},{cluster.of(1).address}", STEPS)
+    context._own.append(second)
+    second.await_steps(1)
+    took_s = time.monotonic() - began
+    print(f"    the first step through a standby: {took_s:.2f} s")
+    assert took_s < 1.5 * PATIENCE, took_s
 
 
 def ampctl(context, endpoints, *arguments, code=0):

@@ -253,6 +253,21 @@ static void an_error_with_a_time_to_wait_has_it_for_retries_too(void **state)
     assert_null(strchr(rpc_raw_value("grpc-status-details-bin", 0), '=')); /* unpadded */
 }
 
+static void a_refusal_that_another_server_is_for_says_never_to_try_here_again(void **state)
+{
+    (void)state;
+    finish_status = ARPC_STATUS_UNAVAILABLE;
+    details = (struct arpc_details){.reason = "STANDBY"};
+    rpc_raw_request("/t.T/Stream", NULL, NULL, "", 0, true);
+    size_t size = strlen(rpc_raw_value("grpc-status-details-bin", 0));
+    memset(&rpc_seen_of_server, 0, sizeof rpc_seen_of_server);
+    details.retry_ms = -1;
+    rpc_raw_request("/t.T/Stream", NULL, NULL, "", 0, true);
+    expect_grpc(ARPC_STATUS_UNAVAILABLE);
+    assert_string_equal(rpc_raw_value("grpc-retry-pushback-ms", 0), "-1");
+    assert_int_equal(strlen(rpc_raw_value("grpc-status-details-bin", 0)), size); /* no RetryInfo */
+}
+
 /* ---- turns ---- */
 
 /* One batch each way. */
@@ -347,6 +362,7 @@ int main(void)
         WITH_RAW(metadata_keeps_its_order_and_binary_values_their_bytes),
         WITH_RAW(the_end_of_a_request_has_three_forms),
         WITH_RAW(an_error_with_a_time_to_wait_has_it_for_retries_too),
+        WITH_RAW(a_refusal_that_another_server_is_for_says_never_to_try_here_again),
         WITH_RAW(a_unary_answer_does_not_wait_for_a_large_pull),
         WITH_RAW(our_client_says_who_it_is_and_what_it_reads),
         WITH_RAW(our_client_reads_a_status_text_that_has_spaces_at_its_ends),

@@ -20,6 +20,8 @@
 
 /* Delay in the RetryInfo of errors that pass: about the time that a restart takes. */
 #define DRAIN_RETRY_MS 500
+/* In place of a delay where another process is to be called: gRPC's own retries would come here again. */
+#define NEVER_HERE_MS (-1)
 
 void io_server_calls_init(struct io_server_calls *calls)
 {
@@ -36,7 +38,7 @@ static struct amp_list *bucket(struct ampd_server *server, uint64_t id)
 /* Refuses a call to a process that stands by, with the address of shard 0, which knows those of the others. */
 static void refuse_standby(const struct ampd_server *server, struct arpc_call *rpc)
 {
-    struct arpc_details details = {.reason = "STANDBY", .retry_ms = DRAIN_RETRY_MS};
+    struct arpc_details details = {.reason = "STANDBY", .retry_ms = NEVER_HERE_MS};
     char text[AMP_ERROR_TEXT_MAX];
     const char *why = io_membership_missing(server);
     const struct io_cluster_member *first = server->cluster != NULL ? io_cluster_member(server->cluster, 0) : NULL;
@@ -222,9 +224,11 @@ static const char *field_of(const struct amp_error *error, char field[FIELD_MAX]
     return field;
 }
 
-/* The delay for the RetryInfo; 0: there is none, since waiting alone would change nothing. */
+/* The delay for the RetryInfo, or NEVER_HERE_MS; 0: there is none, since waiting alone would change nothing. */
 static int64_t retry_of(const struct amp_error *error)
 {
+    if (strcmp(error->reason, "SHARD_MOVED") == 0)
+        return NEVER_HERE_MS;
     bool crowded = error->code == AMP_EEXHAUSTED && strcmp(error->reason, "TOO_MANY_CALLS") == 0;
     return error->code == AMP_EUNAVAILABLE || error->code == AMP_ENOMEM || crowded ? DRAIN_RETRY_MS : 0;
 }
@@ -251,7 +255,7 @@ static void send_to_coordinator(struct io_server_call *call, const struct amp_er
     char text[AMP_ERROR_TEXT_MAX + IO_CLUSTER_ADDRESS_MAX];
     const struct arpc_pair at = {SERVER_COORDINATOR_KEY, io_peers_address(call->server, 0)};
     const struct arpc_details details = {
-        .reason = error->reason, .pairs = &at, .pair_count = 1, .retry_ms = retry_of(error)};
+        .reason = error->reason, .pairs = &at, .pair_count = 1, .retry_ms = NEVER_HERE_MS};
     (void)snprintf(text, sizeof text, "%s: it is at %s", error->text, at.value);
     finish(call, amp_err_grpc_status(error->code), text, &details);
 }
