@@ -6,6 +6,7 @@
 AMPD_TEST_KILLS=N kills that often right after an answered push, instead of 12 times.
 """
 import concurrent.futures
+import contextlib
 import glob
 import math
 import os
@@ -123,9 +124,12 @@ def test_a_vote_that_finds_no_room_waits_for_a_checkpoint_and_holds_up_no_other_
         assert server.terminate() == 0
 
 
-def test_a_model_whose_vote_finds_no_room_can_be_deleted_to_make_some(context):
+@contextlib.contextmanager
+def without_room(context):
+    """(server, model, the push of step 3), whose vote finds no room on the disk; None where nothing can be mounted."""
     with small_disk(context.folder(), 12 * 1024) as disk, small_disk(context.folder(), 8 * 1024) as checkpoints:
         if disk is None:
+            yield None
             return
         server = context.server("--checkpoint-dir", checkpoints, data_dir=disk / "data")
         test_model = context.model("large", server, parameters=[("w", [1 << 18])], **durable(checkpoint_every=2))
@@ -137,11 +141,28 @@ def test_a_model_whose_vote_finds_no_room_can_be_deleted_to_make_some(context):
         large.pull()
         push = large.start_push(gradient)
         eventually(lambda: "slot-002: the disk is full" in test_model.api.GetStatus().trouble, "the third one finds no room")
-        test_model.api.DeleteModel(model="large", force=True)
-        refused(push.result, Code.NOT_FOUND, "MODEL_NOT_FOUND")
-        assert found(disk, "data/models/large/**/slot-*") == []
+        yield server, test_model, push
         eventually(lambda: test_model.api.GetStatus().trouble == "", "the trouble has ended")
         assert server.terminate() == 0
+
+
+def test_a_model_whose_vote_finds_no_room_can_be_deleted_to_make_some(context):
+    with without_room(context) as made:
+        if made is None:
+            return
+        server, test_model, push = made
+        test_model.api.DeleteModel(model="large", force=True)
+        refused(push.result, Code.NOT_FOUND, "MODEL_NOT_FOUND")
+        assert found(server.data_dir, "models/large/**/slot-*") == []
+
+
+def test_a_model_whose_vote_finds_no_room_can_be_rolled_back(context):
+    with without_room(context) as made:
+        if made is None:
+            return
+        _, test_model, push = made
+        assert test_model.api.Rollback(model="large", epoch=1, step=0).epoch == 2
+        refused(push.result, Code.UNAVAILABLE, "RECOVERING")
 
 
 def test_the_journal_is_pruned_by_checkpoints(context):

@@ -187,7 +187,7 @@ void sim_ends_start(struct sim *sim, struct sim_shard *shard)
 
 void sim_ends_taken(struct sim *sim, const struct ampd_message *message)
 {
-    if (message->type == AMPD_MESSAGE_LEAVE)
+    if (message->type == AMPD_MESSAGE_LEAVE && sim->shard[message->from].leave_ms == 0) /* it comes again, and its time goes on */
         sim->shard[message->from].leave_ms = sim->now_ms;
 }
 

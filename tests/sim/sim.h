@@ -301,7 +301,7 @@ struct sim_shard {
     bool fenced;                   /* it was told that another has its place: it ends */
     bool draining, drained;        /* it is to end, and may */
     bool left;                     /* it has ended in order, and is not back */
-    uint64_t leave_ms;             /* when shard 0 has heard its last LEAVE, or is to end itself; 0: none */
+    uint64_t leave_ms;             /* when shard 0 has heard its first LEAVE, or is to end itself; 0: none */
     bool let_go_without;           /* shard 0 has let it go when it could have given the last checkpoint up */
     bool anew;                     /* this process has stored no epoch: of durability CHECKPOINT its memory is lost */
     uint64_t session_ms;           /* since when `up` */

@@ -10,6 +10,7 @@
 #include "server/core/model/spec.h"
 #include "server/core/model/tensors.h"
 #include "server/core/process/leave.h"
+#include "server/core/shard/journal.h"
 #include "server/core/shard/shard.h"
 #include "server/core/wire/fences.h"
 
@@ -154,6 +155,12 @@ bool ampd_core_vote_terms(const struct ampd_core *core, uint32_t index, uint32_t
 {
     AMP_ASSERT(index < core->models_count && rank < core->models[index]->spec.world_size);
     return ampd_shard_vote_terms(core->models[index], rank, terms);
+}
+
+bool ampd_core_wants_vote(const struct ampd_core *core, uint32_t index)
+{
+    AMP_ASSERT(index < core->models_count);
+    return ampd_shard_journal_wanted(core->models[index]);
 }
 
 const char *ampd_core_worker_name(const struct ampd_core *core, uint32_t index, uint32_t rank,

@@ -186,16 +186,22 @@ void ampd_shard_journal_vote(struct ampd_model *model)
     free(vote);
 }
 
+bool ampd_shard_journal_wanted(const struct ampd_model *model)
+{
+    const struct ampd_shard *shard = model->shard;
+    const struct ampd_vote_journal_key *key = &shard->journal.key;
+    const struct ampd_open_step *step = &shard->step;
+    return step->state == AMPD_STEP_CLOSED && key->epoch == shard->epoch && key->step == step->open.step &&
+           key->fence == step->fence && key->try_number == step->open.try_number;
+}
+
 void ampd_shard_journal_stored(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
-    const struct ampd_vote_journal_key *key = &shard->journal.key;
-    const struct ampd_open_step *step = &shard->step;
     shard->journal.token = 0;
-    bool same = step->state == AMPD_STEP_CLOSED && key->epoch == shard->epoch && key->step == step->open.step &&
-                key->fence == step->fence && key->try_number == step->open.try_number;
+    bool wanted = ampd_shard_journal_wanted(model);
     AMP_FAILPOINT("journal.stored");
-    if (same) {
+    if (wanted) {
         ampd_shard_voted(model);
         return;
     }

@@ -50,6 +50,8 @@ struct ampd_shard_journal {
 void ampd_shard_journal_vote(struct ampd_model *model);
 /* AMPD_EVENT_JOURNALLED: the vote leaves, unless another try has come meanwhile; then that one goes on. */
 void ampd_shard_journal_stored(struct ampd_model *model);
+/* As ampd_core_wants_vote (core_info.h). */
+bool ampd_shard_journal_wanted(const struct ampd_model *model);
 /* Asks for records up to this step, and those of other epochs, to be removed. */
 void ampd_shard_journal_prune(struct ampd_model *model, uint64_t step);
 /* Takes the rows of a model found at a start; a replay follows if it has a checkpoint and its journal counts. */

@@ -41,7 +41,7 @@ struct journal_task {
     uint64_t elements;
     int code;        /* READ: the result; WRITE: not 0 while there is no room */
     bool lacks_room; /* WRITE: it was logged that there is no room; used by the journal's thread only */
-    bool is_over;    /* WRITE: its model is being deleted, so that nothing is written */
+    bool is_over;    /* WRITE: nothing needs it any more, so that nothing is written */
 };
 
 /* The journal of a model, which is opened at its first use. On the journal's thread. */
@@ -145,16 +145,14 @@ static void free_task(struct journal_task *task)
     free(task);
 }
 
-/* Of a model that is being deleted no write is needed any more, and what its journal has is removed after this one. */
+/* A write that nothing needs any more is over: a rollback or a deletion that waits for it makes room. */
 static void on_retry(uv_timer_t *timer)
 {
     struct ampd_server *server = timer->data;
     struct amp_list *waiting = &server->write_journal->waiting;
     while (!amp_list_empty(waiting) && server->life.state != SERVER_CLOSING) {
         struct journal_task *task = AMP_CONTAINER(amp_list_shift(waiting), struct journal_task, task.node);
-        struct ampd_model_info info;
-        ampd_core_model(server->core, task->model, &info);
-        task->is_over = info.deleting;
+        task->is_over = !ampd_core_wants_vote(server->core, task->model);
         io_threads_submit(server->pools.journal, &task->task);
     }
 }

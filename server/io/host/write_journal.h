@@ -31,7 +31,7 @@ void io_write_journal_close_timer(struct ampd_server *server);
 
 /*
  * Writes a vote, and gives the core JOURNALLED once it is synced. order->g is borrowed until then, the rest is copied.
- * A full disk is waited for, as long as the model is not being deleted; any other failure ends the process.
+ * A full disk is waited for, as long as the vote is wanted (ampd_core_wants_vote); any other failure ends the process.
  */
 void io_write_journal(struct ampd_server *server, const struct ampd_vote_journal_order *order);
 
