@@ -347,10 +347,10 @@ struct ampclient_overflow {
 
 struct ampclient_result {
     size_t size;
-    uint64_t epoch, step;           /* ROLLED_BACK: of the step that step_begin gives next */
+    uint64_t epoch, step;           /* with ROLLED_BACK: where the model is, as far as this worker has heard */
     enum ampclient_verdict verdict; /* with LATE and ROLLED_BACK the server may not tell the fields below: they are 0 */
-    uint64_t applied;       /* steps applied so far */
-    uint64_t version;       /* of the parameters after this step */
+    uint64_t applied;               /* steps applied so far */
+    uint64_t version;               /* of the parameters after this step */
     double norm;            /* global 2-norm of the unscaled gradient, before clipping; 0 if the step was skipped */
     float clip;             /* factor by which clipping multiplied the gradient */
     float scale, new_scale; /* loss scale of this step, and of the next one */

@@ -1,4 +1,5 @@
 /* Requests and answers of the calls that the core makes: its plain structs as messages of ampd.v1, and back. */
+#include "client/io/attach.h"
 #include "client/io/model_call.h"
 #include "client/io/client_spec.h"
 
@@ -235,6 +236,7 @@ static void answer_join(struct ampclient_core_call *call, struct ampclient_event
         ended->code = rc == AMP_ENOMEM ? AMP_ENOMEM : AMP_EINTERNAL;
         ended->text = rc == AMP_ENOMEM ? "There is no memory for the model." : error.text;
     } else {
+        ampclient_attach_lost(model); /* its slots were those of the incarnation before */
         ampclient_follow_use(&model->client->link->follow, &response.shards);
         ended->u.join = (struct ampclient_join_answer){
             .rank = response.rank,

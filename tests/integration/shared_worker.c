@@ -18,6 +18,7 @@
  *     quorum=0 journal=0 pace=0     of the model; ms between two steps
  *     accumulate=0                  each gradient is pushed so many times
  *     files=0                       its limit of open files
+ *     again=0                       this step is begun again when all of its gradients have been pushed
  *     pause=STEP:POINT[,...]        begin, half, pushed or ended: it says "paused" there and waits for a line
  *
  * A line for each step, and one at the end. Exit code 1: a call failed, and a sentence says so.
@@ -41,7 +42,7 @@ struct worker {
     const char *address, *name;
     const char *pauses; /* those to come */
     uint32_t rank, world, count, quorum, accumulate;
-    uint64_t sizes[PARAMETERS_MAX], steps, wide, overflow, pace, files;
+    uint64_t sizes[PARAMETERS_MAX], steps, wide, overflow, pace, files, again;
     enum amp_dtype cast, dtypes[2];
     bool in_slot, own_values, hears, no_share, evaluate, absent, journal;
     struct ampclient *client;
@@ -299,6 +300,12 @@ static int train(struct worker *worker)
         if (worker->evaluate && (rc = ampclient_pull(worker->model, NULL)) != 0)
             return failed(worker, "pull", rc);
         rc = ampclient_step_begin(worker->model, &step);
+        if (rc == 0 && step.step == worker->again) {
+            worker->again = 0;
+            rc = push_all(worker, step.step);
+            if (rc == 0)
+                rc = ampclient_step_begin(worker->model, &step);
+        }
         if (rc != 0)
             return rc == 1 ? 0 : failed(worker, "step_begin", rc);
         if (one_step(worker, &step) != 0)
@@ -384,7 +391,8 @@ static bool take_number(struct worker *worker, const char *key, uint64_t number)
                 {"wide", &worker->wide, NULL, NULL},     {"overflow", &worker->overflow, NULL, NULL},
                 {"pace", &worker->pace, NULL, NULL},     {"evaluate", NULL, NULL, &worker->evaluate},
                 {"absent", NULL, NULL, &worker->absent}, {"journal", NULL, NULL, &worker->journal},
-                {"files", &worker->files, NULL, NULL},   {"accumulate", NULL, &worker->accumulate, NULL}};
+                {"files", &worker->files, NULL, NULL},   {"accumulate", NULL, &worker->accumulate, NULL},
+                {"again", &worker->again, NULL, NULL}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (strcmp(rows[i].key, key) != 0)
             continue;

@@ -223,6 +223,16 @@ def test_a_worker_that_cannot_reach_the_socket_does_not_ask_again_and_again(cont
     assert server.terminate() == 0
 
 
+def test_a_step_begun_again_pulls_no_memory_of_the_incarnation_before(context):
+    """The server would refuse that, which the channel and the worker try again: two seconds in all."""
+    server = context.server(*METRICS)
+    worker = Run(context, unix(server), "m", steps=5, again=3, **SLOT).end()
+    assert worker.shared == [True, True, False, True, True], (worker.shared, worker.err)
+    refusals = metric(server, 'grpc_server_handled_total{[^}]*"Pull"[^}]*"Unavailable"[^}]*}')
+    assert refusals == 0, f"{refusals} pulls were refused"
+    assert server.terminate() == 0
+
+
 def test_accumulated_gradients_of_sixteen_bits_lie_in_the_slot_too(context):
     """Their sums are of fp32, and the slot is as wide from the second step on."""
     server = context.server(*METRICS)
