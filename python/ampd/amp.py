@@ -196,15 +196,17 @@ class GradScaler:
     def scale(self, outputs):
         """outputs (a tensor, or an iterable of them) times the scale of the step in hand. The sum of all that are one
         number is sent as the loss of the step when it ends, unless job.tell_loss has set another one."""
-        optimizer, version = self.job.optimizer(), self.job._place.version
+        optimizer, place = self.job.optimizer(), self.job._place
+        computed_for = (place.step, place.version)
         if optimizer is not None:
-            # Not that of a step whose begin was cut off: the module may have a part of its parameters.
-            version = optimizer.current.version if optimizer.current is not None else version
+            # Not a step whose begin was cut off: the module may have a part of its parameters.
+            if optimizer.current is not None:
+                computed_for = (optimizer.current.number, optimizer.current.version)
             optimizer.begin_if_left()
         step = self._step()
-        if step.version != version:
-            raise errors.WrongState("step %d has other parameters than those that this was computed from; compute it "
-                                    "again" % step.number)
+        if (step.number, step.version) != computed_for:
+            raise errors.WrongState("step %d has begun since this was computed for step %d; compute it again for that "
+                                    "one" % (step.number, computed_for[0]))
         step.scaled = True
         if isinstance(outputs, torch.Tensor):
             if outputs.numel() == 1:

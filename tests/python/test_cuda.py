@@ -233,11 +233,16 @@ def test_what_was_pulled_last_stays_after_a_leave_also_where_the_others_go_on_at
         def step(rank):
             begun = jobs[rank].begin()
             begun.backward(nets[rank](x).sum())
-            return begun.end().applied
+            return begun.end()
+
+        def steps_until_both_count(rank):  # the first step may have begun with one of them alone
+            counted = 0
+            while counted < 2:
+                number = step(rank).step
+                counted = next(row.contributors for row in watch.history("m", from_step=number) if row.kind == "step")
 
         with concurrent.futures.ThreadPoolExecutor() as threads:
-            while not all(threads.map(step, (0, 1))):  # the first step may have begun with one of them alone
-                pass
+            list(threads.map(steps_until_both_count, (0, 1)))
             version = watch.model("m").version
             other = threads.submit(step, 1)
             assert eventually(lambda: watch.model("m").workers[1].blocks_present == 1)
@@ -251,7 +256,7 @@ def test_what_was_pulled_last_stays_after_a_leave_also_where_the_others_go_on_at
 
             jobs[0]._bring = bring_late
             jobs[0].leave()
-            assert other.result()
+            assert other.result().applied
         assert ctypes.string_at(jobs[0]._memory_at, jobs[0]._memory_size) == values[1]
         jobs[1].leave()
 

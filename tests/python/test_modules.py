@@ -585,6 +585,19 @@ def test_a_loss_of_parameters_that_a_step_has_replaced_is_not_scaled():
         assert scaler.step(optimizer) and optimizer.result.step == 2
 
 
+def test_a_loss_of_a_step_that_was_skipped_is_not_scaled_for_the_next_one():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, net) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        scaler.scale(loss_of(net) * float("inf")).backward()
+        with mock.patch.object(job, "begin", side_effect=KeyboardInterrupt("while it waits for the next step")):
+            raises(KeyboardInterrupt, lambda: scaler.step(optimizer))
+        assert optimizer.number == 1  # whose data the loop takes
+        raises(ampd.WrongState, lambda: scaler.scale(loss_of(net)), "step 2 has begun", "step 1; compute it again")
+        scaler.scale(loss_of(net)).backward()
+        assert scaler.step(optimizer) and optimizer.result.step == 2
+
+
 def test_an_optimizers_groups_are_the_models_and_a_scaler_wants_ampds_optimizer():
     net = new_net()
     with ampd.testing.server() as server, joined(server, net) as job:

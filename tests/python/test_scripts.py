@@ -5,6 +5,8 @@ needs("torch", "google.protobuf")
 
 import contextlib
 import copy
+import random
+import signal
 
 import ampd
 import ampd.testing
@@ -89,6 +91,48 @@ def test_a_saved_module_that_is_loaded_before_join_brings_its_buffers_and_the_se
         assert said == []
     mine, its = again.state_dict(), whole.state_dict()
     assert all(torch.equal(mine[name], its[name]) for name in its), (mine, its)
+
+
+def test_a_loop_that_is_interrupted_anywhere_and_run_again_ends_with_the_same_bytes():
+    def run_once(job, net, interrupted):
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        while not optimizer.done:
+            try:
+                try:
+                    if interrupted:
+                        armed.append(True)
+                        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0003, 0.006))
+                    while (number := optimizer.number) is not None:
+                        loss = loss_of(net, number)
+                        optimizer.zero_grad()
+                        scaler.scale(loss).backward()
+                        scaler.step(optimizer)
+                finally:
+                    armed.clear()
+            except KeyboardInterrupt:
+                interrupts.append(optimizer.number)
+            except ampd.WrongState as error:
+                assert "compute it again" in str(error) or "is done" in str(error), error
+        job.pull()  # the last one may have been cut off
+
+    def interrupt(number, frame):
+        if armed:
+            raise KeyboardInterrupt
+
+    armed, interrupts, nets = [], [], []
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with ampd.testing.server() as server:
+            for name in ("whole", "cut"):
+                torch.manual_seed(3)
+                nets.append(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)))
+                with joined(server, name, nets[-1], cast="float16", max_steps=30) as job:
+                    run_once(job, nets[-1], name == "cut")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupts and all(torch.equal(one, other) for one, other in zip(nets[0].parameters(),
+                                                                            nets[1].parameters())), interrupts
 
 
 def test_parameters_in_the_place_of_their_names_are_refused_with_what_to_give():
