@@ -19,6 +19,7 @@ refused 'no option is called "--nope"; see --help' ./quickstart.sh --nope
 refused 'no option is called "--dir"; see --help' ./quickstart.sh --dir x
 refused '"f8" is not one of f32, bf16, f16' examples/charlm/run.sh --precision f8
 refused 'no option is called "--nope"; see --help' examples/charlm/run.sh --nope
+refused 'torch model package image' scripts/packages.sh
 refused 'no suite "nope"' ./test.sh --long nope
 refused 'no option is called "--nope"' ./test.sh --nope
 refused 'there is no option "--nope"; see --help' deploy/up.sh --nope
