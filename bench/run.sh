@@ -59,8 +59,12 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 targets=(ampd ampctl tcp_pump bench_copy bench_pushpull bench_checkpoint bench_store bench_kernels bench_grad bench_guard bench_charlm charlm echo_server rpc_unary grpcpp_peer python_package)
 
+if [[ ${1-} == --help || ${1-} == -h ]]; then
+    sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    exit 0
+fi
 if [[ $# -gt 1 || ${1-} == -* ]]; then
-    echo "usage: bench/run.sh [NAME]" >&2
+    echo "usage: bench/run.sh [NAME]; see --help" >&2
     exit 2
 fi
 

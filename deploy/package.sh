@@ -23,13 +23,13 @@ say() {
     echo "package: $*"
 }
 
-# What git has, and what it does not ignore: as the tree is now.
+# What git has, and what it does not ignore: as the tree is now, but for the times, which a package would keep.
 copy_tree() { # FOLDER
     mkdir -p "$1"
     git -C "$root" ls-files -z --cached --others --exclude-standard --deduplicate |
         while IFS= read -r -d '' file; do
             if [[ -e $root/$file || -L $root/$file ]]; then printf '%s\0' "$file"; fi
-        done | tar -C "$root" --no-recursion --null -T - -c | tar -C "$1" -x
+        done | tar -C "$root" --no-recursion --null -T - --mtime "@$SOURCE_DATE_EPOCH" -c | tar -C "$1" -x
 }
 
 write_changelog() { # VERSION

@@ -19,7 +19,7 @@ WIDE = _keys({
         test_amp_dlpack.py test_ampctl.py test_cluster_badinput.py test_cluster_faults.py test_core_act_rows.c
         test_core_acts.c test_core_borders.c test_core_faults.c test_core_floor.c
         test_core_many.c test_core_misfits.c test_core_orders.c test_core_peers.c test_core_recovery.c
-        test_core_steps.c test_digits.py test_docs_names.py test_grpc_table.py test_hardening.py
+        test_core_steps.c test_digits.py test_grpc_table.py test_hardening.py
         test_local_cluster.py test_proto_schema.py test_server_acts.py test_server_auth.py
         test_server_badinput.py test_server_cluster.py test_server_cluster_places.c test_server_elastic.py
         test_server_etcd.py test_server_failover.py test_server_files.py test_server_folders.py

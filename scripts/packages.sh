@@ -30,7 +30,7 @@ as_root() {
 }
 
 if [[ $# -eq 0 ]]; then
-    echo "usage: packages.sh SECTION..., the sections of deploy/packages.txt: run python build test cluster bench cross torch package" >&2
+    echo "usage: packages.sh SECTION..., the sections of deploy/packages.txt: $(sed -n 's/^\[\(.*\)\]$/\1/p' "$list" | paste -sd " ")" >&2
     exit 2
 fi
 

@@ -4,7 +4,8 @@
 # With 0 seconds it only builds. Exit 77: this machine has no libFuzzer.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
-seconds=${1:?usage: run.sh SECONDS [TARGET...]}
+[[ ${1-} =~ ^[0-9]+$ ]] || { echo "usage: tests/fuzz/run.sh SECONDS [TARGET...]" >&2 && exit 2; }
+seconds=$1
 shift
 [ $# -gt 0 ] || set -- http2_server http2_client grpc_frame block_reader messages text peer core etcd config
 

@@ -275,7 +275,8 @@ def test_install_puts_pages_and_completion_where_they_are_looked_for():
     target = BUILD / "usage-install"
     shutil.rmtree(target, ignore_errors=True)
     run("cmake", "--install", BUILD, "--prefix", target)
-    wanted = ["share/bash-completion/completions/ampctl", "share/bash-completion/completions/ampd"]
+    wanted = ["share/bash-completion/completions/ampctl", "share/bash-completion/completions/ampd",
+              "share/doc/ampd/docs/security.md"]
     if shutil.which("scdoc"):
         wanted += ["share/man/man1/ampctl.1", "share/man/man8/ampd.8", "share/man/man3/libampclient.3"]
     missing = [name for name in wanted if not (target / name).is_file()]

@@ -57,6 +57,18 @@ def runbook(title):
     return runbooks()[title]
 
 
+def test_the_number_of_shards_is_changed_in_each_form_of_the_options(context):
+    """In /etc/default/ampd, and in /etc/ampd/ampd.conf, which is treated in the same way."""
+    block, = (block for block in runbook("Another number of shards").values() if "sed -i" in block)
+    line, = (line for line in block.splitlines() if line.startswith("sed -i"))
+    file = context.folder()
+    for form in ("AMPD_OPTIONS=--shards {} --listen ampd1:7422", "AMPD_OPTIONS=--listen ampd1:7422 --shards={}", "AMPD_SHARDS={}",
+                 "listen: ampd1:7422\nshards: {}"):
+        file.write_text(form.format(2) + "\n")
+        subprocess.run(["bash", "-ec", "OLD=2 NEW=3\n" + line.replace("/etc/default/ampd", f"'{file}'")], check=True, timeout=10)
+        assert file.read_text() == form.format(3) + "\n", file.read_text()
+
+
 def options_of_the_document():
     """AMPD_OPTIONS of ampd1."""
     line, = re.findall(r"^    (AMPD_OPTIONS=--listen ampd1:7420 .*)$", DOCUMENT.read_text(), re.M)

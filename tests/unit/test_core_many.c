@@ -351,10 +351,10 @@ static void memory_for_checkpoints_is_for_as_many_blocks_as_is_asked_for(void **
     }
 }
 
-static uint32_t graves(void)
+static uint32_t replaced(void)
 {
     uint32_t count = 0;
-    AMP_LIST_EACH(it, next, &host.core->graves)
+    AMP_LIST_EACH(it, next, &host.core->replaced)
     count++;
     return count;
 }
@@ -389,14 +389,14 @@ static void of_deleted_models_nothing_is_left_but_what_somebody_looks_at(void **
     for (unsigned i = 0; i < 1000; i++) {
         live_and_go();
         assert_int_equal(1, ampd_core_models_count(host.core));
-        assert_int_equal(1, graves());
+        assert_int_equal(1, replaced());
         assert_int_equal(0, host.core->memory_bytes);
     }
     assert_string_equal("model", spec->name);
     assert_int_equal(110, layout->sizes[0] + layout->sizes[1]);
     ampd_core_let_go(held);
     send((struct ampd_event){.type = AMPD_EVENT_TICK});
-    assert_int_equal(0, graves());
+    assert_int_equal(0, replaced());
     ampd_core_let_go(NULL);
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Of the pages for readers of the code each file and each name in backquotes is there; of all pages each link leads to a page and a heading.
+"""Of the pages for readers of the code each file and each name in backquotes is there; of all pages each link leads to
+a page and a heading; and each page that the code names is there.
 
     test_docs_names.py SOURCE_DIR
 """
@@ -10,6 +11,7 @@ import sys
 PAGES = ("tour.md", "architecture.md", "step-protocol.md")
 PATH = re.compile(r"`((?:amp|base|bench|client|deploy|docs|examples|proto|rpc|scripts|server|storage|tests)/[\w./-]*)`")
 NAME = re.compile(r"`([a-z]+(?:_[a-z0-9]+)+)`")
+PAGE = re.compile(r"\bdocs/[\w-]+\.md")
 LINK = re.compile(r"\]\(([\w./-]*)(?:#([\w-]+))?\)")
 
 
@@ -38,6 +40,7 @@ def main(source):
     code = "\n".join(path.read_text() for folder in ("amp", "client", "examples", "proto", "rpc", "server", "storage")
                      for path in (source / folder).rglob("*") if path.suffix in (".c", ".h", ".def", ".proto"))
     wrong = [f"docs/{page}: {fault}" for page in PAGES for fault in faults_of(source, source / "docs" / page, code)]
+    wrong += [f"the code names {page}" for page in sorted(set(PAGE.findall(code))) if not (source / page).exists()]
     pages = [source / "README.md", *sorted((source / "docs").glob("*.md"))]
     wrong += [f"{page.relative_to(source)}: {fault}" for page in pages for fault in broken_links(page)]
     print("\n".join(wrong) if wrong else f"{len(pages)} pages hold")

@@ -19,6 +19,7 @@ refused 'no option is called "--nope"; see --help' ./quickstart.sh --nope
 refused 'no option is called "--dir"; see --help' ./quickstart.sh --dir x
 refused '"f8" is not one of f32, bf16, f16' examples/charlm/run.sh --precision f8
 refused 'no option is called "--nope"; see --help' examples/charlm/run.sh --nope
+refused 'torch model package image' scripts/packages.sh
 refused 'no suite "nope"' ./test.sh --long nope
 refused 'no option is called "--nope"' ./test.sh --nope
 refused 'there is no option "--nope"; see --help' deploy/up.sh --nope
@@ -30,7 +31,8 @@ refused 'there is no option "--nope"; see --help' deploy/local-cluster.sh up --n
 refused 'give a command: up, hold' deploy/local-cluster.sh
 refused '--shards: give a number from 1 to 64' deploy/local-cluster.sh up --shards 0
 refused 'give the NAME of a process; see --help' deploy/local-cluster.sh kill
-for script in ./quickstart.sh examples/digits/run.sh examples/charlm/run.sh deploy/up.sh deploy/local-cluster.sh; do
+refused 'usage: tests/fuzz/run.sh SECONDS' tests/fuzz/run.sh --help
+for script in bench/run.sh ./quickstart.sh examples/digits/run.sh examples/charlm/run.sh deploy/up.sh deploy/local-cluster.sh; do
 	[[ $("$script" --help) == *"$(basename "$script")"* ]]
 done
 examples/digits/run.sh --check --steps 3 --dtype bf16

@@ -35,7 +35,7 @@ struct ampd_model {
     uint64_t alive_due_ms;      /* another shard than 0: when the next ALIVE is due; 0: none is */
     uint64_t alive_sent_ms;     /* another shard than 0: when the last ALIVE was made; 0: never */
     bool gone;                  /* deleted: only specification and layout are left, and nothing finds it by its name */
-    struct amp_list grave;      /* gone, and another model has its place: in core->graves */
+    struct amp_list replaced;   /* gone, and another model has its place: in core->replaced */
     uint32_t holds; /* calls, writes and readers (ampd_core_hold) that use it: it is not freed before this is 0 */
 };
 

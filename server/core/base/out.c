@@ -135,7 +135,7 @@ bool ampd_core_next(struct ampd_core *core, struct ampd_output *output)
     core->handed = NULL;
     struct amp_list *first = amp_list_shift(&core->outputs);
     if (first == NULL) {
-        ampd_core_free_graves(core);
+        ampd_core_free_replaced(core);
         return false;
     }
     core->handed = AMP_CONTAINER(first, struct ampd_out_node, node);

@@ -64,7 +64,7 @@ struct ampd_core {
     bool debug;      /* lines of level DEBUG are wanted */
     struct ampd_model *models[AMPD_MODELS_MAX];
     uint32_t models_count;
-    struct amp_list graves; /* models that are gone, whose places others have taken, until nobody holds them */
+    struct amp_list replaced; /* models that are gone, whose places others have taken, until nobody holds them */
     struct ampd_peer peers[AMPD_SHARDS_MAX];
     struct ampd_sync_round sync;
     uint64_t refused_ms; /* when the log last named a message that was refused; 0: never */
@@ -92,8 +92,8 @@ struct ampd_core {
 /* The checkpoint directory as messages to people name it; never NULL. */
 const char *ampd_checkpoint_dir(const struct ampd_core *core);
 
-/* Frees the models in core->graves that nobody holds any more. */
-void ampd_core_free_graves(struct ampd_core *core);
+/* Frees the models in core->replaced that nobody holds any more. */
+void ampd_core_free_replaced(struct ampd_core *core);
 
 /* The model with this name, in whatever state, or NULL. */
 struct ampd_model *ampd_core_model_named(struct ampd_core *core, const char *name);

@@ -73,7 +73,7 @@ int ampd_core_new(const struct ampd_core_config *config, struct ampd_core **core
     amp_list_init(&made->outputs);
     amp_list_init(&made->inbox);
     amp_list_init(&made->pendings);
-    amp_list_init(&made->graves);
+    amp_list_init(&made->replaced);
     for (unsigned b = 0; b < AMPD_CALL_BUCKETS; b++)
         amp_list_init(&made->calls[b]);
     *core = made;
@@ -92,8 +92,8 @@ void ampd_core_free(struct ampd_core *core)
         free(AMP_CONTAINER(node, struct ampd_pending, node));
     for (uint32_t i = 0; i < core->models_count; i++)
         ampd_model_free(core->models[i]);
-    for (struct amp_list *node; (node = amp_list_shift(&core->graves)) != NULL;)
-        ampd_model_free(AMP_CONTAINER(node, struct ampd_model, grave));
+    for (struct amp_list *node; (node = amp_list_shift(&core->replaced)) != NULL;)
+        ampd_model_free(AMP_CONTAINER(node, struct ampd_model, replaced));
     free(core);
 }
 

@@ -126,7 +126,7 @@ int ampd_model_new(struct ampd_core *core, const struct ampd_model_spec *spec, s
     if (index == core->models_count)
         core->models_count++;
     else
-        amp_list_push(&core->graves, &core->models[index]->grave);
+        amp_list_push(&core->replaced, &core->models[index]->replaced);
     core->models[index] = made;
     *model = made;
     return 0;
@@ -195,14 +195,14 @@ void ampd_model_forget(struct ampd_model *model)
     *model->coord = (struct ampd_coord){.state = AMPD_COORD_DELETING};
 }
 
-void ampd_core_free_graves(struct ampd_core *core)
+void ampd_core_free_replaced(struct ampd_core *core)
 {
-    AMP_LIST_EACH(it, next, &core->graves)
+    AMP_LIST_EACH(it, next, &core->replaced)
     {
-        struct ampd_model *model = AMP_CONTAINER(it, struct ampd_model, grave);
+        struct ampd_model *model = AMP_CONTAINER(it, struct ampd_model, replaced);
         if (model->holds > 0)
             continue;
-        amp_list_remove(&model->grave);
+        amp_list_remove(&model->replaced);
         ampd_model_free(model);
     }
 }
