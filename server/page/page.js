@@ -73,10 +73,10 @@ const moment = (ms) => ms ? new Date(ms).toISOString().replace("T", " ").slice(0
 const told = (metrics) => Object.entries(metrics || {}).map(([name, value]) => name + " " + measured(value)).join(" · ");
 const linkTo = (model, step, how = "step") => "#/model/" + encodeURIComponent(model) + (step ? "/" + how + "/" + step : "");
 
-/** What /api/pace last answered for a model; null if it is not known or of too few steps. */
+/** What /api/pace last answered for a model; null if it is not known, of too few steps, or of one before of its name. */
 function known(model) {
   const found = state.paces.get(model.name);
-  return found && found.now && found.now.steps >= PACE_STEPS ? found : null;
+  return found && found.now && found.now.steps >= PACE_STEPS && found.now.steps < model.decided ? found : null;
 }
 
 /** For how long the model had no step, if that is unusually long; else 0, as for one that is done. */

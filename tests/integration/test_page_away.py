@@ -168,6 +168,21 @@ def test_a_page_stays_with_its_model_that_is_deleted_and_made_again(context):
         shows(driver, "skipped 0", '[data-plot="scale"] .legend')
 
 
+def test_a_model_that_is_made_again_does_not_have_the_pace_of_the_one_before(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    for _ in range(20):
+        worker.train({"w": [1.0] * 4})
+    with browser() as driver:
+        driver.get(url(server))
+        shows(driver, "steps/s", "tbody")
+        worker.api.DeleteModel(model="m", force=True)
+        shows(driver, "No model yet")
+        context.model("m", server).worker().train({"w": [1.0] * 4})
+        shows(driver, "0 steps", "tbody")
+        assert "steps/s" not in text_of(driver, "tbody"), text_of(driver, "tbody")
+
+
 if __name__ == "__main__":
     if MISSING is not None:
         print(f"SKIPPED: test_page_away: {MISSING}; scripts/packages.sh test installs them")
