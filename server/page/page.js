@@ -258,9 +258,9 @@ async function askPaces(models) {
 }
 
 function takeStatus(status) {
+  if (status !== state.status) state.skewMs = status.time_ms - Date.now(); // else another view takes what has come before
   state.status = status;
   status.models.sort((a, b) => a.name < b.name ? -1 : 1);
-  state.skewMs = status.time_ms - Date.now();
   showTroubles(status);
   show("foot", "ampd " + status.version + " · kernels " + status.isa + " · up " + span(status.uptime_ms) +
        (status.standbys === undefined ? "" : " · " + count(status.standbys, "standby")) + " · this page only reads: ampctl acts");

@@ -24,6 +24,10 @@ TABS = 8  # a browser has six connections to a server
 # ---- the clock ----
 
 WRONG_CLOCK = "const now = Date.now; Date.now = () => now() + 5 * 3600 * 1000;"
+COUNT = """
+    const fetched = window.fetch;
+    window.asked = 0;
+    window.fetch = (...asked) => { window.asked++; return fetched(...asked); };"""
 
 
 def test_since_when_a_server_is_away_is_told_by_its_own_clock(context):
@@ -37,6 +41,11 @@ def test_since_when_a_server_is_away_is_told_by_its_own_clock(context):
         now = datetime.datetime.now(datetime.timezone.utc)
         told = datetime.datetime.strptime(since[1], "%H:%M:%S").replace(tzinfo=now.tzinfo)
         assert (now - told).seconds < 600, (since[1], now)
+        driver.execute_script(COUNT)
+        eventually(lambda: driver.execute_script("return window.asked > 1"), "it tries again")
+        driver.execute_script("window.asked = 0; location.hash = '#/'")
+        eventually(lambda: driver.execute_script("return window.asked > 1"), "it tries again, from another view")
+        assert since[0] in text_of(driver, "#link"), (since[0], text_of(driver, "#link"))
         driver.get_log("browser")  # of requests that nobody answered
 
 
