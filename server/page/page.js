@@ -120,7 +120,7 @@ function waits(model) {
 
 // ---- requests ----
 
-const state = { status: null, skewMs: 0, paces: new Map(), route: null, view: null, heardMs: 0, asksPaces: false };
+const state = { status: null, skewMs: 0, paces: new Map(), route: null, view: null, heardMs: 0 };
 
 class NeedsToken extends Error {}
 
@@ -248,13 +248,12 @@ function tellLink(kind, words) {
   if (link.textContent !== words) link.textContent = words;
 }
 
-async function askPaces(models) {
-  if (state.asksPaces) return;
-  state.asksPaces = true;
+/** Requests the paces of a view, one after another, until it is left. */
+async function askPaces(models, view) {
   for (const name of models.slice(0, PACES)) {
+    if (view.listener.closed) return;
     try { state.paces.set(name, await ask(query("/api/pace", { model: name }))); } catch { /* it is requested again later */ }
   }
-  state.asksPaces = false;
 }
 
 function takeStatus(status) {
@@ -323,11 +322,13 @@ class Overview {
   }
 
   async pace() {
-    if (!state.status || document.hidden) return;
+    if (this.asks || !state.status || document.hidden) return;
+    this.asks = true;
     const names = state.status.models.map(({ name }) => name);
     const at = this.turn < names.length ? this.turn : 0;
     this.turn = at + PACES;
-    await askPaces([...names.slice(at), ...names.slice(0, at)]);
+    await askPaces([...names.slice(at), ...names.slice(0, at)], this);
+    this.asks = false;
     if (!this.listener.closed) this.draw();
   }
 
@@ -497,7 +498,7 @@ class Model {
   }
 
   async pace() {
-    await askPaces([this.name]);
+    await askPaces([this.name], this);
     if (!this.closed) this.drawHead();
   }
 

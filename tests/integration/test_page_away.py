@@ -13,7 +13,7 @@ import threading
 import ampd_testing
 from ampd_testing import eventually, run
 from page_testing import history, loaded_at, page_server, put_history
-from test_page_browser import FAIL_HISTORY, MISSING, browser, plotted, shows, step_shown, text_of, url
+from test_page_browser import FAIL_HISTORY, HOLD, MISSING, browser, plotted, shows, step_shown, text_of, url
 
 if MISSING is None:
     from test_page_browser import By
@@ -162,6 +162,21 @@ def test_what_was_asked_for_while_the_server_was_away_comes_when_it_is_back(cont
             driver.execute_script("window.away = false")
             shows(driver, words, "#view")
             assert "does not answer" not in text_of(driver), text_of(driver)
+
+
+def test_a_model_that_is_opened_has_its_pace_at_once(context):
+    """Also while those of the overview are still awaited."""
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    for _ in range(20):
+        worker.train({"w": [1.0] * 4})
+    with browser() as driver:
+        hold = HOLD.replace("arguments[0]", "'/api/pace'")
+        driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": hold})
+        driver.get(url(server))
+        eventually(lambda: driver.execute_script("return window.release !== undefined"), "a pace is asked for")
+        driver.find_element(By.LINK_TEXT, "m").click()
+        shows(driver, "steps/s", ".tiles")
 
 
 def test_a_page_stays_with_its_model_that_is_deleted_and_made_again(context):
