@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE /* struct rlimit's and argp's helpers */
 #include "amp/cpu.h"
 #include "base/assert.h"
+#include "base/streams.h"
 #include "server/config/config.h"
 #include "server/config/options_print.h"
 #include "server/io/base/clock.h"
@@ -12,7 +13,6 @@
 #include "storage/datadir.h"
 #include "storage/store.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,20 +65,6 @@ static void config_error(const struct ampd_config *config)
 }
 
 /* ---- the process ---- */
-
-/*
- * Opens /dev/null in place of each standard stream that was closed: another file would get its number, and the lines of
- * the log.
- */
-static void hold_streams(void)
-{
-    int fd;
-    do
-        fd = open("/dev/null", O_RDWR); /* the lowest number that is free */
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0)
-        (void)close(fd);
-}
 
 /* One write per line, so that lines of different threads do not mix. */
 static void write_line(void *arg, enum amp_log_level level, const char *line)
@@ -186,7 +172,7 @@ int main(int argc, char **argv)
     if (argc == 2 && strncmp(argv[1], usage_as, strlen(usage_as)) == 0)
         return ampd_options_print(argv[1] + strlen(usage_as)) == 0 ? AMPD_EXIT_OK : AMPD_EXIT_FAILED;
     hold_signals();
-    hold_streams();
+    amp_streams_hold();
     amp_memory_out_set(end_at_once);
     write_version();
     int rc = ampd_config_read(&options.config, argc, argv, &options.arguments);

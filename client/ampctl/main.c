@@ -5,6 +5,7 @@
  * that failed; `ready` has those of pg_isready (ready.c).
  */
 #define _DEFAULT_SOURCE /* argp's flags */
+#include "base/streams.h"
 #include "base/usage.h"
 #include "client/ampctl/ctl.h"
 #include "client/ampctl/pages.h"
@@ -125,6 +126,7 @@ static int run(struct command *command, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    amp_streams_hold();
     (void)setlocale(LC_CTYPE, ""); /* for the width of names and the blocks of pictures; numbers stay as they are */
     argp_err_exit_status = usage_code(argc, argv);
     struct ampctl ctl = {.endpoints = getenv("AMPCTL_ENDPOINTS")};

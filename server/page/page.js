@@ -2,6 +2,7 @@
 // workers and parameters. There is no cookie; a token stays in this tab (sessionStorage) and is sent as a header.
 "use strict";
 
+import { byId, card, chip, folded, h, morph, show, table, tile, under } from "/document.js";
 import {
   KINDS, Plots, bytes, count, digits, equals, isPower, lasting, measured, plain, power, seconds, share, span, whole,
 } from "/plots.js";
@@ -21,43 +22,7 @@ const SILENT_STEPS = 10; // a model without a step for so many times the usual t
 const SILENT_MS = 10000; // but not before this time
 const COLOURED_PERCENT = 10; // a pace that differs by less has no colour
 const SAME_PERCENT = 3; // a pace that differs by less is called the same
-const ROWS_SHOWN = 12; // rows of a long table that are shown; a click shows the others
-
-// ---- the document ----
-
-/** Makes an element: h("a", {href: "#"}, "text", child, [more]). Children that are null or false are left out. */
-function h(tag, attributes, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {}))
-    if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
-  element.append(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false));
-  return element;
-}
-
-/** Changes `old` to what `fresh` is, node by node. Nodes that are the same stay, with their focus and scroll position. */
-function morph(old, fresh) {
-  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
-  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-  const wanted = [...fresh.childNodes];
-  const present = [...old.childNodes];
-  wanted.forEach((node, at) => {
-    const there = present[at];
-    if (!there) old.append(node);
-    else if (there.nodeType !== node.nodeType || there.nodeName !== node.nodeName) there.replaceWith(node);
-    else if (node.nodeType === Node.TEXT_NODE) { if (there.data !== node.data) there.data = node.data; }
-    else morph(there, node);
-  });
-  present.slice(wanted.length).forEach((node) => node.remove());
-}
-
-const byId = (id) => document.getElementById(id);
 const TOUCH = matchMedia("(pointer: coarse)");
-
-function show(id, ...children) {
-  const fresh = byId(id).cloneNode(false);
-  fresh.append(...children.flat(3).filter(Boolean));
-  morph(byId(id), fresh);
-}
 
 // ---- words ----
 
@@ -65,7 +30,6 @@ const STATES = { frozen: "bad", unstable: "bad", running: "good", waiting: "warn
 const stands = (model) => (model.awaited_count > 0 && model.awaited_ms > WAITING_MS) || model.waiting_ms > 0 || silence(model) > 0;
 const stateOf = (model) => model.frozen ? "frozen" : model.unstable ? "unstable"
   : model.state === "running" && stands(model) ? "waiting" : model.state;
-const chip = (text, kind) => h("span", { class: "chip " + (kind || "") }, text);
 const clockMs = () => Date.now() + state.skewMs; // time by the server's clock
 const ago = (ms) => ms ? span(clockMs() - ms) + " ago" : "–";
 const moment = (ms) => ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "–";
@@ -73,10 +37,10 @@ const moment = (ms) => ms ? new Date(ms).toISOString().replace("T", " ").slice(0
 const told = (metrics) => Object.entries(metrics || {}).map(([name, value]) => name + " " + measured(value)).join(" · ");
 const linkTo = (model, step, how = "step") => "#/model/" + encodeURIComponent(model) + (step ? "/" + how + "/" + step : "");
 
-/** What /api/pace last answered for a model; null if it is not known or of too few steps. */
+/** What /api/pace last answered for a model; null if it is not known, of too few steps, or of one before of its name. */
 function known(model) {
   const found = state.paces.get(model.name);
-  return found && found.now && found.now.steps >= PACE_STEPS ? found : null;
+  return found && found.now && found.now.steps >= PACE_STEPS && found.now.steps < model.decided ? found : null;
 }
 
 /** For how long the model had no step, if that is unusually long; else 0, as for one that is done. */
@@ -120,7 +84,7 @@ function waits(model) {
 
 // ---- requests ----
 
-const state = { status: null, skewMs: 0, paces: new Map(), route: null, view: null, heardMs: 0, asksPaces: false };
+const state = { status: null, skewMs: 0, paces: new Map(), route: null, view: null, heardMs: 0 };
 
 class NeedsToken extends Error {}
 
@@ -248,19 +212,18 @@ function tellLink(kind, words) {
   if (link.textContent !== words) link.textContent = words;
 }
 
-async function askPaces(models) {
-  if (state.asksPaces) return;
-  state.asksPaces = true;
+/** Requests the paces of a view, one after another, until it is left. */
+async function askPaces(models, view) {
   for (const name of models.slice(0, PACES)) {
+    if (view.listener.closed) return;
     try { state.paces.set(name, await ask(query("/api/pace", { model: name }))); } catch { /* it is requested again later */ }
   }
-  state.asksPaces = false;
 }
 
 function takeStatus(status) {
+  if (status !== state.status) state.skewMs = status.time_ms - Date.now(); // else another view takes what has come before
   state.status = status;
   status.models.sort((a, b) => a.name < b.name ? -1 : 1);
-  state.skewMs = status.time_ms - Date.now();
   showTroubles(status);
   show("foot", "ampd " + status.version + " · kernels " + status.isa + " · up " + span(status.uptime_ms) +
        (status.standbys === undefined ? "" : " · " + count(status.standbys, "standby")) + " · this page only reads: ampctl acts");
@@ -274,36 +237,6 @@ function showTroubles(status) {
     h("p", {}, model && !wanted ? [h("a", { href: linkTo(model) }, model), ": "] : null, text),
     h("p", {}, remedy))), status.troubles_hidden > 0 && h("p", { class: "note" }, "and " + status.troubles_hidden + " more"));
 }
-
-// ---- tables ----
-
-/** A table. Its columns are [title, cell(row), class]; each cell has its title, too, for a narrow screen. */
-function table(caption, columns, rows, options = {}) {
-  return h("div", { class: "scroll" }, h("table", { class: options.stack ? "stack" : null },
-    h("caption", { class: "hidden" }, caption),
-    h("thead", {}, h("tr", {}, columns.map(([words, , kind]) => h("th", { scope: "col", class: kind || null }, words)))),
-    h("tbody", {}, rows.map((row) => h("tr", { class: options.rowClass ? options.rowClass(row) : null },
-      columns.map(([words, cell, kind], at) => {
-        const inside = [cell(row)].flat(3).filter((part) => part !== null && part !== "" && part !== false);
-        const name = [kind, inside.length === 0 ? "empty" : ""].filter(Boolean).join(" ") || null;
-        return at === 0 ? h("th", { scope: "row", class: name }, inside)
-          : h("td", { class: name, "data-label": words }, inside.length > 1 ? h("div", {}, inside) : inside);
-      }))))));
-}
-
-/** A table that shows its first rows, and the others on demand: on a phone a row takes half of the screen. */
-function folded(caption, columns, rows) {
-  const rest = rows.slice(ROWS_SHOWN);
-  return [table(caption, columns, rows.slice(0, ROWS_SHOWN), { stack: true }),
-    rest.length > 0 && h("details", {}, h("summary", {}, whole(rest.length) + " more"), table(caption + ", the others", columns, rest, { stack: true }))];
-}
-
-const card = (title, about, ...content) => h("section", { class: "card" },
-  h("header", {}, h("h2", {}, title), about && h("span", { class: "quiet" }, about)), ...content);
-const tile = (name, value, unit, ...under) => h("div", { class: "card tile" }, h("dt", {}, name),
-  h("dd", {}, h("span", { class: "num" }, value), unit && h("span", { class: "unit" }, " " + unit),
-    ...under.filter(Boolean).map((part) => typeof part === "string" ? h("div", { class: "under" }, part) : part)));
-const under = (text, kind) => text ? h("div", { class: "under " + (kind || "") }, text) : null;
 
 // ---- the overview ----
 
@@ -323,11 +256,13 @@ class Overview {
   }
 
   async pace() {
-    if (!state.status || document.hidden) return;
+    if (this.asks || !state.status || document.hidden) return;
+    this.asks = true;
     const names = state.status.models.map(({ name }) => name);
     const at = this.turn < names.length ? this.turn : 0;
     this.turn = at + PACES;
-    await askPaces([...names.slice(at), ...names.slice(0, at)]);
+    await askPaces([...names.slice(at), ...names.slice(0, at)], this);
+    this.asks = false;
     if (!this.listener.closed) this.draw();
   }
 
@@ -497,7 +432,7 @@ class Model {
   }
 
   async pace() {
-    await askPaces([this.name]);
+    await askPaces([this.name], this);
     if (!this.closed) this.drawHead();
   }
 

@@ -140,6 +140,7 @@ const PLOTS = [
     curves: [["apply", "apply", seconds, 2], ["pull", "pull", seconds, 4], ["wait", "wait", seconds, 1],
              ["push", "push", seconds, 5], ["vote", "vote", seconds, 6], ["seconds", "since the step before", seconds, 3]] },
 ];
+const OF_APPLIED = ["norm", "clip", "rate"]; // what a skipped step has none of
 const LOG_DECADES = 3; // below the shortest step; a part that took less is drawn there, since 0 has no logarithm
 
 export class Plots {
@@ -438,6 +439,7 @@ export class Plots {
 
   describe(chart, at, x = null) {
     const step = x !== null ? x : this.window ? Math.max(at.first, Math.min(at.to, Math.floor(this.window[1]))) : at.to;
+    const skipped = at.skipped.some(([first, last]) => step === first || step === last);
     const parts = [];
     const say = (name, words, text) => {
       const span = document.createElement("span");
@@ -452,7 +454,8 @@ export class Plots {
       const curve = at.curves[name];
       if (curve && curve[0].length > 0)
         say("c" + number, words + (name === chart.log ? " (log axis)" : ""),
-          write(name === "loss" ? lossAt(curve, at.curves.scale, step) : valueAt(curve, step)));
+          write(name === "loss" ? lossAt(curve, at.curves.scale, step)
+            : skipped && OF_APPLIED.includes(name) ? null : valueAt(curve, step)));
     });
     if (chart.plot.log) {
       const count = this.skippedOf(at).reduce((sum, [, , overflows, empties]) => sum + overflows + empties, 0);

@@ -217,6 +217,17 @@ def a_watch_whose_reader_has_gone_ends_as_every_verb_does(ampctl):
         assert (done.returncode, done.stderr) == (-signal.SIGPIPE, ""), (form, done)
 
 
+def standard_streams_that_are_closed_are_no_other_file(ampctl):
+    """The first numbers would be those of its connection."""
+    told = ampctl("models")
+    for closed in ("0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"):
+        for words, code in ((("models",), 0), (("explain", "nosuch", "1"), NOT_FOUND)):
+            done = subprocess.run(["/bin/sh", "-c", f'exec "$@" {closed}', "sh", BIN / "ampctl", "-e", ampctl.endpoint, *words],
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=TIMEOUT_S, encoding="utf-8", check=False)
+            assert done.returncode == code, (closed, done)
+            assert done.stdout == ("" if "1>&-" in closed or code != 0 else told), (closed, done)
+
+
 def a_reason_that_is_not_utf_8_is_refused_by_its_option(ampctl):
     for verb in (("scale", "reset", "digits"), ("set-lr", "digits", "0.5"), ("rollback", "digits", "1")):
         for option in ("--reason", "--request-id"):
@@ -367,6 +378,7 @@ TESTS = (
     the_picture_is_an_svg_file_too, the_picture_of_the_newest_steps_goes_from_the_oldest_of_them_on,
     a_watch_whose_output_cannot_be_written_says_so_and_nothing_else,
     a_watch_whose_reader_has_gone_ends_as_every_verb_does,
+    standard_streams_that_are_closed_are_no_other_file,
     a_reason_that_is_not_utf_8_is_refused_by_its_option, an_option_of_ampd_that_there_is_not_is_wrong_use,
     watch_shows_stored_steps_line_by_line, watch_of_a_model_that_is_done_ends,
     explain_names_worker_parameter_and_reason, replay_of_its_own_policy_differs_nowhere,

@@ -26,7 +26,7 @@ SLICE_ROWS = 4096       # IO_PAGE_SLICE_ROWS
 FRESH_S = 1.0           # IO_PAGE_FRESH_MS
 PARTS = ("apply", "pull", "wait", "push", "vote")  # of the time of a step
 STREAM_BYTES = 193 << 10  # IO_PAGE_STREAM_BYTES
-ASSETS = ("/", "/page.css", "/page.js", "/plots.js", "/icon.svg", "/dygraph.js", "/dygraph.css")
+ASSETS = ("/", "/page.css", "/page.js", "/document.js", "/plots.js", "/icon.svg", "/dygraph.js", "/dygraph.css")
 API = ("/api/status", "/api/model?model=m", "/api/history?model=m", "/api/pace?model=m", "/api/step?model=m&step=1",
        "/api/events")
 PAGE_BYTES_MAX = 250000
@@ -50,7 +50,7 @@ def test_the_page_is_whole_small_and_of_this_server_alone(context):
         assert status == 200 and len(text.encode()) == int(headers["Content-Length"]), path
         assert "://" not in text.replace("http://www.w3.org/", "") or "dygraph" in path, path
     assert 150000 < total < PAGE_BYTES_MAX, total
-    assert "innerHTML" not in get(server, "/page.js")[2] + get(server, "/plots.js")[2]
+    assert not any("innerHTML" in get(server, path)[2] for path in ("/page.js", "/document.js", "/plots.js"))
     page = get(server, "/")[2]
     assert "<script>" not in page and "style=" not in page and " on" not in page.replace(" only", ""), page
 

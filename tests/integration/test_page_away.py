@@ -13,7 +13,7 @@ import threading
 import ampd_testing
 from ampd_testing import eventually, run
 from page_testing import history, loaded_at, page_server, put_history
-from test_page_browser import FAIL_HISTORY, MISSING, browser, plotted, shows, step_shown, text_of, url
+from test_page_browser import FAIL_HISTORY, HOLD, MISSING, browser, plotted, shows, step_shown, text_of, url
 
 if MISSING is None:
     from test_page_browser import By
@@ -24,6 +24,10 @@ TABS = 8  # a browser has six connections to a server
 # ---- the clock ----
 
 WRONG_CLOCK = "const now = Date.now; Date.now = () => now() + 5 * 3600 * 1000;"
+COUNT = """
+    const fetched = window.fetch;
+    window.asked = 0;
+    window.fetch = (...asked) => { window.asked++; return fetched(...asked); };"""
 
 
 def test_since_when_a_server_is_away_is_told_by_its_own_clock(context):
@@ -37,6 +41,11 @@ def test_since_when_a_server_is_away_is_told_by_its_own_clock(context):
         now = datetime.datetime.now(datetime.timezone.utc)
         told = datetime.datetime.strptime(since[1], "%H:%M:%S").replace(tzinfo=now.tzinfo)
         assert (now - told).seconds < 600, (since[1], now)
+        driver.execute_script(COUNT)
+        eventually(lambda: driver.execute_script("return window.asked > 1"), "it tries again")
+        driver.execute_script("window.asked = 0; location.hash = '#/'")
+        eventually(lambda: driver.execute_script("return window.asked > 1"), "it tries again, from another view")
+        assert since[0] in text_of(driver, "#link"), (since[0], text_of(driver, "#link"))
         driver.get_log("browser")  # of requests that nobody answered
 
 
@@ -155,6 +164,21 @@ def test_what_was_asked_for_while_the_server_was_away_comes_when_it_is_back(cont
             assert "does not answer" not in text_of(driver), text_of(driver)
 
 
+def test_a_model_that_is_opened_has_its_pace_at_once(context):
+    """Also while those of the overview are still awaited."""
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    for _ in range(20):
+        worker.train({"w": [1.0] * 4})
+    with browser() as driver:
+        hold = HOLD.replace("arguments[0]", "'/api/pace'")
+        driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": hold})
+        driver.get(url(server))
+        eventually(lambda: driver.execute_script("return window.release !== undefined"), "a pace is asked for")
+        driver.find_element(By.LINK_TEXT, "m").click()
+        shows(driver, "steps/s", ".tiles")
+
+
 def test_a_page_stays_with_its_model_that_is_deleted_and_made_again(context):
     server = page_server(context)
     worker = context.model("m", server).worker()
@@ -166,6 +190,21 @@ def test_a_page_stays_with_its_model_that_is_deleted_and_made_again(context):
         shows(driver, "There is no model of this name on this server.")
         context.model("m", server).worker().train({"w": [1.0] * 4})
         shows(driver, "skipped 0", '[data-plot="scale"] .legend')
+
+
+def test_a_model_that_is_made_again_does_not_have_the_pace_of_the_one_before(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    for _ in range(20):
+        worker.train({"w": [1.0] * 4})
+    with browser() as driver:
+        driver.get(url(server))
+        shows(driver, "steps/s", "tbody")
+        worker.api.DeleteModel(model="m", force=True)
+        shows(driver, "No model yet")
+        context.model("m", server).worker().train({"w": [1.0] * 4})
+        shows(driver, "0 steps", "tbody")
+        assert "steps/s" not in text_of(driver, "tbody"), text_of(driver, "tbody")
 
 
 if __name__ == "__main__":

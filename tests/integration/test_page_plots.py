@@ -89,6 +89,19 @@ def test_a_loss_that_is_not_finite_is_told_as_what_it_is_and_not_as_that_of_a_st
         shows(driver, "NaN", ".tiles")
 
 
+def test_a_skipped_step_has_no_norm_and_not_that_of_a_step_before(context):
+    server = page_server(context)
+    worker = context.model("m", server).worker()
+    for value in (1.0, float("inf")):
+        worker.train({"w": [value] * 4})
+    with browser() as driver:
+        driver.get(url(server, "#/model/m"))
+        plotted(driver)
+        eventually(lambda: "step 2 rate" in legend(driver), "the newest step")
+        told = text_of(driver, '[data-plot="norm"] .legend').replace("\n", " ")
+        assert (told, legend(driver)) == ("step 2 clip – norm –", "step 2 rate –"), (told, legend(driver))
+
+
 def legend(driver):
     return text_of(driver, '[data-plot="rate"] .legend').replace("\n", " ")
 

@@ -15,6 +15,7 @@ static const struct {
     {"/", "text/html; charset=utf-8", io_page_index, &io_page_index_size},
     {"/page.css", "text/css; charset=utf-8", io_page_style, &io_page_style_size},
     {"/page.js", "text/javascript; charset=utf-8", io_page_script, &io_page_script_size},
+    {"/document.js", "text/javascript; charset=utf-8", io_page_document, &io_page_document_size},
     {"/plots.js", "text/javascript; charset=utf-8", io_page_plots, &io_page_plots_size},
     {"/icon.svg", "image/svg+xml", io_page_icon, &io_page_icon_size},
     {"/dygraph.js", "text/javascript; charset=utf-8", io_page_dygraph, &io_page_dygraph_size},

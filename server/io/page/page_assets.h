@@ -12,6 +12,7 @@
 IO_PAGE_ASSET(index)
 IO_PAGE_ASSET(style)
 IO_PAGE_ASSET(script)
+IO_PAGE_ASSET(document)
 IO_PAGE_ASSET(plots)
 IO_PAGE_ASSET(icon)
 IO_PAGE_ASSET(dygraph)
