@@ -17,7 +17,7 @@ import time
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "integration"))
-from ampd_testing import CALL_TIMEOUT_S, Api, eventually, model, params, run  # noqa: E402
+from ampd_testing import CALL_TIMEOUT_S, Api, eventually, model, params, run, spec  # noqa: E402
 from auth_testing import Authority, TlsServer, TokenFile, command  # noqa: E402
 
 LONG = bool(os.environ.get("AMPD_TEST_LONG"))
@@ -252,6 +252,21 @@ def test_calls_that_wait_take_a_small_part_beside_the_tensors(context):
     assert growth < growth_max(context) and counts["waiting"] > 0
 
 
+def asked(path, message, start=PREFACE):
+    """250 whole calls."""
+    body = b"\0" + struct.pack(">I", message.ByteSize()) + message.SerializeToString()
+    return start + b"".join(request(2 * i + 1, path) + data(2 * i + 1, body, end=True) for i in range(STREAMS))
+
+
+def test_answers_that_nobody_reads_take_little_memory(context):
+    """Each is of nearly the largest size that a specification has."""
+    server = context.server("--metrics-listen", "127.0.0.1:0", "--memory-max", "256M")  # a sixteenth of it for answers
+    Api(server.channel).CreateModel(spec=spec("m", [(f"p{index:099}", [1]) for index in range(8000)]))
+    growth, counts = grown(server, asked("/ampd.v1.ParameterService/GetModel", params.GetModelRequest(model="m")))
+    print(f"{HALVES} connections x {STREAMS} answers: {growth >> 20} MiB, {counts['unsent']} ended", flush=True)
+    assert growth < 3 * growth_max(context) and counts["unsent"] > 0  # without a bound it is 500 MiB
+
+
 def bombard(port, address, message, counts):
     """Sends the message on 16 streams; adds to counts what became of them, by grpc-status."""
     with connect(port, address) as connection:
@@ -271,8 +286,8 @@ def bombard(port, address, message, counts):
 
 def test_messages_that_inflate_are_paid_for_by_their_address(context):
     server = context.server("--metrics-listen", "127.0.0.1:0")
-    spec = model.ModelSpec(name="m", parameters=[model.ParameterSpec(name="p" * 100, shape=[1])] * 9000)
-    message = gzip.compress(params.CreateModelRequest(spec=spec).SerializeToString()[:BOMB - 1000], 9)
+    large = model.ModelSpec(name="m", parameters=[model.ParameterSpec(name="p" * 100, shape=[1])] * 9000)
+    message = gzip.compress(params.CreateModelRequest(spec=large).SerializeToString()[:BOMB - 1000], 9)
     answered, began = [], time.monotonic()
     for _ in range(BOMBERS):
         bombard(server.port, ADDRESSES[0], message, answered)
