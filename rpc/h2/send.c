@@ -90,13 +90,12 @@ static bool fits_in(size_t queued, size_t size, size_t most)
 }
 
 /*
- * What a server's call with nothing queued may send however full the connection is, so that slow streams do not keep
- * the answers from the others. All such calls together queue as much again as the connection's limit.
+ * Whether a call may send one message however large it is, and however full the connection: a server's with nothing
+ * queued, so that slow streams do not keep the answers from the others.
  */
-static size_t own_share(const struct arpc_call *call)
+static bool is_first(const struct arpc_call *call)
 {
-    const struct arpc_link_config *config = call->link->config;
-    return call->server && call->out.queued == 0 ? config->max_queued / config->max_streams : 0;
+    return call->server && call->out.queued == 0;
 }
 
 /* Queues one message as it is; `flag` goes in front of its length. */
@@ -107,9 +106,9 @@ static int send_as_is(struct arpc_call *call, uint8_t flag, const void *head, si
         return AMP_EINVAL;
     size_t copied = head_size + (release_cb == NULL ? body_size : 0);
     size_t size = ARPC_PREFIX_SIZE + head_size + body_size;
-    /* A single message goes however large it is; else one over the limit could never be sent. */
-    bool link_fits = size <= own_share(call) || fits_in(call->link->queued, size, call->link->config->max_queued);
-    bool fits = link_fits && fits_in(call->out.queued, size, stream_limit(call));
+    /* A single message goes however large it is: else one over the limit could never be sent. */
+    bool fits = is_first(call) || (fits_in(call->link->queued, size, call->link->config->max_queued) &&
+                                   fits_in(call->out.queued, size, stream_limit(call)));
     if (!fits) {
         if (amp_list_empty(&call->in_refused))
             amp_list_push(&call->link->refused, &call->in_refused);
@@ -324,7 +323,7 @@ static bool link_has_room(const struct arpc_link *link)
 
 bool arpc_call_has_room(const struct arpc_call *call)
 {
-    return link_has_room(call->link) && call->out.queued <= stream_limit(call) / 2;
+    return is_first(call) || (link_has_room(call->link) && call->out.queued <= stream_limit(call) / 2);
 }
 
 /*
@@ -387,7 +386,9 @@ void arpc_batch_done(struct arpc_link *link, struct arpc_batch *batch)
         struct arpc_call *call = out->call;
         call->out.queued -= batch->pins[i].bytes;
         link->queued -= batch->pins[i].bytes;
-        if (call->attempt.again || (call->out.was_high && call->out.queued <= ARPC_LOW_WATER))
+        bool waits = !amp_list_empty(&call->in_refused);
+        if (call->attempt.again || (call->out.was_high && call->out.queued <= ARPC_LOW_WATER) ||
+            (waits && is_first(call)))
             arpc_call_mark_event(call);
         /* Not in its call's queue any more: all given, or dropped. */
         if (--out->pins == 0 && amp_list_empty(&out->node))

@@ -65,7 +65,8 @@ void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size
  */
 size_t arpc_out_slots(struct arpc_call *call, size_t limit, size_t *slots);
 /*
- * Whether half of the limits of link and call is free, so that a message that was refused (AMP_EEXHAUSTED) may be sent.
+ * Whether a message that was refused (AMP_EEXHAUSTED) may be sent: half of the limits of link and call is free, or a
+ * server's call has nothing queued.
  */
 bool arpc_call_has_room(const struct arpc_call *call);
 /* Drops all messages in the queue; release callbacks come at once, or when the batch that has bytes of one is done. */
