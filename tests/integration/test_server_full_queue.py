@@ -84,5 +84,17 @@ def test_a_large_answer_comes_beside_pulls_that_fill_the_connection(context):
         assert size > LARGE, size
 
 
+def test_a_watch_goes_on_beside_pulls_that_fill_the_connection(context):
+    server = context.server()
+    worker = context.model("small", server).worker()
+    for _ in range(STEPS):
+        worker.train({"w": [0.0] * 4})
+    with filled(context, server) as (connection, reader):
+        connection.sendall(call(OTHER, SCALES + "WatchSteps", scales.WatchStepsRequest(model="small", from_step=1)) +
+                           window(0, 1 << 30) + window(OTHER, 1 << 30))
+        reader.read_until(lambda: OTHER in reader.ended or reader.messages(OTHER) >= STEPS)
+        assert OTHER not in reader.ended, f"the watch ended after {reader.messages(OTHER)} rows"
+
+
 if __name__ == "__main__":
     run(globals())
