@@ -218,6 +218,24 @@ static void what_an_address_has_inflated_is_remembered_when_it_has_gone(void **s
     assert_int_equal(admission.idle_count, 0);
 }
 
+/* Neighbours differ in their last byte alone. */
+static void neighbours_have_rows_of_their_own(void **state)
+{
+    (void)state;
+    static bool taken[ARPC_ADMISSION_ROWS];
+    size_t rows = 0;
+    memset(taken, 0, sizeof taken);
+    for (uint32_t i = 0; i < 256; i++) {
+        struct sockaddr_in four = {.sin_family = AF_INET};
+        four.sin_addr.s_addr = htonl(0x0a000000 + i);
+        struct arpc_admission_key key = arpc_admission_key_of_address((const struct sockaddr *)&four);
+        bool *row = &taken[arpc_admission_hash(&key) % ARPC_ADMISSION_ROWS];
+        rows += !*row;
+        *row = true;
+    }
+    assert_true(rows > 200);
+}
+
 /* ---- a connection ---- */
 
 static struct arpc_handler noting, holding;
@@ -715,6 +733,7 @@ int main(void)
         WITH_ADMISSION(a_thousand_workers_of_one_address_are_let_in_and_none_has_to_go),
         WITH_ADMISSION(of_addresses_that_have_as_much_the_first_one_gives_way_and_not_the_newcomer),
         WITH_ADMISSION(what_an_address_has_inflated_is_remembered_when_it_has_gone),
+        cmocka_unit_test(neighbours_have_rows_of_their_own),
         WITH_RAW(a_connection_on_which_no_call_is_let_in_does_not_last),
         WITH_RAW(a_connection_on_which_no_call_is_let_in_has_few_calls),
         WITH_RAW(a_call_that_was_let_in_keeps_its_connection_and_a_watch_beside_it_does_not),
