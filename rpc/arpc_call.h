@@ -93,7 +93,8 @@ typedef void (*arpc_release_cb)(void *arg);
  * inside arpc_call_blank), when its bytes have left this process or never will; that may be after `closed`.
  * Without one, body is copied too. 0: body is taken. On failure nothing is queued, release_cb will not be
  * called, and body stays the caller's: AMP_ESTATE (finished, half-closed or over), AMP_EEXHAUSTED (the
- * connection's max_queued bytes are reached; wait for `writable`), AMP_EINVAL (over 4 GiB), AMP_ENOMEM.
+ * connection's max_queued bytes are reached; wait for `writable`; never while a server's call has nothing queued),
+ * AMP_EINVAL (over 4 GiB), AMP_ENOMEM.
  */
 int arpc_call_send(struct arpc_call *call, const void *head, size_t head_size, const void *body, size_t body_size,
                    arpc_release_cb release_cb, void *release_arg);

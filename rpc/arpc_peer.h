@@ -20,6 +20,8 @@ struct arpc_peer {
     const char *address; /* "127.0.0.1:40312", "[::1]:40312" or "unix" */
     enum arpc_transport transport;
     bool encrypted; /* by TLS; also over a unix socket, if its listener asks for it */
+    /* The same number for all connections of an IPv4 address, of a /64 of IPv6, or of a user of this machine. */
+    uint32_t source;
     /*
      * From the peer's certificate, which has been verified: the subject's common name, and the first DNS or URI entry
      * of the subject's alternative names. "" without a certificate, if it has no such name, or if the name is too long

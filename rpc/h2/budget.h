@@ -1,8 +1,9 @@
 /*
  * Budgets of what all connections of a server share and no single address may use up: places for connections on which
- * no call was let in, memory of messages that are not whole, and memory of calls that wait. Each address has an account
- * in each budget, and each connection, message or call has a charge in an account. A new charge is never refused
- * because of what others hold: if a budget is exceeded, the address with the largest account loses its oldest charge.
+ * no call was let in, memory of messages that are not whole, of calls that wait, and of answers that have not left.
+ * Each address has an account in each budget, and each connection, message or call has a charge in an account. A new
+ * charge is never refused because of what others hold: if a budget is exceeded, the address with the largest account
+ * loses its oldest charge.
  *
  * No I/O; the caller gives the time. On the loop's thread. Internal to rpc/.
  */
@@ -43,12 +44,14 @@ struct arpc_charge {
 struct arpc_memory_budgets {
     struct arpc_budget unfinished; /* bytes of messages that are not whole */
     struct arpc_budget waiting;    /* bytes of calls that are paused before they have moved bulk data */
+    struct arpc_budget unsent;     /* bytes of messages that were copied to be sent */
 };
 
 /* What the calls of one address share. */
 struct arpc_host {
     struct arpc_account unfinished; /* in arpc_memory_budgets.unfinished */
     struct arpc_account waiting;    /* in arpc_memory_budgets.waiting */
+    struct arpc_account unsent;     /* in arpc_memory_budgets.unsent */
     struct arpc_bucket inflated;    /* bytes that its compressed messages may still inflate to */
 };
 

@@ -327,6 +327,7 @@ ssize_t arpc_link_read_body(nghttp2_session *session, int32_t stream_id, uint8_t
     }
     size_t slots;
     size_t size = arpc_out_slots(call, length, &slots);
+    call->out.framed = size;
     if (size > 0)
         *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
     if (size < call->out.unsent || !call->out.ended)
@@ -610,6 +611,8 @@ static void flush_call(struct arpc_call *call)
     if (!call->out.reset || call->out.reset_done || call->stream_over)
         return;
     call->out.reset_done = true;
+    if (call->server) /* a client may have it to send again */
+        arpc_out_drop_useless(call);
     if (call->stream_id == 0)
         arpc_call_stream_over(call);
     else

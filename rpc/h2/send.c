@@ -33,15 +33,44 @@
 /* Most messages that one DATA frame takes from, so that the slots and the scratch it needs are bounded. */
 #define FRAME_MESSAGES 32
 
+/* RFC 9113 section 7; gRPC makes RESOURCE_EXHAUSTED of it. */
+#define H2_ENHANCE_YOUR_CALM 0xb
+
 _Static_assert(ARPC_FRAME_SCRATCH >= FRAME_MESSAGES * 2 * COPY_MAX + 9 + (16 << 10) + 9, "both kinds of frame fit");
 _Static_assert(ARPC_BATCH_SCRATCH >= 2 * ARPC_FRAME_SCRATCH, "one frame is no whole batch");
 
 /* What goes in place of a body that was taken back: one piece is never longer. Never written to. */
 static uint8_t zeros[ARPC_FRAME_OUT_MAX];
 
+/*
+ * A call has more or fewer copies to send, however slowly its peer reads: all calls of a server share a budget of them.
+ * The oldest of the address that has most is reset if that is too much; its queue goes with the next flush.
+ */
+static void copies_changed(struct arpc_call *call)
+{
+    struct arpc_link *link = call->link;
+    if (link == NULL) /* GONE, and charged with nothing any more */
+        return;
+    struct arpc_charge *own = &call->out.copies;
+    int64_t before = own->amount;
+    int64_t amount = arpc_call_is_over(call) ? 0 : (int64_t)call->out.copied;
+    int64_t now_ms = arpc_link_now(link);
+    arpc_charge_set(own, &link->host->unsent, amount, now_ms);
+    struct arpc_charge *charge;
+    while (amount > before && (charge = arpc_charge_excess(own, now_ms)) != NULL) {
+        struct arpc_call *other = AMP_CONTAINER(charge, struct arpc_call, out.copies);
+        arpc_charge_set(charge, charge->account, 0, now_ms);
+        arpc_link_count(other->link, ARPC_ABUSE_UNSENT);
+        arpc_call_close(other, ARPC_STATUS_RESOURCE_EXHAUSTED, arpc_abuse_text(ARPC_ABUSE_UNSENT));
+        arpc_call_reset(other, H2_ENHANCE_YOUR_CALM);
+    }
+}
+
 static void out_release(struct arpc_out *out)
 {
     struct arpc_call *call = out->call;
+    call->out.copied -= out->head_size;
+    copies_changed(call);
     if (out->release_cb != NULL)
         out->release_cb(out->release_arg);
     free(out);
@@ -61,13 +90,12 @@ static bool fits_in(size_t queued, size_t size, size_t most)
 }
 
 /*
- * What a server's call with nothing queued may send however full the connection is, so that slow streams do not keep
- * the answers from the others. All such calls together queue as much again as the connection's limit.
+ * Whether a call may send one message however large it is, and however full the connection: a server's with nothing
+ * queued, so that slow streams do not keep the answers from the others.
  */
-static size_t own_share(const struct arpc_call *call)
+static bool is_first(const struct arpc_call *call)
 {
-    const struct arpc_link_config *config = call->link->config;
-    return call->server && call->out.queued == 0 ? config->max_queued / config->max_streams : 0;
+    return call->server && call->out.queued == 0;
 }
 
 /* Queues one message as it is; `flag` goes in front of its length. */
@@ -78,9 +106,9 @@ static int send_as_is(struct arpc_call *call, uint8_t flag, const void *head, si
         return AMP_EINVAL;
     size_t copied = head_size + (release_cb == NULL ? body_size : 0);
     size_t size = ARPC_PREFIX_SIZE + head_size + body_size;
-    /* A single message goes however large it is; else one over the limit could never be sent. */
-    bool link_fits = size <= own_share(call) || fits_in(call->link->queued, size, call->link->config->max_queued);
-    bool fits = link_fits && fits_in(call->out.queued, size, stream_limit(call));
+    /* A single message goes however large it is: else one over the limit could never be sent. */
+    bool fits = is_first(call) || (fits_in(call->link->queued, size, call->link->config->max_queued) &&
+                                   fits_in(call->out.queued, size, stream_limit(call)));
     if (!fits) {
         if (amp_list_empty(&call->in_refused))
             amp_list_push(&call->link->refused, &call->in_refused);
@@ -110,6 +138,8 @@ static int send_as_is(struct arpc_call *call, uint8_t flag, const void *head, si
     call->out.was_high = call->out.was_high || call->out.queued > ARPC_LOW_WATER;
     if (call->counted != NULL)
         call->counted->sent++;
+    call->out.copied += out->head_size;
+    copies_changed(call);
     arpc_call_mark_dirty(call);
     return 0;
 }
@@ -245,6 +275,7 @@ void arpc_out_rewind(struct arpc_call *call)
 
 void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size)
 {
+    call->out.framed = 0;
     call->out.unsent -= size;
     arpc_call_progress(call, size);
     while (size > 0) {
@@ -292,7 +323,7 @@ static bool link_has_room(const struct arpc_link *link)
 
 bool arpc_call_has_room(const struct arpc_call *call)
 {
-    return link_has_room(call->link) && call->out.queued <= stream_limit(call) / 2;
+    return is_first(call) || (link_has_room(call->link) && call->out.queued <= stream_limit(call) / 2);
 }
 
 /*
@@ -311,12 +342,18 @@ static void wake_refused(struct arpc_link *link)
     }
 }
 
-void arpc_out_drop(struct arpc_call *call)
+/* Drops the messages in the queue behind its first `keep` bytes. */
+static void drop_behind(struct arpc_call *call, size_t keep)
 {
+    size_t kept = 0;
     AMP_LIST_EACH(it, safe, &call->out.messages)
     {
         struct arpc_out *out = AMP_CONTAINER(it, struct arpc_out, node);
         size_t rest = out->size - out->given;
+        if (kept < keep) {
+            kept += rest;
+            continue;
+        }
         amp_list_remove(&out->node);
         call->out.unsent -= rest;
         call->out.queued -= rest;
@@ -325,6 +362,16 @@ void arpc_out_drop(struct arpc_call *call)
             out_release(out);
     }
     wake_refused(call->link);
+}
+
+void arpc_out_drop(struct arpc_call *call)
+{
+    drop_behind(call, 0);
+}
+
+void arpc_out_drop_useless(struct arpc_call *call)
+{
+    drop_behind(call, call->out.framed);
 }
 
 void arpc_batch_done(struct arpc_link *link, struct arpc_batch *batch)
@@ -339,7 +386,9 @@ void arpc_batch_done(struct arpc_link *link, struct arpc_batch *batch)
         struct arpc_call *call = out->call;
         call->out.queued -= batch->pins[i].bytes;
         link->queued -= batch->pins[i].bytes;
-        if (call->attempt.again || (call->out.was_high && call->out.queued <= ARPC_LOW_WATER))
+        bool waits = !amp_list_empty(&call->in_refused);
+        if (call->attempt.again || (call->out.was_high && call->out.queued <= ARPC_LOW_WATER) ||
+            (waits && is_first(call)))
             arpc_call_mark_event(call);
         /* Not in its call's queue any more: all given, or dropped. */
         if (--out->pins == 0 && amp_list_empty(&out->node))

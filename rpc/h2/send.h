@@ -7,6 +7,7 @@
 #include "base/list.h"
 #include "rpc/arpc_call.h"
 #include "rpc/h2/batch.h"
+#include "rpc/h2/budget.h"
 #include "rpc/h2/fields.h"
 
 #include <stdbool.h>
@@ -38,6 +39,9 @@ struct arpc_outbound {
     struct arpc_batch *batch;    /* the batch under way if it has bytes of this call, also when GONE; else NULL */
     size_t unsent;               /* bytes that were not put into a batch yet */
     size_t queued;               /* bytes that have not left the process */
+    size_t copied;               /* bytes of messages that are copies, until they are freed */
+    struct arpc_charge copies;   /* for `copied` */
+    size_t framed;               /* bytes of the frame that nghttp2 has begun, and will ask for */
     bool was_high;               /* queued was above ARPC_LOW_WATER: `writable` is due when it falls to that */
     bool head_submitted;         /* nghttp2 has the HEADERS of the request or response */
     bool compress;               /* server: answers above some size are sent compressed */
@@ -61,11 +65,14 @@ void arpc_out_give(struct arpc_call *call, struct arpc_batch *batch, size_t size
  */
 size_t arpc_out_slots(struct arpc_call *call, size_t limit, size_t *slots);
 /*
- * Whether half of the limits of link and call is free, so that a message that was refused (AMP_EEXHAUSTED) may be sent.
+ * Whether a message that was refused (AMP_EEXHAUSTED) may be sent: half of the limits of link and call is free, or a
+ * server's call has nothing queued.
  */
 bool arpc_call_has_room(const struct arpc_call *call);
 /* Drops all messages in the queue; release callbacks come at once, or when the batch that has bytes of one is done. */
 void arpc_out_drop(struct arpc_call *call);
+/* Server, for a stream that is being reset: drops what the frame that nghttp2 has begun does not need. */
+void arpc_out_drop_useless(struct arpc_call *call);
 /* Drops the messages that were kept to be sent again. */
 void arpc_out_forget(struct arpc_call *call);
 /* For the next attempt: queues all messages again from their first byte. No batch may have bytes of the call. */

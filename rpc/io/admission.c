@@ -35,12 +35,18 @@ struct arpc_admission_key arpc_admission_key_of_user(int64_t uid)
     return key;
 }
 
-static struct amp_list *row_of(struct arpc_admission *admission, const struct arpc_admission_key *key)
+uint32_t arpc_admission_hash(const struct arpc_admission_key *key)
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a; who makes collisions needs addresses, and only fills one row */
     for (size_t i = 0; i < sizeof key->bytes; i++)
         hash = (hash ^ key->bytes[i]) * 1099511628211u;
-    return &admission->rows[(hash >> 20) % ARPC_ADMISSION_ROWS];
+    /* The last byte, in which neighbours differ, has reached the lowest and the highest bits alone. */
+    return (uint32_t)hash;
+}
+
+static struct amp_list *row_of(struct arpc_admission *admission, const struct arpc_admission_key *key)
+{
+    return &admission->rows[arpc_admission_hash(key) % ARPC_ADMISSION_ROWS];
 }
 
 void arpc_admission_init(struct arpc_admission *admission, const struct arpc_limits *limits, size_t most)

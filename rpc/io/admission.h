@@ -21,6 +21,8 @@ struct arpc_admission_key {
 
 struct arpc_admission_key arpc_admission_key_of_address(const struct sockaddr *address);
 struct arpc_admission_key arpc_admission_key_of_user(int64_t uid);
+/* A hash of it. */
+uint32_t arpc_admission_hash(const struct arpc_admission_key *key);
 
 #define ARPC_ADMISSION_ROWS 1024
 

@@ -363,6 +363,7 @@ static void on_connection(uv_stream_t *stream, int status)
         peer_name(conn, listener->is_unix, peer, sizeof peer);
         rc = arpc_conn_start_tls(conn, &server->config, peer, listener->tls, NULL);
         conn->link.host = &visit->admitted.source->host;
+        conn->link.peer_info.source = arpc_admission_hash(&visit->admitted.source->key);
         if (rc == 0 && listener->is_unix)
             arpc_peer_credentials(&conn->socket.handle, &conn->link.peer_info);
         if (rc == 0)

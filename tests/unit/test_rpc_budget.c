@@ -218,6 +218,24 @@ static void what_an_address_has_inflated_is_remembered_when_it_has_gone(void **s
     assert_int_equal(admission.idle_count, 0);
 }
 
+/* Neighbours differ in their last byte alone. */
+static void neighbours_have_rows_of_their_own(void **state)
+{
+    (void)state;
+    static bool taken[ARPC_ADMISSION_ROWS];
+    size_t rows = 0;
+    memset(taken, 0, sizeof taken);
+    for (uint32_t i = 0; i < 256; i++) {
+        struct sockaddr_in four = {.sin_family = AF_INET};
+        four.sin_addr.s_addr = htonl(0x0a000000 + i);
+        struct arpc_admission_key key = arpc_admission_key_of_address((const struct sockaddr *)&four);
+        bool *row = &taken[arpc_admission_hash(&key) % ARPC_ADMISSION_ROWS];
+        rows += !*row;
+        *row = true;
+    }
+    assert_true(rows > 200);
+}
+
 /* ---- a connection ---- */
 
 static struct arpc_handler noting, holding;
@@ -231,11 +249,11 @@ static const struct arpc_method methods[] = {
 static struct arpc_memory_budgets budgets;
 static struct arpc_host host;
 
-/* Messages may take so much; so may calls that wait. */
+/* Messages may take so much; so may calls that wait, and answers that have not left. */
 static void allow(size_t bytes)
 {
     struct arpc_limits limits = arpc_limits_default;
-    limits.unfinished = limits.waiting = (int64_t)bytes;
+    limits.unfinished = limits.waiting = limits.unsent = (int64_t)bytes;
     limits.unfinished_per_address = 0;
     arpc_memory_budgets_init(&budgets, &limits);
     arpc_host_init(&host, &budgets, &limits, raw.now_ms);
@@ -292,7 +310,7 @@ static int teardown(void **state)
 {
     (void)state;
     close_raw();
-    assert_int_equal(budgets.unfinished.used + budgets.waiting.used, 0);
+    assert_int_equal(budgets.unfinished.used + budgets.waiting.used + budgets.unsent.used, 0);
     return 0;
 }
 
@@ -584,6 +602,124 @@ static void what_inflates_counts_with_what_inflates_it_from_its_first_byte_on(vo
     assert_int_equal(raw.server.link.call_count, 1);
 }
 
+/* ---- answers ---- */
+
+#define ANSWER (16 * KIB)
+
+static uint8_t ones[ANSWER];
+
+static void answer(struct arpc_call *call)
+{
+    rpc_noting.half_close(call);
+    (void)arpc_call_reply(call, ones, sizeof ones - ARPC_PREFIX_SIZE);
+}
+
+static void answers_that_get_no_window_take_no_more_than_their_budget_and_the_oldest_go(void **state)
+{
+    (void)state;
+    const nghttp2_settings_entry shut = {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, 0};
+    struct arpc_link *link = &raw.server.link;
+    noting.half_close = answer;
+    assert_int_equal(nghttp2_submit_settings(raw.session, NGHTTP2_FLAG_NONE, &shut, 1), 0);
+    for (int i = 0; i < 20; i++) {
+        (void)rpc_raw_request("/t.T/Work", NULL, NULL, NULL, 0, true);
+        assert_int_equal(raw.resets, i >= 4);
+        assert_in_range(budgets.unsent.used, 1, budgets.unsent.most);
+        assert_int_equal(link->queued, budgets.unsent.used);
+    }
+    assert_int_equal(raw.reset_code, NGHTTP2_ENHANCE_YOUR_CALM);
+    assert_int_equal(raw.server.config.abuses[ARPC_ABUSE_UNSENT], 16);
+    assert_int_equal(link->call_count, 4);
+    assert_int_equal(link->abuse, ARPC_ABUSE_NONE);
+}
+
+static nghttp2_nv field(const char *name, const char *value)
+{
+    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value),
+                        NGHTTP2_NV_FLAG_NONE};
+}
+
+/* A request to a server whose socket takes nothing any more. */
+static void request_unread(void)
+{
+    const nghttp2_nv nv[] = {field(":method", "POST"),    field(":scheme", "http"),
+                             field(":path", "/t.T/Work"), field(":authority", "x"),
+                             field("te", "trailers"),     field("content-type", "application/grpc")};
+    const uint8_t *data;
+    assert_true(nghttp2_submit_request(raw.session, NULL, nv, COUNT(nv), NULL, NULL) > 0);
+    for (ssize_t size; (size = nghttp2_session_mem_send(raw.session, &data)) > 0;)
+        rpc_raw_feed(data, (size_t)size);
+}
+
+/* No RST_STREAM leaves either: the memory must not wait for it. */
+static void answers_that_nobody_reads_take_no_more_than_their_budget(void **state)
+{
+    (void)state;
+    struct arpc_link *link = &raw.server.link;
+    rpc_raw_run();
+    noting.half_close = answer;
+    for (int i = 0; i < 20; i++) {
+        request_unread();
+        assert_int_equal(link->queued, (size_t)(i < 4 ? i + 1 : 4) * ANSWER);
+    }
+    assert_int_equal(link->call_count, 20);
+    raw.resets = raw.ended = 0;
+    rpc_raw_run();
+    assert_int_equal(raw.resets, 16);
+    assert_int_equal(raw.ended, 4);
+    assert_int_equal(budgets.unsent.used, 0);
+}
+
+static void count_release(void *arg)
+{
+    (*(int *)arg)++;
+}
+
+static void an_answer_that_has_left_is_charged_no_more_and_a_body_of_the_users_never(void **state)
+{
+    (void)state;
+    static int released;
+    released = 0;
+    (void)rpc_raw_request("/t.T/Work", NULL, NULL, "", 0, false);
+    struct arpc_call *call = rpc_seen_of_server.call;
+    assert_int_equal(arpc_call_send(call, "head", 4, ones, sizeof ones, count_release, &released), 0);
+    assert_int_equal(budgets.unsent.used, ARPC_PREFIX_SIZE + 4);
+    assert_int_equal(arpc_call_send(call, ones, 100, NULL, 0, NULL, NULL), 0);
+    assert_int_equal(budgets.unsent.used, 2 * ARPC_PREFIX_SIZE + 104);
+    rpc_raw_run();
+    assert_int_equal(released, 1);
+    assert_int_equal(budgets.unsent.used, 0);
+}
+
+/* What nghttp2 has made the head of goes as it is, for a client may take it for whole. */
+static void a_reset_drops_all_but_the_frame_under_way(void **state)
+{
+    (void)state;
+    struct arpc_link *link = &raw.server.link;
+    memset(ones, 1, sizeof ones);
+    raw.server.batch.most = 4 * KIB;
+    (void)rpc_raw_request("/t.T/Work", NULL, NULL, "", 0, false);
+    struct arpc_call *call = rpc_seen_of_server.call;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(arpc_call_send(call, ones, 6 * KIB - ARPC_PREFIX_SIZE, NULL, 0, NULL, NULL), 0);
+    while (arpc_link_flush(link))
+        ;
+    assert_int_equal(arpc_link_produce(link, &raw.server.batch), 0);
+    for (size_t i = 0; i < raw.server.batch.count; i++)
+        assert_true(nghttp2_session_mem_recv(raw.session, raw.server.batch.slots[i].iov_base,
+                                             raw.server.batch.slots[i].iov_len) >= 0);
+    arpc_batch_done(link, &raw.server.batch);
+    assert_int_equal(link->queued, 14 * KIB); /* the next frame has the last 2 KiB of the first message */
+    arpc_call_cancel(call, ARPC_STATUS_ABORTED, "a test");
+    while (arpc_link_flush(link))
+        ;
+    assert_int_equal(link->queued, 8 * KIB);
+    rpc_raw_run();
+    assert_int_equal(raw.data_size, 8 * KIB);
+    assert_int_equal(raw.resets, 1);
+    assert_int_equal(link->queued, 0);
+}
+
 int main(void)
 {
 #define WITH_ADMISSION(test) cmocka_unit_test_setup_teardown(test, open_admission, close_admission)
@@ -597,6 +733,7 @@ int main(void)
         WITH_ADMISSION(a_thousand_workers_of_one_address_are_let_in_and_none_has_to_go),
         WITH_ADMISSION(of_addresses_that_have_as_much_the_first_one_gives_way_and_not_the_newcomer),
         WITH_ADMISSION(what_an_address_has_inflated_is_remembered_when_it_has_gone),
+        cmocka_unit_test(neighbours_have_rows_of_their_own),
         WITH_RAW(a_connection_on_which_no_call_is_let_in_does_not_last),
         WITH_RAW(a_connection_on_which_no_call_is_let_in_has_few_calls),
         WITH_RAW(a_call_that_was_let_in_keeps_its_connection_and_a_watch_beside_it_does_not),
@@ -610,6 +747,10 @@ int main(void)
         WITH_RAW(a_call_that_waits_after_its_first_message_has_its_first_window_however_large_that_message_was),
         WITH_RAW(connections_of_one_address_pay_together_for_what_their_messages_inflate_to),
         WITH_RAW(what_inflates_counts_with_what_inflates_it_from_its_first_byte_on),
+        WITH_RAW(answers_that_get_no_window_take_no_more_than_their_budget_and_the_oldest_go),
+        WITH_RAW(answers_that_nobody_reads_take_no_more_than_their_budget),
+        WITH_RAW(an_answer_that_has_left_is_charged_no_more_and_a_body_of_the_users_never),
+        WITH_RAW(a_reset_drops_all_but_the_frame_under_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,6 +52,7 @@ static void anything_to_one_of_them(void)
 {
     if (live_count == 0)
         return;
+    static const uint8_t answer[8 << 10];
     struct arpc_call *call = live[amp_random_below(&rolls, live_count)];
     switch (amp_random_below(&rolls, 6)) {
     case 0:
@@ -62,6 +63,9 @@ static void anything_to_one_of_them(void)
         break;
     case 2:
         arpc_call_pause(call);
+        break;
+    case 3:
+        (void)arpc_call_send(call, answer, amp_random_below(&rolls, sizeof answer), NULL, 0, NULL, NULL);
         break;
     default:
         arpc_call_resume(call);
@@ -256,12 +260,14 @@ static void look(void)
 {
     int64_t unfinished[HOSTS] = {0};
     int64_t waiting[HOSTS] = {0};
+    int64_t unsent[HOSTS] = {0};
     for (size_t i = 0; i < SIDES; i++) {
         struct arpc_link *link = &sides[i].side.link;
         for (struct amp_list *it = link->calls.next; it != &link->calls; it = it->next) {
             const struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
             unfinished[i % HOSTS] += call->in.unfinished.amount;
             waiting[i % HOSTS] += call->in.waiting.amount;
+            unsent[i % HOSTS] += call->out.copies.amount;
             assert_int_equal(call->in.unfinished.account != NULL, call->in.unfinished.amount > 0);
             assert_int_equal(call->in.waiting.account != NULL, call->in.waiting.amount > 0);
             assert_true(call->in.message.size == 0 || call->in.unfinished.amount > 0);
@@ -271,12 +277,14 @@ static void look(void)
     for (size_t i = 0; i < HOSTS; i++) {
         assert_int_equal(hosts[i].unfinished.used, unfinished[i]);
         assert_int_equal(hosts[i].waiting.used, waiting[i]);
+        assert_int_equal(hosts[i].unsent.used, unsent[i]);
         assert_true(unfinished[i] <= budgets.unfinished.most_per_address);
         all += unfinished[i];
     }
     assert_int_equal(budgets.unfinished.used, all);
     assert_true(all <= budgets.unfinished.most);
     assert_true(budgets.waiting.used <= budgets.waiting.most);
+    assert_true(budgets.unsent.used <= budgets.unsent.most);
 }
 
 static void whatever_ends_a_call_gives_back_what_it_was_charged_with(void **state)
@@ -289,6 +297,7 @@ static void whatever_ends_a_call_gives_back_what_it_was_charged_with(void **stat
     now_ms = 1000;
     struct arpc_limits limits = arpc_limits_default;
     limits.unfinished = limits.waiting = (int64_t)MOST;
+    limits.unsent = (int64_t)MOST / 8;
     limits.unfinished_per_address = (int64_t)MOST / 2;
     arpc_memory_budgets_init(&budgets, &limits);
     for (size_t i = 0; i < HOSTS; i++)
@@ -300,6 +309,7 @@ static void whatever_ends_a_call_gives_back_what_it_was_charged_with(void **stat
         open_side(i);
     }
     uint64_t cut = 0;
+    uint64_t unread = 0;
     for (size_t step = 0; step < STEPS; step++) {
         do_anything();
         look();
@@ -307,12 +317,14 @@ static void whatever_ends_a_call_gives_back_what_it_was_charged_with(void **stat
     for (size_t i = 0; i < SIDES; i++) {
         close_side(i);
         cut += sides[i].side.config.abuses[ARPC_ABUSE_UNFINISHED] + sides[i].side.config.abuses[ARPC_ABUSE_WAITING];
+        unread += sides[i].side.config.abuses[ARPC_ABUSE_UNSENT];
         arpc_method_table_close(&sides[i].side.config.methods);
     }
     assert_int_equal(live_count, 0);
-    assert_true(cut > 100); /* the budgets were used up */
-    assert_int_equal(budgets.unfinished.used + budgets.waiting.used, 0);
-    assert_true(amp_list_empty(&budgets.unfinished.accounts) && amp_list_empty(&budgets.waiting.accounts));
+    assert_true(cut > 100 && unread > 10); /* the budgets were used up */
+    assert_int_equal(budgets.unfinished.used + budgets.waiting.used + budgets.unsent.used, 0);
+    assert_true(amp_list_empty(&budgets.unfinished.accounts) && amp_list_empty(&budgets.waiting.accounts) &&
+                amp_list_empty(&budgets.unsent.accounts));
 }
 
 int main(void)

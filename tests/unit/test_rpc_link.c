@@ -397,10 +397,10 @@ static void slow_streams_that_fill_the_queue_leave_each_other_call_its_answer(vo
 {
     (void)state;
     static struct rpc_seen second;
-    static const uint8_t zeros[4096];
+    static const uint8_t zeros[MESSAGE_MAX];
     static int released;
     released = 0;
-    pair.server.config.max_queued = MIB; /* 4096 bytes for each of 256 streams */
+    pair.server.config.max_queued = MIB;
     arpc_call_pause(rpc_pair_call(&pair, "Note", &rpc_noting, &client));
     rpc_pair_run(&pair);
     send_zeros(rpc_seen_of_server.call, 2 * MIB, &released);
@@ -409,12 +409,11 @@ static void slow_streams_that_fill_the_queue_leave_each_other_call_its_answer(vo
     rpc_pair_run(&pair);
     struct arpc_call *call = rpc_seen_of_server.call;
     arpc_call_set_user(call, &second);
-    assert_int_equal(arpc_call_send(call, zeros, 4096 - 4, NULL, 0, NULL, NULL), AMP_EEXHAUSTED);
-    assert_int_equal(arpc_call_send(call, zeros, 4096 - 5, NULL, 0, NULL, NULL), 0);
+    assert_int_equal(arpc_call_send(call, zeros, sizeof zeros, NULL, 0, NULL, NULL), 0);
     assert_int_equal(arpc_call_send(call, zeros, 1, NULL, 0, NULL, NULL), AMP_EEXHAUSTED);
     rpc_pair_run(&pair);
     assert_int_equal(released, 0);
-    assert_int_equal(other.bytes, 4096 - 5);
+    assert_int_equal(other.bytes, sizeof zeros);
 }
 
 static void every_one_of_many_refused_calls_has_its_turn(void **state)

@@ -118,12 +118,14 @@ static void what_calls_may_take_is_a_small_share_beside_the_tensors(void **state
     (void)state;
     struct arpc_limits limits = bounded(0);
     assert_memory_equal(&limits, &arpc_limits_default, sizeof limits);
-    limits = bounded(2048 * MIB);
+    limits = bounded(4096 * MIB);
     assert_memory_equal(&limits, &arpc_limits_default, sizeof limits);
     limits = bounded(128 * MIB);
     assert_int_equal(limits.unfinished, 8 * MIB);
     assert_int_equal(limits.unfinished_per_address, 4 * MIB);
     assert_int_equal(limits.waiting, 32 * MIB);
+    assert_int_equal(limits.unsent, 16 * MIB);
+    assert_int_equal(bounded(1024 * MIB).unsent, 64 * MIB);
     limits = bounded(2 * MIB);
     assert_int_equal(limits.unfinished, 4 * MIB);
     assert_int_equal(limits.unfinished_per_address, 2 * MIB);

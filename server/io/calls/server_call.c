@@ -28,6 +28,8 @@ void io_server_calls_init(struct io_server_calls *calls)
     *calls = (struct io_server_calls){0};
     for (size_t i = 0; i < IO_SERVER_CALL_BUCKETS; i++)
         amp_list_init(&calls->buckets[i]);
+    for (size_t i = 0; i < IO_SERVER_CALL_TURNS; i++)
+        amp_list_init(&calls->turns[i]);
 }
 
 static struct amp_list *bucket(struct ampd_server *server, uint64_t id)
@@ -73,6 +75,7 @@ struct io_server_call *io_server_call_open(struct arpc_call *rpc, size_t size, c
         return NULL;
     }
     *call = (struct io_server_call){.server = server, .rpc = rpc, .ops = ops, .id = ++server->calls->last, .refs = 1};
+    amp_list_init(&call->in_turn);
     amp_list_push(bucket(server, call->id), &call->node);
     arpc_call_set_user(rpc, call);
     return call;
@@ -122,6 +125,69 @@ static void tell_closed(struct io_server_call *call)
     io_core_event(call->server, &event);
 }
 
+/* ---- reads of the store ---- */
+
+/* Tasks that the readers have at a time: when one is done, the next is there. */
+#define READS_AT_ONCE 2
+
+static void give_read(struct io_server_call *call)
+{
+    call->server->calls->reads++;
+    io_threads_submit(call->server->pools.readers, call->reading);
+}
+
+/* Takes the call out whose source has the next turn; NULL: none waits. */
+static struct io_server_call *next_read(struct io_server_calls *calls)
+{
+    for (unsigned i = 0; i < IO_SERVER_CALL_TURNS; i++) {
+        struct amp_list *node = amp_list_shift(&calls->turns[calls->turn++ % IO_SERVER_CALL_TURNS]);
+        if (node != NULL)
+            return AMP_CONTAINER(node, struct io_server_call, in_turn);
+    }
+    return NULL;
+}
+
+static void give_reads(struct io_server_calls *calls)
+{
+    struct io_server_call *call;
+    while (calls->reads < READS_AT_ONCE && (call = next_read(calls)) != NULL)
+        give_read(call);
+}
+
+void io_server_call_read(struct io_server_call *call, struct io_task *task)
+{
+    struct io_server_calls *calls = call->server->calls;
+    io_server_call_ref(call);
+    call->reading = task;
+    if (task->first) {
+        give_read(call);
+        return;
+    }
+    amp_list_push(&calls->turns[arpc_call_peer_info(call->rpc)->source % IO_SERVER_CALL_TURNS], &call->in_turn);
+    give_reads(calls);
+}
+
+void io_server_call_was_read(struct io_server_call *call)
+{
+    call->reading = NULL;
+    call->server->calls->reads--;
+    give_reads(call->server->calls);
+}
+
+/* Ends the read of a call that is over, unless a thread has begun it. */
+static void forget_read(struct io_server_call *call)
+{
+    struct io_server_calls *calls = call->server->calls;
+    struct io_task *task = call->reading;
+    if (task == NULL)
+        return;
+    bool waits = !amp_list_empty(&call->in_turn);
+    amp_list_remove(&call->in_turn);
+    calls->reads += waits ? 1 : 0; /* io_server_call_was_read, which done_cb calls, takes it off */
+    if (waits || io_threads_take_back(call->server->pools.readers, task))
+        task->done_cb(task);
+}
+
 void io_server_call_closed(struct arpc_call *rpc, const struct arpc_result *result)
 {
     struct io_server_call *call = io_server_call_of(rpc);
@@ -131,22 +197,8 @@ void io_server_call_closed(struct arpc_call *rpc, const struct arpc_result *resu
     call->rpc = NULL;
     call->finished = true;
     tell_closed(call);
-    struct io_task *task = call->reading;
-    if (task != NULL && io_threads_take_back(call->server->pools.readers, task))
-        task->done_cb(task);
+    forget_read(call);
     io_server_call_unref(call);
-}
-
-void io_server_call_read(struct io_server_call *call, struct io_task *task)
-{
-    io_server_call_ref(call);
-    call->reading = task;
-    io_threads_submit(call->server->pools.readers, task);
-}
-
-void io_server_call_was_read(struct io_server_call *call)
-{
-    call->reading = NULL;
 }
 
 void io_server_call_pin(struct io_server_call *call)

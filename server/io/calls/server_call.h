@@ -43,16 +43,23 @@ struct io_server_call {
     bool finished;           /* the status was given to the rpc library: nothing more can be sent */
     bool detached;           /* the client was answered before the core: the core gets no CALL_CLOSED */
     struct ampd_model *held; /* the model whose specification this call reads (ampd_core_hold), or NULL */
-    struct io_task *reading; /* the task that io_server_call_read gave to the readers, until it is done; or NULL */
+    struct io_task *reading; /* the task of io_server_call_read, until it is done; or NULL */
+    struct amp_list in_turn; /* in io_server_calls.turns while that task waits for its turn */
 };
 
 /* Buckets of the table. With tens of thousands of calls the lists in them are still short. */
 #define IO_SERVER_CALL_BUCKETS 1024
 
+/* Sources of calls that have turns of their own; those beyond share them. */
+#define IO_SERVER_CALL_TURNS 256
+
 /* All calls of the server. */
 struct io_server_calls {
     struct amp_list buckets[IO_SERVER_CALL_BUCKETS]; /* struct io_server_call; the id modulo the number of buckets */
     uint64_t last;                                   /* the id that was given last; 0: none yet */
+    struct amp_list turns[IO_SERVER_CALL_TURNS];     /* calls whose reads wait, by the source of their peer */
+    unsigned turn;                                   /* counts turns: whose it is, modulo their number */
+    unsigned reads;                                  /* tasks that the readers have of calls */
     unsigned readings;                               /* open ReadCheckpoint calls (read_checkpoint.c) */
     unsigned fetchings;                              /* open FetchRows calls (fetch_rows.c) */
 };
@@ -94,9 +101,10 @@ void io_server_call_pin(struct io_server_call *call);
 void io_server_call_unpin(void *arg);
 
 /*
- * Gives a task to the readers' threads and takes a reference, which the task's done_cb has to drop. A call has at most
- * one such task at a time. If the rpc call closes before a reader has begun the task, run_cb is never called, and
- * done_cb is called at once: a client that opens calls and resets them causes no reads and no queue of them.
+ * Gives a task to the readers' thread and takes a reference, which the task's done_cb has to drop. A call has at most
+ * one such task at a time. Each address has its turn, however many tasks wait for others; one that is `first` waits for
+ * nobody. If the rpc call closes before a reader has begun the task, run_cb is never called, and done_cb is called at
+ * once: a client that opens calls and resets them causes no reads and no queue of them.
  */
 void io_server_call_read(struct io_server_call *call, struct io_task *task);
 /* Has to be the first thing that the task's done_cb calls: from here on the call has no task. */

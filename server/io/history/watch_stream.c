@@ -123,17 +123,18 @@ static int encode_row(const struct watch *watch, const struct watch_row *row, st
     return rc;
 }
 
-static void send_row(struct watch *watch, const struct watch_row *row)
+/* False: it waits for room on the connection, which the callback `writable` tells, or the call has ended. */
+static bool send_row(struct watch *watch, const struct watch_row *row)
 {
     struct amp_buf buf = io_message_buf();
-    int rc = encode_row(watch, row, &buf);
-    if (rc == 0)
-        rc = arpc_call_send(watch->call.rpc, NULL, 0, buf.data, buf.size, NULL, NULL);
-    if (rc != 0)
+    int encoded = encode_row(watch, row, &buf);
+    int rc = encoded == 0 ? arpc_call_send(watch->call.rpc, NULL, 0, buf.data, buf.size, NULL, NULL) : encoded;
+    if (rc != 0 && (encoded != 0 || rc != AMP_EEXHAUSTED))
         io_server_call_refuse(&watch->call, AMP_EEXHAUSTED, "SLOW_READER",
                               "step %llu cannot be sent (%s); watch again from it", (unsigned long long)row->key.step,
                               amp_strerror(rc));
     amp_buf_close(&buf);
+    return rc == 0;
 }
 
 static void read_on(struct watch *watch);
@@ -152,8 +153,11 @@ static void watch_done(struct io_task *task)
     struct watch *watch = AMP_CONTAINER(task, struct watch, task);
     watch->reading = false;
     io_server_call_was_read(&watch->call);
+    bool room = true;
     for (size_t i = 0; i < watch->count && watch->call.rpc != NULL && !watch->call.finished; i++) {
-        send_row(watch, &watch->rows[i]);
+        room = send_row(watch, &watch->rows[i]);
+        if (!room)
+            break;
         watch->filter.from = watch->rows[i].key;
         watch->filter.from.sequence++;
         watch->filter.step_min = 0; /* only the key counts now: after a rollback steps before from_step follow */
@@ -162,10 +166,10 @@ static void watch_done(struct io_task *task)
     watch->rows = NULL;
     if (watch->code != 0)
         io_server_call_fail(&watch->call, &watch->error);
-    watch->more = watch->more || watch->count == READ_ROWS;
-    if (watch->more)
+    watch->more = watch->more || !room || watch->count == READ_ROWS;
+    if (watch->more && room)
         read_on(watch);
-    else
+    else if (!watch->more)
         end_if_done(watch);
     io_server_call_unref(&watch->call);
 }

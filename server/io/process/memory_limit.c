@@ -120,6 +120,7 @@ void io_memory_bound_calls(uint64_t memory_max, struct arpc_limits *limits)
     lower(&limits->unfinished, memory_max / UNFINISHED_SHARE, 4 * AMPD_MSG_SIZE_MAX);
     lower(&limits->unfinished_per_address, (uint64_t)limits->unfinished / 2, 0);
     lower(&limits->waiting, memory_max / WAITING_SHARE, WAITING_LEAST);
+    lower(&limits->unsent, memory_max / UNFINISHED_SHARE, 16 * AMPD_MSG_SIZE_MAX);
 }
 
 uint64_t io_memory_limit(void)

@@ -17,7 +17,7 @@ import time
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "integration"))
-from ampd_testing import CALL_TIMEOUT_S, Api, eventually, model, params, run  # noqa: E402
+from ampd_testing import CALL_TIMEOUT_S, Api, eventually, model, params, run, scales, spec  # noqa: E402
 from auth_testing import Authority, TlsServer, TokenFile, command  # noqa: E402
 
 LONG = bool(os.environ.get("AMPD_TEST_LONG"))
@@ -37,7 +37,9 @@ UNFINISHED = 32 << 20        # arpc_limits.unfinished
 BURST = 16 << 20             # inflated_burst and inflated_per_s
 BOMB = 890 << 10             # nearly the largest that CreateModel takes
 BOMBERS = 64 if LONG else 20
-DATA, HEADERS, SETTINGS, GOAWAY = 0, 1, 4, 7
+READERS = 16 if LONG else 2  # connections that read histories
+ROWS = 1000
+DATA, HEADERS, SETTINGS, GOAWAY, WINDOW_UPDATE = 0, 1, 4, 7, 8
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 FRAME_MAX = 16384
 FRESH_S = 0.15  # HTTP_FRESH_MS
@@ -252,6 +254,21 @@ def test_calls_that_wait_take_a_small_part_beside_the_tensors(context):
     assert growth < growth_max(context) and counts["waiting"] > 0
 
 
+def asked(path, message, start=PREFACE):
+    """250 whole calls."""
+    body = b"\0" + struct.pack(">I", message.ByteSize()) + message.SerializeToString()
+    return start + b"".join(request(2 * i + 1, path) + data(2 * i + 1, body, end=True) for i in range(STREAMS))
+
+
+def test_answers_that_nobody_reads_take_little_memory(context):
+    """Each is of nearly the largest size that a specification has."""
+    server = context.server("--metrics-listen", "127.0.0.1:0", "--memory-max", "256M")  # a sixteenth of it for answers
+    Api(server.channel).CreateModel(spec=spec("m", [(f"p{index:099}", [1]) for index in range(8000)]))
+    growth, counts = grown(server, asked("/ampd.v1.ParameterService/GetModel", params.GetModelRequest(model="m")))
+    print(f"{HALVES} connections x {STREAMS} answers: {growth >> 20} MiB, {counts['unsent']} ended", flush=True)
+    assert growth < 3 * growth_max(context) and counts["unsent"] > 0  # without a bound it is 500 MiB
+
+
 def bombard(port, address, message, counts):
     """Sends the message on 16 streams; adds to counts what became of them, by grpc-status."""
     with connect(port, address) as connection:
@@ -271,8 +288,8 @@ def bombard(port, address, message, counts):
 
 def test_messages_that_inflate_are_paid_for_by_their_address(context):
     server = context.server("--metrics-listen", "127.0.0.1:0")
-    spec = model.ModelSpec(name="m", parameters=[model.ParameterSpec(name="p" * 100, shape=[1])] * 9000)
-    message = gzip.compress(params.CreateModelRequest(spec=spec).SerializeToString()[:BOMB - 1000], 9)
+    large = model.ModelSpec(name="m", parameters=[model.ParameterSpec(name="p" * 100, shape=[1])] * 9000)
+    message = gzip.compress(params.CreateModelRequest(spec=large).SerializeToString()[:BOMB - 1000], 9)
     answered, began = [], time.monotonic()
     for _ in range(BOMBERS):
         bombard(server.port, ADDRESSES[0], message, answered)
@@ -285,6 +302,42 @@ def test_messages_that_inflate_are_paid_for_by_their_address(context):
     # Another address is not asked to pay.
     bombard(server.port, ADDRESSES[1], message, answered)
     assert abuses(server)["inflated"] <= refused + 1
+
+
+def read_all(port, first):
+    """Has all calls answered."""
+    with connect(port, ADDRESSES[0]) as connection:
+        connection.settimeout(CALL_TIMEOUT_S)
+        connection.sendall(first)
+        text, answers = bytearray(), 0
+        while answers < STREAMS:
+            text += connection.recv(1 << 20)
+            at = 0
+            while at + 9 <= len(text) and at + 9 + int.from_bytes(text[at:at + 3], "big") <= len(text):
+                answers += text[at + 3] == HEADERS and bool(text[at + 4] & END_STREAM)
+                at += 9 + int.from_bytes(text[at:at + 3], "big")
+            del text[:at]
+
+
+def test_a_crowd_that_reads_the_history_keeps_nobody_else_from_it(context):
+    server = context.server()
+    worker = context.model("m", server).worker()
+    for _ in range(ROWS):
+        worker.train({"w": [0.0] * 4})
+    start = PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 1 << 30)) + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 30))
+    first = asked("/ampd.v1.ScaleService/ListScaleHistory", scales.ListScaleHistoryRequest(model="m", page_size=ROWS), start)
+    crowd = [threading.Thread(target=read_all, args=(server.port, first)) for _ in range(READERS)]
+    began, slowest, api = time.monotonic(), 0, Api(server.channel)
+    for thread in crowd:
+        thread.start()
+    while any(thread.is_alive() for thread in crowd):
+        asked_at = time.monotonic()
+        api.ListScaleHistory(model="m", page_size=1)
+        slowest = max(slowest, time.monotonic() - asked_at)
+        time.sleep(0.02)
+    total = time.monotonic() - began
+    print(f"the slowest page beside {READERS * STREAMS} others: {slowest:.3f} s of {total:.3f} s", flush=True)
+    assert slowest < total / 4, (slowest, total)
 
 
 if __name__ == "__main__":
