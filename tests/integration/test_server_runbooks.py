@@ -57,7 +57,7 @@ def runbook(title):
     return runbooks()[title]
 
 
-def test_the_number_of_shards_is_changed_in_each_form_of_the_options(context):
+def test_another_number_of_shards_is_written_in_each_form_of_the_options(context):
     """In /etc/default/ampd, and in /etc/ampd/ampd.conf, which is treated in the same way."""
     block, = (block for block in runbook("Another number of shards").values() if "sed -i" in block)
     line, = (line for line in block.splitlines() if line.startswith("sed -i"))
