@@ -243,9 +243,9 @@ struct amp_fsdp_hooks {
 
 /*
  * Gathers the units, and casts each parameter to forward_dtype. If all units have their parameters already (forward did
- * not free them), gather_cb is not called. AMP_EINVAL for a NULL, also one in hooks: nothing is changed. After any other
- * failure no unit has a parameter: AMP_ESTATE if gather_cb left a unit out; AMP_ENOMEM; what gather_cb returned, whatever
- * that is.
+ * not free them), gather_cb is not called. AMP_EINVAL for a NULL, also one in hooks: nothing is changed. After any
+ * other failure no unit has a parameter: AMP_ESTATE if gather_cb left a unit out; AMP_ENOMEM; what gather_cb returned,
+ * whatever that is.
  */
 int amp_fsdp_before_forward(const struct amp_fsdp_hooks *hooks, struct amp_fsdp_unit *units, size_t n,
                             struct amp_error *error);
