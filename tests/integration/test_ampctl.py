@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pathlib
+import pty
 import re
 import signal
 import socket
@@ -167,6 +168,19 @@ def the_picture_fits_and_marks_skipped_steps(ampctl):
     assert lines[0] == f"loss scale over {STEPS} steps, {skipped} skipped (x)"
     assert sum(line.count("x") for line in lines[1:]) == skipped and max(map(len, lines)) < 80
     assert "2^24" in lines[1] and "\x1b" not in "".join(lines)
+
+
+def the_picture_has_colours_on_a_terminal_unless_no_color_says_something(ampctl):
+    for no_color, coloured in ((None, True), ("", True), ("1", False)):
+        environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        environment.update({} if no_color is None else {"NO_COLOR": no_color})
+        ours, terminal = pty.openpty()
+        subprocess.run([BIN / "ampctl", "-e", ampctl.endpoint, "history", "digits", "--plot"], env=environment,
+                       stdout=terminal, timeout=TIMEOUT_S, check=True)
+        picture = os.read(ours, 1 << 16)  # less than a terminal keeps
+        os.close(terminal)
+        os.close(ours)
+        assert (b"\x1b[" in picture) == coloured, (no_color, picture)
 
 
 def the_picture_is_an_svg_file_too(ampctl):
@@ -375,6 +389,7 @@ TESTS = (
     status_and_models_show_the_model_as_it_stands, history_says_where_the_time_of_a_step_went,
     history_has_a_row_for_each_step_in_either_direction,
     filters_narrow_the_rows, overflows_name_parameter_and_worker, the_picture_fits_and_marks_skipped_steps,
+    the_picture_has_colours_on_a_terminal_unless_no_color_says_something,
     the_picture_is_an_svg_file_too, the_picture_of_the_newest_steps_goes_from_the_oldest_of_them_on,
     a_watch_whose_output_cannot_be_written_says_so_and_nothing_else,
     a_watch_whose_reader_has_gone_ends_as_every_verb_does,

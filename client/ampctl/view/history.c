@@ -270,9 +270,10 @@ static int write_text(FILE *out, const struct amp_buf *text)
 /* On the terminal. */
 static int draw(const struct ampctl_plot *plot)
 {
-    bool terminal = isatty(fileno(stdout)), colour = getenv("NO_COLOR") == NULL;
+    const char *no_colour = getenv("NO_COLOR"); /* empty it says nothing (no-color.org) */
+    bool colour = no_colour == NULL || no_colour[0] == 0;
     const struct ampctl_plot_style style = {.blocks = strcmp(nl_langinfo(CODESET), "UTF-8") == 0,
-                                            .colour = terminal && colour};
+                                            .colour = isatty(fileno(stdout)) && colour};
     struct amp_buf text;
     amp_buf_init(&text, AMPD_MSG_SIZE_MAX);
     int rc = ampctl_plot_render(plot, &style, &text);
