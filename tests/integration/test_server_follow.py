@@ -4,11 +4,12 @@ back as something else; and so does ampctl.
 
     test_server_follow.py BIN_DIR [NAME ...]
 """
+import pathlib
 import signal
 import subprocess
 import time
 
-from ampd_testing import PATIENCE, Code, eventually, grpc, refused, run
+from ampd_testing import CALL_TIMEOUT_S, PATIENCE, Code, admin, eventually, grpc, refused, run
 from test_server_failover import LEASE_S, Worker, new_cluster
 
 STEPS = 1_000_000         # more than there is time for
@@ -101,6 +102,28 @@ def test_a_call_to_a_wrong_process_is_not_made_again_there(context):
     took_s = time.monotonic() - began
     print(f"    the first step through a standby: {took_s:.2f} s")
     assert took_s < 1.5 * PATIENCE, took_s
+
+
+def test_a_channel_of_grpc_goes_past_a_standby_where_it_asks_for_the_health(context):
+    """With the service config of docs/grpc.md. Without it a channel stays with the first address that takes its connection."""
+    cluster = new_cluster(context, 1, LEASE_S)
+    standby = cluster.add()
+    standby.says("this process stands by")
+    target = f"{standby.address},{cluster.of(0).address.removeprefix('unix:')}"
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "grpc.md").read_text(encoding="utf-8")
+    config = next(line.strip() for line in page.splitlines() if "healthCheckConfig" in line)
+
+    def status(channel):
+        return channel.unary_unary("/ampd.v1.AdminService/GetStatus", admin.GetStatusRequest.SerializeToString)(
+            admin.GetStatusRequest(), timeout=CALL_TIMEOUT_S, wait_for_ready=True)
+
+    with grpc.insecure_channel(target) as plain, grpc.insecure_channel(target, [("grpc.service_config", config)]) as channel:
+        for _ in range(10):
+            refused(lambda: status(plain), Code.UNAVAILABLE, "STANDBY")
+            status(channel)
+        cluster.of(0).kill()
+        standby.serves()
+        status(channel)
 
 
 def ampctl(context, endpoints, *arguments, code=0):
