@@ -164,12 +164,18 @@ def test_what_was_asked_for_while_the_server_was_away_comes_when_it_is_back(cont
             assert "does not answer" not in text_of(driver), text_of(driver)
 
 
-def test_a_model_that_is_opened_has_its_pace_at_once(context):
-    """Also while those of the overview are still awaited."""
+def with_a_pace(context):
+    """(server, worker of its model m), after more steps than a pace is shown for."""
     server = page_server(context)
     worker = context.model("m", server).worker()
     for _ in range(20):
         worker.train({"w": [1.0] * 4})
+    return server, worker
+
+
+def test_a_model_that_is_opened_has_its_pace_at_once(context):
+    """Also while those of the overview are still awaited."""
+    server, _ = with_a_pace(context)
     with browser() as driver:
         hold = HOLD.replace("arguments[0]", "'/api/pace'")
         driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": hold})
@@ -193,10 +199,7 @@ def test_a_page_stays_with_its_model_that_is_deleted_and_made_again(context):
 
 
 def test_a_model_that_is_made_again_does_not_have_the_pace_of_the_one_before(context):
-    server = page_server(context)
-    worker = context.model("m", server).worker()
-    for _ in range(20):
-        worker.train({"w": [1.0] * 4})
+    server, worker = with_a_pace(context)
     with browser() as driver:
         driver.get(url(server))
         shows(driver, "steps/s", "tbody")

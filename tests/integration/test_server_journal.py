@@ -94,6 +94,18 @@ def leave_free(disk, size):
         os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(disk).free - size)
 
 
+def third_vote_without_room(test_model, disk):
+    """The push of step 3, whose vote finds no room on the disk."""
+    worker, gradient = test_model.worker(), {"w": [1.0] * (1 << 18)}
+    leave_free(disk, (2 << 20) + (640 << 10))  # two votes of 1 MiB, and rows
+    for _ in range(2):
+        worker.train(gradient)
+    worker.pull()
+    push = worker.start_push(gradient)
+    eventually(lambda: "slot-002: the disk is full" in test_model.api.GetStatus().trouble, "the third one finds no room")
+    return push
+
+
 def test_a_vote_that_finds_no_room_waits_for_a_checkpoint_and_holds_up_no_other_model(context):
     with small_disk(context.folder(), 12 * 1024) as disk, small_disk(context.folder(), 8 * 1024) as checkpoints:
         if disk is None:
@@ -104,14 +116,8 @@ def test_a_vote_that_finds_no_room_waits_for_a_checkpoint_and_holds_up_no_other_
             small.train(gradient_of(1))
         eventually(lambda: "model=small step=8 bytes" in server.log(), "the slots of small are free")
         test_model = context.model("large", server, parameters=[("w", [1 << 18])], **durable(checkpoint_every=2))
-        large, gradient = test_model.worker(), {"w": [1.0] * (1 << 18)}
         ballast = fill_disk(checkpoints)
-        leave_free(disk, (2 << 20) + (640 << 10))  # two votes of 1 MiB, and rows
-        for _ in range(2):
-            large.train(gradient)
-        large.pull()
-        push = large.start_push(gradient)
-        eventually(lambda: "slot-002: the disk is full" in test_model.api.GetStatus().trouble, "the third one finds no room")
+        push = third_vote_without_room(test_model, disk)
         for step in range(9, 15):
             small.train(gradient_of(step))
         assert not push.done()
@@ -133,15 +139,8 @@ def without_room(context):
             return
         server = context.server("--checkpoint-dir", checkpoints, data_dir=disk / "data")
         test_model = context.model("large", server, parameters=[("w", [1 << 18])], **durable(checkpoint_every=2))
-        large, gradient = test_model.worker(), {"w": [1.0] * (1 << 18)}
         fill_disk(checkpoints)
-        leave_free(disk, (2 << 20) + (640 << 10))  # two votes of 1 MiB, and rows
-        for _ in range(2):
-            large.train(gradient)
-        large.pull()
-        push = large.start_push(gradient)
-        eventually(lambda: "slot-002: the disk is full" in test_model.api.GetStatus().trouble, "the third one finds no room")
-        yield server, test_model, push
+        yield server, test_model, third_vote_without_room(test_model, disk)
         eventually(lambda: test_model.api.GetStatus().trouble == "", "the trouble has ended")
         assert server.terminate() == 0
 

@@ -503,13 +503,19 @@ def test_gradients_of_which_an_interrupt_has_left_some_unscaled_are_not_pushed()
             assert scaler.step(optimizer) and abs(optimizer.result.norm - norm) < 1e-5 * norm, optimizer.result
 
 
+def interrupted_pull(net, job):
+    """(optimizer, scaler) after a step whose parameters have come in part."""
+    optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+    scaler.scale(loss_of(net)).backward()
+    with mock.patch.object(job.module, "_take_pulled", side_effect=KeyboardInterrupt("while it copies")):
+        raises(KeyboardInterrupt, lambda: scaler.step(optimizer))
+    return optimizer, scaler
+
+
 def test_a_loss_of_parameters_that_have_come_in_part_is_not_scaled():
     net = new_net()
     with ampd.testing.server() as server, joined(server, net) as job:
-        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
-        scaler.scale(loss_of(net)).backward()
-        with mock.patch.object(job.module, "_take_pulled", side_effect=KeyboardInterrupt("while it copies")):
-            raises(KeyboardInterrupt, lambda: scaler.step(optimizer))
+        optimizer, scaler = interrupted_pull(net, job)
         raises(ampd.WrongState, lambda: scaler.scale(loss_of(net)), "compute it again")
         scaler.scale(loss_of(net)).backward()
         assert scaler.step(optimizer)
@@ -518,10 +524,7 @@ def test_a_loss_of_parameters_that_have_come_in_part_is_not_scaled():
 def test_a_loss_from_before_zero_grad_of_parameters_that_have_come_in_part_is_not_scaled():
     net = new_net()
     with ampd.testing.server() as server, joined(server, net) as job:
-        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
-        scaler.scale(loss_of(net)).backward()
-        with mock.patch.object(job.module, "_take_pulled", side_effect=KeyboardInterrupt("while it copies")):
-            raises(KeyboardInterrupt, lambda: scaler.step(optimizer))
+        optimizer, scaler = interrupted_pull(net, job)
         loss = loss_of(net)
         optimizer.zero_grad()
         raises(ampd.WrongState, lambda: scaler.scale(loss), "compute it again")

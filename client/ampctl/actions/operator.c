@@ -410,14 +410,15 @@ static int run_evict(struct ampctl *ctl, int argc, char **argv)
     struct operation operation = {.ctl = ctl};
     ampctl_parse(ctl, &ampctl_evict_verb, &operation, argc, argv);
     struct ampd_msg_evict_worker_request request = {.rank = operation.rank};
-    bool held, again = operation.request_id[0] != 0; /* then the worker may have been evicted by this request before */
+    bool asks = operation.request_id[0] == 0; /* else this request may have evicted the worker before */
+    bool held = true;
     int code = begin(&operation);
     fill(&operation, request.model, request.reason, request.request_id);
-    if (code == 0)
+    if (code == 0 && asks)
         code = find_holder(&operation, &held);
     if (code == 0)
         code = told(&operation, ampctl_ask_evict_worker(ctl, &request));
-    if (code == 0 && !held && !again)
+    if (code == 0 && !held)
         (void)ampctl_print(stderr,
                            "ampctl: evict: nobody held rank %" PRIu32 " of %s; only the history has a row of it",
                            operation.rank, operation.model);
