@@ -3,7 +3,7 @@
 #
 #   test.sh                 everything within the budget (12 minutes on two cores at most, from a fresh clone)
 #   test.sh --build-only    installs what the build and its programs need, builds, and stops
-#   test.sh --long [SUITE]  the large counts of one suite, or of all: digits crash power sim mutations kernels casts curves python model coverage attacks fuzz faults containers packages cluster units shared backup kubernetes
+#   test.sh --long [SUITE]  the large counts of one suite, or of all: digits crash power sim mutations kernels casts curves python model coverage attacks fuzz faults containers packages cluster units shared backup kubernetes soak
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 

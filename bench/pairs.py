@@ -31,6 +31,7 @@ import memory_row  # noqa: E402
 import page_rows  # noqa: E402
 import python_rows  # noqa: E402
 import rpc_rows  # noqa: E402
+import tail_rows  # noqa: E402
 from sides import MIB, START_S, Failed, Kernels, Pump, Skipped  # noqa: E402
 from sides import bounded_goal, in_turns, interval, reaches_bound  # noqa: E402
 
@@ -140,7 +141,7 @@ def main():
                 for name, ours, peers, goal, calibrates, *bound in ROWS]
         rows += [(name, True, run, (programs, name)) for name, run in rpc_rows.MEMORY]
         trained = (checkpoint_rows.ROWS + memory_row.ROWS + cluster_rows.ROWS + charlm_rows.ROWS + python_rows.ROWS +
-                   host_rows.ROWS + host_checkpoint_rows.ROWS + page_rows.ROWS)
+                   host_rows.ROWS + host_checkpoint_rows.ROWS + page_rows.ROWS + tail_rows.ROWS)
         rows += [(name, False, run, (programs, name)) for name, run in trained]
         rows += [(own[0], True, run_own, own) for own in own_rows(programs)]
         rows += [(own[0], False, run_own, own) for own in store_rows(programs)]

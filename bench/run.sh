@@ -32,6 +32,8 @@
 #                               memory with their server, beside TCP               file         host_checkpoint_rows.py
 #   page_                       times of a training with ten viewers of the        the most     page_rows.py
 #                               page, beside the same with none
+#   tail_step, _pause           milliseconds of the slowest of 10,000 steps,       the most     tail_rows.py
+#                               beside their median
 #   cluster_apply, _step        GB/s of two shards, beside one                     the least    cluster_rows.py
 #   cluster_scale_              milliseconds, beside those of the cost model       none         cluster_rows.py
 #   storage_verdicts_           thousands of verdicts a second                     the least    bench_store.c

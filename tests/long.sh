@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, python, model, coverage, attacks, fuzz, faults, containers, packages, cluster, units, shared, backup, kubernetes, or all.
+# The large counts, after a release build: digits, crash, power, sim, mutations, kernels, casts, curves, python, model, coverage, attacks, fuzz, faults, containers, packages, cluster, units, shared, backup, kubernetes, soak, or all.
 # (./test.sh --long [SUITE])
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-suites='digits crash power sim mutations kernels casts curves python model coverage attacks fuzz faults containers packages cluster units shared backup kubernetes all'
+suites='digits crash power sim mutations kernels casts curves python model coverage attacks fuzz faults containers packages cluster units shared backup kubernetes soak all'
 check_only=''
 [ "${1-}" = --check ] && check_only=1 && shift # looks at the name alone
 suite=${1:-all} broken=0
@@ -113,6 +113,10 @@ kubernetes() {
 	/usr/bin/python3 -B tests/containers/kubernetes.py "$programs" build/release/bin
 }
 run kubernetes kubernetes
+# An hour of two shards and two workers, of which one process dies each minute: memory, descriptors, files, and the bytes of a run
+# without kills. Then what is left of the steps where one dies every eleven seconds.
+run soak /usr/bin/python3 -B tests/crash/soak.py build/release
+run soak /usr/bin/python3 -B tests/crash/soak.py build/release goodput
 # 45 minutes in all, two of the nine targets at a time: 600 s each.
 run fuzz tests/fuzz/run.sh 600
 exit "$broken"
