@@ -20,6 +20,8 @@ run() { # suite command...
 run digits /usr/bin/python3 tests/integration/test_digits.py build/release/bin --long
 # kill -9 at every failpoint, and at random moments of servers and workers; one shard and two, with and without a journal.
 run crash /usr/bin/python3 -B tests/crash/crash.py build/release --long
+# 30 recorded histories of 20 s: every answer has a place in one order.
+run crash /usr/bin/python3 -B tests/crash/histories.py build/release 20 30
 # The disks that a power loss can leave of a longer life, with every sector, and random losses.
 run power build/release/tests/unit/test_storage_power --long
 # Seeds that were never run before, on all cores for 35 minutes.

@@ -96,8 +96,9 @@ class Shard:
 class Job:
     """The shards and their workers. Without pauses and kills it is what the other one is compared with."""
 
-    def __init__(self, build, folder, pause_ms, last=None):
+    def __init__(self, build, folder, pause_ms, last=None, checkpoint_every=CHECKPOINT_EVERY, durability="checkpoint"):
         self.build, self.folder, self.pause_ms = build, folder, pause_ms
+        self.checkpoint_every, self.durability = checkpoint_every, durability
         folder.mkdir()
         self.last_path = folder / "last"
         if last is not None:
@@ -115,7 +116,7 @@ class Job:
         with open(self.folder / f"worker-{rank}.txt", "ab") as said:
             self.workers[rank] = subprocess.Popen(
                 [*ampd_testing.DIE_WITH_PARENT, self.build / "tests" / "crash" / "crash_worker", self.addresses[0],
-                 MODEL, str(rank), str(WORLD), str(STEPS_MAX), str(CHECKPOINT_EVERY), "checkpoint", "small",
+                 MODEL, str(rank), str(WORLD), str(STEPS_MAX), str(self.checkpoint_every), self.durability, "small",
                  f"@{self.last_path}", str(self.pause_ms)], stdin=subprocess.DEVNULL, stdout=said, stderr=said)
 
     def tend(self):
@@ -162,6 +163,26 @@ class Job:
                 channel.close()
             shard.sample()
         return step
+
+    def newest(self):
+        """The newest step, as soon as all shards answer."""
+        while (step := self.look()) is None:
+            self.tend()
+            time.sleep(0.1)
+        return step
+
+    def await_step(self, step):
+        until = time.monotonic() + END_TIMEOUT_S
+        while self.newest() < step:
+            assert time.monotonic() < until, f"no step {step} after {END_TIMEOUT_S} s: {self.tails()}"
+            time.sleep(0.1)
+
+    def end_after(self, step):
+        """The workers end with the verdict of this step, which must be to come."""
+        temporary = self.folder / "last-"
+        temporary.write_text(f"{step}\n")
+        temporary.rename(self.last_path)
+        self.end(END_TIMEOUT_S)
 
     def end(self, timeout_s):
         until = time.monotonic() + timeout_s
@@ -249,10 +270,7 @@ def soak(build, work, seconds, kill_every_s):
     try:
         steps, early = train(job, seconds, kill_every_s)
         last = steps[-1][1] + 200
-        temporary = job.folder / "last-"
-        temporary.write_text(f"{last}\n")
-        temporary.rename(job.last_path)
-        job.end(END_TIMEOUT_S)
+        job.end_after(last)
         late = [size_of(shard.data, False) for shard in job.shards]
         history = [size_of(shard.data, True) for shard in job.shards]
         print(f"{job.kills} kills in {seconds} s; {last} steps, {rate(steps, 0, seconds / 10):.0f} a second in the "
@@ -288,8 +306,7 @@ def goodput(build, work):
         for kills in ((False, True), (True, False))[turn % 2]:
             job = Job(build, work / f"goodput-{turn}-{kills}", GOODPUT_PAUSE_MS)
             try:
-                while (job.look() or 0) < GOODPUT_WARM_UP:
-                    time.sleep(0.1)
+                job.await_step(GOODPUT_WARM_UP)
                 steps, _ = train(job, GOODPUT_S, GOODPUT_KILL_EVERY_S if kills else GOODPUT_S, GOODPUT_LOOK_S)
                 rates[kills] = rate(steps, 0, GOODPUT_S)
             finally:

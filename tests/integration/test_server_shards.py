@@ -570,5 +570,22 @@ def test_shards_wait_for_one_another_whichever_starts_first(context):
     eventually(lambda: not cluster.api(1).GetModel(model="m").status.recovering, "shard 1 has recovered")
 
 
+def test_a_scale_is_not_told_before_the_model_is_back(context):
+    """Until then shard 0 knows that of the checkpoint alone."""
+    cluster = Cluster(context, 2)
+    job = Job(cluster)
+    job.train([job.join(rank) for rank in range(WORLD)], 1, 3)
+    before = cluster.api(0).GetScale(model="m")
+    for k in (0, 1):
+        cluster.kill(k)
+    cluster.start(0)
+    assert eventually(lambda: status_of(cluster.api(0)), "shard 0 has read its store", START_TIMEOUT_S).recovering
+    refused(lambda: cluster.api(0).GetScale(model="m"), Code.UNAVAILABLE, "RECOVERING", ["m", "again"])
+    cluster.start(1)
+    cluster.wait_until_healthy()
+    eventually(lambda: not cluster.api(0).GetModel(model="m").status.recovering, "the model is back")
+    assert cluster.api(0).GetScale(model="m").epoch == before.epoch + 1
+
+
 if __name__ == "__main__":
     run(globals())

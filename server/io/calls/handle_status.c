@@ -26,6 +26,19 @@ static bool find_model(struct io_server_call *call, const char *name, struct amp
 
 /* ---- GetScale ---- */
 
+/* Until a model is brought back, its record is that of the checkpoint or epoch that it began from. */
+static void fail_recovering(struct io_server_call *call, const struct ampd_model_info *info)
+{
+    struct amp_error error = {0};
+    if (info->trouble != NULL)
+        (void)amp_error_set(&error, AMP_EUNAVAILABLE, "RECOVERING", "%s", info->trouble);
+    else
+        (void)amp_error_set(&error, AMP_EUNAVAILABLE, "RECOVERING",
+                            "%s: a shard has restarted, and its scale is known again in a moment; try again then",
+                            info->spec->name);
+    io_server_call_fail(call, &error);
+}
+
 static void scale_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
 {
     struct ampd_msg_get_scale_request request;
@@ -40,6 +53,10 @@ static void scale_message(struct arpc_call *rpc, const uint8_t *data, size_t siz
     }
     if (!find_model(call, request.model, &info))
         return;
+    if (info.recovering) {
+        fail_recovering(call, &info);
+        return;
+    }
     struct ampd_msg_get_scale_response response = {.has_record = true,
                                                    .record = io_scale_record(info.spec, &info.scaler),
                                                    .epoch = info.epoch,
