@@ -5,9 +5,10 @@ answer must have a place in one order.
     histories.py BUILD_DIR [SECONDS [COUNT [SEED]]]     once, for ten seconds, where they are not given
 
 Two shards and two workers (soak.py); one of the four is killed every now and then, and started again at once. Meanwhile
-threads read the scale, the model and the newest history, watch the steps, and set the scale, with a request id that is
-sent again until it is answered. Of each request the times of its sending and its answer are kept. The order is that of
-the history: by epoch and step, and of what says which scale the open step has, by the scale's id. Then
+threads read the scale, the model, the newest history and the newest parameters, watch the steps, and set the scale,
+with a request id that is sent again until it is answered. Of each request the times of its sending and its answer are
+kept. The order is that of the history: by epoch and step, and of what says which scale the open step has, by the
+scale's id; of parameters by epoch and version. Then
   - no answer is older than one that somebody had before it was asked for;
   - every scale that was read stands in the history at the step that was read with it;
   - every scale that was set has one row, and what was not answered has at most one; a row is superseded only where a
@@ -80,6 +81,24 @@ class Reader(Client):
             return  # what it says may be outdated, as it says
         position = (status.epoch, status.step, record.scale_id)
         self.answers.append((sent, time.monotonic(), position, (self.kind, record.scale)))
+
+
+class Puller(Client):
+    """The newest parameters, of a shard: only what they are of."""
+
+    def ask(self):
+        sent = time.monotonic()
+        call = self.api.start("Pull", model=MODEL, latest=True, block_count=1, timeout_s=ASK_S)
+        try:
+            header = call.next().header
+        except grpc.RpcError as error:
+            if error.code() not in AWAY:
+                raise AssertionError(f"Pull: {ampd_testing.Refusal(error)}") from None
+            time.sleep(AGAIN_S)
+            return
+        finally:
+            call.cancel()
+        self.answers.append((sent, time.monotonic(), (header.epoch, header.version), ("Pull", header.scale)))
 
 
 class Lister(Client):
@@ -222,8 +241,9 @@ def record(build, work, seconds, seed):
         job.await_step(2)
         setters = [Setter(job, ended, number) for number in (1, 2)]
         readers = [Reader(job, ended, kind) for kind in ("GetScale", "GetScale", "GetModel")] + [Lister(job, ended)]
+        puller = Puller(job, ended)
         watcher = Watcher(job, ended)
-        clients = [*setters, *readers, watcher]
+        clients = [*setters, *readers, puller, watcher]
         for client in clients:
             client.start()
         until, kills = time.monotonic() + seconds, 0
@@ -246,6 +266,7 @@ def record(build, work, seconds, seed):
                 for sent, done, answer, name in setter.answers if answer != "lost"]
         check_real_time([(sent, done, position[:2], what) for sent, done, position, what in answers + acts])
         check_real_time([answer for answer in answers if answer[3][0] != "ListScaleHistory"])
+        check_real_time(puller.answers)
         check_scales(answers, rows)
         lost = check_sets(setters, rows)
         assert durability == "checkpoint" or lost == 0, f"{lost} scales were answered, and taken back"
@@ -253,8 +274,9 @@ def record(build, work, seconds, seed):
         standing = [[(row.step, row.verdict, row.record.scale, row.record.scale_id) for row in all_rows(job, k)
                      if row.kind == STEP and not row.superseded] for k in range(len(job.shards))]
         assert standing[1:] == standing[:-1], "the shards have different histories"
-        print(f"durability {durability}: {kills} kills, {len(answers)} reads, {len(acts)} scales set, {lost} lost with "
-              f"their steps, {len(watcher.rows)} rows watched, {len(rows)} in the history", flush=True)
+        print(f"durability {durability}: {kills} kills, {len(answers)} reads, {len(puller.answers)} pulls, "
+              f"{len(acts)} scales set, {lost} lost with their steps, {len(watcher.rows)} rows watched, "
+              f"{len(rows)} in the history", flush=True)
     finally:
         ended.set()
         job.close()
