@@ -1,0 +1,82 @@
+/* The test of the kernels at the start, on each processor. */
+#define _GNU_SOURCE /* sched_getcpu */
+#include "amp/cpu.h"
+#include "server/io/process/verify.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+/* cmocka needs the headers above. */
+#include <cmocka.h>
+
+static const struct amp_kernels *right;
+static cpu_set_t seen; /* the processors on which a kernel has run */
+static int faulty;     /* the one that computes wrongly; -1: none */
+
+static uint32_t scale(float *dst, const float *src, float factor, size_t n)
+{
+    uint32_t largest = right->scale(dst, src, factor, n);
+    int here = sched_getcpu();
+    CPU_SET(here, &seen);
+    if (here == faulty)
+        dst[n / 2] = -dst[n / 2];
+    return largest;
+}
+
+/* The fastest kernels, but for the product. */
+static struct amp_kernels made(void)
+{
+    assert_int_equal(amp_cpu_select(NULL, &right, NULL), 0);
+    struct amp_kernels kernels = *right;
+    kernels.scale = scale;
+    CPU_ZERO(&seen);
+    faulty = -1;
+    return kernels;
+}
+
+static cpu_set_t allowed_now(void)
+{
+    cpu_set_t allowed;
+    assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    return allowed;
+}
+
+static void kernels_are_run_on_each_processor_that_the_process_may_use(void **state)
+{
+    struct amp_kernels kernels = made();
+    cpu_set_t before = allowed_now();
+    assert_int_equal(io_verify_kernels(&kernels, NULL), 0);
+    cpu_set_t after = allowed_now();
+    assert_true(CPU_EQUAL(&seen, &before));
+    assert_true(CPU_EQUAL(&after, &before));
+}
+
+static void a_processor_that_computes_wrongly_is_named(void **state)
+{
+    struct amp_kernels kernels = made();
+    struct amp_error error;
+    char name[32];
+    cpu_set_t before = allowed_now();
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &before))
+            faulty = i;
+    assert_int_equal(io_verify_kernels(&kernels, &error), AMP_EINTERNAL);
+    (void)snprintf(name, sizeof name, "on processor %d the %s kernels", faulty, right->isa);
+    assert_memory_equal(error.text, name, strlen(name));
+    assert_non_null(strstr(error.text, "taskset"));
+    cpu_set_t after = allowed_now();
+    assert_true(CPU_EQUAL(&after, &before));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_are_run_on_each_processor_that_the_process_may_use),
+        cmocka_unit_test(a_processor_that_computes_wrongly_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
