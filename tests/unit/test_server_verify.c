@@ -55,6 +55,26 @@ static void kernels_are_run_on_each_processor_that_the_process_may_use(void **st
     assert_true(CPU_EQUAL(&after, &before));
 }
 
+/* The test is linked with --wrap=sched_setaffinity. */
+int __real_sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set);
+int __wrap_sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set);
+static bool choice_is_forbidden;
+
+int __wrap_sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
+{
+    return choice_is_forbidden ? -1 : __real_sched_setaffinity(pid, size, set);
+}
+
+static void where_no_processor_can_be_chosen_kernels_are_run_on_one_of_them(void **state)
+{
+    struct amp_kernels kernels = made();
+    choice_is_forbidden = true;
+    int rc = io_verify_kernels(&kernels, NULL);
+    choice_is_forbidden = false;
+    assert_int_equal(rc, 0);
+    assert_true(CPU_COUNT(&seen) > 0);
+}
+
 static void a_processor_that_computes_wrongly_is_named(void **state)
 {
     struct amp_kernels kernels = made();
@@ -76,6 +96,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_are_run_on_each_processor_that_the_process_may_use),
+        cmocka_unit_test(where_no_processor_can_be_chosen_kernels_are_run_on_one_of_them),
         cmocka_unit_test(a_processor_that_computes_wrongly_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

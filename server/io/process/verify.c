@@ -30,10 +30,9 @@ static void *verify_each(void *arg)
 {
     struct verify *verify = arg;
     cpu_set_t allowed, one;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) { /* there are more than CPU_SETSIZE */
-        verify->rc = verify_here(verify, sched_getcpu());
-        return NULL;
-    }
+    CPU_ZERO(&allowed);
+    (void)sched_getaffinity(0, sizeof allowed, &allowed); /* not where there are more than CPU_SETSIZE */
+    verify->rc = verify_here(verify, sched_getcpu());     /* in any case: a sandbox may allow no choice */
     for (int i = 0; verify->rc == 0 && i < CPU_SETSIZE; i++) {
         CPU_ZERO(&one);
         CPU_SET(i, &one);
