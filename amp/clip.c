@@ -1,4 +1,7 @@
-/* Clipping over the kernels and amp/norm.h: measure everything first, then write in one pass. */
+/*
+ * Clipping over the kernels and amp/norm.h: measure everything first, then write in one pass. Arguments are checked in
+ * the mode of the arithmetic, too: a thread that reads denormals as zero would take a limit below zero for zero.
+ */
 #include "amp/clip.h"
 
 #include "amp/fp_env.h"
@@ -19,8 +22,8 @@ static int check(const struct amp_kernels *kernels, const struct amp_tensor *in,
     return rc != 0 ? rc : amp_tensors_check_pairs(in, out, n, error);
 }
 
-static AMP_IN_FP_ENV void clamp(const struct amp_kernels *kernels, const struct amp_tensor *gradient, float limit,
-                                const struct amp_tensor *out)
+static void clamp(const struct amp_kernels *kernels, const struct amp_tensor *gradient, float limit,
+                  const struct amp_tensor *out)
 {
     size_t in_size = amp_dtype_size(gradient->dtype);
     size_t out_size = amp_dtype_size(out->dtype);
@@ -33,21 +36,27 @@ static AMP_IN_FP_ENV void clamp(const struct amp_kernels *kernels, const struct 
     }
 }
 
+static AMP_IN_FP_ENV int clip_by_value(const struct amp_kernels *kernels, const struct amp_tensor *gradient,
+                                       float limit, const struct amp_tensor *out, struct amp_error *error)
+{
+    if (!(limit >= 0))
+        return amp_error_set(error, AMP_EINVAL, NULL, "the clip value is %g, must be at least 0", (double)limit);
+    int rc = check(kernels, gradient, out, 1, error);
+    if (rc == 0 && gradient->data != NULL)
+        clamp(kernels, gradient, limit, out);
+    return rc;
+}
+
 int amp_clip_by_value(const struct amp_kernels *kernels, const struct amp_tensor *gradient, float limit,
                       const struct amp_tensor *out, struct amp_error *error)
 {
     struct amp_fp_env env;
-    if (!(limit >= 0))
-        return amp_error_set(error, AMP_EINVAL, NULL, "the clip value is %g, must be at least 0", (double)limit);
-    int rc = check(kernels, gradient, out, 1, error);
-    if (rc != 0 || gradient->data == NULL)
-        return rc;
-    rc = amp_fp_env_set(&env, error);
+    int rc = amp_fp_env_set(&env, error);
     if (rc != 0)
         return rc;
-    clamp(kernels, gradient, limit, out);
+    rc = clip_by_value(kernels, gradient, limit, out, error);
     amp_fp_env_restore(&env);
-    return 0;
+    return rc;
 }
 
 static struct amp_span span_of(const struct amp_tensor *tensor)
@@ -98,71 +107,70 @@ static int check_max_norm(double max_norm, struct amp_error *error)
     return amp_error_set(error, AMP_EINVAL, NULL, "the largest norm is %g, must be at least 0", max_norm);
 }
 
-static AMP_IN_FP_ENV double measure(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
-                                    double p)
-{
-    return norm_of(kernels, gradients, n, p, largest_of(kernels, gradients, n));
-}
-
-int amp_grads_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, double p,
-                   double *norm, struct amp_error *error)
+static AMP_IN_FP_ENV int norm_in_env(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
+                                     double p, double *norm, struct amp_error *error)
 {
     int rc = check_p(p, error);
     if (rc == 0)
         rc = amp_given(norm, "norm", error);
     if (rc == 0)
         rc = check(kernels, gradients, gradients, n, error);
-    struct amp_fp_env env;
     if (rc == 0)
-        rc = amp_fp_env_set(&env, error);
+        *norm = norm_of(kernels, gradients, n, p, largest_of(kernels, gradients, n));
+    return rc;
+}
+
+int amp_grads_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, double p,
+                   double *norm, struct amp_error *error)
+{
+    struct amp_fp_env env;
+    int rc = amp_fp_env_set(&env, error);
     if (rc != 0)
         return rc;
-    *norm = measure(kernels, gradients, n, p);
+    rc = norm_in_env(kernels, gradients, n, p, norm, error);
     amp_fp_env_restore(&env);
-    return 0;
+    return rc;
 }
 
-/* Returns the largest magnitude; writes nothing but *before, the norm, if it is not finite. */
-static AMP_IN_FP_ENV float clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
-                                        double max_norm, double p, const struct amp_tensor *out, double *before)
-{
-    float largest = largest_of(kernels, gradients, n);
-    *before = norm_of(kernels, gradients, n, p, largest);
-    if (!isfinite(largest))
-        return largest;
-    float factor = isinf(max_norm) ? 1 : amp_clip_coefficient(max_norm, *before);
-    for (size_t i = 0; i < n; i++) {
-        if (factor < 1)
-            (void)amp_tensor_multiply(kernels, &gradients[i], factor, &out[i]);
-        else
-            amp_tensor_copy(kernels, &gradients[i], &out[i]);
-    }
-    return largest;
-}
-
-int amp_grads_clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
-                           double max_norm, double p, const struct amp_tensor *out, double *norm,
-                           struct amp_error *error)
+static AMP_IN_FP_ENV int clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
+                                      double max_norm, double p, const struct amp_tensor *out, double *norm,
+                                      struct amp_error *error)
 {
     int rc = check_max_norm(max_norm, error);
     if (rc == 0)
         rc = check_p(p, error);
     if (rc == 0)
         rc = check(kernels, gradients, out, n, error);
-    struct amp_fp_env env;
-    if (rc == 0)
-        rc = amp_fp_env_set(&env, error);
     if (rc != 0)
         return rc;
-    double before;
-    float largest = clip_by_norm(kernels, gradients, n, max_norm, p, out, &before);
-    amp_fp_env_restore(&env);
+    float largest = largest_of(kernels, gradients, n);
+    double before = norm_of(kernels, gradients, n, p, largest);
     if (norm != NULL)
         *norm = before;
     if (!isfinite(largest))
         return amp_error_set(error, AMP_ERANGE, NULL, "the norm is %g: a gradient overflowed, leave the step out",
                              before);
+    float factor = isinf(max_norm) ? 1 : amp_clip_coefficient(max_norm, before);
+    for (size_t i = 0; i < n; i++) {
+        if (factor < 1)
+            (void)amp_tensor_multiply(kernels, &gradients[i], factor, &out[i]);
+        else
+            amp_tensor_copy(kernels, &gradients[i], &out[i]);
+    }
     return 0;
+}
+
+int amp_grads_clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
+                           double max_norm, double p, const struct amp_tensor *out, double *norm,
+                           struct amp_error *error)
+{
+    struct amp_fp_env env;
+    int rc = amp_fp_env_set(&env, error);
+    if (rc != 0)
+        return rc;
+    rc = clip_by_norm(kernels, gradients, n, max_norm, p, out, norm, error);
+    amp_fp_env_restore(&env);
+    return rc;
 }
 
 int amp_grad_clip_by_norm(const struct amp_kernels *kernels, const struct amp_tensor *gradient, double max_norm,
@@ -217,9 +225,19 @@ static double measure_tensor(const struct amp_kernels *kernels, const struct amp
     return amp_tree_sum(&tree);
 }
 
-static AMP_IN_FP_ENV void measure_all(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
-                                      float scale, double max_norm, struct amp_grads_measured *measured)
+static AMP_IN_FP_ENV int measure_all(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n,
+                                     float scale, double max_norm, struct amp_grads_measured *measured,
+                                     struct amp_error *error)
 {
+    int rc = amp_scale_check(scale, error);
+    if (rc == 0)
+        rc = check_max_norm(max_norm, error);
+    if (rc == 0)
+        rc = amp_given(measured, "measured", error);
+    if (rc == 0)
+        rc = check(kernels, gradients, gradients, n, error);
+    if (rc != 0)
+        return rc;
     struct amp_tree tree;
     uint32_t largest = 0;
     measured->inverse = (float)(1.0 / (double)scale);
@@ -235,24 +253,17 @@ static AMP_IN_FP_ENV void measure_all(const struct amp_kernels *kernels, const s
     else
         measured->norm = amp_norm_of_sum(amp_tree_sum(&tree), AMP_CLIP_L2, 1);
     measured->clip = measured->overflow || isinf(max_norm) ? 1 : amp_clip_coefficient(max_norm, measured->norm);
+    return 0;
 }
 
 int amp_grads_measure(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, float scale,
                       double max_norm, struct amp_grads_measured *measured, struct amp_error *error)
 {
-    int rc = amp_scale_check(scale, error);
-    if (rc == 0)
-        rc = check_max_norm(max_norm, error);
-    if (rc == 0)
-        rc = amp_given(measured, "measured", error);
-    if (rc == 0)
-        rc = check(kernels, gradients, gradients, n, error);
     struct amp_fp_env env;
-    if (rc == 0)
-        rc = amp_fp_env_set(&env, error);
+    int rc = amp_fp_env_set(&env, error);
     if (rc != 0)
         return rc;
-    measure_all(kernels, gradients, n, scale, max_norm, measured);
+    rc = measure_all(kernels, gradients, n, scale, max_norm, measured, error);
     amp_fp_env_restore(&env);
-    return 0;
+    return rc;
 }

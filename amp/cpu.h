@@ -1,4 +1,4 @@
-/* Chooses the kernels that this processor can run, and checks that the floating-point environment is what they need. */
+/* Chooses the kernels that this processor can run, and tests them and the floating-point environment that they need. */
 #ifndef AMP_CPU_H
 #define AMP_CPU_H
 
@@ -19,6 +19,15 @@ int amp_cpu_select(const char *isa, const struct amp_kernels **out, struct amp_e
 
 /* The name of the i-th variant, whether this processor can run it or not; NULL after the last. For tests and bench/. */
 const char *amp_cpu_isa(size_t i);
+
+/*
+ * Tests a kernel table, for a program's start: runs each kernel on fixed inputs, in less than a millisecond and 50 KiB
+ * of stack, and compares the results with those that docs/numerics.md gives. 0; AMP_EINTERNAL with a text that names
+ * what is wrong, because of this processor or of the compiler or flags of this build. A processor that computes wrongly
+ * now and then may pass. The floating-point environment must be the default one. Any thread, which tests the processor
+ * that it is on.
+ */
+int amp_kernels_verify(const struct amp_kernels *kernels, struct amp_error *error);
 
 /*
  * 0 if this thread rounds to nearest and keeps denormals (neither flush-to-zero nor denormals-are-zero), else

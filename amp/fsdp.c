@@ -201,8 +201,9 @@ static int cast(const struct amp_fsdp_manager *manager, const struct amp_tensor 
     int rc = check_present(in, error);
     if (rc != 0)
         return rc;
-    if (!wants_cast(manager, in, dtype)) {
+    if (!wants_cast(manager, in, dtype) || in->count == 0) {
         *out = *in;
+        out->dtype = manager->config.enabled ? dtype : in->dtype;
         return 0;
     }
     struct amp_tensor to = {in->name, buffer, in->count, dtype};
@@ -389,6 +390,10 @@ static int replace(const struct amp_fsdp_manager *manager, struct amp_tensor *te
 {
     if (!wants_cast(manager, tensor, dtype))
         return 0;
+    if (tensor->count == 0) { /* its one byte of memory is that of any dtype */
+        tensor->dtype = dtype;
+        return 0;
+    }
     struct amp_tensor made;
     void *data = room_for(tensor->count, dtype);
     if (data == NULL)

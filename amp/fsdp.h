@@ -117,7 +117,7 @@ int amp_fsdp_manager_init(struct amp_fsdp_manager *manager, const struct amp_fsd
  * *out = the gathered parameter in forward_dtype: the tensor itself, without a copy, if it has that dtype or the
  * manager is disabled, else cast (RNE, beyond the range to Inf) into `buffer`, whose memory *out then borrows. The
  * buffer is aligned for the dtype, does not overlap the tensor, and has room for buffer_bytes: AMP_EINVAL else.
- * AMP_EINVAL too for a missing tensor.
+ * AMP_EINVAL too for a missing tensor. An empty tensor needs no buffer: its memory stays.
  */
 int amp_fsdp_to_mixed_precision(const struct amp_fsdp_manager *manager, const struct amp_tensor *gathered, void *buffer,
                                 size_t buffer_bytes, struct amp_tensor *out, struct amp_error *error);

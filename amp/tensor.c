@@ -32,7 +32,7 @@ static int check_one(const struct amp_tensor *tensor, struct amp_error *error)
     if (tensor->dtype != AMP_F32 && tensor->dtype != AMP_F16 && tensor->dtype != AMP_BF16)
         return bad(error, tensor, "has another dtype than f32, f16 or bf16: cast it first");
     size_t size = amp_dtype_size(tensor->dtype);
-    if ((uintptr_t)tensor->data % size != 0)
+    if (tensor->count > 0 && (uintptr_t)tensor->data % size != 0)
         return bad(error, tensor, "is not aligned to its elements: copy it first");
     if (tensor->count > (size_t)PTRDIFF_MAX / size)
         return bad(error, tensor, "has more elements than memory can hold: check its count");

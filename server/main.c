@@ -10,6 +10,7 @@
 #include "server/io/process/drain.h"
 #include "server/io/process/memory_limit.h"
 #include "server/io/process/start.h"
+#include "server/io/process/verify.h"
 #include "storage/datadir.h"
 #include "storage/store.h"
 
@@ -152,9 +153,11 @@ static int run(struct options *options)
 {
     struct ampd_server_options *server = &options->arguments.server;
     struct amp_error error = {0};
-    if (amp_cpu_select(getenv("AMPD_ISA"), &server->kernels, &error) != 0)
+    if (amp_cpu_select(getenv("AMPD_ISA"), &server->kernels, &error) != 0) {
+        amp_error_wrap(&error, "AMPD_ISA");
         return usage_error(error.text);
-    if (amp_fp_env_check(&error) != 0) {
+    }
+    if (amp_fp_env_check(&error) != 0 || io_verify_kernels(server->kernels, &error) != 0) {
         (void)fprintf(stderr, "ampd: %s\n", error.text);
         return AMPD_EXIT_FAILED;
     }

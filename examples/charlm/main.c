@@ -234,7 +234,7 @@ int main(int argc, char **argv)
     const struct amp_kernels *kernels;
     struct amp_error error = {0};
     if (amp_cpu_select(getenv("AMPD_ISA"), &kernels, &error) != 0) {
-        (void)fprintf(stderr, "charlm: %s\n", error.text);
+        (void)fprintf(stderr, "charlm: AMPD_ISA: %s\n", error.text);
         return 2;
     }
     struct charlm_text text;

@@ -132,7 +132,7 @@ int main(int argc, char **argv)
     const struct amp_kernels *kernels;
     struct amp_error error = {0};
     if (amp_cpu_select(getenv("AMPD_ISA"), &kernels, &error) != 0) {
-        (void)fprintf(stderr, "digits: %s\n", error.text);
+        (void)fprintf(stderr, "digits: AMPD_ISA: %s\n", error.text);
         return 2;
     }
     struct digits_data data;

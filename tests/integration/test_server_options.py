@@ -52,6 +52,15 @@ def conf(context, text):
     return path
 
 
+def test_kernels_that_the_processor_lacks_are_refused_by_the_variables_name(context):
+    for isa, words in ("mmx", 'unknown instruction set "mmx": this processor has '), \
+                      ("neon" if os.uname().machine == "x86_64" else "avx2", "this processor has no "):
+        done = subprocess.run([context.bin_dir / "ampd", "--data-dir", context.work / "data"], capture_output=True,
+                              text=True, timeout=CALL_TIMEOUT_S, check=False, env={**os.environ, "AMPD_ISA": isa})
+        assert done.returncode == 2 and done.stderr.startswith(f"ampd: AMPD_ISA: {words}"), done.stderr
+        assert ", ref" in done.stderr and not (context.work / "data").exists(), done.stderr
+
+
 def test_each_value_is_shown_with_the_place_it_comes_from(context):
     path = conf(context, "worker-lease: 41s\nkeepalive-time: 1h\nmax-connection-idle: 2m\n")
     with environment(AMPD_KEEPALIVE_TIME="3h", AMPD_MAX_CONNECTION_IDLE="4m"):

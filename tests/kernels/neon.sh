@@ -18,7 +18,7 @@ plain=$flags
 flags="$flags ${AMPD_NEON_FLAGS:-}"
 objects=
 for file in amp/kernels/ref.c amp/kernels/neon.c amp/kernels/copy.c amp/cpu.c amp/norm.c amp/optim.c amp/pass.c amp/reduce.c \
-    base/err.c base/assert.c tests/kernels/inputs.c tests/kernels/cross/crc32c.c; do
+    amp/verify.c base/err.c base/assert.c tests/kernels/inputs.c tests/kernels/cross/crc32c.c; do
     object=$build/$(basename "$file" .c).o
     # shellcheck disable=SC2086 # a list of flags
     $compiler $flags -c "$file" -o "$object"
@@ -44,11 +44,11 @@ if command -v clang >/dev/null; then
         "$build/crc32c.o" -o "$build/golden-clang" -lm
     qemu-aarch64 "$build/golden-clang" neon
 fi
-for program in coverage golden splits; do
+for program in coverage golden splits verify; do
     # shellcheck disable=SC2086 # lists of flags and objects
     $compiler $flags -static "tests/kernels/test_kernel_$program.c" $objects -o "$build/$program" -lm -pthread
 done
-for program in coverage golden splits; do
+for program in coverage golden splits verify; do
     qemu-aarch64 "$build/$program" neon emulated
 done
 qemu-aarch64 "$build/golden" ref

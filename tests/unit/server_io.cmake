@@ -1,6 +1,8 @@
 # What of server/io needs no loop, or one with nothing but threads on it.
 ampd_test(test_server_config SUITE unit SOURCES test_server_config.c LINK ampd_config)
 ampd_test(test_server_memory_limit SUITE unit SOURCES test_server_memory_limit.c LINK ampd_server)
+ampd_test(test_server_verify SUITE unit SOURCES test_server_verify.c LINK ampd_server)
+target_link_options(test_server_verify PRIVATE -Wl,--wrap=sched_setaffinity)
 ampd_test(test_server_disk_share SUITE unit SOURCES test_server_disk_share.c LINK ampd_server)
 ampd_test(test_server_notified SUITE unit SOURCES test_server_notified.c LINK ampd_server)
 target_link_options(test_server_notified PRIVATE -Wl,--wrap=sendto)

@@ -388,6 +388,28 @@ static void clips_in_a_thread_that_flushes_denormals_are_the_same_and_it_keeps_i
     assert_true(measured.clip == expected_measured.clip && measured.overflow == expected_measured.overflow);
     assert_int_equal(after, mode);
 }
+
+/* Limits that such a thread takes for zero: below it they are refused, and a p above it is one. */
+static void limits_in_a_thread_that_reads_denormals_as_zero_are_the_same(void **state)
+{
+    float data[] = {3, -4};
+    struct amp_tensor g = f32("g", data, 2);
+    struct amp_grads_measured measured = {.norm = -7};
+    double norm = -7;
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | FLUSH);
+    int by_value = amp_clip_by_value(kernels, &g, -0x1p-140f, &g, &error);
+    int by_norm = amp_grad_clip_by_norm(kernels, &g, -0x1p-1070, 2, &g, &norm, &error);
+    int measures = amp_grads_measure(kernels, &g, 1, 1, -0x1p-1070, &measured, &error);
+    int of_p = amp_grads_norm(kernels, &g, 1, 0x1p-1070, &norm, &error);
+    _mm_setcsr(before);
+    assert_int_equal(by_value, AMP_EINVAL);
+    assert_int_equal(by_norm, AMP_EINVAL);
+    assert_int_equal(measures, AMP_EINVAL);
+    assert_true(data[0] == 3 && data[1] == -4);
+    assert_int_equal(of_p, 0);
+    assert_true(norm == (double)INFINITY);
+}
 #endif
 
 /* ---- measuring in one pass ---- */
@@ -539,6 +561,7 @@ int main(void)
         cmocka_unit_test(tensors_that_are_not_well_formed_are_refused),
 #ifdef __SSE__
         cmocka_unit_test(clips_in_a_thread_that_flushes_denormals_are_the_same_and_it_keeps_its_mode),
+        cmocka_unit_test(limits_in_a_thread_that_reads_denormals_as_zero_are_the_same),
 #endif
         cmocka_unit_test(one_pass_measures_the_same_bits_as_the_passes_one_by_one),
         cmocka_unit_test(one_pass_finds_what_the_passes_find),

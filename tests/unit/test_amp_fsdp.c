@@ -175,6 +175,20 @@ static void conversions_refuse_missing_tensors_and_buffers_that_do_not_do(void *
     assert_true(out.count == 77 && data[0] == 1);
 }
 
+static void an_empty_tensor_needs_no_buffer(void **state)
+{
+    struct amp_fsdp_manager manager = made(amp_fsdp_config_default());
+    uint16_t low[2] = {0};
+    float high[1] = {0}, loss[1] = {0};
+    struct amp_tensor parameter = {"w", high, 0, AMP_F32}, gradient = {"g", low + 1, 0, AMP_F16}, out,
+                      none = {"n", loss, 0, AMP_F32};
+    assert_int_equal(amp_fsdp_to_mixed_precision(&manager, &parameter, NULL, 0, &out, &error), 0);
+    assert_true(out.count == 0 && out.dtype == AMP_F16 && out.data != NULL);
+    assert_int_equal(amp_fsdp_gradient_to_fp32(&manager, &gradient, NULL, 0, &out, &error), 0);
+    assert_true(out.count == 0 && out.dtype == AMP_F32 && out.data != NULL);
+    assert_int_equal(amp_fsdp_scale_loss(&manager, &out, &none, &error), 0); /* it is a tensor like others */
+}
+
 /* An element has the same size before and after, but the tensor that the caller keeps would have the wrong dtype. */
 static void a_cast_over_the_tensor_itself_is_refused(void **state)
 {
@@ -568,6 +582,7 @@ int main(void)
         cmocka_unit_test(a_tensor_of_the_right_dtype_is_not_copied),
         cmocka_unit_test(between_the_low_dtypes_a_parameter_is_rounded_once),
         cmocka_unit_test(conversions_refuse_missing_tensors_and_buffers_that_do_not_do),
+        cmocka_unit_test(an_empty_tensor_needs_no_buffer),
         cmocka_unit_test(a_cast_over_the_tensor_itself_is_refused),
         cmocka_unit_test(loss_is_scaled_by_the_present_scale),
         cmocka_unit_test(without_loss_scaling_the_loss_is_kept_and_nothing_is_checked),

@@ -270,6 +270,7 @@ static void dlpack_refuses_what_is_missing(void **state)
 static void choices_refuse_what_is_missing(void **state)
 {
     REFUSED(amp_cpu_select("ref", NULL, &error));
+    REFUSED(amp_kernels_verify(NULL, &error));
     REFUSED(amp_optim_check(NULL, &error));
     REFUSED(amp_schedule_check(NULL, &error));
 }
