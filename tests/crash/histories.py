@@ -5,14 +5,15 @@ answer must have a place in one order.
     histories.py BUILD_DIR [SECONDS [COUNT [SEED]]]     once, for ten seconds, where they are not given
 
 Two shards and two workers (soak.py); one of the four is killed every now and then, and started again at once. Meanwhile
-threads read the scale, the model, the newest history and the newest parameters, watch the steps, and set the scale,
-with a request id that is sent again until it is answered. Of each request the times of its sending and its answer are
-kept. The order is that of the history: by epoch and step, and of what says which scale the open step has, by the
-scale's id; of parameters by epoch and version. Then
+threads read the scale, the model, the newest history and the newest parameters, watch the steps, have checkpoints
+taken, and set the scale, with a request id that is sent again until it is answered. Of each request the times of its
+sending and its answer are kept. The order is that of the history: by epoch and step, and of what says which scale the
+open step has, by the scale's id; of parameters by epoch and version. Then
   - no answer is older than one that somebody had before it was asked for;
   - every scale that was read stands in the history at the step that was read with it;
   - every scale that was set has one row, and what was not answered has at most one; a row is superseded only where a
     later epoch begins before it;
+  - no epoch begins before a checkpoint that was told to be there;
   - the watcher was told every step that stands since it began, in the order of the history, and none that has no row;
   - the steps of both shards are the same.
 The history is read from the store, which has the row of a step a moment before the model goes on to the next one. With
@@ -31,6 +32,7 @@ from soak import MODEL, Job, ampd_testing
 grpc = ampd_testing.grpc
 
 PAUSE_MS, KILL_S, CHECKPOINT_EVERY = 2, (0.3, 1.2), 20
+CHECKPOINT_PAUSE_S = 0.1
 SCALE_SET, STEP, EPOCH = 3, 1, 2  # HistoryKind
 ASK_S, AGAIN_S, END_S, WATCH_AGAIN = 2, 0.01, 60, 200  # WATCH_AGAIN: steps, more than CHECKPOINT_EVERY
 AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -99,6 +101,16 @@ class Puller(Client):
         finally:
             call.cancel()
         self.answers.append((sent, time.monotonic(), (header.epoch, header.version), ("Pull", header.scale)))
+
+
+class Checkpointer(Client):
+    """Has checkpoints taken. An answer: (epoch, step) of one that was told to be there."""
+
+    def ask(self):
+        answer = self.call("Checkpoint", model=MODEL)
+        if answer is not None:
+            self.answers.append((answer.checkpoint.epoch, answer.checkpoint.step))
+        time.sleep(CHECKPOINT_PAUSE_S)
 
 
 class Lister(Client):
@@ -213,6 +225,14 @@ def check_sets(setters, rows):
     return lost
 
 
+def check_checkpoints(answers, rows):
+    """No later epoch begins before a checkpoint that somebody was told of."""
+    begins = [(row.epoch, row.base_step) for row in rows if row.kind == EPOCH]
+    for told_epoch, told_step in answers:
+        before = [(epoch, base) for epoch, base in begins if epoch > told_epoch and base < told_step]
+        assert not before, f"checkpoint ({told_epoch}, {told_step}) was told, and these began before it: {before}"
+
+
 def check_watched(watched, rows):
     told = [(row.epoch, row.step) for row in watched if row.kind == STEP]
     assert told == sorted(told), "the steps were not told in their order"
@@ -241,9 +261,9 @@ def record(build, work, seconds, seed):
         job.await_step(2)
         setters = [Setter(job, ended, number) for number in (1, 2)]
         readers = [Reader(job, ended, kind) for kind in ("GetScale", "GetScale", "GetModel")] + [Lister(job, ended)]
-        puller = Puller(job, ended)
+        puller, checkpointer = Puller(job, ended), Checkpointer(job, ended)
         watcher = Watcher(job, ended)
-        clients = [*setters, *readers, puller, watcher]
+        clients = [*setters, *readers, puller, checkpointer, watcher]
         for client in clients:
             client.start()
         until, kills = time.monotonic() + seconds, 0
@@ -270,11 +290,13 @@ def record(build, work, seconds, seed):
         check_scales(answers, rows)
         lost = check_sets(setters, rows)
         assert durability == "checkpoint" or lost == 0, f"{lost} scales were answered, and taken back"
+        check_checkpoints(checkpointer.answers, rows)
         check_watched(watcher.rows, rows)
         standing = [[(row.step, row.verdict, row.record.scale, row.record.scale_id) for row in all_rows(job, k)
                      if row.kind == STEP and not row.superseded] for k in range(len(job.shards))]
         assert standing[1:] == standing[:-1], "the shards have different histories"
         print(f"durability {durability}: {kills} kills, {len(answers)} reads, {len(puller.answers)} pulls, "
+              f"{len(checkpointer.answers)} checkpoints taken, "
               f"{len(acts)} scales set, {lost} lost with their steps, {len(watcher.rows)} rows watched, "
               f"{len(rows)} in the history", flush=True)
     finally:
