@@ -541,5 +541,45 @@ def test_a_disk_that_does_not_answer_ends_the_drain_in_time_or_at_a_second_signa
     assert waits.log().splitlines()[-1].startswith("ampd: the drain took too long, ending"), waits.log()
 
 
+class Silent(Server):
+    """Its disk does not sync anything while the file `hangs` is there."""
+
+    def __init__(self, context):
+        folder = context.folder()
+        self.hangs = folder.with_name(folder.name + ".hangs")
+        shim = context.bin_dir.parent / "tests" / "integration" / "libhanging_sync.so"
+        self.before = ["/usr/bin/env", f"LD_PRELOAD={shim}", f"HANG_WHILE={self.hangs}"]
+        super().__init__(context.bin_dir, folder)
+
+    def is_silent(self, api, what):
+        eventually(lambda: f"{self.data_dir} has not answered for " in api.GetStatus().trouble, "the status says it")
+        assert f"and {what} waits for it" in api.GetStatus().trouble, api.GetStatus().trouble
+
+    def answers(self, api):
+        self.hangs.unlink()
+        eventually(lambda: api.GetStatus().trouble == "", "the trouble has ended")
+
+
+def test_a_disk_that_does_not_answer_is_told_until_it_does(context):
+    server = Silent(context)
+    context._own.append(server)
+    api, worker = Api(server.channel), context.model("m", server).worker()
+    worker.train({"w": [1.0] * 4})
+    server.hangs.touch()
+    call = api.start("SetScale", model="m", scale=512.0)
+    server.is_silent(api, "the store")
+    assert not call.done()
+    server.answers(api)
+    call.result()
+    worker.train({"w": [1.0] * 4})
+    server.hangs.touch()
+    call = api.start("Checkpoint", model="m")
+    server.is_silent(api, "the file of a checkpoint")
+    server.process.send_signal(signal.SIGTERM)
+    eventually(lambda: "the drain waits for the disk" in server.log(), "so says the drain")
+    server.hangs.unlink()
+    assert server.wait() == 0 and server.log().count("a disk does not answer") == 2, server.log()
+
+
 if __name__ == "__main__":
     run(globals())
