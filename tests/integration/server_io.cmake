@@ -5,6 +5,7 @@ if(TARGET ampd)
   set_tests_properties(test_server_io PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
   add_library(hanging_statvfs SHARED hanging_statvfs.c)
   add_library(hanging_sync SHARED hanging_sync.c)
+  add_library(full_unlink SHARED full_unlink.c)
 endif()
 
 # In front of ampctl, for test_server_files.

@@ -15,7 +15,7 @@ import time
 import grpc
 
 from ampd_testing import (Api, CALL_TIMEOUT_S, Code, DIE_WITH_PARENT, HEALTH_SERVING, OpenStream, Server, block_message,
-                          check_rich, common, crc32c, eventually, free_port, load_messages, pack, params, Refusal, refused, run,
+                          check_rich, common, crc32c, eventually, found, free_port, load_messages, pack, params, Refusal, refused, run,
                           spec, start_and_fail)
 from small_disk import small_disk
 
@@ -541,44 +541,57 @@ def test_a_disk_that_does_not_answer_ends_the_drain_in_time_or_at_a_second_signa
     assert waits.log().splitlines()[-1].startswith("ampd: the drain took too long, ending"), waits.log()
 
 
-class Silent(Server):
-    """Its disk does not sync anything while the file `hangs` is there."""
+class Shimmed(Server):
+    """Its disk fails in the way of the shim while the file `flag` is there."""
 
-    def __init__(self, context):
+    def __init__(self, context, shim, variable):
         folder = context.folder()
-        self.hangs = folder.with_name(folder.name + ".hangs")
-        shim = context.bin_dir.parent / "tests" / "integration" / "libhanging_sync.so"
-        self.before = ["/usr/bin/env", f"LD_PRELOAD={shim}", f"HANG_WHILE={self.hangs}"]
+        self.flag = folder.with_name(folder.name + ".flag")
+        library = context.bin_dir.parent / "tests" / "integration" / f"lib{shim}.so"
+        self.before = ["/usr/bin/env", f"LD_PRELOAD={library}", f"{variable}={self.flag}"]
         super().__init__(context.bin_dir, folder)
+        context._own.append(self)
 
     def is_silent(self, api, what):
         eventually(lambda: f"{self.data_dir} has not answered for " in api.GetStatus().trouble, "the status says it")
         assert f"and {what} waits for it" in api.GetStatus().trouble, api.GetStatus().trouble
 
-    def answers(self, api):
-        self.hangs.unlink()
+    def goes_on(self, api):
+        self.flag.unlink()
         eventually(lambda: api.GetStatus().trouble == "", "the trouble has ended")
 
 
 def test_a_disk_that_does_not_answer_is_told_until_it_does(context):
-    server = Silent(context)
-    context._own.append(server)
+    server = Shimmed(context, "hanging_sync", "HANG_WHILE")
     api, worker = Api(server.channel), context.model("m", server).worker()
     worker.train({"w": [1.0] * 4})
-    server.hangs.touch()
+    server.flag.touch()
     call = api.start("SetScale", model="m", scale=512.0)
     server.is_silent(api, "the store")
     assert not call.done()
-    server.answers(api)
+    server.goes_on(api)
     call.result()
     worker.train({"w": [1.0] * 4})
-    server.hangs.touch()
+    server.flag.touch()
     call = api.start("Checkpoint", model="m")
     server.is_silent(api, "the file of a checkpoint")
     server.process.send_signal(signal.SIGTERM)
     eventually(lambda: "the drain waits for the disk" in server.log(), "so says the drain")
-    server.hangs.unlink()
+    server.flag.unlink()
     assert server.wait() == 0 and server.log().count("a disk does not answer") == 2, server.log()
+
+
+def test_a_removal_that_waits_for_room_is_told_until_there_is_some(context):
+    server = Shimmed(context, "full_unlink", "FULL_WHILE")
+    api = Api(server.channel)
+    context.model("m", server)
+    server.flag.touch()
+    call = api.start("DeleteModel", model="m", force=True)
+    eventually(lambda: "shard-0-of-1.safetensors: the disk is full" in api.GetStatus().trouble, "the status says it")
+    assert not call.done()
+    server.goes_on(api)
+    call.result()
+    assert found(server.data_dir, "models/**/*") == [] and server.terminate() == 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 /*
  * A disk that neither answers nor fails keeps a thread in one call: that of the store, of the journals or of the
- * checkpoint files. Nothing else would tell why no step goes on. A store that waits for room has an alert of its own.
+ * checkpoint files. Nothing else would tell why no step goes on. A thread that waits for room has an alert of its own.
  */
 #include "server/io/host/disk_silence.h"
 
@@ -22,13 +22,14 @@ static void find_silent(const struct ampd_server *server, struct amp_error *sile
     const struct {
         const struct io_threads *pool;
         const char *what, *path;
-    } places[] = {{server->pools.writer, "the store", server->data.dir.path},
-                  {server->pools.journal, "the journal of votes", server->data.dir.path},
-                  {server->pools.files, "the file of a checkpoint", server->data.checkpoint_dir}};
-    bool waits = io_storage_alert_is_on(server->storage_alert, IO_STORAGE_ALERT_STORE);
-    for (size_t i = waits ? 1 : 0; i < sizeof places / sizeof *places && silent->code == 0; i++) {
+        enum io_storage_alert_of room; /* the alert while the thread waits for room */
+    } places[] = {
+        {server->pools.writer, "the store", server->data.dir.path, IO_STORAGE_ALERT_STORE},
+        {server->pools.journal, "the journal of votes", server->data.dir.path, IO_STORAGE_ALERT_JOURNAL},
+        {server->pools.files, "the file of a checkpoint", server->data.checkpoint_dir, IO_STORAGE_ALERT_REMOVAL}};
+    for (size_t i = 0; i < sizeof places / sizeof *places && silent->code == 0; i++) {
         uint64_t busy_ms = io_threads_busy_ms(places[i].pool);
-        if (busy_ms >= SILENT_MS)
+        if (busy_ms >= SILENT_MS && !io_storage_alert_is_on(server->storage_alert, places[i].room))
             (void)amp_error_set(silent, AMP_EUNAVAILABLE, NULL,
                                 "the disk of %.300s has not answered for %" PRIu64
                                 " s, and %s waits for it: is it there, and what else keeps it busy?",

@@ -150,12 +150,15 @@ static const char *const places[] = {
     [AMPD_PERSIST_DELETING] = "persist.deleting",    [AMPD_PERSIST_DELETE] = "persist.delete"};
 
 /*
- * Waits until a task that has failed may be tried again; a failure that waiting cannot cure ends the process. *told: it
- * was logged. The alert is set by the caller, on the writer's thread only.
+ * Waits until a task that has failed may be tried again, with an alert; a failure that waiting cannot cure ends the
+ * process. *told: it was logged.
  */
-static void wait_to_retry(const struct persist_task *task, int rc, const struct amp_error *error, bool *told)
+static void wait_to_retry(const struct persist_task *task, int rc, const struct amp_error *error,
+                          enum io_storage_alert_of alert, bool *told)
 {
     struct ampd_server *server = task->server;
+    if (rc == AMP_EEXHAUSTED || rc == AMP_ENOMEM)
+        io_storage_alert_set(server->storage_alert, alert, error->text);
     if ((rc != AMP_EEXHAUSTED && rc != AMP_ENOMEM) || atomic_load(&server->pools.stop_waiting))
         io_fatal(server->log, "the store failed", error);
     if (!*told)
@@ -166,8 +169,10 @@ static void wait_to_retry(const struct persist_task *task, int rc, const struct 
     (void)nanosleep(&pause, NULL); /* an early end is as good */
 }
 
-static void tell_stored(const struct persist_task *task)
+/* Ends the alert of a task that has waited. */
+static void tell_stored(const struct persist_task *task, enum io_storage_alert_of alert)
 {
+    io_storage_alert_set(task->server->storage_alert, alert, "");
     amp_log(task->server->log, AMP_LOG_INFO, "store", "msg=\"stored at last\" model=%s", task->model);
 }
 
@@ -185,15 +190,11 @@ static void persist_run(struct io_task *base)
             io_timing_add(&server->counts.commit, begun_us);
             break;
         }
-        if (rc == AMP_EEXHAUSTED || rc == AMP_ENOMEM)
-            io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_STORE, error.text);
-        wait_to_retry(task, rc, &error, &told);
+        wait_to_retry(task, rc, &error, IO_STORAGE_ALERT_STORE, &told);
     }
     AMP_FAILPOINT("persist.done");
-    if (!told)
-        return;
-    io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_STORE, "");
-    tell_stored(task);
+    if (told)
+        tell_stored(task, IO_STORAGE_ALERT_STORE);
 }
 
 /*
@@ -285,10 +286,10 @@ static void remove_model(const struct persist_task *task)
         rc = io_model_files_removed(task->server, task->model, rc, &error);
         if (rc == 0)
             break;
-        wait_to_retry(task, rc, &error, &told);
+        wait_to_retry(task, rc, &error, IO_STORAGE_ALERT_REMOVAL, &told);
     }
     if (told)
-        tell_stored(task);
+        tell_stored(task, IO_STORAGE_ALERT_REMOVAL);
 }
 
 static void remove_run(struct io_task *base)
