@@ -17,7 +17,7 @@ import grpc
 from ampd_testing import (Api, CALL_TIMEOUT_S, Code, DIE_WITH_PARENT, HEALTH_SERVING, OpenStream, Server, block_message,
                           check_rich, common, crc32c, eventually, found, free_port, load_messages, pack, params, Refusal, refused, run,
                           spec, start_and_fail)
-from small_disk import small_disk
+from small_disk import fill_disk, small_disk
 
 # 48 blocks of fp16, 6 MiB: more than the connection takes while nobody reads.
 LARGE = [("w", [48 * 65536])]
@@ -297,6 +297,34 @@ def test_a_checkpoint_that_finds_no_room_keeps_no_other_model_from_the_disk(cont
         load.result()
         assert large.api.GetStatus().trouble == ""
         assert sorted(path.name for path in (server.data_dir / "models").iterdir()) == ["large", "small"]
+        assert server.terminate() == 0
+
+
+def test_a_model_can_be_deleted_to_make_room_for_the_store(context):
+    """While a verdict waits for room, and where the deletion itself is the first that finds none."""
+    with small_disk(context.folder(), 6 * 1024) as disk:
+        if disk is None:
+            return
+        server = context.server(data_dir=disk / "data")
+        for name in ("first", "second"):
+            context.model(name, server, parameters=[("w", [1 << 18])], load=False).load({"w": [0.0] * (1 << 18)})  # 1 MiB
+        worker = context.model("m", server).worker()
+        fill_disk(disk)
+        worker.pull()
+        worker.api.DeleteModel(model="first", force=True)
+        fill_disk(disk)
+        for _ in range(100):
+            worker.pull()
+            push = worker.start_push({"w": [1.0] * 4})
+            eventually(lambda p=push: "full" in worker.api.GetStatus().trouble or p.done(), "an answer, or none for a lack of room")
+            if not push.done():
+                break
+            worker.step += 1
+        worker.api.DeleteModel(model="second", force=True)
+        assert push.result().result.step == worker.step
+        assert worker.api.GetStatus().trouble == "" and found(server.data_dir, "models/**/*second*") == []
+        server.restart_after_kill()
+        assert [one.name for one in Api(server.channel).ListModels().models] == ["m"]
         assert server.terminate() == 0
 
 
