@@ -143,7 +143,7 @@ static int check_emptied(const char *path, bool has_models, struct amp_error *er
     if (is_missing ? errno != ENOENT : about.st_size != 0)
         return 0;
     (void)snprintf(log, sizeof log, "%s-wal", path);
-    bool has_log = stat(log, &about) == 0 && about.st_size > 0;
+    bool has_log = lstat(log, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0; /* others: create_file */
     return has_log || has_models ? store_damaged(error, path, is_missing ? "it is missing" : "it is empty") : 0;
 }
 
