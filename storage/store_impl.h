@@ -35,4 +35,7 @@ int ampd_store_step_exists(struct amp_error *error, uint64_t epoch, uint64_t ste
 int ampd_store_step_gap(struct amp_error *error, uint64_t epoch, uint64_t step);
 int ampd_store_no_checkpoint(struct amp_error *error, uint64_t epoch, uint64_t step);
 
+/* Whether a row that was decided at this time is beyond a limit of age (struct ampd_history_limit). */
+bool ampd_store_is_beyond(const struct ampd_history_limit *limit, int64_t at_us);
+
 #endif

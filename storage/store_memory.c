@@ -722,7 +722,7 @@ static void trim_model(struct memory_model *model, const struct ampd_history_lim
         bool is_act = row->row.note.request_id[0] != 0 && key_compare(&row->key, &acts) >= 0;
         if (row->row.kind == AMPD_ROW_EPOCH || is_act)
             continue;
-        bool goes = key_compare(&row->key, &newest) < 0 || row->row.at_us < limit->before_us;
+        bool goes = key_compare(&row->key, &newest) < 0 || ampd_store_is_beyond(limit, row->row.at_us);
         trimmed->more = used >= portion;
         if (trimmed->more || !goes || key_compare(&row->key, &kept) >= 0)
             return;

@@ -40,6 +40,8 @@ bool store_disk_full(struct sqlite_store *store, int sqlite_rc, bool moves)
 {
     if ((sqlite_rc & 0xff) == SQLITE_FULL)
         return true;
+    if (sqlite_rc == SQLITE_IOERR_SHMSIZE) /* ampd.db-shm did not grow; SQLite keeps no errno, and nothing is lost */
+        return true;
     bool sync = sqlite_rc == SQLITE_IOERR_FSYNC || sqlite_rc == SQLITE_IOERR_DIR_FSYNC;
     int cause = cause_of(store, sqlite_rc, moves);
     return (sqlite_rc & 0xff) == SQLITE_IOERR && !sync && (cause == ENOSPC || cause == EDQUOT);

@@ -131,19 +131,20 @@ static int create_file(const char *path, struct amp_error *error)
 }
 
 /*
- * Refuses a file that was emptied. SQLite takes an empty file for a new database, and would even remove the log beside
- * it. If there is a log, or the directory of models, which is created after the schema is stored, the file has lost its
- * content.
+ * Refuses a file that was emptied, or that is missing beside its log. SQLite takes an empty file for a new database,
+ * and would even remove the log. If there is a log, or beside an empty file the directory of models, which is created
+ * after the schema is stored, the file has lost its content.
  */
 static int check_emptied(const char *path, bool has_models, struct amp_error *error)
 {
     char log[4096 + 16];
     struct stat about;
-    if (stat(path, &about) != 0 || about.st_size != 0)
+    bool is_missing = stat(path, &about) != 0;
+    if (is_missing ? errno != ENOENT : about.st_size != 0)
         return 0;
     (void)snprintf(log, sizeof log, "%s-wal", path);
-    bool has_log = stat(log, &about) == 0 && about.st_size > 0;
-    return has_log || has_models ? store_damaged(error, path, "it is empty") : 0;
+    bool has_log = lstat(log, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0; /* others: create_file */
+    return has_log || has_models ? store_damaged(error, path, is_missing ? "it is missing" : "it is empty") : 0;
 }
 
 static const struct ampd_store_ops sqlite_ops = {

@@ -104,7 +104,7 @@ static int find_end(struct sqlite_store *store, uint64_t id, const struct ampd_h
         key.epoch = store_column_u64(&get);
         key.step = store_column_u64(&get);
         key.sequence = (uint32_t)store_column_u64(&get);
-        bool old = (int64_t)store_column_u64(&get) < limit->before_us;
+        bool old = ampd_store_is_beyond(limit, (int64_t)store_column_u64(&get));
         *more = used >= portion;
         if (*more || (!old && !is_before(&key, &bounds->newest)))
             break;

@@ -176,6 +176,19 @@ def test_a_log_whose_database_was_cut_off_is_not_removed(context):
     assert log.read_bytes() == whole
 
 
+def test_a_log_whose_database_is_missing_is_not_removed(context):
+    """As where the database alone was lost, or left out of a copy: the newest rows are in the log."""
+    server, _, _, _ = trained(context)
+    database, log = server.data_dir / "ampd.db", server.data_dir / "ampd.db-wal"
+    whole = log.read_bytes()
+    kept = database.rename(server.data_dir / "kept.db")
+    check_start(context, 3, [str(database), "is damaged", "it is missing"], "--data-dir", server.data_dir, *LISTEN)
+    assert log.read_bytes() == whole and not database.exists()
+    kept.rename(database)
+    server.start()
+    assert [m.name for m in Api(server.channel).ListModels().models] == ["m"]
+
+
 def test_damage_that_is_found_while_it_runs_ends_with_3(context):
     server, test_model, _, _ = trained(context)
     server.start()

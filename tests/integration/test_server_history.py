@@ -8,8 +8,9 @@ import math
 import signal
 import threading
 
-from ampd_testing import (Api, Code, admin, common, eventually, model, one, refused, run, spec, together)
+from ampd_testing import (Api, Code, admin, common, eventually, found, model, one, refused, run, spec, together)
 from small_disk import fill_disk, small_disk
+from test_server_shards import Cluster, Job
 
 APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
 INF, NAN = math.inf, math.nan
@@ -405,6 +406,20 @@ def test_a_disk_that_the_next_checkpoint_would_fill_is_told_before_it_is_full(co
     server.process.send_signal(signal.SIGHUP)
     eventually(lambda: worker.api.GetStatus().trouble == "", "the share that SIGHUP has brought counts")
     assert log_lines(server, "the disk has room again") and server.terminate() == 0
+
+
+def test_a_checkpoint_in_a_directory_that_shards_share_is_told_with_all_its_parts(context):
+    with small_disk(context.folder(), 10 * 1024) as disk:
+        if disk is None:
+            return
+        cluster = Cluster(context, 2, options=["--checkpoint-dir", disk / "shared", "--checkpoint-disk-share", "45"])
+        Job(cluster)
+        api = cluster.api(0)
+        eventually(lambda: len(found(disk, "shared/**/*.safetensors")) == 2, "a quarter of the disk is in use")
+        eventually(lambda: api.GetStatus().trouble, "both parts of the next one are counted")
+        part = found(disk, "shared/**/shard-0-of-2.safetensors")[0].stat().st_size
+        assert f"the next checkpoint of m, {2 * part} bytes, would fill the disk" in api.GetStatus().trouble, api.GetStatus()
+        assert cluster.end() == [0, 0]
 
 
 if __name__ == "__main__":

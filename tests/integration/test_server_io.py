@@ -15,9 +15,9 @@ import time
 import grpc
 
 from ampd_testing import (Api, CALL_TIMEOUT_S, Code, DIE_WITH_PARENT, HEALTH_SERVING, OpenStream, Server, block_message,
-                          check_rich, common, crc32c, eventually, free_port, load_messages, pack, params, Refusal, refused, run,
+                          check_rich, common, crc32c, eventually, found, free_port, load_messages, pack, params, Refusal, refused, run,
                           spec, start_and_fail)
-from small_disk import small_disk
+from small_disk import fill_disk, small_disk
 
 # 48 blocks of fp16, 6 MiB: more than the connection takes while nobody reads.
 LARGE = [("w", [48 * 65536])]
@@ -300,6 +300,34 @@ def test_a_checkpoint_that_finds_no_room_keeps_no_other_model_from_the_disk(cont
         assert server.terminate() == 0
 
 
+def test_a_model_can_be_deleted_to_make_room_for_the_store(context):
+    """While a verdict waits for room, and where the deletion itself is the first that finds none."""
+    with small_disk(context.folder(), 6 * 1024) as disk:
+        if disk is None:
+            return
+        server = context.server(data_dir=disk / "data")
+        for name in ("first", "second"):
+            context.model(name, server, parameters=[("w", [1 << 18])], load=False).load({"w": [0.0] * (1 << 18)})  # 1 MiB
+        worker = context.model("m", server).worker()
+        fill_disk(disk)
+        worker.pull()
+        worker.api.DeleteModel(model="first", force=True)
+        fill_disk(disk)
+        for _ in range(100):
+            worker.pull()
+            push = worker.start_push({"w": [1.0] * 4})
+            eventually(lambda p=push: "full" in worker.api.GetStatus().trouble or p.done(), "an answer, or none for a lack of room")
+            if not push.done():
+                break
+            worker.step += 1
+        worker.api.DeleteModel(model="second", force=True)
+        assert push.result().result.step == worker.step
+        assert worker.api.GetStatus().trouble == "" and found(server.data_dir, "models/**/*second*") == []
+        server.restart_after_kill()
+        assert [one.name for one in Api(server.channel).ListModels().models] == ["m"]
+        assert server.terminate() == 0
+
+
 def test_a_slow_watcher_gets_every_row_once_and_in_order(context):
     server = context.server()
     test_model = context.model("watched", server)
@@ -539,6 +567,59 @@ def test_a_disk_that_does_not_answer_ends_the_drain_in_time_or_at_a_second_signa
         assert server.wait() == 1 and server.log().splitlines()[-1] == "ampd: second signal, ending at once", server.log()
     assert waits.process.wait(90) == 1 and 55 < time.monotonic() - began < 80, waits.log()
     assert waits.log().splitlines()[-1].startswith("ampd: the drain took too long, ending"), waits.log()
+
+
+class Shimmed(Server):
+    """Its disk fails in the way of the shim while the file `flag` is there."""
+
+    def __init__(self, context, shim, variable):
+        folder = context.folder()
+        self.flag = folder.with_name(folder.name + ".flag")
+        library = context.bin_dir.parent / "tests" / "integration" / f"lib{shim}.so"
+        self.before = ["/usr/bin/env", f"LD_PRELOAD={library}", f"{variable}={self.flag}"]
+        super().__init__(context.bin_dir, folder)
+        context._own.append(self)
+
+    def is_silent(self, api, what):
+        eventually(lambda: f"{self.data_dir} has not answered for " in api.GetStatus().trouble, "the status says it")
+        assert f"and {what} waits for it" in api.GetStatus().trouble, api.GetStatus().trouble
+
+    def goes_on(self, api):
+        self.flag.unlink()
+        eventually(lambda: api.GetStatus().trouble == "", "the trouble has ended")
+
+
+def test_a_disk_that_does_not_answer_is_told_until_it_does(context):
+    server = Shimmed(context, "hanging_sync", "HANG_WHILE")
+    api, worker = Api(server.channel), context.model("m", server).worker()
+    worker.train({"w": [1.0] * 4})
+    server.flag.touch()
+    call = api.start("SetScale", model="m", scale=512.0)
+    server.is_silent(api, "the store")
+    assert not call.done()
+    server.goes_on(api)
+    call.result()
+    worker.train({"w": [1.0] * 4})
+    server.flag.touch()
+    call = api.start("Checkpoint", model="m")
+    server.is_silent(api, "the file of a checkpoint")
+    server.process.send_signal(signal.SIGTERM)
+    eventually(lambda: "the drain waits for the disk" in server.log(), "so says the drain")
+    server.flag.unlink()
+    assert server.wait() == 0 and server.log().count("a disk does not answer") == 2, server.log()
+
+
+def test_a_removal_that_waits_for_room_is_told_until_there_is_some(context):
+    server = Shimmed(context, "full_unlink", "FULL_WHILE")
+    api = Api(server.channel)
+    context.model("m", server)
+    server.flag.touch()
+    call = api.start("DeleteModel", model="m", force=True)
+    eventually(lambda: "shard-0-of-1.safetensors: the disk is full" in api.GetStatus().trouble, "the status says it")
+    assert not call.done()
+    server.goes_on(api)
+    call.result()
+    assert found(server.data_dir, "models/**/*") == [] and server.terminate() == 0
 
 
 if __name__ == "__main__":

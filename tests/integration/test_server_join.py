@@ -13,7 +13,7 @@ import threading
 
 import ampd_testing
 from ampd_testing import Code, eventually, grpc, peer, refused, run
-from test_server_shards import FORMAT, START_TIMEOUT_S, WORLD, Cluster, Job
+from test_server_shards import FORMAT, START_TIMEOUT_S, STEPS, WORLD, Cluster, Job
 
 
 def says(cluster, k, text):
@@ -238,6 +238,24 @@ def test_a_file_of_a_checkpoint_is_no_path_to_elsewhere(context):
         says(cluster, 1, "the store was filled by another shard")
     finally:
         teller.server.stop(None)
+
+
+def test_a_part_that_is_damaged_is_passed_over_for_the_one_before_also_by_who_was_filled(context):
+    folder = context.folder()
+    folder.mkdir()
+    cluster = Cluster(context, 2, folder, ["--checkpoint-dir", folder / "checkpoints"])
+    job = Job(cluster, checkpoint_every=1)
+    job.train([job.join(rank) for rank in range(WORLD)], 1, STEPS)
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == STEPS, "the last step is durable")
+    cluster.kill(1)
+    part, = ampd_testing.found(folder, f"checkpoints/**/step-*{STEPS}/shard-1-of-2.safetensors")
+    data = bytearray(part.read_bytes())
+    data[100] ^= 1  # in its header
+    part.write_bytes(data)
+    shutil.rmtree(folder / "data-1")
+    cluster.start(1, ["--epoch-above", "1"])
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.epoch == 2, f"an epoch begins: {cluster.log(0)[-2000:]}")
+    assert job.join(0).step == STEPS and cluster.end() == [0, 0]
 
 
 if __name__ == "__main__":

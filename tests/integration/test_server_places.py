@@ -6,10 +6,11 @@ sentence says what to do, and the right directory serves what it held.
 """
 import filecmp
 import shutil
+import signal
 import subprocess
 
 import ampd_testing
-from ampd_testing import PATIENCE, Code, eventually, refused, run
+from ampd_testing import PATIENCE, Code, eventually, model, refused, run
 from etcd_testing import LEASE_S, Cluster, wait_s
 from test_server_shards import STEPS, WORLD, Job
 from test_server_shards import Cluster as ListCluster
@@ -427,6 +428,45 @@ def test_the_data_of_another_run_of_a_model_are_not_mixed_with_those_of_this_one
     eventually(lambda: not right.api(0).GetModel(model="m").status.recovering, "the model is back", STEP_TIMEOUT_S)
     assert right.api(0).Join(model="m", rank=0).step == STEPS + 1
     assert right.end() == [0, 0]
+
+
+def is_durable(cluster, step):
+    eventually(lambda: cluster.api(0).GetModel(model="m").status.durable_step == step, f"step {step} is durable", STEP_TIMEOUT_S)
+
+
+def test_a_copy_of_before_of_one_shard_takes_nothing_back_that_was_durable(context):
+    """As a snapshot of its disk that was taken while the same processes ran: in the same epoch, under the same fence."""
+    for old, restarted, durability in ((1, (0, 1), model.DURABILITY_CHECKPOINT), (1, (1,), model.DURABILITY_CHECKPOINT),
+                                       (0, (0,), model.DURABILITY_CHECKPOINT), (1, (0, 1), model.DURABILITY_STEP)):
+        cluster = ListCluster(context, 2)
+        data, copy, right = (cluster.folder / name for name in (f"data-{old}", "copy", "right"))
+        job = Job(cluster, checkpoint_every=1, durability=durability)
+        workers = [job.join(rank) for rank in range(WORLD)]
+        job.train(workers, 1, 2)
+        is_durable(cluster, 2)
+        cluster.processes[old].send_signal(signal.SIGSTOP)
+        shutil.copytree(data, copy, ignore=shutil.ignore_patterns("*.sock"))
+        cluster.processes[old].send_signal(signal.SIGCONT)
+        for step in range(3, STEPS + 1):  # the row of the last one says that others are durable
+            job.train(workers, step, step)
+            is_durable(cluster, step)
+        for k in restarted:
+            cluster.kill(k)
+        data.rename(right)
+        copy.rename(data)
+        for k in restarted:
+            cluster.start(k)
+        said = [f"shard {old} has a data directory from before checkpoint ", "bring back the right one"]
+        eventually(lambda c=cluster, words=said[0]: words in c.log(0), "the log says which it is", STEP_TIMEOUT_S)
+        refused(lambda c=cluster: c.api(0).Join(model="m", rank=0), Code.UNAVAILABLE, "RECOVERING", said)
+        cluster.kill(old)
+        data.rename(copy)
+        right.rename(data)
+        cluster.start(old, ["--fence-above", "2"])  # the copy was started, too
+        cluster.wait_until_healthy()
+        eventually(lambda c=cluster: not c.api(0).GetModel(model="m").status.recovering, "the model is back", STEP_TIMEOUT_S)
+        assert job.join(0).step == STEPS + 1 and cluster.api(0).GetModel(model="m").status.durable_step == STEPS
+        assert cluster.end() == [0, 0]
 
 
 def test_a_cluster_on_etcd_goes_on_with_another_number_of_shards_from_a_list(context):

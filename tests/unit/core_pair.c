@@ -374,3 +374,32 @@ void pair_send_take(struct ampd_message *message)
     pair_settle();
     ampd_message_free(message);
 }
+
+void pair_start_with(unsigned shard, struct ampd_model_record *given, uint64_t memory_max)
+{
+    struct ampd_core_config config = {.shard = shard,
+                                      .shards = 2,
+                                      .fence = {.counter = pair_core[shard]->config.fence.counter + 1},
+                                      .block_elements = AMPD_ALIGN_ELEMENTS,
+                                      .memory_max = memory_max,
+                                      .check = true};
+    if (given != NULL)
+        given->spec = pair_model(1 - shard)->spec;
+    ampd_core_free(pair_core[shard]);
+    assert_int_equal(0, ampd_core_new(&config, &pair_core[shard]));
+    struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = given};
+    if (given != NULL)
+        pair_step(shard, &found);
+}
+
+void pair_start_zero(struct ampd_model_record *given, uint64_t memory_max)
+{
+    pair_start_with(0, given, memory_max);
+    pair_hold_messages = true;
+    pair_send_start(0);
+    pair_forget_messages(); /* there was no session for them */
+    pair_hold_messages = false;
+    struct ampd_event up = {.type = AMPD_EVENT_PEER_UP, .u.shard = 0};
+    pair_step(1, &up);
+    pair_settle();
+}

@@ -55,7 +55,12 @@ struct ampd_model *pair_model(unsigned shard);
 
 /* A message as the shard would send it, and it would count: a test makes one thing of it wrong. The caller's. */
 struct ampd_message *pair_message(enum ampd_message_type type, unsigned from, unsigned to);
-struct ampd_message *pair_verdict(uint64_t step); /* of shard 0 for shard 1, with a record that the model can have */
+struct ampd_message *pair_verdict(uint64_t step);  /* of shard 0 for shard 1, with a record that the model can have */
 void pair_send_take(struct ampd_message *message); /* delivers it, settles, and frees it */
+
+/* Another process in the place of one, with this store, or with an empty one (NULL); its specification is filled in. */
+void pair_start_with(unsigned shard, struct ampd_model_record *given, uint64_t memory_max);
+/* Likewise of shard 0; then a session begins, and the first that it hears is HELLO. */
+void pair_start_zero(struct ampd_model_record *given, uint64_t memory_max);
 
 #endif

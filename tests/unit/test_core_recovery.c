@@ -25,40 +25,11 @@ static void send_to(unsigned shard, enum ampd_event_type type)
     pair_settle();
 }
 
-/* Another process in the place of one, with this store. */
-static void start_with(unsigned shard, struct ampd_model_record *record, uint64_t memory_max)
-{
-    struct ampd_core_config config = {.shard = shard,
-                                      .shards = 2,
-                                      .fence = {.counter = pair_core[shard]->config.fence.counter + 1},
-                                      .block_elements = AMPD_ALIGN_ELEMENTS,
-                                      .memory_max = memory_max,
-                                      .check = true};
-    if (record != NULL)
-        record->spec = pair_model(1 - shard)->spec;
-    ampd_core_free(pair_core[shard]);
-    assert_int_equal(0, ampd_core_new(&config, &pair_core[shard]));
-    struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = record};
-    if (record != NULL)
-        pair_step(shard, &found);
-}
-
-/* Likewise of shard 0; then a session begins, and the first that it hears is HELLO. */
-static void start_zero(struct ampd_model_record *record, uint64_t memory_max)
-{
-    start_with(0, record, memory_max);
-    pair_hold_messages = true;
-    pair_send_start(0);
-    pair_forget_messages(); /* there was no session for them */
-    pair_hold_messages = false;
-    send_to(1, AMPD_EVENT_PEER_UP);
-}
-
 static void start_again(unsigned shard)
 {
     struct ampd_checkpoint_record part = {.epoch = 1};
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
-    start_with(shard, &record, 0);
+    pair_start_with(shard, &record, 0);
     pair_send_start(shard);
 }
 
@@ -71,7 +42,7 @@ static void a_hello_before_the_start_and_a_sync_that_is_over_are_not_answered(vo
     pair_last = NULL;
     pair_send_take(sync);
     assert_null(pair_last);
-    start_with(0, NULL, 0);
+    pair_start_with(0, NULL, 0);
     struct ampd_message *hello = ampd_message_new(AMPD_MESSAGE_HELLO);
     hello->from = 1;
     hello->from_fence = pair_core[1]->config.fence;
@@ -85,7 +56,7 @@ static void an_answer_of_before_the_hello_does_not_end_sync_without_what_was_dro
     (void)state;
     struct ampd_checkpoint_record part = {.epoch = 1};
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
-    start_with(0, &record, 0); /* it knows no fence of shard 1 */
+    pair_start_with(0, &record, 0); /* it knows no fence of shard 1 */
     pair_hold_messages = true;
     pair_send_start(0);
     struct ampd_message *hello = pair_message(AMPD_MESSAGE_HELLO, 1, 0),
@@ -107,7 +78,7 @@ static void an_answer_of_before_the_hello_does_not_end_sync_without_what_was_dro
 static void a_model_that_shard_0_has_no_memory_for_is_told_and_left_alone(void **state)
 {
     (void)state;
-    start_zero(NULL, 1);
+    pair_start_zero(NULL, 1);
     assert_non_null(strstr(pair_logged, "cannot be brought back"));
     assert_int_equal(0, ampd_core_models_count(pair_core[0]));
     assert_false(pair_core[0]->sync.running);
@@ -120,7 +91,7 @@ static void the_name_of_a_model_that_shard_0_has_no_memory_for_is_not_given_to_a
     struct ampd_model_spec small;
     core_spec(&small, 1);
     small.parameters_count = 1;
-    start_zero(NULL, pair_model(0)->memory_bytes - 1);
+    pair_start_zero(NULL, pair_model(0)->memory_bytes - 1);
     assert_int_equal(0, ampd_core_models_count(pair_core[0]));
     struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .u.create = {.spec = whole_spec(&small)}};
     const struct core_call *created = pair_call(0, &create);
@@ -134,11 +105,41 @@ static void a_shard_with_a_store_of_before_an_epoch_is_named(void **state)
     (void)state;
     struct ampd_checkpoint_record part = {.epoch = 5, .step = 1};
     struct ampd_model_record record = {.epoch = 5, .checkpoints_count = 1, .checkpoints = &part};
-    start_zero(&record, 0);
+    pair_start_zero(&record, 0);
     assert_non_null(strstr(pair_logged, "shard 1 has a data directory from before epoch 5"));
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
     send_to(1, AMPD_EVENT_PEER_UP); /* a session that breaks changes nothing */
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
+}
+
+/* Shard 0 starts again after step 6, when it holds all of checkpoint 5 and shard 1 none behind checkpoint 0. */
+static void start_zero_after_6(uint64_t durable_step)
+{
+    struct ampd_checkpoint_record parts[] = {pair_model(0)->shard->catalogue.records[0],
+                                             {.epoch = 1, .step = 5, .parts_count = 2}};
+    struct ampd_step_row last = {.kind = AMPD_ROW_STEP, .epoch = 1, .step = 6, .durable_step = durable_step};
+    struct ampd_model_record record = {.epoch = 1, .last = &last, .checkpoints_count = 2, .checkpoints = parts};
+    pair_start_zero(&record, 0);
+}
+
+static void a_shard_with_a_store_of_before_a_durable_checkpoint_is_named(void **state)
+{
+    (void)state;
+    start_zero_after_6(5);
+    assert_non_null(strstr(pair_logged, "shard 1 has a data directory from before checkpoint 5"));
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
+    assert_int_equal(2, pair_model(0)->shard->catalogue.count);
+    send_to(1, AMPD_EVENT_PEER_UP);
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
+}
+
+static void a_checkpoint_that_was_not_durable_yet_is_given_up_for_the_one_that_all_hold(void **state)
+{
+    (void)state;
+    start_zero_after_6(0);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
+    assert_int_equal(0, pair_model(0)->coord->base_step);
+    assert_int_equal(2, pair_model(0)->coord->epoch);
 }
 
 static void a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_none(void **state)
@@ -146,7 +147,7 @@ static void a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_non
     (void)state;
     struct ampd_checkpoint_record part = {.epoch = 1, .step = 7, .parts_count = 2};
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
-    start_zero(&record, 0);
+    pair_start_zero(&record, 0);
     assert_non_null(strstr(pair_logged, "no checkpoint of model can be read on all shards"));
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
 }
@@ -159,7 +160,7 @@ static void one_part_is_damaged(uint32_t known)
     part.parts_count = pair_model(0)->shard->catalogue.records[0].parts_count = known;
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
     pair_restore_code[1] = AMP_EDATALOSS;
-    start_with(1, &record, 0);
+    pair_start_with(1, &record, 0);
     pair_send_start(1);
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
     assert_non_null(strstr(pair_logged, "is the checkpoint directory mounted"));
@@ -167,7 +168,7 @@ static void one_part_is_damaged(uint32_t known)
         assert_int_equal(1, pair_model(k)->shard->epoch);
         assert_int_equal(1, pair_model(k)->shard->catalogue.count);
     }
-    start_with(1, &record, 0); /* they are back */
+    pair_start_with(1, &record, 0); /* they are back */
     pair_send_start(1);
     assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
     assert_int_equal(2, pair_model(0)->coord->epoch);
@@ -198,7 +199,7 @@ static void start_without_parts(int code)
     struct ampd_checkpoint_record part = pair_model(0)->shard->catalogue.records[0];
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
     pair_restore_code[1] = code;
-    start_with(1, &record, 0);
+    pair_start_with(1, &record, 0);
     pair_send_start(1);
 }
 
@@ -280,7 +281,7 @@ static void a_model_that_cannot_be_read_now_can_be_deleted_by_force(void **state
 static void a_model_that_one_shard_has_no_store_of_can_be_deleted_by_force(void **state)
 {
     (void)state;
-    start_with(1, NULL, 0);
+    pair_start_with(1, NULL, 0);
     pair_send_start(1);
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
     assert_deleted_and_created_anew();
@@ -314,7 +315,7 @@ static void who_has_started_is_remembered_until_a_refused_model_goes_on(void **s
     (void)state;
     struct ampd_checkpoint_record part = {.epoch = 1, .step = 7, .parts_count = 2};
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
-    start_with(1, &record, 0);
+    pair_start_with(1, &record, 0);
     pair_send_start(1);
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
     assert_int_equal(AMPD_BIT(1), pair_model(0)->coord->sync.started);
@@ -336,7 +337,7 @@ static void a_load_is_not_answered_before_the_coordinator_of_now_says_that_the_m
     assert_true(begin_load(1)->reply.u.load.already_loaded);
     struct ampd_checkpoint_record part = {.epoch = 1, .step = 7, .parts_count = 2};
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
-    start_zero(&record, 0); /* SYNC does not end: no checkpoint is whole */
+    pair_start_zero(&record, 0); /* SYNC does not end: no checkpoint is whole */
     assert_true(pair_model(1)->shard->announced.loaded);
     assert_false(begin_load(1)->answered);
 }
@@ -346,7 +347,7 @@ static void a_load_that_has_waited_for_a_new_coordinator_is_answered(void **stat
     (void)state;
     struct ampd_checkpoint_record part = {.epoch = 1};
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
-    start_zero(&record, 0);
+    pair_start_zero(&record, 0);
     assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
     assert_true(begin_load(1)->reply.u.load.already_loaded);
     assert_true(begin_load(0)->reply.u.load.already_loaded);
@@ -396,11 +397,11 @@ static void parts_of_two_states_are_no_checkpoint(void **state)
         (void)pair_setup(NULL);
         struct ampd_checkpoint_record part = {.epoch = 1};
         struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
-        start_with(1, &record, 0);
+        pair_start_with(1, &record, 0);
         pair_send_start(1);
         assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
         pair_hold_messages = true; /* shard 1 answers nothing itself */
-        start_with(1, &record, 0);
+        pair_start_with(1, &record, 0);
         pair_send_start(1);
         while (pair_model(0)->coord->state != AMPD_COORD_RESTORING && pair_messages_count > 0) {
             pair_deliver_first();
@@ -430,7 +431,7 @@ static void a_shard_that_cannot_read_holds_up_one_model_and_all_shards_know(void
     assert_int_equal(0, pair_call(0, &create)->reply.error.code);
     struct ampd_checkpoint_record part = pair_model(0)->shard->catalogue.records[0];
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
-    start_with(1, &record, 0);
+    pair_start_with(1, &record, 0);
     record = (struct ampd_model_record){.spec = pair_core[0]->models[1]->spec, .epoch = 1};
     struct ampd_event found = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = &record};
     pair_step(1, &found);
@@ -541,7 +542,7 @@ static void an_answer_of_another_restore_or_epoch_does_not_count(void **state)
     struct ampd_checkpoint_record part = {.epoch = 1};
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
     pair_hold_messages = true;
-    start_with(1, &record, 0);
+    pair_start_with(1, &record, 0);
     pair_send_start(1);
     while (pair_model(0)->coord->state != AMPD_COORD_RESTORING && pair_messages_count > 0) {
         pair_deliver_first();
@@ -759,6 +760,8 @@ int main(void)
         TEST(a_model_that_shard_0_has_no_memory_for_is_told_and_left_alone),
         TEST(the_name_of_a_model_that_shard_0_has_no_memory_for_is_not_given_to_another),
         TEST(a_shard_with_a_store_of_before_an_epoch_is_named),
+        TEST(a_shard_with_a_store_of_before_a_durable_checkpoint_is_named),
+        TEST(a_checkpoint_that_was_not_durable_yet_is_given_up_for_the_one_that_all_hold),
         TEST(a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_none),
         TEST(parts_that_one_shard_cannot_use_do_not_void_those_of_the_other),
         TEST(all_shards_know_at_once_that_a_model_is_refused),

@@ -338,6 +338,43 @@ static void a_full_disk_stores_nothing_and_can_be_tried_again(void **state)
     ampd_store_close(store);
 }
 
+/* A reader keeps the log from beginning anew, so that it grows beyond the first page of its index (ampd.db-shm). */
+static void a_full_disk_without_room_for_the_index_of_the_log_is_waited_for(void **state)
+{
+    enum { FRAME = 4096 + 24, FRAMES_OF_PAGE = 4062, NEAR = 20, INDEX_PAGE = 32768 };
+    struct fixture *fixture = *state;
+    struct ampd_store *store = open_with_model(fixture);
+    struct amp_error error = {0};
+    struct stat log, index;
+    char path[600];
+    sqlite3 *reader = NULL;
+    (void)snprintf(path, sizeof path, "%s/ampd.db", fixture->directory);
+    assert_int_equal(sqlite3_open(path, &reader), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(reader, "BEGIN; SELECT count(*) FROM models", NULL, NULL, NULL), SQLITE_OK);
+    uint64_t step = 0;
+    do {
+        assert_int_equal(put_step(store, ++step, false, NULL), 0);
+        assert_int_equal(stat(storage_fixture_below(fixture->directory, "ampd.db-wal"), &log), 0);
+    } while (log.st_size < (FRAMES_OF_PAGE - NEAR) * (off_t)FRAME);
+    do {
+        int rc = -1;
+        step++;
+        for (unsigned at = 1; rc != 0; at++) {
+            storage_faults_clear();
+            storage_faults.fail_write_at = at;
+            storage_faults.write_errno = ENOSPC;
+            rc = put_step(store, step, true, &error);
+            if (rc != 0 && rc != AMP_EEXHAUSTED)
+                fail_msg("step %d, write %u: %s", (int)step, at, error.text);
+        }
+        storage_faults_clear();
+        assert_int_equal(last_step(store), step);
+        assert_int_equal(stat(storage_fixture_below(fixture->directory, "ampd.db-shm"), &index), 0);
+    } while (index.st_size == INDEX_PAGE);
+    assert_int_equal(sqlite3_close(reader), SQLITE_OK);
+    ampd_store_close(store);
+}
+
 static void without_descriptors_a_reader_is_opened_later(void **state)
 {
     struct ampd_store *store = open_with_model(*state), *reader;
@@ -689,6 +726,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failed_fsync_of_the_logs_checkpoint_is_final_too, setup, teardown),
         cmocka_unit_test_setup_teardown(what_failed_first_is_told_ever_after, setup, teardown),
         cmocka_unit_test_setup_teardown(a_full_disk_stores_nothing_and_can_be_tried_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_full_disk_without_room_for_the_index_of_the_log_is_waited_for, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(without_descriptors_a_reader_is_opened_later, setup, teardown),
         cmocka_unit_test_setup_teardown(a_killed_process_leaves_every_stored_step, setup, teardown),
         cmocka_unit_test_setup_teardown(a_page_of_history_looks_at_no_step_before_or_behind_it, setup, teardown),

@@ -169,6 +169,22 @@ static void steps_that_are_too_old_go_but_never_the_newest(void **state)
     assert_overflows(store, "1.6 1.6");
 }
 
+static void steps_of_a_clock_that_was_far_ahead_keep_nothing_behind_them(void **state)
+{
+    struct ampd_store *store = store_of_test(state);
+    put_history(store, 0);
+    for (uint64_t step = 1; step <= 9; step++) {
+        struct ampd_step_row row = storage_fixture_step(1, step, false);
+        row.at_us = (int64_t)(step <= 6 ? step + 3600 : step) * 1000000; /* then the clock was set right */
+        assert_int_equal(ampd_store_put_verdict(store, "m", &row, false, NULL), 0);
+    }
+    struct ampd_history_limit limit = {.before_us = 1, .after_us = 3610 * (int64_t)1000000};
+    assert_int_equal(trim(store, limit), 0);
+    limit = (struct ampd_history_limit){.before_us = 8000000, .after_us = 20000000};
+    assert_int_equal(trim(store, limit), 7);
+    assert_rows(store, "1.0.0 1.8.0 1.9.0");
+}
+
 static void the_model_goes_on_behind_what_stays(void **state)
 {
     struct ampd_store *store = store_of_test(state);
@@ -287,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_BOTH(only_the_newest_steps_stay),
         ON_BOTH(steps_that_are_too_old_go_but_never_the_newest),
+        ON_BOTH(steps_of_a_clock_that_was_far_ahead_keep_nothing_behind_them),
         ON_BOTH(the_model_goes_on_behind_what_stays),
         ON_BOTH(rows_that_a_later_epoch_took_back_go_with_the_steps_around_them),
         ON_BOTH(the_newest_acts_with_a_request_id_stay),

@@ -381,14 +381,64 @@ static uint32_t shard_of_before(const struct ampd_model *model, uint64_t *epoch)
     return AMPD_NO_RANK;
 }
 
+/* The newest checkpoint that a shard knows to be durable, and of which it still knows all parts; 0: there is none. */
+static uint64_t durable_checkpoint(const struct ampd_model *model, uint32_t shard)
+{
+    const struct ampd_coord *coord = model->coord;
+    const struct ampd_sync_state *given = &coord->sync.answers[shard]->u.sync;
+    uint64_t durable = given->has_last ? given->last.durable_step : 0, newest = 0;
+    AMP_ASSERT(shard < AMPD_COUNT(model->core));
+    if (shard == 0 && coord->checkpoint.exists && durable < coord->checkpoint.durable_step)
+        durable = coord->checkpoint.durable_step;
+    if (shard == 0 && durable < coord->sync.durable_step)
+        durable = coord->sync.durable_step;
+    for (uint32_t i = 0; i < given->checkpoints_count; i++) {
+        const struct ampd_checkpoint_record *record = &given->checkpoints[i];
+        if (record->parts_count == AMPD_COUNT(model->core) && record->step <= durable && record->step > newest)
+            newest = record->step;
+    }
+    return newest;
+}
+
+static bool holds_from(const struct ampd_sync_state *sync, uint64_t step)
+{
+    bool holds = false;
+    for (uint32_t i = 0; i < sync->checkpoints_count; i++)
+        holds = holds || sync->checkpoints[i].step >= step;
+    return holds;
+}
+
 /*
- * Whether a shard's store is missing, or from before an epoch that all have stored. Then the model is refused with what
- * to do, since a new epoch would void what the other shards hold.
+ * A shard that holds nothing from a durable checkpoint on (*step): all shards had stored that, and drop it for a newer
+ * one alone, so this one's data directory is from before it. A shard that has stored a later epoch than the one that
+ * knows the checkpoint may have given it up by that. AMPD_NO_RANK: there is none.
+ */
+static uint32_t shard_of_before_checkpoint(const struct ampd_model *model, uint64_t *step)
+{
+    const struct ampd_coord *coord = model->coord;
+    for (uint32_t knows = 0; knows < AMPD_COUNT(model->core); knows++) {
+        if (coord->sync.answers[knows] == NULL)
+            continue;
+        *step = durable_checkpoint(model, knows);
+        for (uint32_t k = 0; *step != 0 && k < AMPD_COUNT(model->core); k++) {
+            const struct ampd_message *answer = coord->sync.answers[k];
+            if (answer != NULL && answer->u.sync.highest_epoch <= coord->sync.answers[knows]->u.sync.highest_epoch &&
+                !holds_from(&answer->u.sync, *step))
+                return k;
+        }
+    }
+    return AMPD_NO_RANK;
+}
+
+/*
+ * Whether a shard's store is missing, or from before an epoch or a checkpoint that all have stored. Then the model is
+ * refused with what to do, since a new epoch would void what the other shards hold.
  */
 static bool lacks_a_store(struct ampd_model *model)
 {
-    uint64_t epoch;
+    uint64_t epoch, step;
     uint32_t empty = shard_without_store(model), before = shard_of_before(model, &epoch);
+    uint32_t behind = shard_of_before_checkpoint(model, &step);
     if (empty != AMPD_NO_RANK)
         refuse(model,
                "shard %u does not know %s, of which other shards hold checkpoints: bring back its data directory, or, "
@@ -400,6 +450,11 @@ static bool lacks_a_store(struct ampd_model *model)
             "shard %u has a data directory from before epoch %llu of %s: bring back the right one, or, where that is "
             "lost, start it with an empty one and --epoch-above or --cluster",
             before, (unsigned long long)epoch, model->spec.name);
+    else if (behind != AMPD_NO_RANK)
+        refuse(model,
+               "shard %u has a data directory from before checkpoint %llu of %s, which was durable: bring back the "
+               "right one, or, where that is lost, start it with an empty one and --epoch-above or --cluster",
+               behind, (unsigned long long)step, model->spec.name);
     else
         return false;
     return true;

@@ -29,6 +29,7 @@ struct io_attachments;
 struct io_checkpoint_files;
 struct io_cluster;
 struct io_disk_share;
+struct io_disk_silence;
 struct io_history_limit;
 struct io_drain;
 struct io_http;
@@ -93,6 +94,7 @@ struct ampd_server {
     struct io_checkpoint_files *checkpoint_files;
     struct io_write_journal *write_journal;
     struct io_disk_share *disk_share;
+    struct io_disk_silence *disk_silence;
     struct io_history_limit *history_limit;
     struct io_watchers *watchers;
     struct io_shared_copies *shared_copies; /* NULL: no shared memory */

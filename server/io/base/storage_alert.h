@@ -15,6 +15,8 @@ enum io_storage_alert_of {
     IO_STORAGE_ALERT_STORE,
     IO_STORAGE_ALERT_JOURNAL,
     IO_STORAGE_ALERT_CHECKPOINT,
+    IO_STORAGE_ALERT_REMOVAL, /* of the files of a deleted model */
+    IO_STORAGE_ALERT_SILENT,  /* a disk neither answers nor fails (disk_silence.h) */
     IO_STORAGE_ALERT_SHARE, /* last: nothing waits yet, but the disk of the checkpoints is nearly full (disk_share.h) */
     IO_STORAGE_ALERT_COUNT
 };

@@ -36,6 +36,8 @@ struct io_threads {
     struct amp_list queue, done; /* tasks that wait for a thread, and those that wait for the loop */
     /* Whether `queue` and `done` have tasks: written with the lock, and read also without it. */
     atomic_bool has_more, has_done;
+    /* When the thread began with what io_threads_busy_ms counts, or 0. Not PATIENT. */
+    atomic_uint_least64_t begun_ns;
     bool spins;        /* the loop polls for `done` */
     uint64_t woken_ns; /* PATIENT: when the loop was woken last */
     bool stop;         /* io_threads_close was called: threads end when `queue` is empty */
@@ -176,11 +178,15 @@ static void serve(struct io_threads *pool)
             break;
         struct amp_list tasks;
         take(pool, &tasks);
-        bool low = goes_low(pool, AMP_CONTAINER(tasks.next, struct io_task, node));
+        const struct io_task *task = AMP_CONTAINER(tasks.next, struct io_task, node);
+        bool low = goes_low(pool, task);
+        if (pool->kind != IO_THREADS_PATIENT && !task->slow)
+            atomic_store(&pool->begun_ns, uv_hrtime());
         (void)pthread_mutex_unlock(&pool->lock);
         if (low)
             (void)nice(BACKGROUND_NICE); /* on Linux the thread's own; a failure makes others slower */
         run(&tasks);
+        atomic_store(&pool->begun_ns, 0);
         (void)pthread_mutex_lock(&pool->lock);
         bool first = amp_list_empty(&pool->done);
         move_all(&tasks, &pool->done);
@@ -357,6 +363,7 @@ int io_threads_new(uv_loop_t *loop, unsigned count, enum io_threads_kind kind, s
     pool->kind = kind;
     atomic_init(&pool->has_more, false);
     atomic_init(&pool->has_done, false);
+    atomic_init(&pool->begun_ns, 0);
     amp_list_init(&pool->queue);
     amp_list_init(&pool->done);
     amp_list_init(&pool->held);
@@ -412,6 +419,12 @@ bool io_threads_take_back(struct io_threads *pool, struct io_task *task)
     if (lies)
         io_wake_send(&pool->wake);
     return queued;
+}
+
+uint64_t io_threads_busy_ms(const struct io_threads *pool)
+{
+    uint64_t begun_ns = atomic_load(&pool->begun_ns), now_ns = uv_hrtime();
+    return begun_ns == 0 || begun_ns > now_ns ? 0 : (now_ns - begun_ns) / 1000000;
 }
 
 void io_threads_close(struct io_threads *pool)

@@ -25,6 +25,7 @@ struct io_task {
     void (*group_cb)(struct amp_list *tasks);
     bool first;  /* queued before all that wait, because what it reads is still in the caches, or more depends on it */
     bool urgent; /* BACKGROUND: it, and what is queued before it, runs with ordinary priority; not taken back */
+    bool slow;   /* io_threads_busy_ms does not count it */
     bool queued; /* used by the pool */
 };
 
@@ -73,6 +74,12 @@ void io_threads_raise(struct io_threads *threads);
  * run, and done_cb comes or has come.
  */
 bool io_threads_take_back(struct io_threads *threads, struct io_task *task);
+
+/*
+ * For how many milliseconds the thread of a pool of one has been at the task, or group of tasks, in its hand. 0: it has
+ * none, or a slow one.
+ */
+uint64_t io_threads_busy_ms(const struct io_threads *threads);
 
 /*
  * Blocks until all queued tasks have run and the threads have ended, calls the done_cb that are due, and frees the pool

@@ -528,7 +528,7 @@ void io_checkpoint_files_restore(struct ampd_server *server, const struct ampd_r
 {
     struct restore_task *task = calloc(1, sizeof *task);
     AMP_NEED(task != NULL); /* 1 KiB, without which the restore could not end */
-    task->task = (struct io_task){.run_cb = restore_run, .done_cb = restore_done, .urgent = true};
+    task->task = (struct io_task){.run_cb = restore_run, .done_cb = restore_done, .urgent = true, .slow = true};
     task->server = server;
     task->order = *order;
     task->checkpoint = *order->checkpoint;

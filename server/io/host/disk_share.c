@@ -8,7 +8,9 @@
 #include "server/io/base/server.h"
 #include "server/io/base/storage_alert.h"
 #include "server/io/base/threads.h"
+#include "server/io/cluster/peers.h"
 #include "server/io/host/checkpoint_files.h"
+#include "server/io/host/model_files.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -82,15 +84,19 @@ static void look_done(struct io_task *base)
     free(look);
 }
 
-/* Assumes that the next checkpoint of each model is as large as its newest one, and takes the largest of all models. */
+/*
+ * Assumes that the next checkpoint of each model is as large as its newest one, and takes the largest of all models. In
+ * a directory that shards share, each of them writes a part that is as large as this one's.
+ */
 static void find_next(const struct ampd_server *server, struct look_task *look)
 {
+    uint64_t parts = io_model_files_shared(server) ? io_peers_shards(server) : 1;
     for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {
         struct ampd_model_info info;
         ampd_core_model(server->core, i, &info);
         if (info.deleted || info.checkpoints_count == 0 || info.state == AMPD_MODEL_DONE)
             continue;
-        uint64_t bytes = info.checkpoints[info.checkpoints_count - 1].size_bytes;
+        uint64_t bytes = info.checkpoints[info.checkpoints_count - 1].size_bytes * parts;
         if (bytes <= look->room.next_bytes)
             continue;
         look->room.next_bytes = bytes;

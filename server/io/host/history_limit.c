@@ -60,8 +60,11 @@ static void go_on(struct ampd_server *server, struct trim_task *trim, uint32_t i
             .server = server,
             .model = index,
             .limit = {.rows = options->history_rows, .replays = info.spec->durability == AMPD_DURABILITY_STEP}};
-        if (options->history_age_ms != 0)
-            trim->limit.before_us = io_clock_utc_us() - options->history_age_ms * 1000;
+        if (options->history_age_ms != 0) {
+            int64_t now_us = io_clock_utc_us(), age_us = options->history_age_ms * 1000;
+            trim->limit.before_us = now_us - age_us;
+            trim->limit.after_us = now_us + age_us;
+        }
         memcpy(trim->name, info.spec->name, sizeof trim->name);
         io_threads_submit(server->pools.writer, &trim->task);
         return;

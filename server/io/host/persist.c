@@ -91,6 +91,20 @@ static int drop_checkpoint(const struct persist_task *task, struct amp_error *er
 }
 
 /*
+ * Removes the files of a model whose deletion waits for room in the store, where they are on the store's disk: they may
+ * be all that can make some. After a crash before the deletion is stored the model is there without its files, and has
+ * to be deleted again. What cannot be removed is told by the deletion itself.
+ */
+static void make_room(const struct persist_task *task)
+{
+    const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
+    if (task->server->options->checkpoint_dir != NULL)
+        return;
+    (void)ampd_vote_journal_remove(task->server->data.dir.path, task->model, NULL);
+    (void)ampd_checkpoint_remove_model(&place, NULL);
+}
+
+/*
  * Removes a model from the store first, so that no start finds it again. If a crash leaves files of it, the next start
  * removes them: it finds the deletion in the store, or in a shared directory by a mark that is made before. Where no
  * mark can be made, or the disk is full, it goes on without one: it may make room. Checkpoint files are removed
@@ -103,6 +117,8 @@ static int delete_model(const struct persist_task *task, struct amp_error *error
     rc = io_model_files_removed(task->server, task->model, rc, error);
     if (rc == 0 || rc == AMP_EEXHAUSTED)
         rc = ampd_store_delete_model(task->server->data.store, task->model, error);
+    if (rc == AMP_EEXHAUSTED)
+        make_room(task);
     if (rc != 0 && rc != AMP_ENOTFOUND)
         return rc;
     AMP_FAILPOINT("delete.unstored");
@@ -150,12 +166,15 @@ static const char *const places[] = {
     [AMPD_PERSIST_DELETING] = "persist.deleting",    [AMPD_PERSIST_DELETE] = "persist.delete"};
 
 /*
- * Waits until a task that has failed may be tried again; a failure that waiting cannot cure ends the process. *told: it
- * was logged. The alert is set by the caller, on the writer's thread only.
+ * Waits until a task that has failed may be tried again, with an alert; a failure that waiting cannot cure ends the
+ * process. *told: it was logged.
  */
-static void wait_to_retry(const struct persist_task *task, int rc, const struct amp_error *error, bool *told)
+static void wait_to_retry(const struct persist_task *task, int rc, const struct amp_error *error,
+                          enum io_storage_alert_of alert, bool *told)
 {
     struct ampd_server *server = task->server;
+    if (rc == AMP_EEXHAUSTED || rc == AMP_ENOMEM)
+        io_storage_alert_set(server->storage_alert, alert, error->text);
     if ((rc != AMP_EEXHAUSTED && rc != AMP_ENOMEM) || atomic_load(&server->pools.stop_waiting))
         io_fatal(server->log, "the store failed", error);
     if (!*told)
@@ -166,8 +185,10 @@ static void wait_to_retry(const struct persist_task *task, int rc, const struct 
     (void)nanosleep(&pause, NULL); /* an early end is as good */
 }
 
-static void tell_stored(const struct persist_task *task)
+/* Ends the alert of a task that has waited. */
+static void tell_stored(const struct persist_task *task, enum io_storage_alert_of alert)
 {
+    io_storage_alert_set(task->server->storage_alert, alert, "");
     amp_log(task->server->log, AMP_LOG_INFO, "store", "msg=\"stored at last\" model=%s", task->model);
 }
 
@@ -185,15 +206,11 @@ static void persist_run(struct io_task *base)
             io_timing_add(&server->counts.commit, begun_us);
             break;
         }
-        if (rc == AMP_EEXHAUSTED || rc == AMP_ENOMEM)
-            io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_STORE, error.text);
-        wait_to_retry(task, rc, &error, &told);
+        wait_to_retry(task, rc, &error, IO_STORAGE_ALERT_STORE, &told);
     }
     AMP_FAILPOINT("persist.done");
-    if (!told)
-        return;
-    io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_STORE, "");
-    tell_stored(task);
+    if (told)
+        tell_stored(task, IO_STORAGE_ALERT_STORE);
 }
 
 /*
@@ -285,10 +302,10 @@ static void remove_model(const struct persist_task *task)
         rc = io_model_files_removed(task->server, task->model, rc, &error);
         if (rc == 0)
             break;
-        wait_to_retry(task, rc, &error, &told);
+        wait_to_retry(task, rc, &error, IO_STORAGE_ALERT_REMOVAL, &told);
     }
     if (told)
-        tell_stored(task);
+        tell_stored(task, IO_STORAGE_ALERT_REMOVAL);
 }
 
 static void remove_run(struct io_task *base)
@@ -347,6 +364,28 @@ static struct persist_task *new_task(struct ampd_server *server, const char *mod
     return task;
 }
 
+static void room_run(struct io_task *base)
+{
+    make_room(AMP_CONTAINER(base, struct persist_task, task));
+}
+
+static void room_done(struct io_task *base)
+{
+    free(AMP_CONTAINER(base, struct persist_task, task));
+}
+
+/* A deletion begins. If the writer's thread waits for room, the files go meanwhile, on their own thread. */
+static void begin_deletion(struct ampd_server *server, const char *model)
+{
+    io_write_journal_close(server, model);
+    io_purge_pause(server); /* until its files are gone: after a crash the rows name them */
+    if (!io_storage_alert_is_on(server->storage_alert, IO_STORAGE_ALERT_STORE) || server->life.state == SERVER_CLOSING)
+        return;
+    struct persist_task *room = new_task(server, model);
+    room->task = (struct io_task){.run_cb = room_run, .done_cb = room_done};
+    io_threads_submit(server->pools.files, &room->task);
+}
+
 void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
 {
     struct persist_task *task = new_task(server, persist->model != NULL ? persist->model : "");
@@ -360,10 +399,8 @@ void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
         task->task.group_cb = verdicts_run;
     task->shard = persist->shard;
     task->fence = persist->fence;
-    if (persist->kind == AMPD_PERSIST_DELETE) {
-        io_write_journal_close(server, persist->model);
-        io_purge_pause(server); /* until its files are gone: after a crash the rows name them */
-    }
+    if (persist->kind == AMPD_PERSIST_DELETE)
+        begin_deletion(server, persist->model);
     if (persist->kind == AMPD_PERSIST_MODEL)
         AMP_NEED(ampd_model_spec_copy(&task->spec, persist->spec) == 0);
     if (persist->kind == AMPD_PERSIST_MODEL || persist->kind == AMPD_PERSIST_EPOCH) {

@@ -90,9 +90,15 @@ static int share_open(const struct ampd_server *server, const struct ampd_model_
 
 /* ---- this shard's part, where it exists ---- */
 
+/* Whether a code says that a file is there and damaged. */
+static bool is_damaged(int code)
+{
+    return code == AMP_EDATALOSS || code == AMP_EVERSION;
+}
+
 /*
- * Finds this shard's file of a checkpoint, and puts it into *record. Header and manifest are verified here, the tensors
- * when they are restored.
+ * Finds this shard's file of a checkpoint, and puts it into *record, also where it is damaged. Header and manifest are
+ * verified here, the tensors when they are restored.
  */
 static int find_part(const struct ampd_server *server, const struct ampd_model_spec *spec,
                      struct ampd_checkpoint_record *record, struct amp_error *error)
@@ -110,12 +116,12 @@ static int find_part(const struct ampd_server *server, const struct ampd_model_s
         rc = ampd_checkpoint_read(place.data_dir, found.file, found.manifest, share.targets, spec->parameters_count,
                                   &share.state, error);
     share_close(&share);
-    if (rc != 0)
+    if (rc != 0 && !is_damaged(rc))
         return rc;
     (void)snprintf(path, sizeof path, "%s/%s", place.data_dir, found.file);
     found.size_bytes = stat(path, &info) == 0 ? (uint64_t)info.st_size : 0;
     *record = found;
-    return 0;
+    return rc;
 }
 
 /* ---- a part made from those of another number of shards ---- */
@@ -246,7 +252,7 @@ static int convert_newest(struct ampd_server *server, const struct ampd_model_re
 /* Whether a code says that a file is missing or damaged. */
 static bool is_lost(int code)
 {
-    return code == AMP_ENOTFOUND || code == AMP_EDATALOSS || code == AMP_EVERSION;
+    return code == AMP_ENOTFOUND || is_damaged(code);
 }
 
 /*
@@ -285,20 +291,25 @@ static int take_up_one(struct ampd_server *server, const struct ampd_model_recor
     return rc;
 }
 
-/* Removes from the catalogue the checkpoints that are lost, once another one was taken up. */
-static int drop(struct ampd_server *server, struct ampd_model_record *record, const bool *lost, struct amp_error *error)
+/*
+ * Removes from the catalogue the checkpoints whose files are missing, once another one was taken up. A part that is
+ * damaged stays in it: whoever restores it passes it over, as any other, and it tells that these data know of it.
+ */
+static int drop(struct ampd_server *server, struct ampd_model_record *record, const int *lost, struct amp_error *error)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < record->checkpoints_count; i++) {
         const struct ampd_checkpoint_record *checkpoint = &record->checkpoints[i];
-        if (!lost[i]) {
-            record->checkpoints[kept++] = *checkpoint;
-            continue;
-        }
-        int rc = ampd_store_drop_checkpoint(server->data.store, record->spec.name, checkpoint->epoch, checkpoint->step,
-                                            error);
+        const char *name = record->spec.name;
+        int rc = 0;
+        if (lost[i] == AMP_ENOTFOUND)
+            rc = ampd_store_drop_checkpoint(server->data.store, name, checkpoint->epoch, checkpoint->step, error);
+        else if (lost[i] != 0)
+            rc = adopt(server, name, checkpoint, error);
         if (rc != 0 && rc != AMP_ENOTFOUND)
             return rc;
+        if (lost[i] != AMP_ENOTFOUND)
+            record->checkpoints[kept++] = *checkpoint;
     }
     record->checkpoints_count = kept;
     return 0;
@@ -306,14 +317,15 @@ static int drop(struct ampd_server *server, struct ampd_model_record *record, co
 
 int io_take_up(struct ampd_server *server, struct ampd_model_record *record, struct amp_error *error)
 {
-    bool taken = false, any_lost = false, *lost = calloc(record->checkpoints_count + (size_t)1, sizeof *lost);
+    bool taken = false, any_lost = false;
+    int *lost = calloc(record->checkpoints_count + (size_t)1, sizeof *lost); /* the code of each that is lost */
     int rc = lost != NULL ? 0 : amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for a catalogue");
     for (uint32_t i = record->checkpoints_count; rc == 0 && i-- > 0;) {
         struct ampd_checkpoint_record *checkpoint = &record->checkpoints[i];
         rc = take_up_one(server, record, checkpoint, &taken, error);
-        lost[i] = is_lost(rc);
-        if (!lost[i])
+        if (!is_lost(rc))
             continue;
+        lost[i] = rc;
         any_lost = true;
         amp_log(server->log, AMP_LOG_WARN, "checkpoint",
                 "msg=\"a stored model cannot be loaded\" model=%s step=%" PRIu64 " err=\"%s\"", record->spec.name,

@@ -55,7 +55,7 @@ static void write_storage(const struct ampd_server *server, struct amp_metric_te
     write_timing(text, &checkpoint, &metrics->checkpoint);
     amp_metric_one(text, &bytes, (double)atomic_load(&metrics->checkpoint_bytes));
     write_timing(text, &restore, &metrics->restore);
-    for (int i = 0; i < IO_STORAGE_ALERT_SHARE; i++)
+    for (int i = 0; i < IO_STORAGE_ALERT_SILENT; i++)
         waits = waits || io_storage_alert_is_on(server->storage_alert, (enum io_storage_alert_of)i);
     amp_metric_one(text, &trouble, waits);
     amp_metric_one(text, &share, io_storage_alert_is_on(server->storage_alert, IO_STORAGE_ALERT_SHARE));

@@ -33,6 +33,7 @@
 #include "server/io/cluster/peers.h"
 #include "server/io/host/checkpoint_files.h"
 #include "server/io/host/disk_share.h"
+#include "server/io/host/disk_silence.h"
 #include "server/io/host/history_limit.h"
 #include "server/io/host/watchers.h"
 #include "server/io/host/write_journal.h"
@@ -262,6 +263,7 @@ static void on_rpc_closed(void *arg)
     io_admit_close(server);
     io_trim_close(server);
     io_disk_share_close(server);
+    io_disk_silence_close(server);
     io_history_limit_close(server);
     io_checkpoint_files_close(server);
     io_write_journal_close_timer(server);

@@ -24,6 +24,7 @@
 #include "server/io/etcd/etcd_access.h"
 #include "server/io/host/checkpoint_files.h"
 #include "server/io/host/disk_share.h"
+#include "server/io/host/disk_silence.h"
 #include "server/io/host/history_limit.h"
 #include "server/io/host/jobs.h"
 #include "server/io/host/recover.h"
@@ -56,6 +57,7 @@ static int open_handles(struct ampd_server *server, struct amp_error *error)
     io_admit_open(server);
     io_trim_open(server);
     io_disk_share_open(server);
+    io_disk_silence_open(server);
     io_history_limit_open(server);
     io_checkpoint_files_open(server);
     io_write_journal_open(server);
@@ -200,6 +202,7 @@ struct process {
     struct io_checkpoint_files checkpoint_files;
     struct io_write_journal write_journal;
     struct io_disk_share disk_share;
+    struct io_disk_silence disk_silence;
     struct io_history_limit history_limit;
     struct io_watchers watchers;
     struct io_server_calls calls;
@@ -218,6 +221,7 @@ static void init_parts(struct process *process)
     server->checkpoint_files = &process->checkpoint_files;
     server->write_journal = &process->write_journal;
     server->disk_share = &process->disk_share;
+    server->disk_silence = &process->disk_silence;
     server->history_limit = &process->history_limit;
     server->watchers = &process->watchers;
     server->calls = &process->calls;
