@@ -173,6 +173,7 @@ static int on_end(void *arg, const struct ampd_block *block, bool intact, struct
     struct fake *fake = stream->fake;
     if (!intact || (stream->push && fake_take(fake, &fake->faults.refuse_push_block)))
         return amp_error_set(error, AMP_EDATALOSS, "BLOCK_CHECKSUM", "block %u is damaged", block->index);
+    fake_stand(fake);
     if (!stream->push) {
         if (fake_comes(fake, &fake->faults.cut_load_after))
             fake_die(fake);

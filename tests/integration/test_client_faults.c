@@ -468,6 +468,54 @@ static void a_verdict_that_never_comes_is_a_deadline(void **state)
     assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
 }
 
+/* More than sockets hold. */
+#define BIG ((size_t)64 << 16)
+
+/* Fails if more time has passed than the limits of the calls and what a machine under load needs. */
+static void expect_in_time(const struct timespec *begun)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    assert_true(now.tv_sec - begun->tv_sec < 15);
+}
+
+/* Bytes of the caller's lie between what the socket has taken and what it has not. */
+static void a_server_that_stands_still_holds_no_call_up_beyond_its_time_limit(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    options.call_timeout_ms = options.step_timeout_ms = 1000;
+    ampclient_close(fixture->client);
+    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &options, &fixture->client, NULL), 0);
+    struct ampclient_parameter_spec parameter = {.name = "w", .dimensions = 1, .shape = {BIG}};
+    struct ampclient_spec spec = AMPCLIENT_SPEC_INIT;
+    spec.name = MODEL;
+    spec.parameters = &parameter;
+    spec.parameters_count = spec.world_size = 1;
+    spec.cast = AMP_F32;
+    float *memory = calloc(BIG, sizeof *memory);
+    const float *const values[] = {memory};
+    struct timespec begun;
+    fixture_ok(fixture, ampclient_create(fixture->client, &spec, NULL));
+    fake_set(fixture->fake, &(struct fake_faults){.stand_after = 2});
+    (void)clock_gettime(CLOCK_MONOTONIC, &begun);
+    assert_int_equal(ampclient_load(fixture->client, MODEL, values, 1, NULL), AMP_EDEADLINE);
+    expect_in_time(&begun);
+    fake_go_on(fixture->fake);
+    fixture_ok(fixture, ampclient_load(fixture->client, MODEL, values, 1, NULL));
+    join.rank = 0;
+    fixture_ok(fixture, ampclient_join(fixture->client, MODEL, &join, &fixture->model));
+    fixture_ok(fixture, ampclient_step_begin(fixture->model, &fixture->step));
+    fake_set(fixture->fake, &(struct fake_faults){.stand_after = 2});
+    (void)clock_gettime(CLOCK_MONOTONIC, &begun);
+    fixture_ok(fixture, ampclient_push(fixture->model, 0, memory, AMP_F32));
+    assert_int_equal(ampclient_step_end(fixture->model, &fixture->result), AMP_EDEADLINE);
+    assert_int_equal(ampclient_leave(fixture->model), AMP_EDEADLINE);
+    expect_in_time(&begun);
+    free(memory);
+}
+
 static void a_client_closes_in_the_middle_of_a_step(void **state)
 {
     struct fixture *fixture = *state;
@@ -570,6 +618,7 @@ int main(void)
         JOINED(a_verdict_that_never_comes_is_a_deadline),
         JOINED(a_wait_that_is_interrupted_ends_and_the_step_goes_on),
         JOINED(closing_asks_nobody_whether_to_end),
+        FRESH(a_server_that_stands_still_holds_no_call_up_beyond_its_time_limit),
         JOINED(a_client_closes_in_the_middle_of_a_step),
         JOINED(a_client_closes_while_the_server_is_gone),
         JOINED(leaving_in_the_middle_of_a_step_frees_the_model),
