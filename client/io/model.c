@@ -324,7 +324,7 @@ int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_ev
             ampclient_core_step(model->core, ampclient_now_ms(), &interrupt);
             ampclient_link_kick(link);
         }
-        if (!ampclient_link_wait(link, deadline) && !model->done_delivered)
+        if (!ampclient_link_wait(link, &deadline) && !model->done_delivered)
             rc = ampclient_link_break(link, &client->error);
     }
     if (rc == 0) {

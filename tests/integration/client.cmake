@@ -5,6 +5,7 @@ if(TARGET ampclient_io)
   ampd_test(test_client SUITE integration SOURCES test_client.c LINK ampclient_io fake_ampd TIMEOUT 1800)
   ampd_test(test_client_units SUITE integration SOURCES test_client_units.c LINK ampclient_io fake_ampd TIMEOUT 1800)
   ampd_test(test_client_faults SUITE integration SOURCES test_client_faults.c LINK ampclient_io fake_ampd TIMEOUT 1800)
+  target_link_options(test_client_faults PRIVATE -Wl,--wrap=uv_hrtime -Wl,--wrap=pthread_cond_timedwait)
 endif()
 
 # The client, installed and used by a program outside the tree, with a real ampd. An instrumented library could not be loaded.

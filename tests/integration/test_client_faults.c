@@ -2,11 +2,37 @@
 #include "tests/integration/client_fixture.h"
 
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+/* ---- a clock that jumps in the next wait, as after the process was stopped (linked with --wrap) ---- */
+
+#define STOPPED_S 7200
+
+static atomic_bool stops;
+static atomic_uint_least64_t behind_s; /* by how much the system's clock is behind that of this process */
+
+uint64_t __real_uv_hrtime(void);
+uint64_t __wrap_uv_hrtime(void);
+uint64_t __wrap_uv_hrtime(void)
+{
+    return __real_uv_hrtime() + behind_s * 1000000000;
+}
+
+int __real_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *at);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *at);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *at)
+{
+    const struct timespec real = {.tv_sec = at->tv_sec - (time_t)behind_s, .tv_nsec = at->tv_nsec};
+    if (atomic_exchange(&stops, false))
+        behind_s += STOPPED_S;
+    return __real_pthread_cond_timedwait(cond, mutex, &real);
+}
 
 static void connect_without_a_server_fails_with_a_sentence(void **state)
 {
@@ -323,6 +349,22 @@ static void a_slow_verdict_is_waited_for_while_the_lease_is_kept(void **state)
     assert_int_equal(fake_counts(fixture->fake).joins, 1);
 }
 
+static void a_process_that_was_stopped_in_a_call_goes_on_with_it(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_begin(fixture);
+    fake_set(fixture->fake, &(struct fake_faults){.verdict_after_ms = 1500}); /* longer than between two looks */
+    fixture_push(fixture);
+    stops = true;
+    int rc;
+    do /* the time limit of the call may have passed, too */
+        rc = ampclient_step_end(fixture->model, &fixture->result);
+    while (rc == AMP_EDEADLINE);
+    fixture_ok(fixture, rc);
+    assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
+    fixture_begin(fixture);
+}
+
 static void an_answer_before_the_body_was_read_ends_the_step(void **state)
 {
     struct fixture *fixture = *state;
@@ -612,6 +654,7 @@ int main(void)
         JOINED(a_server_that_restarts_between_steps_is_joined_again),
         JOINED(a_model_that_was_made_anew_with_other_parameters_ends_the_worker_with_a_remedy),
         JOINED(a_slow_verdict_is_waited_for_while_the_lease_is_kept),
+        JOINED(a_process_that_was_stopped_in_a_call_goes_on_with_it),
         JOINED(an_answer_before_the_body_was_read_ends_the_step),
         JOINED(memory_of_another_layout_is_not_shared_and_the_log_says_why),
         JOINED(a_step_begins_in_time_or_not_at_all_where_memory_was_waited_for_in_vain),
