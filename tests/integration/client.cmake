@@ -15,6 +15,16 @@ if(TARGET ampd AND TARGET ampclient AND CMAKE_BUILD_TYPE STREQUAL "Release")
   set_tests_properties(test_client_install PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
 endif()
 
+# The library is unloaded while a thread of it is in the resolver.
+if(TARGET ampclient)
+  add_executable(unload_client unload_client.c)
+  target_link_libraries(unload_client PRIVATE Threads::Threads ${CMAKE_DL_LIBS} ampd_flags)
+  target_include_directories(unload_client PRIVATE ${PROJECT_SOURCE_DIR})
+  set_target_properties(unload_client PROPERTIES ENABLE_EXPORTS ON)
+  add_test(NAME test_client_unload COMMAND unload_client $<TARGET_FILE:ampclient>)
+  set_tests_properties(test_client_unload PROPERTIES LABELS integration TIMEOUT 120)
+endif()
+
 # Units: a worker whose model is larger than its memory.
 if(TARGET ampd AND TARGET ampclient)
   add_executable(units_worker units_worker.c)
