@@ -71,9 +71,10 @@ struct ampclient_model {
     struct amp_list failed;       /* calls that could not begin; the core gets their ENDED after the present outputs */
     uint64_t unborn;              /* number of a call for which there was no memory at all; 0: none */
     uint8_t *scratch;             /* room for one block of a push that has to be gathered */
-    struct ampclient_job *detaching; /* the user's thread waits for this detachment; NULL: none */
+    bool detaching;               /* the user's thread waits for the detachment */
     /* The user's thread. */
-    void *restore_arg; /* restore and shared callbacks: as in the join options */
+    struct ampclient_job job; /* of ampclient_model_run: one at a time */
+    void *restore_arg;        /* restore and shared callbacks: as in the join options */
     void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
     void *shared_arg;
     void (*shared_cb)(void *arg, const struct ampclient_shared_memory *shared, bool mapped);
@@ -91,11 +92,18 @@ struct ampclient_model {
 
 /* ---- the user's thread ---- */
 
-/* Adds the model to the loop, once. 0; AMP_ENOMEM; AMP_EINTERNAL (the link is broken: the model must not be freed). */
+/*
+ * Runs run_cb on the loop's thread, with model->job, and waits for its ampclient_link_finish, as ampclient_link_run
+ * does. AMP_EINTERNAL: the link is broken, and the model must not be freed.
+ */
+int ampclient_model_run(struct ampclient_model *model, void (*run_cb)(struct ampclient_job *job), uint64_t timeout_ms,
+                        struct amp_error *error);
+
+/* Adds the model to the loop, once. 0; AMP_EINTERNAL (the link is broken: the model must not be freed). */
 int ampclient_model_attach(struct ampclient_model *model);
 /*
- * Ends all calls of the model and removes it from the loop. 0: it may be freed. AMP_ENOMEM: nothing was done.
- * AMP_EINTERNAL: the link is broken, and the model must not be freed.
+ * Ends all calls of the model and removes it from the loop. 0: it may be freed. AMP_EINTERNAL: the link is broken, and
+ * the model must not be freed.
  */
 int ampclient_model_detach(struct ampclient_model *model);
 /* Frees a model that is not attached, or whose loop has ended; calls shared_cb for memory that is unmapped. */
