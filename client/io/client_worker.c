@@ -144,6 +144,7 @@ int ampclient_join(struct ampclient *client, const char *model_name, const struc
     *model = NULL;
     struct ampclient_join_options taken;
     struct identity identity = {0};
+    uint64_t begun_ms = ampclient_now_ms();
     int rc = take_join_options(client, options, &taken);
     if (rc == 0)
         rc = find_identity(client, model_name, &taken, &identity);
@@ -155,7 +156,8 @@ int ampclient_join(struct ampclient *client, const char *model_name, const struc
     if (rc != 0)
         return rc;
     struct ampclient_user_done done = {0};
-    rc = ampclient_model_request(made, AMPCLIENT_EVENT_JOIN, &done);
+    const struct ampclient_event request = {.type = AMPCLIENT_EVENT_JOIN, .u.waited_ms = ampclient_now_ms() - begun_ms};
+    rc = ampclient_model_ask(made, &request, &done);
     if (rc == 0) {
         *model = made;
         return 0;

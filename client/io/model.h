@@ -110,12 +110,12 @@ int ampclient_model_detach(struct ampclient_model *model);
 void ampclient_model_free(struct ampclient_model *model);
 
 /*
- * Gives the core a request without parameters (AMPCLIENT_EVENT_JOIN to _LEAVE, _DRAIN) and waits for its answer, which
- * goes to *done. Returns done->code, or AMP_EINTERNAL (the link is broken). An error is also the client's.
+ * Gives the core a request without parameters (AMPCLIENT_EVENT_STEP_END to _LEAVE, _DRAIN) and waits for its answer,
+ * which goes to *done. Returns done->code, or AMP_EINTERNAL (the link is broken). An error is also the client's.
  */
 int ampclient_model_request(struct ampclient_model *model, enum ampclient_event_type type,
                             struct ampclient_user_done *done);
-/* ampclient_model_request for a request with parameters (AMPCLIENT_EVENT_STEP_BEGIN, _GATHER). */
+/* ampclient_model_request for a request with parameters (AMPCLIENT_EVENT_JOIN, _STEP_BEGIN, _GATHER). */
 int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_event *request,
                         struct ampclient_user_done *done);
 

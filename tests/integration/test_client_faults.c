@@ -135,6 +135,24 @@ static void a_shard_that_nobody_knows_yet_is_waited_for(void **state)
     fixture_ok(fixture, fixture_load(fixture, NULL));
 }
 
+static void a_join_that_waits_for_a_shard_first_takes_no_more_time_than_it_may(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    options.reconnect_timeout_ms = 4000;
+    join.rank = 0;
+    ampclient_close(fixture->client);
+    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &options, &fixture->client, NULL), 0);
+    fake_set(fixture->fake, &(struct fake_faults){.shard_away = 7, .unavailable = 1000});
+    struct timespec begun, now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &begun);
+    int rc = ampclient_join(fixture->client, MODEL, &join, &fixture->model);
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    assert_true(rc == AMP_EDEADLINE || rc == AMP_EUNAVAILABLE);
+    assert_true(now.tv_sec - begun.tv_sec >= 3 && now.tv_sec - begun.tv_sec < 6);
+}
+
 static void keep_line(void *arg, enum ampclient_log_level level, const char *text)
 {
     char *lines = arg;
@@ -643,6 +661,7 @@ int main(void)
         cmocka_unit_test(the_second_address_serves_when_the_first_does_not),
         FRESH(calls_are_tried_again_while_the_server_is_unavailable),
         FRESH(a_shard_that_nobody_knows_yet_is_waited_for),
+        FRESH(a_join_that_waits_for_a_shard_first_takes_no_more_time_than_it_may),
         FRESH(what_goes_on_meanwhile_is_told_to_the_log),
         FRESH(a_load_that_was_cut_off_is_repeated),
         JOINED(a_push_that_was_cut_off_goes_on_where_it_was),
