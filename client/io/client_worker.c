@@ -501,12 +501,12 @@ int ampclient_set_learning_rate(struct ampclient_model *model, double lr)
         return AMP_EINVAL;
     struct ampclient *client = model->client;
     ampclient_begin(client);
-    if (!model->takes_rate) /* the server would refuse each step from here on */
-        return amp_error_set(&client->error, AMP_EINVAL, NULL,
-                             "The model has a schedule of its own and takes no learning rate of a worker; leave out "
-                             "this call, or create a model with the schedule AMPCLIENT_WORKER.");
     (void)pthread_mutex_lock(&client->link->mutex);
-    int rc = ampclient_core_learning_rate(model->core, lr, &client->error);
+    int rc = model->takes_rate
+                 ? ampclient_core_learning_rate(model->core, lr, &client->error)
+                 : amp_error_set(&client->error, AMP_EINVAL, NULL,
+                                 "The model has a schedule of its own and takes no learning rate of a worker; leave "
+                                 "out this call, or create a model with the schedule AMPCLIENT_WORKER.");
     (void)pthread_mutex_unlock(&client->link->mutex);
     return rc;
 }

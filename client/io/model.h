@@ -54,7 +54,7 @@ struct ampclient_model {
     struct ampclient_model_parameter *parameters; /* NULL before the first Join; then constant, read without mutex */
     uint32_t parameters_count;
     enum amp_dtype cast;                       /* dtype of pulled parameters */
-    bool takes_rate;                           /* its schedule is WORKER; constant, as the parameters */
+    bool takes_rate;                           /* its schedule is WORKER, as the last Join has said */
     struct ampclient_attached *shared;         /* memory that is shared with the servers (attach.h); NULL: none */
     struct ampclient_incarnation boot_of;      /* the incarnation that boot_id belongs to */
     uint64_t boot_id;                          /* the secret part of that incarnation (docs/protocol.md) */

@@ -23,6 +23,7 @@ struct fake_faults {
     uint64_t verdict_after_ms; /* a verdict takes so long (stays set) */
     uint32_t shard_away;       /* so many times it has two shards, one of which is nowhere */
     bool fewer_parameters;     /* the next Join is answered with a model that has one parameter less */
+    bool other_schedule;       /* before the next Join the model gets the schedule WORKER, or another one instead */
     bool odd_memory;           /* the next AttachMemory is answered with memory of another layout */
     bool swallow_attach;       /* the next AttachMemory is never answered */
     bool swallow_pull;         /* the next pull is never answered */

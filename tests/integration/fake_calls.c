@@ -174,6 +174,12 @@ static void on_join(struct arpc_call *call, const uint8_t *data, size_t size)
         .has_spec = true,
         .spec = fake->spec,
         .user_state = {fake->user_state, fake->user_state_size}};
+    if (fake_take(fake, &fake->faults.other_schedule)) {
+        bool was = fake->spec.schedule.kind == AMPD_MSG_SCHEDULE_KIND_WORKER;
+        fake->spec.schedule.kind = was ? AMPD_MSG_SCHEDULE_KIND_CONSTANT : AMPD_MSG_SCHEDULE_KIND_WORKER;
+        response.spec.has_schedule = fake->spec.has_schedule = true;
+        response.spec.schedule = fake->spec.schedule;
+    }
     response.spec.parameters.count -= fake_take(fake, &fake->faults.fewer_parameters);
     struct amp_buf out;
     amp_buf_init(&out, AMPD_MSG_SIZE_MAX);

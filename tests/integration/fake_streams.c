@@ -121,8 +121,9 @@ static int push_header(struct stream *stream, const uint8_t *data, size_t size, 
         answer_push(fake, stream->call, &fake->last);
     } else if (header.step != fake->step) {
         fake_refuse(stream->call, ARPC_STATUS_ABORTED, "STALE_STEP", "another step is open");
-    } else if (header.has_learning_rate) {
-        fake_refuse(stream->call, ARPC_STATUS_INVALID_ARGUMENT, "LEARNING_RATE", "the model has a schedule of its own");
+    } else if (header.has_learning_rate != (fake->spec.schedule.kind == AMPD_MSG_SCHEDULE_KIND_WORKER)) {
+        fake_refuse(stream->call, ARPC_STATUS_INVALID_ARGUMENT, "LEARNING_RATE",
+                    "the schedule gives it, or the worker");
     } else {
         stream->ignore = false;
         (void)pthread_mutex_lock(&fake->mutex);

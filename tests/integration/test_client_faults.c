@@ -354,6 +354,30 @@ static void a_model_that_was_made_anew_with_other_parameters_ends_the_worker_wit
         fail_msg("no remedy: %s", ampclient_error_text(fixture->client));
 }
 
+/* Begins the step again in a model of the other schedule. */
+static void change_schedule(struct fixture *fixture)
+{
+    fake_set(fixture->fake, &(struct fake_faults){.cut_push_after = 2, .roll_back = true, .other_schedule = true});
+    fixture_push(fixture);
+    fixture_end(fixture);
+    assert_int_equal(fixture->result.verdict, AMPCLIENT_ROLLED_BACK);
+    fixture_begin(fixture);
+}
+
+static void who_gives_the_learning_rate_is_what_the_model_of_the_last_join_says(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_begin(fixture);
+    assert_int_equal(ampclient_set_learning_rate(fixture->model, 0.5), AMP_EINVAL);
+    change_schedule(fixture);
+    fixture_ok(fixture, ampclient_set_learning_rate(fixture->model, 0.5));
+    change_schedule(fixture); /* it took the rate until it was cut */
+    assert_int_equal(ampclient_set_learning_rate(fixture->model, 0.5), AMP_EINVAL);
+    fixture_push(fixture);
+    fixture_end(fixture);
+    assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
+}
+
 static void a_slow_verdict_is_waited_for_while_the_lease_is_kept(void **state)
 {
     struct fixture *fixture = *state;
@@ -672,6 +696,7 @@ int main(void)
         JOINED(a_rollback_while_the_verdict_is_awaited_voids_the_step),
         JOINED(a_server_that_restarts_between_steps_is_joined_again),
         JOINED(a_model_that_was_made_anew_with_other_parameters_ends_the_worker_with_a_remedy),
+        JOINED(who_gives_the_learning_rate_is_what_the_model_of_the_last_join_says),
         JOINED(a_slow_verdict_is_waited_for_while_the_lease_is_kept),
         JOINED(a_process_that_was_stopped_in_a_call_goes_on_with_it),
         JOINED(an_answer_before_the_body_was_read_ends_the_step),
