@@ -1,5 +1,6 @@
 /* The fake's thread, its faults, and what tests ask of it. */
 #include "base/assert.h"
+#include "base/thread.h"
 #include "tests/integration/fake_internal.h"
 
 #include <stdio.h>
@@ -211,7 +212,7 @@ struct fake *fake_new_later(uint64_t after_ms)
         (void)uv_timer_start(&fake->relisten, on_relisten, after_ms, 0);
     else if (!start_server(fake))
         return NULL;
-    AMP_ASSERT(pthread_create(&fake->thread, NULL, fake_main, fake) == 0);
+    AMP_ASSERT(amp_thread_start(&fake->thread, NULL, fake_main, fake) == 0); /* no SIGPIPE comes to it */
     return fake;
 }
 
