@@ -22,6 +22,8 @@ struct fake_faults {
     uint32_t unavailable;    /* so many calls are answered UNAVAILABLE */
     uint64_t verdict_after_ms; /* a verdict takes so long (stays set) */
     uint32_t shard_away;       /* so many times it has two shards, one of which is nowhere */
+    bool two_shards;           /* it is both of two shards (stays set) */
+    bool swallow_load;         /* the next load of shard 1 is never answered */
     bool fewer_parameters;     /* the next Join is answered with a model that has one parameter less */
     bool other_schedule;       /* before the next Join the model gets the schedule WORKER, or another one instead */
     bool odd_memory;           /* the next AttachMemory is answered with memory of another layout */

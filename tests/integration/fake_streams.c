@@ -147,7 +147,8 @@ static int on_part(void *arg, enum ampd_block_part part, const uint8_t *data, si
         return push_header(stream, data, size, error);
     struct ampd_msg_load_header header;
     int rc = ampd_msg_load_header_decode(&header, data, size, error);
-    if (rc == 0 && fake_no_model(stream->call, header.model))
+    if (rc == 0 && (fake_no_model(stream->call, header.model) ||
+                    (header.shard == 1 && fake_take(stream->fake, &stream->fake->faults.swallow_load))))
         stream->ignore = true;
     return rc;
 }

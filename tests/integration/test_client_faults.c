@@ -521,6 +521,28 @@ static void a_wait_that_is_interrupted_ends_and_the_step_goes_on(void **state)
     fixture_ok(fixture, ampclient_status(fixture->client, MODEL, &status));
 }
 
+static bool interrupt_after_a_second(void *arg)
+{
+    unsigned *asked = arg;
+    return ++*asked > 20;
+}
+
+/* That of shard 0, which the user's thread sends itself, has ended long before. */
+static void a_load_that_waits_for_another_shard_alone_can_be_interrupted(void **state)
+{
+    struct fixture *fixture = *state;
+    unsigned asked = 0;
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    options.call_timeout_ms = 5000;
+    options.interrupt_cb = interrupt_after_a_second;
+    options.interrupt_arg = &asked;
+    ampclient_close(fixture->client);
+    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &options, &fixture->client, NULL), 0);
+    fake_set(fixture->fake, &(struct fake_faults){.two_shards = true, .swallow_load = true});
+    fixture_ok(fixture, fixture_create(fixture, 0, NULL));
+    assert_int_equal(fixture_load(fixture, NULL), AMP_ECANCELLED);
+}
+
 static void closing_asks_nobody_whether_to_end(void **state)
 {
     const struct fixture *fixture = *state;
@@ -704,6 +726,7 @@ int main(void)
         JOINED(a_step_begins_in_time_or_not_at_all_where_memory_was_waited_for_in_vain),
         JOINED(a_verdict_that_never_comes_is_a_deadline),
         JOINED(a_wait_that_is_interrupted_ends_and_the_step_goes_on),
+        FRESH(a_load_that_waits_for_another_shard_alone_can_be_interrupted),
         JOINED(closing_asks_nobody_whether_to_end),
         FRESH(a_server_that_stands_still_holds_no_call_up_beyond_its_time_limit),
         JOINED(a_client_closes_in_the_middle_of_a_step),
