@@ -582,7 +582,7 @@ static void expect_in_time(const struct timespec *begun)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    assert_true(now.tv_sec - begun->tv_sec < 15);
+    assert_true(now.tv_sec - begun->tv_sec < 25); /* a connection whose writes stand still is given up after 30 s */
 }
 
 /* Bytes of the caller's lie between what the socket has taken and what it has not. */
@@ -591,7 +591,7 @@ static void a_server_that_stands_still_holds_no_call_up_beyond_its_time_limit(vo
     struct fixture *fixture = *state;
     struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
     struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
-    options.call_timeout_ms = options.step_timeout_ms = 1000;
+    options.call_timeout_ms = options.step_timeout_ms = 3000;
     ampclient_close(fixture->client);
     assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &options, &fixture->client, NULL), 0);
     struct ampclient_parameter_spec parameter = {.name = "w", .dimensions = 1, .shape = {BIG}};
