@@ -112,18 +112,19 @@ void arpc_call_pause(struct arpc_call *call);
 void arpc_call_resume(struct arpc_call *call);
 
 /*
- * For handlers that take a message in pieces: says that `size` bytes of the message under way are in the handler's own
- * memory, which it frees in `closed` at the latest. They count like the bytes that are collected here
- * (arpc_limits.unfinished) until the next call of this function gives another size; 0 at first. If that is too many,
- * the call may end RESOURCE_EXHAUSTED. Only inside a message callback.
- */
-void arpc_call_holds(struct arpc_call *call, size_t size);
-
-/*
  * Ends the call at once with RST_STREAM; what is queued is dropped. `closed` comes with `status` (CANCELLED
  * is usual). No effect if the call is over.
  */
 void arpc_call_cancel(struct arpc_call *call, int status, const char *message);
+
+/*
+ * Takes back the memory of all bodies that were sent by reference (arpc_call_send with a release_cb) and have not left
+ * the process, without waiting for a slow peer: zeros are sent in their place, and each release_cb that is due is
+ * called before this returns. The peer gets wrong bytes: messages must have a checksum, and the call must end with an
+ * error. Copies (heads, bodies without a release_cb, what TLS has encrypted) are sent unchanged. May also be called in
+ * `closed` and after it, by the owner of a reference. No effect if nothing is left.
+ */
+void arpc_call_blank(struct arpc_call *call);
 
 /* Set and get a pointer of the user's; NULL at first. */
 void arpc_call_set_user(struct arpc_call *call, void *user);

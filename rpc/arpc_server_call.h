@@ -12,15 +12,12 @@
 void arpc_call_finish(struct arpc_call *call, int status, const char *message, const struct arpc_details *details);
 
 /*
- * Takes back the memory of all bodies that were sent by reference (arpc_call_send with a release_cb) and have not left
- * the process, without waiting for a slow peer: zeros are sent in their place, so that messages and frames keep their
- * length and the other streams of the connection go on. Each release_cb that is due is called before this returns. The
- * peer then gets wrong bytes: messages must have a checksum, and the caller must end the call with an error. Bytes that
- * are copies (heads, bodies without a release_cb, and with TLS what is encrypted already, at most 70 KiB of the
- * connection) are sent unchanged. May also be called after `closed`, by the owner of a reference. No effect if nothing
- * is left.
+ * For handlers that take a message in pieces: says that `size` bytes of the message under way are in the handler's own
+ * memory, which it frees in `closed` at the latest. They count like the bytes that are collected here
+ * (arpc_limits.unfinished) until the next call of this function gives another size; 0 at first. If that is too many,
+ * the call may end RESOURCE_EXHAUSTED. Only inside a message callback.
  */
-void arpc_call_blank(struct arpc_call *call);
+void arpc_call_holds(struct arpc_call *call, size_t size);
 
 /* arpc_call_finish with the status, text and reason of an error. */
 void arpc_call_fail(struct arpc_call *call, const struct amp_error *error);

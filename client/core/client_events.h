@@ -116,7 +116,7 @@ struct ampclient_event {
         struct ampclient_pull_header header;
         uint64_t block;
         uint32_t unit;
-        uint64_t waited_ms; /* STEP_BEGIN: how much of its time limit had passed before the request */
+        uint64_t waited_ms; /* JOIN, STEP_BEGIN: how much of its time limit had passed before the request */
         struct {
             const struct ampclient_range *ranges; /* blocks that the shard has */
             uint64_t ranges_count;

@@ -125,10 +125,13 @@ void ampclient_core_pull_cancel(struct ampclient_core *core)
     core->pull.ahead = false;
 }
 
-static bool same_header(const struct ampclient_pull_header *a, const struct ampclient_pull_header *b)
+/* Whether two shards speak of the same version; where it is pulled for a step, of the same step, too. */
+static bool same_header(const struct ampclient_core *core, const struct ampclient_pull_header *a,
+                        const struct ampclient_pull_header *b)
 {
-    return a->epoch == b->epoch && a->step == b->step && a->version == b->version && a->scale_id == b->scale_id &&
-           memcmp(&a->scale, &b->scale, sizeof a->scale) == 0 && a->dtype == b->dtype && a->place == b->place;
+    bool step = a->step == b->step && a->scale_id == b->scale_id && memcmp(&a->scale, &b->scale, sizeof a->scale) == 0;
+    return a->epoch == b->epoch && a->version == b->version && a->dtype == b->dtype && a->place == b->place &&
+           (step || core->pull.by == AMPCLIENT_PULL_LATEST);
 }
 
 void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, const struct ampclient_pull_header *header)
@@ -136,7 +139,7 @@ void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, cons
     struct ampclient_pull *pull = &core->pull;
     if (shard_of(core, call) < 0)
         return;
-    bool fits = header->dtype == core->cast && (!pull->has_header || same_header(&pull->header, header));
+    bool fits = header->dtype == core->cast && (!pull->has_header || same_header(core, &pull->header, header));
     if (pull->ahead && !fits) { /* the pull that step_begin makes reports what is wrong */
         ampclient_core_pull_cancel(core);
         return;
@@ -149,9 +152,12 @@ void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, cons
         ampclient_core_finish(core, AMP_EINTERNAL, &error, AMPCLIENT_STATE_READY);
         return;
     }
-    if (pull->has_header && !same_header(&pull->header, header)) {
+    if (pull->has_header && !same_header(core, &pull->header, header)) {
         struct ampclient_ended ended = {.code = AMP_EUNAVAILABLE, .text = "shards are at different steps"};
         ampclient_core_pull_cancel(core);
+        /* The newest version is another one a moment later, if the model goes on without this worker. */
+        if (pull->by == AMPCLIENT_PULL_LATEST && pull->resends++ < AMPCLIENT_BLOCK_RESENDS_MAX)
+            return;
         (void)ampclient_core_failed(core, &ended); /* asked again after a pause */
         return;
     }

@@ -23,7 +23,7 @@ struct ampclient_pull {
     struct ampclient_pull_header header; /* of the first shard that answered; the others must agree with it */
     bool unchanged;                      /* the version is the one that is held already */
     uint64_t blocks_here, blocks_wanted; /* number of blocks that are in memory, and that all shards are to bring */
-    uint32_t resends; /* pulls made again since blocks came damaged; at most AMPCLIENT_BLOCK_RESENDS_MAX */
+    uint32_t resends; /* pulls made again at once: blocks were damaged, or the newest version was not that of all */
     uint8_t *have;    /* [blocks] 1: the block is in memory; pulls of units use it, too */
 };
 

@@ -44,9 +44,15 @@ static bool refuse_taken(struct ampclient_core *core)
     return core->taken.code != 0;
 }
 
-static void request_join(struct ampclient_core *core)
+/* What is left of a time limit, of which so much had passed before the request. */
+static uint64_t rest_of(uint64_t limit_ms, uint64_t waited_ms)
 {
-    begin_request(core, AMPCLIENT_EVENT_JOIN, core->config.reconnect_timeout_ms);
+    return limit_ms > waited_ms ? limit_ms - waited_ms : 0;
+}
+
+static void request_join(struct ampclient_core *core, uint64_t waited_ms)
+{
+    begin_request(core, AMPCLIENT_EVENT_JOIN, rest_of(core->config.reconnect_timeout_ms, waited_ms));
     if (core->state != AMPCLIENT_STATE_NEW) {
         refuse(core, "the handle has joined before");
         return;
@@ -70,8 +76,7 @@ static void drop_pushed(struct ampclient_core *core)
 
 static void request_step_begin(struct ampclient_core *core, uint64_t waited_ms)
 {
-    uint64_t limit_ms = core->config.step_timeout_ms;
-    begin_request(core, AMPCLIENT_EVENT_STEP_BEGIN, limit_ms > waited_ms ? limit_ms - waited_ms : 0);
+    begin_request(core, AMPCLIENT_EVENT_STEP_BEGIN, rest_of(core->config.step_timeout_ms, waited_ms));
     if (refuse_taken(core))
         return;
     switch (core->state) {
@@ -241,7 +246,7 @@ void ampclient_core_request(struct ampclient_core *core, const struct ampclient_
 {
     switch (event->type) {
     case AMPCLIENT_EVENT_JOIN:
-        request_join(core);
+        request_join(core, event->u.waited_ms);
         break;
     case AMPCLIENT_EVENT_STEP_BEGIN:
         request_step_begin(core, event->u.waited_ms);

@@ -169,16 +169,11 @@ void ampclient_attach_cancel(struct ampclient_model *model)
     }
 }
 
-struct cancel_job {
-    struct ampclient_job job;
-    struct ampclient_model *model;
-};
-
-static void run_cancel(struct ampclient_job *base)
+static void run_cancel(struct ampclient_job *job)
 {
-    struct ampclient_model *model = AMP_CONTAINER(base, struct cancel_job, job)->model;
+    struct ampclient_model *model = AMP_CONTAINER(job, struct ampclient_model, job);
     ampclient_attach_cancel(model);
-    ampclient_link_finish(model->client->link, base);
+    ampclient_link_finish(model->client->link, job);
 }
 
 /* ---- the user's thread ---- */
@@ -399,14 +394,7 @@ static bool same(struct ampclient_incarnation a, struct ampclient_incarnation b)
 
 static void end_calls(struct ampclient_model *model)
 {
-    struct ampclient_link *link = model->client->link;
-    struct cancel_job *job = calloc(1, sizeof *job);
-    if (job == NULL)
-        return;
-    job->job.run_cb = run_cancel;
-    job->model = model;
-    if (ampclient_link_run(link, &job->job, ATTACH_TIMEOUT_MS, NULL) == 0)
-        free(job); /* else broken: it may still be in use */
+    (void)ampclient_model_run(model, run_cancel, ATTACH_TIMEOUT_MS, NULL);
 }
 
 /* Ends and unmaps what was attached before. */

@@ -144,6 +144,7 @@ int ampclient_join(struct ampclient *client, const char *model_name, const struc
     *model = NULL;
     struct ampclient_join_options taken;
     struct identity identity = {0};
+    uint64_t begun_ms = ampclient_now_ms();
     int rc = take_join_options(client, options, &taken);
     if (rc == 0)
         rc = find_identity(client, model_name, &taken, &identity);
@@ -155,7 +156,8 @@ int ampclient_join(struct ampclient *client, const char *model_name, const struc
     if (rc != 0)
         return rc;
     struct ampclient_user_done done = {0};
-    rc = ampclient_model_request(made, AMPCLIENT_EVENT_JOIN, &done);
+    const struct ampclient_event request = {.type = AMPCLIENT_EVENT_JOIN, .u.waited_ms = ampclient_now_ms() - begun_ms};
+    rc = ampclient_model_ask(made, &request, &done);
     if (rc == 0) {
         *model = made;
         return 0;
@@ -499,12 +501,12 @@ int ampclient_set_learning_rate(struct ampclient_model *model, double lr)
         return AMP_EINVAL;
     struct ampclient *client = model->client;
     ampclient_begin(client);
-    if (!model->takes_rate) /* the server would refuse each step from here on */
-        return amp_error_set(&client->error, AMP_EINVAL, NULL,
-                             "The model has a schedule of its own and takes no learning rate of a worker; leave out "
-                             "this call, or create a model with the schedule AMPCLIENT_WORKER.");
     (void)pthread_mutex_lock(&client->link->mutex);
-    int rc = ampclient_core_learning_rate(model->core, lr, &client->error);
+    int rc = model->takes_rate
+                 ? ampclient_core_learning_rate(model->core, lr, &client->error)
+                 : amp_error_set(&client->error, AMP_EINVAL, NULL,
+                                 "The model has a schedule of its own and takes no learning rate of a worker; leave "
+                                 "out this call, or create a model with the schedule AMPCLIENT_WORKER.");
     (void)pthread_mutex_unlock(&client->link->mutex);
     return rc;
 }

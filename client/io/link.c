@@ -7,6 +7,9 @@
 #include <string.h>
 #include <time.h>
 
+/* How often a waiting thread looks at the clock: one that wakes as much too late was stopped with its process. */
+#define LOOK_MS 1000
+
 uint64_t ampclient_now_ms(void)
 {
     return uv_hrtime() / 1000000;
@@ -46,15 +49,17 @@ bool ampclient_link_stop(struct ampclient_link *link, bool *stop)
     return first;
 }
 
-bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms)
+bool ampclient_link_wait(struct ampclient_link *link, uint64_t *deadline_ms)
 {
     bool asks = link->interrupt_cb != NULL && !link->interrupted && pthread_equal(link->asker, pthread_self()) != 0;
-    uint64_t until = ampclient_now_ms() + AMPCLIENT_INTERRUPT_MS;
-    if (!asks || until > deadline_ms)
-        until = deadline_ms;
+    uint64_t until = ampclient_now_ms() + (asks ? AMPCLIENT_INTERRUPT_MS : LOOK_MS);
+    if (until > *deadline_ms)
+        until = *deadline_ms;
     struct timespec at = {.tv_sec = (time_t)(until / 1000), .tv_nsec = (long)(until % 1000) * 1000000};
     (void)pthread_cond_timedwait(&link->wake, &link->mutex, &at);
     uint64_t now = ampclient_now_ms();
+    if (now > until + LOOK_MS) /* it was stopped meanwhile */
+        *deadline_ms += now - until;
     if (asks && now - link->interrupt_asked_ms >= AMPCLIENT_INTERRUPT_MS) {
         link->interrupt_asked_ms = now;
         (void)pthread_mutex_unlock(&link->mutex);
@@ -64,7 +69,7 @@ bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms)
         if (ends) /* wakes the threads that help this call */
             (void)pthread_cond_broadcast(&link->wake);
     }
-    return now < deadline_ms;
+    return now < *deadline_ms;
 }
 
 int ampclient_link_break(struct ampclient_link *link, struct amp_error *error)
@@ -78,7 +83,7 @@ void ampclient_link_pause(struct ampclient_link *link, uint64_t ms)
 {
     uint64_t until = ampclient_now_ms() + ms;
     (void)pthread_mutex_lock(&link->mutex);
-    while (!link->broken && !link->interrupted && ampclient_link_wait(link, until))
+    while (!link->broken && !link->interrupted && ampclient_link_wait(link, &until))
         ;
     (void)pthread_mutex_unlock(&link->mutex);
 }
@@ -111,7 +116,7 @@ int ampclient_link_run(struct ampclient_link *link, struct ampclient_job *job, u
             amp_list_push(&link->cancelled, &job->cancelled);
             ampclient_link_kick(link);
         }
-        if (!ampclient_link_wait(link, deadline) && !job->finished)
+        if (!ampclient_link_wait(link, &deadline) && !job->finished)
             rc = ampclient_link_break(link, error);
     }
     (void)pthread_mutex_unlock(&link->mutex);
@@ -376,7 +381,7 @@ bool ampclient_link_close(struct ampclient_link *link)
     link->interrupt_cb = NULL; /* it does not ask */
     link->stopping = true;
     ampclient_link_kick(link);
-    while (!link->ended && ampclient_link_wait(link, deadline))
+    while (!link->ended && ampclient_link_wait(link, &deadline))
         ;
     bool ended = link->ended;
     (void)pthread_mutex_unlock(&link->mutex);

@@ -117,9 +117,10 @@ void ampclient_link_kick(struct ampclient_link *link);
 
 /*
  * Waits until something changes: for the next broadcast, or AMPCLIENT_INTERRUPT_MS to ask interrupt_cb, which may set
- * link->interrupted. False: `deadline_ms` (of ampclient_now_ms) has passed. With the mutex, which is free meanwhile.
+ * link->interrupted. False: *deadline_ms has passed; it is put off by the time in which this process was stopped
+ * (SIGSTOP, a debugger), so that the loop's thread gets its turn. With the mutex, which is free meanwhile.
  */
-bool ampclient_link_wait(struct ampclient_link *link, uint64_t deadline_ms);
+bool ampclient_link_wait(struct ampclient_link *link, uint64_t *deadline_ms);
 /* Declares the link broken, since the loop stands still. Returns AMP_EINTERNAL with the text. With the mutex. */
 int ampclient_link_break(struct ampclient_link *link, struct amp_error *error);
 /* A call of the user begins on this thread, and is not interrupted yet. Without the mutex. */
@@ -141,8 +142,7 @@ uint64_t ampclient_now_ms(void);
 
 /*
  * Connects to 2 to AMPCLIENT_SHARDS_MAX shards; calls then go to the shard that they name. 0; AMP_EINVAL
- * (also: the token would cross a network unencrypted), AMP_ENOMEM, AMP_EINTERNAL: it may be called again. User's
- * thread.
+ * (also: the token would cross a network unencrypted), AMP_ENOMEM, AMP_EINTERNAL: it may be called again. User thread.
  */
 int ampclient_link_use_shards(struct ampclient_link *link, const char *const *endpoints, uint32_t count,
                               struct amp_error *error);

@@ -46,6 +46,7 @@ struct load {
 struct failure {
     bool any;                /* with the mutex of the link; ends the other parts' calls */
     const struct part *part; /* the first that has failed, which says why; set by its thread */
+    uint32_t helpers;        /* with the mutex of the link: threads of parts that have not ended */
 };
 
 /* What goes to one shard. */
@@ -230,9 +231,8 @@ static void tell_failure(struct part *part)
 }
 
 /* Any thread: it waits for what the loop's thread does. */
-static void *run_part(void *arg)
+static void run_part(struct part *part)
 {
-    struct part *part = arg;
     const struct ampclient_options *options = &part->client->options;
     const struct load *load = &part->load;
     uint64_t bytes = load->planes * (load->end - load->first) * load->flat.block_elements * sizeof(float);
@@ -252,14 +252,42 @@ static void *run_part(void *arg)
         ampclient_link_pause(link, AMPCLIENT_RPC_PAUSE_MS);
     }
     tell_failure(part);
+}
+
+static void count_helpers(struct part *part, uint32_t more, uint32_t less)
+{
+    struct ampclient_link *link = part->client->link;
+    (void)pthread_mutex_lock(&link->mutex);
+    part->failure->helpers += more;
+    part->failure->helpers -= less;
+    (void)pthread_cond_broadcast(&link->wake);
+    (void)pthread_mutex_unlock(&link->mutex);
+}
+
+static void *help(void *arg)
+{
+    run_part(arg);
+    count_helpers(arg, 0, 1);
     return NULL;
+}
+
+/* The user's thread has ended its own part: it still asks interrupt_cb, which ends the calls of the others. */
+static void await_helpers(struct ampclient_link *link, const struct failure *parts)
+{
+    uint64_t never = UINT64_MAX / 2;
+    (void)pthread_mutex_lock(&link->mutex);
+    while (parts->helpers > 0)
+        (void)ampclient_link_wait(link, &never);
+    (void)pthread_mutex_unlock(&link->mutex);
 }
 
 static void start_part(struct part *part)
 {
-    part->started = amp_thread_start(&part->thread, NULL, run_part, part) == 0;
+    count_helpers(part, 1, 0);
+    part->started = amp_thread_start(&part->thread, NULL, help, part) == 0;
     if (part->started)
         return;
+    count_helpers(part, 0, 1);
     part->code =
         amp_error_set(&part->reply.error, AMP_EIO, NULL, "No thread can be made; raise the limit of processes.");
     tell_failure(part);
@@ -331,7 +359,8 @@ static int run_load(struct ampclient *client, const char *model_name, const stru
     if (rc == 0) {
         for (uint32_t k = 1; k < count; k++)
             start_part(&parts[k]);
-        (void)run_part(&parts[0]);
+        run_part(&parts[0]);
+        await_helpers(client->link, &failure);
         for (uint32_t k = 1; k < count; k++)
             if (parts[k].started)
                 (void)pthread_join(parts[k].thread, NULL);

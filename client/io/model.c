@@ -187,14 +187,9 @@ void ampclient_model_event(struct ampclient_model *model, const struct ampclient
 
 /* ---- attaching and detaching ---- */
 
-struct attach_job {
-    struct ampclient_job job;
-    struct ampclient_model *model;
-};
-
 static void run_attach(struct ampclient_job *job)
 {
-    struct ampclient_model *model = AMP_CONTAINER(job, struct attach_job, job)->model;
+    struct ampclient_model *model = AMP_CONTAINER(job, struct ampclient_model, job);
     (void)uv_timer_init(&model->client->link->loop, &model->timer); /* cannot fail */
     model->timer.data = model;
     amp_list_push(&model->client->models, &model->node);
@@ -207,14 +202,13 @@ void ampclient_model_detach_if_idle(struct ampclient_model *model)
     (void)pthread_mutex_lock(&model->client->link->mutex);
     bool idle = model->borrowed == 0;
     (void)pthread_mutex_unlock(&model->client->link->mutex);
-    if (model->detaching == NULL || !idle || !amp_list_empty(&model->calls) || !amp_list_empty(&model->attach_calls) ||
+    if (!model->detaching || !idle || !amp_list_empty(&model->calls) || !amp_list_empty(&model->attach_calls) ||
         !model->timer_closed)
         return;
-    struct ampclient_job *job = model->detaching;
-    model->detaching = NULL;
+    model->detaching = false;
     model->attached = false;
     amp_list_remove(&model->node);
-    ampclient_link_finish(model->client->link, job);
+    ampclient_link_finish(model->client->link, &model->job);
 }
 
 void ampclient_model_sent(void *arg)
@@ -245,8 +239,8 @@ void ampclient_model_stop(struct ampclient_model *model)
 
 static void run_detach(struct ampclient_job *job)
 {
-    struct ampclient_model *model = AMP_CONTAINER(job, struct attach_job, job)->model;
-    model->detaching = job;
+    struct ampclient_model *model = AMP_CONTAINER(job, struct ampclient_model, job);
+    model->detaching = true;
     AMP_LIST_EACH(node, next, &model->calls)
     arpc_call_cancel(AMP_CONTAINER(node, struct ampclient_core_call, node)->call, ARPC_STATUS_CANCELLED,
                      "the client left the model");
@@ -254,28 +248,23 @@ static void run_detach(struct ampclient_job *job)
     ampclient_model_stop(model);
 }
 
-static int run_job(struct ampclient_model *model, void (*run_cb)(struct ampclient_job *job))
+int ampclient_model_run(struct ampclient_model *model, void (*run_cb)(struct ampclient_job *job), uint64_t timeout_ms,
+                        struct amp_error *error)
 {
-    struct ampclient *client = model->client;
-    struct attach_job *job = calloc(1, sizeof *job);
-    if (job == NULL)
-        return amp_error_set(&client->error, AMP_ENOMEM, NULL, "There is no memory for a model.");
-    job->job.run_cb = run_cb;
-    job->model = model;
-    int rc = ampclient_link_run(client->link, &job->job, client->options.call_timeout_ms, &client->error);
-    if (rc == 0)
-        free(job);
-    return rc;
+    model->job.run_cb = run_cb;
+    return ampclient_link_run(model->client->link, &model->job, timeout_ms, error);
 }
 
 int ampclient_model_attach(struct ampclient_model *model)
 {
-    return run_job(model, run_attach);
+    struct ampclient *client = model->client;
+    return ampclient_model_run(model, run_attach, client->options.call_timeout_ms, &client->error);
 }
 
 int ampclient_model_detach(struct ampclient_model *model)
 {
-    return run_job(model, run_detach);
+    struct ampclient *client = model->client;
+    return ampclient_model_run(model, run_detach, client->options.call_timeout_ms, &client->error);
 }
 
 void ampclient_model_free(struct ampclient_model *model)
@@ -324,7 +313,7 @@ int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_ev
             ampclient_core_step(model->core, ampclient_now_ms(), &interrupt);
             ampclient_link_kick(link);
         }
-        if (!ampclient_link_wait(link, deadline) && !model->done_delivered)
+        if (!ampclient_link_wait(link, &deadline) && !model->done_delivered)
             rc = ampclient_link_break(link, &client->error);
     }
     if (rc == 0) {

@@ -54,7 +54,7 @@ struct ampclient_model {
     struct ampclient_model_parameter *parameters; /* NULL before the first Join; then constant, read without mutex */
     uint32_t parameters_count;
     enum amp_dtype cast;                       /* dtype of pulled parameters */
-    bool takes_rate;                           /* its schedule is WORKER; constant, as the parameters */
+    bool takes_rate;                           /* its schedule is WORKER, as the last Join has said */
     struct ampclient_attached *shared;         /* memory that is shared with the servers (attach.h); NULL: none */
     struct ampclient_incarnation boot_of;      /* the incarnation that boot_id belongs to */
     uint64_t boot_id;                          /* the secret part of that incarnation (docs/protocol.md) */
@@ -71,9 +71,10 @@ struct ampclient_model {
     struct amp_list failed;       /* calls that could not begin; the core gets their ENDED after the present outputs */
     uint64_t unborn;              /* number of a call for which there was no memory at all; 0: none */
     uint8_t *scratch;             /* room for one block of a push that has to be gathered */
-    struct ampclient_job *detaching; /* the user's thread waits for this detachment; NULL: none */
+    bool detaching;               /* the user's thread waits for the detachment */
     /* The user's thread. */
-    void *restore_arg; /* restore and shared callbacks: as in the join options */
+    struct ampclient_job job; /* of ampclient_model_run: one at a time */
+    void *restore_arg;        /* restore and shared callbacks: as in the join options */
     void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
     void *shared_arg;
     void (*shared_cb)(void *arg, const struct ampclient_shared_memory *shared, bool mapped);
@@ -91,23 +92,30 @@ struct ampclient_model {
 
 /* ---- the user's thread ---- */
 
-/* Adds the model to the loop, once. 0; AMP_ENOMEM; AMP_EINTERNAL (the link is broken: the model must not be freed). */
+/*
+ * Runs run_cb on the loop's thread, with model->job, and waits for its ampclient_link_finish, as ampclient_link_run
+ * does. AMP_EINTERNAL: the link is broken, and the model must not be freed.
+ */
+int ampclient_model_run(struct ampclient_model *model, void (*run_cb)(struct ampclient_job *job), uint64_t timeout_ms,
+                        struct amp_error *error);
+
+/* Adds the model to the loop, once. 0; AMP_EINTERNAL (the link is broken: the model must not be freed). */
 int ampclient_model_attach(struct ampclient_model *model);
 /*
- * Ends all calls of the model and removes it from the loop. 0: it may be freed. AMP_ENOMEM: nothing was done.
- * AMP_EINTERNAL: the link is broken, and the model must not be freed.
+ * Ends all calls of the model and removes it from the loop. 0: it may be freed. AMP_EINTERNAL: the link is broken, and
+ * the model must not be freed.
  */
 int ampclient_model_detach(struct ampclient_model *model);
 /* Frees a model that is not attached, or whose loop has ended; calls shared_cb for memory that is unmapped. */
 void ampclient_model_free(struct ampclient_model *model);
 
 /*
- * Gives the core a request without parameters (AMPCLIENT_EVENT_JOIN to _LEAVE, _DRAIN) and waits for its answer, which
- * goes to *done. Returns done->code, or AMP_EINTERNAL (the link is broken). An error is also the client's.
+ * Gives the core a request without parameters (AMPCLIENT_EVENT_STEP_END to _LEAVE, _DRAIN) and waits for its answer,
+ * which goes to *done. Returns done->code, or AMP_EINTERNAL (the link is broken). An error is also the client's.
  */
 int ampclient_model_request(struct ampclient_model *model, enum ampclient_event_type type,
                             struct ampclient_user_done *done);
-/* ampclient_model_request for a request with parameters (AMPCLIENT_EVENT_STEP_BEGIN, _GATHER). */
+/* ampclient_model_request for a request with parameters (AMPCLIENT_EVENT_JOIN, _STEP_BEGIN, _GATHER). */
 int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_event *request,
                         struct ampclient_user_done *done);
 

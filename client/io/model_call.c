@@ -63,6 +63,7 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
 {
     struct ampclient_core_call *own = arpc_call_user(call);
     struct ampclient_model *model = own->model;
+    arpc_call_blank(call); /* what a server that reads nothing has not taken is borrowed no longer; checksums tell it */
     amp_list_remove(&own->node);
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_ENDED, .call = own->number};
     struct ampclient_ended *ended = &event.u.ended;

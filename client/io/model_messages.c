@@ -115,7 +115,7 @@ static int encode_push(const struct ampclient_model *model, const struct ampclie
                                           .dtype = (enum ampd_msg_dtype)push->dtype,
                                           .has_weight = true,
                                           .weight = push->weight,
-                                          .has_learning_rate = push->has_lr,
+                                          .has_learning_rate = push->has_lr && model->takes_rate,
                                           .learning_rate = push->lr,
                                           .shard = output->shard};
     put_name(header.model, output->model);
@@ -159,7 +159,7 @@ int ampclient_request_encode(const struct ampclient_model *model, const struct a
 
 /* ---- answers ---- */
 
-/* What is used of the specification, from the first answer; it never changes. */
+/* What is used of the specification, from the first answer. It never changes, or the worker ends (told_elements). */
 static int take_parameters(struct ampclient_model *model, const struct ampd_msg_model_spec *spec)
 {
     uint32_t count = (uint32_t)spec->parameters.count;
@@ -179,7 +179,6 @@ static int take_parameters(struct ampclient_model *model, const struct ampd_msg_
     model->parameters = to;
     model->parameters_count = count;
     model->cast = (enum amp_dtype)spec->cast_dtype;
-    model->takes_rate = spec->has_schedule && spec->schedule.kind == AMPD_MSG_SCHEDULE_KIND_WORKER;
     return 0;
 }
 
@@ -210,6 +209,8 @@ static int take_join(struct ampclient_model *model, const struct ampd_msg_join_r
     struct ampclient_link *link = model->client->link;
     (void)pthread_mutex_lock(&link->mutex);
     int rc = prepare_model(model, response);
+    /* Of a model that was deleted and created again it may be another one. */
+    model->takes_rate = response->spec.has_schedule && response->spec.schedule.kind == AMPD_MSG_SCHEDULE_KIND_WORKER;
     for (uint32_t i = 0; rc == 0 && i < model->parameters_count && i < response->spec.parameters.count; i++)
         elements[i] = told_elements(&model->parameters[i], &response->spec.parameters.items[i]);
     model->boot_of.fence = response->incarnation.fence;

@@ -96,6 +96,7 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
 {
     struct ampclient_exchange *exchange = arpc_call_user(call);
     struct ampclient_reply *reply = &exchange->reply;
+    arpc_call_blank(call); /* what a server that reads nothing has not taken is borrowed no longer; checksums tell it */
     reply->status = result->status;
     reply->from_peer = result->from_peer;
     reply->retry_ms = result->details.retry_ms > 0 ? (uint64_t)result->details.retry_ms : 0;

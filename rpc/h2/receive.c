@@ -10,6 +10,7 @@
 #include "rpc/h2/call.h"
 
 #include "base/assert.h"
+#include "rpc/arpc_server_call.h"
 #include "rpc/arpc_stats.h"
 #include "rpc/h2/abuse.h"
 #include "rpc/h2/request.h"

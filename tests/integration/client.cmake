@@ -5,6 +5,7 @@ if(TARGET ampclient_io)
   ampd_test(test_client SUITE integration SOURCES test_client.c LINK ampclient_io fake_ampd TIMEOUT 1800)
   ampd_test(test_client_units SUITE integration SOURCES test_client_units.c LINK ampclient_io fake_ampd TIMEOUT 1800)
   ampd_test(test_client_faults SUITE integration SOURCES test_client_faults.c LINK ampclient_io fake_ampd TIMEOUT 1800)
+  target_link_options(test_client_faults PRIVATE -Wl,--wrap=uv_hrtime -Wl,--wrap=pthread_cond_timedwait)
 endif()
 
 # The client, installed and used by a program outside the tree, with a real ampd. An instrumented library could not be loaded.
@@ -12,6 +13,16 @@ if(TARGET ampd AND TARGET ampclient AND CMAKE_BUILD_TYPE STREQUAL "Release")
   add_test(NAME test_client_install
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/install_client.sh ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER})
   set_tests_properties(test_client_install PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)
+endif()
+
+# The library is unloaded while a thread of it is in the resolver.
+if(TARGET ampclient)
+  add_executable(unload_client unload_client.c)
+  target_link_libraries(unload_client PRIVATE Threads::Threads ${CMAKE_DL_LIBS} ampd_flags)
+  target_include_directories(unload_client PRIVATE ${PROJECT_SOURCE_DIR})
+  set_target_properties(unload_client PROPERTIES ENABLE_EXPORTS ON)
+  add_test(NAME test_client_unload COMMAND unload_client $<TARGET_FILE:ampclient>)
+  set_tests_properties(test_client_unload PROPERTIES LABELS integration TIMEOUT 120)
 endif()
 
 # Units: a worker whose model is larger than its memory.

@@ -1,5 +1,6 @@
 /* The fake's thread, its faults, and what tests ask of it. */
 #include "base/assert.h"
+#include "base/thread.h"
 #include "tests/integration/fake_internal.h"
 
 #include <stdio.h>
@@ -52,6 +53,24 @@ void fake_count(struct fake *fake, uint32_t *counter)
 {
     (void)pthread_mutex_lock(&fake->mutex);
     ++*counter;
+    (void)pthread_mutex_unlock(&fake->mutex);
+}
+
+void fake_stand(struct fake *fake)
+{
+    bool stands = fake_comes(fake, &fake->faults.stand_after);
+    (void)pthread_mutex_lock(&fake->mutex);
+    fake->stands = stands && !fake->stopping;
+    while (fake->stands)
+        (void)pthread_cond_wait(&fake->goes_on, &fake->mutex);
+    (void)pthread_mutex_unlock(&fake->mutex);
+}
+
+void fake_go_on(struct fake *fake)
+{
+    (void)pthread_mutex_lock(&fake->mutex);
+    fake->stands = false;
+    (void)pthread_cond_broadcast(&fake->goes_on);
     (void)pthread_mutex_unlock(&fake->mutex);
 }
 
@@ -182,6 +201,7 @@ struct fake *fake_new_later(uint64_t after_ms)
 {
     struct fake *fake = calloc(1, sizeof *fake);
     AMP_ASSERT(fake != NULL && pthread_mutex_init(&fake->mutex, NULL) == 0 && uv_loop_init(&fake->loop) == 0);
+    AMP_ASSERT(pthread_cond_init(&fake->goes_on, NULL) == 0);
     fake->epoch = fake->step = fake->scale_id = 1;
     fake->port = after_ms > 0 ? free_port(&fake->loop) : 0;
     (void)snprintf(fake->endpoint, sizeof fake->endpoint, "127.0.0.1:%d", fake->port);
@@ -192,7 +212,7 @@ struct fake *fake_new_later(uint64_t after_ms)
         (void)uv_timer_start(&fake->relisten, on_relisten, after_ms, 0);
     else if (!start_server(fake))
         return NULL;
-    AMP_ASSERT(pthread_create(&fake->thread, NULL, fake_main, fake) == 0);
+    AMP_ASSERT(amp_thread_start(&fake->thread, NULL, fake_main, fake) == 0); /* no SIGPIPE comes to it */
     return fake;
 }
 
@@ -206,6 +226,7 @@ void fake_free(struct fake *fake)
     (void)pthread_mutex_lock(&fake->mutex);
     fake->stopping = true;
     (void)pthread_mutex_unlock(&fake->mutex);
+    fake_go_on(fake);
     (void)uv_async_send(&fake->async);
     (void)pthread_join(fake->thread, NULL);
     AMP_ASSERT(uv_loop_close(&fake->loop) == 0);
@@ -213,6 +234,7 @@ void fake_free(struct fake *fake)
     free(fake->values);
     free(fake->initial);
     free(fake->staged);
+    (void)pthread_cond_destroy(&fake->goes_on);
     (void)pthread_mutex_destroy(&fake->mutex);
     free(fake);
 }

@@ -14,6 +14,7 @@ struct fake_faults {
     uint32_t cut_push_after; /* the connection is lost when so many blocks of pushes have come */
     uint32_t cut_pull_after; /* ... when so many blocks of a pull have been sent */
     uint32_t cut_load_after; /* ... when so many blocks of a load have come */
+    uint32_t stand_after;    /* it does nothing any more when so many blocks have come, until fake_go_on or fake_free */
     bool garbage;            /* the next answer with one message, or header of a pull, has bytes that are no message */
     bool damage_pull;        /* the first block of the next pull has a wrong checksum */
     bool other_blocks;       /* the header of the next pull announces a block more than was asked for */
@@ -21,7 +22,10 @@ struct fake_faults {
     uint32_t unavailable;    /* so many calls are answered UNAVAILABLE */
     uint64_t verdict_after_ms; /* a verdict takes so long (stays set) */
     uint32_t shard_away;       /* so many times it has two shards, one of which is nowhere */
+    bool two_shards;           /* it is both of two shards (stays set) */
+    bool swallow_load;         /* the next load of shard 1 is never answered */
     bool fewer_parameters;     /* the next Join is answered with a model that has one parameter less */
+    bool other_schedule;       /* before the next Join the model gets the schedule WORKER, or another one instead */
     bool odd_memory;           /* the next AttachMemory is answered with memory of another layout */
     bool swallow_attach;       /* the next AttachMemory is never answered */
     bool swallow_pull;         /* the next pull is never answered */
@@ -52,6 +56,8 @@ void fake_set(struct fake *fake, const struct fake_faults *faults);
 struct fake_counts fake_counts(struct fake *fake);
 /* Cuts all connections now. */
 void fake_cut(struct fake *fake);
+/* Ends a `stand_after`. */
+void fake_go_on(struct fake *fake);
 
 /* The value of one element of the flat space, and the last user state that a push carried (its size; copied if it fits). */
 float fake_value(struct fake *fake, uint64_t flat_index);

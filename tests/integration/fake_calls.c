@@ -105,16 +105,19 @@ bool fake_no_model(struct arpc_call *call, const char *name)
 static void on_status(struct arpc_call *call, const uint8_t *data, size_t size)
 {
     struct fake *fake = fake_of(call);
-    struct ampd_msg_shard shards[2] = {{.index = 0, .endpoint = "127.0.0.1:1"}, {.index = 1}};
+    struct ampd_msg_shard shards[2] = {{.index = 0}, {.index = 1}};
     struct ampd_msg_get_status_response response = {.shard_count = 2, .shards = {shards, 2}};
     struct amp_buf out;
     (void)data;
     (void)size;
     (void)pthread_mutex_lock(&fake->mutex);
     bool away = fake->faults.shard_away > 0;
+    bool both = fake->faults.two_shards;
     fake->faults.shard_away -= away;
     (void)pthread_mutex_unlock(&fake->mutex);
-    if (!away) {
+    for (int k = 0; k < (both ? 2 : 1); k++)
+        (void)snprintf(shards[k].endpoint, sizeof shards[k].endpoint, "%s", fake->endpoint);
+    if (!away && !both) {
         arpc_call_finish(call, ARPC_STATUS_UNIMPLEMENTED, "not here", NULL);
         return;
     }
@@ -174,6 +177,12 @@ static void on_join(struct arpc_call *call, const uint8_t *data, size_t size)
         .has_spec = true,
         .spec = fake->spec,
         .user_state = {fake->user_state, fake->user_state_size}};
+    if (fake_take(fake, &fake->faults.other_schedule)) {
+        bool was = fake->spec.schedule.kind == AMPD_MSG_SCHEDULE_KIND_WORKER;
+        fake->spec.schedule.kind = was ? AMPD_MSG_SCHEDULE_KIND_CONSTANT : AMPD_MSG_SCHEDULE_KIND_WORKER;
+        response.spec.has_schedule = fake->spec.has_schedule = true;
+        response.spec.schedule = fake->spec.schedule;
+    }
     response.spec.parameters.count -= fake_take(fake, &fake->faults.fewer_parameters);
     struct amp_buf out;
     amp_buf_init(&out, AMPD_MSG_SIZE_MAX);

@@ -19,7 +19,9 @@
 
 struct fake {
     pthread_t thread;
-    pthread_mutex_t mutex; /* faults, counts, values, user_state, wanted_* */
+    pthread_mutex_t mutex; /* faults, counts, values, user_state, wanted_*, stands */
+    pthread_cond_t goes_on;
+    bool stands;
     uv_loop_t loop;
     uv_async_t async;
     uv_timer_t relisten, verdict;
@@ -58,6 +60,8 @@ bool fake_comes(struct fake *fake, uint32_t *left);
 /* Whether the flag was set; then it is no longer. */
 bool fake_take(struct fake *fake, bool *flag);
 void fake_count(struct fake *fake, uint32_t *counter);
+/* A block has come: stands still if the fault says so. */
+void fake_stand(struct fake *fake);
 
 /* Answers with the message and frees it. */
 void fake_reply(struct arpc_call *call, struct amp_buf *body);

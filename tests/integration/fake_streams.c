@@ -121,8 +121,9 @@ static int push_header(struct stream *stream, const uint8_t *data, size_t size, 
         answer_push(fake, stream->call, &fake->last);
     } else if (header.step != fake->step) {
         fake_refuse(stream->call, ARPC_STATUS_ABORTED, "STALE_STEP", "another step is open");
-    } else if (header.has_learning_rate) {
-        fake_refuse(stream->call, ARPC_STATUS_INVALID_ARGUMENT, "LEARNING_RATE", "the model has a schedule of its own");
+    } else if (header.has_learning_rate != (fake->spec.schedule.kind == AMPD_MSG_SCHEDULE_KIND_WORKER)) {
+        fake_refuse(stream->call, ARPC_STATUS_INVALID_ARGUMENT, "LEARNING_RATE",
+                    "the schedule gives it, or the worker");
     } else {
         stream->ignore = false;
         (void)pthread_mutex_lock(&fake->mutex);
@@ -146,7 +147,8 @@ static int on_part(void *arg, enum ampd_block_part part, const uint8_t *data, si
         return push_header(stream, data, size, error);
     struct ampd_msg_load_header header;
     int rc = ampd_msg_load_header_decode(&header, data, size, error);
-    if (rc == 0 && fake_no_model(stream->call, header.model))
+    if (rc == 0 && (fake_no_model(stream->call, header.model) ||
+                    (header.shard == 1 && fake_take(stream->fake, &stream->fake->faults.swallow_load))))
         stream->ignore = true;
     return rc;
 }
@@ -173,6 +175,7 @@ static int on_end(void *arg, const struct ampd_block *block, bool intact, struct
     struct fake *fake = stream->fake;
     if (!intact || (stream->push && fake_take(fake, &fake->faults.refuse_push_block)))
         return amp_error_set(error, AMP_EDATALOSS, "BLOCK_CHECKSUM", "block %u is damaged", block->index);
+    fake_stand(fake);
     if (!stream->push) {
         if (fake_comes(fake, &fake->faults.cut_load_after))
             fake_die(fake);

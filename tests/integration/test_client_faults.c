@@ -2,11 +2,37 @@
 #include "tests/integration/client_fixture.h"
 
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+/* ---- a clock that jumps in the next wait, as after the process was stopped (linked with --wrap) ---- */
+
+#define STOPPED_S 7200
+
+static atomic_bool stops;
+static atomic_uint_least64_t behind_s; /* by how much the system's clock is behind that of this process */
+
+uint64_t __real_uv_hrtime(void);
+uint64_t __wrap_uv_hrtime(void);
+uint64_t __wrap_uv_hrtime(void)
+{
+    return __real_uv_hrtime() + behind_s * 1000000000;
+}
+
+int __real_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *at);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *at);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *at)
+{
+    const struct timespec real = {.tv_sec = at->tv_sec - (time_t)behind_s, .tv_nsec = at->tv_nsec};
+    if (atomic_exchange(&stops, false))
+        behind_s += STOPPED_S;
+    return __real_pthread_cond_timedwait(cond, mutex, &real);
+}
 
 static void connect_without_a_server_fails_with_a_sentence(void **state)
 {
@@ -107,6 +133,24 @@ static void a_shard_that_nobody_knows_yet_is_waited_for(void **state)
     fake_set(fixture->fake, &(struct fake_faults){.shard_away = 2});
     fixture_ok(fixture, fixture_create(fixture, 0, NULL));
     fixture_ok(fixture, fixture_load(fixture, NULL));
+}
+
+static void a_join_that_waits_for_a_shard_first_takes_no_more_time_than_it_may(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    options.reconnect_timeout_ms = 4000;
+    join.rank = 0;
+    ampclient_close(fixture->client);
+    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &options, &fixture->client, NULL), 0);
+    fake_set(fixture->fake, &(struct fake_faults){.shard_away = 7, .unavailable = 1000});
+    struct timespec begun, now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &begun);
+    int rc = ampclient_join(fixture->client, MODEL, &join, &fixture->model);
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    assert_true(rc == AMP_EDEADLINE || rc == AMP_EUNAVAILABLE);
+    assert_true(now.tv_sec - begun.tv_sec >= 3 && now.tv_sec - begun.tv_sec < 6);
 }
 
 static void keep_line(void *arg, enum ampclient_log_level level, const char *text)
@@ -310,6 +354,30 @@ static void a_model_that_was_made_anew_with_other_parameters_ends_the_worker_wit
         fail_msg("no remedy: %s", ampclient_error_text(fixture->client));
 }
 
+/* Begins the step again in a model of the other schedule. */
+static void change_schedule(struct fixture *fixture)
+{
+    fake_set(fixture->fake, &(struct fake_faults){.cut_push_after = 2, .roll_back = true, .other_schedule = true});
+    fixture_push(fixture);
+    fixture_end(fixture);
+    assert_int_equal(fixture->result.verdict, AMPCLIENT_ROLLED_BACK);
+    fixture_begin(fixture);
+}
+
+static void who_gives_the_learning_rate_is_what_the_model_of_the_last_join_says(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_begin(fixture);
+    assert_int_equal(ampclient_set_learning_rate(fixture->model, 0.5), AMP_EINVAL);
+    change_schedule(fixture);
+    fixture_ok(fixture, ampclient_set_learning_rate(fixture->model, 0.5));
+    change_schedule(fixture); /* it took the rate until it was cut */
+    assert_int_equal(ampclient_set_learning_rate(fixture->model, 0.5), AMP_EINVAL);
+    fixture_push(fixture);
+    fixture_end(fixture);
+    assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
+}
+
 static void a_slow_verdict_is_waited_for_while_the_lease_is_kept(void **state)
 {
     struct fixture *fixture = *state;
@@ -321,6 +389,22 @@ static void a_slow_verdict_is_waited_for_while_the_lease_is_kept(void **state)
     assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
     assert_true(fake_counts(fixture->fake).keep_alives >= 1);
     assert_int_equal(fake_counts(fixture->fake).joins, 1);
+}
+
+static void a_process_that_was_stopped_in_a_call_goes_on_with_it(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_begin(fixture);
+    fake_set(fixture->fake, &(struct fake_faults){.verdict_after_ms = 1500}); /* longer than between two looks */
+    fixture_push(fixture);
+    stops = true;
+    int rc;
+    do /* the time limit of the call may have passed, too */
+        rc = ampclient_step_end(fixture->model, &fixture->result);
+    while (rc == AMP_EDEADLINE);
+    fixture_ok(fixture, rc);
+    assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
+    fixture_begin(fixture);
 }
 
 static void an_answer_before_the_body_was_read_ends_the_step(void **state)
@@ -437,6 +521,28 @@ static void a_wait_that_is_interrupted_ends_and_the_step_goes_on(void **state)
     fixture_ok(fixture, ampclient_status(fixture->client, MODEL, &status));
 }
 
+static bool interrupt_after_a_second(void *arg)
+{
+    unsigned *asked = arg;
+    return ++*asked > 20;
+}
+
+/* That of shard 0, which the user's thread sends itself, has ended long before. */
+static void a_load_that_waits_for_another_shard_alone_can_be_interrupted(void **state)
+{
+    struct fixture *fixture = *state;
+    unsigned asked = 0;
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    options.call_timeout_ms = 5000;
+    options.interrupt_cb = interrupt_after_a_second;
+    options.interrupt_arg = &asked;
+    ampclient_close(fixture->client);
+    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &options, &fixture->client, NULL), 0);
+    fake_set(fixture->fake, &(struct fake_faults){.two_shards = true, .swallow_load = true});
+    fixture_ok(fixture, fixture_create(fixture, 0, NULL));
+    assert_int_equal(fixture_load(fixture, NULL), AMP_ECANCELLED);
+}
+
 static void closing_asks_nobody_whether_to_end(void **state)
 {
     const struct fixture *fixture = *state;
@@ -466,6 +572,54 @@ static void a_verdict_that_never_comes_is_a_deadline(void **state)
     /* The step is still in hand, and may be ended. */
     fixture_end(fixture);
     assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
+}
+
+/* More than sockets hold. */
+#define BIG ((size_t)64 << 16)
+
+/* Fails if more time has passed than the limits of the calls and what a machine under load needs. */
+static void expect_in_time(const struct timespec *begun)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    assert_true(now.tv_sec - begun->tv_sec < 25); /* a connection whose writes stand still is given up after 30 s */
+}
+
+/* Bytes of the caller's lie between what the socket has taken and what it has not. */
+static void a_server_that_stands_still_holds_no_call_up_beyond_its_time_limit(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    options.call_timeout_ms = options.step_timeout_ms = 3000;
+    ampclient_close(fixture->client);
+    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &options, &fixture->client, NULL), 0);
+    struct ampclient_parameter_spec parameter = {.name = "w", .dimensions = 1, .shape = {BIG}};
+    struct ampclient_spec spec = AMPCLIENT_SPEC_INIT;
+    spec.name = MODEL;
+    spec.parameters = &parameter;
+    spec.parameters_count = spec.world_size = 1;
+    spec.cast = AMP_F32;
+    float *memory = calloc(BIG, sizeof *memory);
+    const float *const values[] = {memory};
+    struct timespec begun;
+    fixture_ok(fixture, ampclient_create(fixture->client, &spec, NULL));
+    fake_set(fixture->fake, &(struct fake_faults){.stand_after = 2});
+    (void)clock_gettime(CLOCK_MONOTONIC, &begun);
+    assert_int_equal(ampclient_load(fixture->client, MODEL, values, 1, NULL), AMP_EDEADLINE);
+    expect_in_time(&begun);
+    fake_go_on(fixture->fake);
+    fixture_ok(fixture, ampclient_load(fixture->client, MODEL, values, 1, NULL));
+    join.rank = 0;
+    fixture_ok(fixture, ampclient_join(fixture->client, MODEL, &join, &fixture->model));
+    fixture_ok(fixture, ampclient_step_begin(fixture->model, &fixture->step));
+    fake_set(fixture->fake, &(struct fake_faults){.stand_after = 2});
+    (void)clock_gettime(CLOCK_MONOTONIC, &begun);
+    fixture_ok(fixture, ampclient_push(fixture->model, 0, memory, AMP_F32));
+    assert_int_equal(ampclient_step_end(fixture->model, &fixture->result), AMP_EDEADLINE);
+    assert_int_equal(ampclient_leave(fixture->model), AMP_EDEADLINE);
+    expect_in_time(&begun);
+    free(memory);
 }
 
 static void a_client_closes_in_the_middle_of_a_step(void **state)
@@ -553,6 +707,7 @@ int main(void)
         cmocka_unit_test(the_second_address_serves_when_the_first_does_not),
         FRESH(calls_are_tried_again_while_the_server_is_unavailable),
         FRESH(a_shard_that_nobody_knows_yet_is_waited_for),
+        FRESH(a_join_that_waits_for_a_shard_first_takes_no_more_time_than_it_may),
         FRESH(what_goes_on_meanwhile_is_told_to_the_log),
         FRESH(a_load_that_was_cut_off_is_repeated),
         JOINED(a_push_that_was_cut_off_goes_on_where_it_was),
@@ -563,13 +718,17 @@ int main(void)
         JOINED(a_rollback_while_the_verdict_is_awaited_voids_the_step),
         JOINED(a_server_that_restarts_between_steps_is_joined_again),
         JOINED(a_model_that_was_made_anew_with_other_parameters_ends_the_worker_with_a_remedy),
+        JOINED(who_gives_the_learning_rate_is_what_the_model_of_the_last_join_says),
         JOINED(a_slow_verdict_is_waited_for_while_the_lease_is_kept),
+        JOINED(a_process_that_was_stopped_in_a_call_goes_on_with_it),
         JOINED(an_answer_before_the_body_was_read_ends_the_step),
         JOINED(memory_of_another_layout_is_not_shared_and_the_log_says_why),
         JOINED(a_step_begins_in_time_or_not_at_all_where_memory_was_waited_for_in_vain),
         JOINED(a_verdict_that_never_comes_is_a_deadline),
         JOINED(a_wait_that_is_interrupted_ends_and_the_step_goes_on),
+        FRESH(a_load_that_waits_for_another_shard_alone_can_be_interrupted),
         JOINED(closing_asks_nobody_whether_to_end),
+        FRESH(a_server_that_stands_still_holds_no_call_up_beyond_its_time_limit),
         JOINED(a_client_closes_in_the_middle_of_a_step),
         JOINED(a_client_closes_while_the_server_is_gone),
         JOINED(leaving_in_the_middle_of_a_step_frees_the_model),

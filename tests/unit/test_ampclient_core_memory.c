@@ -369,6 +369,39 @@ static void parameters_that_stay_shared_are_not_copied_to_memory_of_the_user(voi
     assert_ptr_equal(memory, pull.u.pull.memory);
 }
 
+static void tell_newest(uint64_t call, uint64_t step, uint64_t version, uint64_t scale_id)
+{
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = call};
+    event.u.header = (struct ampclient_pull_header){1, step, version, scale_id, 1024, AMP_F16, NULL};
+    send(&event);
+}
+
+/* In a quorum, while two shards are asked; then both have the same version, but one has skipped a step meanwhile. */
+static void the_newest_version_is_asked_for_again_at_once_where_shards_were_at_two(void **state)
+{
+    (void)state;
+    uint64_t calls[2];
+    ampclient_core_free(core);
+    make_with((struct ampclient_core_config){.model = "m", .rank = 1, .world_size = 2, .shards = 2});
+    request(AMPCLIENT_EVENT_PULL_LATEST);
+    for (unsigned round = 0; round < 3; round++) {
+        for (unsigned k = 0; k < 2; k++)
+            calls[k] = take(AMPCLIENT_OUT_PULL).call;
+        tell_newest(calls[0], 5 + round, 4 + round, 5);
+        tell_newest(calls[1], 6 + round, round < 2 ? 5 + round : 4 + round, 6);
+        for (unsigned k = 0; round < 2 && k < 2; k++)
+            fail_call(take(AMPCLIENT_OUT_CANCEL).call, AMP_ECANCELLED, "", 0, 0);
+    }
+    for (uint64_t b = 0; b < 3; b++) {
+        struct ampclient_event event = {
+            .type = AMPCLIENT_EVENT_PULL_BLOCK, .call = calls[b == 0 ? 0 : 1], .u.block = b};
+        send(&event);
+    }
+    for (unsigned k = 0; k < 2; k++)
+        end_with(calls[k], (struct ampclient_ended){0});
+    assert_int_equal(6, done(AMPCLIENT_EVENT_PULL_LATEST, 0).step.version);
+}
+
 int main(void)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -388,6 +421,7 @@ int main(void)
         TEST(a_leave_waits_for_the_end_of_what_was_pulled_ahead),
         TEST(a_pull_ahead_that_ends_late_is_made_again_for_the_step_that_waits),
         TEST(memory_that_comes_after_the_first_pull_is_refused),
+        TEST(the_newest_version_is_asked_for_again_at_once_where_shards_were_at_two),
         TEST(parameters_that_stay_shared_are_not_copied_to_memory_of_the_user),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
