@@ -20,6 +20,7 @@ import torch
 from ampd import errors
 from ampd._client import shown
 from ampd.job import Job
+from ampd.module import refuse_sparse
 
 _DONE = "the model %s is done: its max_steps are reached; end the loop when optimizer.done is true"
 
@@ -45,6 +46,7 @@ class Optimizer(torch.optim.Optimizer):
         job.how_to_push = "call scaler.scale(loss).backward() before the optimizer's step"
         self.result = None
         self.unscaled = False
+        self._overflowed: list = []  # (parameter, its gradient as unscale_ has found it): with an Inf or a NaN
         self.current = None
         self._left = False  # the step was handed in, and the next one has not begun: a call of step() was cut off
         super().__init__(self._groups(), {"lr": 0.0})
@@ -67,6 +69,7 @@ class Optimizer(torch.optim.Optimizer):
     def _begin(self) -> None:
         self.current = self.job.begin()
         self.unscaled = self._left = False
+        self._overflowed.clear()
         if self.current is None:
             self.job.pull()  # what the last step made, for an evaluation
 
@@ -156,6 +159,13 @@ class Optimizer(torch.optim.Optimizer):
         return rates[0]
 
     def _scale_again(self) -> None:
+        """Where something had overflowed that alone goes, as it was: the step is to be skipped, whatever a clipping
+        has made of an Inf, and these parameters are named, not all to which it has spread a NaN."""
+        if self._overflowed:
+            super().zero_grad(set_to_none=True)
+            for parameter, found in self._overflowed:
+                parameter.grad = found
+            return
         for parameter in self.job.module._parameters.values():
             if parameter.grad is not None:
                 parameter.grad.mul_(self.current.scale)  # a power of two (unscale_): exact but for what overflows
@@ -229,13 +239,21 @@ class GradScaler:
         if math.frexp(scale)[0] != 0.5:
             raise errors.WrongState("the scale %.9g is no power of two; clip on the server instead (clip_norm=...)"
                                     % scale)
-        gradients = [one.grad for one in self.job.module._parameters.values() if one.grad is not None]
-        if any(one.dtype == torch.float16 for one in gradients):
+        for name, one in self.job.module._parameters.items():
+            refuse_sparse(name, one.grad)
+        found = [one for one in self.job.module._parameters.values() if one.grad is not None]
+        if not found:
+            raise errors.WrongState("there is no gradient to unscale in step %d; call scaler.scale(loss).backward() "
+                                    "first" % step.number)
+        if any(one.grad.dtype == torch.float16 for one in found):
             raise errors.WrongState("a gradient in float16 would lose what is small without its scale; clip on the "
                                     "server instead (clip_norm=...)")
         try:
-            for one in gradients:
-                one.mul_(1.0 / scale)
+            # Read together: each of a device's by itself would be waited for.
+            finite = torch.stack([torch.isfinite(one.grad).all().to(found[0].device) for one in found]).tolist()
+            optimizer._overflowed = [(one, one.grad.clone()) for one, good in zip(found, finite) if not good]
+            for one in found:
+                one.grad.mul_(1.0 / scale)
             optimizer.unscaled = True
         except BaseException:
             step.broken = True

@@ -49,6 +49,11 @@ def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return found
 
 
+def refuse_sparse(name: str, gradient: torch.Tensor | None) -> None:
+    if gradient is not None and gradient.is_sparse:
+        raise errors.InvalidArgument("the gradient of %s is sparse; make the module without sparse=True" % name)
+
+
 def memory_for(module: torch.nn.Module, *, pin_memory: bool):
     """Memory that pulls of this module go into; None: any."""
     device = next((one.device for one in module.parameters() if on_device(one)), None)
@@ -268,8 +273,7 @@ class Module:
         gradient = parameter.grad
         if gradient is None:  # torch 1.13 calls hooks where a Function gives none
             return
-        if gradient.is_sparse:
-            raise errors.InvalidArgument("the gradient of %s is sparse; make the module without sparse=True" % name)
+        refuse_sparse(name, gradient)
         dtype = gradient.dtype if self.job.gradients is None else _DTYPES[self.job.gradients]
         if dtype not in _CODES:
             raise errors.InvalidArgument("the gradient of %s is %s; use float16, bfloat16 or float32, or give "

@@ -167,4 +167,49 @@ def test_parts_with_an_optimizer_each_and_one_loss_train_as_in_torch():
                                                                                    alone.parameters()))
 
 
+def test_a_step_that_unscale_has_seen_to_overflow_is_skipped_whatever_is_made_of_its_gradients():
+    def clip_values(net):
+        torch.nn.utils.clip_grad_value_(net.parameters(), 0.5)
+
+    def clip_norm(net):  # a NaN goes to all
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+
+    with ampd.testing.server() as server:
+        for act in (clip_values, clip_norm, torch.nn.Module.zero_grad):
+            for value in (float("inf"), float("nan")):
+                net = new_net()
+                with joined(server, "%s-%s" % (act.__name__, value), net, cast="float16") as job:
+                    optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+                    scaler.scale(loss_of(net, 1)).backward()
+                    net[3].weight.grad[1, 2] = value
+                    scaler.unscale_(optimizer)
+                    act(net)
+                    assert scaler.step(optimizer) is False, (act, value)
+                    found = [(one.parameter, one.inf_count + one.nan_count, one.first_index)
+                             for one in optimizer.result.overflows]
+                    assert found == [("3.weight", 1, 10)], (act, value, found)
+                    scaler.update()
+                    scaler.scale(loss_of(net, 1)).backward()
+                    scaler.unscale_(optimizer)
+                    assert scaler.step(optimizer)
+
+
+def test_unscale_before_there_is_a_gradient_is_refused():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, cast="float16") as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        raises(ampd.WrongState, lambda: scaler.unscale_(optimizer), "no gradient to unscale in step 1", "backward()")
+        scaler.scale(loss_of(net, 1)).backward()
+        assert scaler.step(optimizer) and optimizer.result.norm < 100
+
+
+def test_a_sparse_gradient_is_refused_by_unscale_too():
+    net = torch.nn.Embedding(4, 2, sparse=True)
+    with ampd.testing.server() as server, joined(server, "net", net, cast="float16") as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        scaler.scale(net(torch.arange(2)).sum()).backward()
+        for call in (scaler.unscale_, scaler.step):
+            raises(ampd.InvalidArgument, lambda call=call: call(optimizer), "weight is sparse", "sparse=True")
+
+
 run(globals())
