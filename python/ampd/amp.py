@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import warnings
 import weakref
+from collections.abc import Iterable
 
 import torch
 
@@ -144,8 +145,7 @@ class Optimizer(torch.optim.Optimizer):
         is not begun here: the loss may have been computed already, of the parameters that there are now."""
         if self.current is not None and self.current.broken:
             self._begin()
-        if self.current is not None and any(
-                one.grad is not None for group in self.param_groups for one in group["params"]):
+        if self.current is not None:
             self.current.losses.clear()
         super().zero_grad(*args, **kwargs)
         self.unscaled = False
@@ -181,11 +181,20 @@ class Optimizer(torch.optim.Optimizer):
 
 
 class GradScaler:
-    """torch.cuda.amp.GradScaler's names and meanings; the scale is the server's, one for all workers."""
+    """torch.cuda.amp.GradScaler's names and meanings; the scale is the server's, one for all workers. What torch's is
+    made with (`init_scale`, ...) is the model's: ampd.join has it as scaler=ampd.DynamicScaler(...). `enabled` False
+    is for a model without a scale, and refused for others, whose gradients the server divides by theirs."""
 
-    def __init__(self, job):
+    def __init__(self, job, *, enabled: bool = True, **values):
         _refuse_other("ampd.GradScaler", job)
-        self.job = job
+        self.job, self._enabled = job, enabled
+        self._scale_of_step: float | None = None  # from step() until update(), as torch has it
+        if values:
+            raise errors.InvalidArgument("ampd.GradScaler has no %s: the scale is the model's; give ampd.join "
+                                         "scaler=ampd.DynamicScaler(...)" % ", ".join(values))
+        if not enabled and job.server.specification(job.name).scaler.policy != "none":
+            raise errors.InvalidArgument("enabled is False, and %s has a loss scale, by which the server divides; give "
+                                         "ampd.join scaler=ampd.NoScaler()" % job.name)
 
     def _refuse_foreign(self, optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -205,7 +214,7 @@ class GradScaler:
 
     def scale(self, outputs):
         """outputs (a tensor, or an iterable of them) times the scale of the step in hand. The sum of all that are one
-        number is sent as the loss of the step when it ends, unless job.tell_loss has set another one."""
+        number, and had a backward, is sent as the loss of the step when it ends, unless job.tell_loss has set one."""
         optimizer, place = self.job.optimizer(), self.job._place
         computed_for = (place.step, place.version)
         if optimizer is not None:
@@ -217,11 +226,16 @@ class GradScaler:
         if (step.number, step.version) != computed_for:
             raise errors.WrongState("step %d has begun since this was computed for step %d; compute it again for that "
                                     "one" % (step.number, computed_for[0]))
-        step.scaled = True
+        step.scaled, self._scale_of_step = True, None
         if isinstance(outputs, torch.Tensor):
-            if outputs.numel() == 1:
-                step.losses.append(outputs.detach())
-            return outputs * step.scale
+            scaled = outputs * step.scale
+            if outputs.numel() == 1 and scaled.requires_grad:
+                loss = outputs.detach()
+                scaled.register_hook(lambda _: step.losses.append(loss))  # a loss that is dropped counts for nothing
+            return scaled
+        if isinstance(outputs, str) or not isinstance(outputs, Iterable):
+            raise errors.InvalidArgument("what is to be scaled is %s; give a tensor, or an iterable of tensors"
+                                         % shown(outputs))
         made = [self.scale(one) for one in outputs]
         return type(outputs)(made) if isinstance(outputs, (list, tuple)) else made
 
@@ -229,6 +243,8 @@ class GradScaler:
         """Divides .grad by the scale, for a look at the gradients or a clip of one's own; step() multiplies it back.
         Only for scales that are powers of two, so that both are exact, and as in torch not for gradients in float16."""
         self._refuse_foreign(optimizer)
+        if not self._enabled:
+            return
         if optimizer.unscaled:
             raise errors.WrongState("unscale_() has already been called for this step")
         if optimizer._left:
@@ -264,6 +280,7 @@ class GradScaler:
         optimizer.result.verdict says whether it was skipped on every worker, or late or rolled back for this one."""
         self._refuse_foreign(optimizer)
         optimizer.step(*args, **kwargs)
+        self._scale_of_step = optimizer.result.scale
         return optimizer.result.applied
 
     def update(self, new_scale=None) -> None:
@@ -272,21 +289,53 @@ class GradScaler:
         optimizer = self.job.optimizer()
         if optimizer is not None:
             optimizer.unscaled = False
+        self._scale_of_step = None
         if new_scale is not None:
             self.job.server.set_scale(self.job.name, float(new_scale), reason="GradScaler.update")
 
     def get_scale(self) -> float:
-        """Of the step in hand; when the model is done, what its last step left."""
+        """Of the step in hand; when the model is done, what its last step left. As in torch it is still the one before
+        between step() and update()."""
+        if self._scale_of_step is not None:
+            return self._scale_of_step
         return self.job.status().scale if self.job.done else self._step().scale
 
     def is_enabled(self) -> bool:
-        return True
+        return self._enabled
+
+    def get_growth_factor(self) -> float:
+        return self._value("growth_factor")
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        self._refuse_another("growth_factor", new_factor)
+
+    def get_backoff_factor(self) -> float:
+        return self._value("backoff_factor")
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        self._refuse_another("backoff_factor", new_factor)
+
+    def get_growth_interval(self) -> int:
+        return self._value("growth_interval")
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        self._refuse_another("growth_interval", new_interval)
+
+    def _value(self, name: str):
+        return self.job.server.scaler_state(self.job.name)[name]
+
+    def _refuse_another(self, name: str, value) -> None:
+        if value != self._value(name):
+            raise errors.WrongState("the %s of %s is %s, and a specification is fixed; make a model of another name "
+                                    "with scaler=ampd.DynamicScaler(%s=%s)"
+                                    % (name, self.job.name, self._value(name), name, shown(value)))
 
     def state_dict(self) -> dict:
-        """As torch's: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker."""
-        return self.job.server.scaler_state(self.job.name)
+        """As torch's: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; not enabled: empty."""
+        return self.job.server.scaler_state(self.job.name) if self._enabled else {}
 
     def load_state_dict(self, state_dict) -> None:
         """Does nothing, and says so: the state is on the server."""
-        warnings.warn("ampd.GradScaler: the scale is the server's, and was not changed; set_scale of ampd.connect "
-                      "sets it", stacklevel=2)
+        if self._enabled:
+            warnings.warn("ampd.GradScaler: the scale is the server's, and was not changed; set_scale of ampd.connect "
+                          "sets it", stacklevel=2)

@@ -212,4 +212,76 @@ def test_a_sparse_gradient_is_refused_by_unscale_too():
             raises(ampd.InvalidArgument, lambda call=call: call(optimizer), "weight is sparse", "sparse=True")
 
 
+def test_a_script_that_compares_the_scale_around_update_sees_a_skipped_step():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, cast="float16", max_steps=3) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        for factor, updates in ((float("inf"), True), (1.0, True), (1.0, False)):
+            scale = scaler.get_scale()
+            scaler.scale(loss_of(net, 1) * factor).backward()
+            applied = scaler.step(optimizer)
+            assert scaler.get_scale() == scale
+            if updates:
+                scaler.update()
+                assert (scaler.get_scale() < scale) == (not applied) == (factor != 1.0)
+
+
+def test_a_scaler_that_is_not_enabled_is_for_a_model_without_a_scale():
+    with ampd.testing.server() as server:
+        nets, net = [], new_net()
+        with joined(server, "scaled", net, cast="float16") as job:
+            raises(ampd.InvalidArgument, lambda: ampd.GradScaler(job, enabled=False), "scaled has a loss scale",
+                   "scaler=ampd.NoScaler()")
+            raises(ampd.InvalidArgument, lambda: ampd.GradScaler(job, init_scale=1024.0, enabled=True), "init_scale",
+                   "scaler=ampd.DynamicScaler(")
+        for enabled in (True, False):
+            nets.append(new_net())
+            with joined(server, "plain-%s" % enabled, nets[-1]) as job:
+                optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job, enabled=enabled)
+                assert scaler.is_enabled() == enabled and scaler.get_scale() == 1
+                assert bool(scaler.state_dict()) == enabled
+                while not optimizer.done:
+                    scaler.scale(loss_of(nets[-1], 1)).backward()
+                    scaler.unscale_(optimizer)
+                    if not enabled:
+                        scaler.unscale_(optimizer)  # it does nothing, as torch's
+                        scaler.load_state_dict({})
+                    assert scaler.step(optimizer)
+                    scaler.update()
+        assert all(torch.equal(one, other) for one, other in zip(nets[0].parameters(), nets[1].parameters()))
+
+
+def test_all_that_torchs_scaler_has_is_there():
+    names = {name for name in dir(torch.cuda.amp.GradScaler) if not name.startswith("_")}
+    assert names <= set(dir(ampd.GradScaler)), names - set(dir(ampd.GradScaler))
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, cast="float16",
+                                                 scaler=ampd.DynamicScaler(growth_interval=100)) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        for name, value in (("growth_factor", 2.0), ("backoff_factor", 0.5), ("growth_interval", 100)):
+            assert getattr(scaler, "get_" + name)() == value
+            getattr(scaler, "set_" + name)(value)
+            raises(ampd.WrongState, lambda name=name: getattr(scaler, "set_" + name)(3), "%s of net" % name,
+                   "DynamicScaler(%s=3)" % name)
+        for wrong in (3.0, "loss"):
+            raises(ampd.InvalidArgument, lambda wrong=wrong: scaler.scale(wrong), repr(wrong), "give a tensor")
+        assert optimizer.number == 1
+
+
+def test_the_loss_of_a_batch_that_had_no_backward_is_not_told():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, cast="float16", max_steps=2) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        losses = []
+        while not optimizer.done:
+            scaler.scale(loss_of(net, 1) * float("nan"))  # and the program looks at it, and takes another batch
+            if optimizer.number == 2:
+                optimizer.zero_grad()
+            loss = loss_of(net, 2)
+            losses.append(loss.item())
+            scaler.scale(loss).backward()
+            assert scaler.step(optimizer)
+        assert [row.loss for row in job.server.history("net") if row.kind == "step"] == losses
+
+
 run(globals())
