@@ -86,7 +86,7 @@ class Module:
         self._untrained_told = False
         self._writes: list[int] = []     # to each parameter, as torch counts them, when it was pulled
         self._pushing = False            # inside of Step.backward
-        self._sent: set[str] = set()     # whose gradients were pushed in the step in hand
+        self._sent: dict[str, tuple] = {}  # (gradient, torch's count of writes to it) of those pushed in this step
         self._held: list = []            # gradients that are being sent
         self._staging = threading.RLock()
         self._staged: list = []          # (index, pinned tensor, event) that are on their way from a device
@@ -241,11 +241,25 @@ class Module:
         """Of a gradient that another backward has left, as a GAN's generator does in the discriminator: torch adds to
         it, and the sum is pushed."""
         found = next((name for name, one in self._parameters.items() if one.grad is not None and one.requires_grad
-                      and (name not in self._sent or self.job.accumulate > 1)), None)
+                      and name not in self._sent), None)
         if found is not None:
             self.job._warn_once("added", "%s: parameter %s had a gradient before step.backward, which torch adds to: "
                                 "the sum is pushed; if another loss has left it there, call "
                                 "zero_grad(set_to_none=True) of the module before", self.job.name, found)
+
+    def _has_another(self, name: str, gradient) -> bool:
+        found = self._parameters[name].grad
+        return found is not None and found is not gradient
+
+    def _tell_changed(self) -> None:
+        """Of a clipping, or of another loss's backward, that came when the gradients were on their way already."""
+        found = next((name for name, (gradient, writes) in self._sent.items()
+                      if gradient._version != writes or self._has_another(name, gradient)), None)
+        if found is not None:
+            self.job._warn_once("changed", "%s: the gradient of parameter %s was written to between step.backward, "
+                                "which sends it, and step.end(): the server may have got it as it was before, or in "
+                                "part; clip by ampd.join clip_norm=, or use ampd.Optimizer, whose step sends (if it "
+                                "has the same values, all is well)", self.job.name, found)
 
     def backward(self, loss, scale: float) -> None:
         self._tell_untrained()
@@ -266,6 +280,7 @@ class Module:
         self._tell_written()
         for name in self._parameters:
             self._push(name)
+        self._sent.clear()
         self._clear_gradients()
 
     def _push(self, name: str) -> None:
@@ -284,9 +299,10 @@ class Module:
                 or gradient.is_neg()):  # a view of numbers of the other sign
             self.job.copies += 1
             gradient = torch.empty(gradient.shape, dtype=dtype, device=device).copy_(gradient.detach())
-        self._sent.add(name)
         if self.job.accumulate > 1:
             parameter.grad = None  # the library adds up
+        else:
+            self._sent[name] = (parameter.grad, parameter.grad._version)
         if on_device(gradient):
             self._stage(self._indices[name], gradient)
             return
@@ -341,6 +357,7 @@ class Module:
 
     def finish(self, job) -> None:
         """Before the step ends: what is still on its way from a device is pushed."""
+        self._tell_changed()
         self._send_staged(wait=True)
         self.synchronize()
 

@@ -284,4 +284,30 @@ def test_the_loss_of_a_batch_that_had_no_backward_is_not_told():
         assert [row.loss for row in job.server.history("net") if row.kind == "step"] == losses
 
 
+def test_gradients_that_are_changed_behind_a_backward_that_has_sent_them_are_told_once():
+    def clip(net):
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+
+    def replace(net):
+        net[0].weight.grad = net[0].weight.grad.clamp(-0.01, 0.01)
+
+    def other_loss(net):
+        loss_of(net, 9).backward()
+
+    def clear(net):
+        net.zero_grad(set_to_none=True)
+
+    with ampd.testing.server() as server:
+        for act, accumulate, lines in ((clip, 1, 1), (replace, 1, 1), (other_loss, 1, 1), (clear, 1, 0), (clip, 2, 0)):
+            net = new_net()
+            with told() as said, joined(server, "%s-%d" % (act.__name__, accumulate), net,
+                                        accumulate=accumulate) as job:
+                for step in job.steps():
+                    net.zero_grad(set_to_none=True)
+                    step.backward(loss_of(net, step.number))
+                    act(net)
+            assert len(said) == lines and all("the gradient of parameter " in one and "clip_norm=" in one
+                                              for one in said), (act, said)
+
+
 run(globals())
