@@ -51,7 +51,7 @@ class Optimizer(torch.optim.Optimizer):
         self.current = None
         self._left = False  # the step was handed in, and the next one has not begun: a call of step() was cut off
         super().__init__(self._groups(), {"lr": 0.0})
-        self._rates = [group["lr"] for group in self.param_groups]
+        self._given = {name: self._of_groups(name) for name in ("lr", "weight_decay", "clip_norm", "lr_factor")}
         self._begin()
         job.optimizer = weakref.ref(self)
 
@@ -66,6 +66,9 @@ class Optimizer(torch.optim.Optimizer):
                 "lr_factor": group.lr_factor, "weight_decay": group.weight_decay, "clip_norm": group.clip_norm})
             row["params"].append(self.job.module._parameters[one.name])
         return [by_group[index] for index in sorted(by_group)]
+
+    def _of_groups(self, name: str) -> list:
+        return [group[name] for group in self.param_groups]
 
     def _begin(self) -> None:
         self.current = self.job.begin()
@@ -116,10 +119,7 @@ class Optimizer(torch.optim.Optimizer):
     def _hand_in(self) -> None:
         if self._gives_rate:
             self.job.set_learning_rate(self._rate())
-        elif self._rates != [group["lr"] for group in self.param_groups]:
-            self.job._warn_once("rate", "%s: an lr of param_groups was changed, which the server does not use: the "
-                                "model has a schedule of its own; for a scheduler of torch give ampd.join "
-                                "schedule=ampd.Worker()", self.job.name)
+        self._tell_changed()
         self._tell_unscaled()
         try:
             if self.unscaled:
@@ -130,6 +130,20 @@ class Optimizer(torch.optim.Optimizer):
         except BaseException:
             self.current.broken = True
             raise
+
+    def _tell_changed(self) -> None:
+        """Of values of param_groups that are for reading alone."""
+        for name, given in self._given.items():
+            if given == self._of_groups(name):
+                continue
+            if name != "lr":
+                self.job._warn_once(name, "%s: %s of param_groups was changed, which the server does not use: it is "
+                                    "fixed with the model; give ampd.join groups=[ampd.Group(..., %s=...)]",
+                                    self.job.name, name, name)
+            elif not self._gives_rate:
+                self.job._warn_once(name, "%s: an lr of param_groups was changed, which the server does not use: the "
+                                    "model has a schedule of its own; for a scheduler of torch give ampd.join "
+                                    "schedule=ampd.Worker()", self.job.name)
 
     def _tell_unscaled(self) -> None:
         """Of gradients whose loss GradScaler.scale has not multiplied: the server divides them all the same."""

@@ -310,4 +310,19 @@ def test_gradients_that_are_changed_behind_a_backward_that_has_sent_them_are_tol
                                               for one in said), (act, said)
 
 
+def test_a_value_of_param_groups_that_the_server_does_not_use_is_told_once():
+    with ampd.testing.server() as server:
+        for name, lines in (("weight_decay", 1), ("clip_norm", 1), ("max_momentum", 0)):
+            net = new_net()
+            with told() as said, joined(server, name, net, schedule=ampd.Worker()) as job:
+                optimizer = ampd.Optimizer(job)
+                while not optimizer.done:  # as a schedule of the decay does
+                    for group in optimizer.param_groups:
+                        group[name] = 0.1 * optimizer.number
+                    loss_of(net, optimizer.number).backward()
+                    optimizer.step()
+            assert len(said) == lines and all(name + " of param_groups" in one and "ampd.Group(" in one
+                                              for one in said), said
+
+
 run(globals())
