@@ -23,6 +23,7 @@ from ampd.job import elements
 
 _DTYPES = {lib.AMP_F32: torch.float32, lib.AMP_F16: torch.float16, lib.AMP_BF16: torch.bfloat16}
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_pulled_last: dict[int, weakref.ref] = {}  # by a parameter's id: the Module that has pulled into it last
 _POST_ACCUMULATE = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # torch 2.1
 
 
@@ -79,6 +80,7 @@ class Module:
         self.job, self.module = job, module
         job.how_to_push = "call step.backward(loss) before step.end(); loss.backward() alone pushes nothing"
         self._parameters = trained(module)
+        self._puller = dict.fromkeys(map(id, self._parameters.values()), weakref.ref(self))
         self._views: dict[str, torch.Tensor] | None = None  # of the memory that is pulled into
         self._indices: dict[str, int] = {}
         self._autocast_dtype = None
@@ -142,6 +144,7 @@ class Module:
         # What torch.inference_mode makes cannot be trained with.
         with torch.inference_mode(False), torch.no_grad():
             self._take_pulled(job)
+        _pulled_last.update(self._puller)
         self._writes = [one._version for one in self._parameters.values()]  # what is written by .data is not counted
 
     def _take_pulled(self, job) -> None:
@@ -237,6 +240,17 @@ class Module:
                                 "max_norm); the server does not get that, and the next pull undoes it; load values "
                                 "before ampd.join (if they were written back, all is well)", self.job.name, found)
 
+    def _tell_shared(self) -> None:
+        """Of a parameter that is in two models: it has the values of the one that has pulled last."""
+        for name, one in self._parameters.items():
+            other = _pulled_last[id(one)]()
+            if other is not self and other is not None and other.job.name != self.job.name:
+                self.job._warn_once("shared", "%s: parameter %s is in the model %s, too, which has pulled since this "
+                                    "step began: the gradient is that of other values, and each model trains a copy of "
+                                    "its own; give ampd.join the parameter in one of them alone", self.job.name, name,
+                                    other.job.name)
+                return
+
     def _tell_added(self) -> None:
         """Of a gradient that another backward has left, as a GAN's generator does in the discriminator: torch adds to
         it, and the sum is pushed."""
@@ -265,6 +279,7 @@ class Module:
         self._tell_untrained()
         self._tell_added()
         self._tell_written()
+        self._tell_shared()
         self._hook_all()
         self._pushing = True
         try:
@@ -278,6 +293,7 @@ class Module:
         a loop that goes on after Ctrl-C does not zero or add to what is being sent."""
         self._tell_untrained()
         self._tell_written()
+        self._tell_shared()
         for name in self._parameters:
             self._push(name)
         self._sent.clear()

@@ -325,4 +325,41 @@ def test_a_value_of_param_groups_that_the_server_does_not_use_is_told_once():
                                               for one in said), said
 
 
+def test_a_parameter_that_is_in_two_models_is_told_once():
+    def by_optimizers(jobs, losses):
+        optimizers = [ampd.Optimizer(job) for job in jobs]
+        while not optimizers[0].done:
+            for optimizer, loss in zip(optimizers, losses):
+                optimizer.zero_grad()
+                loss().backward()
+                optimizer.step()
+
+    def by_steps(jobs, losses):
+        for _ in range(STEPS):
+            for step, loss in [(job.begin(), loss) for job, loss in zip(jobs, losses)]:
+                step.backward(loss())
+                step.end()
+
+    with ampd.testing.server() as server:
+        for loop in (by_optimizers, by_steps):
+            trunk, x = torch.nn.Linear(4, 4), torch.ones(3, 4)
+            actor, critic = (torch.nn.ModuleList([trunk, torch.nn.Linear(4, 1)]) for _ in range(2))
+            losses = [lambda net=net: net[1](net[0](x)).square().mean() for net in (actor, critic)]
+            with told() as said, joined(server, "actor-" + loop.__name__, actor) as first, \
+                    joined(server, "critic-" + loop.__name__, critic) as second:
+                loop([first, second], losses)
+            assert 1 <= len(said) <= 2 and "parameter 0.weight is in the model critic" in said[0], said
+
+
+def test_a_module_that_is_joined_again_under_another_name_is_told_of_nothing():
+    net = new_net()
+    with ampd.testing.server() as server, told() as said:
+        before = joined(server, "first", net)
+        train(before, net, until=2)
+        with joined(server, "second", net) as job:
+            train(job, net)
+        before.leave()
+        assert said == []
+
+
 run(globals())
