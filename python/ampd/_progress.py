@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import shutil
 import sys
 import time
@@ -60,7 +61,8 @@ class _Shown:
         step, wanted = self.last, self.last.job.max_steps
         said = ["step %d/%d" % (step.number, wanted) if wanted else "step %d" % step.number]
         if step.loss is not None:
-            said.append("loss %.4f" % float(step.loss))  # here alone: it waits for the device
+            with contextlib.suppress(TypeError, ValueError, RuntimeError):  # of what is no number Job tells
+                said.append("loss %.4f" % float(step.loss))  # here alone: it waits for the device
         said.append("scale %.9g" % (step.result and step.result.new_scale or step.scale))
         said.append("skipped %d" % self.skipped)
         if seconds > 0:

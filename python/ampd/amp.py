@@ -168,7 +168,8 @@ class Optimizer(torch.optim.Optimizer):
         rates = [group["lr"] / group["lr_factor"] for group in self.param_groups if group["lr_factor"] > 0]
         # Not exactly one: 0.1 * 3 / 3 is not 0.1, and a scheduler rounds the rate of each group.
         if not rates or not all(math.isclose(rate, rates[0], rel_tol=1e-9) for rate in rates):
-            raise errors.InvalidArgument("the groups have the base rates %s; a step has one, times each lr_factor"
+            raise errors.InvalidArgument("the groups have the base rates %s, and a step has one, times each lr_factor; "
+                                         "give a scheduler a rate for each group: its own times the group's lr_factor"
                                          % ", ".join("%r" % rate for rate in sorted(set(rates))))
         return rates[0]
 

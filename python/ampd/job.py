@@ -332,9 +332,16 @@ class Job:
     def pull(self) -> int:
         """The newest version of the parameters, for an evaluation outside of a step; also when the model is done.
         Returns its number."""
-        version = ffi.new("uint64_t *")
+        version, model = ffi.new("uint64_t *"), self.model
         self._synchronize()
-        self.client.call(lib.ampclient_pull, self.model, version)
+        try:
+            self.client.call(lib.ampclient_pull, model, version)
+        except errors.WrongState:
+            if self._step is None:
+                raise
+            raise errors.WrongState("step %d is in hand, whose parameters have come: evaluate with those, or call "
+                                    "step.end() first (with ampd.Optimizer they are always the newest)"
+                                    % self._step.number) from None
         self._pulled()
         return version[0]
 

@@ -233,12 +233,22 @@ class Module:
 
     def _tell_written(self) -> None:
         """Of values that the program itself has given to a parameter: the server has others."""
-        found = next((name for (name, one), writes in zip(self._parameters.items(), self._writes)
-                      if one._version != writes), None)
-        if found is not None:
-            self.job._warn_once("written", "%s: the program has written to parameter %s (load_state_dict, clamp_, "
-                                "max_norm); the server does not get that, and the next pull undoes it; load values "
-                                "before ampd.join (if they were written back, all is well)", self.job.name, found)
+        for at, (name, one) in enumerate(self._parameters.items()):
+            if one._version == self._writes[at]:
+                continue
+            if not self._is_as_pulled(name, one):
+                self.job._warn_once("written", "%s: the program has written to parameter %s (load_state_dict, clamp_, "
+                                    "max_norm); the server does not get that, and the next pull undoes it; load values "
+                                    "before ampd.join (if they were written back, all is well)", self.job.name, name)
+                return
+            self._writes[at] = one._version
+
+    def _is_as_pulled(self, name: str, parameter) -> bool:
+        """It has a copy of what was pulled (not that memory itself), and that has been written back."""
+        view = self._views[name]
+        if parameter.device.type != "cpu" or self.job.memory.stays_shared or parameter.data_ptr() == view.data_ptr():
+            return False
+        return torch.equal(parameter.detach(), view.to(parameter.dtype))
 
     def _tell_shared(self) -> None:
         """Of a parameter that is in two models: it has the values of the one that has pulled last."""

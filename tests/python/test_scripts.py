@@ -74,6 +74,31 @@ def test_values_that_a_program_writes_into_parameters_are_told_once():
                                               for one in said), said
 
 
+def test_values_that_are_written_back_are_told_of_nothing_where_the_module_has_a_copy_of_what_was_pulled():
+    with ampd.testing.server() as server:
+        for cast, back, lines in (("float16", True, 0), ("float16", False, 1), ("float32", True, 1)):
+            net = new_net()
+            with told() as said, joined(server, "%s-%s" % (cast, back), net, cast=cast) as job:
+                optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+                while not optimizer.done:
+                    kept = copy.deepcopy(net.state_dict())  # an evaluation with averages, for example
+                    net.load_state_dict(new_net().state_dict())
+                    if back:
+                        net.load_state_dict(kept)
+                    scaler.scale(loss_of(net, optimizer.number)).backward()
+                    scaler.step(optimizer)
+            assert len(said) == lines and all("has written to" in one for one in said), (cast, back, said)
+
+
+def test_a_pull_for_an_evaluation_in_a_step_is_refused_with_what_to_do():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net) as job:
+        step = job.begin()
+        raises(ampd.WrongState, job.pull, "step 1 is in hand", "evaluate with those", "step.end()")
+        step.backward(loss_of(net, 1))
+        assert step.end().applied and job.pull() == 1
+
+
 def test_a_saved_module_that_is_loaded_before_join_brings_its_buffers_and_the_server_the_parameters():
     with ampd.testing.server() as server, told() as said:
         net, whole = new_net(), new_net()
