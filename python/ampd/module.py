@@ -98,8 +98,19 @@ class Module:
         self._copied: list = []          # events: parameters have come to a device
         self._hooks: dict[str, tuple] = {}  # (what is hooked, its handle)
         self._hook_all()
+        self._tell_overlapping()
 
     # ---- parameters ----
+
+    def _tell_overlapping(self) -> None:
+        """Of parameters that are views of the same memory, as a decoder's of an encoder's: each is pulled by itself."""
+        places = sorted((str(one.device), one.data_ptr(), _end_of(one), name)
+                        for name, one in self._parameters.items() if one.device.type in ("cpu", "cuda"))
+        for (device, _, end, name), (other_device, begin, _, other) in zip(places, places[1:]):
+            if device == other_device and begin < end:
+                self.job._warn_once("overlapping", "%s: parameters %s and %s share memory, and the model trains each "
+                                    "for itself; use one parameter in both places (and its .t() in forward)",
+                                    self.job.name, *sorted((name, other)))
 
     def _make_views(self) -> None:
         names = set(self.job.parameters)
@@ -397,6 +408,12 @@ class Module:
     def _clear_gradients(self) -> None:
         for parameter in self._parameters.values():
             parameter.grad = None
+
+
+def _end_of(parameter) -> int:
+    """The address behind its last element."""
+    last = sum((size - 1) * stride for size, stride in zip(parameter.shape, parameter.stride()))
+    return parameter.data_ptr() + (last + 1) * parameter.element_size()
 
 
 def _adds_to(parameter):

@@ -387,4 +387,29 @@ def test_a_module_that_is_joined_again_under_another_name_is_told_of_nothing():
         assert said == []
 
 
+def test_parameters_that_share_memory_are_told_once():
+    def tied_by_a_view(net):
+        net[1].weight = torch.nn.Parameter(net[0].weight.t())
+
+    def tied_by_data(net):
+        net[1].weight.data = net[0].weight.data.t()
+
+    def tied(net):
+        net[1].weight = net[0].weight
+
+    def flat(net):  # next to each other, as those of an LSTM on a device
+        both = torch.zeros(32)
+        net[0].weight.data, net[1].weight.data = both[:16].view(4, 4), both[16:].view(4, 4)
+
+    with ampd.testing.server() as server:
+        for tie, lines in ((tied_by_a_view, 1), (tied_by_data, 1), (tied, 0), (flat, 0)):
+            net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+            tie(net)
+            for _ in range(2):  # the second time it has been pulled into
+                with told() as said, joined(server, tie.__name__, net) as job:
+                    job.pull()
+                assert len(said) == lines and all("0.weight and 1.weight share memory" in one for one in said), said
+                lines = 0
+
+
 run(globals())
