@@ -8,6 +8,8 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
+from ampd.job import Step
+
 TERMINAL_EVERY_S = 0.2
 LINE_EVERY_S = 10.0
 # The speed is that of the last so many lines: 10 s on a terminal, a minute elsewhere.
@@ -80,7 +82,7 @@ class _Shown:
             pass
 
 
-def progress(steps: Iterable, *, all_ranks: bool = False, file=None, clock=time.monotonic) -> Iterator:
+def progress(steps: Iterable[Step], *, all_ranks: bool = False, file=None, clock=time.monotonic) -> Iterator[Step]:
     """The same steps, with a line that shows how far they are: step, loss, scale, skipped so far, speed, time left.
 
         for step in ampd.progress(job.steps()):

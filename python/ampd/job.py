@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import mmap
+import typing
 from collections.abc import Iterator, Mapping
 
 import numpy
@@ -13,6 +14,9 @@ import numpy
 from ampd import errors, spec
 from ampd._client import Client, log, put, shown, struct, utf8
 from ampd._library import address_of, ffi, lib, text
+
+if typing.TYPE_CHECKING:
+    from ampd.server import ModelStatus, Server
 
 _NUMPY = {lib.AMP_F32: numpy.dtype(numpy.float32), lib.AMP_F16: numpy.dtype(numpy.float16),
           lib.AMP_BF16: numpy.dtype(numpy.uint16)}  # numpy has no bfloat16: its bits
@@ -243,7 +247,7 @@ class Job:
         self._pushes = 0        # of the step in hand
         self._loss_told = False  # by the program itself, in the step in hand
         self._told: set[str] = set()
-        self._server = None
+        self._server: Server | None = None
         self._takes: dict[str, str] | None = None  # its schedule and weighting, once they have been asked for
         self.memory = memory if memory is not None else Memory()
         self._model = ffi.NULL
@@ -355,7 +359,7 @@ class Job:
         if self.module is not None:
             self.module.pulled(self)
 
-    def state_dict(self, *, masters: bool = True):
+    def state_dict(self, *, masters: bool = True) -> dict[str, typing.Any]:
         """The parameters by name, fp32, with the module's buffers; loads into the module by load_state_dict.
 
         They are the masters in the newest checkpoint, which the server is asked to write (that takes an operator's
@@ -601,7 +605,7 @@ class Job:
         return self._model
 
     @property
-    def server(self):
+    def server(self) -> Server:
         """The server's side, over this job's connection: status, history, checkpoints (ampd.Server)."""
         if self._server is None:
             from ampd.server import Server
@@ -614,7 +618,7 @@ class Job:
         endpoint is a unix socket. Where they do not, the logger "ampd" says why, at INFO."""
         return self.client.call(lib.ampclient_shares_memory, self.model, take=bool)
 
-    def status(self):
+    def status(self) -> ModelStatus:
         """How the model stands (ampd.ModelStatus)."""
         return self.server.model(self.name)
 
