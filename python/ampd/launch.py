@@ -148,7 +148,8 @@ class Launch:
             elif self.output.broken:
                 return self._end(signal.SIGTERM, NOBODY_READS)
             elif self.server is not None and self.server.process.poll() is not None:
-                self.output.say("ampd ended; the last line of its log: %s" % self.server.log().strip()[-500:])
+                lines = self.server.log().splitlines() or ["none"]
+                self.output.say("ampd ended; the last line of its log: %s" % lines[-1])
                 return self._end(signal.SIGTERM, 1)
             time.sleep(POLL_S)
 
