@@ -111,8 +111,9 @@ class Step:
         """torch.autocast with the cast's dtype, where this device's autocast has it; else nothing."""
         return self.job.module.autocast() if self.job.module is not None else contextlib.nullcontext()
 
-    def backward(self, loss) -> None:
-        """loss.backward() of the scaled loss. Each gradient is pushed as soon as it is there."""
+    def backward(self, loss, *, retain_graph: bool = False) -> None:
+        """loss.backward() of the scaled loss. Each gradient is pushed as soon as it is there. `retain_graph` as in
+        torch: for another loss with a part of the same graph, which takes `accumulate` where both have a parameter."""
         if self.job.module is None:
             raise errors.WrongState("this job has no torch module; give join one, or push arrays")
         self.job._refuse_ended(self)
@@ -121,7 +122,7 @@ class Step:
         self.loss = loss.detach()
         self.losses.append(self.loss)
         try:
-            self.job.module.backward(loss, self.scale)
+            self.job.module.backward(loss, self.scale, retain_graph)
         except BaseException:
             self.broken = True
             raise

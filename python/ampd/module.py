@@ -296,7 +296,7 @@ class Module:
                                 "part; clip by ampd.join clip_norm=, or use ampd.Optimizer, whose step sends (if it "
                                 "has the same values, all is well)", self.job.name, found)
 
-    def backward(self, loss, scale: float) -> None:
+    def backward(self, loss, scale: float, retain_graph: bool) -> None:
         self._tell_untrained()
         self._tell_added()
         self._tell_written()
@@ -304,7 +304,7 @@ class Module:
         self._hook_all()
         self._pushing = True
         try:
-            (loss * scale).backward()
+            (loss * scale).backward(retain_graph=retain_graph)
         finally:
             self._pushing = False
         self._send_staged(wait=False)

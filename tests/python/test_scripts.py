@@ -412,4 +412,23 @@ def test_parameters_that_share_memory_are_told_once():
                 lines = 0
 
 
+def test_two_losses_of_one_graph_are_added_up_where_it_is_retained():
+    def losses_of(net):
+        y = net(torch.ones(3, 4))
+        return y.square().mean(), y.sum()
+
+    alone = torch.nn.Linear(4, 2)
+    net = copy.deepcopy(alone)
+    sum(losses_of(alone)).backward()
+    with ampd.testing.server() as server, joined(server, "net", net, accumulate=2, max_steps=1) as job:
+        for step in job.steps():
+            first, second = losses_of(net)
+            step.backward(first, retain_graph=True)
+            step.backward(second)
+            assert step.end().applied
+        job.pull()
+    for one, other in zip(net.parameters(), alone.parameters()):
+        assert torch.allclose(one, other - 0.1 * other.grad, rtol=0, atol=1e-6)
+
+
 run(globals())
