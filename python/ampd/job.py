@@ -97,7 +97,7 @@ class Step:
         self.user_state = user_state
         #: The last loss that `backward` was given, detached; for progress lines.
         self.loss = None
-        self.losses: list = []  # all of them, and what GradScaler.scale was given
+        self.losses: list = []  # all of them, and what GradScaler.scale was given and had a backward
         self.scaled = False  # GradScaler.scale was given something
         self.result: Result | None = None
         self.broken = False  # a part of its gradients was pushed, and then something failed

@@ -256,6 +256,7 @@ def _start_server(options, stack: contextlib.ExitStack) -> Server:
 
 def main(argv: list[str] | None = None) -> int:
     options, output = parse(argv), Output()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may have ignored it: exit codes would be gone
     on_signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # until there are workers
     try:
         with contextlib.ExitStack() as stack:

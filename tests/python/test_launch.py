@@ -198,6 +198,12 @@ def test_a_signal_that_was_ignored_before_ends_nothing():
             assert out == "[0] goes on\n", out
 
 
+def test_a_parent_that_ignores_the_end_of_its_children_takes_nothing_from_the_launcher():
+    with script("import sys\nprint('ends')\nsys.exit(3)\n") as path:
+        out, said = launch(path, code=3, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        assert out == "[0] ends\n" and "rank 0 ended with code 3\n" in said, (out, said)
+
+
 def test_nobody_who_reads_ends_all():
     with script("import time\nfor i in range(60000):\n    print(i, flush=True)\n    time.sleep(0.01)\n") as path:
         with start(path) as process:
