@@ -10,7 +10,7 @@ import subprocess
 import numpy
 
 from ampd import errors, spec
-from ampd._client import Client
+from ampd._client import Client, in_own_names
 from ampd.testing import program
 
 _DTYPES = {"F64": numpy.float64, "F32": numpy.float32, "F16": numpy.float16, "BF16": numpy.uint16, "I64": numpy.int64,
@@ -36,7 +36,7 @@ def _ampctl(client: Client, *arguments: str) -> None:
                           stderr=subprocess.PIPE, encoding="utf-8", errors="replace", check=False)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["ampctl ended with %d; see the server's log" % done.returncode]
-        sentence = said[-1].removeprefix("ampctl: ")
+        sentence = in_own_names(said[-1].removeprefix("ampctl: "))
         for there, here in _HERE.items():
             sentence = sentence.replace(there, here)
         raise errors.error_of(_CODES.get(done.returncode - _OF_RPC, "EIO"), sentence)

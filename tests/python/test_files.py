@@ -189,7 +189,8 @@ def test_what_is_wrong_with_a_file_is_told_in_a_sentence():
             operator.export("m", file)
             raises(ampd.Error, lambda: operator.export("m", file), "exists", "give overwrite=True")
             operator.export("m", file, overwrite=True)
-            raises(ampd.NotFound, lambda: operator.export("nobody", damaged), "nobody")
+            raises(ampd.NotFound, lambda: operator.export("nobody", damaged), "nobody",
+                   "ampd.connect(...).models() lists")
             raises(ampd.Error, lambda: operator.load("m", file, full=True), "values")
             values_alone = pathlib.Path(name) / "values"
             operator.export("m", values_alone, values_only=True)
