@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import struct
 import subprocess
 
@@ -26,6 +27,9 @@ _HERE = {"give --force": "give overwrite=True",   # what is called otherwise her
 
 
 def _ampctl(client: Client, *arguments: str) -> None:
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        raise errors.WrongState("this process ignores SIGCHLD, so how ampctl ends would not be known; call "
+                                "signal.signal(signal.SIGCHLD, signal.SIG_DFL) before")
     command = [program("ampctl"), "--endpoint", client.endpoint]
     for name in ("cacert", "cert", "key", "server_name", "token_file"):
         if client.options.get(name) is not None:

@@ -4,6 +4,7 @@ from python_testing import PACKAGE, eventually, folder, needs, raises, run  # no
 import contextlib
 import dataclasses
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -177,6 +178,15 @@ def test_a_join_with_restore_goes_on_with_values_that_come_before_its_own():
 
         with unittest.mock.patch.object(_files, "load", load_after_another), join(server, restore=file) as job:
             assert job.begin().number == 3
+
+
+def test_a_process_that_ignores_the_end_of_its_children_is_told_so_and_not_that_all_went_well():
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        try:
+            raises(ampd.WrongState, lambda: operator.export("nobody", "/nowhere"), "SIGCHLD", "SIG_DFL")
+        finally:
+            signal.signal(signal.SIGCHLD, before)
 
 
 def test_what_is_wrong_with_a_file_is_told_in_a_sentence():
