@@ -155,6 +155,7 @@ class Client:
         self._calling = 0  # the thread that is in a call: what that uses stays
         self._interrupt: BaseException | None = None
         self.stopping = False  # set by another thread: the call that waits ends
+        self._kept: list = []  # lives until the library has let go of it
         names = {"cacert": cacert, "cert": cert, "key": key, "server_name": server_name, "token_file": token_file}
         limits = {"connect_timeout": connect_timeout, "reconnect_timeout": reconnect_timeout,
                   "call_timeout": call_timeout, "step_timeout": step_timeout}
@@ -267,8 +268,10 @@ class Client:
             self._handle = ffi.NULL
             return
         self.stopping = True
+        if keeps is not None:
+            self._kept.append(keeps)
         if _own_thread.here:  # it would wait for its own end, in a handler of the logger or as garbage is collected
-            threading.Thread(target=self.close, kwargs={"keeps": keeps}, name="ampd-close").start()
+            threading.Thread(target=self.close, name="ampd-close").start()
             return
         if not self._turn.acquire(timeout=CLOSE_WAIT_S):
             log.warning("a call to %s does not end; its connection stays open", self.endpoint)
@@ -279,6 +282,7 @@ class Client:
                 _open.discard(self)
                 if handle != ffi.NULL:
                     lib.ampclient_close(handle)
+                self._kept.clear()
         finally:
             self._turn.release()
 

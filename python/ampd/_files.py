@@ -4,13 +4,14 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import struct
 import subprocess
 
 import numpy
 
 from ampd import errors, spec
-from ampd._client import Client
+from ampd._client import Client, in_own_names
 from ampd.testing import program
 
 _DTYPES = {"F64": numpy.float64, "F32": numpy.float32, "F16": numpy.float16, "BF16": numpy.uint16, "I64": numpy.int64,
@@ -26,6 +27,9 @@ _HERE = {"give --force": "give overwrite=True",   # what is called otherwise her
 
 
 def _ampctl(client: Client, *arguments: str) -> None:
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        raise errors.WrongState("this process ignores SIGCHLD, so how ampctl ends would not be known; call "
+                                "signal.signal(signal.SIGCHLD, signal.SIG_DFL) before")
     command = [program("ampctl"), "--endpoint", client.endpoint]
     for name in ("cacert", "cert", "key", "server_name", "token_file"):
         if client.options.get(name) is not None:
@@ -36,7 +40,7 @@ def _ampctl(client: Client, *arguments: str) -> None:
                           stderr=subprocess.PIPE, encoding="utf-8", errors="replace", check=False)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["ampctl ended with %d; see the server's log" % done.returncode]
-        sentence = said[-1].removeprefix("ampctl: ")
+        sentence = in_own_names(said[-1].removeprefix("ampctl: "))
         for there, here in _HERE.items():
             sentence = sentence.replace(there, here)
         raise errors.error_of(_CODES.get(done.returncode - _OF_RPC, "EIO"), sentence)

@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator
+
+from ampd.job import Step
 
 TERMINAL_EVERY_S = 0.2
 LINE_EVERY_S = 10.0
@@ -60,7 +63,8 @@ class _Shown:
         step, wanted = self.last, self.last.job.max_steps
         said = ["step %d/%d" % (step.number, wanted) if wanted else "step %d" % step.number]
         if step.loss is not None:
-            said.append("loss %.4f" % float(step.loss))  # here alone: it waits for the device
+            with contextlib.suppress(TypeError, ValueError, RuntimeError):  # of what is no number Job tells
+                said.append("loss %.4f" % float(step.loss))  # here alone: it waits for the device
         said.append("scale %.9g" % (step.result and step.result.new_scale or step.scale))
         said.append("skipped %d" % self.skipped)
         if seconds > 0:
@@ -78,7 +82,7 @@ class _Shown:
             pass
 
 
-def progress(steps: Iterable, *, all_ranks: bool = False, file=None, clock=time.monotonic) -> Iterator:
+def progress(steps: Iterable[Step], *, all_ranks: bool = False, file=None, clock=time.monotonic) -> Iterator[Step]:
     """The same steps, with a line that shows how far they are: step, loss, scale, skipped so far, speed, time left.
 
         for step in ampd.progress(job.steps()):

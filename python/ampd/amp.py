@@ -14,12 +14,14 @@ from __future__ import annotations
 import math
 import warnings
 import weakref
+from collections.abc import Iterable
 
 import torch
 
 from ampd import errors
 from ampd._client import shown
 from ampd.job import Job
+from ampd.module import refuse_sparse
 
 _DONE = "the model %s is done: its max_steps are reached; end the loop when optimizer.done is true"
 
@@ -45,10 +47,11 @@ class Optimizer(torch.optim.Optimizer):
         job.how_to_push = "call scaler.scale(loss).backward() before the optimizer's step"
         self.result = None
         self.unscaled = False
+        self._overflowed: list = []  # (parameter, its gradient as unscale_ has found it): with an Inf or a NaN
         self.current = None
         self._left = False  # the step was handed in, and the next one has not begun: a call of step() was cut off
         super().__init__(self._groups(), {"lr": 0.0})
-        self._rates = [group["lr"] for group in self.param_groups]
+        self._given = {name: self._of_groups(name) for name in ("lr", "weight_decay", "clip_norm", "lr_factor")}
         self._begin()
         job.optimizer = weakref.ref(self)
 
@@ -64,9 +67,13 @@ class Optimizer(torch.optim.Optimizer):
             row["params"].append(self.job.module._parameters[one.name])
         return [by_group[index] for index in sorted(by_group)]
 
+    def _of_groups(self, name: str) -> list:
+        return [group[name] for group in self.param_groups]
+
     def _begin(self) -> None:
         self.current = self.job.begin()
         self.unscaled = self._left = False
+        self._overflowed.clear()
         if self.current is None:
             self.job.pull()  # what the last step made, for an evaluation
 
@@ -112,10 +119,7 @@ class Optimizer(torch.optim.Optimizer):
     def _hand_in(self) -> None:
         if self._gives_rate:
             self.job.set_learning_rate(self._rate())
-        elif self._rates != [group["lr"] for group in self.param_groups]:
-            self.job._warn_once("rate", "%s: an lr of param_groups was changed, which the server does not use: the "
-                                "model has a schedule of its own; for a scheduler of torch give ampd.join "
-                                "schedule=ampd.Worker()", self.job.name)
+        self._tell_changed()
         self._tell_unscaled()
         try:
             if self.unscaled:
@@ -126,6 +130,20 @@ class Optimizer(torch.optim.Optimizer):
         except BaseException:
             self.current.broken = True
             raise
+
+    def _tell_changed(self) -> None:
+        """Of values of param_groups that are for reading alone."""
+        for name, given in self._given.items():
+            if given == self._of_groups(name):
+                continue
+            if name != "lr":
+                self.job._warn_once(name, "%s: %s of param_groups was changed, which the server does not use: it is "
+                                    "fixed with the model; give ampd.join groups=[ampd.Group(..., %s=...)]",
+                                    self.job.name, name, name)
+            elif not self._gives_rate:
+                self.job._warn_once(name, "%s: an lr of param_groups was changed, which the server does not use: the "
+                                    "model has a schedule of its own; for a scheduler of torch give ampd.join "
+                                    "schedule=ampd.Worker()", self.job.name)
 
     def _tell_unscaled(self) -> None:
         """Of gradients whose loss GradScaler.scale has not multiplied: the server divides them all the same."""
@@ -141,8 +159,7 @@ class Optimizer(torch.optim.Optimizer):
         is not begun here: the loss may have been computed already, of the parameters that there are now."""
         if self.current is not None and self.current.broken:
             self._begin()
-        if self.current is not None and any(
-                one.grad is not None for group in self.param_groups for one in group["params"]):
+        if self.current is not None:
             self.current.losses.clear()
         super().zero_grad(*args, **kwargs)
         self.unscaled = False
@@ -151,11 +168,19 @@ class Optimizer(torch.optim.Optimizer):
         rates = [group["lr"] / group["lr_factor"] for group in self.param_groups if group["lr_factor"] > 0]
         # Not exactly one: 0.1 * 3 / 3 is not 0.1, and a scheduler rounds the rate of each group.
         if not rates or not all(math.isclose(rate, rates[0], rel_tol=1e-9) for rate in rates):
-            raise errors.InvalidArgument("the groups have the base rates %s; a step has one, times each lr_factor"
+            raise errors.InvalidArgument("the groups have the base rates %s, and a step has one, times each lr_factor; "
+                                         "give a scheduler a rate for each group: its own times the group's lr_factor"
                                          % ", ".join("%r" % rate for rate in sorted(set(rates))))
         return rates[0]
 
     def _scale_again(self) -> None:
+        """Where something had overflowed that alone goes, as it was: the step is to be skipped, whatever a clipping
+        has made of an Inf, and these parameters are named, not all to which it has spread a NaN."""
+        if self._overflowed:
+            super().zero_grad(set_to_none=True)
+            for parameter, found in self._overflowed:
+                parameter.grad = found
+            return
         for parameter in self.job.module._parameters.values():
             if parameter.grad is not None:
                 parameter.grad.mul_(self.current.scale)  # a power of two (unscale_): exact but for what overflows
@@ -171,11 +196,20 @@ class Optimizer(torch.optim.Optimizer):
 
 
 class GradScaler:
-    """torch.cuda.amp.GradScaler's names and meanings; the scale is the server's, one for all workers."""
+    """torch.cuda.amp.GradScaler's names and meanings; the scale is the server's, one for all workers. What torch's is
+    made with (`init_scale`, ...) is the model's: ampd.join has it as scaler=ampd.DynamicScaler(...). `enabled` False
+    is for a model without a scale, and refused for others, whose gradients the server divides by theirs."""
 
-    def __init__(self, job):
+    def __init__(self, job, *, enabled: bool = True, **values):
         _refuse_other("ampd.GradScaler", job)
-        self.job = job
+        self.job, self._enabled = job, enabled
+        self._scale_of_step: float | None = None  # from step() until update(), as torch has it
+        if values:
+            raise errors.InvalidArgument("ampd.GradScaler has no %s: the scale is the model's; give ampd.join "
+                                         "scaler=ampd.DynamicScaler(...)" % ", ".join(values))
+        if not enabled and job.server.specification(job.name).scaler.policy != "none":
+            raise errors.InvalidArgument("enabled is False, and %s has a loss scale, by which the server divides; give "
+                                         "ampd.join scaler=ampd.NoScaler()" % job.name)
 
     def _refuse_foreign(self, optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -195,7 +229,7 @@ class GradScaler:
 
     def scale(self, outputs):
         """outputs (a tensor, or an iterable of them) times the scale of the step in hand. The sum of all that are one
-        number is sent as the loss of the step when it ends, unless job.tell_loss has set another one."""
+        number, and had a backward, is sent as the loss of the step when it ends, unless job.tell_loss has set one."""
         optimizer, place = self.job.optimizer(), self.job._place
         computed_for = (place.step, place.version)
         if optimizer is not None:
@@ -207,11 +241,16 @@ class GradScaler:
         if (step.number, step.version) != computed_for:
             raise errors.WrongState("step %d has begun since this was computed for step %d; compute it again for that "
                                     "one" % (step.number, computed_for[0]))
-        step.scaled = True
+        step.scaled, self._scale_of_step = True, None
         if isinstance(outputs, torch.Tensor):
-            if outputs.numel() == 1:
-                step.losses.append(outputs.detach())
-            return outputs * step.scale
+            scaled = outputs * step.scale
+            if outputs.numel() == 1 and scaled.requires_grad:
+                loss = outputs.detach()
+                scaled.register_hook(lambda _: step.losses.append(loss))  # a loss that is dropped counts for nothing
+            return scaled
+        if isinstance(outputs, str) or not isinstance(outputs, Iterable):
+            raise errors.InvalidArgument("what is to be scaled is %s; give a tensor, or an iterable of tensors"
+                                         % shown(outputs))
         made = [self.scale(one) for one in outputs]
         return type(outputs)(made) if isinstance(outputs, (list, tuple)) else made
 
@@ -219,6 +258,8 @@ class GradScaler:
         """Divides .grad by the scale, for a look at the gradients or a clip of one's own; step() multiplies it back.
         Only for scales that are powers of two, so that both are exact, and as in torch not for gradients in float16."""
         self._refuse_foreign(optimizer)
+        if not self._enabled:
+            return
         if optimizer.unscaled:
             raise errors.WrongState("unscale_() has already been called for this step")
         if optimizer._left:
@@ -229,13 +270,21 @@ class GradScaler:
         if math.frexp(scale)[0] != 0.5:
             raise errors.WrongState("the scale %.9g is no power of two; clip on the server instead (clip_norm=...)"
                                     % scale)
-        gradients = [one.grad for one in self.job.module._parameters.values() if one.grad is not None]
-        if any(one.dtype == torch.float16 for one in gradients):
+        for name, one in self.job.module._parameters.items():
+            refuse_sparse(name, one.grad)
+        found = [one for one in self.job.module._parameters.values() if one.grad is not None]
+        if not found:
+            raise errors.WrongState("there is no gradient to unscale in step %d; call scaler.scale(loss).backward() "
+                                    "first" % step.number)
+        if any(one.grad.dtype == torch.float16 for one in found):
             raise errors.WrongState("a gradient in float16 would lose what is small without its scale; clip on the "
                                     "server instead (clip_norm=...)")
         try:
-            for one in gradients:
-                one.mul_(1.0 / scale)
+            # Read together: each of a device's by itself would be waited for.
+            finite = torch.stack([torch.isfinite(one.grad).all().to(found[0].device) for one in found]).tolist()
+            optimizer._overflowed = [(one, one.grad.clone()) for one, good in zip(found, finite) if not good]
+            for one in found:
+                one.grad.mul_(1.0 / scale)
             optimizer.unscaled = True
         except BaseException:
             step.broken = True
@@ -246,6 +295,7 @@ class GradScaler:
         optimizer.result.verdict says whether it was skipped on every worker, or late or rolled back for this one."""
         self._refuse_foreign(optimizer)
         optimizer.step(*args, **kwargs)
+        self._scale_of_step = optimizer.result.scale
         return optimizer.result.applied
 
     def update(self, new_scale=None) -> None:
@@ -254,21 +304,53 @@ class GradScaler:
         optimizer = self.job.optimizer()
         if optimizer is not None:
             optimizer.unscaled = False
+        self._scale_of_step = None
         if new_scale is not None:
             self.job.server.set_scale(self.job.name, float(new_scale), reason="GradScaler.update")
 
     def get_scale(self) -> float:
-        """Of the step in hand; when the model is done, what its last step left."""
+        """Of the step in hand; when the model is done, what its last step left. As in torch it is still the one before
+        between step() and update()."""
+        if self._scale_of_step is not None:
+            return self._scale_of_step
         return self.job.status().scale if self.job.done else self._step().scale
 
     def is_enabled(self) -> bool:
-        return True
+        return self._enabled
+
+    def get_growth_factor(self) -> float:
+        return self._value("growth_factor")
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        self._refuse_another("growth_factor", new_factor)
+
+    def get_backoff_factor(self) -> float:
+        return self._value("backoff_factor")
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        self._refuse_another("backoff_factor", new_factor)
+
+    def get_growth_interval(self) -> int:
+        return self._value("growth_interval")
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        self._refuse_another("growth_interval", new_interval)
+
+    def _value(self, name: str):
+        return self.job.server.scaler_state(self.job.name)[name]
+
+    def _refuse_another(self, name: str, value) -> None:
+        if value != self._value(name):
+            raise errors.WrongState("the %s of %s is %s, and a specification is fixed; make a model of another name "
+                                    "with scaler=ampd.DynamicScaler(%s=%s)"
+                                    % (name, self.job.name, self._value(name), name, shown(value)))
 
     def state_dict(self) -> dict:
-        """As torch's: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker."""
-        return self.job.server.scaler_state(self.job.name)
+        """As torch's: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; not enabled: empty."""
+        return self.job.server.scaler_state(self.job.name) if self._enabled else {}
 
     def load_state_dict(self, state_dict) -> None:
         """Does nothing, and says so: the state is on the server."""
-        warnings.warn("ampd.GradScaler: the scale is the server's, and was not changed; set_scale of ampd.connect "
-                      "sets it", stacklevel=2)
+        if self._enabled:
+            warnings.warn("ampd.GradScaler: the scale is the server's, and was not changed; set_scale of ampd.connect "
+                          "sets it", stacklevel=2)

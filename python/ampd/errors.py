@@ -5,12 +5,13 @@ import re
 
 
 def _remedy_in(text: str) -> str:
-    """Sentences end in what to do, behind the last semicolon; one in parentheses is of what they enclose."""
+    """Sentences end in what to do, behind the last semicolon; one in parentheses is of what they enclose, and behind
+    "last: " a Timeout has what it has seen last."""
     masked, before = text, ""
     while masked != before:  # from the innermost on
         before, masked = masked, re.sub(r"\([^()]*\)", lambda one: "_" * len(one[0]), masked)
     at = masked.rfind("; ")
-    return text[at + 2:].rstrip(".") if at >= 0 else ""
+    return text[at + 2:].rstrip(".") if at >= 0 and not text.startswith("last: ", at + 2) else ""
 
 
 class Error(Exception):

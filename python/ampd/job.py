@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import mmap
+import typing
 from collections.abc import Iterator, Mapping
 
 import numpy
@@ -13,6 +14,9 @@ import numpy
 from ampd import errors, spec
 from ampd._client import Client, log, put, shown, struct, utf8
 from ampd._library import address_of, ffi, lib, text
+
+if typing.TYPE_CHECKING:
+    from ampd.server import ModelStatus, Server
 
 _NUMPY = {lib.AMP_F32: numpy.dtype(numpy.float32), lib.AMP_F16: numpy.dtype(numpy.float16),
           lib.AMP_BF16: numpy.dtype(numpy.uint16)}  # numpy has no bfloat16: its bits
@@ -93,7 +97,7 @@ class Step:
         self.user_state = user_state
         #: The last loss that `backward` was given, detached; for progress lines.
         self.loss = None
-        self.losses: list = []  # all of them, and what GradScaler.scale was given
+        self.losses: list = []  # all of them, and what GradScaler.scale was given and had a backward
         self.scaled = False  # GradScaler.scale was given something
         self.result: Result | None = None
         self.broken = False  # a part of its gradients was pushed, and then something failed
@@ -107,8 +111,9 @@ class Step:
         """torch.autocast with the cast's dtype, where this device's autocast has it; else nothing."""
         return self.job.module.autocast() if self.job.module is not None else contextlib.nullcontext()
 
-    def backward(self, loss) -> None:
-        """loss.backward() of the scaled loss. Each gradient is pushed as soon as it is there."""
+    def backward(self, loss, *, retain_graph: bool = False) -> None:
+        """loss.backward() of the scaled loss. Each gradient is pushed as soon as it is there. `retain_graph` as in
+        torch: for another loss with a part of the same graph, which takes `accumulate` where both have a parameter."""
         if self.job.module is None:
             raise errors.WrongState("this job has no torch module; give join one, or push arrays")
         self.job._refuse_ended(self)
@@ -117,7 +122,7 @@ class Step:
         self.loss = loss.detach()
         self.losses.append(self.loss)
         try:
-            self.job.module.backward(loss, self.scale)
+            self.job.module.backward(loss, self.scale, retain_graph)
         except BaseException:
             self.broken = True
             raise
@@ -243,7 +248,7 @@ class Job:
         self._pushes = 0        # of the step in hand
         self._loss_told = False  # by the program itself, in the step in hand
         self._told: set[str] = set()
-        self._server = None
+        self._server: Server | None = None
         self._takes: dict[str, str] | None = None  # its schedule and weighting, once they have been asked for
         self.memory = memory if memory is not None else Memory()
         self._model = ffi.NULL
@@ -332,9 +337,16 @@ class Job:
     def pull(self) -> int:
         """The newest version of the parameters, for an evaluation outside of a step; also when the model is done.
         Returns its number."""
-        version = ffi.new("uint64_t *")
+        version, model = ffi.new("uint64_t *"), self.model
         self._synchronize()
-        self.client.call(lib.ampclient_pull, self.model, version)
+        try:
+            self.client.call(lib.ampclient_pull, model, version)
+        except errors.WrongState:
+            if self._step is None:
+                raise
+            raise errors.WrongState("step %d is in hand, whose parameters have come: evaluate with those, or call "
+                                    "step.end() first (with ampd.Optimizer they are always the newest)"
+                                    % self._step.number) from None
         self._pulled()
         return version[0]
 
@@ -348,7 +360,7 @@ class Job:
         if self.module is not None:
             self.module.pulled(self)
 
-    def state_dict(self, *, masters: bool = True):
+    def state_dict(self, *, masters: bool = True) -> dict[str, typing.Any]:
         """The parameters by name, fp32, with the module's buffers; loads into the module by load_state_dict.
 
         They are the masters in the newest checkpoint, which the server is asked to write (that takes an operator's
@@ -594,7 +606,7 @@ class Job:
         return self._model
 
     @property
-    def server(self):
+    def server(self) -> Server:
         """The server's side, over this job's connection: status, history, checkpoints (ampd.Server)."""
         if self._server is None:
             from ampd.server import Server
@@ -607,7 +619,7 @@ class Job:
         endpoint is a unix socket. Where they do not, the logger "ampd" says why, at INFO."""
         return self.client.call(lib.ampclient_shares_memory, self.model, take=bool)
 
-    def status(self):
+    def status(self) -> ModelStatus:
         """How the model stands (ampd.ModelStatus)."""
         return self.server.model(self.name)
 

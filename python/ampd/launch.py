@@ -148,7 +148,8 @@ class Launch:
             elif self.output.broken:
                 return self._end(signal.SIGTERM, NOBODY_READS)
             elif self.server is not None and self.server.process.poll() is not None:
-                self.output.say("ampd ended; the last line of its log: %s" % self.server.log().strip()[-500:])
+                lines = self.server.log().splitlines() or ["none"]
+                self.output.say("ampd ended; the last line of its log: %s" % lines[-1])
                 return self._end(signal.SIGTERM, 1)
             time.sleep(POLL_S)
 
@@ -255,6 +256,7 @@ def _start_server(options, stack: contextlib.ExitStack) -> Server:
 
 def main(argv: list[str] | None = None) -> int:
     options, output = parse(argv), Output()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may have ignored it: exit codes would be gone
     on_signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # until there are workers
     try:
         with contextlib.ExitStack() as stack:

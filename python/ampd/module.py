@@ -23,6 +23,7 @@ from ampd.job import elements
 
 _DTYPES = {lib.AMP_F32: torch.float32, lib.AMP_F16: torch.float16, lib.AMP_BF16: torch.bfloat16}
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_pulled_last: dict[int, weakref.ref] = {}  # by a parameter's id: the Module that has pulled into it last
 _POST_ACCUMULATE = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # torch 2.1
 
 
@@ -47,6 +48,11 @@ def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
             raise errors.InvalidArgument("parameter %s is on the meta device and has no values; make the module on "
                                          "another, or call its to_empty() and give them" % name)
     return found
+
+
+def refuse_sparse(name: str, gradient: torch.Tensor | None) -> None:
+    if gradient is not None and gradient.is_sparse:
+        raise errors.InvalidArgument("the gradient of %s is sparse; make the module without sparse=True" % name)
 
 
 def memory_for(module: torch.nn.Module, *, pin_memory: bool):
@@ -74,6 +80,7 @@ class Module:
         self.job, self.module = job, module
         job.how_to_push = "call step.backward(loss) before step.end(); loss.backward() alone pushes nothing"
         self._parameters = trained(module)
+        self._puller = dict.fromkeys(map(id, self._parameters.values()), weakref.ref(self))
         self._views: dict[str, torch.Tensor] | None = None  # of the memory that is pulled into
         self._indices: dict[str, int] = {}
         self._autocast_dtype = None
@@ -81,7 +88,7 @@ class Module:
         self._untrained_told = False
         self._writes: list[int] = []     # to each parameter, as torch counts them, when it was pulled
         self._pushing = False            # inside of Step.backward
-        self._sent: set[str] = set()     # whose gradients were pushed in the step in hand
+        self._sent: dict[str, tuple] = {}  # (gradient, torch's count of writes to it) of those pushed in this step
         self._held: list = []            # gradients that are being sent
         self._staging = threading.RLock()
         self._staged: list = []          # (index, pinned tensor, event) that are on their way from a device
@@ -91,8 +98,19 @@ class Module:
         self._copied: list = []          # events: parameters have come to a device
         self._hooks: dict[str, tuple] = {}  # (what is hooked, its handle)
         self._hook_all()
+        self._tell_overlapping()
 
     # ---- parameters ----
+
+    def _tell_overlapping(self) -> None:
+        """Of parameters that are views of the same memory, as a decoder's of an encoder's: each is pulled by itself."""
+        places = sorted((str(one.device), one.data_ptr(), _end_of(one), name)
+                        for name, one in self._parameters.items() if one.device.type in ("cpu", "cuda"))
+        for (device, _, end, name), (other_device, begin, _, other) in zip(places, places[1:]):
+            if device == other_device and begin < end:
+                self.job._warn_once("overlapping", "%s: parameters %s and %s share memory, and the model trains each "
+                                    "for itself; use one parameter in both places (and its .t() in forward)",
+                                    self.job.name, *sorted((name, other)))
 
     def _make_views(self) -> None:
         names = set(self.job.parameters)
@@ -137,6 +155,7 @@ class Module:
         # What torch.inference_mode makes cannot be trained with.
         with torch.inference_mode(False), torch.no_grad():
             self._take_pulled(job)
+        _pulled_last.update(self._puller)
         self._writes = [one._version for one in self._parameters.values()]  # what is written by .data is not counted
 
     def _take_pulled(self, job) -> None:
@@ -225,31 +244,67 @@ class Module:
 
     def _tell_written(self) -> None:
         """Of values that the program itself has given to a parameter: the server has others."""
-        found = next((name for (name, one), writes in zip(self._parameters.items(), self._writes)
-                      if one._version != writes), None)
-        if found is not None:
-            self.job._warn_once("written", "%s: the program has written to parameter %s (load_state_dict, clamp_, "
-                                "max_norm); the server does not get that, and the next pull undoes it; load values "
-                                "before ampd.join (if they were written back, all is well)", self.job.name, found)
+        for at, (name, one) in enumerate(self._parameters.items()):
+            if one._version == self._writes[at]:
+                continue
+            if not self._is_as_pulled(name, one):
+                self.job._warn_once("written", "%s: the program has written to parameter %s (load_state_dict, clamp_, "
+                                    "max_norm); the server does not get that, and the next pull undoes it; load values "
+                                    "before ampd.join (if they were written back, all is well)", self.job.name, name)
+                return
+            self._writes[at] = one._version
+
+    def _is_as_pulled(self, name: str, parameter) -> bool:
+        """It has a copy of what was pulled (not that memory itself), and that has been written back."""
+        view = self._views[name]
+        if parameter.device.type != "cpu" or self.job.memory.stays_shared or parameter.data_ptr() == view.data_ptr():
+            return False
+        return torch.equal(parameter.detach(), view.to(parameter.dtype))
+
+    def _tell_shared(self) -> None:
+        """Of a parameter that is in two models: it has the values of the one that has pulled last."""
+        for name, one in self._parameters.items():
+            other = _pulled_last[id(one)]()
+            if other is not self and other is not None and other.job.name != self.job.name:
+                self.job._warn_once("shared", "%s: parameter %s is in the model %s, too, which has pulled since this "
+                                    "step began: the gradient is that of other values, and each model trains a copy of "
+                                    "its own; give ampd.join the parameter in one of them alone", self.job.name, name,
+                                    other.job.name)
+                return
 
     def _tell_added(self) -> None:
         """Of a gradient that another backward has left, as a GAN's generator does in the discriminator: torch adds to
         it, and the sum is pushed."""
         found = next((name for name, one in self._parameters.items() if one.grad is not None and one.requires_grad
-                      and (name not in self._sent or self.job.accumulate > 1)), None)
+                      and name not in self._sent), None)
         if found is not None:
             self.job._warn_once("added", "%s: parameter %s had a gradient before step.backward, which torch adds to: "
                                 "the sum is pushed; if another loss has left it there, call "
                                 "zero_grad(set_to_none=True) of the module before", self.job.name, found)
 
-    def backward(self, loss, scale: float) -> None:
+    def _has_another(self, name: str, gradient) -> bool:
+        found = self._parameters[name].grad
+        return found is not None and found is not gradient
+
+    def _tell_changed(self) -> None:
+        """Of a clipping, or of another loss's backward, that came when the gradients were on their way already."""
+        found = next((name for name, (gradient, writes) in self._sent.items()
+                      if gradient._version != writes or self._has_another(name, gradient)), None)
+        if found is not None:
+            self.job._warn_once("changed", "%s: the gradient of parameter %s was written to between step.backward, "
+                                "which sends it, and step.end(): the server may have got it as it was before, or in "
+                                "part; clip by ampd.join clip_norm=, or use ampd.Optimizer, whose step sends (if it "
+                                "has the same values, all is well)", self.job.name, found)
+
+    def backward(self, loss, scale: float, retain_graph: bool) -> None:
         self._tell_untrained()
         self._tell_added()
         self._tell_written()
+        self._tell_shared()
         self._hook_all()
         self._pushing = True
         try:
-            (loss * scale).backward()
+            (loss * scale).backward(retain_graph=retain_graph)
         finally:
             self._pushing = False
         self._send_staged(wait=False)
@@ -259,8 +314,10 @@ class Module:
         a loop that goes on after Ctrl-C does not zero or add to what is being sent."""
         self._tell_untrained()
         self._tell_written()
+        self._tell_shared()
         for name in self._parameters:
             self._push(name)
+        self._sent.clear()
         self._clear_gradients()
 
     def _push(self, name: str) -> None:
@@ -268,8 +325,7 @@ class Module:
         gradient = parameter.grad
         if gradient is None:  # torch 1.13 calls hooks where a Function gives none
             return
-        if gradient.is_sparse:
-            raise errors.InvalidArgument("the gradient of %s is sparse; make the module without sparse=True" % name)
+        refuse_sparse(name, gradient)
         dtype = gradient.dtype if self.job.gradients is None else _DTYPES[self.job.gradients]
         if dtype not in _CODES:
             raise errors.InvalidArgument("the gradient of %s is %s; use float16, bfloat16 or float32, or give "
@@ -280,9 +336,10 @@ class Module:
                 or gradient.is_neg()):  # a view of numbers of the other sign
             self.job.copies += 1
             gradient = torch.empty(gradient.shape, dtype=dtype, device=device).copy_(gradient.detach())
-        self._sent.add(name)
         if self.job.accumulate > 1:
             parameter.grad = None  # the library adds up
+        else:
+            self._sent[name] = (parameter.grad, parameter.grad._version)
         if on_device(gradient):
             self._stage(self._indices[name], gradient)
             return
@@ -337,6 +394,7 @@ class Module:
 
     def finish(self, job) -> None:
         """Before the step ends: what is still on its way from a device is pushed."""
+        self._tell_changed()
         self._send_staged(wait=True)
         self.synchronize()
 
@@ -350,6 +408,12 @@ class Module:
     def _clear_gradients(self) -> None:
         for parameter in self._parameters.values():
             parameter.grad = None
+
+
+def _end_of(parameter) -> int:
+    """The address behind its last element."""
+    last = sum((size - 1) * stride for size, stride in zip(parameter.shape, parameter.stride()))
+    return parameter.data_ptr() + (last + 1) * parameter.element_size()
 
 
 def _adds_to(parameter):

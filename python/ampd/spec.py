@@ -218,6 +218,7 @@ _POLICIES = {"dynamic": lib.AMPCLIENT_SCALER_DYNAMIC, "megatron": lib.AMPCLIENT_
 # ---- parameters ----
 
 _GROUPS_MAX = 16
+_NAME_BYTES_MAX = 127
 
 
 @dataclasses.dataclass(frozen=True)
@@ -442,7 +443,12 @@ class Model:
         array = ffi.new("struct ampclient_parameter_spec[]", max(1, len(self.parameters)))
         kept.append(array)
         for place, parameter in zip(array, self.parameters):
-            kept.append(ffi.new("char[]", utf8(parameter.name, "the name of a parameter")))
+            name = utf8(parameter.name, "the name of a parameter")
+            if not 1 <= len(name) <= _NAME_BYTES_MAX or b"#" in name or b"@" in name:
+                raise errors.InvalidArgument("the parameter %r has a name of %d bytes, and names have 1 to %d without "
+                                             "\"#\" and \"@\"; name the parts of the module otherwise"
+                                             % (parameter.name, len(name), _NAME_BYTES_MAX))
+            kept.append(ffi.new("char[]", name))
             if len(parameter.shape) > 8:
                 raise errors.InvalidArgument("parameter %r has %d dimensions; at most 8 are possible"
                                              % (parameter.name, len(parameter.shape)))

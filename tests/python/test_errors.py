@@ -50,6 +50,20 @@ def test_the_remedy_is_behind_the_last_semicolon_outside_of_parentheses():
         assert errors.Error(text).remedy == remedy, (text, errors.Error(text).remedy)
 
 
+def test_a_parameter_whose_name_is_not_possible_is_named():
+    with ampd.testing.server() as server:
+        for name in ("block." * 30 + "weight", "a#b", "a@b", ""):
+            raises(ampd.InvalidArgument, lambda name=name: ampd.join(server.endpoint, "m", {"w": [0.0], name: [0.0]}),
+                   "the parameter %r has a name of %d bytes" % (name, len(name)), "otherwise")
+
+
+def test_what_a_timeout_has_seen_last_is_no_remedy():
+    with ampd.testing.server() as server, ampd.join(server.endpoint, "m", {"w": [0.0]}, rank=1, world_size=2,
+                                                    step_timeout=0.5) as job:
+        error = raises(ampd.Timeout, job.begin, "; last: ")  # rank 0 never comes
+        assert error.remedy == ampd.Timeout.remedy, error.remedy
+
+
 def test_a_call_without_a_token_is_told_what_gives_one():
     with folder() as place:
         file = pathlib.Path(place) / "tokens"

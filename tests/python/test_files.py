@@ -4,6 +4,7 @@ from python_testing import PACKAGE, eventually, folder, needs, raises, run  # no
 import contextlib
 import dataclasses
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -179,6 +180,15 @@ def test_a_join_with_restore_goes_on_with_values_that_come_before_its_own():
             assert job.begin().number == 3
 
 
+def test_a_process_that_ignores_the_end_of_its_children_is_told_so_and_not_that_all_went_well():
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        try:
+            raises(ampd.WrongState, lambda: operator.export("nobody", "/nowhere"), "SIGCHLD", "SIG_DFL")
+        finally:
+            signal.signal(signal.SIGCHLD, before)
+
+
 def test_what_is_wrong_with_a_file_is_told_in_a_sentence():
     with folder() as name, ampd.testing.server() as server:
         file, damaged = pathlib.Path(name) / "checkpoint", pathlib.Path(name) / "damaged"
@@ -189,7 +199,8 @@ def test_what_is_wrong_with_a_file_is_told_in_a_sentence():
             operator.export("m", file)
             raises(ampd.Error, lambda: operator.export("m", file), "exists", "give overwrite=True")
             operator.export("m", file, overwrite=True)
-            raises(ampd.NotFound, lambda: operator.export("nobody", damaged), "nobody")
+            raises(ampd.NotFound, lambda: operator.export("nobody", damaged), "nobody",
+                   "ampd.connect(...).models() lists")
             raises(ampd.Error, lambda: operator.load("m", file, full=True), "values")
             values_alone = pathlib.Path(name) / "values"
             operator.export("m", values_alone, values_only=True)

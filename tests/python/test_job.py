@@ -1,5 +1,5 @@
 """A job with numpy alone: parameters, pushes, verdicts, and sentences for what is wrong."""
-from python_testing import PATIENCE, ROOT, eventually, raises, run  # noqa: F401 (first: it finds the package)
+from python_testing import PATIENCE, ROOT, eventually, raises, run, told  # (first: it finds the package)
 
 import contextlib
 import gc
@@ -17,7 +17,7 @@ from unittest import mock
 import ampd
 import ampd.testing
 import numpy
-from ampd import job as jobs, spec
+from ampd import _client, job as jobs, spec
 
 
 def line(server, name="line", **options):
@@ -705,6 +705,31 @@ def test_accumulated_pushes_are_added_up():
         assert step.end().applied
         job.begin()
         assert (job.parameters["b"] == -1).all()
+
+
+def test_a_job_that_is_dropped_while_a_call_does_not_end_keeps_its_gradients_until_it_is_closed():
+    with ampd.testing.server() as server, mock.patch.object(_client, "CLOSE_WAIT_S", 0.1):
+        job, gradient = line(server), numpy.ones(5, numpy.float32)
+        job.begin().push("b", gradient)
+        client, gradient, held, ends = job.client, weakref.ref(gradient), threading.Event(), threading.Event()
+
+        def call():
+            with client._turn:
+                held.set()
+                ends.wait()
+
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        held.wait()
+        with told() as lines:
+            del job
+            gc.collect()
+        assert gradient() is not None and len(lines) == 1 and "does not end" in lines[0], lines
+        ends.set()
+        thread.join()
+        client.close()
+        gc.collect()
+        assert gradient() is None
 
 
 run(globals())

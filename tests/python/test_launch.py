@@ -186,7 +186,8 @@ def test_a_server_that_ends_ends_all():
             process.stdout.readline()
             os.kill(int((path.parent / "data" / "LOCK").read_text()), signal.SIGKILL)
             _, said = process.communicate(timeout=LIMIT_S)
-        assert process.returncode == 1 and "ampd ended; the last line of its log: " in said, (process.returncode, said)
+            last = (path.parent / "data" / "log").read_text().splitlines()[-1]
+        assert process.returncode == 1 and f"ampd ended; the last line of its log: {last}\n" in said, said
 
 
 def test_a_signal_that_was_ignored_before_ends_nothing():
@@ -195,6 +196,12 @@ def test_a_signal_that_was_ignored_before_ends_nothing():
             launch(path, code=128 + number)
             out, _ = launch(path, preexec_fn=lambda: signal.signal(number, signal.SIG_IGN))  # nohup does so
             assert out == "[0] goes on\n", out
+
+
+def test_a_parent_that_ignores_the_end_of_its_children_takes_nothing_from_the_launcher():
+    with script("import sys\nprint('ends')\nsys.exit(3)\n") as path:
+        out, said = launch(path, code=3, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        assert out == "[0] ends\n" and "rank 0 ended with code 3\n" in said, (out, said)
 
 
 def test_nobody_who_reads_ends_all():

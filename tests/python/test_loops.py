@@ -765,6 +765,7 @@ def test_a_loop_that_goes_on_behind_the_end_is_told_so_and_has_the_last_scale():
         optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
         scaler.scale(loss_of(net, 1) * float("inf")).backward()
         assert not scaler.step(optimizer) and optimizer.done
+        scaler.update()
         assert scaler.get_scale() == optimizer.result.new_scale == 32768
         raises(ampd.WrongState, lambda: scaler.scale(loss_of(net, 2)), "max_steps", "optimizer.done")
 

@@ -83,6 +83,14 @@ def test_the_loss_is_read_only_for_a_line():
     assert Loss.reads == len(said.splitlines()) == 5, (Loss.reads, said)
 
 
+def test_a_loss_that_is_no_number_is_not_shown_and_ends_no_training():
+    with ampd.testing.server() as server, ampd.join(server.endpoint, "m", {"w": numpy.zeros(3)}, max_steps=3) as job:
+        said = io.StringIO()
+        for step in ampd.progress(job.steps(), file=said):
+            step.loss = numpy.ones(3)
+        assert said.getvalue().startswith("step 3/3  scale 65536"), said.getvalue()
+
+
 def test_on_a_terminal_it_is_one_line_in_place():
     said = shown(Job(max_steps=3), range(1, 4), 1.0, Terminal())
     assert said.count("\n") == 1 and said.endswith("\n"), said

@@ -74,6 +74,31 @@ def test_values_that_a_program_writes_into_parameters_are_told_once():
                                               for one in said), said
 
 
+def test_values_that_are_written_back_are_told_of_nothing_where_the_module_has_a_copy_of_what_was_pulled():
+    with ampd.testing.server() as server:
+        for cast, back, lines in (("float16", True, 0), ("float16", False, 1), ("float32", True, 1)):
+            net = new_net()
+            with told() as said, joined(server, "%s-%s" % (cast, back), net, cast=cast) as job:
+                optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+                while not optimizer.done:
+                    kept = copy.deepcopy(net.state_dict())  # an evaluation with averages, for example
+                    net.load_state_dict(new_net().state_dict())
+                    if back:
+                        net.load_state_dict(kept)
+                    scaler.scale(loss_of(net, optimizer.number)).backward()
+                    scaler.step(optimizer)
+            assert len(said) == lines and all("has written to" in one for one in said), (cast, back, said)
+
+
+def test_a_pull_for_an_evaluation_in_a_step_is_refused_with_what_to_do():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net) as job:
+        step = job.begin()
+        raises(ampd.WrongState, job.pull, "step 1 is in hand", "evaluate with those", "step.end()")
+        step.backward(loss_of(net, 1))
+        assert step.end().applied and job.pull() == 1
+
+
 def test_a_saved_module_that_is_loaded_before_join_brings_its_buffers_and_the_server_the_parameters():
     with ampd.testing.server() as server, told() as said:
         net, whole = new_net(), new_net()
@@ -165,6 +190,245 @@ def test_parts_with_an_optimizer_each_and_one_loss_train_as_in_torch():
         assert said == []
     assert all(torch.allclose(one, other, rtol=0, atol=1e-6) for one, other in zip(net.parameters(),
                                                                                    alone.parameters()))
+
+
+def test_a_step_that_unscale_has_seen_to_overflow_is_skipped_whatever_is_made_of_its_gradients():
+    def clip_values(net):
+        torch.nn.utils.clip_grad_value_(net.parameters(), 0.5)
+
+    def clip_norm(net):  # a NaN goes to all
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+
+    with ampd.testing.server() as server:
+        for act in (clip_values, clip_norm, torch.nn.Module.zero_grad):
+            for value in (float("inf"), float("nan")):
+                net = new_net()
+                with joined(server, "%s-%s" % (act.__name__, value), net, cast="float16") as job:
+                    optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+                    scaler.scale(loss_of(net, 1)).backward()
+                    net[3].weight.grad[1, 2] = value
+                    scaler.unscale_(optimizer)
+                    act(net)
+                    assert scaler.step(optimizer) is False, (act, value)
+                    found = [(one.parameter, one.inf_count + one.nan_count, one.first_index)
+                             for one in optimizer.result.overflows]
+                    assert found == [("3.weight", 1, 10)], (act, value, found)
+                    scaler.update()
+                    scaler.scale(loss_of(net, 1)).backward()
+                    scaler.unscale_(optimizer)
+                    assert scaler.step(optimizer)
+
+
+def test_unscale_before_there_is_a_gradient_is_refused():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, cast="float16") as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        raises(ampd.WrongState, lambda: scaler.unscale_(optimizer), "no gradient to unscale in step 1", "backward()")
+        scaler.scale(loss_of(net, 1)).backward()
+        assert scaler.step(optimizer) and optimizer.result.norm < 100
+
+
+def test_a_sparse_gradient_is_refused_by_unscale_too():
+    net = torch.nn.Embedding(4, 2, sparse=True)
+    with ampd.testing.server() as server, joined(server, "net", net, cast="float16") as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        scaler.scale(net(torch.arange(2)).sum()).backward()
+        for call in (scaler.unscale_, scaler.step):
+            raises(ampd.InvalidArgument, lambda call=call: call(optimizer), "weight is sparse", "sparse=True")
+
+
+def test_a_script_that_compares_the_scale_around_update_sees_a_skipped_step():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, cast="float16", max_steps=3) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        for factor, updates in ((float("inf"), True), (1.0, True), (1.0, False)):
+            scale = scaler.get_scale()
+            scaler.scale(loss_of(net, 1) * factor).backward()
+            applied = scaler.step(optimizer)
+            assert scaler.get_scale() == scale
+            if updates:
+                scaler.update()
+                assert (scaler.get_scale() < scale) == (not applied) == (factor != 1.0)
+
+
+def test_a_scaler_that_is_not_enabled_is_for_a_model_without_a_scale():
+    with ampd.testing.server() as server:
+        nets, net = [], new_net()
+        with joined(server, "scaled", net, cast="float16") as job:
+            raises(ampd.InvalidArgument, lambda: ampd.GradScaler(job, enabled=False), "scaled has a loss scale",
+                   "scaler=ampd.NoScaler()")
+            raises(ampd.InvalidArgument, lambda: ampd.GradScaler(job, init_scale=1024.0, enabled=True), "init_scale",
+                   "scaler=ampd.DynamicScaler(")
+        for enabled in (True, False):
+            nets.append(new_net())
+            with joined(server, "plain-%s" % enabled, nets[-1]) as job:
+                optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job, enabled=enabled)
+                assert scaler.is_enabled() == enabled and scaler.get_scale() == 1
+                assert bool(scaler.state_dict()) == enabled
+                while not optimizer.done:
+                    scaler.scale(loss_of(nets[-1], 1)).backward()
+                    scaler.unscale_(optimizer)
+                    if not enabled:
+                        scaler.unscale_(optimizer)  # it does nothing, as torch's
+                        scaler.load_state_dict({})
+                    assert scaler.step(optimizer)
+                    scaler.update()
+        assert all(torch.equal(one, other) for one, other in zip(nets[0].parameters(), nets[1].parameters()))
+
+
+def test_all_that_torchs_scaler_has_is_there():
+    names = {name for name in dir(torch.cuda.amp.GradScaler) if not name.startswith("_")}
+    assert names <= set(dir(ampd.GradScaler)), names - set(dir(ampd.GradScaler))
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, cast="float16",
+                                                 scaler=ampd.DynamicScaler(growth_interval=100)) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        for name, value in (("growth_factor", 2.0), ("backoff_factor", 0.5), ("growth_interval", 100)):
+            assert getattr(scaler, "get_" + name)() == value
+            getattr(scaler, "set_" + name)(value)
+            raises(ampd.WrongState, lambda name=name: getattr(scaler, "set_" + name)(3), "%s of net" % name,
+                   "DynamicScaler(%s=3)" % name)
+        for wrong in (3.0, "loss"):
+            raises(ampd.InvalidArgument, lambda wrong=wrong: scaler.scale(wrong), repr(wrong), "give a tensor")
+        assert optimizer.number == 1
+
+
+def test_the_loss_of_a_batch_that_had_no_backward_is_not_told():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, cast="float16", max_steps=2) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        losses = []
+        while not optimizer.done:
+            scaler.scale(loss_of(net, 1) * float("nan"))  # and the program looks at it, and takes another batch
+            if optimizer.number == 2:
+                optimizer.zero_grad()
+            loss = loss_of(net, 2)
+            losses.append(loss.item())
+            scaler.scale(loss).backward()
+            assert scaler.step(optimizer)
+        assert [row.loss for row in job.server.history("net") if row.kind == "step"] == losses
+
+
+def test_gradients_that_are_changed_behind_a_backward_that_has_sent_them_are_told_once():
+    def clip(net):
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+
+    def replace(net):
+        net[0].weight.grad = net[0].weight.grad.clamp(-0.01, 0.01)
+
+    def other_loss(net):
+        loss_of(net, 9).backward()
+
+    def clear(net):
+        net.zero_grad(set_to_none=True)
+
+    with ampd.testing.server() as server:
+        for act, accumulate, lines in ((clip, 1, 1), (replace, 1, 1), (other_loss, 1, 1), (clear, 1, 0), (clip, 2, 0)):
+            net = new_net()
+            with told() as said, joined(server, "%s-%d" % (act.__name__, accumulate), net,
+                                        accumulate=accumulate) as job:
+                for step in job.steps():
+                    net.zero_grad(set_to_none=True)
+                    step.backward(loss_of(net, step.number))
+                    act(net)
+            assert len(said) == lines and all("the gradient of parameter " in one and "clip_norm=" in one
+                                              for one in said), (act, said)
+
+
+def test_a_value_of_param_groups_that_the_server_does_not_use_is_told_once():
+    with ampd.testing.server() as server:
+        for name, lines in (("weight_decay", 1), ("clip_norm", 1), ("max_momentum", 0)):
+            net = new_net()
+            with told() as said, joined(server, name, net, schedule=ampd.Worker()) as job:
+                optimizer = ampd.Optimizer(job)
+                while not optimizer.done:  # as a schedule of the decay does
+                    for group in optimizer.param_groups:
+                        group[name] = 0.1 * optimizer.number
+                    loss_of(net, optimizer.number).backward()
+                    optimizer.step()
+            assert len(said) == lines and all(name + " of param_groups" in one and "ampd.Group(" in one
+                                              for one in said), said
+
+
+def test_a_parameter_that_is_in_two_models_is_told_once():
+    def by_optimizers(jobs, losses):
+        optimizers = [ampd.Optimizer(job) for job in jobs]
+        while not optimizers[0].done:
+            for optimizer, loss in zip(optimizers, losses):
+                optimizer.zero_grad()
+                loss().backward()
+                optimizer.step()
+
+    def by_steps(jobs, losses):
+        for _ in range(STEPS):
+            for step, loss in [(job.begin(), loss) for job, loss in zip(jobs, losses)]:
+                step.backward(loss())
+                step.end()
+
+    with ampd.testing.server() as server:
+        for loop in (by_optimizers, by_steps):
+            trunk, x = torch.nn.Linear(4, 4), torch.ones(3, 4)
+            actor, critic = (torch.nn.ModuleList([trunk, torch.nn.Linear(4, 1)]) for _ in range(2))
+            losses = [lambda net=net: net[1](net[0](x)).square().mean() for net in (actor, critic)]
+            with told() as said, joined(server, "actor-" + loop.__name__, actor) as first, \
+                    joined(server, "critic-" + loop.__name__, critic) as second:
+                loop([first, second], losses)
+            assert 1 <= len(said) <= 2 and "parameter 0.weight is in the model critic" in said[0], said
+
+
+def test_a_module_that_is_joined_again_under_another_name_is_told_of_nothing():
+    net = new_net()
+    with ampd.testing.server() as server, told() as said:
+        before = joined(server, "first", net)
+        train(before, net, until=2)
+        with joined(server, "second", net) as job:
+            train(job, net)
+        before.leave()
+        assert said == []
+
+
+def test_parameters_that_share_memory_are_told_once():
+    def tied_by_a_view(net):
+        net[1].weight = torch.nn.Parameter(net[0].weight.t())
+
+    def tied_by_data(net):
+        net[1].weight.data = net[0].weight.data.t()
+
+    def tied(net):
+        net[1].weight = net[0].weight
+
+    def flat(net):  # next to each other, as those of an LSTM on a device
+        both = torch.zeros(32)
+        net[0].weight.data, net[1].weight.data = both[:16].view(4, 4), both[16:].view(4, 4)
+
+    with ampd.testing.server() as server:
+        for tie, lines in ((tied_by_a_view, 1), (tied_by_data, 1), (tied, 0), (flat, 0)):
+            net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+            tie(net)
+            for _ in range(2):  # the second time it has been pulled into
+                with told() as said, joined(server, tie.__name__, net) as job:
+                    job.pull()
+                assert len(said) == lines and all("0.weight and 1.weight share memory" in one for one in said), said
+                lines = 0
+
+
+def test_two_losses_of_one_graph_are_added_up_where_it_is_retained():
+    def losses_of(net):
+        y = net(torch.ones(3, 4))
+        return y.square().mean(), y.sum()
+
+    alone = torch.nn.Linear(4, 2)
+    net = copy.deepcopy(alone)
+    sum(losses_of(alone)).backward()
+    with ampd.testing.server() as server, joined(server, "net", net, accumulate=2, max_steps=1) as job:
+        for step in job.steps():
+            first, second = losses_of(net)
+            step.backward(first, retain_graph=True)
+            step.backward(second)
+            assert step.end().applied
+        job.pull()
+    for one, other in zip(net.parameters(), alone.parameters()):
+        assert torch.allclose(one, other - 0.1 * other.grad, rtol=0, atol=1e-6)
 
 
 run(globals())
