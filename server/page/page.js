@@ -222,6 +222,7 @@ async function askPaces(models, view) {
 
 function takeStatus(status) {
   if (status !== state.status) state.skewMs = status.time_ms - Date.now(); // else another view takes what has come before
+  if (state.status && state.status.version !== status.version) location.reload(); // another ampd has other scripts
   state.status = status;
   status.models.sort((a, b) => a.name < b.name ? -1 : 1);
   showTroubles(status);
