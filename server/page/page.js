@@ -745,8 +745,11 @@ function go() {
 }
 
 addEventListener("hashchange", () => {
-  const skips = location.hash === "#main";
-  if (!skips) go();
-  byId("main").focus({ preventScroll: !skips }); // so that Tab goes on in the new content
+  go();
+  byId("main").focus({ preventScroll: true }); // so that Tab goes on in the new content
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the hash is the route
+  byId("main").focus();
 });
 go();

@@ -675,6 +675,16 @@ def test_what_is_not_there_is_one_sentence_and_a_server_that_is_gone_dims_the_re
 
 
 def test_a_stall_and_a_loss_that_fell_far_have_a_log_axis_and_a_pace_is_compared_at_once(context):
+def test_who_skips_to_the_content_stays_at_the_model(context):
+    server = page_server(context)
+    context.model("m", server).worker().train({"w": [1.0] * 4})
+    with browser() as driver:
+        driver.get(url(server, "#/model/m"))
+        plotted(driver)
+        driver.find_element(By.CSS_SELECTOR, ".skip").send_keys(Keys.ENTER)
+        assert driver.execute_script("return [location.hash, document.activeElement.id]") == ["#/model/m", "main"]
+
+
     server = page_server(context)
     made = loaded_at(server, "m", 401, scale=24576.0)
     rows = history(400)
