@@ -553,7 +553,7 @@ class Model {
 
 const workerColumns = (newest, done) => [
   ["Rank", (w) => String(w.rank)],
-  ["Name", (w) => w.name],
+  ["Name", (w) => w.name, "wrap"],
   ["Address", (w) => w.peer ? h("code", {}, w.peer) : "", "wrap"],
   ["State", (w) => [
     w.quarantined ? chip("quarantined", "bad") : w.live ? chip("live", "good") : chip(w.left ? "has left" : "not there", w.left || done ? "" : "bad"),
@@ -638,7 +638,8 @@ class Step {
           : tile("Overflows in a row", whole(step.consecutive_overflows), null, "up to this step"),
         (step.loss !== undefined || step.metrics) && tile("Loss", measured(step.loss), null, told(step.metrics))),
       step.times && card("Where its time went", "since the step before", table("Times", TIME_COLUMNS, PARTS.map(([name, words]) =>
-        ({ name, words, time: step.times[name], whole: PARTS.reduce((sum, [each]) => sum + step.times[each], 0) })))),
+        ({ name, words, time: step.times[name], whole: PARTS.reduce((sum, [each]) => sum + step.times[each], 0) })),
+        { stack: true })),
       step.overflows.length > 0 && card("Who and where", step.totals.rows > step.overflows.length
         ? "the first " + step.overflows.length + " of " + whole(step.totals.rows) : null,
         folded("Who and where", BLAME_COLUMNS, step.overflows)),
@@ -646,8 +647,9 @@ class Step {
         " replayed, each taken to end as it did", table("Policies", POLICY_COLUMNS, step.policies,
         { stack: true, rowClass: (policy) => policy.own ? "own" : null })),
       step.contributors.length > 0 && card("Whose gradients counted", null, table("Contributors", [
-        ["Rank", (c) => String(c.rank)], ["Worker", (c) => c.name || "–"], ["Weight", (c) => digits(c.weight), "right"],
-      ], step.contributors)));
+        ["Rank", (c) => String(c.rank)], ["Worker", (c) => c.name || "–", "wrap"],
+        ["Weight", (c) => digits(c.weight), "right"],
+      ], step.contributors, { stack: true })));
   }
 }
 
