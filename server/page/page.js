@@ -96,10 +96,11 @@ function headers() {
 async function request(path, options = {}) {
   const answer = await fetch(path, { headers: headers(), cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(ASK_MS), ...options });
   if (answer.ok) return answer;
-  let text = answer.statusText;
-  try { text = (await answer.json()).error || text; } catch { /* not JSON: another program answers at this port */ }
+  let said = {};
+  try { said = { ...await answer.json() }; } catch { /* not JSON: another program answers at this port */ }
+  const text = said.error || answer.statusText;
   if (answer.status === 401 || answer.status === 403) throw new NeedsToken(text);
-  throw Object.assign(new Error(text), { status: answer.status });
+  throw Object.assign(new Error(text), { status: answer.status, reason: said.reason });
 }
 
 /** Requests again while the server is busy (503), up to BUSY_TRIES times. */
@@ -221,8 +222,8 @@ async function askPaces(models, view) {
 }
 
 function takeStatus(status) {
-  if (status !== state.status) state.skewMs = status.time_ms - Date.now(); // else another view takes what has come before
   if (state.status && state.status.version !== status.version) location.reload(); // another ampd has other scripts
+  if (status !== state.status) state.skewMs = status.time_ms - Date.now(); // else another view takes what has come before
   state.status = status;
   status.models.sort((a, b) => a.name < b.name ? -1 : 1);
   showTroubles(status);
@@ -403,7 +404,7 @@ class Model {
   missing() {
     this.missed = true;
     this.plots.close();
-    alone("There is no model of this name on this server.");
+    alone(NO_MODEL);
   }
 
   async fresh() {
@@ -708,8 +709,10 @@ function askToken(text) {
   input.focus();
 }
 
-/** What a browser has words of its own for: no answer came. */
-const sentence = (error) => error.status ? error.message : "The server does not answer. This page goes on by itself when it does.";
+const NO_MODEL = "There is no model of this name on this server.";
+/** What a page has words of its own for: no model, or no answer. */
+const sentence = (error) => error.reason === "MODEL_NOT_FOUND" ? NO_MODEL : error.status ? error.message
+  : "The server does not answer. This page goes on by itself when it does.";
 
 function failed(error) {
   if (error instanceof NeedsToken) askToken(error.message);
@@ -746,12 +749,12 @@ function go() {
   scrollTo(0, 0);
 }
 
-addEventListener("hashchange", () => {
-  go();
-  byId("main").focus({ preventScroll: true }); // so that Tab goes on in the new content
-});
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the hash is the route
   byId("main").focus();
+});
+addEventListener("hashchange", () => {
+  go();
+  byId("main").focus({ preventScroll: true }); // so that Tab goes on in the new content
 });
 go();
