@@ -24,10 +24,17 @@ size_t amp_text_char(const char *at, size_t left)
     return overlong || surrogate || beyond ? 0 : length;
 }
 
-/* The code of a control character of `length` bytes, U+FFFD if length is 0 (no character), 0 if it may be printed. */
+/*
+ * The code of a control character of `length` bytes, or of one that turns the direction of the text behind it around
+ * (U+202A to U+202E, U+2066 to U+2069); U+FFFD if length is 0 (no character), 0 if it may be printed.
+ */
 static unsigned unprintable(const char *at, size_t length)
 {
     const uint8_t *byte = (const uint8_t *)at;
+    if (length == 3 && byte[0] == 0xe2 &&
+        ((byte[1] == 0x80 && byte[2] >= 0xaa && byte[2] <= 0xae) ||
+         (byte[1] == 0x81 && byte[2] >= 0xa6 && byte[2] <= 0xa9)))
+        return 0x2000u | (byte[1] & 0x3fu) << 6 | (byte[2] & 0x3fu);
     if (length == 0)
         return REPLACEMENT;
     if (length == 1)

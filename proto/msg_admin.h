@@ -147,6 +147,10 @@ struct ampd_msg_evict_worker_request {
     char request_id[65]; /* the same request sent again is done once; default "": done each time */
 };
 
+struct ampd_msg_evict_worker_response {
+    bool nobody; /* no worker held the rank */
+};
+
 struct ampd_msg_set_learning_rate_request {
     char model[128];
     double learning_rate; /* in place of the specification's: > 0, within the range of fp32 */
@@ -261,6 +265,10 @@ int ampd_msg_get_config_response_encode(const struct ampd_msg_get_config_respons
 int ampd_msg_get_config_response_decode(struct ampd_msg_get_config_response *message, const void *data, size_t size,
                                         struct amp_error *error);
 void ampd_msg_get_config_response_free(struct ampd_msg_get_config_response *message);
+
+int ampd_msg_evict_worker_response_encode(const struct ampd_msg_evict_worker_response *message, struct amp_buf *out);
+int ampd_msg_evict_worker_response_decode(struct ampd_msg_evict_worker_response *message, const void *data, size_t size,
+                                          struct amp_error *error);
 
 int ampd_msg_evict_worker_request_encode(const struct ampd_msg_evict_worker_request *message, struct amp_buf *out);
 int ampd_msg_evict_worker_request_decode(struct ampd_msg_evict_worker_request *message, const void *data, size_t size,

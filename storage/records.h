@@ -35,6 +35,7 @@ struct ampd_act_record {
     uint64_t from_step;      /* first step for which the action holds */
     uint64_t base_epoch;     /* kind EPOCH: epoch of the checkpoint rolled back to, whose step is `step` */
     uint32_t rank;           /* kind EVICT: the rank whose worker was evicted */
+    bool nobody;             /* kind EVICT: no worker held the rank; not stored */
     struct ampd_carry after; /* scaler state and learning rate after the action */
     bool superseded;         /* a later epoch has superseded the action */
     char request_id[AMPD_REQUEST_ID_MAX];

@@ -28,14 +28,14 @@ enum ampd_reply_kind {
     AMPD_REPLY_CHECKPOINT,
     AMPD_REPLY_SCALE, /* SetScale, ResetScale */
     AMPD_REPLY_LR,    /* SetLearningRate */
+    AMPD_REPLY_EVICT, /* EvictWorker */
     AMPD_REPLY_ROLLBACK,
 };
 
 struct ampd_step_result { /* docs/step-protocol.md section 2 */
     uint64_t epoch, step;
     enum ampd_verdict verdict; /* LATE: this push did not count; the other fields are the step's */
-    uint64_t applied;          /* applied steps so far */
-    uint64_t version;          /* after this step */
+    uint64_t applied, version; /* applied steps so far; the version after this step */
     double norm;               /* of the gradient; 0 if the step was skipped */
     uint32_t clips_count;      /* clip coefficients, one per group of parameters; 0 if skipped */
     float clips[AMPD_GROUPS_MAX];
@@ -43,14 +43,13 @@ struct ampd_step_result { /* docs/step-protocol.md section 2 */
     uint64_t scale_id, new_scale_id; /* of this step, and of the next one */
     uint64_t overflow_params;        /* (parameter, rank) pairs with an overflow */
     uint64_t inf_total, nan_total;
-    uint32_t rows_count, contributors_count;
+    uint32_t rows_count, contributors_count, range_count;
     const struct ampd_overflow_row *rows;        /* [rows_count] the first of these pairs */
     const struct ampd_contributor *contributors; /* [contributors_count] of the step */
     uint64_t range_total;                        /* values beyond the cast's range in the apply before this step */
-    uint32_t range_count;
-    const struct ampd_range_warning *range; /* [range_count] the first parameters with such values */
-    uint64_t durable_step;                  /* 0: only the initial values survive a crash */
-    double lr;                              /* base learning rate of the step; 0 if skipped */
+    const struct ampd_range_warning *range;      /* [range_count] the first parameters with such values */
+    uint64_t durable_step;                       /* 0: only the initial values survive a crash */
+    double lr;                                   /* base learning rate of the step; 0 if skipped */
     uint32_t consecutive_overflows;
     bool unstable; /* max_consecutive_overflows is reached */
     bool frozen;   /* floor policy FREEZE: no step opens before an operator acts */
@@ -113,6 +112,7 @@ struct ampd_reply {
             double lr;
             uint64_t from_step; /* the first step with this rate */
         } lr;
+        bool nobody; /* EVICT: no worker held the rank */
         struct {
             uint64_t epoch, step; /* the new epoch, and its first step */
         } rollback;

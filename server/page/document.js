@@ -4,13 +4,18 @@
 import { whole } from "/plots.js";
 
 const ROWS_SHOWN = 12; // rows of a long table that are shown; a click shows the others
+const TURNING = /[\u202a-\u202e\u2066-\u2069]/g; // characters that turn the direction of what follows them around
+
+/** A child that a name is in turns nothing but itself around. */
+const harmless = (child) => typeof child === "string" ? child.replace(TURNING, "\ufffd") : child;
 
 /** Makes an element: h("a", {href: "#"}, "text", child, [more]). Children that are null or false are left out. */
 export function h(tag, attributes, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {}))
     if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
-  element.append(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false)
+    .map(harmless));
   return element;
 }
 

@@ -96,10 +96,11 @@ function headers() {
 async function request(path, options = {}) {
   const answer = await fetch(path, { headers: headers(), cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(ASK_MS), ...options });
   if (answer.ok) return answer;
-  let text = answer.statusText;
-  try { text = (await answer.json()).error || text; } catch { /* not JSON: another program answers at this port */ }
+  let said = {};
+  try { said = { ...await answer.json() }; } catch { /* not JSON: another program answers at this port */ }
+  const text = said.error || answer.statusText;
   if (answer.status === 401 || answer.status === 403) throw new NeedsToken(text);
-  throw Object.assign(new Error(text), { status: answer.status });
+  throw Object.assign(new Error(text), { status: answer.status, reason: said.reason });
 }
 
 /** Requests again while the server is busy (503), up to BUSY_TRIES times. */
@@ -221,6 +222,7 @@ async function askPaces(models, view) {
 }
 
 function takeStatus(status) {
+  if (state.status && state.status.version !== status.version) location.reload(); // another ampd has other scripts
   if (status !== state.status) state.skewMs = status.time_ms - Date.now(); // else another view takes what has come before
   state.status = status;
   status.models.sort((a, b) => a.name < b.name ? -1 : 1);
@@ -402,7 +404,7 @@ class Model {
   missing() {
     this.missed = true;
     this.plots.close();
-    alone("There is no model of this name on this server.");
+    alone(NO_MODEL);
   }
 
   async fresh() {
@@ -552,7 +554,7 @@ class Model {
 
 const workerColumns = (newest, done) => [
   ["Rank", (w) => String(w.rank)],
-  ["Name", (w) => w.name],
+  ["Name", (w) => w.name, "wrap"],
   ["Address", (w) => w.peer ? h("code", {}, w.peer) : "", "wrap"],
   ["State", (w) => [
     w.quarantined ? chip("quarantined", "bad") : w.live ? chip("live", "good") : chip(w.left ? "has left" : "not there", w.left || done ? "" : "bad"),
@@ -570,7 +572,7 @@ const CHECKPOINT_COLUMNS = [
   ["Step", (c) => whole(c.step)],
   ["Epoch", (c) => String(c.epoch), "right"],
   ["Loss scale", (c) => c.scale > 0 ? power(c.scale) : "–", "right"],
-  ["Size", (c) => bytes(c.bytes), "right"],
+  ["Size", (c) => [bytes(c.bytes), c.parts > 1 && under("of the file here")], "right"],
   ["Files", (c) => String(c.parts), "right"],
   ["Written", (c) => [ago(c.at_ms), under(moment(c.at_ms))], "right"],
   ["Folder", (c) => h("code", {}, c.path), "wrap"],
@@ -637,7 +639,8 @@ class Step {
           : tile("Overflows in a row", whole(step.consecutive_overflows), null, "up to this step"),
         (step.loss !== undefined || step.metrics) && tile("Loss", measured(step.loss), null, told(step.metrics))),
       step.times && card("Where its time went", "since the step before", table("Times", TIME_COLUMNS, PARTS.map(([name, words]) =>
-        ({ name, words, time: step.times[name], whole: PARTS.reduce((sum, [each]) => sum + step.times[each], 0) })))),
+        ({ name, words, time: step.times[name], whole: PARTS.reduce((sum, [each]) => sum + step.times[each], 0) })),
+        { stack: true })),
       step.overflows.length > 0 && card("Who and where", step.totals.rows > step.overflows.length
         ? "the first " + step.overflows.length + " of " + whole(step.totals.rows) : null,
         folded("Who and where", BLAME_COLUMNS, step.overflows)),
@@ -645,8 +648,9 @@ class Step {
         " replayed, each taken to end as it did", table("Policies", POLICY_COLUMNS, step.policies,
         { stack: true, rowClass: (policy) => policy.own ? "own" : null })),
       step.contributors.length > 0 && card("Whose gradients counted", null, table("Contributors", [
-        ["Rank", (c) => String(c.rank)], ["Worker", (c) => c.name || "–"], ["Weight", (c) => digits(c.weight), "right"],
-      ], step.contributors)));
+        ["Rank", (c) => String(c.rank)], ["Worker", (c) => c.name || "–", "wrap"],
+        ["Weight", (c) => digits(c.weight), "right"],
+      ], step.contributors, { stack: true })));
   }
 }
 
@@ -705,8 +709,10 @@ function askToken(text) {
   input.focus();
 }
 
-/** What a browser has words of its own for: no answer came. */
-const sentence = (error) => error.status ? error.message : "The server does not answer. This page goes on by itself when it does.";
+const NO_MODEL = "There is no model of this name on this server.";
+/** What a page has words of its own for: no model, or no answer. */
+const sentence = (error) => error.reason === "MODEL_NOT_FOUND" ? NO_MODEL : error.status ? error.message
+  : "The server does not answer. This page goes on by itself when it does.";
 
 function failed(error) {
   if (error instanceof NeedsToken) askToken(error.message);
@@ -743,9 +749,12 @@ function go() {
   scrollTo(0, 0);
 }
 
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the hash is the route
+  byId("main").focus();
+});
 addEventListener("hashchange", () => {
-  const skips = location.hash === "#main";
-  if (!skips) go();
-  byId("main").focus({ preventScroll: !skips }); // so that Tab goes on in the new content
+  go();
+  byId("main").focus({ preventScroll: true }); // so that Tab goes on in the new content
 });
 go();

@@ -205,7 +205,7 @@ def test_keys_sort_filter_and_help(context):
     assert terminal.wait() == 0
 
 
-def test_the_screen_takes_a_new_size(context):
+def test_the_screen_shows_other_models_by_keys_and_takes_a_new_size(context):
     if skipped_without_pyte():
         return
     server = context.server()
@@ -214,6 +214,11 @@ def test_the_screen_takes_a_new_size(context):
     terminal = Terminal(context, server, columns=100, lines=8)
     lines = terminal.shows("model-04")
     assert len(names(lines)) == 5 and len(lines) == 8, lines
+    for key, first in (("\x1bOB", 1), ("\x1b[6~", 6), ("\x1bOA", 5)):  # as an xterm sends arrows and pages
+        terminal.type(key)
+        terminal.shows(f"from the model {first} on", lambda lines, first=first: (
+            names(lines) == [f"model-{first + at:02}" for at in range(5)]
+            and f"models {first + 1} to {first + 5} of 12" in lines[1]))
     for columns, rows in ((60, 6), (150, 30), (20, 2), (140, 20)):
         terminal.resize(columns, rows)
         wanted = min(12, rows - 3)

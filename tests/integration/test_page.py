@@ -455,6 +455,16 @@ def test_of_many_models_with_long_names_as_many_are_shown_as_there_is_room_for(c
 
 # ---- who may ask ----
 
+def test_of_many_models_those_that_are_done_are_left_out_first(context):
+    server = page_server(context)
+    for at in range(100):
+        context.model(f"done-{at:03}", server, parameters=[("w", [1])], max_steps=1).worker().train({"w": [1.0]})
+    context.model("new", server, parameters=[("w", [1])])
+    status = eventually(lambda: (lambda found: found if found["totals"]["world_size"] == 1 else None)(
+        ask(server, "/api/status")), "all but one are done")
+    assert status["models_hidden"] == 1 and "new" in {made["name"] for made in status["models"]}
+
+
 def test_tokens_are_asked_for_with_the_roles_of_the_calls_and_change_nothing(context):
     tokens = TokenFile(context)
     read, peer = tokens.new("read", "viewer"), tokens.new("peer", "shard")

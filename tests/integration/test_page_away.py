@@ -121,6 +121,44 @@ def test_a_tab_that_nobody_sees_leaves_its_connection_to_those_that_are_seen(con
         shows(driver, "step 2", '[data-plot="scale"] .legend')
 
 
+# ---- another ampd ----
+
+# window.upgrade() ends the stream of events, and has those that follow say that another ampd answers.
+UPGRADED = """
+    const fetched = window.fetch;
+    window.fetch = async (path, options) => {
+        if (!String(path).includes("/api/events")) return fetched(path, options);
+        const stop = new AbortController();
+        window.upgrade = () => { sessionStorage.upgraded = 1; stop.abort(); };
+        const answer = await fetched(path, { ...options, signal: stop.signal });
+        if (!sessionStorage.upgraded) return answer;
+        const another = new TransformStream({ transform(text, out) {
+            out.enqueue(text.replace(/"version":"[^"]*"/, '"version":"99.0"').replace(/"parts":1/, '"parts":2')); } });
+        return new Response(answer.body.pipeThrough(new TextDecoderStream()).pipeThrough(another)
+            .pipeThrough(new TextEncoderStream()));
+    };"""
+
+
+def test_a_page_that_stays_open_while_another_ampd_takes_the_place_gets_the_scripts_of_that_one_once(context):
+    server = page_server(context)
+    context.model("m", server).worker().train({"w": [1.0] * 4})
+    with browser() as driver:
+        driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": UPGRADED})
+        driver.get(url(server, "#/model/m"))
+        plotted(driver)
+        shows(driver, "live", "#link")
+        driver.execute_script("window.before = true; window.upgrade()")
+        eventually(lambda: not driver.execute_script("return window.before"), "the page is loaded anew")
+        shows(driver, "ampd 99.0", "#foot")
+        plotted(driver)
+        shows(driver, "of the file here", ".tables")  # a checkpoint of two shards has another one elsewhere
+        driver.execute_script("window.before = true; location.hash = '#/'")
+        shows(driver, "Memory set aside", "#view")
+        driver.execute_script("location.hash = '#/model/m'")
+        plotted(driver)
+        assert driver.execute_script("return window.before"), "it is loaded anew once"
+
+
 # ---- answers ----
 
 HISTORIES_ASKED = """return performance.getEntriesByType("resource")

@@ -661,7 +661,8 @@ def test_what_is_not_there_is_one_sentence_and_a_server_that_is_gone_dims_the_re
         worker.train({"w": [1.0] * 4})
         plotted(driver)
         assert "No step yet." not in text_of(driver)
-        for route, words in (("#/model/m/step/999999", "999999"), ("#/model/nosuch", "There is no model of this name")):
+        for route, words in (("#/model/m/step/999999", "999999"), ("#/model/nosuch", "There is no model of this name"),
+                             ("#/model/nosuch/step/3", "There is no model of this name")):
             driver.get(url(server, route))
             shows(driver, words, "#view")
             shows(driver, "live", "#link")
@@ -672,6 +673,16 @@ def test_what_is_not_there_is_one_sentence_and_a_server_that_is_gone_dims_the_re
         eventually(lambda: re.search(r"since \d\d:\d\d:\d\d UTC", text_of(driver, "#link")), "since when")
         assert float(driver.find_element(By.ID, "view").value_of_css_property("opacity")) < 0.6
         driver.get_log("browser")  # of requests that nobody answered
+
+
+def test_who_skips_to_the_content_stays_at_the_model(context):
+    server = page_server(context)
+    context.model("m", server).worker().train({"w": [1.0] * 4})
+    with browser() as driver:
+        driver.get(url(server, "#/model/m"))
+        plotted(driver)
+        driver.find_element(By.CSS_SELECTOR, ".skip").send_keys(Keys.ENTER)
+        assert driver.execute_script("return [location.hash, document.activeElement.id]") == ["#/model/m", "main"]
 
 
 def test_a_stall_and_a_loss_that_fell_far_have_a_log_axis_and_a_pace_is_compared_at_once(context):

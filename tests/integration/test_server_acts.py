@@ -303,6 +303,17 @@ def test_ampctl_evict_says_so_where_nobody_held_the_rank(context):
         assert done.stderr == ("" if held else nobody), done.stderr
 
 
+def test_ampctl_evict_of_a_worker_whose_lease_has_ended_does_not_say_that_nobody_held_the_rank(context):
+    """It is told to stop when it comes back."""
+    server = context.server("--worker-lease", "3s")
+    worker = context.model("m", server, world_size=2).worker("w1", rank=1)
+    eventually(lambda: not any(one.live for one in worker.model.status().workers), "its lease has ended")
+    done = subprocess.run([context.bin_dir / "ampctl", "-e", f"127.0.0.1:{server.port}", "evict", "m", "1"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", timeout=60, check=True)
+    assert "evicted" in worker.api.KeepAlive(**worker.identity()).taken_by
+    assert done.stderr == "", done.stderr
+
+
 def test_ampctl_evicts(context):
     server = context.server()
     test_model = context.model("net", server, world_size=2, on_loss=model.ON_LOSS_SHRINK, max_steps=2)

@@ -187,6 +187,7 @@ def test_the_metrics_follow_a_model(context):
     for state, wanted in (("live", 2), ("missing", 0), ("straggling", 0), ("nonfinite", 0), ("quarantined", 0)):
         assert value(found, "ampd_model_workers", state=state, **of) == wanted, state
     assert value(found, "ampd_model_checkpoint_bytes", **of) > 0
+    assert value(found, "ampd_memory_counted_bytes") >= value(found, "ampd_model_memory_bytes", **of) > 0
     assert abs(value(found, "ampd_model_checkpoint_timestamp_seconds", **of) - time.time()) < 600
     assert value(found, "ampd_checkpoint_write_seconds_count") == len(kept)
     assert value(found, "ampd_checkpoint_written_bytes_total") > value(found, "ampd_model_checkpoint_bytes", **of)
@@ -194,7 +195,9 @@ def test_the_metrics_follow_a_model(context):
     both[1].api.Leave(**both[1].identity())
     both[0].api.DeleteModel(model="followed", force=True)
     time.sleep(0.2)
-    assert not [key for key in samples(server) if ("model", "followed") in key[1]]
+    found = samples(server)
+    assert not [key for key in found if ("model", "followed") in key[1]]
+    assert value(found, "ampd_memory_counted_bytes") == 0
 
 
 def test_a_rank_that_others_wait_for_is_named_everywhere(context):
@@ -267,7 +270,7 @@ def promtool(*arguments):
 def test_prometheus_accepts_the_configuration_and_the_rules_ask_for_metrics_that_there_are(context):
     server = http_server(context)
     rules = (ROOT / "deploy" / "prometheus" / "rules.yml").read_text()
-    wanted = set(re.findall(r"\b(?:ampd_|grpc_server_)[a-z_]+", rules)) - {"ampd_steps"}  # a record's own name
+    wanted = set(re.findall(r"\b(?:ampd_|grpc_server_)[a-z_]+", rules))
     made = set(re.findall(r"^# TYPE (\S+) ", get(server, "/metrics")[2], re.MULTILINE))
     missing = {name for name in wanted if name not in made and name.removesuffix("_bucket") not in made}
     assert wanted and not missing, missing

@@ -197,6 +197,16 @@ def undisturbed(context):
     return job.train([job.join(rank) for rank in range(WORLD)], 1, STEPS)
 
 
+def test_ampctl_evict_knows_who_held_the_rank_whichever_shard_it_asks(context):
+    cluster = Cluster(context, 2)
+    Job(cluster)
+    cluster.api(0).Join(model="m", worker_name="w1", rank=1, instance=ampd_testing.INSTANCE)
+    for nobody in (False, True):
+        done = subprocess.run([context.bin_dir / "ampctl", "-e", cluster.addresses[1], "evict", "m", "1"], timeout=60,
+                              capture_output=True, encoding="utf-8", check=True)
+        assert ("nobody held rank 1 of m" in done.stderr) == nobody and "asking elsewhere" in done.stderr, done.stderr
+
+
 def test_two_and_three_shards_give_the_bits_of_one(context):
     expected = undisturbed(context)
     assert [result.verdict for result, _ in expected] == [APPLIED] * 3 + [OVERFLOW] + [APPLIED] * 2

@@ -85,6 +85,23 @@ static void one_step_is_a_picture(void **state)
     free(plot);
 }
 
+static void no_line_is_longer_than_a_narrow_terminal(void **state)
+{
+    (void)state;
+    for (int columns = 25; columns <= 80; columns++) {
+        struct ampctl_plot *plot = new_plot();
+        for (uint64_t step = 1; step <= 2000; step++)
+            ampctl_plot_add(plot, step, 65536, step == 700);
+        const struct ampctl_plot_style style = {.columns = columns};
+        char *text = draw(plot, &style);
+        for (const char *at = strchr(text, '\n') + 1; *at != 0; at += strcspn(at, "\n") + 1)
+            assert_in_range(strcspn(at, "\n"), 0, columns);
+        assert_int_equal(count_of(strchr(text, '\n'), 'x'), 1);
+        free(text);
+        free(plot);
+    }
+}
+
 static void no_step_says_so(void **state)
 {
     (void)state;
@@ -189,6 +206,7 @@ int main(void)
         cmocka_unit_test(the_first_steps_that_back_off_are_drawn_as_stairs),
         cmocka_unit_test(one_step_is_a_picture),
         cmocka_unit_test(no_step_says_so),
+        cmocka_unit_test(no_line_is_longer_than_a_narrow_terminal),
         cmocka_unit_test(a_million_steps_fit_and_none_that_was_skipped_is_lost),
         cmocka_unit_test(any_number_of_steps_fits),
         cmocka_unit_test(far_apart_steps_and_odd_scales_do_no_harm),

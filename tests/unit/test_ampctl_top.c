@@ -38,9 +38,10 @@ static struct said *say(size_t count, const char *const *names, const uint64_t *
     return said;
 }
 
-static void take(struct ampctl_top *top, struct said *said, uint64_t at_ms)
+static void take(struct ampctl_top *top, struct said *said, uint64_t uptime_ms)
 {
-    assert_int_equal(ampctl_top_take(top, &said->status, at_ms), 0);
+    said->status.uptime_ms = uptime_ms;
+    assert_int_equal(ampctl_top_take(top, &said->status), 0);
     free(said);
 }
 
@@ -71,6 +72,58 @@ static void a_rate_is_of_two_looks_and_not_of_a_rollback(void **state)
     assert_true(isnan(top.models[0].rate));
     take(&top, say(0, names, NULL), 6000);
     assert_int_equal(top.count, 0);
+    ampctl_top_close(&top);
+}
+
+/* A laptop that has slept for an hour has not counted it; a server that took the place counts from another start. */
+static void a_rate_is_by_the_clock_of_the_server_that_answers(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a"};
+    struct ampctl_top top = {0};
+    take(&top, say(1, names, (const uint64_t[]){1}), 1000);
+    take(&top, say(1, names, (const uint64_t[]){100}), 3601000);
+    assert_true(top.models[0].rate == 99.0 / 3600);
+    struct said *other = say(1, names, (const uint64_t[]){101});
+    (void)snprintf(other->status.boot_id, sizeof other->status.boot_id, "another");
+    take(&top, other, 3602000);
+    assert_true(isnan(top.models[0].rate));
+    ampctl_top_close(&top);
+}
+
+/* The models on the screen, by their names of one letter, and at the end whether the line above names them. */
+static void assert_shown(const struct ampctl_top *top, const char *letters, const char *told)
+{
+    char *text = screen(top, 80, 5), shown[8] = "";
+    size_t count = 0;
+    const char *at = text;
+    for (int line = 0; *at != 0; line++, at += strcspn(at, "\n") + 1)
+        if (line >= 3 && *at != ' ')
+            shown[count++] = *at;
+    assert_string_equal(shown, letters);
+    assert_non_null(strstr(text, told));
+    free(text);
+}
+
+static void keys_show_the_models_for_which_there_is_no_room(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a", "b", "c", "d"};
+    struct ampctl_top top = {.lines = 5};
+    take(&top, say(4, names, (const uint64_t[]){1, 1, 1, 1}), 1000);
+    assert_shown(&top, "ab", "models 1 to 2 of 4: arrows");
+    (void)ampctl_top_key(&top, AMPCTL_TOP_KEY_DOWN);
+    assert_shown(&top, "bc", "models 2 to 3 of 4");
+    for (int i = 0; i < 3; i++) /* there is an end */
+        (void)ampctl_top_key(&top, AMPCTL_TOP_KEY_PAGE_DOWN);
+    assert_shown(&top, "cd", "models 3 to 4 of 4");
+    (void)ampctl_top_key(&top, AMPCTL_TOP_KEY_UP);
+    assert_shown(&top, "bc", "models 2 to 3 of 4");
+    take(&top, say(2, names, (const uint64_t[]){1, 1}), 2000); /* others were deleted */
+    assert_shown(&top, "ab", "2 of 2 models");
+    take(&top, say(4, names, (const uint64_t[]){1, 1, 1, 1}), 3000);
+    (void)ampctl_top_key(&top, AMPCTL_TOP_KEY_PAGE_UP);
+    assert_shown(&top, "ab", "models 1 to 2 of 4");
     ampctl_top_close(&top);
 }
 
@@ -248,6 +301,8 @@ int main(void)
     (void)setlocale(LC_CTYPE, "C.UTF-8");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rate_is_of_two_looks_and_not_of_a_rollback),
+        cmocka_unit_test(a_rate_is_by_the_clock_of_the_server_that_answers),
+        cmocka_unit_test(keys_show_the_models_for_which_there_is_no_room),
         cmocka_unit_test(models_are_in_order_and_filtered),
         cmocka_unit_test(bars_rise_with_the_looks_and_names_are_harmless),
         cmocka_unit_test(numbers_are_whole_and_the_wait_is_seen_where_there_is_little_room),

@@ -31,11 +31,34 @@ static void text_stays_as_it_is(void **state)
     assert_string_equal(text, "rank 1 (\xc3\xa9), for 3 s");
 }
 
+/* Else a name reorders the line that it stands in: a terminal, and whoever reads a log, shows what was not written. */
+static void what_turns_text_around_is_escaped_and_in_no_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *escaped; /* NULL: it stays as it is */
+    } texts[] = {
+        {"\xe2\x80\xaa", "\\u202a"}, {"\xe2\x80\xae", "\\u202e"}, {"\xe2\x81\xa6", "\\u2066"},
+        {"\xe2\x81\xa9", "\\u2069"}, {"\xe2\x80\xa9", NULL},      {"\xe2\x80\xaf", NULL},
+        {"\xe2\x81\xa5", NULL},      {"\xe2\x81\xaa", NULL},      {"\xd7\xa9\xd7\x9c", NULL},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char text[32], out[64], wanted[64];
+        bool turns = texts[i].escaped != NULL;
+        (void)snprintf(text, sizeof text, "a%sb", texts[i].text);
+        (void)snprintf(wanted, sizeof wanted, "a%sb", turns ? texts[i].escaped : texts[i].text);
+        assert_true(amp_text_escape(text, "", out, sizeof out));
+        assert_string_equal(out, wanted);
+        assert_int_equal(amp_text_is_name(text, sizeof text, ""), !turns);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_cut_within_a_character_is_text_again),
         cmocka_unit_test(text_stays_as_it_is),
+        cmocka_unit_test(what_turns_text_around_is_escaped_and_in_no_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -388,21 +388,6 @@ static error_t parse_evict(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* Whether a lease of the rank runs: else nobody is evicted. 0, or an exit code after a sentence on stderr. */
-static int find_holder(const struct operation *operation, bool *held)
-{
-    struct ampd_msg_get_status_response status;
-    int code = ampctl_get_status(operation->ctl, operation->model, &status);
-    *held = false;
-    if (code != 0)
-        return code;
-    const struct ampd_msg_model_status *found = status.models.items;
-    for (size_t i = 0; status.models.count > 0 && i < found->workers.count; i++)
-        *held = *held || (found->workers.items[i].rank == operation->rank && found->workers.items[i].live);
-    ampd_msg_get_status_response_free(&status);
-    return 0;
-}
-
 static int run_evict(struct ampctl *ctl, int argc, char **argv)
 {
     static const struct ampctl_column columns[] = {
@@ -410,15 +395,12 @@ static int run_evict(struct ampctl *ctl, int argc, char **argv)
     struct operation operation = {.ctl = ctl};
     ampctl_parse(ctl, &ampctl_evict_verb, &operation, argc, argv);
     struct ampd_msg_evict_worker_request request = {.rank = operation.rank};
-    bool asks = operation.request_id[0] == 0; /* else this request may have evicted the worker before */
-    bool held = true;
+    struct ampd_msg_evict_worker_response answer;
     int code = begin(&operation);
     fill(&operation, request.model, request.reason, request.request_id);
-    if (code == 0 && asks)
-        code = find_holder(&operation, &held);
     if (code == 0)
-        code = told(&operation, ampctl_ask_evict_worker(ctl, &request));
-    if (code == 0 && !held)
+        code = told(&operation, ampctl_ask_evict_worker(ctl, &request, &answer));
+    if (code == 0 && answer.nobody)
         (void)ampctl_print(stderr,
                            "ampctl: evict: nobody held rank %" PRIu32 " of %s; only the history has a row of it",
                            operation.rank, operation.model);

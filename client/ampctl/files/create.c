@@ -153,8 +153,10 @@ static void take_ranks(struct argp_state *state, const struct field *field, cons
     char *end;
     unsigned long value = strtoul(arg, &end, 10);
     uint32_t ranks = value >= 1 && value <= AMPD_MSG_WORKERS_MAX ? (uint32_t)value : 0;
+    char wanted[64];
+    (void)snprintf(wanted, sizeof wanted, "a number from 1 to %d", AMPD_MSG_WORKERS_MAX);
     if (arg[0] < '0' || arg[0] > '9' || *end != 0 || ranks == 0)
-        refuse(state, field, arg, "a number from 1 to 256");
+        refuse(state, field, arg, wanted);
     memcpy(to, &ranks, sizeof ranks);
 }
 

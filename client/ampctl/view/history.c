@@ -12,6 +12,7 @@
 #include <langinfo.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum {
@@ -272,8 +273,11 @@ static int draw(const struct ampctl_plot *plot)
 {
     const char *no_colour = getenv("NO_COLOR"); /* empty it says nothing (no-color.org) */
     bool colour = no_colour == NULL || no_colour[0] == 0;
+    struct winsize size = {0};
+    (void)ioctl(fileno(stdout), TIOCGWINSZ, &size); /* a file or pipe has none */
     const struct ampctl_plot_style style = {.blocks = strcmp(nl_langinfo(CODESET), "UTF-8") == 0,
-                                            .colour = isatty(fileno(stdout)) && colour};
+                                            .colour = isatty(fileno(stdout)) && colour,
+                                            .columns = size.ws_col};
     struct amp_buf text;
     amp_buf_init(&text, AMPD_MSG_SIZE_MAX);
     int rc = ampctl_plot_render(plot, &style, &text);

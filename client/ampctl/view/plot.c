@@ -7,6 +7,9 @@
 #include <string.h>
 
 #define LABEL_WIDTH 7 /* "2^24 |" and a space */
+/* Columns of a line beside the picture's own: the label, the frame, and "  step" behind the last step. */
+#define FRAME_WIDTH (LABEL_WIDTH + 2 + 6)
+#define WIDTH_LEAST 10
 
 static const struct ampctl_plot_cell empty_cell = {.low = INFINITY, .high = -INFINITY, .skipped = -INFINITY};
 
@@ -70,9 +73,12 @@ struct canvas {
     float low, high; /* of the rows' heights */
 };
 
-static void fill_canvas(const struct ampctl_plot *plot, struct canvas *canvas)
+static void fill_canvas(const struct ampctl_plot *plot, int columns, struct canvas *canvas)
 {
-    canvas->width = plot->cells_count < AMPCTL_PLOT_COLUMNS ? plot->cells_count : AMPCTL_PLOT_COLUMNS;
+    size_t most = AMPCTL_PLOT_COLUMNS;
+    if (columns > 0 && columns < AMPCTL_PLOT_COLUMNS + FRAME_WIDTH)
+        most = columns > WIDTH_LEAST + FRAME_WIDTH ? (size_t)(columns - FRAME_WIDTH) : WIDTH_LEAST;
+    canvas->width = plot->cells_count < most ? plot->cells_count : most;
     canvas->low = INFINITY;
     canvas->high = -INFINITY;
     for (size_t c = 0; c < canvas->width; c++) {
@@ -162,7 +168,7 @@ int ampctl_plot_render(const struct ampctl_plot *plot, const struct ampctl_plot_
     if (plot->steps == 0)
         return ampctl_plot_put(out, "No step has been decided yet.\n");
     struct canvas canvas;
-    fill_canvas(plot, &canvas);
+    fill_canvas(plot, style->columns, &canvas);
     int rc = ampctl_plot_put(out, "loss scale over %" PRIu64 " step%s, %" PRIu64 " skipped%s\n", plot->steps,
                              plot->steps > 1 ? "s" : "", plot->skipped, plot->skipped > 0 ? " (x)" : "");
     for (int row = canvas.rows - 1; rc == 0 && row >= 0; row--)

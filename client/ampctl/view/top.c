@@ -42,7 +42,7 @@ static int poll_server(struct polling *x)
         (void)snprintf(x->top.failure, sizeof x->top.failure, "%s", x->ctl->failure.text);
         return code;
     }
-    if (ampctl_top_take(&x->top, &status, ampctl_now_ms()) != 0) {
+    if (ampctl_top_take(&x->top, &status) != 0) {
         code = AMPCTL_EXIT_FAILED;
         (void)snprintf(x->top.failure, sizeof x->top.failure, "there is no memory for what it has answered");
     }
@@ -79,6 +79,10 @@ static int key_of(int key)
 {
     return key == KEY_ENTER || key == '\r'       ? AMPCTL_TOP_KEY_ENTER
            : key == KEY_BACKSPACE || key == '\b' ? AMPCTL_TOP_KEY_ERASE
+           : key == KEY_UP                       ? AMPCTL_TOP_KEY_UP
+           : key == KEY_DOWN                     ? AMPCTL_TOP_KEY_DOWN
+           : key == KEY_PPAGE                    ? AMPCTL_TOP_KEY_PAGE_UP
+           : key == KEY_NPAGE                    ? AMPCTL_TOP_KEY_PAGE_DOWN
                                                  : key;
 }
 
@@ -89,6 +93,7 @@ static void show(struct polling *x)
     bool goes_on = true;
     while (goes_on) {
         uint64_t now = ampctl_now_ms();
+        x->top.lines = LINES;
         paint(&x->top);
         timeout(next > now ? (int)(next - now) : 0);
         int key = getch(); /* at KEY_RESIZE the next painting has the new size */

@@ -95,7 +95,7 @@ static void begin_model(struct ampctl_top_model *model, const char *name)
         model->scales[i] = model->rates[i] = NAN;
 }
 
-/* `ms` since the poll before; `known`: the model was there then. */
+/* `ms` since the poll before, 0: another process has answered it; `known`: the model was there then. */
 static void take_model(struct ampctl_top_model *model, const struct ampd_msg_model_status *status, bool known,
                        uint64_t ms)
 {
@@ -120,9 +120,10 @@ static void take_model(struct ampctl_top_model *model, const struct ampd_msg_mod
     push_value(model->rates, model->rate);
 }
 
-int ampctl_top_take(struct ampctl_top *top, const struct ampd_msg_get_status_response *status, uint64_t at_ms)
+int ampctl_top_take(struct ampctl_top *top, const struct ampd_msg_get_status_response *status)
 {
     struct ampctl_top_model *models = calloc(status->models.count + 1, sizeof *models);
+    bool same = strcmp(top->boot_id, status->boot_id) == 0 && status->uptime_ms > top->uptime_ms;
     if (models == NULL)
         return AMP_ENOMEM;
     for (size_t i = 0; i < status->models.count; i++) {
@@ -132,15 +133,15 @@ int ampctl_top_take(struct ampctl_top *top, const struct ampd_msg_get_status_res
             models[i] = *before;
         else
             begin_model(&models[i], from->name);
-        take_model(&models[i], from, before != NULL, at_ms - top->at_ms);
+        take_model(&models[i], from, before != NULL, same ? status->uptime_ms - top->uptime_ms : 0);
     }
     free(top->models);
     top->models = models;
     top->count = status->models.count;
-    top->at_ms = at_ms;
     top->uptime_ms = status->uptime_ms;
     top->shard_count = status->shard_count;
     (void)snprintf(top->version, sizeof top->version, "%s", status->version);
+    (void)snprintf(top->boot_id, sizeof top->boot_id, "%s", status->boot_id);
     (void)snprintf(top->trouble, sizeof top->trouble, "%s", status->trouble);
     top->failure[0] = 0;
     return 0;
@@ -162,6 +163,33 @@ static void type_filter(struct ampctl_top *top, int key)
         top->filter[size] = (char)key;
         top->filter[size + 1] = 0;
     }
+}
+
+/* Lines above the models. */
+enum { TITLE_LINE, STATE_LINE, HEADING_LINE, FIRST_LINE };
+
+/* For how many models there is room. */
+static size_t room_of(int lines)
+{
+    return lines > FIRST_LINE ? (size_t)(lines - FIRST_LINE) : 0;
+}
+
+/* The first of `count` models that is shown: the last page is full. */
+static size_t first_of(const struct ampctl_top *top, size_t count, int lines)
+{
+    size_t most = count > room_of(lines) ? count - room_of(lines) : 0;
+    return top->first < most ? top->first : most;
+}
+
+static void turn(struct ampctl_top *top, int key)
+{
+    bool page = key == AMPCTL_TOP_KEY_PAGE_UP || key == AMPCTL_TOP_KEY_PAGE_DOWN;
+    size_t by = page ? room_of(top->lines) : 1;
+    if (key == AMPCTL_TOP_KEY_DOWN || key == AMPCTL_TOP_KEY_PAGE_DOWN)
+        top->first += by;
+    else
+        top->first -= by < top->first ? by : top->first;
+    top->first = first_of(top, top->count, top->lines);
 }
 
 bool ampctl_top_key(struct ampctl_top *top, int key)
@@ -186,6 +214,13 @@ bool ampctl_top_key(struct ampctl_top *top, int key)
     case '/':
         top->typing = true;
         top->filter[0] = 0;
+        top->first = 0;
+        return true;
+    case AMPCTL_TOP_KEY_UP:
+    case AMPCTL_TOP_KEY_DOWN:
+    case AMPCTL_TOP_KEY_PAGE_UP:
+    case AMPCTL_TOP_KEY_PAGE_DOWN:
+        turn(top, key);
         return true;
     case '?':
     case 'h':
@@ -483,9 +518,11 @@ static void describe_cut(const struct ampctl_top_model *const *chosen, size_t co
             (void)snprintf(text, 600, "%.60s waits for %.500s", chosen[i]->name, chosen[i]->waiting);
 }
 
+/* `lines`: of the screen. */
 static void put_state(const struct ampctl_top *top, const struct ampctl_top_model *const *chosen, size_t count,
-                      const struct layout *layout, struct line *line)
+                      int lines, const struct layout *layout, struct line *line)
 {
+    size_t first = first_of(top, count, lines), room = room_of(lines);
     char text[600] = "";
     if (top->typing)
         (void)snprintf(text, sizeof text, "models with: %s_", top->filter);
@@ -495,6 +532,9 @@ static void put_state(const struct ampctl_top *top, const struct ampctl_top_mode
         (void)snprintf(text, sizeof text, "trouble: %s", top->trouble);
     else
         describe_cut(chosen, count, layout, text);
+    if (text[0] == 0 && count > room)
+        (void)snprintf(text, sizeof text, "models %zu to %zu of %zu: arrows and page keys have the others", first + 1,
+                       first + room, count);
     put(line, text, line->left, false);
 }
 
@@ -502,15 +542,13 @@ static const char *const help_lines[] = {
     "s      the next order: by name, steps a second, scale, share of skipped steps",
     "r      reverse the order",
     "/      only models whose name has a text: type it, then Enter; Esc: all models",
+    "arrows and Page Up, Page Down: the models for which there is no room",
     "?      this help; any key leaves it",
     "q      ends",
     "",
     "STEPS/S is of attempted steps, between the last two updates; the bars are the last updates, from their",
     "lowest to their highest. The second bars are the logarithm of the loss scale.",
 };
-
-/* Lines above the models. */
-enum { TITLE_LINE, STATE_LINE, HEADING_LINE, FIRST_LINE };
 
 int ampctl_top_heading(const struct ampctl_top *top)
 {
@@ -523,20 +561,21 @@ int ampctl_top_render(const struct ampctl_top *top, int columns, int lines, stru
     const struct ampctl_top_model **chosen = choose(top, &count);
     int rc = chosen != NULL ? 0 : AMP_ENOMEM;
     const struct layout layout = lay_out(chosen, count, columns);
+    size_t first = first_of(top, count, lines);
     for (int i = 0; rc == 0 && i < lines; i++) {
         struct line line = {.out = out, .left = columns};
-        size_t at = i >= FIRST_LINE ? (size_t)(i - FIRST_LINE) : 0;
+        size_t at = i >= FIRST_LINE ? (size_t)(i - FIRST_LINE) : 0, model = first + at;
         if (i == TITLE_LINE)
             put_title(top, count, &line);
         else if (i == STATE_LINE)
-            put_state(top, chosen, count, &layout, &line);
+            put_state(top, chosen, count, lines, &layout, &line);
         else if (top->help)
             put(&line, i >= FIRST_LINE && at < sizeof help_lines / sizeof *help_lines ? help_lines[at] : "", columns,
                 false);
         else if (i == HEADING_LINE)
             put_heading(&layout, &line);
-        else if (at < count)
-            put_model(top, chosen[at], &layout, &line);
+        else if (model < count)
+            put_model(top, chosen[model], &layout, &line);
         end(&line);
         rc = line.rc;
     }

@@ -1,6 +1,6 @@
 /*
  * What ampctl top shows: models as they stood at the last poll, with their rates, which take two polls. Pure: it is
- * given the answer of the server and the time, and gives rows, or the text of a screen.
+ * given the answer of the server, and gives rows, or the text of a screen.
  */
 #ifndef AMPCTL_TOP_VIEW_H
 #define AMPCTL_TOP_VIEW_H
@@ -40,17 +40,19 @@ struct ampctl_top_model {
 struct ampctl_top {
     struct ampctl_top_model *models; /* by name */
     size_t count;
-    uint64_t at_ms;   /* of the last poll; 0: there was none */
     char version[64]; /* of the server */
-    uint64_t uptime_ms;
+    char boot_id[sizeof((struct ampd_msg_get_status_response *)0)->boot_id];
+    uint64_t uptime_ms; /* by which rates are measured: the clock of this machine stands while it sleeps */
     uint32_t shard_count;
     char trouble[512]; /* of the server; "": none */
     /* what keys change */
     enum ampctl_top_sort sort;
     bool reverse, help, typing; /* typing: the filter is being written */
     char filter[AMPCTL_TOP_FILTER_SIZE];
+    size_t first; /* the first model that is shown, if there is no room for all */
     /* of the terminal */
     bool blocks;       /* it shows UTF-8 */
+    int lines;         /* which keys turn the pages by */
     char failure[512]; /* why the last poll failed; "": it did not */
     const char *endpoint;
 };
@@ -58,14 +60,16 @@ struct ampctl_top {
 /* A zeroed one is empty. */
 void ampctl_top_close(struct ampctl_top *top);
 
-/* Takes what the server says, at a time of a clock that only goes forward. 0, or AMP_ENOMEM and it is as it was. */
-int ampctl_top_take(struct ampctl_top *top, const struct ampd_msg_get_status_response *status, uint64_t at_ms);
+/* Takes what the server says. 0, or AMP_ENOMEM and it is as it was. */
+int ampctl_top_take(struct ampctl_top *top, const struct ampd_msg_get_status_response *status);
 
 /* A key that was typed. False: the program is to end. Keys that mean nothing are passed over. */
 bool ampctl_top_key(struct ampctl_top *top, int key);
 #define AMPCTL_TOP_KEY_ESCAPE 27
 #define AMPCTL_TOP_KEY_ENTER  '\n'
 #define AMPCTL_TOP_KEY_ERASE  127
+/* No letters. */
+enum { AMPCTL_TOP_KEY_UP = 0x110000, AMPCTL_TOP_KEY_DOWN, AMPCTL_TOP_KEY_PAGE_UP, AMPCTL_TOP_KEY_PAGE_DOWN };
 
 /* The models that pass the filter, sorted, as rows; NULL: no memory. */
 json_t *ampctl_top_rows(const struct ampctl_top *top);

@@ -76,7 +76,7 @@ static bool same_act(const struct ampd_act_record *known, const struct ampd_even
 static void answer(struct ampd_core *core, uint64_t id, const struct ampd_act_record *act)
 {
     if (act->kind == AMPD_ROW_EVICT) {
-        (void)ampd_call_reply(core, id, AMPD_REPLY_NONE);
+        ampd_call_reply(core, id, AMPD_REPLY_EVICT)->u.nobody = act->nobody;
     } else if (act->kind == AMPD_ROW_LR) {
         struct ampd_reply *reply = ampd_call_reply(core, id, AMPD_REPLY_LR);
         reply->u.lr.lr = act->after.lr;
@@ -261,7 +261,7 @@ void ampd_actions_do(struct ampd_core *core, uint64_t id, const struct ampd_even
     coord->actions.storing++;
     /* Done at once, while the row may wait for a verdict: the answer must not come before the eviction is done. */
     if (kind == AMPD_ROW_EVICT)
-        ampd_workers_evict(model, event->rank, event->note);
+        coord->actions.waiting[coord->actions.count - 1].nobody = !ampd_workers_evict(model, event->rank, event->note);
     ampd_actions_place(model);
 }
 

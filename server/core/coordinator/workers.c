@@ -432,7 +432,7 @@ bool ampd_workers_may_evict(struct ampd_model *model, uint64_t id, uint32_t rank
     return check_rank(model->core, id, model, rank) && !refuse_storing(model, id, rank);
 }
 
-void ampd_workers_evict(struct ampd_model *model, uint32_t rank, const struct ampd_note *note)
+bool ampd_workers_evict(struct ampd_model *model, uint32_t rank, const struct ampd_note *note)
 {
     struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
@@ -440,12 +440,13 @@ void ampd_workers_evict(struct ampd_model *model, uint32_t rank, const struct am
     ampd_out_log(model->core, AMP_LOG_WARN, model, "rank %u (%s) is evicted by %s: %s", rank,
                  worker->has_holder ? worker->record.name : "held by nobody", note->actor, note->words);
     if (!worker->has_holder || worker->record.left)
-        return;
+        return false;
     worker->evicted = worker->record.incarnation;
     worker->evicted_ms = model->core->now_ms;
     struct ampd_worker_record record = worker->record;
     record.left = true;
     (void)store(model, 0, &record);
+    return true;
 }
 
 /* ---- a start ---- */

@@ -39,10 +39,10 @@ void ampd_workers_leave(struct ampd_core *core, uint64_t call, const struct ampd
 bool ampd_workers_may_evict(struct ampd_model *model, uint64_t call, uint32_t rank);
 
 /*
- * Ends the lease of the worker that holds the rank, as a Leave does, and refuses that incarnation as RANK_TAKEN. No
- * effect but a line of the log if no worker holds it. ampd_workers_may_evict must be true.
+ * Ends the lease of the worker that holds the rank, as a Leave does, and refuses that incarnation as RANK_TAKEN. False:
+ * no worker holds it, or it has left, and a line of the log was all. ampd_workers_may_evict must be true.
  */
-void ampd_workers_evict(struct ampd_model *model, uint32_t rank, const struct ampd_note *note);
+bool ampd_workers_evict(struct ampd_model *model, uint32_t rank, const struct ampd_note *note);
 
 /* Whether enough ranks are there for a step to open: all (on_loss WAIT), or min_workers and a quorum (SHRINK). */
 bool ampd_workers_enough(const struct ampd_model *model);

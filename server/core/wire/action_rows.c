@@ -40,6 +40,7 @@ void ampd_action_row_persist(struct ampd_model *model, uint64_t call, const stru
                                             .step = step,
                                             .from_step = act->from_step,
                                             .rank = act->rank,
+                                            .nobody = act->nobody,
                                             .after = act->after};
     memcpy(pending->act.request_id, act->note.request_id, sizeof pending->act.request_id);
     persist->row = ampd_out_own(model->core, row);

@@ -15,6 +15,7 @@ struct ampd_action {
     enum ampd_row_kind kind;        /* SET, RESET, EVICT or LR */
     uint64_t from_step;             /* the first step that it is for */
     uint32_t rank;                  /* EVICT: whose worker */
+    bool nobody;                    /* EVICT: no worker held the rank; shard 0 alone knows it, for its answer */
     float scale;                    /* the scale before it */
     uint64_t scale_id;              /* the scale id before it */
     struct ampd_carry after;        /* loss-scale record and rate after it */
@@ -135,8 +136,7 @@ struct ampd_actions_message {
 
 /* APPLIED: the decided step is in the sender's masters; with its range warnings, as in a verdict. */
 struct ampd_applied {
-    uint64_t step, version;
-    uint64_t range_total;
+    uint64_t step, version, range_total;
     uint32_t range_count;
     struct ampd_range_warning range[AMPD_OVERFLOW_ROWS_MAX];
 };

@@ -168,8 +168,10 @@ const struct arpc_handler ampd_handle_rollback = {.message = rollback_message, .
 
 static void evict_reply(struct io_server_call *call, const struct ampd_reply *reply)
 {
-    struct amp_buf buf = io_message_buf(); /* EvictWorkerResponse is empty */
-    io_server_call_reply_buf(call, &buf, 0);
+    AMP_ASSERT(reply->kind == AMPD_REPLY_EVICT);
+    const struct ampd_msg_evict_worker_response response = {reply->u.nobody};
+    struct amp_buf buf = io_message_buf();
+    io_server_call_reply_buf(call, &buf, ampd_msg_evict_worker_response_encode(&response, &buf));
 }
 
 static const struct io_server_call_ops evict_ops = {evict_reply, NULL, NULL};

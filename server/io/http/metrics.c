@@ -73,6 +73,9 @@ static void write_build(const struct ampd_server *server, struct amp_metric_text
         "Fence of this process: of the processes of one shard the one with the highest counts"};
     static const struct amp_metric memory = {"ampd_memory_max_bytes", AMP_METRIC_GAUGE,
                                              "Memory that the tensors of all models may take; 0: no limit"};
+    static const struct amp_metric counted = {"ampd_memory_counted_bytes", AMP_METRIC_GAUGE,
+                                              "Memory that counts against ampd_memory_max_bytes: what the models may "
+                                              "come to need, and the slots of workers of this host"};
     static const struct amp_metric slots = {"ampd_shared_slots_bytes", AMP_METRIC_GAUGE,
                                             "Memory that workers of this host write their gradients into"};
     const struct amp_metric_label labels[] = {{"version", AMPD_VERSION}, {"isa", server->options->isa}};
@@ -82,6 +85,7 @@ static void write_build(const struct ampd_server *server, struct amp_metric_text
     amp_metric_one(text, &draining, server->life.state >= SERVER_DRAINING);
     amp_metric_one(text, &boots, (double)server->fence.counter);
     amp_metric_one(text, &memory, (double)server->options->memory_max);
+    amp_metric_one(text, &counted, server->core != NULL ? (double)ampd_core_memory_counted(server->core) : 0);
     amp_metric_one(text, &slots, (double)io_attachments_bytes(server));
 }
 

@@ -479,7 +479,7 @@ void io_page_write_metrics(const struct io_page *page, struct amp_metric_text *t
                                               "Requests of the page that were refused"};
     static const struct amp_metric cut = {
         "ampd_page_streams_cut_total", AMP_METRIC_COUNTER,
-        "Event streams of the page that were closed because the reader was too slow or is no longer allowed"};
+        "Event streams of the page that the server ended: ten minutes old, not read, or no longer allowed"};
     amp_metric_one(text, &streams, page != NULL ? (double)page->streams : 0);
     amp_metric_one(text, &refused, page != NULL ? (double)page->refused : 0);
     amp_metric_one(text, &cut, page != NULL ? (double)page->cut : 0);

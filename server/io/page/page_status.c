@@ -282,17 +282,20 @@ static void write_totals(const struct ampd_server *server, struct io_json *json)
     io_json_shut(json, '}');
 }
 
+/* Those that are done come last: of many models they are the ones that nobody waits for. */
 static void write_models(const struct ampd_server *server, struct io_json *json)
 {
-    uint32_t shown = 0, total = 0;
+    uint32_t shown = 0, total = 0, count = ampd_core_models_count(server->core);
     struct ampd_model_info info;
     io_json_open(json, "models", '[');
-    for (uint32_t i = 0; i < ampd_core_models_count(server->core); i++) {
-        ampd_core_model(server->core, i, &info);
-        if (info.deleted || total++ >= MODELS_SHOWN || json->buf.size > IO_PAGE_STATUS_BYTES - MODEL_ROOM)
+    for (uint32_t i = 0; i < 2 * count; i++) {
+        ampd_core_model(server->core, i % count, &info);
+        bool done = info.state == AMPD_MODEL_DONE && !info.recovering;
+        if (info.deleted || done != (i >= count) || total++ >= MODELS_SHOWN ||
+            json->buf.size > IO_PAGE_STATUS_BYTES - MODEL_ROOM)
             continue;
         shown++;
-        io_page_model_status_write(server, i, &info, NULL, json);
+        io_page_model_status_write(server, i % count, &info, NULL, json);
     }
     io_json_shut(json, ']');
     io_json_count(json, "models_hidden", total - shown);

@@ -1,0 +1,64 @@
+#!/usr/bin/python3
+"""The page in a browser where names are as long as they can be, or turn text around.
+
+    test_page_names.py BIN_DIR [NAME ...]
+"""
+import sys
+
+from ampd_testing import eventually, run
+from page_testing import page_server
+from test_page_browser import MISSING, browser, plotted, shows, text_of, url
+
+PHONE = 320  # pixels
+TURNS = "\u202e"  # U+202E: what follows is read from right to left
+# Elements that reach beyond the screen, and those whose text reaches beyond themselves.
+BEYOND = """
+    const beyond = (e) => e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth + 1;
+    return [...document.querySelectorAll("#view .scroll, #view .tile, #view .under, #view .waits, #troubles p")]
+        .filter(beyond).map((e) => e.className + ": " + e.textContent.slice(0, 80));"""
+
+
+def await_the_first(context, server, first):
+    """A model the second worker of which waits for the first one, of that name, after a step with a metric."""
+    workers = [context.model("m", server, world_size=2).worker(first, rank=0)]
+    workers.append(workers[0].model.worker("second", rank=1))
+    calls = []
+    for worker in workers:
+        worker.pull()
+        messages = worker.push_messages({"w": [1.0] * 4})
+        messages[-1].trailer.metrics.add(name="m" * 31, value=0.5)
+        calls.append(worker.api.start("Push", messages, 60))
+    for worker, call in zip(workers, calls):
+        worker.step = call.result().result.step + 1
+        worker.pull()
+    workers[1].start_push({"w": [1.0] * 4})
+
+
+def test_no_name_however_long_reaches_beyond_a_phone(context):
+    server = page_server(context)
+    await_the_first(context, server, "n" * 127)
+    with browser(width=PHONE, height=700) as driver:
+        waits = "waits for rank 0 (nnn"
+        for route, words in (("", waits), ("#/model/m", waits), ("#/model/m/step/1", "was applied")):
+            driver.get(url(server, route))
+            shows(driver, words)
+            assert not (beyond := driver.execute_script(BEYOND)), (route, beyond)
+            assert driver.execute_script("return document.documentElement.scrollWidth") <= PHONE, route
+
+
+def test_a_name_that_turns_text_around_turns_no_sentence_around(context):
+    server = page_server(context)
+    await_the_first(context, server, f"a{TURNS}b")
+    with browser() as driver:
+        driver.get(url(server, "#/model/m"))
+        plotted(driver)
+        shows(driver, "waits for rank 0 (a\ufffdb)", ".head")
+        eventually(lambda: "a\ufffdb" in text_of(driver, ".tables"), "the table of workers has it")
+        assert TURNS not in text_of(driver)
+
+
+if __name__ == "__main__":
+    if MISSING is not None:
+        print(f"SKIPPED: test_page_names: {MISSING}; scripts/packages.sh test installs them")
+        sys.exit(77)
+    run(globals())
