@@ -243,6 +243,7 @@ static struct arpc_handler noting, holding;
 static const struct arpc_method methods[] = {
     {"t.T", "Watch", ARPC_BIDI, false, 0, MESSAGE_MAX, &noting},
     {"t.T", "Work", ARPC_BIDI, false, 1, MESSAGE_MAX, &noting},
+    {"t.T", "Small", ARPC_BIDI, false, 1, 4 * KIB, &noting},
     {"t.T", "Unary", ARPC_UNARY, false, 1, MESSAGE_MAX, &holding},
 };
 
@@ -547,6 +548,25 @@ static void a_call_that_waits_after_its_first_message_has_its_first_window_howev
     assert_int_equal(budgets.waiting.used, raw.server.link.buffered);
 }
 
+static void pause_after_many(struct arpc_call *call)
+{
+    rpc_noting.message_end(call);
+    if (rpc_seen_of_server.ended >= 20000)
+        arpc_call_pause(call);
+}
+
+static void a_call_whose_messages_are_small_has_its_first_window_however_many_they_are(void **state)
+{
+    (void)state;
+    static const uint8_t body[MESSAGE_MAX]; /* of messages without a byte */
+    allow(512 * KIB);
+    noting.message_end = pause_after_many;
+    (void)rpc_raw_request("/t.T/Small", NULL, NULL, body, sizeof body, false);
+    assert_int_equal(rpc_seen_of_server.ended, 20000);
+    assert_in_range(raw.server.link.buffered, 100 * KIB, ARPC_INITIAL_WINDOW);
+    assert_int_equal(budgets.waiting.used, raw.server.link.buffered);
+}
+
 /* A message of zeros, compressed. */
 static size_t pack(uint8_t *body, size_t capacity, size_t size)
 {
@@ -745,6 +765,7 @@ int main(void)
         WITH_RAW(a_stream_that_ends_before_a_resumed_call_goes_on_is_whole),
         WITH_RAW(what_a_call_holds_that_moves_bulk_data_is_its_window),
         WITH_RAW(a_call_that_waits_after_its_first_message_has_its_first_window_however_large_that_message_was),
+        WITH_RAW(a_call_whose_messages_are_small_has_its_first_window_however_many_they_are),
         WITH_RAW(connections_of_one_address_pay_together_for_what_their_messages_inflate_to),
         WITH_RAW(what_inflates_counts_with_what_inflates_it_from_its_first_byte_on),
         WITH_RAW(answers_that_get_no_window_take_no_more_than_their_budget_and_the_oldest_go),
