@@ -56,6 +56,7 @@
     X(unfinished, 32 << 20, "bytes of incomplete messages in all: 32 of the largest")                                  \
     X(unfinished_per_address, 16 << 20, "of one address; headers of 256 pushes at once with 64 KiB of user state")     \
     X(waiting, 256 << 20, "bytes of paused calls that have moved no bulk data: the initial window of each connection") \
+    X(open, 256 << 20, "bytes of calls that are open, 4 KiB and the kept metadata of each: 65,536 of them")            \
     X(unsent, 256 << 20, "bytes of answers that were copied and have not left: 256 of the largest (CVE-2019-9517)")    \
     X(inflated_burst, 16 << 20,                                                                                        \
       "bytes of an address that gzip makes beyond 16 times what came: some 50 ms of the loop")                         \
@@ -125,6 +126,7 @@ bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value
     X(STALLED, "stalled", "the peer takes no data")                                                                    \
     X(UNFINISHED, "unfinished", "an address whose unfinished messages take too much memory")                           \
     X(WAITING, "waiting", "an address whose waiting calls take too much memory")                                       \
+    X(OPEN, "open", "an address whose open calls take too much memory")                                                \
     X(UNSENT, "unsent", "an address whose unsent answers take too much memory")                                        \
     X(INFLATED, "inflated", "an address whose messages inflate to too much")                                           \
     X(STRANGERS, "strangers", "too many connections without a call that was accepted")                                 \

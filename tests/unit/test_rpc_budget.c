@@ -278,7 +278,9 @@ static int refuse(struct arpc_call *call, void *arg, struct amp_error *error)
 
 static void ask(struct arpc_link_config *config)
 {
+    static const char *const keep[] = {"kept", NULL};
     config->admit_cb = admit;
+    config->keep_metadata = keep;
 }
 
 static void reply(struct arpc_call *call, const uint8_t *data, size_t size)
@@ -311,7 +313,7 @@ static int teardown(void **state)
 {
     (void)state;
     close_raw();
-    assert_int_equal(budgets.unfinished.used + budgets.waiting.used + budgets.unsent.used, 0);
+    assert_int_equal(budgets.unfinished.used + budgets.waiting.used + budgets.open.used + budgets.unsent.used, 0);
     return 0;
 }
 
@@ -567,6 +569,22 @@ static void a_call_whose_messages_are_small_has_its_first_window_however_many_th
     assert_int_equal(budgets.waiting.used, raw.server.link.buffered);
 }
 
+static void open_calls_take_no_more_than_their_budget_and_the_oldest_go(void **state)
+{
+    (void)state;
+    char value[4 * KIB] = {0};
+    memset(value, 'v', sizeof value - 1);
+    budgets.open.most = 64 * KIB;
+    for (int i = 0; i < 20; i++) {
+        raw.closed = 0;
+        (void)rpc_raw_request("/t.T/Work", "kept", value, "", 0, false);
+        assert_int_equal(raw.closed, i >= 7); /* 8 KiB and some bytes each */
+    }
+    assert_string_equal(raw.grpc_status, "8");
+    assert_int_equal(raw.server.config.abuses[ARPC_ABUSE_OPEN], 13);
+    assert_int_equal(raw.server.link.call_count, 7);
+}
+
 /* A message of zeros, compressed. */
 static size_t pack(uint8_t *body, size_t capacity, size_t size)
 {
@@ -766,6 +784,7 @@ int main(void)
         WITH_RAW(what_a_call_holds_that_moves_bulk_data_is_its_window),
         WITH_RAW(a_call_that_waits_after_its_first_message_has_its_first_window_however_large_that_message_was),
         WITH_RAW(a_call_whose_messages_are_small_has_its_first_window_however_many_they_are),
+        WITH_RAW(open_calls_take_no_more_than_their_budget_and_the_oldest_go),
         WITH_RAW(connections_of_one_address_pay_together_for_what_their_messages_inflate_to),
         WITH_RAW(what_inflates_counts_with_what_inflates_it_from_its_first_byte_on),
         WITH_RAW(answers_that_get_no_window_take_no_more_than_their_budget_and_the_oldest_go),
