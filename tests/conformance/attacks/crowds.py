@@ -284,6 +284,26 @@ def test_answers_that_nobody_reads_take_little_memory(context):
     assert growth < 3 * growth_max(context) and counts["unsent"] > 0  # without a bound it is 500 MiB
 
 
+def test_questions_about_a_step_take_little_memory_while_they_wait(context):
+    server = context.server("--metrics-listen", "127.0.0.1:0")
+    context.model("m", server)
+    growth, _ = grown(server, asked("/ampd.v1.ScaleService/ExplainStep", scales.ExplainStepRequest(model="m", step=1)))
+    print(f"ExplainStep: {HALVES} connections x {STREAMS} questions: {growth >> 20} MiB", flush=True)
+    assert growth < growth_max(context) // 2
+
+
+def test_pages_of_the_history_that_nobody_reads_take_little_memory(context):
+    """An answer takes a tenth of the rows that it was made of."""
+    server = context.server("--metrics-listen", "127.0.0.1:0", "--memory-max", "256M")  # a sixteenth of it for answers
+    worker = context.model("m", server).worker()
+    for _ in range(ROWS):
+        worker.train({"w": [0.0] * 4})
+    first = asked("/ampd.v1.ScaleService/ListScaleHistory", scales.ListScaleHistoryRequest(model="m", page_size=ROWS))
+    growth, counts = grown(server, first)
+    print(f"ListScaleHistory: {HALVES} connections x {STREAMS} pages: {growth >> 20} MiB, {counts['unsent']} ended", flush=True)
+    assert growth < growth_max(context)
+
+
 def bombard(port, address, message, counts):
     """Sends the message on 16 streams; adds to counts what became of them, by grpc-status."""
     with connect(port, address) as connection:
