@@ -49,7 +49,7 @@
     X(metadata_count, 64, "fields of a header block; each part of a cookie counts as one (CVE-2026-49975)")            \
     X(metadata_hard_factor, 4, "above this many times the two the connection ends; the rest is not decoded")           \
     X(hpack_table, 4096, "bytes of the encoder's table, whatever the peer allows: the initial size of the protocol")   \
-    X(header_block, 65536, "bytes of a compressed header block with its CONTINUATIONs: 8 times the decoded limit")     \
+    X(header_block, 65536, "bytes of a compressed header block, or of a GOAWAY: 8 times the decoded limit")            \
     X(continuations, 8, "frames of a header block: 8 of 16 KiB are above header_block (CVE-2024-28182)")               \
     X(settings_entries, 32, "entries of a SETTINGS frame: six are defined (CVE-2020-11080)")                           \
     X(frame_in, 1 << 20, "bytes of a received frame: the data of a block need no frame header every 16 KiB")           \
@@ -112,7 +112,7 @@ bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value
     X(FRAMES, "frames", "too many frames without payload")                                                             \
     X(EMPTY_FRAMES, "empty_frames", "too many empty frames")                                                           \
     X(CONTINUATIONS, "continuations", "a header block in too many frames")                                             \
-    X(HEADER_BLOCK, "header_block", "a header block of too many bytes")                                                \
+    X(HEADER_BLOCK, "header_block", "a header block or a GOAWAY of too many bytes")                                    \
     X(METADATA, "metadata", "a header block of too many fields or bytes")                                              \
     X(NONSENSE, "nonsense", "too many requests that cannot be served")                                                 \
     X(RESETS, "resets", "too many calls reset before their answer")                                                    \
