@@ -144,10 +144,13 @@ unsigned arpc_link_admit_again(struct arpc_link *link,
 
 /*
  * A call may stay open for as long as its client likes, and send nothing: all of them share a budget, and the oldest of
- * the address that has most ends if that is too much.
+ * the address that has most ends if that is too much. Strangers have few (limits.stranger_calls), for which nobody
+ * else's ends.
  */
 static void charge_open(struct arpc_call *call)
 {
+    if (!call->link->known)
+        return;
     struct arpc_account *account = &call->link->host->open;
     int64_t now_ms = arpc_link_now(call->link);
     arpc_charge_set(&call->open, account, (int64_t)(ARPC_CALL_BYTES + call->kept.bytes.size), now_ms);
