@@ -337,6 +337,8 @@ static void tell_closed(struct arpc_call *call)
     arpc_stats_end(call);
     if (!call->quiet)
         call->handler->closed(call, &result);
+    if (call->server) /* its stream may be long in ending */
+        arpc_fields_close(&call->kept);
     arpc_details_free(store);
 }
 
