@@ -142,7 +142,7 @@ int64_t arpc_call_time_left_ms(const struct arpc_call *call);
 
 /*
  * The index-th value of a metadata key that the peer sent and that is listed in keep_metadata, or false.
- * Values of keys that end in "-bin" are decoded. Valid as long as the call.
+ * Values of keys that end in "-bin" are decoded. Valid until `closed` returns.
  */
 bool arpc_call_metadata(const struct arpc_call *call, const char *key, size_t index, const uint8_t **value,
                         size_t *size);

@@ -49,13 +49,14 @@
     X(metadata_count, 64, "fields of a header block; each part of a cookie counts as one (CVE-2026-49975)")            \
     X(metadata_hard_factor, 4, "above this many times the two the connection ends; the rest is not decoded")           \
     X(hpack_table, 4096, "bytes of the encoder's table, whatever the peer allows: the initial size of the protocol")   \
-    X(header_block, 65536, "bytes of a compressed header block with its CONTINUATIONs: 8 times the decoded limit")     \
+    X(header_block, 65536, "bytes of a compressed header block, or of a GOAWAY: 8 times the decoded limit")            \
     X(continuations, 8, "frames of a header block: 8 of 16 KiB are above header_block (CVE-2024-28182)")               \
     X(settings_entries, 32, "entries of a SETTINGS frame: six are defined (CVE-2020-11080)")                           \
     X(frame_in, 1 << 20, "bytes of a received frame: the data of a block need no frame header every 16 KiB")           \
     X(unfinished, 32 << 20, "bytes of incomplete messages in all: 32 of the largest")                                  \
     X(unfinished_per_address, 16 << 20, "of one address; headers of 256 pushes at once with 64 KiB of user state")     \
     X(waiting, 256 << 20, "bytes of paused calls that have moved no bulk data: the initial window of each connection") \
+    X(open, 256 << 20, "bytes of calls that are open, 4 KiB and the kept metadata of each: 65,536 of them")            \
     X(unsent, 256 << 20, "bytes of answers that were copied and have not left: 256 of the largest (CVE-2019-9517)")    \
     X(inflated_burst, 16 << 20,                                                                                        \
       "bytes of an address that gzip makes beyond 16 times what came: some 50 ms of the loop")                         \
@@ -111,7 +112,7 @@ bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value
     X(FRAMES, "frames", "too many frames without payload")                                                             \
     X(EMPTY_FRAMES, "empty_frames", "too many empty frames")                                                           \
     X(CONTINUATIONS, "continuations", "a header block in too many frames")                                             \
-    X(HEADER_BLOCK, "header_block", "a header block of too many bytes")                                                \
+    X(HEADER_BLOCK, "header_block", "a header block or a GOAWAY of too many bytes")                                    \
     X(METADATA, "metadata", "a header block of too many fields or bytes")                                              \
     X(NONSENSE, "nonsense", "too many requests that cannot be served")                                                 \
     X(RESETS, "resets", "too many calls reset before their answer")                                                    \
@@ -125,6 +126,7 @@ bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value
     X(STALLED, "stalled", "the peer takes no data")                                                                    \
     X(UNFINISHED, "unfinished", "an address whose unfinished messages take too much memory")                           \
     X(WAITING, "waiting", "an address whose waiting calls take too much memory")                                       \
+    X(OPEN, "open", "an address whose open calls take too much memory")                                                \
     X(UNSENT, "unsent", "an address whose unsent answers take too much memory")                                        \
     X(INFLATED, "inflated", "an address whose messages inflate to too much")                                           \
     X(STRANGERS, "strangers", "too many connections without a call that was accepted")                                 \

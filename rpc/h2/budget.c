@@ -24,6 +24,7 @@ void arpc_memory_budgets_init(struct arpc_memory_budgets *budgets, const struct 
 {
     arpc_budget_init(&budgets->unfinished, limits->unfinished, limits->unfinished_per_address, 0);
     arpc_budget_init(&budgets->waiting, limits->waiting, 0, 0);
+    arpc_budget_init(&budgets->open, limits->open, 0, 0);
     arpc_budget_init(&budgets->unsent, limits->unsent, 0, 0);
 }
 
@@ -32,6 +33,7 @@ void arpc_host_init(struct arpc_host *host, struct arpc_memory_budgets *budgets,
 {
     arpc_account_init(&host->unfinished, budgets != NULL ? &budgets->unfinished : NULL);
     arpc_account_init(&host->waiting, budgets != NULL ? &budgets->waiting : NULL);
+    arpc_account_init(&host->open, budgets != NULL ? &budgets->open : NULL);
     arpc_account_init(&host->unsent, budgets != NULL ? &budgets->unsent : NULL);
     arpc_bucket_init(&host->inflated, limits->inflated_burst, now_ms);
 }

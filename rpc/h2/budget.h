@@ -44,6 +44,7 @@ struct arpc_charge {
 struct arpc_memory_budgets {
     struct arpc_budget unfinished; /* bytes of messages that are not whole */
     struct arpc_budget waiting;    /* bytes of calls that are paused before they have moved bulk data */
+    struct arpc_budget open;       /* bytes of calls that have begun, whatever they wait for */
     struct arpc_budget unsent;     /* bytes of messages that were copied to be sent */
 };
 
@@ -51,6 +52,7 @@ struct arpc_memory_budgets {
 struct arpc_host {
     struct arpc_account unfinished; /* in arpc_memory_budgets.unfinished */
     struct arpc_account waiting;    /* in arpc_memory_budgets.waiting */
+    struct arpc_account open;       /* in arpc_memory_budgets.open */
     struct arpc_account unsent;     /* in arpc_memory_budgets.unsent */
     struct arpc_bucket inflated;    /* bytes that its compressed messages may still inflate to */
 };

@@ -304,6 +304,7 @@ static void call_gone(struct arpc_call *call)
     arpc_link_credit(link, call->in.buffered.size);
     amp_buf_close(&call->in.buffered);
     arpc_charge_set(&call->in.waiting, &link->host->waiting, 0, 0);
+    arpc_charge_set(&call->open, &link->host->open, 0, 0);
     arpc_charge_set(&call->out.copies, &link->host->unsent, 0, 0);
     arpc_call_forget_message(call);
     amp_list_remove(&call->in_link);
@@ -336,6 +337,8 @@ static void tell_closed(struct arpc_call *call)
     arpc_stats_end(call);
     if (!call->quiet)
         call->handler->closed(call, &result);
+    if (call->server) /* its stream may be long in ending */
+        arpc_fields_close(&call->kept);
     arpc_details_free(store);
 }
 

@@ -52,6 +52,7 @@ struct arpc_call {
     int64_t deadline_ms;               /* INT64_MAX: none */
     struct arpc_head head;             /* what the peer's header blocks said */
     struct arpc_fields kept;           /* metadata of the peer that is listed in keep_metadata */
+    struct arpc_charge open;           /* server: for the call and its metadata, until it is GONE */
 
     bool stream_over; /* nghttp2 has closed the stream, or it never began and never will */
 

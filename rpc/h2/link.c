@@ -246,11 +246,12 @@ static void consume_stream(struct arpc_call *call, size_t size)
     (void)nghttp2_session_consume_stream(link->session, call->stream_id, size);
     call->in.taken += size;
     /*
-     * A first message of many may be all that is taken before a long wait, however much it has in front of what is
-     * waited for.
+     * Small messages are no bulk data, however many they are. A first message of many may be all that is taken before a
+     * long wait, however much it has in front of what is waited for.
      */
-    bool moves = call->in.taken >= GROW_AFTER && (call->in.single_inbound || call->in.messages > 1);
-    if (call->in.window_grown || !moves || link->config->stream_window <= ARPC_INITIAL_WINDOW)
+    bool bulk = call->in.max_message >= GROW_AFTER && (call->in.single_inbound || call->in.messages > 1);
+    if (call->in.window_grown || !bulk || call->in.taken < GROW_AFTER ||
+        link->config->stream_window <= ARPC_INITIAL_WINDOW)
         return;
     call->in.window_grown = true;
     (void)nghttp2_session_set_local_window_size(link->session, NGHTTP2_FLAG_NONE, call->stream_id,

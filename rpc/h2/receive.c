@@ -18,9 +18,6 @@
 
 #include <stdio.h>
 
-/* About what a call takes apart from the bytes of its messages, if its metadata is not large. */
-#define CALL_BYTES ((size_t)4 << 10)
-
 static bool is_reading(const struct arpc_call *call)
 {
     return !arpc_call_ignores_input(call) && !(call->server && call->out.ended);
@@ -32,7 +29,7 @@ static bool is_reading(const struct arpc_call *call)
  */
 static int64_t charge_of(size_t size)
 {
-    size_t least = size > 0 ? CALL_BYTES : 0;
+    size_t least = size > 0 ? ARPC_CALL_BYTES : 0;
     return (int64_t)(size > least ? size : least);
 }
 

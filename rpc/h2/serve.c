@@ -142,6 +142,28 @@ unsigned arpc_link_admit_again(struct arpc_link *link,
     return ended;
 }
 
+/*
+ * A call may stay open for as long as its client likes, and send nothing: all of them share a budget, and the oldest of
+ * the address that has most ends if that is too much. Strangers have few (limits.stranger_calls), for which nobody
+ * else's ends.
+ */
+static void charge_open(struct arpc_call *call)
+{
+    if (!call->link->known)
+        return;
+    struct arpc_account *account = &call->link->host->open;
+    int64_t now_ms = arpc_link_now(call->link);
+    arpc_charge_set(&call->open, account, (int64_t)(ARPC_CALL_BYTES + call->kept.bytes.size), now_ms);
+    struct arpc_charge *charge;
+    while ((charge = arpc_charge_excess(&call->open, now_ms)) != NULL) {
+        struct arpc_call *other = AMP_CONTAINER(charge, struct arpc_call, open);
+        arpc_charge_set(charge, charge->account, 0, now_ms);
+        arpc_link_count(other->link, ARPC_ABUSE_OPEN);
+        arpc_call_abort(other, ARPC_STATUS_RESOURCE_EXHAUSTED,
+                        "open calls of this address take too much memory: have fewer open at a time");
+    }
+}
+
 void arpc_serve_begin(struct arpc_call *call)
 {
     const struct arpc_link_config *config = call->link->config;
@@ -165,6 +187,7 @@ void arpc_serve_begin(struct arpc_call *call)
     set_deadline(call);
     if (call->handler->started != NULL)
         call->handler->started(call);
+    charge_open(call);
 }
 
 static void put(nghttp2_nv *nv, size_t *count, const char *name, const void *value, size_t size)

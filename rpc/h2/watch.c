@@ -156,6 +156,13 @@ static enum arpc_abuse continuation_frame(struct arpc_watch *watch, uint32_t siz
     return block_frame(watch, size, flags);
 }
 
+/* nghttp2 takes memory for all of it as soon as it begins, whether or not it ever ends. */
+static enum arpc_abuse goaway_frame(struct arpc_watch *watch, uint32_t size)
+{
+    bool fits = watch->limits->header_block == 0 || size <= (uint64_t)watch->limits->header_block;
+    return fits ? useless(watch) : ARPC_ABUSE_HEADER_BLOCK;
+}
+
 static enum arpc_abuse take(struct arpc_bucket *bucket, int64_t burst, enum arpc_abuse cause)
 {
     return arpc_bucket_take(bucket, burst) ? ARPC_ABUSE_NONE : cause;
@@ -185,6 +192,8 @@ static enum arpc_abuse look_at_frame(struct arpc_watch *watch)
         if ((flags & FLAG_ACK) == 0)
             return take(&watch->pings, limits->pings_burst, ARPC_ABUSE_PINGS);
         return useless(watch);
+    case TYPE_GOAWAY:
+        return goaway_frame(watch, size);
     default: /* also those that are not known */
         return useless(watch);
     }

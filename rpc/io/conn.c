@@ -46,16 +46,39 @@ void arpc_conn_link_failed(struct arpc_conn *conn)
     arpc_conn_close(conn, &error);
 }
 
-/* Whether the peer's kernel has taken more bytes than this since the last check, and has not taken all. */
-static bool is_taking(struct arpc_conn *conn, int64_t bytes)
+int64_t arpc_conn_acked(const struct arpc_conn *conn)
 {
     int left;
     uv_os_fd_t fd;
     if (uv_fileno(&conn->socket.handle, &fd) != 0 || ioctl(fd, TIOCOUTQ, &left) != 0)
-        return false;
+        return conn->sent;
+    /* Of a piece that libuv has, the socket may have taken a part. */
+    size_t part = conn->writing.busy ? conn->writing.left - uv_stream_get_write_queue_size(&conn->socket.stream) : 0;
+    return conn->sent + (int64_t)part - left;
+}
+
+/* Whether the peer's kernel has taken more bytes than this since the last check, and has not taken all. */
+static bool is_taking(struct arpc_conn *conn, int64_t bytes)
+{
     int64_t before = conn->acked;
-    conn->acked = conn->sent - left;
-    return left > 0 && conn->acked - before > bytes;
+    conn->acked = arpc_conn_acked(conn);
+    return conn->acked < conn->sent && conn->acked - before > bytes;
+}
+
+/*
+ * Whether a piece waits for the socket, and the peer's kernel takes too little of what is before it. That the socket is
+ * not writable says less: a third of its buffer has to be free for that, which may be megabytes.
+ */
+static bool is_stalled(struct arpc_conn *conn)
+{
+    int64_t stall_ms = conn->link.config->write_stall_ms;
+    int64_t now_ms = arpc_conn_now(conn);
+    if (!conn->writing.busy || now_ms - conn->writing.progress_ms < stall_ms)
+        return false;
+    int64_t before = conn->writing.acked;
+    conn->writing.acked = arpc_conn_acked(conn);
+    conn->writing.progress_ms = now_ms;
+    return conn->writing.acked - before < conn->link.watch.limits->write_min_rate * stall_ms / 1000;
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -73,8 +96,7 @@ static void on_timer(uv_timer_t *timer)
     if (is_taking(conn, 0))
         arpc_link_taken(&conn->link);
     arpc_link_tick(&conn->link);
-    /* The whole piece has to leave: byte by byte is no progress. */
-    if (conn->writing.busy && arpc_conn_now(conn) - conn->writing.progress_ms >= conn->link.config->write_stall_ms)
+    if (is_stalled(conn))
         arpc_link_drop(&conn->link, AMP_EUNAVAILABLE, ARPC_ABUSE_STALLED);
     arpc_deferred_add(conn->deferred, &conn->item);
 }

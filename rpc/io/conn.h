@@ -42,8 +42,9 @@ struct arpc_conn_writing {
     bool failed;                  /* a write has failed, but there may still be something to read */
     size_t batch_size;            /* bytes of a batch while other connections wait */
     size_t tls_bytes;             /* bytes of the output of TLS that uv_write is sending */
-    size_t left;                  /* bytes of the piece that the socket had not taken when it was last checked */
-    int64_t progress_ms;          /* when the socket last took a byte of it */
+    size_t left;                  /* bytes of the piece that was given to libuv */
+    int64_t progress_ms;          /* when it was given, or the peer was last seen to take enough */
+    int64_t acked;                /* arpc_conn_acked then */
 };
 
 struct arpc_conn {

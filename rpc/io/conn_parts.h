@@ -27,6 +27,8 @@ static inline void arpc_conn_sent(struct arpc_conn *conn, size_t size)
 }
 
 /* conn.c */
+/* Bytes that the peer's kernel has taken of those that were sent; all of them if the system does not say. */
+int64_t arpc_conn_acked(const struct arpc_conn *conn);
 /* Closes it for a code of libuv; `what` could not be done. */
 void arpc_conn_close_uv(struct arpc_conn *conn, int uv_code, const char *what);
 /* Closes it for the error of its link. */

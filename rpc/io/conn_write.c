@@ -98,6 +98,7 @@ static void hand_over(struct arpc_conn *conn, const uint8_t *data, size_t size)
     conn->write.data = conn;
     conn->writing.left = size;
     conn->writing.progress_ms = arpc_conn_now(conn);
+    conn->writing.acked = arpc_conn_acked(conn);
     int rc = uv_write(&conn->write, &conn->socket.stream, &buf, 1, on_written);
     if (rc != 0)
         cannot_write(conn, rc);

@@ -46,6 +46,24 @@ class Relay:
             sink.shutdown(socket.SHUT_WR)
 
 
+class SlowRelay(Relay):
+    """Forwards FAST bytes as they come, and then PIECE bytes every PAUSE_S."""
+    FAST, PIECE, PAUSE_S = 16 << 20, 16384, 0.1
+
+    def pump(self, source, sink, count):
+        if not count:
+            super().pump(source, sink, count)
+            return
+        with contextlib.suppress(OSError):
+            for data in iter(lambda: source.recv(self.PIECE), b""):
+                sink.sendall(data)
+                self.received += len(data)
+                if self.received > self.FAST:
+                    time.sleep(self.PAUSE_S)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+
 class Life(unittest.TestCase):
     def serve(self, *settings):
         server = subprocess.Popen([echo.SERVER, "127.0.0.1:0", *settings], stdout=subprocess.PIPE, text=True)
@@ -136,6 +154,21 @@ class Life(unittest.TestCase):
     def test_the_servers_pings_are_answered(self):
         stub = self.stub(self.serve("keepalive_ms=100", "keepalive_timeout_ms=10000"))
         stub.sleep(echo_pb2.SleepRequest(ms=1500), timeout=TIMEOUT_S)
+
+    def test_a_slow_network_is_not_taken_for_a_client_that_does_not_read(self):
+        """The socket is writable again when a third of its buffer is free, which takes longer than write_stall_ms."""
+        relay = SlowRelay(self.serve("write_stall_ms=1000"))
+        stream = self.stub(relay.target, http2__lookahead_bytes=1 << 26).repeat(
+            echo_pb2.RepeatRequest(messages=400, size=100000), timeout=TIMEOUT_S)
+        until = None
+        for _ in stream:
+            if relay.received > relay.FAST:
+                until = until or time.monotonic() + 4
+                if time.monotonic() > until:
+                    break
+        self.assertTrue(until)
+        self.assertTrue(stream.is_active())
+        stream.cancel()
 
     # ---- age ----
 

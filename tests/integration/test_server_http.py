@@ -383,6 +383,14 @@ def test_silent_and_slow_clients_give_way_to_others_and_are_closed(context):
     assert server.terminate() == 0
 
 
+def test_a_connection_that_is_kept_after_its_answer_is_closed_and_counts_as_no_dropped_one(context):
+    server = http_server(context)
+    with contextlib.closing(raw(server, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")) as connection:
+        assert read_all(connection).startswith(b"HTTP/1.1 200")  # and closed, after REQUEST_S
+    assert value(samples(server), "ampd_http_dropped_total") == 0
+    assert server.terminate() == 0
+
+
 def test_huge_and_broken_requests_get_a_status_or_the_end(context):
     server = http_server(context)
     for data in (b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n",

@@ -26,7 +26,9 @@ static struct arpc_limits small;
 
 static void use_small_limits(struct arpc_link_config *config)
 {
+    static const char *const keep[] = {"kept", NULL};
     config->limits = &small;
+    config->keep_metadata = keep;
 }
 
 static void reply(struct arpc_call *call, const uint8_t *data, size_t size)
@@ -413,6 +415,30 @@ static void a_goaway_that_names_the_wrong_stream_is_no_attack(void **state)
     assert_int_equal(raw.server.config.abuses[ARPC_ABUSE_PROTOCOL], 0);
 }
 
+/* A peer that does not read does not let its stream end. */
+static void the_metadata_of_a_call_that_is_over_goes_before_its_stream(void **state)
+{
+    (void)state;
+    (void)rpc_raw_request("/t.T/Stream", "kept", "value", "", 0, false);
+    struct arpc_call *call = rpc_seen_of_server.call;
+    assert_true(call->kept.bytes.capacity > 0);
+    arpc_call_cancel(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "a test");
+    (void)arpc_link_flush(&raw.server.link);
+    assert_non_null(call->link);
+    assert_int_equal(call->kept.bytes.capacity, 0);
+}
+
+/* Nobody has so much to say, and nghttp2 would keep all of it until its end, which need not come. */
+static void a_goaway_of_a_megabyte_ends_the_connection_before_it_is_taken(void **state)
+{
+    (void)state;
+    static const uint8_t begin[] = {0x10, 0, 0, H2_GOAWAY, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 'b', 'y', 'e'};
+    rpc_raw_run();
+    rpc_raw_feed(begin, sizeof begin);
+    assert_int_equal(raw.server.link.abuse, ARPC_ABUSE_HEADER_BLOCK);
+    assert_true(raw.server.link.goaway.expelled);
+}
+
 static void a_block_of_continuations_that_comes_byte_by_byte_is_a_request(void **state)
 {
     (void)state;
@@ -627,6 +653,8 @@ int main(void)
         WITH_RAW(a_peer_that_does_not_take_its_goaway_is_dropped),
         WITH_RAW(resets_after_the_answer_are_not_counted),
         WITH_RAW(a_goaway_that_names_the_wrong_stream_is_no_attack),
+        WITH_RAW(the_metadata_of_a_call_that_is_over_goes_before_its_stream),
+        WITH_RAW(a_goaway_of_a_megabyte_ends_the_connection_before_it_is_taken),
         WITH_RAW(a_block_of_continuations_that_comes_byte_by_byte_is_a_request),
         WITH_RAW(a_message_that_comes_too_slowly_ends_its_call_and_no_other),
         WITH_RAW(a_stream_may_wait_between_messages_and_a_message_may_take_long),

@@ -243,6 +243,7 @@ static struct arpc_handler noting, holding;
 static const struct arpc_method methods[] = {
     {"t.T", "Watch", ARPC_BIDI, false, 0, MESSAGE_MAX, &noting},
     {"t.T", "Work", ARPC_BIDI, false, 1, MESSAGE_MAX, &noting},
+    {"t.T", "Small", ARPC_BIDI, false, 1, 4 * KIB, &noting},
     {"t.T", "Unary", ARPC_UNARY, false, 1, MESSAGE_MAX, &holding},
 };
 
@@ -277,7 +278,9 @@ static int refuse(struct arpc_call *call, void *arg, struct amp_error *error)
 
 static void ask(struct arpc_link_config *config)
 {
+    static const char *const keep[] = {"kept", NULL};
     config->admit_cb = admit;
+    config->keep_metadata = keep;
 }
 
 static void reply(struct arpc_call *call, const uint8_t *data, size_t size)
@@ -310,7 +313,7 @@ static int teardown(void **state)
 {
     (void)state;
     close_raw();
-    assert_int_equal(budgets.unfinished.used + budgets.waiting.used + budgets.unsent.used, 0);
+    assert_int_equal(budgets.unfinished.used + budgets.waiting.used + budgets.open.used + budgets.unsent.used, 0);
     return 0;
 }
 
@@ -336,7 +339,6 @@ static void a_connection_on_which_no_call_is_let_in_does_not_last(void **state)
     assert_int_equal(link->error, AMP_EDEADLINE);
 }
 
-/* What they keep of their metadata is in no budget. */
 static void a_connection_on_which_no_call_is_let_in_has_few_calls(void **state)
 {
     (void)state;
@@ -346,6 +348,7 @@ static void a_connection_on_which_no_call_is_let_in_has_few_calls(void **state)
         assert_int_equal(raw.resets, i < most ? 0 : 1);
     }
     assert_int_equal(raw.server.link.call_count, most);
+    assert_int_equal(budgets.open.used, 0); /* they do not take what others share */
     assert_int_equal(raw.reset_code, NGHTTP2_REFUSED_STREAM);
     arpc_call_finish(rpc_seen_of_server.call, ARPC_STATUS_OK, NULL, NULL);
     rpc_raw_run();
@@ -547,6 +550,41 @@ static void a_call_that_waits_after_its_first_message_has_its_first_window_howev
     assert_int_equal(budgets.waiting.used, raw.server.link.buffered);
 }
 
+static void pause_after_many(struct arpc_call *call)
+{
+    rpc_noting.message_end(call);
+    if (rpc_seen_of_server.ended >= 20000)
+        arpc_call_pause(call);
+}
+
+static void a_call_whose_messages_are_small_has_its_first_window_however_many_they_are(void **state)
+{
+    (void)state;
+    static const uint8_t body[MESSAGE_MAX]; /* of messages without a byte */
+    allow(512 * KIB);
+    noting.message_end = pause_after_many;
+    (void)rpc_raw_request("/t.T/Small", NULL, NULL, body, sizeof body, false);
+    assert_int_equal(rpc_seen_of_server.ended, 20000);
+    assert_in_range(raw.server.link.buffered, 100 * KIB, ARPC_INITIAL_WINDOW);
+    assert_int_equal(budgets.waiting.used, raw.server.link.buffered);
+}
+
+static void open_calls_take_no_more_than_their_budget_and_the_oldest_go(void **state)
+{
+    (void)state;
+    char value[4 * KIB] = {0};
+    memset(value, 'v', sizeof value - 1);
+    budgets.open.most = 64 * KIB;
+    for (int i = 0; i < 20; i++) {
+        raw.closed = 0;
+        (void)rpc_raw_request("/t.T/Work", "kept", value, "", 0, false);
+        assert_int_equal(raw.closed, i >= 7); /* 8 KiB and some bytes each */
+    }
+    assert_string_equal(raw.grpc_status, "8");
+    assert_int_equal(raw.server.config.abuses[ARPC_ABUSE_OPEN], 13);
+    assert_int_equal(raw.server.link.call_count, 7);
+}
+
 /* A message of zeros, compressed. */
 static size_t pack(uint8_t *body, size_t capacity, size_t size)
 {
@@ -745,6 +783,8 @@ int main(void)
         WITH_RAW(a_stream_that_ends_before_a_resumed_call_goes_on_is_whole),
         WITH_RAW(what_a_call_holds_that_moves_bulk_data_is_its_window),
         WITH_RAW(a_call_that_waits_after_its_first_message_has_its_first_window_however_large_that_message_was),
+        WITH_RAW(a_call_whose_messages_are_small_has_its_first_window_however_many_they_are),
+        WITH_RAW(open_calls_take_no_more_than_their_budget_and_the_oldest_go),
         WITH_RAW(connections_of_one_address_pay_together_for_what_their_messages_inflate_to),
         WITH_RAW(what_inflates_counts_with_what_inflates_it_from_its_first_byte_on),
         WITH_RAW(answers_that_get_no_window_take_no_more_than_their_budget_and_the_oldest_go),

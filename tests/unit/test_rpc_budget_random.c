@@ -260,6 +260,7 @@ static void look(void)
 {
     int64_t unfinished[HOSTS] = {0};
     int64_t waiting[HOSTS] = {0};
+    int64_t open[HOSTS] = {0};
     int64_t unsent[HOSTS] = {0};
     for (size_t i = 0; i < SIDES; i++) {
         struct arpc_link *link = &sides[i].side.link;
@@ -267,6 +268,7 @@ static void look(void)
             const struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_link);
             unfinished[i % HOSTS] += call->in.unfinished.amount;
             waiting[i % HOSTS] += call->in.waiting.amount;
+            open[i % HOSTS] += call->open.amount;
             unsent[i % HOSTS] += call->out.copies.amount;
             assert_int_equal(call->in.unfinished.account != NULL, call->in.unfinished.amount > 0);
             assert_int_equal(call->in.waiting.account != NULL, call->in.waiting.amount > 0);
@@ -277,6 +279,7 @@ static void look(void)
     for (size_t i = 0; i < HOSTS; i++) {
         assert_int_equal(hosts[i].unfinished.used, unfinished[i]);
         assert_int_equal(hosts[i].waiting.used, waiting[i]);
+        assert_int_equal(hosts[i].open.used, open[i]);
         assert_int_equal(hosts[i].unsent.used, unsent[i]);
         assert_true(unfinished[i] <= budgets.unfinished.most_per_address);
         all += unfinished[i];
@@ -284,6 +287,7 @@ static void look(void)
     assert_int_equal(budgets.unfinished.used, all);
     assert_true(all <= budgets.unfinished.most);
     assert_true(budgets.waiting.used <= budgets.waiting.most);
+    assert_true(budgets.open.used <= budgets.open.most);
     assert_true(budgets.unsent.used <= budgets.unsent.most);
 }
 
@@ -296,7 +300,7 @@ static void whatever_ends_a_call_gives_back_what_it_was_charged_with(void **stat
     amp_random_init(&rolls, seed);
     now_ms = 1000;
     struct arpc_limits limits = arpc_limits_default;
-    limits.unfinished = limits.waiting = (int64_t)MOST;
+    limits.unfinished = limits.waiting = limits.open = (int64_t)MOST;
     limits.unsent = (int64_t)MOST / 8;
     limits.unfinished_per_address = (int64_t)MOST / 2;
     arpc_memory_budgets_init(&budgets, &limits);
@@ -309,6 +313,7 @@ static void whatever_ends_a_call_gives_back_what_it_was_charged_with(void **stat
         open_side(i);
     }
     uint64_t cut = 0;
+    uint64_t crowded = 0;
     uint64_t unread = 0;
     for (size_t step = 0; step < STEPS; step++) {
         do_anything();
@@ -317,14 +322,15 @@ static void whatever_ends_a_call_gives_back_what_it_was_charged_with(void **stat
     for (size_t i = 0; i < SIDES; i++) {
         close_side(i);
         cut += sides[i].side.config.abuses[ARPC_ABUSE_UNFINISHED] + sides[i].side.config.abuses[ARPC_ABUSE_WAITING];
+        crowded += sides[i].side.config.abuses[ARPC_ABUSE_OPEN];
         unread += sides[i].side.config.abuses[ARPC_ABUSE_UNSENT];
         arpc_method_table_close(&sides[i].side.config.methods);
     }
     assert_int_equal(live_count, 0);
-    assert_true(cut > 100 && unread > 10); /* the budgets were used up */
-    assert_int_equal(budgets.unfinished.used + budgets.waiting.used + budgets.unsent.used, 0);
+    assert_true(cut > 100 && crowded > 100 && unread > 10); /* the budgets were used up */
+    assert_int_equal(budgets.unfinished.used + budgets.waiting.used + budgets.open.used + budgets.unsent.used, 0);
     assert_true(amp_list_empty(&budgets.unfinished.accounts) && amp_list_empty(&budgets.waiting.accounts) &&
-                amp_list_empty(&budgets.unsent.accounts));
+                amp_list_empty(&budgets.open.accounts) && amp_list_empty(&budgets.unsent.accounts));
 }
 
 int main(void)

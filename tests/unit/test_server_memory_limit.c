@@ -123,9 +123,15 @@ static void what_calls_may_take_is_a_small_share_beside_the_tensors(void **state
     limits = bounded(128 * MIB);
     assert_int_equal(limits.unfinished, 8 * MIB);
     assert_int_equal(limits.unfinished_per_address, 4 * MIB);
-    assert_int_equal(limits.waiting, 32 * MIB);
+    assert_int_equal(limits.waiting, 16 * MIB);
+    assert_int_equal(limits.open, 16 * MIB);
     assert_int_equal(limits.unsent, 16 * MIB);
-    assert_int_equal(bounded(1024 * MIB).unsent, 64 * MIB);
+    limits = bounded(1024 * MIB);
+    assert_int_equal(limits.unsent, 64 * MIB);
+    assert_int_equal(limits.waiting, 128 * MIB);
+    assert_int_equal(limits.open, 64 * MIB);
+    /* By default a third of --memory-max is left for all but tensors. */
+    assert_true(limits.unfinished + limits.waiting + limits.open + limits.unsent < (int64_t)(1024 * MIB / 3));
     limits = bounded(2 * MIB);
     assert_int_equal(limits.unfinished, 4 * MIB);
     assert_int_equal(limits.unfinished_per_address, 2 * MIB);

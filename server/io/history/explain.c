@@ -25,8 +25,8 @@ struct explain {
     struct io_task task;
     uint32_t model; /* index in the core when the request came */
     const struct ampd_model_spec *spec;
-    uint64_t epoch, step; /* epoch 0: the one in which the step was not rolled back */
-    struct ampd_step_row row;
+    uint64_t epoch, step;      /* epoch 0: the one in which the step was not rolled back */
+    struct ampd_step_row *row; /* from the read to the answer: of many calls that wait, none has one */
     struct amp_error error;
     int code;
 };
@@ -86,8 +86,11 @@ int io_explain_read(struct ampd_store *reader, const struct ampd_model_spec *spe
 static void explain_run(struct io_task *task)
 {
     struct explain *explain = AMP_CONTAINER(task, struct explain, task);
-    explain->code = io_explain_read(explain->call.server->data.reader, explain->spec, explain->epoch, explain->step,
-                                    &explain->row, &explain->error);
+    explain->row = malloc(sizeof *explain->row);
+    explain->code = explain->row == NULL
+                        ? amp_error_set(&explain->error, AMP_ENOMEM, NULL, "out of memory for this step; ask again")
+                        : io_explain_read(explain->call.server->data.reader, explain->spec, explain->epoch,
+                                          explain->step, explain->row, &explain->error);
 }
 
 /* ---- answering ---- */
@@ -153,7 +156,7 @@ int io_explain_fill(const struct ampd_server *server, uint32_t model, const stru
 static int encode(const struct explain *explain, struct amp_buf *buf)
 {
     struct ampd_msg_explain_step_response response;
-    int rc = io_explain_fill(explain->call.server, explain->model, explain->spec, &explain->row, &response);
+    int rc = io_explain_fill(explain->call.server, explain->model, explain->spec, explain->row, &response);
     if (rc == 0)
         rc = ampd_msg_explain_step_response_encode(&response, buf);
     ampd_msg_explain_step_response_free(&response);
@@ -169,6 +172,7 @@ static void explain_done(struct io_task *task)
         io_server_call_fail(&explain->call, &explain->error);
     else if (explain->call.rpc != NULL) /* if NULL, nobody waits, and the row may not have been read */
         io_server_call_reply_buf(&explain->call, &buf, encode(explain, &buf));
+    free(explain->row);
     io_server_call_unref(&explain->call);
 }
 

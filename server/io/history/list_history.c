@@ -69,14 +69,16 @@ static void check_end(struct page *page)
         page->code = io_page_past_end(page->call.server->data.reader, page->spec->name, &page->filter, &page->error);
 }
 
-static void page_free(struct io_server_call *call)
+/* The last of done_cb. The rows go at once: the answer has what it needs of them, and may be long in leaving. */
+static void end(struct page *page)
 {
-    free(page_of(call)->rows);
-    free(page_of(call)->overflows);
-    free(page_of(call)->whose);
+    free(page->rows);
+    free(page->overflows);
+    free(page->whose);
+    io_server_call_unref(&page->call);
 }
 
-static const struct io_server_call_ops page_ops = {NULL, NULL, page_free};
+static const struct io_server_call_ops page_ops = {NULL, NULL, NULL};
 
 /* Queues the read for the reader's thread. run_cb allocates the rows, so that a request that waits is small. */
 static void submit(struct page *page, void (*run_cb)(struct io_task *), void (*done_cb)(struct io_task *))
@@ -144,7 +146,7 @@ static void history_done(struct io_task *task)
         io_server_call_fail(&page->call, &page->error);
     else
         io_server_call_reply_buf(&page->call, &buf, ampd_msg_list_scale_history_response_encode(&response, &buf));
-    io_server_call_unref(&page->call);
+    end(page);
 }
 
 static int history_filter(struct page *page, const struct ampd_msg_list_scale_history_request *request,
@@ -235,7 +237,7 @@ static void overflows_done(struct io_task *task)
         io_server_call_fail(&page->call, &page->error);
     else
         io_server_call_reply_buf(&page->call, &buf, ampd_msg_list_overflows_response_encode(&response, &buf));
-    io_server_call_unref(&page->call);
+    end(page);
 }
 
 static void source_bounds(enum ampd_msg_overflow_source source, struct ampd_overflow_filter *which)

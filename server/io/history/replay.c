@@ -88,15 +88,11 @@ static void replay_done(struct io_task *task)
         io_server_call_fail(&replay->call, &replay->error);
     else
         io_server_call_reply_buf(&replay->call, &buf, ampd_msg_replay_policy_response_encode(&replay->response, &buf));
+    ampd_msg_replay_policy_response_free(&replay->response); /* the answer may be long in leaving */
     io_server_call_unref(&replay->call);
 }
 
-static void replay_free(struct io_server_call *call)
-{
-    ampd_msg_replay_policy_response_free(&replay_of(call)->response);
-}
-
-static const struct io_server_call_ops replay_ops = {NULL, NULL, replay_free};
+static const struct io_server_call_ops replay_ops = {NULL, NULL, NULL};
 
 static int prepare(struct replay *replay, struct ampd_msg_replay_policy_request *request, struct amp_error *error)
 {

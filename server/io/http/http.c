@@ -61,6 +61,7 @@ struct connection {
     uint64_t since_ms;    /* when it was accepted, or its last answer was sent; the loop's clock */
     int fd;               /* libmicrohttpd's socket */
     bool refused;         /* on_uri has answered the request on the socket; libmicrohttpd must not answer it */
+    bool idle;            /* its last request was answered, and no other has come */
 };
 
 struct io_http {
@@ -98,7 +99,7 @@ static void shut_down(struct io_http *http, struct connection *conn)
 {
     amp_list_remove(&conn->node);
     http->connections_count--;
-    http->dropped++;
+    http->dropped += conn->idle ? 0 : 1; /* a client of idle ones, as Prometheus is, misses nothing */
     (void)shutdown(conn->fd, SHUT_RDWR); /* it may be closed from the other side already */
 }
 
@@ -167,6 +168,7 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **re
         return;
     amp_list_remove(&conn->node);
     conn->since_ms = uv_now(&http->server->loop);
+    conn->idle = true;
     amp_list_push(&http->connections, &conn->node);
 }
 
@@ -472,6 +474,8 @@ static void *on_uri(void *arg, const char *uri, struct MHD_Connection *connectio
     unsigned arguments = 0;
     for (const char *at = strchr(uri, '?'); at != NULL; at = strchr(at + 1, '&'))
         arguments++;
+    if (conn != NULL)
+        conn->idle = false;
     if (conn == NULL || (strlen(uri) <= HTTP_URI_MAX && arguments <= HTTP_ARGUMENTS_MAX))
         return NULL;
     conn->refused = true;

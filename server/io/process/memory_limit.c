@@ -20,10 +20,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Parts of --memory-max, which by default is three quarters of all memory; one quarter is left for all but tensors. */
-#define UNFINISHED_SHARE 16
-#define WAITING_SHARE    4
-/* Memory for 64 pushes that wait, each with the bytes that it may have before its grant (rpc/h2/call.h). */
+/*
+ * Parts of --memory-max, which by default is three quarters of all memory. One quarter is left for all but tensors, a
+ * third of --memory-max: all these parts together are a little less.
+ */
+#define SHARE         16
+#define WAITING_SHARE 8
+/* Memory for 64 pushes that wait, each with the bytes that it may have before its grant (rpc/h2/receive.h). */
 #define WAITING_LEAST (64 * ((uint64_t)256 << 10))
 
 /* PATH_MAX of Linux: a longer path cannot be opened. */
@@ -117,10 +120,11 @@ void io_memory_bound_calls(uint64_t memory_max, struct arpc_limits *limits)
 {
     if (memory_max == 0)
         return;
-    lower(&limits->unfinished, memory_max / UNFINISHED_SHARE, 4 * AMPD_MSG_SIZE_MAX);
+    lower(&limits->unfinished, memory_max / SHARE, 4 * AMPD_MSG_SIZE_MAX);
     lower(&limits->unfinished_per_address, (uint64_t)limits->unfinished / 2, 0);
     lower(&limits->waiting, memory_max / WAITING_SHARE, WAITING_LEAST);
-    lower(&limits->unsent, memory_max / UNFINISHED_SHARE, 16 * AMPD_MSG_SIZE_MAX);
+    lower(&limits->open, memory_max / SHARE, WAITING_LEAST);
+    lower(&limits->unsent, memory_max / SHARE, 16 * AMPD_MSG_SIZE_MAX);
 }
 
 uint64_t io_memory_limit(void)

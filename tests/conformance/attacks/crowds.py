@@ -51,8 +51,13 @@ def frame(kind, flags, stream, payload=b""):
     return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
 
 
+def length(size):
+    """An integer of HPACK with a prefix of seven bits, below 16511."""
+    return bytes((size,)) if size < 127 else bytes((127, (size - 127) % 128 | 128, (size - 127) // 128))
+
+
 def field(name, value):
-    return b"\0" + bytes((len(name),)) + name + bytes((len(value),)) + value
+    return b"\0" + length(len(name)) + name + length(len(value)) + value
 
 
 def request(stream, path, *fields):
@@ -243,7 +248,7 @@ def test_unfinished_messages_of_many_connections_take_little_memory(context):
 
 def test_calls_that_wait_take_a_small_part_beside_the_tensors(context):
     """Loads of one model, of which all but the first wait, each with a part of its first block."""
-    server = context.server("--metrics-listen", "127.0.0.1:0", "--memory-max", "128M")  # a quarter of it for those that wait
+    server = context.server("--metrics-listen", "127.0.0.1:0", "--memory-max", "128M")  # an eighth of it for those that wait
     context.model("m", server, load=False)
     text = params.LoadRequest(header=params.LoadHeader(model="m")).SerializeToString()
     message = b"\0" + struct.pack(">I", len(text)) + text + b"\0" + struct.pack(">I", 200000)
@@ -252,6 +257,16 @@ def test_calls_that_wait_take_a_small_part_beside_the_tensors(context):
     growth, counts = grown(server, first)
     print(f"Load: {HALVES} connections x {STREAMS} that wait: {growth >> 20} MiB, {counts['waiting']} ended", flush=True)
     assert growth < growth_max(context) and counts["waiting"] > 0
+
+
+def test_calls_that_send_nothing_take_a_small_part_beside_the_tensors(context):
+    """Each with nearly as much metadata as one may have, which is kept of it."""
+    server = context.server("--metrics-listen", "127.0.0.1:0", "--memory-max", "128M")
+    metadata = field(b"authorization", b"v" * 7000)
+    first = PREFACE + b"".join(request(2 * i + 1, "/ampd.v1.ParameterService/Push", metadata) for i in range(STREAMS))
+    growth, counts = grown(server, first)
+    print(f"Push: {HALVES} connections x {STREAMS} that send nothing: {growth >> 20} MiB, {counts['open']} ended", flush=True)
+    assert growth < growth_max(context) and counts["open"] > 0
 
 
 def asked(path, message, start=PREFACE):
@@ -267,6 +282,26 @@ def test_answers_that_nobody_reads_take_little_memory(context):
     growth, counts = grown(server, asked("/ampd.v1.ParameterService/GetModel", params.GetModelRequest(model="m")))
     print(f"{HALVES} connections x {STREAMS} answers: {growth >> 20} MiB, {counts['unsent']} ended", flush=True)
     assert growth < 3 * growth_max(context) and counts["unsent"] > 0  # without a bound it is 500 MiB
+
+
+def test_questions_about_a_step_take_little_memory_while_they_wait(context):
+    server = context.server("--metrics-listen", "127.0.0.1:0")
+    context.model("m", server)
+    growth, _ = grown(server, asked("/ampd.v1.ScaleService/ExplainStep", scales.ExplainStepRequest(model="m", step=1)))
+    print(f"ExplainStep: {HALVES} connections x {STREAMS} questions: {growth >> 20} MiB", flush=True)
+    assert growth < growth_max(context) - GROWTH_MAX + HALVES * STREAMS * 6144
+
+
+def test_pages_of_the_history_that_nobody_reads_take_little_memory(context):
+    """An answer takes a tenth of the rows that it was made of."""
+    server = context.server("--metrics-listen", "127.0.0.1:0", "--memory-max", "256M")  # a sixteenth of it for answers
+    worker = context.model("m", server).worker()
+    for _ in range(ROWS):
+        worker.train({"w": [0.0] * 4})
+    first = asked("/ampd.v1.ScaleService/ListScaleHistory", scales.ListScaleHistoryRequest(model="m", page_size=ROWS))
+    growth, counts = grown(server, first)
+    print(f"ListScaleHistory: {HALVES} connections x {STREAMS} pages: {growth >> 20} MiB, {counts['unsent']} ended", flush=True)
+    assert growth < growth_max(context)
 
 
 def bombard(port, address, message, counts):

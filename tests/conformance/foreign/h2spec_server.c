@@ -32,8 +32,8 @@ int __wrap_arpc_serve_field(struct arpc_call *call, const uint8_t *name, size_t 
 }
 
 /*
- * Bodies are no messages, but their window grows as that of a call which has begun its second one: h2spec sends a frame
- * of the largest size without a look at the window.
+ * Bodies are no messages, but their window grows as that of a call which has begun its second large one: h2spec sends a
+ * frame of the largest size without a look at the window.
  */
 size_t __wrap_arpc_call_receive(struct arpc_call *call, const uint8_t *data, size_t size)
 {
@@ -74,7 +74,7 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
 }
 
 static const struct arpc_handler handler = {.half_close = on_half_close, .closed = on_closed};
-static const struct arpc_method methods[] = {{"h2spec", "any", ARPC_BIDI, false, 0, 1024, &handler}};
+static const struct arpc_method methods[] = {{"h2spec", "any", ARPC_BIDI, false, 0, 1 << 20, &handler}};
 
 int main(void)
 {
