@@ -114,8 +114,10 @@ bool ampd_workers_quarantine(struct ampd_model *model, uint32_t rank)
     AMP_ASSERT(rank < model->spec.world_size);
     if (worker->joined_epoch != model->coord->epoch || !can_do_without(model, rank))
         return false;
-    set_lease(worker, AMPD_LEASE_ENDED);
-    worker->lease_until_ms = model->core->now_ms;
+    if (worker->lease == AMPD_LEASE_LIVE) { /* its last push counts though it may have left since */
+        set_lease(worker, AMPD_LEASE_ENDED);
+        worker->lease_until_ms = model->core->now_ms;
+    }
     worker->health.quarantined_until_ms = model->core->now_ms + AMPD_QUARANTINE_MS;
     worker->health.barred_epoch = model->coord->epoch;
     return true;
@@ -361,10 +363,13 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
     AMP_ASSERT(!worker->has_holder || !ampd_incarnation_newer(worker->record.incarnation, pending->worker.incarnation));
     ampd_ranks_joined(model, pending);
     worker->record = pending->worker;
-    set_lease(worker, AMPD_LEASE_LIVE);
+    bool barred = ampd_workers_quarantined(model, worker->record.rank, model->core->now_ms); /* meanwhile */
+    set_lease(worker, barred ? AMPD_LEASE_ENDED : AMPD_LEASE_LIVE);
     worker->joined_epoch = model->coord->epoch;
-    worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
-    if (wanted)
+    worker->lease_until_ms = model->core->now_ms + (barred ? 0 : model->core->config.lease_ms);
+    if (wanted && barred)
+        (void)refuse_barred(model, pending->call, worker->record.rank);
+    else if (wanted)
         answer_join(model, pending->call, &pending->worker);
     ampd_coord_ranks(model);
     ampd_local_retry(model);
