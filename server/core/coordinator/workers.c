@@ -345,8 +345,9 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
     worker->storing = false;
     if (pending->worker.left) {
         worker->record = pending->worker;
+        if (worker->lease != AMPD_LEASE_LEFT)             /* else the Leave has come again */
+            worker->lease_until_ms = model->core->now_ms; /* loss_timeout begins now */
         set_lease(worker, AMPD_LEASE_LEFT);
-        worker->lease_until_ms = model->core->now_ms; /* loss_timeout begins now */
         ampd_ranks_left(model, pending->worker.rank);
         if (wanted)
             (void)ampd_call_reply(model->core, pending->call, AMPD_REPLY_NONE);
