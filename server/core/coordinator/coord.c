@@ -357,7 +357,8 @@ static void stall(struct ampd_model *model, uint32_t rank)
     AMP_ASSERT(rank < model->spec.world_size);
     coord->missing_rank = rank;
     ampd_out_log(model->core, AMP_LOG_ERROR, model, "stalled at step %llu: rank %u (%s) has been gone for loss_timeout",
-                 (unsigned long long)coord->step.open.step, rank, model->workers[rank].record.name);
+                 (unsigned long long)coord->step.open.step, rank,
+                 model->workers[rank].has_holder ? model->workers[rank].record.name : "unknown");
     ampd_coord_tell_state(model);
 }
 

@@ -462,6 +462,10 @@ void ampd_workers_adopt(struct ampd_model *model, bool started, bool begun)
         struct ampd_worker *worker = &model->workers[r];
         bool known = worker->lease == AMPD_LEASE_LIVE && worker->joined_epoch == model->coord->epoch;
         bool left = worker->record.left;
+        if (!worker->has_holder && started && begun && model->spec.on_loss != AMPD_ON_LOSS_SHRINK) {
+            worker->joined_epoch = model->coord->epoch; /* all had joined: its record was lost with the power */
+            worker->lease_until_ms = model->core->now_ms;
+        }
         if (!worker->has_holder || (!started && !known))
             continue; /* a lease that has ended stays ended */
         if (begun) {
