@@ -13,7 +13,7 @@
  *   LIVE  -> LIVE, ENDED, LEFT     a newer Join; no sign of life, quarantine, a start in an epoch that had
  *                                  not begun; Leave is stored
  *   ENDED -> LIVE, ENDED, LEFT
- *   LEFT  -> LIVE, ENDED, LEFT     Leave came again; ENDED: an epoch begins while a Join is being stored
+ *   LEFT  -> LIVE, ENDED, LEFT     Leave came again; ENDED: an epoch, or quarantine, begins while a Join is stored
  */
 #include "server/core/coordinator/workers.h"
 
