@@ -57,6 +57,8 @@ static void choose(struct sim *sim)
     operator->held = store->workers[operator->rank].incarnation;
     if (operator->type == AMPD_EVENT_SET_SCALE && sim_below(sim, 3) == 0)
         operator->type = AMPD_EVENT_EVICT;
+    if (sim_has(sim->seed, SIM_LEAVES) && !sim->rolls_back && !sim->takes_back && sim_more(sim, 2) == 0)
+        operator->type = AMPD_EVENT_EVICT;
     bool of_scale = operator->type == AMPD_EVENT_SET_SCALE || operator->type == AMPD_EVENT_RESET_SCALE;
     if (of_scale && sim_has(sim->seed, SIM_SET_RATES) && sim_more(sim, 2) == 0) {
         operator->type = AMPD_EVENT_SET_LR;

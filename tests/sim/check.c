@@ -174,6 +174,7 @@ void sim_check_row(struct sim *sim, const struct sim_shard *shard, const struct 
     uint32_t actors[SIM_WORLD_MAX] = {0};
     find_actors(sim, row, actors);
     check_contributors(sim, row, actors);
+    sim_members_row(sim, row);
     sim->ranges[row->epoch][row->step] = range_before(&sim->model, row->step);
     const char *what = sim_model_step(&sim->model, row, actors);
     if (what != NULL)

@@ -57,8 +57,11 @@ void sim_kinds_init(struct sim *sim, bool disturbed)
         sim->early_pulls = 8;
     if (has(sim, SIM_ASKS))
         sim->asks = 100;
+    if (has(sim, SIM_LEAVES) && sim_has_operator(sim->seed))
+        sim->operator.left += 3;
     if (!disturbed)
         return;
+    sim->leaves = has(sim, SIM_LEAVES) ? 1 + (uint32_t)sim_more(sim, 6) : 0;
     uint32_t shards = sim->shards;
     bool headers = has(sim, SIM_WEIGHTS) || has(sim, SIM_RATES);
     sim->unlike = headers && shards > 1 ? (uint32_t)sim_more(sim, 3) : 0;

@@ -40,7 +40,16 @@ bool sim_model_quorum(uint64_t seed)
 
 bool sim_model_shrinks(uint64_t seed)
 {
-    return seed % 7 == 3;
+    return seed % 7 == 3 || (sim_has(seed, SIM_SICK) && seed % 3 != 2);
+}
+
+/* Long enough for a quarantine, and of workers whose pushes can be told apart. */
+static void sick_spec(struct ampd_model_spec *spec, uint64_t seed)
+{
+    if (!sim_has(seed, SIM_SICK))
+        return;
+    spec->max_steps = SIM_STEPS_MAX;
+    spec->world_size += spec->world_size == 1 ? 1 : 0;
 }
 
 static void random_spec(struct ampd_model_spec *spec, uint64_t seed)
@@ -97,6 +106,7 @@ static void random_spec(struct ampd_model_spec *spec, uint64_t seed)
     if (sim_has(seed, SIM_RATES))
         spec->schedule = AMPD_SCHEDULE_WORKER, spec->warmup_steps = 0;
     sim_floors_spec(spec, seed);
+    sick_spec(spec, seed);
 }
 
 static void state_alloc(const struct sim_model *model, struct sim_state *state)
@@ -124,6 +134,9 @@ void sim_model_init(struct sim_model *model, uint64_t seed)
     model->rates = sim_has(seed, SIM_RATES);
     model->sums = sim_has(seed, SIM_SUMS);
     random_spec(&model->spec, seed);
+    model->sick = sim_has(seed, SIM_SICK);
+    model->sick_rank = (uint32_t)(seed / 3 % model->spec.world_size);
+    model->sick_until = SIM_STEPS_MAX - seed / 16 % 4;
     whole_spec(&model->spec);
     (void)ampd_layout_new(&model->spec, AMPD_ALIGN_ELEMENTS * (1 + seed / 2 % 3), &model->layout);
     for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
@@ -191,6 +204,8 @@ uint64_t sim_model_bits(const struct sim_model *model, uint64_t kind, const stru
 
 bool sim_model_absent(const struct sim_model *model, const struct sim_key *key, uint32_t parameter)
 {
+    if (model->sick && key->rank == model->sick_rank) /* its Inf is in each parameter */
+        return false;
     return mix(model->seed, 2 + ((uint64_t)key->actor << 8), key->step, key->rank, parameter) % 8 == 0;
 }
 
@@ -220,6 +235,10 @@ void sim_model_gradient(const struct sim_model *model, const struct sim_key *key
     if (large % 6 == 2 && wide && scale < 1e18f)
         values[large / 6 % elements] = 4e19f * scale;
     uint64_t fault = mix(model->seed, tag + 1, key->step, key->rank, parameter);
+    bool sick = model->sick && key->rank == model->sick_rank && key->step <= model->sick_until;
+    if (sick)
+        values[fault % elements] = INFINITY;
+    fault = model->sick ? 2 : fault; /* that of nobody else */
     if (fault % 16 == 0)
         values[fault / 16 % elements] = INFINITY;
     if (fault % 24 == 1)

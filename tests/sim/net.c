@@ -214,6 +214,7 @@ static struct sim_message *copy_message(const struct sim_message *from)
         to->request.u.join.worker = to->text[1];
         break;
     case AMPD_EVENT_KEEP_ALIVE:
+    case AMPD_EVENT_LEAVE:
         to->request.u.worker.model = to->text[0];
         break;
     case AMPD_EVENT_GET_PUSH_STATE:
@@ -235,7 +236,7 @@ static bool may_come_twice(const struct sim_call *call, const struct sim_message
 {
     enum ampd_event_type type = message->request.type;
     return call->client_call != 0 && (type == AMPD_EVENT_JOIN || type == AMPD_EVENT_KEEP_ALIVE ||
-                                      type == AMPD_EVENT_GET_PUSH_STATE || type == AMPD_EVENT_PUSH_BEGIN);
+                                      type == AMPD_EVENT_LEAVE || type == AMPD_EVENT_GET_PUSH_STATE || type == AMPD_EVENT_PUSH_BEGIN);
 }
 
 static struct sim_call *copy_of(struct sim *sim, const struct sim_call *call)

@@ -185,7 +185,7 @@ static void do_reply(struct sim *sim, uint64_t id, const struct ampd_reply *repl
         sim_fail(sim, SIM_ONE_ANSWER, "call %llu was answered after its end", (unsigned long long)id);
     call->over = true;
     if (call->shard == 0 && !call->zombie)
-        sim_lease_reply(sim, reply);
+        sim_lease_reply(sim, reply), sim_members_reply(sim, call, reply);
     if (call->kind == SIM_ACT && call->shard == 0 && !call->zombie && !call->client_gone)
         sim_check_act_reply(sim, reply);
     flush(&call->up);
@@ -334,7 +334,7 @@ void sim_server_event(struct sim *sim, struct sim_shard *shard, struct ampd_even
         shard->drained = shard->drained || output.type == AMPD_OUT_DRAINED;
     }
     if (zero)
-        sim_lease_stepped(sim, event);
+        sim_lease_stepped(sim, event), sim_members_stepped(sim, event);
     if (shard->fenced)
         sim_server_kill(sim, shard);
     else if (shard->drained)
@@ -599,7 +599,7 @@ void sim_server_start(struct sim *sim, struct sim_shard *shard)
     shard->store.boots++;
     sim_disk_synced(&shard->store); /* the boot counter is committed with FULL sync */
     if (shard->index == 0)
-        sim_lease_boot(sim);
+        sim_lease_boot(sim), sim_members_boot(sim);
     struct ampd_core_config config = {.shard = shard->index,
                                       .shards = sim->shards,
                                       .fence = {.counter = shard->store.boots},

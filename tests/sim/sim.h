@@ -12,6 +12,8 @@
  *   floors.c  models that stop at the floor of their scale
  *   values.c  whose values an epoch has, and that a version names one state
  *   leases.c  incarnations and leases, seen from outside
+ *   silence.c a worker that does not ask whether its lease holds
+ *   members.c workers that leave and come back, are evicted, or are put in quarantine
  *   server.c  the host of a shard's core: calls, streams, sessions; and its death
  *   disk.c    its jobs, store and files, and what a disk may do to them
  *   net.c     links that let nothing through for a while, ends that notice it or do not, calls that are made twice
@@ -27,6 +29,7 @@
 #include "base/random.h"
 #include "client/core/client_core.h"
 #include "server/core/core.h"
+#include "server/core/model/states.h"
 
 #define SIM_WORLD_MAX          3
 #define SIM_SHARDS_MAX         4
@@ -83,7 +86,9 @@
     X(SIM_FULL, "full")       /* two of three loaders bring a model that has made SIM_FULL_STEP steps elsewhere */            \
     X(SIM_SET_RATES, "set-rates") /* the operator sets the learning rate, too */                                       \
     X(SIM_FLOORS, "floors") /* the scale comes to its floor, where the model stops until an operator sets it */         \
-    X(SIM_STATES, "states") /* workers give the user state of a step at any place among its pushes */
+    X(SIM_STATES, "states") /* workers give the user state of a step at any place among its pushes */                  \
+    X(SIM_LEAVES, "leaves") /* workers leave, are evicted, and come back, under another name perhaps */                \
+    X(SIM_SICK, "sick") /* one rank pushes Inf in each of the first steps, and the others never do */
 
 #define SIM_INVARIANT_ENUM(name, text) name,
 enum sim_kind { SIM_KINDS(SIM_INVARIANT_ENUM) SIM_KINDS_COUNT };
@@ -113,6 +118,9 @@ struct sim_model {
     bool sums;     /* some gradients are beyond the range once they are summed */
     bool weights;  /* pushes have weights of their own */
     bool rates;    /* pushes name the learning rate of their step */
+    bool sick;     /* the pushes of one rank are not finite up to a step, those of the others always are */
+    uint32_t sick_rank;
+    uint64_t sick_until;
     bool full;     /* some loads are full ones, */
     struct ampd_load_base base; /* after this step */
     struct sim_state states[SIM_STEPS_MAX + 1];
@@ -195,6 +203,7 @@ struct sim_call {
     bool lost;        /* the client has been told that it is broken; the server may not know yet */
     bool zombie;      /* it goes to the process that was replaced */
     bool half;        /* the server has closed it, and the client does not know yet */
+    bool leaves;      /* a Leave */
     uint64_t client_ends_ms, server_ends_ms; /* when that end notices that nothing comes through; 0: it need not */
     uint64_t not_before_ms;                  /* a copy of another call: begins then at the earliest */
     uint64_t copy;                           /* the id of the call that is made of this one's messages, or 0 */
@@ -338,6 +347,7 @@ enum sim_program {
 
 struct sim_worker {
     uint32_t rank, life;
+    uint32_t names; /* how often who has the rank has come under another name */
     struct ampclient_core *core;
     enum sim_program program, after; /* after: what WAIT goes on to */
     uint64_t restart_ms, pause_ms;
@@ -375,6 +385,28 @@ struct sim_operator {
     enum ampd_event_type done_type;
     float done_scale;
     double done_lr;
+};
+
+/* What the last worker of a rank that left, or was evicted, has left behind. */
+struct sim_left {
+    struct ampd_incarnation incarnation;
+    uint64_t epoch, step; /* the last that was decided then */
+    uint64_t left_ms;     /* since when others may miss it, at the earliest */
+    uint64_t gone_ms;     /* and since when a rank that is gone has been missed, at the latest, while `missed` */
+    bool missed;
+    enum ampd_lease_state lease; /* after the last event */
+};
+
+/* The rank that is sick, since shard 0 has started. */
+struct sim_sick {
+    bool based; /* what is decided is known: seen_epoch and seen_step */
+    uint64_t seen_epoch, seen_step;
+    char name[AMPD_NAME_MAX];
+    uint32_t in_row, all;     /* its pushes that were not finite: in a row, and since its last quarantine */
+    uint64_t health_until_ms; /* as the core has said last, */
+    uint64_t until_ms;        /* and by this clock: 0, it has had no quarantine */
+    struct ampd_incarnation incarnation; /* that was put in quarantine, */
+    uint64_t epoch, step;                /* after this step */
 };
 
 /* Whether the run ends with DeleteModel, and how far that is. */
@@ -427,6 +459,9 @@ struct sim {
     struct ampd_carry newest;       /* what is handed on by the last row or act that shard 0 has stored */
     uint64_t rolled_back;           /* the last epoch that an operator has asked for */
     struct sim_lease leases[SIM_WORLD_MAX];
+    struct sim_left left[SIM_WORLD_MAX];
+    struct sim_sick sick;
+    uint32_t leaves, quarantines; /* workers that may leave yet; how often a rank was put in quarantine */
     struct ampd_incarnation last_given;
     bool lease_over;             /* the event that is being taken comes of an incarnation whose lease has ended */
     bool recovers; /* the model, when the last event was over */
@@ -590,6 +625,24 @@ void sim_check_act(struct sim *sim, const struct sim_shard *shard, const struct 
 /* A shard stores this verdict: it has the rows of all acts before it, each once. */
 void sim_check_acts_of(struct sim *sim, const struct sim_shard *shard, const struct ampd_step_row *row);
 const struct ampd_carry *sim_act_in_force(const struct sim *sim, uint64_t epoch, uint64_t step);
+
+/* ---- silence.c ---- */
+void sim_silent_begin(struct sim *sim, struct sim_worker *worker); /* perhaps: it has a step in hand */
+void sim_silent_hears(struct sim_worker *worker);                  /* what it is told, if it has joined again */
+void sim_silent_answer(struct sim *sim, uint32_t w, const struct ampclient_output *output); /* a KeepAlive, itself */
+bool sim_leaves_ranks_out(const struct sim *sim); /* steps go on without some ranks */
+void sim_check_late(struct sim *sim, struct sim_worker *worker, const struct ampclient_core_result *result);
+
+/* ---- members.c ---- */
+bool sim_member_leaves(struct sim *sim, uint32_t w); /* instead of what it would do next */
+void sim_member_name(struct sim *sim, uint32_t w, char *name, size_t size); /* of a process that starts */
+uint64_t sim_member_instance(const struct sim *sim, uint32_t w);
+bool sim_member_is_taken(const struct sim *sim, int code, const struct amp_error *error);
+bool sim_member_waits(const struct sim *sim, uint32_t w, const struct amp_error *error);
+void sim_members_boot(struct sim *sim); /* shard 0 starts */
+void sim_members_row(const struct sim *sim, const struct ampd_step_row *row); /* shard 0 stores it */
+void sim_members_reply(const struct sim *sim, const struct sim_call *call, const struct ampd_reply *reply);
+void sim_members_stepped(struct sim *sim, const struct ampd_event *event); /* shard 0 has taken it */
 
 /* ---- leases.c ---- */
 /* What comes to shard 0, before it is taken; what it answers; and the workers after a tick. */

@@ -54,26 +54,12 @@ static void send_worker(struct sim *sim, uint32_t w, const struct ampclient_outp
     struct sim_message *message = request(sim, call, type);
     struct ampd_incarnation incarnation = {output->incarnation.fence, output->incarnation.counter};
     call->asked = (struct sim_asked){output->u.push.epoch, output->u.push.step, (uint32_t)output->rank, incarnation};
+    call->leaves = type == AMPD_EVENT_LEAVE;
     if (type == AMPD_EVENT_GET_PUSH_STATE)
         message->request.u.push_state = (struct ampd_event_push_state){
             message->text[0], output->u.push.epoch, output->u.push.step, (uint32_t)output->rank, incarnation};
     else
         message->request.u.worker = (struct ampd_event_worker){message->text[0], (uint32_t)output->rank, incarnation};
-}
-
-/* A program that calls its lease good. */
-static void answer_itself(struct sim *sim, uint32_t w, const struct ampclient_output *output)
-{
-    struct sim_call *call = sim_call_new(sim, SIM_UNARY, output->shard, w, output->call);
-    call->over = true;
-    struct sim_message *message = sim_message_new(SIM_ENDED);
-    message->answer.type = AMPCLIENT_EVENT_ENDED;
-    struct ampclient_ended *ended = &message->answer.u.ended;
-    ended->reason = ended->text = "";
-    ended->u.keep_alive.epoch = sim->workers[w].epoch;
-    ended->u.keep_alive.step = sim->workers[w].step;
-    ended->u.keep_alive.valid = true;
-    amp_list_push(&call->down, &message->node);
 }
 
 static void send_join(struct sim *sim, uint32_t w, const struct ampclient_output *output)
@@ -85,7 +71,8 @@ static void send_join(struct sim *sim, uint32_t w, const struct ampclient_output
                                                        .worker = message->text[1],
                                                        .rank = output->rank,
                                                        .world_size = sim->model.spec.world_size,
-                                                       .instance = w + 1};
+                                                       .instance = sim_member_instance(sim, w),
+                                                       .replace = output->replace};
 }
 
 static void send_pull(struct sim *sim, uint32_t w, const struct ampclient_output *output)
@@ -231,21 +218,6 @@ static void give_user_state(struct sim_worker *worker)
     (void)ampclient_core_set_user_state(worker->core, state, sizeof(state), &error);
 }
 
-/* A long forward pass, after which it knows nothing of its lease, and does not ask. */
-static void stay_silent(struct sim *sim, struct sim_worker *worker)
-{
-    if (sim->silent == 0 || sim->model.spec.world_size < 2 || sim_more(sim, 6) != 0)
-        return;
-    sim->silent--;
-    worker->silent = true;
-    worker->lates = 0; /* one that came before counts for nothing: its lease held then */
-    worker->silent_as[0] = worker->core->incarnation.fence;
-    worker->silent_as[1] = worker->core->incarnation.counter;
-    worker->pause_ms = sim->now_ms + AMPD_LEASE_MS + 15000;
-    if (sim->verbose)
-        (void)fprintf(stderr, "%8llu worker %u is silent\n", (unsigned long long)sim->now_ms, worker->rank);
-}
-
 static void tell(struct sim *sim, struct sim_worker *worker)
 {
     struct ampd_metrics told = sim_told(&sim->model, &worker->key);
@@ -287,16 +259,10 @@ static void take_step(struct sim *sim, struct sim_worker *worker, const struct a
     if (model->rates && ampclient_core_learning_rate(worker->core, lr, &error) != 0)
         sim_fail(sim, SIM_ITSELF, "worker %u: %s", worker->rank, error.text);
     tell(sim, worker);
-    stay_silent(sim, worker);
+    sim_silent_begin(sim, worker);
     worker->state_at = sim_below(sim, 2) == 0 ? worker->order_count : 0;
     if (sim_has(sim->seed, SIM_STATES)) /* streams to some shards begin before it, and others after it */
         worker->state_at = (uint32_t)sim_more(sim, worker->order_count + 1);
-}
-
-/* Steps go on without some ranks. */
-static bool sim_leaves_ranks_out(const struct sim *sim)
-{
-    return sim->model.spec.sync == AMPD_SYNC_QUORUM || sim->model.spec.on_loss == AMPD_ON_LOSS_SHRINK;
 }
 
 static void check_user_state(struct sim *sim, struct sim_worker *worker)
@@ -323,54 +289,6 @@ static void check_user_state(struct sim *sim, struct sim_worker *worker)
                  (unsigned long long)state[0], (unsigned long long)base);
 }
 
-/* It was told, and has joined again. */
-static void hear_of_end(struct sim_worker *worker)
-{
-    const struct ampclient_incarnation *now = &worker->core->incarnation;
-    if (worker->silent_as[0] == now->fence && worker->silent_as[1] == now->counter)
-        return;
-    worker->silent = false;
-    worker->lates = 0;
-}
-
-/* LATE is told only to who has not counted: of `sync`, where another incarnation of the rank has. */
-static void check_late(struct sim *sim, struct sim_worker *worker, const struct ampclient_core_result *result)
-{
-    bool late = result->verdict == AMPCLIENT_CORE_LATE;
-    hear_of_end(worker);
-    worker->lates = late ? worker->lates + 1 : 0;
-    if (!late)
-        return;
-    if (worker->silent && worker->lates > 2 && sim->model.spec.sync != AMPD_SYNC_QUORUM)
-        sim_fail(sim, SIM_LEASE, "rank %u is late for step %llu again, and is not told that its lease has ended",
-                 worker->rank, (unsigned long long)result->step);
-    const struct ampd_step_row *row = sim->ledger[result->epoch][result->step];
-    if (row == NULL)
-        sim_fail(sim, SIM_COUNTED_ONCE, "rank %u is late for step %llu, which is not decided", worker->rank,
-                 (unsigned long long)result->step);
-    const struct ampclient_incarnation *now = &worker->core->incarnation;
-    bool counted = false;
-    bool rank_counted = sim_leaves_ranks_out(sim);
-    for (uint32_t i = 0; i < row->contributors_count; i++) {
-        const struct ampd_contributor *contributor = &row->contributors[i];
-        if (contributor->rank != worker->rank)
-            continue;
-        rank_counted = true;
-        counted = contributor->incarnation.fence == now->fence && contributor->incarnation.counter == now->counter;
-    }
-    /* A quorum does not wait for one to hear of its step; the step after it may have been rolled back since. */
-    bool gone_on = result->step < SIM_STEPS_MAX && sim->ledger[result->epoch][result->step + 1] != NULL;
-    if ((counted && !gone_on) || !rank_counted)
-        sim_fail(sim, SIM_COUNTED_ONCE, "rank %u is late for step %llu", worker->rank,
-                 (unsigned long long)result->step);
-}
-
-/* Whoever runs the worker starts it again. */
-static bool is_evicted(int code, const struct amp_error *error)
-{
-    return code == AMP_EABORTED && strstr(error->text, "was evicted by an operator") != NULL;
-}
-
 static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_done *done)
 {
     struct sim_worker *worker = &sim->workers[w];
@@ -381,16 +299,20 @@ static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_d
     bool other_rate = sim->rates_differed && strcmp(done->error.reason, "LEARNING_RATE") == 0;
     if (other_rate && sim->workers[0].wrong && sim->workers[0].core != NULL)
         sim->workers[0].program = SIM_DO_QUIT; /* it was whole first: whoever runs them ends it, too */
-    if (barred || is_evicted(done->code, &done->error) || (done->code == AMP_EINVAL && (worker->unlike || other_rate))) { /* who runs it starts another one */
+    bool ends = barred || done->request == AMPCLIENT_EVENT_LEAVE || sim_member_is_taken(sim, done->code, &done->error);
+    if (ends || (done->code == AMP_EINVAL && (worker->unlike || other_rate))) { /* who runs it starts another one */
         worker->program = SIM_DO_QUIT;
         return;
     }
+    bool held = sim_member_waits(sim, w, &done->error);
+    if (held)
+        worker->pause_ms = sim->now_ms + 1000;
     /* One that was replaced, and does not know it, may answer for a model that was taken back and has been made anew since. */
     bool of_before = done->code == AMP_ENOTFOUND && sim->more_memory_ms != 0 && sim->shard[SIM_ZOMBIE].restart_ms != 0;
     bool frozen = sim_floors_refuse(sim, &done->error) && done->request != AMPCLIENT_EVENT_STEP_END;
     if (frozen)
         worker->pause_ms = sim->now_ms + PAUSE_MS;
-    if (done->code < 0 && done->code != AMP_EUNAVAILABLE && done->code != AMP_EDEADLINE && !of_before && !frozen)
+    if (done->code < 0 && done->code != AMP_EUNAVAILABLE && done->code != AMP_EDEADLINE && !of_before && !frozen && !held)
         sim_fail(sim, SIM_ONE_ANSWER, "worker %u: request %d failed: %s", w, done->request, done->error.text);
     switch (done->request) {
     case AMPCLIENT_EVENT_JOIN:
@@ -407,7 +329,7 @@ static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_d
     case AMPCLIENT_EVENT_STEP_END:
         if (done->code == 0) {
             worker->results++;
-            check_late(sim, worker, &done->result);
+            sim_check_late(sim, worker, &done->result);
             if (done->result.verdict != AMPCLIENT_CORE_ROLLED_BACK && done->result.verdict != AMPCLIENT_CORE_LATE)
                 sim_check_result(sim, &done->result);
             if (done->result.verdict == AMPCLIENT_CORE_APPLIED)
@@ -443,9 +365,9 @@ static void drain(struct sim *sim, uint32_t w)
             send_join(sim, w, &output);
             break;
         case AMPCLIENT_OUT_KEEP_ALIVE:
-            hear_of_end(worker);
+            sim_silent_hears(worker);
             if (worker->silent)
-                answer_itself(sim, w, &output);
+                sim_silent_answer(sim, w, &output);
             else
                 send_worker(sim, w, &output, AMPD_EVENT_KEEP_ALIVE);
             break;
@@ -670,7 +592,7 @@ static void do_push(struct sim *sim, uint32_t w)
     struct amp_error error = {0};
     int rc = ampclient_core_push(worker->core, sim->now_ms, p, worker->gradients[p],
                                  sim_model_dtype(&sim->model, &worker->key), &error);
-    if (is_evicted(rc, &error)) {
+    if (sim_member_is_taken(sim, rc, &error)) {
         worker->program = SIM_DO_QUIT;
         return;
     }
@@ -685,6 +607,11 @@ void sim_worker_act(struct sim *sim, uint32_t w)
     struct sim_worker *worker = &sim->workers[w];
     struct sim_call *call;
     struct sim_message *message;
+    if (sim_member_leaves(sim, w)) {
+        worker->program = SIM_WAIT;
+        user_request(sim, w, AMPCLIENT_EVENT_LEAVE);
+        return;
+    }
     switch (worker->program) {
     case SIM_DO_CREATE:
         call = sim_call_new(sim, SIM_CREATE, 0, w, 0);
@@ -739,9 +666,9 @@ void sim_worker_start(struct sim *sim, uint32_t w)
 {
     struct sim_worker *worker = &sim->workers[w];
     char name[32];
-    (void)snprintf(name, sizeof(name), "worker-%u", w);
     worker->rank = w;
     worker->life++;
+    sim_member_name(sim, w, name, sizeof(name));
     worker->restart_ms = 0;
     worker->timer_ms = 0;
     worker->pause_ms = 0;
@@ -754,6 +681,7 @@ void sim_worker_start(struct sim *sim, uint32_t w)
                                            .worker = name,
                                            .rank = (int32_t)w,
                                            .world_size = (int32_t)sim->model.spec.world_size,
+                                           .replace = worker->names > 0,
                                            .step_timeout_ms = sim->seed / 64 % 2 == 0 ? 0 : NEVER_MS,
                                            .shards = sim->shards};
     if (ampclient_core_new(&config, &worker->core) != 0)

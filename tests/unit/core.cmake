@@ -1,5 +1,5 @@
 # The cores of server and client.
-foreach(module acts delete floor journal life metrics ranks rollback set_lr spec steps stray taken times)
+foreach(module acts barred delete floor journal life metrics ranks rollback set_lr spec steps stray taken times)
   ampd_test(test_core_${module} SUITE unit SOURCES test_core_${module}.c core_fixture.c LINK ampd_core amp amp_base m)
 endforeach()
 ampd_test(test_core_layout SUITE unit SOURCES test_core_layout.c LINK ampd_core amp amp_base m)

@@ -11,4 +11,5 @@ ampd_test(test_core_parts SUITE unit SOURCES test_core_parts.c core_pair.c core_
 ampd_test(test_core_misfits SUITE unit SOURCES test_core_misfits.c core_pair.c core_fixture.c LINK ampd_core amp amp_base m)
 ampd_test(test_core_edges SUITE unit SOURCES test_core_edges.c core_fixture.c LINK ampd_core amp amp_base m)
 ampd_test(test_core_epochs SUITE unit SOURCES test_core_epochs.c core_pair.c core_fixture.c LINK ampd_core amp amp_base m)
+ampd_test(test_core_leases SUITE unit SOURCES test_core_leases.c core_pair.c core_fixture.c LINK ampd_core amp amp_base m)
 ampd_test(test_core_leave SUITE unit SOURCES test_core_leave.c core_pair.c core_fixture.c LINK ampd_core amp amp_base m)

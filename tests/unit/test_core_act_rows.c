@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LIST 7 /* hash of the contributors of each step */
+
 static struct core_call *set_scale(float scale)
 {
     static const struct ampd_note note = {.actor = "ann"};
@@ -123,6 +125,7 @@ static struct ampd_step_row row_of(enum ampd_row_kind kind, uint64_t step, uint6
                                   .step = step,
                                   .from_step = step + 1,
                                   .tries = 1,
+                                  .contributors_hash = LIST,
                                   .verdict = AMPD_VERDICT_SKIPPED_EMPTY,
                                   .scale = 1024,
                                   .scale_id = 1,
@@ -138,7 +141,7 @@ static void answer(enum ampd_message_type type, uint64_t decided, bool voted)
         assert_int_equal(0, ampd_spec_copy(&sync->spec, &pair_model(0)->spec));
         sync->highest_epoch = 1;
         sync->ready = true;
-        sync->voted = voted;
+        sync->voted = voted ? LIST : 0;
         sync->decided = decided;
         sync->has_last = decided > 0;
         sync->last = row_of(AMPD_ROW_STEP, decided, 1);

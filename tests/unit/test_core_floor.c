@@ -194,6 +194,26 @@ static void a_model_whose_last_step_is_at_the_floor_is_done_and_waits_for_no_ope
     core_assert_failed(host, core_reset_scale(host, ""), AMP_ESTATE, "MODEL_DONE", "no step will follow");
 }
 
+/* No step would follow anyway: training has not failed. */
+static void the_result_of_the_last_step_says_that_it_neither_stops_nor_fails(void **state)
+{
+    struct core_host *host = *state;
+    const enum ampd_floor_policy policies[] = {AMPD_FLOOR_FREEZE, AMPD_FLOOR_FAIL};
+    for (unsigned i = 0; i < 2; i++) {
+        struct ampd_model_spec spec;
+        core_spec(&spec, 1);
+        spec.floor_policy = policies[i];
+        spec.max_consecutive_overflows = 1;
+        spec.max_steps = 1;
+        spec.scaler = (struct amp_scaler_config){.policy = AMP_SCALER_DYNAMIC, .init_scale = 1, .min_scale = 1};
+        begin(host, &spec);
+        const struct ampd_step_result *result = &core_call(host, push_step(host, 1, 1, INFINITY))->reply.u.step;
+        assert_true(result->unstable && !result->frozen && !result->failed);
+        core_host_close(host);
+        core_host_init(host, 1);
+    }
+}
+
 static void a_checkpoint_of_a_frozen_model_is_cut_at_once(void **state)
 {
     struct core_host *host = *state;
@@ -732,6 +752,7 @@ int main(void)
         TEST(a_frozen_model_takes_a_scale_however_many_other_acts_wait_for_its_next_step),
         TEST(a_frozen_model_takes_a_scale_after_a_restart_with_as_many_acts_as_there_can_be),
         TEST(a_model_whose_last_step_is_at_the_floor_is_done_and_waits_for_no_operator),
+        TEST(the_result_of_the_last_step_says_that_it_neither_stops_nor_fails),
         TEST(a_checkpoint_of_a_frozen_model_is_cut_at_once),
         TEST(a_frozen_model_goes_on_after_a_rollback),
         TEST(a_model_that_fails_says_so_in_its_result),

@@ -2,6 +2,7 @@
 #include "server/core/base/limits.h"
 #include "server/core/base/out.h"
 #include "server/core/coordinator/sync.h"
+#include "server/core/wire/messages.h"
 #include "tests/unit/core_pair.h"
 
 #include <math.h>
@@ -183,6 +184,31 @@ static void a_drain_waits_for_room_for_its_checkpoint(void **state)
     assert_true(pair_drained[0]);
 }
 
+/* What the missing rank had pushed before was enough: so it is after a restart with a vote in the journal. */
+static void a_stalled_model_whose_last_step_ends_at_the_floor_is_not_said_to_be_frozen(void **state)
+{
+    (void)state;
+    pair_model(0)->spec.max_steps = pair_model(1)->spec.max_steps = 1;
+    pair_hold_kind = AMPD_PERSIST_VERDICT;
+    (void)pair_push(0, 1, 1);
+    (void)pair_push(1, 1, 1);
+    assert_int_equal(AMPD_STEP_VOTED, pair_model(0)->coord->step.state);
+    pair_model(0)->coord->state = AMPD_COORD_STALLED;
+    pair_hold_messages = true;
+    stored(0);
+    unsigned states = 0;
+    while (pair_messages_count > 0) {
+        bool is_state = pair_first()->type == AMPD_MESSAGE_STATE;
+        assert_false(is_state && pair_first()->u.state.frozen);
+        states += is_state ? 1 : 0;
+        pair_deliver_first();
+        pair_settle();
+    }
+    assert_true(states > 0);
+    pair_hold_messages = false;
+    assert_int_equal(AMPD_COORD_DONE, pair_model(0)->coord->state);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, pair_teardown)
 
 int main(void)
@@ -194,6 +220,7 @@ int main(void)
         TEST(skipped_steps_do_not_begin_more_checkpoints_than_there_is_room_for),
         TEST(the_last_place_is_for_a_checkpoint_that_a_step_becomes_by_itself),
         TEST(a_drain_waits_for_room_for_its_checkpoint),
+        TEST(a_stalled_model_whose_last_step_ends_at_the_floor_is_not_said_to_be_frozen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@ static bool other_disk;             /* the store is there after it, filled by an
 static int disk_code;               /* what reading the journal ends with after it */
 static enum ampd_on_loss on_loss;   /* of the model */
 static bool has_left;               /* w1, before it */
+static bool has_lost;               /* the record of w1 is not in the store after it */
 
 static void begin_with(struct ampd_incarnation incarnations[2], enum ampd_schedule schedule)
 {
@@ -61,7 +62,7 @@ static void restart_with(struct ampd_incarnation incarnations[2], struct ampd_st
                                        .last = rows > 0 ? &stored[rows - 1] : NULL,
                                        .rows_count = rows,
                                        .rows = stored,
-                                       .workers_count = 2,
+                                       .workers_count = has_lost ? 1 : 2,
                                        .workers = workers,
                                        .checkpoints_count = 1,
                                        .checkpoints = &checkpoint,
@@ -89,7 +90,7 @@ static int close_hosts(void **state)
     core_host_close(&host);
     core_host_close(&back);
     back.core = NULL;
-    other_disk = has_left = false;
+    other_disk = has_left = has_lost = false;
     on_loss = (enum ampd_on_loss)0;
     disk_code = 0;
     return 0;
@@ -270,6 +271,25 @@ static void a_step_that_waits_for_all_misses_who_had_left_before_a_restart(void 
 {
     (void)state;
     miss_who_has_left(AMPD_ON_LOSS_WAIT);
+}
+
+/* A power loss may take the last Joins, which are not synced, and the worker may not come back. */
+static void a_step_that_waits_for_all_misses_a_rank_whose_record_was_lost(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    begin(incarnations);
+    push_both(&host, 1, incarnations, 1);
+    has_lost = true;
+    restart(incarnations, 1);
+    core_tick(&back, back.now_ms + 19999);
+    assert_int_equal(AMPD_MODEL_RUNNING, core_info(&back).state);
+    core_tick(&back, back.timer_ms);
+    assert_int_equal(AMPD_MODEL_STALLED, core_info(&back).state);
+    assert_non_null(strstr(back.logged, "rank 1 (unknown) has been gone"));
+    incarnations[1] = core_joined(&back, core_join(&back, "w1", 1));
+    push_both(&back, 2, incarnations, 1);
+    assert_int_equal(2, core_info(&back).decided_step);
 }
 
 static void a_shrunk_model_without_enough_workers_misses_who_had_left_before_a_restart(void **state)
@@ -640,6 +660,7 @@ int main(void)
         TEST(a_vote_that_cannot_be_read_now_is_read_again),
         TEST(a_push_of_the_last_step_gets_its_result_after_a_restart),
         TEST(a_step_that_waits_for_all_misses_who_had_left_before_a_restart),
+        TEST(a_step_that_waits_for_all_misses_a_rank_whose_record_was_lost),
         TEST(a_shrunk_model_without_enough_workers_misses_who_had_left_before_a_restart),
         TEST(a_vote_without_a_verdict_is_decided_after_a_restart),
         TEST(a_step_has_the_rate_of_its_pushes_after_a_restart_too),

@@ -469,7 +469,7 @@ static void a_shard_that_hears_of_trouble_says_its_answer_to_sync_again(void **s
 }
 
 /* What shard 1 says when it has started: it has nothing of the last decided step but, perhaps, its vote. */
-static void answer_sync(bool voted)
+static void answer_sync(uint64_t voted)
 {
     pair_hold_messages = true;
     struct ampd_message *message = pair_message(AMPD_MESSAGE_HELLO, 1, 0);
@@ -499,15 +499,22 @@ static void answer_sync(bool voted)
 static void a_shard_that_has_lost_its_vote_on_a_decided_step_brings_a_new_epoch(void **state)
 {
     (void)state;
-    answer_sync(false);
+    answer_sync(0);
     assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord->state);
     assert_non_null(strstr(pair_logged, "has lost its vote on step 1"));
+}
+
+static void a_vote_on_another_list_than_that_of_the_verdict_is_lost_too(void **state)
+{
+    (void)state;
+    answer_sync(pair_model(0)->coord->decision.verdict->row.contributors_hash + 1);
+    assert_int_equal(AMPD_COORD_RESTORING, pair_model(0)->coord->state);
 }
 
 static void a_shard_that_holds_its_vote_on_a_decided_step_is_told_the_verdict(void **state)
 {
     (void)state;
-    answer_sync(true);
+    answer_sync(pair_model(0)->coord->decision.verdict->row.contributors_hash);
     assert_int_equal(AMPD_COORD_RUNNING, pair_model(0)->coord->state);
     assert_int_equal(1, pair_model(0)->coord->epoch);
 }
@@ -525,7 +532,7 @@ static void a_vote_of_before_a_recovery_does_not_count_after_it(void **state)
     struct ampd_event event = {.type = AMPD_EVENT_TICK};
     pair_step(0, &event);
     coord->state = AMPD_COORD_RESTORING; /* as when a RESTORE has come to nothing */
-    answer_sync(true);
+    answer_sync(pair_model(0)->coord->decision.verdict->row.contributors_hash);
     assert_int_equal(AMPD_COORD_RUNNING, coord->state);
     assert_int_equal(AMPD_STEP_NONE, coord->step.state);
     event = (struct ampd_event){.type = AMPD_EVENT_JOIN,
@@ -779,6 +786,7 @@ int main(void)
         TEST(a_shard_that_cannot_read_holds_up_one_model_and_all_shards_know),
         TEST(a_shard_that_hears_of_trouble_says_its_answer_to_sync_again),
         TEST(a_shard_that_has_lost_its_vote_on_a_decided_step_brings_a_new_epoch),
+        TEST(a_vote_on_another_list_than_that_of_the_verdict_is_lost_too),
         TEST(a_shard_that_holds_its_vote_on_a_decided_step_is_told_the_verdict),
         TEST(a_vote_of_before_a_recovery_does_not_count_after_it),
         TEST(a_shard_says_again_how_a_restore_has_ended),

@@ -112,6 +112,20 @@ static void a_rank_that_left_is_gone_at_once(void **state)
     core_assert_failed(&host, push, AMP_EUNAVAILABLE, "MODEL_STALLED", "rank 1");
 }
 
+static void a_leave_that_comes_again_does_not_put_off_when_its_rank_is_missed(void **state)
+{
+    (void)state;
+    (void)core_push_all(&host, 1, 0, incarnations[0], 1);
+    for (unsigned i = 0; i < 60; i++) { /* rank 0 keeps its lease */
+        assert_int_equal(AMPD_MODEL_RUNNING, core_info(&host).state);
+        (void)of_worker(AMPD_EVENT_LEAVE, 1, incarnations[1]);
+        core_tick(&host, host.now_ms + 10000);
+        struct ampd_event renew = {.type = AMPD_EVENT_RENEW, .u.worker = {"model", 0, incarnations[0]}};
+        core_event(&host, &renew);
+    }
+    assert_int_equal(AMPD_MODEL_STALLED, core_info(&host).state);
+}
+
 static void a_model_that_all_have_left_is_idle_and_not_stalled(void **state)
 {
     (void)state;
@@ -693,6 +707,7 @@ int main(void)
         TEST_OF(a_push_that_has_waited_too_long_is_told_for_whom),
         TEST_OF(a_step_that_takes_long_on_all_ranks_keeps_nobody_waiting),
         cmocka_unit_test_setup_teardown(a_rank_that_nobody_has_started_is_named_once, setup, teardown),
+        TEST_OF(a_leave_that_comes_again_does_not_put_off_when_its_rank_is_missed),
         TEST_OF(a_model_that_all_have_left_is_idle_and_not_stalled),
         TEST_OF(a_push_by_an_incarnation_to_come_does_not_wait_at_all),
         TEST_OF(while_the_workers_live_a_checkpoint_call_waits_for_their_step),

@@ -39,7 +39,7 @@ static const struct kind kinds[] = {
     {AMPD_MESSAGE_CREATE, MEMBER(spec), 184},
     {AMPD_MESSAGE_LOADED, MEMBER(applied), 260},
     {AMPD_MESSAGE_SYNC, 0, 0},
-    {AMPD_MESSAGE_SYNCED, MEMBER(sync), 2572},
+    {AMPD_MESSAGE_SYNCED, MEMBER(sync), 2573},
     {AMPD_MESSAGE_RESTORE, MEMBER(restore), 13},
     {AMPD_MESSAGE_RESTORED, MEMBER(restore), 13},
     {AMPD_MESSAGE_EPOCH, MEMBER(epoch), 7},

@@ -52,9 +52,6 @@ struct ampd_seen ampd_local_seen(const struct ampd_model *model);
 /* The open step, if its list of expected workers lacks the rank; else 0. */
 uint64_t ampd_local_goes_without(const struct ampd_model *model, uint32_t rank);
 
-/* Whether the shard has voted on the open step, with a list of contributors of this hash. */
-bool ampd_local_voted_on(const struct ampd_model *model, uint64_t hash);
-
 /* What the start, or a replay of the journal, has found. */
 struct ampd_found ampd_local_found(const struct ampd_model *model);
 

@@ -45,7 +45,7 @@ static bool anybody_voted(const struct ampd_model *model)
 {
     bool voted = false;
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)
-        voted = voted || answer_of(model, k)->voted;
+        voted = voted || answer_of(model, k)->voted != 0;
     return voted;
 }
 

@@ -357,7 +357,8 @@ static void stall(struct ampd_model *model, uint32_t rank)
     AMP_ASSERT(rank < model->spec.world_size);
     coord->missing_rank = rank;
     ampd_out_log(model->core, AMP_LOG_ERROR, model, "stalled at step %llu: rank %u (%s) has been gone for loss_timeout",
-                 (unsigned long long)coord->step.open.step, rank, model->workers[rank].record.name);
+                 (unsigned long long)coord->step.open.step, rank,
+                 model->workers[rank].has_holder ? model->workers[rank].record.name : "unknown");
     ampd_coord_tell_state(model);
 }
 
@@ -610,10 +611,9 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
         ampd_checkpoints_expect(coord, row->step);
     ampd_health_count(model, row);
     notify(model, row);
-    if (coord->state == AMPD_COORD_STALLED) { /* what the missing rank had pushed before was enough */
+    bool stalled = coord->state == AMPD_COORD_STALLED; /* what the missing rank had pushed before was enough */
+    if (stalled)
         ampd_coord_set(model, AMPD_COORD_RUNNING);
-        ampd_coord_tell_state(model);
-    }
     if (coord->state == AMPD_COORD_DELETING)
         return;
     bool interrupted = coord->state == AMPD_COORD_SYNCING; /* SYNC decides how the model goes on */
@@ -630,7 +630,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     if (interrupted)
         return;
     send_verdict(model, AMPD_ALL_SHARDS(model->core));
-    if (next == AMPD_COORD_FROZEN)
+    if (stalled || next == AMPD_COORD_FROZEN)
         ampd_coord_tell_state(model);
     ampd_rollback_try(model);
 }

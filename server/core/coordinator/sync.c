@@ -462,8 +462,8 @@ static bool lacks_a_store(struct ampd_model *model)
 
 /*
  * Whether a shard has neither the newest verdict nor its vote on that step: its disk has lost what was synced. Such a
- * shard could only refuse the verdict each time it comes. Of shard 0 it is known here which list its vote is on: an
- * older try's record is no vote on that step either.
+ * shard could only refuse the verdict each time it comes. A vote on another list, as the record of an older try, is no
+ * vote on that step either.
  */
 static bool lacks_its_vote(const struct ampd_model *model, uint32_t shard)
 {
@@ -474,7 +474,7 @@ static bool lacks_its_vote(const struct ampd_model *model, uint32_t shard)
         if (coord->sync.answers[k]->u.sync.decided > newest->decided)
             newest = &coord->sync.answers[k]->u.sync;
     }
-    bool voted = given->voted && (shard != 0 || ampd_local_voted_on(model, newest->last.contributors_hash));
+    bool voted = given->voted != 0 && given->voted == newest->last.contributors_hash;
     bool lacks = given->decided < newest->decided && (given->decided + 1 < newest->decided || !voted);
     if (lacks)
         ampd_out_log(model->core, AMP_LOG_ERROR, model, "shard %u has lost its vote on step %llu, which is decided",

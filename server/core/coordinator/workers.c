@@ -13,7 +13,7 @@
  *   LIVE  -> LIVE, ENDED, LEFT     a newer Join; no sign of life, quarantine, a start in an epoch that had
  *                                  not begun; Leave is stored
  *   ENDED -> LIVE, ENDED, LEFT
- *   LEFT  -> LIVE, ENDED, LEFT     Leave came again; ENDED: an epoch begins while a Join is being stored
+ *   LEFT  -> LIVE, ENDED, LEFT     Leave came again; ENDED: an epoch, or quarantine, begins while a Join is stored
  */
 #include "server/core/coordinator/workers.h"
 
@@ -114,8 +114,10 @@ bool ampd_workers_quarantine(struct ampd_model *model, uint32_t rank)
     AMP_ASSERT(rank < model->spec.world_size);
     if (worker->joined_epoch != model->coord->epoch || !can_do_without(model, rank))
         return false;
-    set_lease(worker, AMPD_LEASE_ENDED);
-    worker->lease_until_ms = model->core->now_ms;
+    if (worker->lease == AMPD_LEASE_LIVE) { /* its last push counts though it may have left since */
+        set_lease(worker, AMPD_LEASE_ENDED);
+        worker->lease_until_ms = model->core->now_ms;
+    }
     worker->health.quarantined_until_ms = model->core->now_ms + AMPD_QUARANTINE_MS;
     worker->health.barred_epoch = model->coord->epoch;
     return true;
@@ -343,8 +345,9 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
     worker->storing = false;
     if (pending->worker.left) {
         worker->record = pending->worker;
+        if (worker->lease != AMPD_LEASE_LEFT)             /* else the Leave has come again */
+            worker->lease_until_ms = model->core->now_ms; /* loss_timeout begins now */
         set_lease(worker, AMPD_LEASE_LEFT);
-        worker->lease_until_ms = model->core->now_ms; /* loss_timeout begins now */
         ampd_ranks_left(model, pending->worker.rank);
         if (wanted)
             (void)ampd_call_reply(model->core, pending->call, AMPD_REPLY_NONE);
@@ -361,10 +364,13 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
     AMP_ASSERT(!worker->has_holder || !ampd_incarnation_newer(worker->record.incarnation, pending->worker.incarnation));
     ampd_ranks_joined(model, pending);
     worker->record = pending->worker;
-    set_lease(worker, AMPD_LEASE_LIVE);
+    bool barred = ampd_workers_quarantined(model, worker->record.rank, model->core->now_ms); /* meanwhile */
+    set_lease(worker, barred ? AMPD_LEASE_ENDED : AMPD_LEASE_LIVE);
     worker->joined_epoch = model->coord->epoch;
-    worker->lease_until_ms = model->core->now_ms + model->core->config.lease_ms;
-    if (wanted)
+    worker->lease_until_ms = model->core->now_ms + (barred ? 0 : model->core->config.lease_ms);
+    if (wanted && barred)
+        (void)refuse_barred(model, pending->call, worker->record.rank);
+    else if (wanted)
         answer_join(model, pending->call, &pending->worker);
     ampd_coord_ranks(model);
     ampd_local_retry(model);
@@ -389,7 +395,7 @@ void ampd_workers_keep_alive(struct ampd_core *core, uint64_t id, const struct a
     struct ampd_worker *worker = &model->workers[event->rank];
     bool holder = worker->has_holder && worker->joined_epoch == model->coord->epoch &&
                   ampd_incarnation_same(worker->record.incarnation, event->incarnation);
-    bool valid = holder && ampd_ranks_renew(model, event->rank, event->incarnation);
+    bool valid = holder && ampd_ranks_is_running(model, worker); /* core.c has renewed it */
     struct ampd_reply *reply = ampd_call_reply(core, id, AMPD_REPLY_KEEP_ALIVE);
     reply->u.keep_alive.model = model->index;
     reply->u.keep_alive.epoch = model->coord->epoch;
@@ -457,6 +463,10 @@ void ampd_workers_adopt(struct ampd_model *model, bool started, bool begun)
         struct ampd_worker *worker = &model->workers[r];
         bool known = worker->lease == AMPD_LEASE_LIVE && worker->joined_epoch == model->coord->epoch;
         bool left = worker->record.left;
+        if (!worker->has_holder && started && begun && model->spec.on_loss != AMPD_ON_LOSS_SHRINK) {
+            worker->joined_epoch = model->coord->epoch; /* all had joined: its record was lost with the power */
+            worker->lease_until_ms = model->core->now_ms;
+        }
         if (!worker->has_holder || (!started && !known))
             continue; /* a lease that has ended stays ended */
         if (begun) {

@@ -336,6 +336,13 @@ static bool refused(struct ampd_core *core, const struct ampd_event *event)
     return true;
 }
 
+static void renew(struct ampd_core *core, const struct ampd_event_worker *worker)
+{
+    struct ampd_model *model = ampd_core_model_named(core, worker->model);
+    if (model != NULL && worker->rank < model->spec.world_size)
+        (void)ampd_ranks_renew(model, worker->rank, worker->incarnation); /* an ended lease stays ended */
+}
+
 static void dispatch_call(struct ampd_core *core, const struct ampd_event *event)
 {
     switch (event->type) {
@@ -346,6 +353,7 @@ static void dispatch_call(struct ampd_core *core, const struct ampd_event *event
         ampd_workers_join(core, event->call, &event->u.join);
         break;
     case AMPD_EVENT_KEEP_ALIVE:
+        renew(core, &event->u.worker); /* whatever its answer: SYNC may take longer than a lease */
         ampd_workers_keep_alive(core, event->call, &event->u.worker);
         break;
     case AMPD_EVENT_LEAVE:
@@ -391,13 +399,6 @@ static void job_done(struct ampd_core *core, const struct ampd_job *job)
 {
     AMP_ASSERT(job->model < core->models_count);
     ampd_shard_job_done(core->models[job->model], job);
-}
-
-static void renew(struct ampd_core *core, const struct ampd_event_worker *worker)
-{
-    struct ampd_model *model = ampd_core_model_named(core, worker->model);
-    if (model != NULL && worker->rank < model->spec.world_size)
-        (void)ampd_ranks_renew(model, worker->rank, worker->incarnation); /* an ended lease stays ended */
 }
 
 static void journal_event(struct ampd_core *core, const struct ampd_event *event)

@@ -31,11 +31,6 @@ uint64_t ampd_local_goes_without(const struct ampd_model *model, uint32_t rank)
     return without ? step->open.step : 0;
 }
 
-bool ampd_local_voted_on(const struct ampd_model *model, uint64_t hash)
-{
-    return model->shard->step.state == AMPD_STEP_VOTED && model->shard->step.hash == hash;
-}
-
 struct ampd_found ampd_local_found(const struct ampd_model *model)
 {
     const struct ampd_shard *shard = model->shard;

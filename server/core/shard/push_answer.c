@@ -24,7 +24,8 @@ void ampd_push_result(const struct ampd_model *model, const struct ampd_verdict_
 {
     struct ampd_core *core = model->core;
     const struct ampd_step_row *row = &verdict->row;
-    bool stops = ampd_floor_stops(&model->spec, &row->after.scaler);
+    bool last = model->spec.max_steps != 0 && row->step >= model->spec.max_steps; /* no step would follow anyway */
+    bool stops = !last && ampd_floor_stops(&model->spec, &row->after.scaler);
     *result = (struct ampd_step_result){
         .epoch = row->epoch,
         .step = row->step,

@@ -32,7 +32,7 @@ static void tell_steps(const struct ampd_model *model, struct ampd_sync_state *s
 {
     const struct ampd_shard *shard = model->shard;
     state->ready = shard->memory == AMPD_MEMORY_READY;
-    state->voted = shard->step.state == AMPD_STEP_VOTED;
+    state->voted = shard->step.state == AMPD_STEP_VOTED ? shard->step.hash : 0;
     state->decided = shard->decided.step;
     state->version = shard->decided.verdict == NULL ? shard->version : shard->decided.verdict->row.version;
     state->carry = shard->carry;

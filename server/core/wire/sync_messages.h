@@ -23,9 +23,9 @@ struct ampd_sync_state {
     bool lost;              /* the memory of the sender is lost */
     uint64_t highest_epoch; /* that the sender has stored or, with `lost`, was started with (--epoch-above) */
     /* Without `waits`: where the sender stands. Only `durability: step` goes on from it after a start. */
-    bool ready;                /* its memory has values */
-    bool voted;                /* it has voted on the step after `decided` */
-    bool has_last;             /* `last` is set */
+    bool ready;     /* its memory has values */
+    bool has_last;  /* `last` is set */
+    uint64_t voted; /* the hash of the contributors that it has voted on in the step after `decided`; 0: it has not */
     uint64_t decided, version; /* last decided step, and the version after it */
     struct ampd_carry carry;   /* loss-scale record and set learning rate after `decided` */
     struct ampd_step_row last; /* the row of `decided`, if that was in this epoch */

@@ -422,8 +422,8 @@ static void synced(struct visit *v, struct ampd_sync_state *x)
     flag(v, &x->lost);
     NUMBER(v, x->highest_epoch);
     flag(v, &x->ready);
-    flag(v, &x->voted);
     flag(v, &x->has_last);
+    NUMBER(v, x->voted);
     NUMBER(v, x->decided);
     NUMBER(v, x->version);
     carry(v, &x->carry);
