@@ -81,7 +81,7 @@ static int run(struct ampclient *client)
             steps++;
     }
     if (code == 1 && steps == 0 && ampclient_rank(model) == 0)
-        (void)printf("the model " MODEL " is done already: `ampctl delete " MODEL "` lets this program train it anew\n");
+        (void)printf("the model " MODEL " is done already: `ampctl delete " MODEL "` makes room for a new one\n");
     if (code == 1)
         code = ampclient_leave(model);
     return code;
