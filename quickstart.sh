@@ -21,7 +21,7 @@ examples/digits/run.sh --check "$@" 2>&1 | sed 's/^run\.sh: /quickstart.sh: /' >
 
 echo "== packages"
 scripts/packages.sh run python build
-echo "== build (build/release; some minutes the first time)"
+echo "== build (build/release; some minutes the first time; how far it is: tail -f build/quickstart-build.log)"
 mkdir -p build
 log=build/quickstart-build.log
 cmake --preset release >"$log" 2>&1 || { cat "$log" && exit 1; }

@@ -294,9 +294,10 @@ static const char bash_tail[] =
     "    elif [[ -z $kind && $cur == -* ]]; then\n"
     "        names=$( (_@_options \"$verb\"; _@_options '') | sed -n 's/^\\(--[^ ]*\\).*/\\1/p' | sort -u)\n"
     "        mapfile -t COMPREPLY < <(compgen -W \"$names\" -- \"$cur\")\n"
-    "    elif [[ -z $kind && ${#before[*]} -lt 2 ]]; then\n"
+    "    fi\n"
+    "    if [[ -z ${kind/#model/} && $cur != -* && ${#before[*]} -lt 2 ]]; then\n"
     "        names=$(_@_verbs | sed -n \"s/^${before[*]}${before[*]:+ }\\\\([^ ]\\\\+\\\\).*/\\\\1/p\" | sort -u)\n"
-    "        mapfile -t COMPREPLY < <(compgen -W \"$names\" -- \"$cur\")\n"
+    "        mapfile -t -O ${#COMPREPLY[@@]} COMPREPLY < <(compgen -W \"$names\" -- \"$cur\")\n"
     "    fi\n"
     "}\n"
     "\n";

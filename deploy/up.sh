@@ -272,6 +272,10 @@ trap take_down EXIT
 trap 'exit 130' INT TERM
 # What an interrupted run may have left.
 take_down
+# Said now, and not after the build.
+port=${AMPD_PORT:-7420}
+! (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null ||
+    fail "port $port of this machine is in use: end what listens there, or name another one (AMPD_PORT=7430 deploy/up.sh ...)"
 
 if [[ ${UP_IMAGES-} != keep ]]; then
     log=${TMPDIR:-/tmp}/ampd-up-build.$$.log
@@ -288,7 +292,7 @@ say "starting ${servers[*]} ${workers[*]} ${others[*]}"
 began=$SECONDS
 "${compose[@]}" up --detach --no-build >/dev/null || {
     show_logs
-    fail "the containers could not be started"
+    fail "the containers could not be started; other ports are named by AMPD_PORT and PROMETHEUS_PORT"
 }
 created=$((SECONDS - began))
 await_health

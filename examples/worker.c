@@ -69,6 +69,7 @@ static int run(struct ampclient *client)
 {
     struct ampclient_step step = AMPCLIENT_STEP_INIT;
     struct ampclient_model *model = NULL;
+    uint64_t steps = 0;
     int code = make_model(client);
     if (code == 0)
         code = ampclient_join(client, MODEL, NULL, &model); /* rank and world from RANK and WORLD_SIZE */
@@ -76,7 +77,11 @@ static int run(struct ampclient *client)
         code = ampclient_step_begin(model, &step); /* 1: the model is done */
         if (code == 0)
             code = train(model, &step);
+        if (code == 0)
+            steps++;
     }
+    if (code == 1 && steps == 0 && ampclient_rank(model) == 0)
+        (void)printf("the model " MODEL " is done already: `ampctl delete " MODEL "` makes room for a new one\n");
     if (code == 1)
         code = ampclient_leave(model);
     return code;

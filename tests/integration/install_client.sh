@@ -46,3 +46,8 @@ wait $!
 grep -qx 'step 3: w 0.875, scale 65536, skipped' "$work/said"
 grep -qx '  w of rank-1: 1 Inf, 0 NaN' "$work/said"
 grep -q '^step 20: w 1.98.*, scale 32768, applied$' "$work/said"
+# Once more with the model that is done.
+RANK=1 "$work/cmake/worker" "unix:$socket" &
+RANK=0 "$work/worker" "unix:$socket" >"$work/said"
+wait $!
+grep -q 'done already: `ampctl delete line`' "$work/said"

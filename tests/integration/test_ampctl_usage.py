@@ -135,6 +135,8 @@ def test_each_option_of_ampd_is_in_its_manual_page_and_in_its_completion():
 def test_completion_knows_verbs_of_two_words_and_values():
     assert completed("ampctl", "his") == {"history"} and completed("ampctl", "-e", "h:1", "sc") == {"scale"}
     assert completed("ampctl", "scale", "") == {"set", "reset"}
+    nobody = ("-e", "127.0.0.1", ":", "1")  # whose models could be offered too
+    assert completed("ampctl", *nobody, "checkpoint", "") == {"export", "import"}, "checkpoint is a verb by itself, too"
     assert completed("ampctl", "--output", "") == {"table", "json", "csv"}
     assert completed("ampctl", "-o", "") == completed("ampctl", "status", "-o", "") == {"table", "json", "csv"}
     assert completed("ampctl", "log-level", "") == {"debug", "info", "warn", "error"}
@@ -165,6 +167,8 @@ def test_completion_offers_the_models_of_the_server_and_runs_nothing_that_is_in_
         path = {"PATH": folder + ":" + os.environ["PATH"]}
         assert completed("ampctl", "history", "di", **path) == {"digits", "dim"}
         assert completed("ampctl", "backup", "dir", "m", **path) == {"mnist"}
+        assert completed("ampctl", "checkpoint", "im", **path) == {"import"}
+        assert completed("ampctl", "checkpoint", "di", **path) == {"digits", "dim"}
         assert len(completed("ampctl", "status", "", **path)) == 4 and not marker.exists()
         # As bash takes it apart.
         words = ("-e", "h", ":", "1", "--token-file", "=", "t", "scale", "set", "mn")

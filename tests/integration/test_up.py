@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""deploy/up.sh cluster --kill, with a docker that only pretends: what it says while it builds and when the killed one is back, and
-that no image is left without a name. (tests/containers runs it with the real one.)
+"""deploy/up.sh cluster --kill, with a docker that only pretends: what it says while it builds and when the killed one is back,
+that no image is left without a name, and that a port in use is told before the build. (tests/containers runs it with the real one.)
 
     test_up.py
 """
 import http.server
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,14 @@ def main():
         threading.Thread(target=server.serve_forever, daemon=True).start()
         environment = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}", PROMETHEUS_PORT=str(server.server_port), TMPDIR=name)
         environment.pop("UP_IMAGES", None)
+        refused = subprocess.run([ROOT / "deploy" / "up.sh"], env=dict(environment, AMPD_PORT=str(server.server_port)), timeout=TIMEOUT_S,
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
+        assert refused.returncode == 1 and "AMPD_PORT" in refused.stdout, f"a port in use: {refused.stdout}"
+        assert "build" not in (folder / "calls").read_text(), "it builds before it says that the port is in use"
+        (folder / "calls").unlink()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            environment["AMPD_PORT"] = str(free.getsockname()[1])
         done = subprocess.run([ROOT / "deploy" / "up.sh", "cluster", "--kill", "ampd1"], env=environment, timeout=TIMEOUT_S,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
         server.shutdown()
