@@ -4,13 +4,13 @@
     soak.py BUILD_DIR [SECONDS [KILL_EVERY_S]]     3600 and 60 where they are not given
     soak.py BUILD_DIR goodput                      what is left of the steps where a process dies every eleven seconds
 
-Each KILL_EVERY_S seconds one process gets kill -9, workers in turns, and each EIGHTH time a shard; it is started again
-at once. A checkpoint is taken each CHECKPOINT_EVERY steps. Each SAMPLE_S seconds a viewer asks for the status and the
+Each KILL_EVERY_S seconds one process gets kill -9, workers in turns, and each EIGHTH time a shard, though none in the
+second half of the time, so that one life of each is long; it is started again at once. A checkpoint is taken each CHECKPOINT_EVERY steps. Each SAMPLE_S seconds a viewer asks for the status and the
 newest history, as a page does. At the end
   - the exported checkpoint is byte for byte that of a run of as many steps without kills and viewers;
   - the history of every shard has no gap, and each row follows from the one before (scaler.py);
-  - within each life of a shard that is long enough its memory, from SETTLED_S seconds on, grows by less than GROWTH_MIB
-    an hour, and descriptors and threads do not grow;
+  - within each life of a shard that is long enough its memory, from SETTLED_S seconds on, when the caches of its store
+    are full, grows by less than GROWTH_MIB an hour, and descriptors and threads do not grow;
   - the data directory without its history is as large as after the first tenth of the time, when as many checkpoints as
     are kept were there, and the history takes less than ROW_BYTES a step.
 The rates of the first and the last tenth of the time are printed and not judged: other programs may share the machine.
@@ -34,7 +34,7 @@ import scaler  # noqa: E402
 
 MODEL, WORLD, SHARDS, STEPS_MAX = "soak", 2, 2, 1000000000
 CHECKPOINT_EVERY, PAUSE_MS = 500, 20  # so that a run without kills, which does not pause, takes a fraction of the time
-SAMPLE_S, EIGHTH, SETTLED_S = 5, 8, 120
+SAMPLE_S, EIGHTH, SETTLED_S = 5, 8, 600
 SETTLED_CHECKPOINTS = 6  # more than are kept
 GROWTH_MIB = 1.0       # an hour
 ROW_BYTES = 400        # of history a step and shard, with its indexes
@@ -130,9 +130,9 @@ class Job:
             if code == -9:
                 shard.start()
 
-    def kill_one(self):
+    def kill_one(self, shards=True):
         self.kills += 1
-        if self.kills % EIGHTH == 0:
+        if self.kills % EIGHTH == 0 and shards:
             process = self.shards[self.kills // EIGHTH % SHARDS].process
         else:
             process = self.workers[self.kills % WORLD]
@@ -255,7 +255,7 @@ def train(job, seconds, kill_every_s, look_every_s=SAMPLE_S):
             early = [size_of(shard.data, False) for shard in job.shards]
         if time.monotonic() - killed >= kill_every_s:
             killed = time.monotonic()
-            job.kill_one()
+            job.kill_one(shards=killed - began < seconds / 2)
         time.sleep(look_every_s)
     return steps, early
 

@@ -9,6 +9,8 @@
 #include "server/core/shard/shard.h"
 #include "server/core/wire/messages.h"
 
+#include <string.h>
+
 static uint32_t checkpoints_of(unsigned shard)
 {
     struct ampd_model_info info;
@@ -225,6 +227,38 @@ static void a_rollback_asks_again_what_a_process_that_is_gone_had_promised(void 
     assert_int_equal(1, pair_model(0)->coord->base_step);
 }
 
+/* Shard 0 starts again after step 6, when it holds all of checkpoint 5 and shard 1 none behind checkpoint 0. */
+static void start_zero_after_6(uint64_t durable_step)
+{
+    struct ampd_checkpoint_record parts[] = {pair_model(0)->shard->catalogue.records[0],
+                                             {.epoch = 1, .step = 5, .parts_count = 2}};
+    struct ampd_step_row last = {.kind = AMPD_ROW_STEP, .epoch = 1, .step = 6, .durable_step = durable_step};
+    struct ampd_model_record record = {.epoch = 1, .last = &last, .checkpoints_count = 2, .checkpoints = parts};
+    pair_start_zero(&record, 0);
+}
+
+static void a_shard_with_a_store_of_before_a_durable_checkpoint_is_named(void **state)
+{
+    (void)state;
+    start_zero_after_6(5);
+    assert_non_null(strstr(pair_logged, "shard 1 has a data directory from before checkpoint 5"));
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
+    assert_int_equal(2, pair_model(0)->shard->catalogue.count);
+    struct ampd_event up = {.type = AMPD_EVENT_PEER_UP};
+    pair_step(1, &up);
+    pair_settle();
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
+}
+
+static void a_checkpoint_that_was_not_durable_yet_is_given_up_for_the_one_that_all_hold(void **state)
+{
+    (void)state;
+    start_zero_after_6(0);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
+    assert_int_equal(0, pair_model(0)->coord->base_step);
+    assert_int_equal(2, pair_model(0)->coord->epoch);
+}
+
 int main(void)
 {
 #define TEST_OF(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
@@ -236,6 +270,8 @@ int main(void)
         TEST_OF(a_rollback_that_was_given_up_is_in_no_other_ones_way),
         TEST_OF(a_part_that_a_shard_has_promised_to_a_rollback_is_not_dropped_for_a_newer_one),
         TEST_OF(a_rollback_asks_again_what_a_process_that_is_gone_had_promised),
+        TEST_OF(a_shard_with_a_store_of_before_a_durable_checkpoint_is_named),
+        TEST_OF(a_checkpoint_that_was_not_durable_yet_is_given_up_for_the_one_that_all_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,36 +112,6 @@ static void a_shard_with_a_store_of_before_an_epoch_is_named(void **state)
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
 }
 
-/* Shard 0 starts again after step 6, when it holds all of checkpoint 5 and shard 1 none behind checkpoint 0. */
-static void start_zero_after_6(uint64_t durable_step)
-{
-    struct ampd_checkpoint_record parts[] = {pair_model(0)->shard->catalogue.records[0],
-                                             {.epoch = 1, .step = 5, .parts_count = 2}};
-    struct ampd_step_row last = {.kind = AMPD_ROW_STEP, .epoch = 1, .step = 6, .durable_step = durable_step};
-    struct ampd_model_record record = {.epoch = 1, .last = &last, .checkpoints_count = 2, .checkpoints = parts};
-    pair_start_zero(&record, 0);
-}
-
-static void a_shard_with_a_store_of_before_a_durable_checkpoint_is_named(void **state)
-{
-    (void)state;
-    start_zero_after_6(5);
-    assert_non_null(strstr(pair_logged, "shard 1 has a data directory from before checkpoint 5"));
-    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
-    assert_int_equal(2, pair_model(0)->shard->catalogue.count);
-    send_to(1, AMPD_EVENT_PEER_UP);
-    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
-}
-
-static void a_checkpoint_that_was_not_durable_yet_is_given_up_for_the_one_that_all_hold(void **state)
-{
-    (void)state;
-    start_zero_after_6(0);
-    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
-    assert_int_equal(0, pair_model(0)->coord->base_step);
-    assert_int_equal(2, pair_model(0)->coord->epoch);
-}
-
 static void a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_none(void **state)
 {
     (void)state;
@@ -767,8 +737,6 @@ int main(void)
         TEST(a_model_that_shard_0_has_no_memory_for_is_told_and_left_alone),
         TEST(the_name_of_a_model_that_shard_0_has_no_memory_for_is_not_given_to_another),
         TEST(a_shard_with_a_store_of_before_an_epoch_is_named),
-        TEST(a_shard_with_a_store_of_before_a_durable_checkpoint_is_named),
-        TEST(a_checkpoint_that_was_not_durable_yet_is_given_up_for_the_one_that_all_hold),
         TEST(a_checkpoint_that_no_two_shards_hold_any_more_is_not_replaced_by_none),
         TEST(parts_that_one_shard_cannot_use_do_not_void_those_of_the_other),
         TEST(all_shards_know_at_once_that_a_model_is_refused),

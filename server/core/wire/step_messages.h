@@ -15,7 +15,7 @@ struct ampd_action {
     enum ampd_row_kind kind;        /* SET, RESET, EVICT or LR */
     uint64_t from_step;             /* the first step that it is for */
     uint32_t rank;                  /* EVICT: whose worker */
-    bool nobody;                    /* EVICT: no worker held the rank; shard 0 alone knows it, for its answer */
+    bool nobody;                    /* EVICT: no worker held the rank */
     float scale;                    /* the scale before it */
     uint64_t scale_id;              /* the scale id before it */
     struct ampd_carry after;        /* loss-scale record and rate after it */

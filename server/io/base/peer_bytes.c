@@ -376,6 +376,7 @@ static void act(struct visit *v, struct ampd_action *x)
     CHOICE(v, x->kind, AMPD_ROW_LR);
     NUMBER(v, x->from_step);
     NUMBER(v, x->rank);
+    flag(v, &x->nobody);
     NUMBER(v, x->scale);
     NUMBER(v, x->scale_id);
     carry(v, &x->after);
