@@ -5,8 +5,9 @@
     soak.py BUILD_DIR goodput                      what is left of the steps where a process dies every eleven seconds
 
 Each KILL_EVERY_S seconds one process gets kill -9, workers in turns, and each EIGHTH time a shard, though none in the
-second half of the time, so that one life of each is long; it is started again at once. A checkpoint is taken each CHECKPOINT_EVERY steps. Each SAMPLE_S seconds a viewer asks for the status and the
-newest history, as a page does. At the end
+second half of the time, so that one life of each is long; it is started again at once. A checkpoint is taken each
+CHECKPOINT_EVERY steps. Each SAMPLE_S seconds a viewer asks for the status and the newest history, as a page does. At
+the end
   - the exported checkpoint is byte for byte that of a run of as many steps without kills and viewers;
   - the history of every shard has no gap, and each row follows from the one before (scaler.py);
   - within each life of a shard that is long enough its memory, from SETTLED_S seconds on, when the caches of its store
