@@ -1,6 +1,6 @@
 /*
  * For LD_PRELOAD, in front of ampctl's C library: the disk hangs in the first write to a file "part-0", as a file system over a
- * network may, until the program gives up and removes it; its clock then runs ahead, so that this takes no minutes. Then the
+ * network may, until the program gives up and removes it; its clock then runs faster, so that this takes no minutes. Then the
  * write looks whether the bytes that it was given are still there, says so, and goes on.
  */
 #define _GNU_SOURCE /* syscall */
@@ -16,11 +16,15 @@
 #include <unistd.h>
 
 #define CALL     __attribute__((visibility("default")))
-#define AHEAD_S  7200
 #define SLICE_NS 20000000L
 #define TRIES    1500 /* slices: half a minute */
 
+/* A wait of a millisecond takes so long by the program's clock. A leap it would take for a stop of its process. */
+#define FAST_MS  1500
+#define SHORT_NS 1000000L
+
 static atomic_bool hangs, removed, looked;
+static atomic_long ahead_ms;
 
 static bool is_part(const char *path)
 {
@@ -74,19 +78,24 @@ CALL int unlink(const char *path)
 CALL int clock_gettime(clockid_t clock, struct timespec *time)
 {
     int rc = (int)syscall(SYS_clock_gettime, clock, time);
-    if (rc == 0 && atomic_load(&hangs))
-        time->tv_sec += AHEAD_S;
+    if (rc == 0) {
+        long ahead = atomic_load(&ahead_ms), ns = time->tv_nsec + ahead % 1000 * 1000000;
+        time->tv_sec += ahead / 1000 + ns / 1000000000;
+        time->tv_nsec = ns % 1000000000;
+    }
     return rc;
 }
 
 /* Returns early, as it may: whoever waits looks at the clock. */
 CALL int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *until)
 {
-    const struct timespec slice = {.tv_nsec = SLICE_NS};
+    const struct timespec slice = {.tv_nsec = SHORT_NS};
     (void)condition;
     (void)until;
     (void)pthread_mutex_unlock(mutex);
     (void)nanosleep(&slice, NULL);
     (void)pthread_mutex_lock(mutex);
+    if (atomic_load(&hangs))
+        (void)atomic_fetch_add(&ahead_ms, FAST_MS);
     return ETIMEDOUT;
 }

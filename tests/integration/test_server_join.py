@@ -254,7 +254,8 @@ def test_a_part_that_is_damaged_is_passed_over_for_the_one_before_also_by_who_wa
     part.write_bytes(data)
     shutil.rmtree(folder / "data-1")
     cluster.start(1, ["--epoch-above", "1"])
-    eventually(lambda: cluster.api(0).GetModel(model="m").status.epoch == 2, f"an epoch begins: {cluster.log(0)[-2000:]}")
+    eventually(lambda: (status := cluster.api(0).GetModel(model="m").status).epoch == 2 and not status.recovering,
+               f"an epoch begins: {cluster.log(0)[-2000:]}")
     assert job.join(0).step == STEPS and cluster.end() == [0, 0]
 
 
