@@ -50,7 +50,7 @@ AMP_WRAPS static void add(struct room *room, const void *data, size_t size)
     }
 }
 
-/* Of an exponent from `low` on, among `count` ones, and of either sign or above zero. */
+/* A random number whose exponent is one of `count` from `low` on; of either sign, or positive. */
 static float spread(struct amp_random *random, int low, unsigned count, bool positive)
 {
     uint64_t r = amp_random_next(random);
@@ -61,7 +61,7 @@ static float spread(struct amp_random *random, int low, unsigned count, bool pos
     return x;
 }
 
-/* No kernel has a part in it. */
+/* Makes the inputs without any kernel, so that a wrong one cannot change what the others are given. */
 static void fill(struct room *room)
 {
     struct amp_random random;
@@ -173,7 +173,7 @@ static void run_norms(struct room *room, enum amp_optimizer none)
     }
 }
 
-/* Step `t` of an optimizer, of which each has other inputs, settings and copies. */
+/* Step `t` of an optimizer; each `t` has other inputs, settings and another dtype of the copy. */
 static void step(struct room *room, const struct amp_kernels *kernels, enum amp_optimizer optimizer, unsigned t)
 {
     static const struct {

@@ -48,7 +48,7 @@ struct arpc_channel_options {
     int64_t keepalive_time_ms;        /* 5 min (see above) without a byte received while calls are open: PING */
     int64_t keepalive_timeout_ms;     /* 20 s without an answer to the PING or any progress: the connection is lost */
     bool keepalive_permit_without_calls; /* PING without open calls too */
-    int64_t write_stall_ms;              /* 30 s in which the peer takes no byte of the queue: lost */
+    int64_t write_stall_ms;              /* 30 s in which the peer takes less than 1 KiB/s of what waits: lost */
     int64_t initial_backoff_ms; /* 100 ms from the start of a failed attempt to the next; times 1.6 each, +-20 % */
     int64_t max_backoff_ms;     /* 5 s */
     uint64_t seed;              /* of the jitter; 0: from the clock */

@@ -56,7 +56,7 @@ struct arpc_server_options {
     size_t stream_window;             /* 16 MiB, also of the connection */
     int64_t idle_ms;                  /* 5 min: a connection without admitted calls is drained */
     int64_t keepalive_ms;             /* 2 h without a byte received: PING */
-    int64_t write_stall_ms;           /* 30 s in which the peer takes no byte of the queue: closed */
+    int64_t write_stall_ms;           /* 30 s in which the peer takes less than 1 KiB/s of what waits: closed */
     int64_t keepalive_timeout_ms;     /* 20 s without an answer to the PING: closed */
     /*
      * 5 min: a PING that comes sooner than this after the one before is tolerated twice; after the third the client

@@ -155,7 +155,7 @@ class Client:
         self._calling = 0  # the thread that is in a call: what that uses stays
         self._interrupt: BaseException | None = None
         self.stopping = False  # set by another thread: the call that waits ends
-        self._kept: list = []  # lives until the library has let go of it
+        self._kept: list = []  # what must live until the library has let go of it
         names = {"cacert": cacert, "cert": cert, "key": key, "server_name": server_name, "token_file": token_file}
         limits = {"connect_timeout": connect_timeout, "reconnect_timeout": reconnect_timeout,
                   "call_timeout": call_timeout, "step_timeout": step_timeout}

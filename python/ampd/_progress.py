@@ -63,7 +63,7 @@ class _Shown:
         step, wanted = self.last, self.last.job.max_steps
         said = ["step %d/%d" % (step.number, wanted) if wanted else "step %d" % step.number]
         if step.loss is not None:
-            with contextlib.suppress(TypeError, ValueError, RuntimeError):  # of what is no number Job tells
+            with contextlib.suppress(TypeError, ValueError, RuntimeError):  # Job warns of a loss that is no number
                 said.append("loss %.4f" % float(step.loss))  # here alone: it waits for the device
         said.append("scale %.9g" % (step.result and step.result.new_scale or step.scale))
         said.append("skipped %d" % self.skipped)

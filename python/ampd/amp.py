@@ -174,8 +174,8 @@ class Optimizer(torch.optim.Optimizer):
         return rates[0]
 
     def _scale_again(self) -> None:
-        """Where something had overflowed that alone goes, as it was: the step is to be skipped, whatever a clipping
-        has made of an Inf, and these parameters are named, not all to which it has spread a NaN."""
+        """If unscale_ found an overflow, only those gradients are sent, as it found them: the step is skipped whatever
+        a clipping has made of an Inf, and no parameter is named to which a clipping has spread a NaN."""
         if self._overflowed:
             super().zero_grad(set_to_none=True)
             for parameter, found in self._overflowed:
@@ -309,8 +309,8 @@ class GradScaler:
             self.job.server.set_scale(self.job.name, float(new_scale), reason="GradScaler.update")
 
     def get_scale(self) -> float:
-        """Of the step in hand; when the model is done, what its last step left. As in torch it is still the one before
-        between step() and update()."""
+        """Of the step in hand; when the model is done, what its last step left. As in torch, between step()
+        and update() it is still that of the step that has ended."""
         if self._scale_of_step is not None:
             return self._scale_of_step
         return self.job.status().scale if self.job.done else self._step().scale

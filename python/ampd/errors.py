@@ -5,8 +5,8 @@ import re
 
 
 def _remedy_in(text: str) -> str:
-    """Sentences end in what to do, behind the last semicolon; one in parentheses is of what they enclose, and behind
-    "last: " a Timeout has what it has seen last."""
+    """The remedy stands behind the last semicolon. A semicolon in parentheses does not count, and what begins with
+    "last: " is what a Timeout has seen last, no remedy."""
     masked, before = text, ""
     while masked != before:  # from the innermost on
         before, masked = masked, re.sub(r"\([^()]*\)", lambda one: "_" * len(one[0]), masked)

@@ -1,6 +1,6 @@
 /*
  * Budgets of what all connections of a server share and no single address may use up: places for connections on which
- * no call was let in, memory of messages that are not whole, of calls that wait, and of answers that have not left.
+ * no call was let in, memory of open calls, of messages that are not whole, of calls that wait, and of unsent answers.
  * Each address has an account in each budget, and each connection, message or call has a charge in an account. A new
  * charge is never refused because of what others hold: if a budget is exceeded, the address with the largest account
  * loses its oldest charge.
@@ -44,7 +44,7 @@ struct arpc_charge {
 struct arpc_memory_budgets {
     struct arpc_budget unfinished; /* bytes of messages that are not whole */
     struct arpc_budget waiting;    /* bytes of calls that are paused before they have moved bulk data */
-    struct arpc_budget open;       /* bytes of calls that have begun, whatever they wait for */
+    struct arpc_budget open;       /* 4 KiB and the kept metadata of each open call on an admitted connection */
     struct arpc_budget unsent;     /* bytes of messages that were copied to be sent */
 };
 

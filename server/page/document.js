@@ -6,7 +6,7 @@ import { whole } from "/plots.js";
 const ROWS_SHOWN = 12; // rows of a long table that are shown; a click shows the others
 const TURNING = /[\u202a-\u202e\u2066-\u2069]/g; // characters that turn the direction of what follows them around
 
-/** A child that a name is in turns nothing but itself around. */
+/** A text without these characters, each replaced: a name must not turn the sentence around that it stands in. */
 const harmless = (child) => typeof child === "string" ? child.replace(TURNING, "\ufffd") : child;
 
 /** Makes an element: h("a", {href: "#"}, "text", child, [more]). Children that are null or false are left out. */

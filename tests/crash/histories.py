@@ -242,17 +242,6 @@ def check_watched(watched, rows):
     assert stand <= set(told), f"these stand, and were not told: {sorted(stand - set(told))[:3]}"
 
 
-def all_rows(job, shard=0):
-    channel, api = job.api(shard)
-    rows, token = [], ""
-    while True:
-        page = api.ListScaleHistory(model=MODEL, include_superseded=True, page_size=1000, page_token=token)
-        rows, token = rows + list(page.rows), page.next_page_token
-        if not token:
-            channel.close()
-            return rows
-
-
 def record(build, work, seconds, seed):
     rng, ended = random.Random(seed), threading.Event()
     durability = ("checkpoint", "step")[seed % 2]
@@ -279,7 +268,7 @@ def record(build, work, seconds, seed):
             client.join(END_S)
             assert client.error is None, f"{type(client).__name__}: {client.error}"
         job.end_after(job.newest() + 50)
-        rows = all_rows(job)
+        rows = job.rows()
         answers = [answer for reader in readers for answer in reader.answers]
         positions = {name: after(row) for row in rows if row.kind == SCALE_SET for name in [row.reason]}
         acts = [(sent, done, positions[name], ("SetScale", name)) for setter in setters
@@ -292,7 +281,7 @@ def record(build, work, seconds, seed):
         assert durability == "checkpoint" or lost == 0, f"{lost} scales were answered, and taken back"
         check_checkpoints(checkpointer.answers, rows)
         check_watched(watcher.rows, rows)
-        standing = [[(row.step, row.verdict, row.record.scale, row.record.scale_id) for row in all_rows(job, k)
+        standing = [[(row.step, row.verdict, row.record.scale, row.record.scale_id) for row in job.rows(k)
                      if row.kind == STEP and not row.superseded] for k in range(len(job.shards))]
         assert standing[1:] == standing[:-1], "the shards have different histories"
         print(f"durability {durability}: {kills} kills, {len(answers)} reads, {len(puller.answers)} pulls, "

@@ -199,18 +199,23 @@ class Job:
         subprocess.run([*ctl, "export", MODEL, path], check=True, timeout=END_TIMEOUT_S, stdout=subprocess.DEVNULL)
         return path.read_bytes()
 
+    def rows(self, index=0):
+        """The whole history of a shard, superseded rows too."""
+        channel, api = self.api(index)
+        rows, token = [], ""
+        while True:
+            page = api.ListScaleHistory(model=MODEL, include_superseded=True, page_size=1000, page_token=token)
+            rows, token = rows + list(page.rows), page.next_page_token
+            if not token:
+                channel.close()
+                return rows
+
     def standing(self):
         """The steps that stand, which all shards agree on."""
         found = []
         for shard in self.shards:
             channel, api = self.api(shard.index)
-            rows, token = [], ""
-            while True:
-                page = api.ListScaleHistory(model=MODEL, include_superseded=True, page_size=1000, page_token=token)
-                rows, token = rows + list(page.rows), page.next_page_token
-                if not token:
-                    break
-            found.append(scaler.check_history(api.GetModel(model=MODEL).spec.scaler, rows, SHARDS))
+            found.append(scaler.check_history(api.GetModel(model=MODEL).spec.scaler, self.rows(shard.index), SHARDS))
             channel.close()
         assert all(steps == found[0] for steps in found), "the shards have different histories"
         return found[0]

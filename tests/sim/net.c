@@ -235,8 +235,9 @@ static struct sim_message *copy_message(const struct sim_message *from)
 static bool may_come_twice(const struct sim_call *call, const struct sim_message *message)
 {
     enum ampd_event_type type = message->request.type;
-    return call->client_call != 0 && (type == AMPD_EVENT_JOIN || type == AMPD_EVENT_KEEP_ALIVE ||
-                                      type == AMPD_EVENT_LEAVE || type == AMPD_EVENT_GET_PUSH_STATE || type == AMPD_EVENT_PUSH_BEGIN);
+    return call->client_call != 0 &&
+           (type == AMPD_EVENT_JOIN || type == AMPD_EVENT_KEEP_ALIVE || type == AMPD_EVENT_LEAVE ||
+            type == AMPD_EVENT_GET_PUSH_STATE || type == AMPD_EVENT_PUSH_BEGIN);
 }
 
 static struct sim_call *copy_of(struct sim *sim, const struct sim_call *call)

@@ -184,8 +184,10 @@ static void do_reply(struct sim *sim, uint64_t id, const struct ampd_reply *repl
     if (call == NULL || call->over)
         sim_fail(sim, SIM_ONE_ANSWER, "call %llu was answered after its end", (unsigned long long)id);
     call->over = true;
-    if (call->shard == 0 && !call->zombie)
-        sim_lease_reply(sim, reply), sim_members_reply(sim, call, reply);
+    if (call->shard == 0 && !call->zombie) {
+        sim_lease_reply(sim, reply);
+        sim_members_reply(sim, call, reply);
+    }
     if (call->kind == SIM_ACT && call->shard == 0 && !call->zombie && !call->client_gone)
         sim_check_act_reply(sim, reply);
     flush(&call->up);
@@ -333,8 +335,10 @@ void sim_server_event(struct sim *sim, struct sim_shard *shard, struct ampd_even
         do_output(sim, shard, &output);
         shard->drained = shard->drained || output.type == AMPD_OUT_DRAINED;
     }
-    if (zero)
-        sim_lease_stepped(sim, event), sim_members_stepped(sim, event);
+    if (zero) {
+        sim_lease_stepped(sim, event);
+        sim_members_stepped(sim, event);
+    }
     if (shard->fenced)
         sim_server_kill(sim, shard);
     else if (shard->drained)
@@ -598,8 +602,10 @@ void sim_server_start(struct sim *sim, struct sim_shard *shard)
     }
     shard->store.boots++;
     sim_disk_synced(&shard->store); /* the boot counter is committed with FULL sync */
-    if (shard->index == 0)
-        sim_lease_boot(sim), sim_members_boot(sim);
+    if (shard->index == 0) {
+        sim_lease_boot(sim);
+        sim_members_boot(sim);
+    }
     struct ampd_core_config config = {.shard = shard->index,
                                       .shards = sim->shards,
                                       .fence = {.counter = shard->store.boots},

@@ -389,7 +389,7 @@ static void clips_in_a_thread_that_flushes_denormals_are_the_same_and_it_keeps_i
     assert_int_equal(after, mode);
 }
 
-/* Limits that such a thread takes for zero: below it they are refused, and a p above it is one. */
+/* Such a thread takes these numbers for zero. Limits below zero are refused all the same, a p above it is taken. */
 static void limits_in_a_thread_that_reads_denormals_as_zero_are_the_same(void **state)
 {
     float data[] = {3, -4};

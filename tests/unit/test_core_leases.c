@@ -33,7 +33,7 @@ static void a_worker_that_computes_keeps_its_lease_while_the_shards_are_asked_wh
     assert_true(keep_alive()->reply.u.keep_alive.valid);
 }
 
-static void one_that_is_not_heard_of_meanwhile_loses_it(void **state)
+static void a_worker_that_is_not_heard_of_while_the_shards_are_asked_loses_its_lease(void **state)
 {
     (void)state;
     pair_hold_messages = true;
@@ -54,7 +54,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_worker_that_computes_keeps_its_lease_while_the_shards_are_asked_what_they_hold),
-        TEST(one_that_is_not_heard_of_meanwhile_loses_it),
+        TEST(a_worker_that_is_not_heard_of_while_the_shards_are_asked_loses_its_lease),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

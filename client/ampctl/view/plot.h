@@ -35,7 +35,7 @@ struct ampctl_plot {
 struct ampctl_plot_style {
     bool blocks; /* the terminal shows UTF-8 */
     bool colour;
-    int columns; /* of the terminal, which the picture keeps within down to 25; 0: there is none */
+    int columns; /* of the terminal: no line is longer if there are 25 or more; 0: no terminal */
 };
 
 void ampctl_plot_init(struct ampctl_plot *plot);

@@ -52,7 +52,7 @@ struct ampctl_top {
     size_t first; /* the first model that is shown, if there is no room for all */
     /* of the terminal */
     bool blocks;       /* it shows UTF-8 */
-    int lines;         /* which keys turn the pages by */
+    int lines;         /* of the screen: by so much Page Up and Page Down move */
     char failure[512]; /* why the last poll failed; "": it did not */
     const char *endpoint;
 };
@@ -68,7 +68,7 @@ bool ampctl_top_key(struct ampctl_top *top, int key);
 #define AMPCTL_TOP_KEY_ESCAPE 27
 #define AMPCTL_TOP_KEY_ENTER  '\n'
 #define AMPCTL_TOP_KEY_ERASE  127
-/* No letters. */
+/* Above U+10FFFF: no character has these numbers. */
 enum { AMPCTL_TOP_KEY_UP = 0x110000, AMPCTL_TOP_KEY_DOWN, AMPCTL_TOP_KEY_PAGE_UP, AMPCTL_TOP_KEY_PAGE_DOWN };
 
 /* The models that pass the filter, sorted, as rows; NULL: no memory. */

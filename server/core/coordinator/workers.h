@@ -29,7 +29,7 @@ void ampd_workers_alive(struct ampd_model *model, const struct ampd_alive *alive
 /* The record of a Join or a Leave is stored: it takes effect, its call is answered, and steps may open. */
 void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pending);
 
-/* KeepAlive: answers at once whether the lease, which was renewed, is valid, and where the model is. */
+/* KeepAlive, the caller having renewed the lease: answers at once whether it is valid, and where the model is. */
 void ampd_workers_keep_alive(struct ampd_core *core, uint64_t call, const struct ampd_event_worker *worker);
 
 /* Leave: answered when it is stored. ABORTED if the incarnation does not hold the rank any more. */

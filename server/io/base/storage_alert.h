@@ -1,6 +1,7 @@
 /*
- * Alerts about what keeps the server from storing. The threads that wait for the disk set them, and the loop shows them
- * to clients that ask for the server's status. Any thread, except new and free.
+ * Alerts about what keeps the server from storing. The threads that wait for room set theirs, the loop sets SILENT and
+ * SHARE, and it shows all of them to clients that ask for the server's status. Those before SILENT wait for room, and
+ * make ampd_storage_trouble 1. Any thread, except new and free.
  */
 #ifndef AMPD_IO_STORAGE_ALERT_H
 #define AMPD_IO_STORAGE_ALERT_H
@@ -15,7 +16,7 @@ enum io_storage_alert_of {
     IO_STORAGE_ALERT_STORE,
     IO_STORAGE_ALERT_JOURNAL,
     IO_STORAGE_ALERT_CHECKPOINT,
-    IO_STORAGE_ALERT_REMOVAL, /* of the files of a deleted model */
+    IO_STORAGE_ALERT_REMOVAL, /* the files of a deleted model cannot be removed: no room */
     IO_STORAGE_ALERT_SILENT,  /* a disk neither answers nor fails (disk_silence.h) */
     IO_STORAGE_ALERT_SHARE, /* last: nothing waits yet, but the disk of the checkpoints is nearly full (disk_share.h) */
     IO_STORAGE_ALERT_COUNT

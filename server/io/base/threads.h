@@ -76,8 +76,8 @@ void io_threads_raise(struct io_threads *threads);
 bool io_threads_take_back(struct io_threads *threads, struct io_task *task);
 
 /*
- * For how many milliseconds the thread of a pool of one has been at the task, or group of tasks, in its hand. 0: it has
- * none, or a slow one.
+ * For how many milliseconds the only thread of a pool has been running its present task or group of tasks. 0: it has
+ * none, or a slow one, or the pool is PATIENT. Any thread.
  */
 uint64_t io_threads_busy_ms(const struct io_threads *threads);
 

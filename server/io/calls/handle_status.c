@@ -34,7 +34,7 @@ static void fail_recovering(struct io_server_call *call, const struct ampd_model
         (void)amp_error_set(&error, AMP_EUNAVAILABLE, "RECOVERING", "%s", info->trouble);
     else
         (void)amp_error_set(&error, AMP_EUNAVAILABLE, "RECOVERING",
-                            "%s: a shard has restarted, and its scale is known again in a moment; try again then",
+                            "%s is being brought back after a start of a shard; ask for its scale again in a moment",
                             info->spec->name);
     io_server_call_fail(call, &error);
 }

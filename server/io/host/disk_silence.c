@@ -32,7 +32,8 @@ static void find_silent(const struct ampd_server *server, struct amp_error *sile
         if (busy_ms >= SILENT_MS && !io_storage_alert_is_on(server->storage_alert, places[i].room))
             (void)amp_error_set(silent, AMP_EUNAVAILABLE, NULL,
                                 "the disk of %.300s has not answered for %" PRIu64
-                                " s, and %s waits for it: is it there, and what else keeps it busy?",
+                                " s, and %s waits for it: see whether it is mounted and can be reached, and what else "
+                                "keeps it busy",
                                 places[i].path, busy_ms / 1000, places[i].what);
     }
 }

@@ -105,10 +105,11 @@ static void make_room(const struct persist_task *task)
 }
 
 /*
- * Removes a model from the store first, so that no start finds it again. If a crash leaves files of it, the next start
- * removes them: it finds the deletion in the store, or in a shared directory by a mark that is made before. Where no
- * mark can be made, or the disk is full, it goes on without one: it may make room. Checkpoint files are removed
- * afterwards, see remove_files. A journal that cannot be removed stays: CreateModel refuses the name then.
+ * Removes a model from the store first, so that no start finds it again; only where the store has no room do the files
+ * go before (make_room). If a crash leaves files of it, the next start removes them: it finds the deletion in the
+ * store, or in a shared directory by a mark that is made before. Where no mark can be made, or the disk is full, it
+ * goes on without one: it may make room. Checkpoint files are removed afterwards, see remove_files. A journal that
+ * cannot be removed stays: CreateModel refuses the name then.
  */
 static int delete_model(const struct persist_task *task, struct amp_error *error)
 {

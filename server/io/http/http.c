@@ -763,7 +763,8 @@ void io_http_write_metrics(const struct ampd_server *server, struct amp_metric_t
                                               "Requests to this port that were refused"};
     static const struct amp_metric dropped = {
         "ampd_http_dropped_total", AMP_METRIC_COUNTER,
-        "Connections to this port that were closed because they took too long, or to make room for newer ones"};
+        "Connections to this port that were closed because they took too long, or to make room for newer ones; idle "
+        "ones do not count"};
     const struct io_http *http = server->http;
     amp_metric_one(text, &requests, http != NULL ? (double)http->requests : 0);
     amp_metric_one(text, &refused, http != NULL ? (double)http->refused : 0);

@@ -22,7 +22,7 @@ struct arpc_limits;
 /*
  * Lowers the limits for the memory of calls to a share of --memory-max (0: they stay): a sixteenth of it for messages
  * that have not arrived whole, half of that for those from one address, a sixteenth for answers that have not left, a
- * sixteenth for open calls, and an eighth for what calls hold that wait. There is always room for four of the largest
+ * sixteenth for open calls, and an eighth for waiting calls. There is always room for four of the largest
  * messages (two from one address), 16 of the largest answers, 4,096 open calls, and 64 calls that wait.
  */
 void io_memory_bound_calls(uint64_t memory_max, struct arpc_limits *limits);
