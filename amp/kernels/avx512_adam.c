@@ -20,7 +20,7 @@
 #include "amp/kernels/x86_adam_parts.h"
 
 /*
- * Elements ahead that are prefetched. Zen 5: FAR_AHEAD, to the first cache level; what follows a span prefetches
+ * What of the elements ahead is prefetched. Zen 5: FAR_AHEAD, to the first cache level; what follows a span prefetches
  * nothing, so that the loop first prefetches MORE, although the next span does so again: 0.94 of the time, with 160 and
  * 256 longer than without. Zen 4: NEAR_AHEAD, because what follows a span needs the room in 32 KiB, and AHEAD_L2 to the
  * second level. On Intel's cores the processor's own prefetch does the latter (1.02 to 1.05 of the time with it).
@@ -31,8 +31,6 @@
  * Intel's 0.97 to 1.02, without LATE_PREFETCH 0.93 to 0.98; with AVX2 1.01 to 1.08 on Zen 4. On Zen 5
  * 0.98 to 1.00 with one thread, and with two 1.00 to 1.01.
  */
-#define FAR_AHEAD    640
-#define MORE         96
 #define AHEAD_L2     768
 #define CASTS_BEHIND true
 

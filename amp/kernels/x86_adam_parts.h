@@ -22,6 +22,8 @@
  * AVX-512 0.90 to 0.96 of the time on models 85 and 207, with AVX2 0.93 to 0.99 on model 85; with 8, 0.93 to 1.02.
  */
 #define NEAR_AHEAD    (SPAN / 2)
+#define FAR_AHEAD     640 /* on Zen 5, */
+#define MORE          96  /* and behind each span so many more, since what follows it prefetches nothing */
 #define LATE_PREFETCH 4
 
 /* Inputs of one dtype that are summed in a register; more of them go by tiles. */

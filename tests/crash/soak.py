@@ -42,7 +42,7 @@ ROW_BYTES = 400        # of history a step and shard, with its indexes
 END_TIMEOUT_S = 120
 MIB = 1 << 20
 # Eleven seconds are a day / 7.8 / 1000. A step computes for 50 ms.
-GOODPUT_TURNS, GOODPUT_S, GOODPUT_KILL_EVERY_S, GOODPUT_PAUSE_MS = 4, 45, 11.08, 50
+GOODPUT_TURNS, GOODPUT_S, GOODPUT_KILL_EVERY_S, GOODPUT_PAUSE_MS = 2, 45, 11.08, 50
 GOODPUT_WARM_UP, GOODPUT_LOOK_S = 20, 0.25  # steps; seconds
 
 
@@ -275,7 +275,7 @@ def soak(build, work, seconds, kill_every_s):
     job = Job(build, work / "job", PAUSE_MS)
     try:
         steps, early = train(job, seconds, kill_every_s)
-        last = steps[-1][1] + 200
+        last = job.newest() + 200
         job.end_after(last)
         late = [size_of(shard.data, False) for shard in job.shards]
         history = [size_of(shard.data, True) for shard in job.shards]
