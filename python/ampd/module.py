@@ -81,6 +81,7 @@ class Module:
         job.how_to_push = "call step.backward(loss) before step.end(); loss.backward() alone pushes nothing"
         self._parameters = trained(module)
         self._puller = dict.fromkeys(map(id, self._parameters.values()), weakref.ref(self))
+        weakref.finalize(self, _forget, self._puller)
         self._views: dict[str, torch.Tensor] | None = None  # of the memory that is pulled into
         self._indices: dict[str, int] = {}
         self._autocast_dtype = None
@@ -264,7 +265,8 @@ class Module:
     def _tell_shared(self) -> None:
         """Of a parameter that is in two models: it has the values of the one that has pulled last."""
         for name, one in self._parameters.items():
-            other = _pulled_last[id(one)]()
+            found = _pulled_last.get(id(one))
+            other = found() if found is not None else None
             if other is not self and other is not None and other.job.name != self.job.name:
                 self.job._warn_once("shared", "%s: parameter %s is in the model %s, too, which has pulled since this "
                                     "step began: the gradient is that of other values, and each model trains a copy of "
@@ -408,6 +410,13 @@ class Module:
     def _clear_gradients(self) -> None:
         for parameter in self._parameters.values():
             parameter.grad = None
+
+
+def _forget(puller: dict) -> None:
+    """A Module is gone, and what it has pulled into with it, or pulled into by others since."""
+    for key, module in puller.items():
+        if _pulled_last.get(key) is module:
+            del _pulled_last[key]
 
 
 def _end_of(parameter) -> int:

@@ -5,10 +5,12 @@ needs("torch", "google.protobuf")
 
 import contextlib
 import copy
+import gc
 import random
 import signal
 
 import ampd
+import ampd.module
 import ampd.testing
 import torch
 
@@ -374,6 +376,21 @@ def test_a_parameter_that_is_in_two_models_is_told_once():
                     joined(server, "critic-" + loop.__name__, critic) as second:
                 loop([first, second], losses)
             assert 1 <= len(said) <= 2 and "parameter 0.weight is in the model critic" in said[0], said
+
+
+def test_of_a_job_that_is_gone_nobody_remembers_what_it_pulled_into():
+    before = len(ampd.module._pulled_last)
+    with ampd.testing.server() as server:
+        for name in ("first", "second"):
+            net = new_net()
+            with joined(server, name, net) as job:
+                step = job.begin()
+                assert len(ampd.module._pulled_last) == before + len(list(net.parameters()))
+                step.backward(net(torch.ones(3, 4)).sum())
+                step.end()
+            del job, step, net
+            gc.collect()
+            assert len(ampd.module._pulled_last) == before
 
 
 def test_a_module_that_is_joined_again_under_another_name_is_told_of_nothing():
