@@ -127,8 +127,8 @@ int ampd_store_put_parts(struct ampd_store *store, const char *model, const stru
                          struct amp_error *error);
 
 /*
- * ampd_store_put_fence, _count_models, _put_worker, _drop_checkpoint and _trim: their contracts are in
- * storage/store_calls.def.
+ * ampd_store_put_fence, _count_models, _put_worker, _drop_checkpoint, _trim, _log_is_long and _move_log: their
+ * contracts are in storage/store_calls.def.
  */
 #define AMPD_STORE_CALL(name, parameters, arguments) int ampd_store_##name parameters;
 #define AMPD_STORE_OP(name, parameters)

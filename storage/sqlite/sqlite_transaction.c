@@ -13,13 +13,15 @@
 #include "base/failpoint.h"
 #include "storage/sqlite/sqlite_cursor.h"
 #include "storage/sqlite/sqlite_known.h"
+#include "storage/sqlite/sqlite_ops.h"
 
 /*
- * The log is checkpointed when it has this many pages, which are 16 MB at 4 KiB a page. Each checkpoint needs three
- * syncs, for which every model waits; with SQLite's default of 1,000 pages these took a third of the time of verdicts
- * that are not synced themselves.
+ * The log is long when it has this many pages, which are 16 MB at 4 KiB a page. Each checkpoint needs three syncs, for
+ * which every commit waits that comes meanwhile; with SQLite's default of 1,000 pages these took a third of the time of
+ * verdicts that are not synced themselves. A commit does it itself only where nobody has called ampd_store_move_log.
  */
-#define WAL_CHECKPOINT_PAGES 4000
+#define LOG_PAGES_LONG 4000
+#define LOG_PAGES_MOST (2 * LOG_PAGES_LONG)
 
 /* Sets `synchronous` (0: OFF, 1: NORMAL, 2: FULL) and reads it back, since SQLite ignores a pragma that it refuses. */
 static int set_level(struct sqlite_store *store, int wanted, struct amp_error *error)
@@ -97,18 +99,40 @@ int store_end(struct sqlite_store *store, int rc, struct amp_error *error)
     return rc;
 }
 
-/* Called by SQLite after each commit: checkpoints the log if it is long. */
+/* Checkpoints the log. SQLITE_OK also where it stays and the next call tries again: busy, full or out of memory. */
+static int move_log(struct sqlite_store *store)
+{
+    store->log_pages = 0; /* the next commit counts them */
+    int rc = sqlite3_wal_checkpoint_v2(store->db, "main", SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    if ((rc & 0xff) != SQLITE_IOERR || store_disk_full(store, sqlite3_extended_errcode(store->db), true))
+        return SQLITE_OK;
+    return rc;
+}
+
+/* Called by SQLite after each commit. */
 static int wal_hook(void *arg, sqlite3 *db, const char *name, int pages)
 {
     struct sqlite_store *store = arg;
-    if (pages < WAL_CHECKPOINT_PAGES)
-        return SQLITE_OK;
-    int rc = sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
-    /* Busy, full or out of memory: the log stays and the next commit tries again. */
-    if (rc == SQLITE_OK || (rc & 0xff) != SQLITE_IOERR || store_disk_full(store, sqlite3_extended_errcode(db), true))
+    store->log_pages = pages;
+    if (pages < LOG_PAGES_MOST || move_log(store) == SQLITE_OK)
         return SQLITE_OK;
     store->failed = true;
     return SQLITE_IOERR_FSYNC;
+}
+
+int store_sqlite_log_is_long(struct ampd_store *base, bool *is_long, struct amp_error *error)
+{
+    *is_long = store_of(base)->log_pages >= LOG_PAGES_LONG;
+    return 0;
+}
+
+int store_sqlite_move_log(struct ampd_store *base, struct amp_error *error)
+{
+    struct sqlite_store *store = store_of(base);
+    if (store->failed || store->log_pages < LOG_PAGES_LONG)
+        return 0;
+    int rc = move_log(store);
+    return rc == SQLITE_OK ? 0 : store_failure(store, rc, "moving the log", error);
 }
 
 int store_transactions_init(struct sqlite_store *store, struct amp_error *error)

@@ -4,6 +4,9 @@ ampd_test(test_storage_store SUITE unit
 ampd_test(test_storage_trim SUITE unit
   SOURCES test_storage_trim.c storage_fixture.c
   LINK ampd_store_sqlite)
+ampd_test(test_storage_datadir SUITE unit
+  SOURCES test_storage_datadir.c storage_fixture.c storage_faults.c
+  LINK ampd_store_sqlite ampd_checkpoint PkgConfig::SQLITE3)
 ampd_test(test_storage_sqlite SUITE unit
   SOURCES test_storage_sqlite.c storage_fixture.c storage_faults.c
   LINK ampd_store_sqlite ampd_checkpoint PkgConfig::SQLITE3)

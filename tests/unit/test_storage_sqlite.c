@@ -1,4 +1,4 @@
-/* What only the store on disk has: the directory's lock and version, migrations, failing disks, fsyncs that count. */
+/* What only the store on disk has: migrations, failing disks, fsyncs that count. */
 #include "storage/datadir.h"
 #include "storage/sqlite/sqlite_statements.h"
 #include "storage/store.h"
@@ -24,14 +24,12 @@
 
 struct fixture {
     char directory[256];
-    char data[512]; /* directory/data, made by the test */
 };
 
 static int setup(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof *fixture);
     strcpy(fixture->directory, storage_fixture_directory());
-    (void)snprintf(fixture->data, sizeof fixture->data, "%s/data", fixture->directory);
     storage_faults_clear();
     *state = fixture;
     return 0;
@@ -54,100 +52,6 @@ static void write_text(const char *directory, const char *name, const char *text
     assert_non_null(file);
     assert_true(fputs(text, file) >= 0);
     assert_int_equal(fclose(file), 0);
-}
-
-/* ---- the directory ---- */
-
-static void a_new_directory_is_private_and_has_its_version(void **state)
-{
-    struct fixture *fixture = *state;
-    struct ampd_datadir dir;
-    struct stat info;
-    assert_int_equal(ampd_datadir_open(&dir, fixture->data, NULL), 0);
-    assert_int_equal(stat(fixture->data, &info), 0);
-    assert_int_equal(info.st_mode & 0777, 0700);
-    char path[600], text[16] = "";
-    (void)snprintf(path, sizeof path, "%s/VERSION", fixture->data);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    assert_non_null(fgets(text, sizeof text, file));
-    assert_int_equal(fclose(file), 0);
-    assert_string_equal(text, "1\n");
-    ampd_datadir_close(&dir);
-}
-
-static void a_held_directory_is_refused_with_the_holders_pid(void **state)
-{
-    struct fixture *fixture = *state;
-    struct ampd_datadir dir, second;
-    struct amp_error error;
-    char pid[64];
-    assert_int_equal(ampd_datadir_open(&dir, fixture->data, NULL), 0);
-    assert_int_equal(ampd_datadir_open(&second, fixture->data, &error), AMP_ELOCKED);
-    (void)snprintf(pid, sizeof pid, "process %ld:", (long)getpid());
-    assert_non_null(strstr(error.text, pid));
-    ampd_datadir_close(&dir);
-    assert_int_equal(ampd_datadir_open(&second, fixture->data, NULL), 0);
-    ampd_datadir_close(&second);
-}
-
-static void a_directory_that_cannot_be_locked_is_refused_and_says_why(void **state)
-{
-    struct fixture *fixture = *state;
-    struct ampd_datadir dir;
-    struct amp_error error;
-    static const int causes[] = {ENOLCK, EIO, EBADF, ENOSYS};
-    for (size_t i = 0; i < sizeof causes / sizeof *causes; i++) {
-        storage_faults.fail_locks = 1;
-        storage_faults.lock_errno = causes[i];
-        assert_int_equal(ampd_datadir_open(&dir, fixture->data, &error), AMP_EINVAL);
-        assert_non_null(strstr(error.text, fixture->data));
-        assert_non_null(strstr(error.text, strerror(causes[i])));
-        assert_non_null(strstr(error.text, "choose a --data-dir"));
-    }
-}
-
-static void a_lock_that_a_signal_interrupts_is_asked_for_again(void **state)
-{
-    struct fixture *fixture = *state;
-    struct ampd_datadir dir, second;
-    storage_faults.fail_locks = 3;
-    storage_faults.lock_errno = EINTR;
-    assert_int_equal(ampd_datadir_open(&dir, fixture->data, NULL), 0);
-    assert_int_equal(storage_faults.fail_locks, 0);
-    assert_int_equal(ampd_datadir_open(&second, fixture->data, NULL), AMP_ELOCKED);
-    ampd_datadir_close(&dir);
-}
-
-static void a_newer_or_foreign_directory_is_refused(void **state)
-{
-    struct fixture *fixture = *state;
-    struct ampd_datadir dir;
-    struct amp_error error;
-    assert_int_equal(mkdir(fixture->data, 0755), 0);
-    write_text(fixture->data, "VERSION", "2\n");
-    assert_int_equal(ampd_datadir_open(&dir, fixture->data, &error), AMP_EVERSION);
-    assert_non_null(strstr(error.text, "layout 2"));
-    write_text(fixture->data, "VERSION", "hello\n");
-    assert_int_equal(ampd_datadir_open(&dir, fixture->data, &error), AMP_EINVAL);
-    assert_int_equal(ampd_datadir_open(&dir, "/nowhere/at/all", &error), AMP_EINVAL);
-    assert_int_equal(ampd_datadir_open(&dir, "", &error), AMP_EINVAL);
-}
-
-static void only_plain_names_can_name_a_model(void **state)
-{
-    char longest[AMPD_NAME_MAX + 1];
-    memset(longest, 'a', sizeof longest);
-    longest[AMPD_NAME_MAX] = 0;
-    assert_false(ampd_datadir_name_ok(longest));
-    longest[AMPD_NAME_MAX - 1] = 0;
-    assert_true(ampd_datadir_name_ok(longest));
-    assert_true(ampd_datadir_name_ok("Digits-2.fp16_x"));
-    assert_false(ampd_datadir_name_ok(""));
-    assert_false(ampd_datadir_name_ok(".hidden"));
-    assert_false(ampd_datadir_name_ok("a/b"));
-    assert_false(ampd_datadir_name_ok("a b"));
-    assert_false(ampd_datadir_name_ok("\xc3\xa4"));
 }
 
 /* ---- the file ---- */
@@ -372,6 +276,71 @@ static void a_full_disk_without_room_for_the_index_of_the_log_is_waited_for(void
         assert_int_equal(stat(storage_fixture_below(fixture->directory, "ampd.db-shm"), &index), 0);
     } while (index.st_size == INDEX_PAGE);
     assert_int_equal(sqlite3_close(reader), SQLITE_OK);
+    ampd_store_close(store);
+}
+
+/* Stores verdicts until the log is long. Returns the steps. */
+static uint64_t lengthen_log(struct ampd_store *store, uint64_t step)
+{
+    for (bool is_long = false; !is_long;) {
+        assert_int_equal(put_step(store, ++step, false, NULL), 0);
+        assert_int_equal(ampd_store_log_is_long(store, &is_long, NULL), 0);
+    }
+    return step;
+}
+
+static off_t database_size(const struct fixture *fixture)
+{
+    struct stat database;
+    assert_int_equal(stat(storage_fixture_below(fixture->directory, "ampd.db"), &database), 0);
+    return database.st_size;
+}
+
+static void a_long_log_is_moved_when_the_caller_has_time_and_no_commit_waits_for_it(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store = open_with_model(fixture);
+    off_t before = database_size(fixture);
+    bool is_long = true;
+    uint64_t step = lengthen_log(store, 0);
+    assert_int_equal(database_size(fixture), before);
+    assert_int_equal(ampd_store_move_log(store, NULL), 0);
+    assert_true(database_size(fixture) > before);
+    assert_int_equal(put_step(store, ++step, false, NULL), 0); /* the log begins anew */
+    assert_int_equal(ampd_store_log_is_long(store, &is_long, NULL), 0);
+    assert_false(is_long);
+    ampd_store_close(store);
+}
+
+static void a_log_that_nobody_moves_is_moved_by_a_commit(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store = open_with_model(fixture);
+    off_t before = database_size(fixture);
+    uint64_t long_at = lengthen_log(store, 0), step = long_at;
+    while (database_size(fixture) == before && step < 3 * long_at)
+        assert_int_equal(put_step(store, ++step, false, NULL), 0);
+    assert_true(step > 2 * long_at - long_at / 4 && step < 2 * long_at + long_at / 4);
+    ampd_store_close(store);
+}
+
+static void a_move_of_the_log_that_is_not_synced_fails_the_store_and_a_full_disk_does_not(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_store *store = open_with_model(fixture);
+    struct amp_error error = {0};
+    uint64_t step = lengthen_log(store, 0);
+    storage_faults_clear();
+    storage_faults.fail_write_at = 1;
+    storage_faults.write_errno = ENOSPC;
+    assert_int_equal(ampd_store_move_log(store, &error), 0);
+    storage_faults_clear();
+    step = lengthen_log(store, step);
+    storage_faults.fail_fsync_at = 1;
+    assert_int_equal(ampd_store_move_log(store, &error), AMP_EIO);
+    storage_faults_clear();
+    assert_int_equal(put_step(store, step + 1, false, &error), AMP_EIO);
+    assert_string_equal(error.reason, "STORE_FAILED");
     ampd_store_close(store);
 }
 
@@ -704,12 +673,6 @@ static void a_damaged_row_is_reported_and_not_believed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_new_directory_is_private_and_has_its_version, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_held_directory_is_refused_with_the_holders_pid, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_directory_that_cannot_be_locked_is_refused_and_says_why, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_lock_that_a_signal_interrupts_is_asked_for_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_newer_or_foreign_directory_is_refused, setup, teardown),
-        cmocka_unit_test(only_plain_names_can_name_a_model),
         cmocka_unit_test_setup_teardown(a_store_of_a_newer_schema_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_store_of_the_first_schema_is_migrated, setup, teardown),
         cmocka_unit_test_setup_teardown(a_store_from_before_a_rate_could_be_set_is_migrated, setup, teardown),
@@ -728,6 +691,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_full_disk_stores_nothing_and_can_be_tried_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_full_disk_without_room_for_the_index_of_the_log_is_waited_for, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(a_long_log_is_moved_when_the_caller_has_time_and_no_commit_waits_for_it, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_log_that_nobody_moves_is_moved_by_a_commit, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_move_of_the_log_that_is_not_synced_fails_the_store_and_a_full_disk_does_not,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(without_descriptors_a_reader_is_opened_later, setup, teardown),
         cmocka_unit_test_setup_teardown(a_killed_process_leaves_every_stored_step, setup, teardown),
         cmocka_unit_test_setup_teardown(a_page_of_history_looks_at_no_step_before_or_behind_it, setup, teardown),

@@ -41,6 +41,7 @@ struct persist_task {
     int64_t at_us;
     bool full;     /* sync it in full (struct ampd_persist) */
     bool journals; /* MODEL, EPOCH: the model has a journal */
+    bool long_log; /* the store's log is long: it is moved once this is told */
     bool stored;   /* MODEL, EPOCH: the rows are stored; only the journal's directory may be missing */
     uint32_t shard;
     struct ampd_fence fence;
@@ -193,6 +194,13 @@ static void tell_stored(const struct persist_task *task, enum io_storage_alert_o
     amp_log(task->server->log, AMP_LOG_INFO, "store", "msg=\"stored at last\" model=%s", task->model);
 }
 
+/* On the writer's thread, after a commit. */
+static void note_log(struct persist_task *task)
+{
+    if (ampd_store_log_is_long(task->server->data.store, &task->long_log, NULL) != 0)
+        task->long_log = false;
+}
+
 static void persist_run(struct io_task *base)
 {
     struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
@@ -212,6 +220,7 @@ static void persist_run(struct io_task *base)
     AMP_FAILPOINT("persist.done");
     if (told)
         tell_stored(task, IO_STORAGE_ALERT_STORE);
+    note_log(task);
 }
 
 /*
@@ -242,10 +251,10 @@ static void verdicts_run(struct amp_list *tasks)
     }
     AMP_LIST_EACH(it, safe, tasks)
     {
-        if (stored > 0)
-            stored--;
-        else
+        if (stored == 0)
             persist_run(AMP_CONTAINER(it, struct io_task, node));
+        else if (--stored == 0)
+            note_log(AMP_CONTAINER(it, struct persist_task, task.node));
     }
 }
 
@@ -342,37 +351,57 @@ static void remove_files(struct persist_task *task)
     io_threads_submit(task->server->pools.files, &task->task);
 }
 
+/* Makes a task with a copy of what the core lent. Without memory a promise could not be kept, so the process ends. */
+static struct persist_task *new_task(struct ampd_server *server, const char *model, void (*run_cb)(struct io_task *),
+                                     void (*done_cb)(struct io_task *))
+{
+    struct persist_task *task = calloc(1, sizeof *task);
+    AMP_NEED(task != NULL);
+    AMP_ASSERT(strlen(model) < sizeof task->model);
+    task->task = (struct io_task){.run_cb = run_cb, .done_cb = done_cb};
+    task->server = server;
+    memcpy(task->model, model, strlen(model) + 1);
+    return task;
+}
+
+/* A move of the store's log that has failed has lost what was acknowledged, so the process ends. */
+static void log_run(struct io_task *base)
+{
+    struct ampd_server *server = AMP_CONTAINER(base, struct persist_task, task)->server;
+    struct amp_error error = {0};
+    if (ampd_store_move_log(server->data.store, &error) != 0)
+        io_fatal(server->log, "the store failed", &error);
+}
+
+static void forget(struct io_task *base)
+{
+    free(AMP_CONTAINER(base, struct persist_task, task));
+}
+
+/* Moves the store's log now that its newest record is told: only what comes meanwhile waits for it. */
+static void move_log(struct ampd_server *server)
+{
+    io_threads_submit(server->pools.writer, &new_task(server, "", log_run, forget)->task);
+}
+
 static void persist_done(struct io_task *base)
 {
     struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
+    struct ampd_server *server = task->server;
+    bool long_log = task->long_log;
     if (task->drop)
         AMP_FAILPOINT("persist.done");
     if (task->drop || task->kind == AMPD_PERSIST_DELETE)
         remove_files(task);
     else
         tell(task);
-}
-
-/* Makes a task with a copy of what the core lent. Without memory a promise could not be kept, so the process ends. */
-static struct persist_task *new_task(struct ampd_server *server, const char *model)
-{
-    struct persist_task *task = calloc(1, sizeof *task);
-    AMP_NEED(task != NULL);
-    AMP_ASSERT(strlen(model) < sizeof task->model);
-    task->task = (struct io_task){.run_cb = persist_run, .done_cb = persist_done};
-    task->server = server;
-    memcpy(task->model, model, strlen(model) + 1);
-    return task;
+    if (long_log && server->life.state != SERVER_CLOSING)
+        move_log(server);
 }
 
 static void room_run(struct io_task *base)
 {
     make_room(AMP_CONTAINER(base, struct persist_task, task));
-}
-
-static void room_done(struct io_task *base)
-{
-    free(AMP_CONTAINER(base, struct persist_task, task));
 }
 
 /* A deletion begins. If the writer's thread waits for room, the files go meanwhile, on their own thread. */
@@ -382,14 +411,13 @@ static void begin_deletion(struct ampd_server *server, const char *model)
     io_purge_pause(server); /* until its files are gone: after a crash the rows name them */
     if (!io_storage_alert_is_on(server->storage_alert, IO_STORAGE_ALERT_STORE) || server->life.state == SERVER_CLOSING)
         return;
-    struct persist_task *room = new_task(server, model);
-    room->task = (struct io_task){.run_cb = room_run, .done_cb = room_done};
-    io_threads_submit(server->pools.files, &room->task);
+    io_threads_submit(server->pools.files, &new_task(server, model, room_run, forget)->task);
 }
 
 void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
 {
-    struct persist_task *task = new_task(server, persist->model != NULL ? persist->model : "");
+    const char *model = persist->model != NULL ? persist->model : "";
+    struct persist_task *task = new_task(server, model, persist_run, persist_done);
     AMP_ASSERT((size_t)persist->kind < sizeof places / sizeof *places && places[persist->kind] != NULL);
     AMP_ASSERT(persist->kind != AMPD_PERSIST_VERDICT || persist->row != NULL); /* a verdict is a row */
     task->kind = persist->kind;
@@ -423,7 +451,7 @@ void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
 void io_persist_drop_checkpoint(struct ampd_server *server, const char *model,
                                 const struct ampd_checkpoint_record *checkpoint, bool file_only)
 {
-    struct persist_task *task = new_task(server, model);
+    struct persist_task *task = new_task(server, model, persist_run, persist_done);
     task->drop = true;
     task->checkpoint = *checkpoint;
     if (file_only)
