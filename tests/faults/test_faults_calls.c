@@ -141,6 +141,7 @@ static void what_fails_before_the_first_byte_leaves_no_file(void **state)
                 {FAULTS_TRUNCATE, 1, EDQUOT, AMP_EEXHAUSTED},
                 {FAULTS_TRUNCATE, 1, EIO, AMP_EIO},
                 {FAULTS_OPEN, 1, ENFILE, AMP_EEXHAUSTED},
+                {FAULTS_OPEN, 1, EACCES, AMP_EDENIED},
                 {FAULTS_OURS, 1, 0, AMP_ENOMEM},  /* the writer */
                 {FAULTS_OURS, 2, 0, AMP_ENOMEM}}; /* its windows */
     struct bulk_writer *writer;
