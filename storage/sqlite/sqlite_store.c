@@ -4,6 +4,7 @@
  */
 #include "base/assert.h"
 #include "storage/plain_file.h"
+#include "storage/sqlite/sqlite_log.h"
 #include "storage/sqlite/sqlite_ops.h"
 #include "storage/sqlite/sqlite_schema.h"
 #include "storage/sqlite/sqlite_transaction.h"
@@ -169,6 +170,8 @@ static int open_store(const char *data_dir, bool draft, struct ampd_store **out,
     (void)snprintf(models, sizeof models, "%s/models", data_dir);
     bool has_models = access(path, F_OK) == 0 && access(models, F_OK) == 0;
     int rc = check_emptied(path, has_models, error);
+    if (rc == 0)
+        rc = store_check_log(path, error);
     if (rc == 0)
         rc = create_file(path, error);
     if (rc == 0)

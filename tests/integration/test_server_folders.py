@@ -190,6 +190,33 @@ def test_a_log_whose_database_is_missing_is_not_removed(context):
     assert [m.name for m in Api(server.channel).ListModels().models] == ["m"]
 
 
+def test_a_database_from_before_its_log_is_refused(context):
+    """As where it alone was brought back from a copy: pages that were written in between would be missing."""
+    server = context.server()
+    test_model = context.model("m", server)
+    worker, database = test_model.worker(), server.data_dir / "ampd.db"
+    copies = []
+    for _ in range(2):
+        for _ in range(100):
+            worker.train({"w": [1.0] * 4})
+        assert server.terminate() == 0  # the log is in the database
+        copies.append(shutil.copy(database, context.folder()))
+        server.start()
+        test_model.reconnect()
+        worker.join()
+    worker.train({"w": [1.0] * 4})
+    server.kill()
+    log = server.data_dir / "ampd.db-wal"
+    whole = log.read_bytes()
+    shutil.copy(copies[0], database)
+    check_start(context, 3, [str(database), "is damaged", "its log"], "--data-dir", server.data_dir, *LISTEN)
+    assert log.read_bytes() == whole
+    shutil.copy(copies[1], database)
+    server.start()
+    test_model.reconnect()
+    assert [row.step for row in test_model.step_rows(page_size=1000)] == list(range(1, 201))
+
+
 def test_damage_that_is_found_while_it_runs_ends_with_3(context):
     server, test_model, _, _ = trained(context)
     server.start()
