@@ -628,7 +628,7 @@ static void a_store_without_descriptors_can_be_opened_later(void **state)
             ampd_store_close(store); /* what it opens last is only to sync a name */
         else
             assert_int_equal(error.code, rc);
-        if (n == 2) /* SQLite's own open of the file that was made before */
+        if (n == 3) /* SQLite's own open, after that of the log and that which made the file */
             assert_string_equal(error.reason, "NO_DESCRIPTORS");
     }
     assert_true(n > 2);

@@ -292,6 +292,20 @@ def of_nobody(context):
         server.stop()
 
 
+def test_a_file_of_the_store_that_another_user_has_ends_the_start_with_3(context):
+    with of_nobody(context) as server:
+        context.model("m", server).worker().train({"w": [1.0] * 4})
+        server.kill()
+        for name in ("ampd.db", "ampd.db-wal", "ampd.db-shm"):
+            for mode in (0o400, 0):
+                (server.data_dir / name).chmod(mode)
+                code, lines = as_nobody(context, "--data-dir", server.data_dir, *LISTEN)
+                said = f"cannot open {server.data_dir / name}: Permission denied; see that it belongs to ampd's user"
+                assert code == 3 and lines[-1:] == [f"ampd: {said}"], (name, code, lines)
+                (server.data_dir / name).chmod(0o600)
+        server.start()
+
+
 def test_a_directory_of_one_model_that_cannot_be_written_holds_that_model_alone(context):
     """As where files of it were brought back as root."""
     for durability, below in ((model.DURABILITY_CHECKPOINT, "checkpoints"), (model.DURABILITY_STEP, "journal/shard-0-of-1")):
