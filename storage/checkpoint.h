@@ -107,8 +107,8 @@ struct ampd_checkpoint_part {
  * without a wanted element may be left out. On success *state is filled, and its user states are the caller's
  * (ampd_checkpoint_state_clear). Every tensor that is read is verified as a whole by its hash. AMP_EDATALOSS: a file is
  * damaged or is not what is asked for, with file and tensor in the text; AMP_EVERSION: a newer format; AMP_ENOTFOUND:
- * no such file; AMP_EINVAL, AMP_EIO, AMP_ENOMEM. After an error the targets' memory holds anything, and *state is all
- * zero.
+ * no such file; AMP_EINVAL, AMP_EDENIED, AMP_EIO, AMP_ENOMEM. After an error the targets' memory holds anything, and
+ * *state is all zero.
  */
 int ampd_checkpoint_read_parts(const struct ampd_checkpoint_part *parts, uint32_t parts_count,
                                const struct ampd_checkpoint_target *targets, uint32_t targets_count,

@@ -344,6 +344,7 @@ def test_a_model_whose_directory_cannot_be_read_at_a_start_is_waited_for_alone(c
             others.join()
             others.train({"w": [1.0] * 4})
             assert test_model.status().recovering
+            refused(worker.join, Code.UNAVAILABLE, "RECOVERING", ["may not be read by ampd's user"])
             path.chmod(0o700)
             eventually(lambda: not test_model.status().recovering, "the model is back")
             worker.join()
