@@ -27,6 +27,12 @@
 #define FRAME_SALTS  8
 #define SALTS_BYTES  8
 
+/*
+ * So many pages may be missing: that of SQLite's locks is never written, nor are new pages that the transaction itself
+ * has freed again. A right database must not be refused.
+ */
+#define MISSING_MOST 16
+
 static uint64_t number_at(const uint8_t *bytes)
 {
     return (uint64_t)bytes[0] << 24 | (uint64_t)bytes[1] << 16 | (uint64_t)bytes[2] << 8 | bytes[3];
@@ -39,7 +45,7 @@ static bool read_at(int fd, void *to, size_t size, uint64_t offset)
 
 /*
  * Whether the log's first transaction leaves a database of more pages than the file and this transaction have. All
- * later pages are in the log, since a database grows at its end. One page may be missing, that of SQLite's locks.
+ * later pages are in the log, since a database grows at its end.
  */
 static bool lacks_pages(int fd, uint64_t size_bytes)
 {
@@ -52,7 +58,7 @@ static bool lacks_pages(int fd, uint64_t size_bytes)
             return false; /* the end of the log, in the middle of its first transaction: it does not count */
         pages += number_at(frame + FRAME_PAGE) * page_bytes > size_bytes;
         if (number_at(frame + FRAME_COMMIT) != 0)
-            return number_at(frame + FRAME_COMMIT) > pages + 1;
+            return number_at(frame + FRAME_COMMIT) > pages + MISSING_MOST;
     }
     return false;
 }

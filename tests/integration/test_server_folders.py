@@ -197,7 +197,7 @@ def test_a_database_from_before_its_log_is_refused(context):
     worker, database = test_model.worker(), server.data_dir / "ampd.db"
     copies = []
     for _ in range(2):
-        for _ in range(100):
+        for _ in range(400):
             worker.train({"w": [1.0] * 4})
         assert server.terminate() == 0  # the log is in the database
         copies.append(shutil.copy(database, context.folder()))
@@ -214,7 +214,7 @@ def test_a_database_from_before_its_log_is_refused(context):
     shutil.copy(copies[1], database)
     server.start()
     test_model.reconnect()
-    assert [row.step for row in test_model.step_rows(page_size=1000)] == list(range(1, 201))
+    assert [row.step for row in test_model.step_rows(page_size=1000)] == list(range(1, 801))
 
 
 def test_damage_that_is_found_while_it_runs_ends_with_3(context):
