@@ -181,8 +181,11 @@ static int open_file(struct bulk_reader *reader, const char *path, struct amp_er
     if (reader->fd < 0 && errno == ENXIO)
         return amp_error_set(error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "%s is not a regular file", path);
     if (reader->fd < 0)
-        return amp_error_set(error, errno == ENOENT ? AMP_ENOTFOUND : AMP_EIO, "CHECKPOINT_UNREADABLE",
-                             "cannot open %s: %s", path, ampd_plain_strerror(errno));
+        return amp_error_set(error,
+                             errno == ENOENT   ? AMP_ENOTFOUND
+                             : errno == EACCES ? AMP_EDENIED
+                                               : AMP_EIO,
+                             "CHECKPOINT_UNREADABLE", "cannot open %s: %s", path, ampd_plain_strerror(errno));
     if (fstat(reader->fd, &info) != 0)
         return amp_error_set(error, AMP_EIO, "CHECKPOINT_UNREADABLE", "cannot get the status of %s: %s", path,
                              strerror(errno));

@@ -18,8 +18,8 @@ struct bulk_reader;
 
 /*
  * Opens a file. On success *reader is the caller's (bulk_reader_close), on failure it is NULL. AMP_ENOTFOUND: there is
- * no such file; AMP_EIO (CHECKPOINT_UNREADABLE): it cannot be opened; AMP_EDATALOSS (CHECKPOINT_DAMAGED): it is no
- * regular file; AMP_ENOMEM.
+ * no such file; AMP_EDENIED, AMP_EIO (CHECKPOINT_UNREADABLE): it may not, or cannot be opened; AMP_EDATALOSS
+ * (CHECKPOINT_DAMAGED): it is no regular file; AMP_ENOMEM.
  */
 int bulk_reader_open(const char *path, struct bulk_reader **reader, struct amp_error *error);
 

@@ -271,7 +271,7 @@ static int create(struct bulk_writer *writer, struct amp_error *error)
     (void)unlink(writer->path); /* where it cannot go, O_EXCL says so */
     writer->fd = open(writer->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (writer->fd < 0)
-        return checkpoint_system_error(error, "cannot create", writer->path);
+        return checkpoint_not_opened(error, "cannot create", writer->path);
     writer->direct = open(writer->path, O_WRONLY | O_DIRECT | O_CLOEXEC);
     int rc = checkpoint_make_room(writer->fd, writer->size, writer->path, error);
     if (rc != 0)

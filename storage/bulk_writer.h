@@ -21,8 +21,8 @@ struct bulk_writer;
 /*
  * Creates a file of `size` bytes, removing one of the same path first. Disk space is allocated at once where the file
  * system can do that, so that a full disk is found before a byte is written. On success *writer is the caller's
- * (bulk_writer_close). AMP_EEXHAUSTED (NO_SPACE, NO_DESCRIPTORS), AMP_EIO (STORE_FAILED), AMP_ENOMEM: *writer is NULL,
- * and no file is left.
+ * (bulk_writer_close). AMP_EEXHAUSTED (NO_SPACE, NO_DESCRIPTORS), AMP_EDENIED (NO_ACCESS), AMP_EIO (STORE_FAILED),
+ * AMP_ENOMEM: *writer is NULL, and no file is left.
  */
 int bulk_writer_open(const char *path, uint64_t size, struct bulk_writer **writer, struct amp_error *error);
 

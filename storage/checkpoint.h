@@ -83,8 +83,9 @@ bool ampd_checkpoint_file_is_of(const char *file, const char *model, uint64_t st
  * Writes the file of state->step, in place of one that is there. On success *record has step, version, scale, file,
  * size_bytes and manifest; the caller sets epoch and at_us. `cancel` may be NULL; it is looked at between tensors, and
  * if it is true the result is AMP_ECANCELLED. AMP_EINVAL: a name or shape that a file cannot hold; AMP_EEXHAUSTED: the
- * disk is full (NO_SPACE) or no more files can be open (NO_DESCRIPTORS); AMP_ENOMEM. After each of these no temporary
- * file is left. AMP_EIO (STORE_FAILED): a write or fsync failed, and the server must end.
+ * disk is full (NO_SPACE) or no more files can be open (NO_DESCRIPTORS); AMP_EDENIED: this user may not write there
+ * (NO_ACCESS); AMP_ENOMEM. After each of these no temporary file is left. AMP_EIO (STORE_FAILED): a write or fsync
+ * failed, and the server must end.
  */
 int ampd_checkpoint_write(const struct ampd_checkpoint_path *where, const struct ampd_checkpoint_tensor *tensors,
                           uint32_t tensors_count, const struct ampd_checkpoint_state *state, const atomic_bool *cancel,
@@ -106,8 +107,8 @@ struct ampd_checkpoint_part {
  * without a wanted element may be left out. On success *state is filled, and its user states are the caller's
  * (ampd_checkpoint_state_clear). Every tensor that is read is verified as a whole by its hash. AMP_EDATALOSS: a file is
  * damaged or is not what is asked for, with file and tensor in the text; AMP_EVERSION: a newer format; AMP_ENOTFOUND:
- * no such file; AMP_EINVAL, AMP_EIO, AMP_ENOMEM. After an error the targets' memory holds anything, and *state is all
- * zero.
+ * no such file; AMP_EINVAL, AMP_EDENIED, AMP_EIO, AMP_ENOMEM. After an error the targets' memory holds anything, and
+ * *state is all zero.
  */
 int ampd_checkpoint_read_parts(const struct ampd_checkpoint_part *parts, uint32_t parts_count,
                                const struct ampd_checkpoint_target *targets, uint32_t targets_count,

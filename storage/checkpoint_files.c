@@ -32,6 +32,14 @@ int checkpoint_system_error(struct amp_error *error, const char *what, const cha
     return checkpoint_final_error(error, what, path);
 }
 
+int checkpoint_not_opened(struct amp_error *error, const char *what, const char *path)
+{
+    if (errno != EACCES && errno != EPERM)
+        return checkpoint_system_error(error, what, path);
+    return amp_error_set(error, AMP_EDENIED, "NO_ACCESS",
+                         "%s %s: %s; see that it and its directory belong to ampd's user", what, path, strerror(errno));
+}
+
 int checkpoint_final_error(struct amp_error *error, const char *what, const char *path)
 {
     int cause = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
@@ -113,7 +121,7 @@ int checkpoint_directories_make(const char *data_dir, const char *file, bool dur
         char path[CHECKPOINT_PATH_MAX];
         (void)snprintf(path, sizeof path, "%s/%.*s", data_dir, (int)(slash - file), file);
         if (mkdir(path, 0700) != 0 && errno != EEXIST)
-            return checkpoint_system_error(error, "cannot create", path);
+            return checkpoint_not_opened(error, "cannot create", path);
         /* Also if it was there: a run that created it may have ended before the fsync. */
         int rc = durable ? checkpoint_directory_sync(path, error) : 0;
         if (rc != 0)

@@ -20,6 +20,12 @@
 int checkpoint_system_error(struct amp_error *error, const char *what, const char *path);
 
 /*
+ * As checkpoint_system_error, for a file or directory that could not be made, or opened to be written. AMP_EDENIED
+ * (NO_ACCESS): this user may not. Nothing was written, so the caller may try again.
+ */
+int checkpoint_not_opened(struct amp_error *error, const char *what, const char *path);
+
+/*
  * As checkpoint_system_error, for an fsync or close that failed; the code is always AMP_EIO, also for a full disk. Such
  * a failure is final: the kernel may have dropped the pages that it could not write, and a second call would succeed.
  */
@@ -41,7 +47,7 @@ int checkpoint_path_make(const struct ampd_checkpoint_path *where, uint64_t step
 
 /*
  * Creates the directories between data_dir and `file`, which is relative to it, where they are missing. With `durable`
- * the entry of each one is synced, also of those that were there. AMP_EEXHAUSTED, AMP_EIO.
+ * the entry of each one is synced, also of those that were there. AMP_EDENIED, AMP_EEXHAUSTED, AMP_EIO.
  */
 int checkpoint_directories_make(const char *data_dir, const char *file, bool durable, struct amp_error *error);
 

@@ -34,8 +34,8 @@
 /*
  * Opens the store of a data directory that the caller has locked (storage/datadir.h); creates its file, or migrates it
  * from an older schema. On success *store is the caller's (ampd_store_close), on failure it is NULL. AMP_EVERSION:
- * written by a newer ampd; AMP_EDATALOSS: damaged, or no store of ampd; AMP_EINVAL: the path is too long, or its file
- * is not a regular one; AMP_EIO, AMP_EEXHAUSTED, AMP_ENOMEM.
+ * written by a newer ampd; AMP_EDATALOSS: damaged, or no store of ampd; AMP_EINVAL: the path is too long, or a file of
+ * it is not a regular one, or belongs to another user; AMP_EIO, AMP_EEXHAUSTED, AMP_ENOMEM.
  */
 int ampd_store_sqlite_open(const char *data_dir, struct ampd_store **store, struct amp_error *error);
 

@@ -158,7 +158,7 @@ static int look_at_slot(struct ampd_vote_journal *journal, unsigned i, struct am
     slot_path(journal, i, path);
     int fd = ampd_plain_open(path, O_RDONLY);
     if (fd < 0)
-        return errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot open", path);
+        return errno == ENOENT ? 0 : checkpoint_not_opened(error, "cannot open", path);
     struct stat info;
     struct head head;
     struct slot *slot = &journal->slots[i];
@@ -201,7 +201,7 @@ int ampd_vote_journal_find(const struct ampd_checkpoint_path *where, bool *found
     if (!directory_of(where, file, sizeof file) ||
         (size_t)snprintf(path, sizeof path, "%s/%s", where->data_dir, file) >= sizeof path)
         return amp_error_set(error, AMP_EINVAL, NULL, "the path of the journal of %.100s is too long", where->model);
-    *found = stat(path, &info) == 0;
+    *found = stat(path, &info) == 0 || errno == EACCES;
     return *found || errno == ENOENT ? 0 : checkpoint_system_error(error, "cannot get the status of", path);
 }
 
@@ -310,7 +310,7 @@ static int write_to(struct ampd_vote_journal *journal, unsigned i, const struct 
         return rc;
     int fd = ampd_plain_open(path, O_WRONLY | O_CREAT);
     if (fd < 0)
-        return checkpoint_system_error(error, "cannot create", path);
+        return checkpoint_not_opened(error, "cannot create", path);
     rc = write_slot(fd, slot, record, path, error);
     if (close(fd) != 0 && rc == 0)
         rc = checkpoint_final_error(error, "cannot close", path);
@@ -394,7 +394,7 @@ static int read_slot(const struct ampd_vote_journal *journal, unsigned i, float 
     slot_path(journal, i, path);
     int fd = ampd_plain_open(path, O_RDONLY);
     if (fd < 0)
-        return errno == ENOENT ? AMP_ENOTFOUND : checkpoint_system_error(error, "cannot open", path);
+        return errno == ENOENT ? AMP_ENOTFOUND : checkpoint_not_opened(error, "cannot open", path);
     struct head head;
     int rc = read_head(fd, &head, path, error);
     if (rc == 0 && head.elements != 0 && head.elements != elements)

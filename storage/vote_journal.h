@@ -55,7 +55,8 @@ struct ampd_vote_journal_record {
 /*
  * Opens a journal and finds the records in it; creates neither files nor directories. On success *journal is the
  * caller's (ampd_vote_journal_close), on failure it is NULL. AMP_EINVAL: the model's name cannot name a directory, or
- * the path is too long. AMP_EIO: the disk failed, or the head of a slot cannot be read. AMP_EEXHAUSTED, AMP_ENOMEM.
+ * the path is too long. AMP_EIO: the disk failed, or the head of a slot cannot be read. AMP_EDENIED (NO_ACCESS): this
+ * user may not read it. AMP_EEXHAUSTED, AMP_ENOMEM.
  */
 int ampd_vote_journal_open(const struct ampd_checkpoint_path *where, struct ampd_vote_journal **journal,
                            struct amp_error *error);
@@ -63,14 +64,14 @@ int ampd_vote_journal_open(const struct ampd_checkpoint_path *where, struct ampd
 /*
  * Creates the directory of a journal, which may be there already; after 0 it survives power loss. A directory that is
  * there means that the votes of the epoch in which it was created, and of later ones, are on this disk
- * (ampd_vote_journal_find). AMP_EINVAL: the model's name cannot name a directory; AMP_EEXHAUSTED, AMP_EIO.
+ * (ampd_vote_journal_find). AMP_EINVAL: the model's name cannot name a directory; AMP_EDENIED, AMP_EEXHAUSTED, AMP_EIO.
  */
 int ampd_vote_journal_make(const struct ampd_checkpoint_path *where, struct amp_error *error);
 
 /*
- * *found: whether the directory of a journal is there (ampd_vote_journal_make). If it is not, the votes of this shard
- * were written elsewhere: this store was filled from that of another shard. After an error (AMP_EINVAL, AMP_EEXHAUSTED,
- * AMP_EIO) it is not known.
+ * *found: whether the directory of a journal is there (ampd_vote_journal_make), or may be, since this user may not look
+ * at it. If it is not, the votes of this shard were written elsewhere: this store was filled from that of another
+ * shard. After an error (AMP_EINVAL, AMP_EEXHAUSTED, AMP_EIO) it is not known.
  */
 int ampd_vote_journal_find(const struct ampd_checkpoint_path *where, bool *found, struct amp_error *error);
 
@@ -80,9 +81,9 @@ void ampd_vote_journal_close(struct ampd_vote_journal *journal);
 /*
  * Writes a record; after 0 it survives power loss, and records of older tries of the same step are not needed any more.
  * AMP_EEXHAUSTED: the disk is full (NO_SPACE), no more files can be open (NO_DESCRIPTORS), or all slots have records
- * that wait for a checkpoint (JOURNAL_FULL). After these and AMP_ENOMEM no record was stored, and the call may be
- * repeated. AMP_EIO (STORE_FAILED): a write or sync failed, and the server must end. AMP_EINVAL: the notes are too
- * large.
+ * that wait for a checkpoint (JOURNAL_FULL). AMP_EDENIED (NO_ACCESS): this user may not write to the journal. After
+ * these and AMP_ENOMEM no record was stored, and the call may be repeated. AMP_EIO (STORE_FAILED): a write or sync
+ * failed, and the server must end. AMP_EINVAL: the notes are too large.
  */
 int ampd_vote_journal_write(struct ampd_vote_journal *journal, const struct ampd_vote_journal_record *record,
                             struct amp_error *error);
@@ -91,7 +92,7 @@ int ampd_vote_journal_write(struct ampd_vote_journal *journal, const struct ampd
  * Reads the valid record of a step that has the highest (fence, try_number). `g` has room for `elements` floats; it is
  * filled if record->elements is not 0. On success record->notes is the caller's (free). AMP_ENOTFOUND
  * (JOURNAL_MISSING): there is no valid record. AMP_EDATALOSS (JOURNAL_DAMAGED): it has another number of elements.
- * AMP_EIO, AMP_EEXHAUSTED, AMP_ENOMEM: the call may be repeated. After an error `g` may hold anything.
+ * AMP_EIO, AMP_EDENIED, AMP_EEXHAUSTED, AMP_ENOMEM: the call may be repeated. After an error `g` may hold anything.
  */
 int ampd_vote_journal_read(struct ampd_vote_journal *journal, uint64_t epoch, uint64_t step, float *g,
                            uint64_t elements, struct ampd_vote_journal_record *record, struct amp_error *error);

@@ -4,6 +4,7 @@
  */
 #include "base/assert.h"
 #include "storage/plain_file.h"
+#include "storage/sqlite/sqlite_log.h"
 #include "storage/sqlite/sqlite_ops.h"
 #include "storage/sqlite/sqlite_schema.h"
 #include "storage/sqlite/sqlite_transaction.h"
@@ -102,17 +103,19 @@ static int configure(struct sqlite_store *store, struct amp_error *error)
 
 static int cannot_open(struct amp_error *error, const char *path)
 {
-    bool full = errno == ENOSPC || errno == EDQUOT, given_wrong = errno == ELOOP || errno == ENXIO;
+    bool full = errno == ENOSPC || errno == EDQUOT, denied = errno == EACCES || errno == EPERM || errno == EROFS;
+    bool given_wrong = errno == ELOOP || errno == ENXIO || denied;
     return amp_error_set(error,
                          full          ? AMP_EEXHAUSTED
                          : given_wrong ? AMP_EINVAL
                                        : AMP_EIO,
-                         "STORE_FAILED", "cannot open %s: %s", path, ampd_plain_strerror(errno));
+                         "STORE_FAILED", "cannot open %s: %s%s", path, ampd_plain_strerror(errno),
+                         denied ? "; see that it belongs to ampd's user" : "");
 }
 
 /*
  * Creates the file with mode 0600, before SQLite would do it with the umask's. SQLite opens the files beside it by
- * name, so these must not be symbolic links either.
+ * name, so these must not be symbolic links either; of one that it may not open it does not say which.
  */
 static int create_file(const char *path, struct amp_error *error)
 {
@@ -120,7 +123,7 @@ static int create_file(const char *path, struct amp_error *error)
     char name[4096 + 16];
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
         (void)snprintf(name, sizeof name, "%s%s", path, beside[i]);
-        if (ampd_plain_check(name) != 0)
+        if (ampd_plain_check(name) != 0 || (access(name, R_OK | W_OK) != 0 && errno != ENOENT))
             return cannot_open(error, name);
     }
     int fd = ampd_plain_open(path, O_RDWR | O_CREAT);
@@ -169,6 +172,8 @@ static int open_store(const char *data_dir, bool draft, struct ampd_store **out,
     (void)snprintf(models, sizeof models, "%s/models", data_dir);
     bool has_models = access(path, F_OK) == 0 && access(models, F_OK) == 0;
     int rc = check_emptied(path, has_models, error);
+    if (rc == 0)
+        rc = store_check_log(path, error);
     if (rc == 0)
         rc = create_file(path, error);
     if (rc == 0)

@@ -3,6 +3,7 @@
 
     test_server_folders.py BIN_DIR [NAME ...]
 """
+import contextlib
 import os
 import pathlib
 import shutil
@@ -10,7 +11,7 @@ import sqlite3
 import subprocess
 
 import ampd_testing
-from ampd_testing import Api, Code, eventually, grpc, refused, run
+from ampd_testing import Api, Code, eventually, grpc, model, refused, run
 from test_server_restart import check_start, momentum, run_steps
 
 LISTEN = ["--listen", "127.0.0.1:0"]
@@ -189,6 +190,33 @@ def test_a_log_whose_database_is_missing_is_not_removed(context):
     assert [m.name for m in Api(server.channel).ListModels().models] == ["m"]
 
 
+def test_a_database_from_before_its_log_is_refused(context):
+    """As where it alone was brought back from a copy: pages that were written in between would be missing."""
+    server = context.server()
+    test_model = context.model("m", server)
+    worker, database = test_model.worker(), server.data_dir / "ampd.db"
+    copies = []
+    for _ in range(2):
+        for _ in range(400):
+            worker.train({"w": [1.0] * 4})
+        assert server.terminate() == 0  # the log is in the database
+        copies.append(shutil.copy(database, context.folder()))
+        server.start()
+        test_model.reconnect()
+        worker.join()
+    worker.train({"w": [1.0] * 4})
+    server.kill()
+    log = server.data_dir / "ampd.db-wal"
+    whole = log.read_bytes()
+    shutil.copy(copies[0], database)
+    check_start(context, 3, [str(database), "is damaged", "its log"], "--data-dir", server.data_dir, *LISTEN)
+    assert log.read_bytes() == whole
+    shutil.copy(copies[1], database)
+    server.start()
+    test_model.reconnect()
+    assert [row.step for row in test_model.step_rows(page_size=1000)] == list(range(1, 801))
+
+
 def test_damage_that_is_found_while_it_runs_ends_with_3(context):
     server, test_model, _, _ = trained(context)
     server.start()
@@ -240,6 +268,88 @@ def test_a_checkpoint_directory_that_cannot_be_written_is_noticed_at_the_start(c
     assert str(folder) in lines[0] and "cannot be written" in lines[0] and "mounted" in lines[0], lines
     server = context.server("--checkpoint-dir", folder) if os.geteuid() == 0 else None
     assert server is None or [path.name for path in folder.iterdir()] == ["LOCK.shard-0-of-1"], "a file of the trial is left"
+
+
+class OfNobody(ampd_testing.Server):
+    """For which modes count, whoever runs the tests."""
+
+    before = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups") if os.geteuid() == 0 else ()
+
+
+@contextlib.contextmanager
+def of_nobody(context):
+    folder, data = context.folder(), context.folder()
+    folder.mkdir()
+    data.mkdir(mode=0o700)
+    shutil.copy(context.bin_dir / "ampd", folder)
+    if os.geteuid() == 0:
+        os.chown(data, NOBODY, NOBODY)
+        context.work.chmod(0o755)
+    server = OfNobody(folder, data)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def test_a_file_of_the_store_that_another_user_has_ends_the_start_with_3(context):
+    with of_nobody(context) as server:
+        context.model("m", server).worker().train({"w": [1.0] * 4})
+        server.kill()
+        for name in ("ampd.db", "ampd.db-wal", "ampd.db-shm"):
+            for mode in (0o400, 0):
+                (server.data_dir / name).chmod(mode)
+                code, lines = as_nobody(context, "--data-dir", server.data_dir, *LISTEN)
+                said = f"cannot open {server.data_dir / name}: Permission denied; see that it belongs to ampd's user"
+                assert code == 3 and lines[-1:] == [f"ampd: {said}"], (name, code, lines)
+                (server.data_dir / name).chmod(0o600)
+        server.start()
+
+
+def test_a_directory_of_one_model_that_cannot_be_written_holds_that_model_alone(context):
+    """As where files of it were brought back as root."""
+    for durability, below in ((model.DURABILITY_CHECKPOINT, "checkpoints"), (model.DURABILITY_STEP, "journal/shard-0-of-1")):
+        with of_nobody(context) as server:
+            test_model = context.model("m", server, checkpoint_every=1, durability=durability)
+            others, worker = context.model("other", server).worker(), test_model.worker()
+            path = server.data_dir / "models" / "m" / below
+            path.chmod(0o555)
+            worker.pull()
+            push = worker.start_push({"w": [1.0] * 4})
+            text = eventually(lambda: test_model.api.GetStatus().trouble, "the directory is told")
+            assert str(path) in text and "Permission denied" in text and "user" in text, text
+            others.train({"w": [1.0] * 4})
+            others.api.Checkpoint(model="other")
+            assert test_model.status().durable_step == 0
+            path.chmod(0o755)
+            assert push.result().result.step == 1
+            eventually(lambda: test_model.status().durable_step == 1, "the step is durable")
+            assert test_model.api.GetStatus().trouble == ""
+            assert server.terminate() == 0
+
+
+def test_a_model_whose_directory_cannot_be_read_at_a_start_is_waited_for_alone(context):
+    for durability in (model.DURABILITY_CHECKPOINT, model.DURABILITY_STEP):
+        with of_nobody(context) as server:
+            test_model = context.model("m", server, checkpoint_every=1, durability=durability)
+            worker, others = test_model.worker(), context.model("other", server).worker()
+            worker.train({"w": [1.0] * 4})
+            eventually(lambda: test_model.status().durable_step == 1, "the step is durable")
+            server.kill()
+            path = server.data_dir / "models" / "m"
+            path.chmod(0)
+            server.start()
+            test_model.reconnect()
+            others.model.reconnect()
+            others.join()
+            others.train({"w": [1.0] * 4})
+            assert test_model.status().recovering
+            refused(worker.join, Code.UNAVAILABLE, "RECOVERING", ["may not be read by ampd's user"])
+            path.chmod(0o700)
+            eventually(lambda: not test_model.status().recovering, "the model is back")
+            worker.join()
+            worker.train({"w": [1.0] * 4})
+            assert server.terminate() == 0
 
 
 def test_a_read_only_mount_is_noticed_at_the_start(context):

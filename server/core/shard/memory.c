@@ -223,7 +223,9 @@ static void read_later(struct ampd_model *model, int code)
                            "mounted (here it is %s)? Only if its file is lost for good, put an empty one in its place: "
                            "then the checkpoint before it is used",
                            (unsigned long long)shard->restore.record.step, model->spec.name,
-                           shard->restore.missing ? "is not there" : "cannot be read now",
+                           shard->restore.missing ? "is not there"
+                           : code == AMP_EDENIED  ? "may not be read by ampd's user"
+                                                  : "cannot be read now",
                            ampd_checkpoint_dir(model->core));
 }
 

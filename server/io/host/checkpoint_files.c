@@ -33,7 +33,7 @@
 struct cut_task {
     struct io_task task;
     struct cut *cut;
-    /* The work. After AMP_EEXHAUSTED and AMP_ENOMEM it is tried again; any other error ends the process. */
+    /* The work. After AMP_EEXHAUSTED, AMP_ENOMEM and AMP_EDENIED it is tried again; others end the process. */
     int (*try_cb)(struct cut_task *task, struct amp_error *error);
     enum {
         TRIED, /* it has done its work, or has none since the part is over */
@@ -141,12 +141,12 @@ static bool may_try(struct cut_task *task)
     return task->result == TRIED;
 }
 
-/* Marks the task to be tried again; a failure that is not a lack of room or memory ends the process. */
+/* Marks the task to be tried again; a failure that is not a lack of room, memory or rights ends the process. */
 static void found_no_room(struct cut_task *task, int code, const struct amp_error *error)
 {
     struct cut *cut = task->cut;
     const struct ampd_server *server = cut->server;
-    if (code != AMP_EEXHAUSTED && code != AMP_ENOMEM)
+    if (code != AMP_EEXHAUSTED && code != AMP_ENOMEM && code != AMP_EDENIED)
         io_fatal(server->log, "a checkpoint cannot be written", error);
     if (!cut->lacks_room)
         amp_log(server->log, AMP_LOG_ERROR, "checkpoint", "msg=\"cannot write, trying again\" model=%s err=\"%s\"",

@@ -1,7 +1,7 @@
 /*
  * The journals of votes have a thread of their own: a vote must not wait until a checkpoint file is written, and
- * verdicts of other models must not wait until a vote's gradient is written. Any failure of a write but a lack of room
- * or memory ends the process.
+ * verdicts of other models must not wait until a vote's gradient is written. Any failure of a write but a lack of room,
+ * memory or rights ends the process.
  *
  * A write that finds no room on the disk goes back to the loop, whose timer gives it to the thread again later: in
  * between the thread serves other models, and may release a slot that the write can use.
@@ -66,11 +66,11 @@ static void found_room(const struct journal_task *task)
         amp_log(server->log, AMP_LOG_INFO, "journal", "msg=\"written at last\" model=%s", task->name);
 }
 
-/* Marks the task to be tried again; a failure that is not a lack of room or memory ends the process. */
+/* Marks the task to be tried again; a failure that is not a lack of room, memory or rights ends the process. */
 static void found_no_room(struct journal_task *task, const struct amp_error *error)
 {
     const struct ampd_server *server = task->server;
-    if (task->code != AMP_EEXHAUSTED && task->code != AMP_ENOMEM)
+    if (task->code != AMP_EEXHAUSTED && task->code != AMP_ENOMEM && task->code != AMP_EDENIED)
         io_fatal(server->log, "the journal failed", error);
     if (!task->lacks_room)
         amp_log(server->log, AMP_LOG_ERROR, "journal", "msg=\"cannot write, trying again\" model=%s err=\"%s\"",
