@@ -303,7 +303,8 @@ class Overview {
 
   welcome() {
     return card("No model yet", null, h("p", { class: "note" }, "A worker makes one: see ", h("code", {}, "examples/worker.c"),
-      ", or in Python ", h("code", {}, "ampd.Client(…).create(…)"), ". It then shows here by itself."));
+      ", or in Python ", h("code", {}, "ampd.join(…)"), "; ",
+      h("code", {}, "ampctl create"), " makes one of a file. It then shows here by itself."));
   }
 }
 
@@ -363,7 +364,7 @@ class Model {
 
   frame() {
     const button = (words, title, act) => {
-      const made = h("button", { type: "button", title }, words);
+      const made = h("button", { type: "button", title, "aria-label": /\w/.test(words) ? null : title }, words);
       made.addEventListener("click", act);
       return made;
     };
@@ -376,7 +377,7 @@ class Model {
       return [made, steps];
     });
     this.seen = h("span", { class: "quiet small push num", role: "status" });
-    this.bar = h("div", { class: "bar", role: "toolbar", "aria-label": "Steps that are shown" },
+    this.bar = h("div", { class: "bar", role: "group", "aria-label": "Steps that are shown" },
       this.ranges.map(([made]) => made),
       button("−", "Zoom out", () => this.plots.move(0, 2)), button("+", "Zoom in", () => this.plots.move(0, 0.5)),
       button("←", "Earlier steps", () => this.plots.move(-0.5)), button("→", "Later steps", () => this.plots.move(0.5)), this.seen);
