@@ -80,7 +80,8 @@ def test_what_is_only_a_sign_has_a_name_for_who_does_not_see_it(context):
         driver.get(url(server, "#/model/m"))
         plotted(driver)
         names = [button.accessible_name for button in driver.find_elements("css selector", ".bar button")]
-        assert names == ["All", "Last 10,000", "Last 1,000", "Last 100", "Zoom out", "Zoom in", "Earlier steps", "Later steps"], names
+        assert names[:4] == ["All", "Last 10,000", "Last 1,000", "Last 100"], names
+        assert names[4:] == ["Zoom out", "Zoom in", "Earlier steps", "Later steps"], names
         assert driver.find_element("css selector", "#crumbs a").accessible_name == "Models"
 
 

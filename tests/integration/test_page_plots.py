@@ -138,7 +138,8 @@ COLOURS = r"""
         const at = [...data.keys()].filter((byte) => byte % 4 === 0 && data[byte + 3] > 100); // lines have soft edges
         return [...plot.querySelectorAll('.legend > [class^="c"]')].map((sign) => {
             const colour = getComputedStyle(sign, "::before").backgroundColor.match(/\d+/g).map(Number);
-            return [sign.textContent, colour, at.some((byte) => colour.every((part, i) => Math.abs(part - data[byte + i]) < 4))];
+            const like = (byte) => colour.every((part, i) => Math.abs(part - data[byte + i]) < 4);
+            return [sign.textContent, colour, at.some(like)];
         });
     });"""
 
