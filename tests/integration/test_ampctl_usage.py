@@ -153,8 +153,8 @@ def test_completion_offers_each_word_that_an_option_of_few_words_takes():
                for name in ("optimizer", "schedule", "cast", "on-loss", "durability")}
     refused["ampd", "--data-dir", "d", "--log-level"] = r"give (.*)"
     for words, told in refused.items():
-        done = subprocess.run([BIN / words[0], *words[1:], "?"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60,
-                              encoding="utf-8")
+        done = subprocess.run([BIN / words[0], *words[1:], "?"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              timeout=60, encoding="utf-8")
         takes = set(re.split(r"[, ]+(?:or )?", re.search(told, done.stderr)[1].removesuffix(" (see ampd --help)")))
         assert len(takes) > 1 and completed(*words, "") == takes, (words, takes)
     assert completed("ampctl", "create", "m", "f", "--optimizer", "ad") == {"adam", "adamw", "adagrad"}
