@@ -85,6 +85,23 @@ def test_what_is_only_a_sign_has_a_name_for_who_does_not_see_it(context):
         assert driver.find_element("css selector", "#crumbs a").accessible_name == "Models"
 
 
+EDGES = """
+    const left = (selector) => getComputedStyle(document.querySelector(selector)).paddingLeft;
+    return [left("summary"), left("tbody th")];"""
+
+
+def test_what_says_how_many_rows_are_folded_stands_below_the_rows(context):
+    server = page_server(context)
+    names = [f"p{at}" for at in range(20)]
+    worker = context.model("m", server, parameters=[(name, [4]) for name in names]).worker()
+    worker.train({name: [float("nan")] * 4 for name in names})
+    with browser() as driver:
+        driver.get(url(server, "#/model/m/step/1"))
+        shows(driver, "8 more")
+        summary, row = driver.execute_script(EDGES)
+        assert summary == row, (summary, row)
+
+
 if __name__ == "__main__":
     if MISSING is not None:
         print(f"SKIPPED: test_page_names: {MISSING}; scripts/packages.sh test installs them")
