@@ -73,6 +73,25 @@ def test_of_a_long_name_at_the_top_the_end_is_left_out_and_nothing_of_what_is_be
                 assert cut[:3] == [False, True, False][:len(cut)], (width, route, cut)
 
 
+COVERED = """
+    const crumbs = [...document.querySelectorAll("#crumbs > *")].filter((crumb) => crumb.offsetWidth > 0);
+    const right = Math.max(...crumbs.map((crumb) => crumb.getBoundingClientRect().right));
+    return [right, document.getElementById("link").getBoundingClientRect().left];"""
+
+
+def test_that_the_server_does_not_answer_covers_nothing_at_the_top_of_a_phone(context):
+    server = page_server(context)
+    context.model("m" * 40, server).worker().train({"w": [1.0] * 4})
+    with browser(width=PHONE, height=700) as driver:
+        driver.get(url(server, "#/model/" + "m" * 40))
+        shows(driver, "live", "#link")
+        server.process.kill()
+        shows(driver, "no connection", "#link")
+        right, left = driver.execute_script(COVERED)
+        driver.get_log("browser")  # the errors of the calls that nobody answers
+        assert right is not None and right <= left, (right, left)
+
+
 def test_what_is_only_a_sign_has_a_name_for_who_does_not_see_it(context):
     server = page_server(context)
     context.model("m", server).worker().train({"w": [1.0] * 4})
