@@ -99,7 +99,7 @@ async function request(path, options = {}) {
   let said = {};
   try { said = { ...await answer.json() }; } catch { /* not JSON: another program answers at this port */ }
   const text = said.error || answer.statusText;
-  if (answer.status === 401 || answer.status === 403) throw new NeedsToken(text);
+  if (answer.status === 401 || answer.status === 403) throw new NeedsToken(said.reason === "TOKEN_MALFORMED" ? NO_TOKEN : text);
   throw Object.assign(new Error(text), { status: answer.status, reason: said.reason });
 }
 
@@ -710,6 +710,7 @@ function askToken(text) {
   input.focus();
 }
 
+const NO_TOKEN = "That is no token: one has 16 to 1,024 letters, digits or -._~+/";
 const NO_MODEL = "There is no model of this name on this server.";
 /** What a page has words of its own for: no model, or no answer. */
 const sentence = (error) => error.reason === "MODEL_NOT_FOUND" ? NO_MODEL : error.status ? error.message
