@@ -19,6 +19,8 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 file=docker-compose.yml project=ampd-up servers=(ampd) workers=(worker0 worker1) others=() killed='' shards=1
+export AMPD_PORT=${AMPD_PORT:-7420} PROMETHEUS_PORT=${PROMETHEUS_PORT:-9090}
+ports=(AMPD_PORT)
 timeout_s=${UP_TIMEOUT_S:-900}
 # From the start of the first container, once the images exist; what takes longer is reported, and what takes much longer ends the run.
 healthy_goal_s=60 healthy_timeout_s=300
@@ -52,6 +54,7 @@ if [[ ${1-} == cluster ]]; then
     shift
     file=deploy/cluster.yml project=ampd-up-cluster
     servers=(ampd0 ampd1 ampd2 standby) workers=(worker0 worker1 worker2) others=(etcd0 etcd1 etcd2 prometheus) shards=3
+    ports+=(PROMETHEUS_PORT)
     if [[ ${1-} == --kill ]]; then
         killed=${2-}
         [[ " ${servers[*]} ${workers[*]} ${others[*]} shard-0 shard-1 shard-2 " == *" ${killed:-none} "* ]] ||
@@ -147,7 +150,7 @@ owners() {
 
 prometheus_is_ready() {
     local answer
-    exec 3<>"/dev/tcp/127.0.0.1/${PROMETHEUS_PORT:-9090}" || return 1
+    exec 3<>"/dev/tcp/127.0.0.1/$PROMETHEUS_PORT" || return 1
     printf 'GET /-/ready HTTP/1.0\r\n\r\n' >&3
     read -r -t 10 answer <&3 || answer=''
     exec 3>&-
@@ -273,9 +276,11 @@ trap 'exit 130' INT TERM
 # What an interrupted run may have left.
 take_down
 # Said now, and not after the build.
-port=${AMPD_PORT:-7420}
-! (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null ||
-    fail "port $port of this machine is in use: end what listens there, or name another one (AMPD_PORT=7430 deploy/up.sh ...)"
+for name in "${ports[@]}"; do
+    port=${!name}
+    ! (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null ||
+        fail "port $port of this machine is in use: end what listens there, or name another one ($name=$((port + 10)) deploy/up.sh ...)"
+done
 
 if [[ ${UP_IMAGES-} != keep ]]; then
     log=${TMPDIR:-/tmp}/ampd-up-build.$$.log

@@ -99,7 +99,7 @@ async function request(path, options = {}) {
   let said = {};
   try { said = { ...await answer.json() }; } catch { /* not JSON: another program answers at this port */ }
   const text = said.error || answer.statusText;
-  if (answer.status === 401 || answer.status === 403) throw new NeedsToken(text);
+  if (answer.status === 401 || answer.status === 403) throw new NeedsToken(said.reason === "TOKEN_MALFORMED" ? NO_TOKEN : text);
   throw Object.assign(new Error(text), { status: answer.status, reason: said.reason });
 }
 
@@ -303,7 +303,8 @@ class Overview {
 
   welcome() {
     return card("No model yet", null, h("p", { class: "note" }, "A worker makes one: see ", h("code", {}, "examples/worker.c"),
-      ", or in Python ", h("code", {}, "ampd.Client(…).create(…)"), ". It then shows here by itself."));
+      ", or in Python ", h("code", {}, "ampd.join(…)"), "; ",
+      h("code", {}, "ampctl create"), " makes one of a file. It then shows here by itself."));
   }
 }
 
@@ -363,7 +364,7 @@ class Model {
 
   frame() {
     const button = (words, title, act) => {
-      const made = h("button", { type: "button", title }, words);
+      const made = h("button", { type: "button", title, "aria-label": /\w/.test(words) ? null : title }, words);
       made.addEventListener("click", act);
       return made;
     };
@@ -376,7 +377,7 @@ class Model {
       return [made, steps];
     });
     this.seen = h("span", { class: "quiet small push num", role: "status" });
-    this.bar = h("div", { class: "bar", role: "toolbar", "aria-label": "Steps that are shown" },
+    this.bar = h("div", { class: "bar", role: "group", "aria-label": "Steps that are shown" },
       this.ranges.map(([made]) => made),
       button("−", "Zoom out", () => this.plots.move(0, 2)), button("+", "Zoom in", () => this.plots.move(0, 0.5)),
       button("←", "Earlier steps", () => this.plots.move(-0.5)), button("→", "Later steps", () => this.plots.move(0.5)), this.seen);
@@ -709,6 +710,7 @@ function askToken(text) {
   input.focus();
 }
 
+const NO_TOKEN = "That is no token: one has 16 to 1,024 letters, digits or -._~+/";
 const NO_MODEL = "There is no model of this name on this server.";
 /** What a page has words of its own for: no model, or no answer. */
 const sentence = (error) => error.reason === "MODEL_NOT_FOUND" ? NO_MODEL : error.status ? error.message

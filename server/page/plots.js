@@ -272,7 +272,7 @@ export class Plots {
 
   colours({ plot }) {
     return {
-      colors: [...plot.curves.map(([name, , , number]) => colour(name === "clip" ? "--clip" : "--curve-" + number)),
+      colors: [...plot.curves.map(([, , , number]) => colour("--curve-" + number)),
                ...(plot.log ? [colour("--skip")] : [])],
       gridLineColor: colour("--grid"),
       axisLineColor: colour("--line-strong"),

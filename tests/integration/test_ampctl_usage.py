@@ -148,6 +148,19 @@ def test_completion_knows_verbs_of_two_words_and_values():
     assert completed("ampd", "--shared-memory", "") == {"on", "off"}
 
 
+def test_completion_offers_each_word_that_an_option_of_few_words_takes():
+    refused = {("ampctl", "create", "m", "/dev/null", f"--{name}"): r"give one of: (.*)"
+               for name in ("optimizer", "schedule", "cast", "on-loss", "durability")}
+    refused["ampd", "--data-dir", "d", "--log-level"] = r"give (.*)"
+    for words, told in refused.items():
+        done = subprocess.run([BIN / words[0], *words[1:], "?"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              timeout=60, encoding="utf-8")
+        takes = set(re.split(r"[, ]+(?:or )?", re.search(told, done.stderr)[1].removesuffix(" (see ampd --help)")))
+        assert len(takes) > 1 and completed(*words, "") == takes, (words, takes)
+    assert completed("ampctl", "create", "m", "f", "--optimizer", "ad") == {"adam", "adamw", "adagrad"}
+    assert completed("ampd", "--client-cert-role", "") == {"read", "worker", "operator", "peer"}
+
+
 def test_completion_offers_files_only_where_one_is_wanted():
     program = str(BIN / "ampctl")
     for words in (("create", "m"), ("checkpoint", "export", "m"), ("-o", "json", "checkpoint", "import", "--full", "m"),

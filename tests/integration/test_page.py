@@ -6,13 +6,14 @@
 import contextlib
 import itertools
 import json
+import re
 import signal
 import socket
 import sqlite3
 import subprocess
 import time
 
-from ampd_testing import CALL_TIMEOUT_S, Code, common, eventually, refused, run, together
+from ampd_testing import CALL_TIMEOUT_S, ROOT, Code, common, eventually, refused, run, together
 from auth_testing import Authority, TlsServer, TokenFile
 from page_testing import (Events, ask, get, history, http_port, loaded_at, page_server, put_history, raw, scaler,
                           straggle)
@@ -53,6 +54,12 @@ def test_the_page_is_whole_small_and_of_this_server_alone(context):
     assert not any("innerHTML" in get(server, path)[2] for path in ("/page.js", "/document.js", "/plots.js"))
     page = get(server, "/")[2]
     assert "<script>" not in page and "style=" not in page and " on" not in page.replace(" only", ""), page
+
+
+def test_what_the_page_says_to_call_in_python_is_there(context):
+    told = set(re.findall(r"\bampd\.([a-zA-Z]\w*)\(", get(page_server(context), "/page.js")[2]))
+    names = (ROOT / "python" / "ampd" / "__init__.py").read_text()
+    assert told and all(f'"{name}"' in names for name in told), told
 
 
 def test_every_answer_says_what_a_browser_may_do_with_it(context):

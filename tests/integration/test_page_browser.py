@@ -581,8 +581,9 @@ def test_a_server_with_tokens_asks_for_one_and_keeps_it_in_the_tab(context):
     with browser() as driver:
         driver.get(url(server))
         shows(driver, "This server asks who looks")
-        field = driver.find_element(By.ID, "token")
-        field.send_keys("not-a-token-of-this-server" + Keys.ENTER)
+        driver.find_element(By.ID, "token").send_keys("half" + Keys.ENTER)
+        shows(driver, "That is no token")
+        driver.find_element(By.ID, "token").send_keys("not-a-token-of-this-server" + Keys.ENTER)
         shows(driver, "is not in the server's token file")
         driver.find_element(By.ID, "token").send_keys(other + Keys.ENTER)
         shows(driver, "the role")  # it is known, and not for this

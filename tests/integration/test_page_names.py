@@ -57,6 +57,70 @@ def test_a_name_that_turns_text_around_turns_no_sentence_around(context):
         assert TURNS not in text_of(driver)
 
 
+CUT = "return [...document.querySelectorAll('#crumbs > *')].map((crumb) => crumb.scrollWidth > crumb.clientWidth);"
+
+
+def test_of_a_long_name_at_the_top_the_end_is_left_out_and_nothing_of_what_is_beside_it(context):
+    server = page_server(context)
+    name = "n" * 127
+    context.model(name, server).worker().train({"w": [1.0] * 4})
+    for width in (1280, PHONE):
+        with browser(width=width, height=700) as driver:
+            for route, words in ((f"#/model/{name}", "Models"), (f"#/model/{name}/step/1", "was applied")):
+                driver.get(url(server, route))
+                shows(driver, words)
+                cut = driver.execute_script(CUT)
+                assert cut[:3] == [False, True, False][:len(cut)], (width, route, cut)
+
+
+COVERED = """
+    const crumbs = [...document.querySelectorAll("#crumbs > *")].filter((crumb) => crumb.offsetWidth > 0);
+    const right = Math.max(...crumbs.map((crumb) => crumb.getBoundingClientRect().right));
+    return [right, document.getElementById("link").getBoundingClientRect().left];"""
+
+
+def test_that_the_server_does_not_answer_covers_nothing_at_the_top_of_a_phone(context):
+    server = page_server(context)
+    context.model("m" * 40, server).worker().train({"w": [1.0] * 4})
+    with browser(width=PHONE, height=700) as driver:
+        driver.get(url(server, "#/model/" + "m" * 40))
+        shows(driver, "live", "#link")
+        server.process.kill()
+        shows(driver, "no connection", "#link")
+        right, left = driver.execute_script(COVERED)
+        driver.get_log("browser")  # the errors of the calls that nobody answers
+        assert right is not None and right <= left, (right, left)
+
+
+def test_what_is_only_a_sign_has_a_name_for_who_does_not_see_it(context):
+    server = page_server(context)
+    context.model("m", server).worker().train({"w": [1.0] * 4})
+    with browser() as driver:
+        driver.get(url(server, "#/model/m"))
+        plotted(driver)
+        names = [button.accessible_name for button in driver.find_elements("css selector", ".bar button")]
+        assert names[:4] == ["All", "Last 10,000", "Last 1,000", "Last 100"], names
+        assert names[4:] == ["Zoom out", "Zoom in", "Earlier steps", "Later steps"], names
+        assert driver.find_element("css selector", "#crumbs a").accessible_name == "Models"
+
+
+EDGES = """
+    const left = (selector) => getComputedStyle(document.querySelector(selector)).paddingLeft;
+    return [left("summary"), left("tbody th")];"""
+
+
+def test_what_says_how_many_rows_are_folded_stands_below_the_rows(context):
+    server = page_server(context)
+    names = [f"p{at}" for at in range(20)]
+    worker = context.model("m", server, parameters=[(name, [4]) for name in names]).worker()
+    worker.train({name: [float("nan")] * 4 for name in names})
+    with browser() as driver:
+        driver.get(url(server, "#/model/m/step/1"))
+        shows(driver, "8 more")
+        summary, row = driver.execute_script(EDGES)
+        assert summary == row, (summary, row)
+
+
 if __name__ == "__main__":
     if MISSING is not None:
         print(f"SKIPPED: test_page_names: {MISSING}; scripts/packages.sh test installs them")

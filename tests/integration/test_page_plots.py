@@ -5,9 +5,11 @@
 """
 import sys
 
-from ampd_testing import eventually, run
+from ampd_testing import eventually, model, run
 from page_testing import page_server
 from test_page_browser import MISSING, browser, plotted, ran, shows, text_of, url
+
+CLIP = model.ClipSpec(max_norm=1.0)
 
 CLOSER = """
     const done = arguments[0], answers = [];
@@ -126,6 +128,35 @@ LOSSES = """
 def test_a_legend_has_the_loss_of_its_step_or_of_one_on_the_same_pixel(context):
     shown = [told[0] for told in ran(context, LOSSES)]
     assert "".join(shown) == "9–8776––55", shown
+
+
+# Of each curve: the colour of its sign in the legend, and whether a pixel of the plot has it.
+COLOURS = r"""
+    return [...document.querySelectorAll(".plot")].flatMap((plot) => {
+        const canvas = plot.querySelector("canvas");
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        const at = [...data.keys()].filter((byte) => byte % 4 === 0 && data[byte + 3] > 100); // lines have soft edges
+        return [...plot.querySelectorAll('.legend > [class^="c"]')].map((sign) => {
+            const colour = getComputedStyle(sign, "::before").backgroundColor.match(/\d+/g).map(Number);
+            const like = (byte) => colour.every((part, i) => Math.abs(part - data[byte + i]) < 4);
+            return [sign.textContent, colour, at.some(like)];
+        });
+    });"""
+
+
+def test_each_curve_has_the_colour_of_its_sign_in_the_legend(context):
+    server = page_server(context)
+    worker = context.model("m", server, clip=CLIP).worker()
+    for value in (1.0, 2.0, 4.0):
+        worker.train({"w": [10 * value] * 4})
+    for dark in (False, True):
+        with browser(dark=dark) as driver:
+            driver.get(url(server, "#/model/m"))
+            plotted(driver)
+            eventually(lambda: "step 3 rate" in legend(driver), "the newest step")
+            colours = driver.execute_script(COLOURS)
+            wanted = [told for told in colours if told[0].startswith(("scale", "clip", "norm", "rate"))]
+            assert len(wanted) == 4 and all(drawn for _, _, drawn in wanted), colours
 
 
 if __name__ == "__main__":

@@ -36,6 +36,8 @@ elif name == "docker-compose":
     if words[0] == "build":
         print("Step 7/9 : RUN a compiler\\x1b[2J that takes long", flush=True)
         time.sleep({BUILD_S})
+    elif words[0] == "up":
+        open(folder / "up", "w").close()
 elif words[0] == "images":
     print("fedcba\\nabcdef")
 elif words[0] == "ps":
@@ -55,7 +57,7 @@ elif words[0] == "inspect":
 
 
 class Ready(http.server.BaseHTTPRequestHandler):
-    """Prometheus."""
+    """Prometheus, which listens once the containers were started."""
 
     def do_GET(self):
         self.send_response(200)
@@ -65,26 +67,42 @@ class Ready(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def refused(script, name, port, environment):
+    """It ends because the port that `name` names is in use."""
+    done = subprocess.run(script, env=dict(environment, **{name: str(port)}), timeout=TIMEOUT_S, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
+    assert done.returncode == 1 and f"port {port} " in done.stdout and name in done.stdout, f"a port in use: {done.stdout}"
+
+
+def serve(server, started):
+    """Listens and answers once the containers are started."""
+    open(started, encoding="utf-8").close()
+    server.server_activate()
+    server.serve_forever()
+
+
 def main():
-    with tempfile.TemporaryDirectory(prefix="ampd-up-") as name, http.server.ThreadingHTTPServer(("127.0.0.1", 0), Ready) as server:
+    prometheus = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Ready, bind_and_activate=False)
+    with tempfile.TemporaryDirectory(prefix="ampd-up-") as name, prometheus as server, socket.socket() as used, socket.socket() as free:
         folder = pathlib.Path(name)
         for program in ("docker", "docker-compose"):
             (folder / program).write_text(FAKE)
             (folder / program).chmod(0o755)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        environment = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}", PROMETHEUS_PORT=str(server.server_port), TMPDIR=name)
+        os.mkfifo(folder / "up")
+        server.server_bind()
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        free.bind(("127.0.0.1", 0))
+        environment = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}", PROMETHEUS_PORT=str(server.server_port),
+                           AMPD_PORT=str(free.getsockname()[1]), TMPDIR=name)
         environment.pop("UP_IMAGES", None)
-        refused = subprocess.run([ROOT / "deploy" / "up.sh"], env=dict(environment, AMPD_PORT=str(server.server_port)), timeout=TIMEOUT_S,
-                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
-        assert refused.returncode == 1 and "AMPD_PORT" in refused.stdout, f"a port in use: {refused.stdout}"
+        refused([ROOT / "deploy" / "up.sh"], "AMPD_PORT", used.getsockname()[1], environment)
+        refused([ROOT / "deploy" / "up.sh", "cluster"], "PROMETHEUS_PORT", used.getsockname()[1], environment)
         assert "build" not in (folder / "calls").read_text(), "it builds before it says that the port is in use"
         (folder / "calls").unlink()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            environment["AMPD_PORT"] = str(free.getsockname()[1])
+        threading.Thread(target=serve, args=(server, folder / "up"), daemon=True).start()
         done = subprocess.run([ROOT / "deploy" / "up.sh", "cluster", "--kill", "ampd1"], env=environment, timeout=TIMEOUT_S,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
-        server.shutdown()
         calls = (folder / "calls").read_text().splitlines()
     said = done.stdout.splitlines()
     print(done.stdout)

@@ -148,6 +148,8 @@ static void clean_steps_count_grow_and_reach_the_cap(void **state)
                                 .scale = 1024,
                                 .after.scaler = {.scale = 1024, .growth_tracker = 12}};
     SAYS(&spec, &row, NULL, 0, "Step 9 was applied", "2 workers", "norm 1.5", "12 clean steps of the 2000");
+    row.after.scaler.growth_tracker = 1;
+    SAYS(&spec, &row, NULL, 0, "1 clean step of the 2000 of growth_interval is counted");
     row.after.scaler = (struct amp_scaler_state){.scale = 2048};
     SAYS(&spec, &row, NULL, 0, "grew from 1024 to 2048", "growth_factor 2", "2000 clean steps");
     row.scale = row.after.scaler.scale = 16777216;

@@ -31,27 +31,28 @@ enum kind { KIND_F64, KIND_F32, KIND_U32, KIND_U64, KIND_RANKS, KIND_BOOL, KIND_
 
 /*
  * A choice's value is its place in the list, from 1; '-' and '_' are the same in it. One list for each name of a
- * choice.
+ * choice; --help and bash's completion have one that is not longer than CHOICES_WIDTH as it is.
  */
-static const char *const optimizer_choices[] = {"sgd", "adamw", "adam", "adagrad", "rmsprop", "lion", NULL};
-static const char *const schedule_choices[] = {"constant", "linear-warmup", "step", "cosine", "worker", NULL};
-static const char *const clip_scope_choices[] = {NULL};
-static const char *const scaler_choices[] = {
-    "dynamic", "static", "none", "megatron", "deepspeed", "deepspeed_consecutive", "apex_hysteresis", "paddle", NULL};
-static const char *const cast_choices[] = {"f32", "f16", "bf16", NULL};
-static const char *const cast_overflow_choices[] = {NULL};
-static const char *const sync_choices[] = {NULL};
-static const char *const on_loss_choices[] = {"wait", "shrink", NULL};
-static const char *const weighting_choices[] = {NULL};
-static const char *const floor_policy_choices[] = {NULL};
-static const char *const durability_choices[] = {"checkpoint", "step", NULL};
+#define CHOICES_WIDTH 48
+static const char optimizer_choices[] = "sgd|adamw|adam|adagrad|rmsprop|lion";
+static const char schedule_choices[] = "constant|linear-warmup|step|cosine|worker";
+static const char clip_scope_choices[] = "";
+static const char scaler_choices[] =
+    "dynamic|static|none|megatron|deepspeed|deepspeed_consecutive|apex_hysteresis|paddle";
+static const char cast_choices[] = "f32|f16|bf16";
+static const char cast_overflow_choices[] = "";
+static const char sync_choices[] = "";
+static const char on_loss_choices[] = "wait|shrink";
+static const char weighting_choices[] = "";
+static const char floor_policy_choices[] = "";
+static const char durability_choices[] = "checkpoint|step";
 
 /* The rows of proto/spec_fields.def. */
 static const struct field {
     const char *name, *doc; /* NULL: it is no option */
     enum kind kind;
     size_t offset;
-    const char *const *choices;
+    const char *choices;
     bool nonzero; /* 0 means "not given" (client/ampclient.h), and something else holds then */
 } fields[] = {
 #define OPTION(name, doc) name, doc
@@ -160,12 +161,21 @@ static void take_ranks(struct argp_state *state, const struct field *field, cons
     memcpy(to, &ranks, sizeof ranks);
 }
 
+/* The list of choices behind its first one; NULL: there are no more. */
+static const char *next_choice(const char *choices)
+{
+    const char *bar = strchr(choices, '|');
+    return bar != NULL ? bar + 1 : NULL;
+}
+
+/* Whether the first of the choices is meant. */
 static bool same_choice(const char *choice, const char *arg)
 {
-    for (; *choice != 0 && (*choice == *arg || (strchr("-_", *choice) != NULL && (*arg == '-' || *arg == '_')));
-         choice++)
-        arg++;
-    return *choice == 0 && *arg == 0;
+    size_t at = 0;
+    for (; choice[at] != 0 && choice[at] != '|'; at++)
+        if (choice[at] != arg[at] && (strchr("-_", choice[at]) == NULL || (arg[at] != '-' && arg[at] != '_')))
+            return false;
+    return arg[at] == 0;
 }
 
 /* The other names that people have for a dtype: PyTorch's, and those of papers. */
@@ -182,16 +192,15 @@ static bool same_dtype(unsigned value, const char *arg)
 static void take_choice(struct argp_state *state, const struct field *field, const char *arg, void *to)
 {
     unsigned value = 1; /* as the enums of ampclient.h count */
-    for (const char *const *choice = field->choices; *choice != NULL; choice++, value++)
-        if (same_choice(*choice, arg) || (field->choices == cast_choices && same_dtype(value, arg))) {
+    for (const char *choice = field->choices; choice != NULL; choice = next_choice(choice), value++)
+        if (same_choice(choice, arg) || (field->choices == cast_choices && same_dtype(value, arg))) {
             memcpy(to, &value, sizeof value);
             return;
         }
-    char wanted[160] = "one of:";
-    for (const char *const *choice = field->choices; *choice != NULL; choice++) {
-        size_t used = strlen(wanted);
-        (void)snprintf(wanted + used, sizeof wanted - used, " %s", *choice);
-    }
+    char wanted[160];
+    (void)snprintf(wanted, sizeof wanted, "one of: %s", field->choices);
+    for (char *at = strchr(wanted, '|'); at != NULL; at = strchr(at, '|'))
+        *at = ' ';
     refuse(state, field, arg, wanted);
 }
 
@@ -227,12 +236,15 @@ static void check_use(struct argp_state *state, const struct creating *x, const 
     if (value == 0)
         value = use->without;
     bool given = (x->given >> field_named(use->option) & 1) != 0, fits = (use->with >> value & 1) != 0;
-    const char *chosen = choice->choices[value - 1];
+    const char *chosen = choice->choices;
+    while (--value > 0)
+        chosen = next_choice(chosen);
+    int size = (int)strcspn(chosen, "|");
     if (given && !fits)
-        argp_error(state, "--%s has no meaning with --%s %s; leave it out, or give --%s %s", use->option, use->choice,
-                   chosen, use->choice, use->names);
+        argp_error(state, "--%s has no meaning with --%s %.*s; leave it out, or give --%s %s", use->option, use->choice,
+                   size, chosen, use->choice, use->names);
     if (!given && fits && use->needed)
-        argp_error(state, "--%s %s needs --%s", use->choice, chosen, use->option);
+        argp_error(state, "--%s %.*s needs --%s", use->choice, size, chosen, use->option);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -320,6 +332,11 @@ static struct argp_option create_options[FIELDS + 3] = {
     {"empty", KEY_EMPTY, NULL, 0, "Do not load the values of the file", 0},
 };
 
+static const char *value_of(const struct field *field)
+{
+    return field->kind != KIND_CHOICE ? "NUMBER" : strlen(field->choices) <= CHOICES_WIDTH ? field->choices : "WHICH";
+}
+
 /* The fields that have a name as an option, each behind the one before; zeros end the table. */
 static void prepare(void)
 {
@@ -329,7 +346,7 @@ static void prepare(void)
         if (fields[i].name != NULL)
             create_options[used++] = (struct argp_option){.name = fields[i].name,
                                                           .key = KEY_FIRST_FIELD + (int)i,
-                                                          .arg = fields[i].kind == KIND_CHOICE ? "WHICH" : "NUMBER",
+                                                          .arg = value_of(&fields[i]),
                                                           .doc = fields[i].doc};
     }
     create_options[used] = (struct argp_option){.name = "world-size", /* as PyTorch calls it */

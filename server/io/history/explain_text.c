@@ -114,8 +114,9 @@ static void say_stayed_after_clean(struct writer *writer, const struct amp_scale
     if (after->scale >= config->max_scale)
         say(writer, "it is at its cap, max_scale. ");
     else
-        say(writer, "%" PRIu32 " clean steps of the %" PRIu32 " of growth_interval are counted. ",
-            after->growth_tracker, config->growth_interval);
+        say(writer, "%" PRIu32 " clean step%s of the %" PRIu32 " of growth_interval %s counted. ",
+            after->growth_tracker, after->growth_tracker == 1 ? "" : "s", config->growth_interval,
+            after->growth_tracker == 1 ? "is" : "are");
 }
 
 static void say_scale(struct writer *writer, const struct ampd_model_spec *spec, const struct ampd_step_row *row)
