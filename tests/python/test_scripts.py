@@ -8,6 +8,7 @@ import copy
 import gc
 import random
 import signal
+import warnings
 
 import ampd
 import ampd.module
@@ -350,6 +351,55 @@ def test_a_value_of_param_groups_that_the_server_does_not_use_is_told_once():
                     optimizer.step()
             assert len(said) == lines and all(name + " of param_groups" in one and "ampd.Group(" in one
                                               for one in said), said
+
+
+def scheduler_of(optimizer, kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch's of a step() whose optimizer has made none
+        return (torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5) if kind == "step"
+                else torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=10))
+
+
+def rates_until(server, name, last, kind, saved=None):
+    """(the rates of the steps up to `last`, what is saved then): of a script that loads what it has saved."""
+    rates, options = [], {"schedule": ampd.Worker(), "optimizer": ampd.SGD(0.1, momentum=0.5)}
+    with joined(server, name, new_net(), max_steps=6, no_decay=["0.bias"], **options) as job:
+        optimizer = ampd.Optimizer(job)
+        scheduler = scheduler_of(optimizer, kind)
+        if saved is not None:
+            optimizer.load_state_dict(saved["optimizer"])
+            scheduler.load_state_dict(saved["scheduler"])
+        while not optimizer.done and optimizer.number <= last:
+            loss_of(job.module.module, optimizer.number).backward()
+            optimizer.step()
+            scheduler.step(*[1.0] * (kind == "plateau"))
+            rates.append(job.server.explain(name, optimizer.result.step).row.learning_rate)
+        return rates, {"optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict()}
+
+
+def test_a_script_that_loads_its_saved_state_goes_on_with_the_rate_of_its_scheduler():
+    with ampd.testing.server() as server:
+        for kind in ("step", "plateau"):
+            whole, _ = rates_until(server, "whole-" + kind, 6, kind)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # all that was saved is as the server has it: nothing to say
+                first, saved = rates_until(server, "parts-" + kind, 3, kind)
+                second, _ = rates_until(server, "parts-" + kind, 6, kind, saved)
+            assert len(set(whole)) > 2 and first + second == whole, (kind, first, second, whole)
+
+
+def test_a_saved_state_of_another_step_or_of_other_groups_is_told():
+    with ampd.testing.server() as server, joined(server, "net", new_net(), schedule=ampd.Worker()) as job:
+        optimizer = ampd.Optimizer(job)
+        saved = optimizer.state_dict()
+        for _ in range(2):
+            loss_of(job.module.module, optimizer.number).backward()
+            optimizer.step()
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            optimizer.load_state_dict(saved)
+        assert len(said) == 1 and "step 1, and step 3" in str(said[0].message), [str(one.message) for one in said]
+        raises(ampd.InvalidArgument, lambda: optimizer.load_state_dict({**saved, "param_groups": []}), "groups")
 
 
 def test_a_parameter_that_is_in_two_models_is_told_once():
