@@ -32,9 +32,14 @@ def on_device(tensor: torch.Tensor) -> bool:
     return tensor.is_cuda
 
 
+def is_trained(parameter) -> bool:
+    """One without elements has nothing to be trained, and stays the module's own."""
+    return parameter.requires_grad and (torch.nn.parameter.is_lazy(parameter) or parameter.numel() > 0)
+
+
 def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameters that are trained, by name; one that is shared has its first name."""
-    found = {name: one for name, one in module.named_parameters() if one.requires_grad}
+    found = {name: one for name, one in module.named_parameters() if is_trained(one)}
     if not found:
         raise errors.InvalidArgument("the module has no parameter that requires a gradient; nothing is to be trained")
     for name, one in found.items():
@@ -235,7 +240,7 @@ class Module:
         if self._untrained_told:
             return
         known = {id(one) for one in self._parameters.values()}
-        found = [name for name, one in self.module.named_parameters() if one.requires_grad and id(one) not in known]
+        found = [name for name, one in self.module.named_parameters() if is_trained(one) and id(one) not in known]
         if found:
             self._untrained_told = True
             more = ", nor are %d more" % (len(found) - 1) if len(found) > 1 else ""
