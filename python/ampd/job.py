@@ -385,7 +385,8 @@ class Job:
         ended is begun again."""
         if self._step is not None and not self._step.broken:
             self._warn_once("unended", "%s: step %d was begun and not ended; it is begun again, without what was "
-                            "pushed: call step.end()", self.name, self._step.number)
+                            "pushed: call step.end() (if it was interrupted, all is well)",
+                            self.name, self._step.number)
         self._restored.clear()
         self._synchronize()
         done = self.client.call(lib.ampclient_step_begin, self.model, self._place) == 1
@@ -477,7 +478,7 @@ class Job:
         if not fits and not is_converted:
             raise errors.InvalidArgument(
                 "the gradient of %s is an array of %s; give float16, float32, or bfloat16 as uint16 with "
-                "dtype=\"bfloat16\"" % (name, array.dtype))
+                "dtype=\"bfloat16\", or ampd.join gradients=\"float32\", which converts float64" % (name, array.dtype))
         if self.gradients not in (None, code):
             self.copies += 1
             array, code = converted(array, code, self.gradients), self.gradients

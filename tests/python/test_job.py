@@ -239,7 +239,7 @@ def test_what_is_wrong_gets_a_sentence():
     with ampd.testing.server() as server, line(server) as job:
         step = job.begin()
         raises(ampd.InvalidArgument, lambda: step.push("w", numpy.zeros((3, 2), numpy.float32)), "(3, 2)", "(2, 3)")
-        raises(ampd.InvalidArgument, lambda: step.push("w", numpy.zeros((2, 3))), "float64", "float32")
+        raises(ampd.InvalidArgument, lambda: step.push("w", numpy.zeros((2, 3))), "float64", "gradients=\"float32\"")
         raises(ampd.NotFound, lambda: step.push("v", numpy.zeros(3, numpy.float32)), "'v'", "w, b")
         raises(ampd.InvalidArgument, lambda: ampd.join(server.endpoint, "with a space", {"w": numpy.zeros(1)}), "name")
         raises(ampd.AlreadyExists, lambda: line(server, max_steps=6), "max_steps")

@@ -402,6 +402,19 @@ def test_a_saved_state_of_another_step_or_of_other_groups_is_told():
         raises(ampd.InvalidArgument, lambda: optimizer.load_state_dict({**saved, "param_groups": []}), "groups")
 
 
+def test_a_training_that_is_ended_early_gets_its_masters_behind_leave_as_the_refusal_says():
+    with ampd.testing.server() as server:
+        net = new_net()
+        with joined(server, "net", net, max_steps=0) as job:
+            train(job, net, until=2)
+            error = raises(ampd.WrongState, job.state_dict, "step 3", "job.leave()", server.endpoint)
+            assert "masters('net')" in error.remedy, error.remedy
+            expected = job.state_dict(masters=False)
+        with ampd.connect(server.endpoint) as side:
+            for name, array in side.masters("net").items():
+                assert (torch.from_numpy(array) == expected[name]).all(), name
+
+
 def test_a_parameter_that_is_in_two_models_is_told_once():
     def by_optimizers(jobs, losses):
         optimizers = [ampd.Optimizer(job) for job in jobs]
