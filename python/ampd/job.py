@@ -517,13 +517,22 @@ class Job:
         """Tells the loss of this worker's samples in the step in hand, for the step's row in the history: a number, or
         an array or a tensor with one (of a device, it is waited for). The loss given to Step.backward
         or GradScaler.scale is sent by itself when the step ends; this one replaces it. No verdict depends on it."""
-        self.client.call(lib.ampclient_loss, self.model, _number(loss, "the loss"))
+        self._tell(lib.ampclient_loss, _number(loss, "the loss"))
         self._loss_told = True
 
     def tell_metric(self, name: str, value) -> None:
         """The same of another number, by a name of 1 to 32 bytes without "=" and ";"; up to 8 of them a step."""
-        self.client.call(lib.ampclient_metric, self.model, utf8(name, "the name of the metric"),
-                         _number(value, "the metric %s" % name))
+        self._tell(lib.ampclient_metric, utf8(name, "the name of the metric"), _number(value, "the metric %s" % name))
+
+    def _tell(self, function, *values) -> None:
+        model = self.model
+        try:
+            self.client.call(function, model, *values)
+        except errors.WrongState:
+            if self._step is not None:
+                raise
+            raise errors.WrongState("no step has begun; call it between job.begin() and step.end(), with "
+                                    "ampd.Optimizer before its step()") from None
 
     def _tell_loss_of(self, step: Step) -> None:
         """Once all gradients have come, a loss of a device has, too: to read it waits for nothing."""

@@ -415,6 +415,13 @@ def test_a_training_that_is_ended_early_gets_its_masters_behind_leave_as_the_ref
                 assert (torch.from_numpy(array) == expected[name]).all(), name
 
 
+def test_a_number_that_is_told_behind_the_last_step_of_an_optimizer_is_refused_with_where_it_goes():
+    with ampd.testing.server() as server, joined(server, "net", new_net()) as job:
+        train(job, job.module.module)
+        for tell in (lambda: job.tell_loss(1.0), lambda: job.tell_metric("accuracy", 1.0)):
+            raises(ampd.WrongState, tell, "no step has begun", "job.begin()", "ampd.Optimizer before its step()")
+
+
 def test_a_parameter_that_is_in_two_models_is_told_once():
     def by_optimizers(jobs, losses):
         optimizers = [ampd.Optimizer(job) for job in jobs]
