@@ -347,18 +347,18 @@ class Job:
             raise errors.WrongState("step %d is in hand, whose parameters have come: evaluate with those, or call "
                                     "step.end() first (with ampd.Optimizer they are always the newest)"
                                     % self._step.number) from None
-        self._pulled()
+        self._pulled(version[0])
         return version[0]
 
     def _synchronize(self) -> None:
         if self.module is not None:
             self.module.synchronize()
 
-    def _pulled(self) -> None:
+    def _pulled(self, version: int) -> None:
         self.parameters  # noqa: B018 (made now: views are of memory that exists)
         self._pulled_at = address_of(self.tensor(0).data)
         if self.module is not None:
-            self.module.pulled(self)
+            self.module.pulled(self, (self._place.epoch, version))
 
     def state_dict(self, *, masters: bool = True) -> dict[str, typing.Any]:
         """The parameters by name, fp32, with the module's buffers; loads into the module by load_state_dict.
@@ -400,7 +400,7 @@ class Job:
         self._step_count += 1
         self._pushes = 0
         self._loss_told = False
-        self._pulled()
+        self._pulled(self._place.version)
         self._step = Step(self, self._place, self._restored[-1] if self._restored else None)
         return self._step
 

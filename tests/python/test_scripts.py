@@ -422,6 +422,55 @@ def test_a_number_that_is_told_behind_the_last_step_of_an_optimizer_is_refused_w
             raises(ampd.WrongState, tell, "no step has begun", "job.begin()", "ampd.Optimizer before its step()")
 
 
+def test_a_loss_of_values_that_the_next_ones_have_replaced_is_refused_as_in_torch():
+    def second_loss(net, begin, end):
+        begin()
+        first, second = loss_of(net, 1), loss_of(net, 2)
+        end(first)
+        begin()
+        raises(RuntimeError, second.backward, "modified by an inplace operation")
+
+    for kind, cast in (("the memory itself", "float32"), ("a copy", "bfloat16")):
+        with ampd.testing.server() as server:
+            net = new_net()
+            with joined(server, "steps", net, cast=cast) as job:
+                second_loss(net, job.begin, lambda loss: (job._step.backward(loss), job._step.end()))
+            net = new_net()
+            with joined(server, "optimizer", net, cast=cast) as job:
+                optimizer = ampd.Optimizer(job)
+                second_loss(net, lambda: None, lambda loss: (loss.backward(), optimizer.step()))
+    net = new_net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    second_loss(net, optimizer.zero_grad, lambda loss: (loss.backward(), optimizer.step()))
+
+
+def test_a_loss_of_a_step_that_is_begun_again_with_the_same_values_is_taken():
+    with ampd.testing.server() as server:
+        for cast in ("float32", "bfloat16"):
+            net = new_net()
+            with joined(server, cast, net, cast=cast) as job:
+                job.begin()
+                loss = loss_of(net, 1)
+                step = job.begin()
+                step.backward(loss)
+                assert step.end().applied
+
+
+def test_a_loop_inside_of_autocast_computes_with_the_values_of_each_step():
+    losses = []
+    for whole in (False, True):
+        with ampd.testing.server() as server:
+            net = new_net()
+            with joined(server, "net", net, cast="bfloat16") as job, contextlib.ExitStack() as stack:
+                if whole:
+                    stack.enter_context(torch.autocast("cpu", torch.bfloat16))
+                for step in job.steps():
+                    with step.autocast():
+                        step.backward(loss_of(net, step.number))
+                    losses.append(step.loss.item())
+    assert losses[:STEPS] == losses[STEPS:], losses
+
+
 def test_a_parameter_that_is_in_two_models_is_told_once():
     def by_optimizers(jobs, losses):
         optimizers = [ampd.Optimizer(job) for job in jobs]
