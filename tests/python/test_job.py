@@ -290,6 +290,9 @@ def test_sentences_of_the_library_name_what_python_has():
         push_ones(job, job.begin())
         said = raises(ampd.WrongState, lambda: job.tell_metric("accuracy", 1.0), "job.begin()")
         assert "ampclient" not in str(said) + said.remedy, said
+        with line(server, "by-rate", schedule=ampd.Worker()) as other:
+            said = raises(ampd.InvalidArgument, lambda: push_ones(other, other.begin()), "schedule=ampd.Worker()")
+            assert "job.set_learning_rate" in said.remedy, said.remedy
 
 
 def test_short_words_for_dtypes_are_those_dtypes():
