@@ -77,6 +77,11 @@ class Optimizer(torch.optim.Optimizer):
         self._overflowed.clear()
         if self.current is None:
             self.job.pull()  # what the last step made, for an evaluation
+        elif self.current.rolled_back and self._gives_rate:
+            self.job._warn_once("ahead", "%s: step %d has begun once more after a rollback, and a scheduler of torch "
+                                "is ahead of it, with the rates of later steps; end the workers and start them again "
+                                "(if the rates are computed from optimizer.number, all is well)",
+                                self.job.name, self.current.number)
 
     def begin_if_left(self) -> None:
         """Where a step() was cut off by a Timeout or Ctrl-C, and is not called again, its step is begun anew."""

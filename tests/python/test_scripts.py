@@ -1,5 +1,5 @@
 """Scripts of torch that were moved to ampd: what docs/python.md says of them, and what a message says."""
-from python_testing import needs, raises, run, told  # (first: it finds the package)
+from python_testing import eventually, needs, raises, run, told  # (first: it finds the package)
 
 needs("torch", "google.protobuf")
 
@@ -386,6 +386,26 @@ def test_a_script_that_loads_its_saved_state_goes_on_with_the_rate_of_its_schedu
                 first, saved = rates_until(server, "parts-" + kind, 3, kind)
                 second, _ = rates_until(server, "parts-" + kind, 6, kind, saved)
             assert len(set(whole)) > 2 and first + second == whole, (kind, first, second, whole)
+
+
+def test_a_scheduler_that_a_rollback_has_left_ahead_is_told_once():
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as side:
+        for name, schedule, lines in (("worker", ampd.Worker(), 1), ("server", ampd.Constant(), 0)):
+            net = new_net()
+            options = {"schedule": schedule, "checkpoint_every": 1, "keep_last": 9}
+            with told() as said, joined(server, name, net, **options) as job:
+                optimizer = ampd.Optimizer(job)
+                verdicts = []
+                while not optimizer.done:
+                    if len(verdicts) in (2, 4):
+                        assert eventually(lambda: any(one.step == 1 for one in side.checkpoints(name)))
+                        side.rollback(name, 1)
+                    loss_of(net, optimizer.number).backward()
+                    optimizer.step()
+                    verdicts.append(optimizer.result.verdict)
+            assert verdicts.count("rolled_back") == 2, verdicts
+            found = [one for one in said if "a scheduler of torch" in one]
+            assert len(found) == lines and all("step 2" in one and "optimizer.number" in one for one in found), said
 
 
 def test_a_saved_state_of_another_step_or_of_other_groups_is_told():
