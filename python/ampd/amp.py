@@ -72,16 +72,20 @@ class Optimizer(torch.optim.Optimizer):
         return [group[name] for group in self.param_groups]
 
     def _begin(self) -> None:
-        self.current = self.job.begin()
+        before, self.current = self.number, self.job.begin()
         self.unscaled = self._left = False
         self._overflowed.clear()
         if self.current is None:
             self.job.pull()  # what the last step made, for an evaluation
-        elif self.current.rolled_back and self._gives_rate:
-            self.job._warn_once("ahead", "%s: step %d has begun once more after a rollback, and a scheduler of torch "
-                                "is ahead of it, with the rates of later steps; end the workers and start them again "
-                                "(if the rates are computed from optimizer.number, all is well)",
-                                self.job.name, self.current.number)
+        elif self._gives_rate and before is not None:
+            self._tell_out_of_step(before)
+
+    def _tell_out_of_step(self, before: int) -> None:
+        """Of a rollback, and of steps that others have decided without this worker: no scheduler knows of them."""
+        if self.current.rolled_back or self.number > before + 1:
+            self.job._warn_once("rates", "%s: step %d has begun after step %d, and a scheduler of torch, which counts "
+                                "calls, has the rates of others; end the workers and start them again (if the rates "
+                                "are computed from optimizer.number, all is well)", self.job.name, self.number, before)
 
     def begin_if_left(self) -> None:
         """Where a step() was cut off by a Timeout or Ctrl-C, and is not called again, its step is begun anew."""

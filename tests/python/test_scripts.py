@@ -408,6 +408,22 @@ def test_a_scheduler_that_a_rollback_has_left_ahead_is_told_once():
             assert len(found) == lines and all("step 2" in one and "optimizer.number" in one for one in found), said
 
 
+def test_a_scheduler_that_the_steps_of_a_quorum_have_left_behind_is_told():
+    options = {"schedule": ampd.Worker(), "world_size": 2, "quorum": 1}
+    with ampd.testing.server() as server, told() as said:
+        with joined(server, "net", new_net(), rank=0, **options) as fast, \
+                joined(server, "net", new_net(), rank=1, **options) as slow:
+            ours, other = ampd.Optimizer(fast), ampd.Optimizer(slow)
+            train_to = {ours: 4, other: 2}  # step 4 is in hand on rank 0, when rank 1 hands in step 1
+            for optimizer, number in train_to.items():
+                while optimizer.number < number:
+                    loss_of(optimizer.job.module.module, optimizer.number).backward()
+                    optimizer.step()
+            assert other.result.verdict == "late" and other.number == 4
+    found = [one for one in said if "a scheduler of torch" in one]
+    assert len(found) == 1 and "step 4 has begun after step 1" in found[0], said
+
+
 def test_a_saved_state_of_another_step_or_of_other_groups_is_told():
     with ampd.testing.server() as server, joined(server, "net", new_net(), schedule=ampd.Worker()) as job:
         optimizer = ampd.Optimizer(job)
