@@ -105,6 +105,8 @@ _NAMES = {
     "clip.scope GROUP": 'clip_scope="group"', "weighting PUSHED": 'weighting="pushed"',
     "groups.max_norm": "groups: clip_norm", "groups.learning_rate_factor": "groups: lr_factor",
     "groups.weight_decay": "groups: weight_decay",
+    "schedule WORKER": "schedule=ampd.Worker()",
+    "give that of the step with each push": "call job.set_learning_rate before the first push of the step",
     "sync_mode": "sync_mode (QUORUM where quorum is given)", "cast_dtype": "cast",
     "loss_timeout_ms": "loss_timeout (in milliseconds)"}
 _NAMED = re.compile(r"\b(%s)\b" % "|".join(re.escape(one) for one in sorted(_NAMES, key=len, reverse=True)))

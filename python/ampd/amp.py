@@ -51,6 +51,7 @@ class Optimizer(torch.optim.Optimizer):
         self.current = None
         self._left = False  # the step was handed in, and the next one has not begun: a call of step() was cut off
         super().__init__(self._groups(), {"lr": 0.0})
+        self._fixed = set(self.param_groups[0])  # what a scheduler of torch adds is its own
         self._given = {name: self._of_groups(name) for name in ("lr", "weight_decay", "clip_norm", "lr_factor")}
         self._begin()
         job.optimizer = weakref.ref(self)
@@ -71,11 +72,20 @@ class Optimizer(torch.optim.Optimizer):
         return [group[name] for group in self.param_groups]
 
     def _begin(self) -> None:
-        self.current = self.job.begin()
+        before, self.current = self.number, self.job.begin()
         self.unscaled = self._left = False
         self._overflowed.clear()
         if self.current is None:
             self.job.pull()  # what the last step made, for an evaluation
+        elif self._gives_rate and before is not None:
+            self._tell_out_of_step(before)
+
+    def _tell_out_of_step(self, before: int) -> None:
+        """Of a rollback, and of steps that others have decided without this worker: no scheduler knows of them."""
+        if self.current.rolled_back or self.number > before + 1:
+            self.job._warn_once("rates", "%s: step %d has begun after step %d, and a scheduler of torch, which counts "
+                                "calls, has the rates of others; end the workers and start them again (if the rates "
+                                "are computed from optimizer.number, all is well)", self.job.name, self.number, before)
 
     def begin_if_left(self) -> None:
         """Where a step() was cut off by a Timeout or Ctrl-C, and is not called again, its step is begun anew."""
@@ -186,13 +196,32 @@ class Optimizer(torch.optim.Optimizer):
                 parameter.grad.mul_(self.current.scale)  # a power of two (unscale_): exact but for what overflows
 
     def state_dict(self) -> dict:
-        """The step that is next; moments and masters are the server's (ampctl checkpoint export --full)."""
-        return {"step": self.number, "model": self.job.name}
+        """The step that is next, and with the schedule ampd.Worker() what a scheduler of torch goes on from; moments
+        and masters are the server's (ampctl checkpoint export --full)."""
+        made = {"step": self.number, "model": self.job.name}
+        if self._gives_rate:
+            made["param_groups"] = [{name: value for name, value in group.items()
+                                     if name == "lr" or name not in self._fixed} for group in self.param_groups]
+        return made
 
     def load_state_dict(self, state_dict) -> None:
-        """Does nothing, and says so: the state is on the server."""
-        warnings.warn("ampd.Optimizer: the state is on the server, and was not changed; ampctl checkpoint import "
-                      "--full brings one in", stacklevel=2)
+        """With the schedule ampd.Worker() takes the rates of a state_dict() of its own; all else is on the server. Of
+        another state nothing is taken, and that is said."""
+        if not self._gives_rate or not {"step", "model", "param_groups"} <= set(state_dict):
+            warnings.warn("ampd.Optimizer: the state is on the server, and was not changed; ampctl checkpoint import "
+                          "--full brings one in", stacklevel=2)
+            return
+        groups, step = state_dict["param_groups"], state_dict["step"]
+        if len(groups) != len(self.param_groups):
+            raise errors.InvalidArgument("the state has the rates of %d groups, and %s has %d groups; make a new "
+                                         "scheduler, and call its step() optimizer.number - 1 times"
+                                         % (len(groups), self.job.name, len(self.param_groups)))
+        if step != self.number and self.number is not None:
+            warnings.warn("ampd.Optimizer: the rates that were loaded are those of step %s, and step %d is in hand; "
+                          "load neither these nor a scheduler's, and call step() of a new scheduler %d times"
+                          % (step, self.number, self.number - 1), stacklevel=2)
+        for group, saved in zip(self.param_groups, groups):
+            group.update(saved)
 
 
 class GradScaler:

@@ -347,18 +347,18 @@ class Job:
             raise errors.WrongState("step %d is in hand, whose parameters have come: evaluate with those, or call "
                                     "step.end() first (with ampd.Optimizer they are always the newest)"
                                     % self._step.number) from None
-        self._pulled()
+        self._pulled(version[0])
         return version[0]
 
     def _synchronize(self) -> None:
         if self.module is not None:
             self.module.synchronize()
 
-    def _pulled(self) -> None:
+    def _pulled(self, version: int) -> None:
         self.parameters  # noqa: B018 (made now: views are of memory that exists)
         self._pulled_at = address_of(self.tensor(0).data)
         if self.module is not None:
-            self.module.pulled(self)
+            self.module.pulled(self, (self._place.epoch, version))
 
     def state_dict(self, *, masters: bool = True) -> dict[str, typing.Any]:
         """The parameters by name, fp32, with the module's buffers; loads into the module by load_state_dict.
@@ -385,7 +385,8 @@ class Job:
         ended is begun again."""
         if self._step is not None and not self._step.broken:
             self._warn_once("unended", "%s: step %d was begun and not ended; it is begun again, without what was "
-                            "pushed: call step.end()", self.name, self._step.number)
+                            "pushed: call step.end() (if it was interrupted, all is well)",
+                            self.name, self._step.number)
         self._restored.clear()
         self._synchronize()
         done = self.client.call(lib.ampclient_step_begin, self.model, self._place) == 1
@@ -399,7 +400,7 @@ class Job:
         self._step_count += 1
         self._pushes = 0
         self._loss_told = False
-        self._pulled()
+        self._pulled(self._place.version)
         self._step = Step(self, self._place, self._restored[-1] if self._restored else None)
         return self._step
 
@@ -477,7 +478,7 @@ class Job:
         if not fits and not is_converted:
             raise errors.InvalidArgument(
                 "the gradient of %s is an array of %s; give float16, float32, or bfloat16 as uint16 with "
-                "dtype=\"bfloat16\"" % (name, array.dtype))
+                "dtype=\"bfloat16\", or ampd.join gradients=\"float32\", which converts float64" % (name, array.dtype))
         if self.gradients not in (None, code):
             self.copies += 1
             array, code = converted(array, code, self.gradients), self.gradients
@@ -516,13 +517,22 @@ class Job:
         """Tells the loss of this worker's samples in the step in hand, for the step's row in the history: a number, or
         an array or a tensor with one (of a device, it is waited for). The loss given to Step.backward
         or GradScaler.scale is sent by itself when the step ends; this one replaces it. No verdict depends on it."""
-        self.client.call(lib.ampclient_loss, self.model, _number(loss, "the loss"))
+        self._tell(lib.ampclient_loss, _number(loss, "the loss"))
         self._loss_told = True
 
     def tell_metric(self, name: str, value) -> None:
         """The same of another number, by a name of 1 to 32 bytes without "=" and ";"; up to 8 of them a step."""
-        self.client.call(lib.ampclient_metric, self.model, utf8(name, "the name of the metric"),
-                         _number(value, "the metric %s" % name))
+        self._tell(lib.ampclient_metric, utf8(name, "the name of the metric"), _number(value, "the metric %s" % name))
+
+    def _tell(self, function, *values) -> None:
+        model = self.model
+        try:
+            self.client.call(function, model, *values)
+        except errors.WrongState:
+            if self._step is not None:
+                raise
+            raise errors.WrongState("no step has begun; call it between job.begin() and step.end(), with "
+                                    "ampd.Optimizer before its step()") from None
 
     def _tell_loss_of(self, step: Step) -> None:
         """Once all gradients have come, a loss of a device has, too: to read it waits for nothing."""

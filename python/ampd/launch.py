@@ -5,7 +5,8 @@
     python3 -m ampd.launch -n 4 --endpoint HOST:PORT train.py     an ampd that runs; also by AMPD_ENDPOINT
 
 Each worker has RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and AMPD_ENDPOINT in its environment, which
-`ampd.join(None, ...)` reads. What they write is shown line by line with "[rank] " in front.
+`ampd.join(None, ...)` reads. What they write is shown line by line with "[rank] " in front; of a progress bar, which
+writes over its line, each 10 s.
 
 When a worker fails the others get SIGTERM, and what is left after --grace seconds SIGKILL; the exit code is that of the
 first that failed, 128 + N where signal N ended it. Ctrl-C is passed on to the workers, then the ampd ends: code 130. A
@@ -19,14 +20,17 @@ import contextlib
 import math
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 
 from ampd import errors
+from ampd._progress import LINE_EVERY_S
 from ampd.testing import Server, die_with_parent
 
 GRACE_S = 10.0        # between SIGTERM, or a Ctrl-C that was passed on, and SIGKILL
@@ -36,6 +40,7 @@ LINE_MAX = 64 << 10   # bytes; a longer line is shown in parts
 OWN_OPTIONS = ("--data-dir", "--listen", "--log-level", "--log-format")  # of ampd; its address is read from its log
 WORKERS_MAX = 256     # ranks of a model
 NOBODY_READS = 128 + signal.SIGPIPE
+_LINE_END = re.compile(rb"\r?\n|\r(?=[^\n])")  # what comes behind the last \r decides of what kind it is
 
 
 def on_signal(number: int, handler) -> None:
@@ -63,6 +68,27 @@ class Output:
         self.write(sys.stderr.buffer, b"ampd.launch: %s\n" % text.encode())
 
 
+def lines(source, clock=time.monotonic) -> Iterator[bytes]:
+    """What is written to a pipe, as lines. Of those that a carriage return begins anew, as a progress bar does, one is
+    shown each LINE_EVERY_S, as ampd.progress has it where there is no terminal, and the last one."""
+    rest, shown = b"", -math.inf
+    while chunk := source.read1(LINE_MAX):
+        rest, begin = rest + chunk, 0
+        for end in _LINE_END.finditer(rest):
+            line, begin = rest[begin:end.start()], end.end()
+            if end[0].endswith(b"\n"):
+                yield line
+            elif line.strip() and (now := clock()) - shown >= LINE_EVERY_S:
+                shown = now
+                yield line
+        rest = rest[begin:]
+        if len(rest) >= LINE_MAX:
+            yield rest
+            rest = b""
+    if rest:
+        yield rest.rstrip(b"\r")
+
+
 class Worker:
     """One process, in a session of its own: a Ctrl-C of the terminal is the launcher's, and what it starts ends with
     it."""
@@ -85,10 +111,9 @@ class Worker:
             one.start()
 
     def _forward(self, source, target) -> None:
-        front = b"[%d] " % self.rank
         with source:
-            while line := source.readline(LINE_MAX):
-                self._output.write(target, front + line + (b"" if line.endswith(b"\n") else b"\n"))
+            for line in lines(source):
+                self._output.write(target, b"[%d] %s\n" % (self.rank, line))
 
     def has_ended(self) -> bool:
         """Also takes the rest of its output."""

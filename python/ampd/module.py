@@ -32,9 +32,14 @@ def on_device(tensor: torch.Tensor) -> bool:
     return tensor.is_cuda
 
 
+def is_trained(parameter) -> bool:
+    """One without elements has nothing to be trained, and stays the module's own."""
+    return parameter.requires_grad and (torch.nn.parameter.is_lazy(parameter) or parameter.numel() > 0)
+
+
 def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameters that are trained, by name; one that is shared has its first name."""
-    found = {name: one for name, one in module.named_parameters() if one.requires_grad}
+    found = {name: one for name, one in module.named_parameters() if is_trained(one)}
     if not found:
         raise errors.InvalidArgument("the module has no parameter that requires a gradient; nothing is to be trained")
     for name, one in found.items():
@@ -87,6 +92,7 @@ class Module:
         self._autocast_dtype = None
         self._pin_memory = pin_memory    # that gradients of a device are copied into
         self._untrained_told = False
+        self._version: tuple | None = None  # of what was pulled
         self._writes: list[int] = []     # to each parameter, as torch counts them, when it was pulled
         self._pushing = False            # inside of Step.backward
         self._sent: dict[str, tuple] = {}  # (gradient, torch's count of writes to it) of those pushed in this step
@@ -151,26 +157,33 @@ class Module:
     def _code(self, name: str) -> int:
         return self.job.tensor(self.job._index_of(name)).dtype
 
-    def pulled(self, job) -> None:
-        """The memory has another version."""
+    def pulled(self, job, version: tuple) -> None:
+        """The memory has these values: (epoch, version)."""
         # What torch.inference_mode makes cannot be trained with.
         with torch.inference_mode(False), torch.no_grad():
-            self._take_pulled(job)
+            self._take_pulled(job, version != self._version)
+        self._version = version
         _pulled_last.update(self._puller)
         self._writes = [one._version for one in self._parameters.values()]  # what is written by .data is not counted
 
-    def _take_pulled(self, job) -> None:
+    def _take_pulled(self, job, is_new: bool) -> None:
+        """New values count as a write, as those of torch's optimizers do: a backward through older ones is refused."""
         if self._views is None:
             self._make_views()
+        if is_new:
+            torch.clear_autocast_cache()  # of a loop that is inside of autocast as a whole
         stays_shared = job.memory.stays_shared
         views = self._views_where_pulled() if stays_shared else self._views
         try:
             for name, parameter in self._parameters.items():
                 view = views[name]
                 if stays_shared or parameter.dtype != view.dtype or parameter.device.type != "cpu":
-                    parameter.data.copy_(view, non_blocking=True)
-                elif parameter.data_ptr() != view.data_ptr():  # the first time, or moved since then
+                    (parameter if is_new else parameter.data).copy_(view, non_blocking=True)
+                    continue
+                if parameter.data_ptr() != view.data_ptr():  # the first time, or moved since then
                     parameter.data = self._view(name)
+                if is_new:
+                    parameter.as_strided((0,), (1,)).zero_()  # writes nothing, and counts
         finally:
             self._copied = [torch.cuda.current_stream(device).record_event()
                             for device in {one.device for one in self._parameters.values() if on_device(one)}]
@@ -235,7 +248,7 @@ class Module:
         if self._untrained_told:
             return
         known = {id(one) for one in self._parameters.values()}
-        found = [name for name, one in self.module.named_parameters() if one.requires_grad and id(one) not in known]
+        found = [name for name, one in self.module.named_parameters() if is_trained(one) and id(one) not in known]
         if found:
             self._untrained_told = True
             more = ", nor are %d more" % (len(found) - 1) if len(found) > 1 else ""
@@ -246,7 +259,8 @@ class Module:
     def _tell_written(self) -> None:
         """Of values that the program itself has given to a parameter: the server has others."""
         for at, (name, one) in enumerate(self._parameters.items()):
-            if one._version == self._writes[at]:
+            by_another_model = _pulled_last.get(id(one)) is not self._puller[id(one)]  # of which _tell_shared tells
+            if one._version == self._writes[at] or by_another_model:
                 continue
             if not self._is_as_pulled(name, one):
                 self.job._warn_once("written", "%s: the program has written to parameter %s (load_state_dict, clamp_, "

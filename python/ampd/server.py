@@ -260,8 +260,9 @@ class Server:
         if newest is None or (newest.epoch, newest.step) != (status.epoch, status.step - 1):
             raise errors.WrongState(
                 "a checkpoint of %s is made when step %d has ended, which this job is to end itself; ask when the "
-                "model is done, or use what is there: masters(%r, step) of one of checkpoints(%r), or the cast "
-                "values by state_dict(masters=False)" % (model, status.step, model, model))
+                "model is done, or behind job.leave(): ampd.connect(%r).masters(%r), or use what is there: "
+                "masters(%r, step) of one of checkpoints(%r), or the cast values by state_dict(masters=False)"
+                % (model, status.step, self.client.endpoint, model, model, model))
 
 
 def _request_id() -> str:

@@ -239,7 +239,7 @@ def test_what_is_wrong_gets_a_sentence():
     with ampd.testing.server() as server, line(server) as job:
         step = job.begin()
         raises(ampd.InvalidArgument, lambda: step.push("w", numpy.zeros((3, 2), numpy.float32)), "(3, 2)", "(2, 3)")
-        raises(ampd.InvalidArgument, lambda: step.push("w", numpy.zeros((2, 3))), "float64", "float32")
+        raises(ampd.InvalidArgument, lambda: step.push("w", numpy.zeros((2, 3))), "float64", "gradients=\"float32\"")
         raises(ampd.NotFound, lambda: step.push("v", numpy.zeros(3, numpy.float32)), "'v'", "w, b")
         raises(ampd.InvalidArgument, lambda: ampd.join(server.endpoint, "with a space", {"w": numpy.zeros(1)}), "name")
         raises(ampd.AlreadyExists, lambda: line(server, max_steps=6), "max_steps")
@@ -290,6 +290,9 @@ def test_sentences_of_the_library_name_what_python_has():
         push_ones(job, job.begin())
         said = raises(ampd.WrongState, lambda: job.tell_metric("accuracy", 1.0), "job.begin()")
         assert "ampclient" not in str(said) + said.remedy, said
+        with line(server, "by-rate", schedule=ampd.Worker()) as other:
+            said = raises(ampd.InvalidArgument, lambda: push_ones(other, other.begin()), "schedule=ampd.Worker()")
+            assert "job.set_learning_rate" in said.remedy, said.remedy
 
 
 def test_short_words_for_dtypes_are_those_dtypes():

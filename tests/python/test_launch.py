@@ -11,6 +11,7 @@ import sys
 import unittest.mock
 
 import ampd
+import ampd.launch
 import ampd.testing
 
 LIMIT_S = 60 * PATIENCE
@@ -222,6 +223,25 @@ def test_lines_come_when_they_are_written_and_arguments_are_the_scripts():
         assert said.splitlines()[1:] == ["[0] w\xe4hrend", "[0] ", "[0] x"], said
         out, _ = launch("-n", 1, "-m", "script", "-m", "x", cwd=path.parent)
         assert out == "[0] ['-m', 'x']0 1 1\n", out
+
+
+def test_a_progress_bar_that_writes_over_itself_is_shown_while_it_moves():
+    with script("import pathlib, sys, time\nseen, until = pathlib.Path(sys.argv[1]), time.monotonic() + 20\n"
+                "print('\\r 0%\\r10%', end='', flush=True)\n"
+                "while not seen.exists() and time.monotonic() < until:\n    time.sleep(0.01)\n"
+                "print('\\r20%\\r30%', end=' seen\\n' if seen.exists() else '')\n") as path:
+        with start("-n", 1, path, path.parent / "seen") as process:
+            first = process.stdout.readline()
+            (path.parent / "seen").touch()
+            out, said = process.communicate(timeout=LIMIT_S)
+    assert first == "[0]  0%\n" and out.endswith("[0] 30% seen\n"), (first, out, said)
+
+
+def test_of_what_is_written_over_a_line_is_shown_each_ten_seconds_and_the_last_one():
+    chunks = [b"a\r\nb\r", b"\nc", b"\r1", b"\r2\r", b"3\r  \r4\n\n", b"5\r", b"6\r7", b"\r8\r"]
+    now = iter(range(0, 1000, 4))
+    source = unittest.mock.Mock(read1=lambda size: chunks.pop(0) if chunks else b"")
+    assert list(ampd.launch.lines(source, lambda: next(now))) == [b"a", b"b", b"c", b"3", b"4", b"", b"7", b"8"]
 
 
 def test_what_is_wrong_gets_a_sentence():

@@ -325,7 +325,7 @@ def test_a_step_without_a_gradient_and_one_that_is_not_ended_are_told_once():
             job.begin().end()
         assert len(lines) == 2, lines
         assert "step 1" in lines[0] and "step.backward(loss)" in lines[0], lines
-        assert "step 2" in lines[1] and "step.end()" in lines[1], lines
+        assert "step 2" in lines[1] and "step.end()" in lines[1] and "interrupted" in lines[1], lines
 
 
 def test_a_model_that_is_done_already_is_told():

@@ -1,5 +1,5 @@
 """What programs do with a torch module beside training it, and what interrupts a step."""
-from python_testing import eventually, needs, raises, run  # (first: it finds the package)
+from python_testing import eventually, needs, raises, run, told  # (first: it finds the package)
 
 needs("torch", "google.protobuf")
 
@@ -116,6 +116,41 @@ def test_a_forked_child_is_told_that_it_has_no_connection():
         assert os.waitpid(child, 0)[1] == 0
         step.backward(loss_of(net))
         assert step.end().applied
+
+
+def test_a_parameter_without_elements_is_left_as_it_is():
+    class Net(torch.nn.Linear):
+        def __init__(self):
+            super().__init__(4, 2)
+            self.extra = torch.nn.Parameter(torch.empty(0, 2))  # a list that is empty with these settings
+
+        def forward(self, x):
+            return torch.cat([super().forward(x), self.extra])
+
+    torch.manual_seed(3)
+    net, alone = Net(), Net()
+    alone.load_state_dict(net.state_dict())
+    optimizer = torch.optim.SGD(alone.parameters(), 0.1)
+    with ampd.testing.server() as server, told() as said, joined(server, net, max_steps=6) as job:
+        for step in job.steps():
+            x = torch.full((3, 4), float(step.number))
+            optimizer.zero_grad()
+            alone(x).square().mean().backward()
+            optimizer.step()
+            step.backward(net(x).square().mean())
+            if step.number == 3:
+                step.end()
+                break
+        job.pull()
+        assert list(job.parameters) == ["weight", "bias"] and said == [], (job.parameters, said)
+        ours = ampd.Optimizer(job)
+        x = torch.ones(3, 4)
+        for one, its in ((net, ours), (alone, optimizer)):
+            its.zero_grad()
+            one(x).square().mean().backward()
+            its.step()
+        assert set(job.state_dict(masters=False)) == set(net.state_dict())
+    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(net.parameters(), alone.parameters()))
 
 
 def test_a_lazy_module_is_refused():
