@@ -64,8 +64,7 @@ static void attachment_free(struct io_server_call *call)
         return;
     amp_list_remove(&own->node);
     io_watchers_remove(&own->watcher);
-    amp_shared_unmap(own->fill.memory, own->fill.size);
-    (void)close(own->slot);
+    io_shared_free(call->server, own->slot, own->fill.memory, own->fill.size);
     ampd_core_uncount_memory(call->server->core, own->fill.size);
 }
 
