@@ -249,7 +249,9 @@ static void on_attach(struct arpc_call *call, const uint8_t *data, size_t size)
     (void)size;
     if (fake_take(fake, &fake->faults.swallow_attach))
         return;
-    if (!fake_take(fake, &fake->faults.odd_memory)) {
+    if (fake_take(fake, &fake->faults.no_memory_blocks)) {
+        response = (struct ampd_msg_attach_memory_response){.block_count = 0};
+    } else if (!fake_take(fake, &fake->faults.odd_memory)) {
         arpc_call_finish(call, ARPC_STATUS_UNIMPLEMENTED, "not here", NULL);
         return;
     }
