@@ -12,11 +12,13 @@ import pathlib
 import resource
 import signal
 import socket
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
 import ampd_testing
-from ampd_testing import Api, Code, common, eventually, metric, refused, run, spec
+from ampd_testing import CALL_TIMEOUT_S, DIE_WITH_PARENT, Api, Code, common, eventually, metric, refused, run, spec
 from shared_testing import SLOT, Attachment, Run, connect, holdings, memory_left
 from test_server_shards import Cluster
 
@@ -225,6 +227,39 @@ def test_a_worker_short_of_descriptors_sends_bytes_says_so_and_keeps_none(contex
         worker.complainer.join(ampd_testing.CALL_TIMEOUT_S)
         assert not kept and not any(worker.shared), (free, kept, worker.shared)
         assert any("Too many open files); raise" in line for line in worker.err), worker.err
+    assert server.terminate() == 0
+
+
+# Connects so many times, each as soon as there is room, and says nothing on any of these connections.
+CROWD = """
+import socket, sys, threading
+def stay():
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(sys.argv[1])
+    link.recv(1)
+threads = [threading.Thread(target=stay) for _ in range(int(sys.argv[2]))]
+for thread in threads:
+    thread.start()
+print("here", flush=True)
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_who_may_attach_nothing_keeps_nobody_from_memory(context):
+    """Each of the places for guests is theirs for two seconds: together they would have all for longer than a call."""
+    server = context.server()
+    Api(server.channel).CreateModel(spec=spec("m", [("w", [1])], world_size=1))
+    joined = Api(connect(unix(server))).Join(model="m", rank=0, worker_name="w", instance=1)
+    attachment = Attachment(Other(unix(server), joined.incarnation), fetch=False)
+    crowd = subprocess.Popen([*DIE_WITH_PARENT, sys.executable, "-c", CROWD, attachment.answer.socket,
+                              str(8 * CALL_TIMEOUT_S)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                             encoding="utf-8")
+    assert crowd.stdout.readline() == "here\n"
+    attachment.fetch()
+    attachment.end()
+    crowd.kill()
+    crowd.communicate()
     assert server.terminate() == 0
 
 
