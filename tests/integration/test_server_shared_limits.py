@@ -153,8 +153,8 @@ def small_pages():
         libc.prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0)
 
 
-def test_the_pages_of_a_large_slot_and_of_large_copies_are_not_freed_by_the_loop(context):
-    """Of 4 KiB each, they take it about a millisecond for 4 MiB, in which nothing else is served."""
+def test_the_pages_of_a_large_slot_are_not_freed_by_the_loop(context):
+    """Of 4 KiB each, they take it about a millisecond for 4 MiB, in which nothing else is served. So do copies'."""
     with small_pages():
         server = context.server("--memory-max", "4G")
     pid, api = server.process.pid, Api(server.channel)
@@ -164,14 +164,19 @@ def test_the_pages_of_a_large_slot_and_of_large_copies_are_not_freed_by_the_loop
     attachment = Attachment(Other(unix(server), joined.incarnation), fetch=False, dtype=common.DTYPE_F32)
 
     def times():
-        return processor_seconds(pid), processor_seconds(f"{pid}/task/{pid}")
+        loop = processor_seconds(f"{pid}/task/{pid}")
+        return loop, processor_seconds(pid) - loop
     begun = times()
     attachment.end()
+    eventually(lambda: holdings(pid)[1:] == (0, 2, 0), "the slot is given back")
+
+    def threads_took_most():
+        loop, others = (now - then for now, then in zip(times(), begun))
+        return others > loop
+    eventually(threads_took_most, "other threads have taken more time than the loop")
     api.DeleteModel(model="m", force=True)
-    eventually(lambda: holdings(pid)[1:] == (0, 0, 0), "all of it is given back")
+    eventually(lambda: holdings(pid)[1:] == (0, 0, 0), "the copies are given back")
     assert memory_left(api) == before
-    whole, loop = (now - then for now, then in zip(times(), begun))
-    assert whole > 0.02 and loop < whole / 4, f"{loop} s of {whole} s were the loop's"
     assert server.terminate() == 0
 
 
