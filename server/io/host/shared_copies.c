@@ -10,6 +10,7 @@
 #include "server/io/host/shared_fill.h"
 
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -53,7 +54,11 @@ struct freeing {
 
 static void free_pages(struct io_task *task)
 {
-    const struct freeing *own = AMP_CONTAINER(task, struct freeing, task);
+    struct freeing *own = AMP_CONTAINER(task, struct freeing, task);
+    for (; own->size > AMP_SHARED_FILL; own->size -= AMP_SHARED_FILL) { /* no thread can map memory meanwhile */
+        amp_shared_unmap(own->memory, AMP_SHARED_FILL);
+        own->memory = (uint8_t *)own->memory + AMP_SHARED_FILL;
+    }
     amp_shared_unmap(own->memory, own->size);
     (void)close(own->fd);
 }
