@@ -43,6 +43,7 @@ struct attach_job {
     int code;
     struct amp_error error;
     struct ampd_msg_attach_memory_response answer;
+    bool local; /* it came by a unix socket */
 };
 
 /* One call of AttachMemory. The loop's thread alone has it. */
@@ -74,6 +75,7 @@ static void on_message(struct arpc_call *call, const uint8_t *data, size_t size)
     if (own->waiting == NULL)
         return;
     (void)uv_timer_stop(&own->timer);
+    own->waiting->local = arpc_call_is_by_unix(call);
     finish(own, ampd_msg_attach_memory_response_decode(&own->waiting->answer, data, size, &own->waiting->error));
 }
 
@@ -343,6 +345,8 @@ static int attach_shard(struct ampclient_model *model, struct ampclient_attached
     }
     if (rc == 0)
         rc = check_layout(model->core, request->shard, &job->answer, copy_stride, slot_stride, error);
+    if (rc == 0 && !job->local) /* nobody elsewhere says which sockets this process connects to */
+        rc = amp_error_set(error, AMP_ESTATE, NULL, "the server is not connected to by a unix socket");
     if (rc == 0)
         rc = fetch(model->client->link, &job->answer, until_ms, fds, error);
     if (rc == 0) {
