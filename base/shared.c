@@ -20,6 +20,10 @@
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
 
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
+
 #ifndef MADV_COLLAPSE /* Linux 6.1 */
 #define MADV_COLLAPSE 25
 #endif
@@ -75,20 +79,31 @@ int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, voi
     return 0;
 }
 
+/* By the mapping, as a write to it would; kernels that cannot do so get the pages by the descriptor. */
+static int allocate(int fd, void *memory, size_t at, size_t bytes)
+{
+    if (madvise((uint8_t *)memory + at, bytes, MADV_POPULATE_WRITE) == 0)
+        return 0;
+    return errno == EINVAL && fallocate(fd, 0, (off_t)at, (off_t)bytes) == 0 ? 0 : AMP_ENOMEM;
+}
+
 int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge)
 {
-    size_t left = amp_large_pages(size) - at, bytes = left < AMP_SHARED_FILL ? left : AMP_SHARED_FILL;
-    size_t whole = *huge ? bytes / AMP_HUGE_PAGE * AMP_HUGE_PAGE : 0;
+    size_t left = amp_large_pages(size) - at, end = at + (left < AMP_SHARED_FILL ? left : AMP_SHARED_FILL);
+    size_t whole = *huge ? (end - at) / AMP_HUGE_PAGE * AMP_HUGE_PAGE : 0;
     for (size_t page = 0; page < whole; page += AMP_HUGE_PAGE) /* a huge page is made of one small page at least */
-        if (fallocate(fd, 0, (off_t)(at + page), AMP_PAGE) != 0)
+        if (allocate(fd, memory, at + page, AMP_PAGE) != 0)
             return AMP_ENOMEM;
     if (whole > 0 && madvise((uint8_t *)memory + at, whole, MADV_COLLAPSE) != 0) {
         *huge = false;
-        whole = 0; /* some may be huge: fallocate passes over those */
+        whole = 0; /* some may be huge, and stay so */
     }
-    if (whole == bytes)
-        return 0;
-    return fallocate(fd, 0, (off_t)(at + whole), (off_t)(bytes - whole)) == 0 ? 0 : AMP_ENOMEM;
+    int rc = 0;
+    for (size_t from = at + whole, next; rc == 0 && from < end; from = next) { /* no thread maps memory meanwhile */
+        next = end - from < AMP_HUGE_PAGE ? end : from + AMP_HUGE_PAGE;
+        rc = allocate(fd, memory, from, next - from);
+    }
+    return rc;
 }
 
 int amp_shared_keeps_pages(int fd, struct amp_error *error)

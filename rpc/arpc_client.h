@@ -118,4 +118,7 @@ int arpc_channel_call(struct arpc_channel *channel, const char *path, const stru
 /* No further messages from this side, after those queued. No effect if done before. */
 void arpc_call_half_close(struct arpc_call *call);
 
+/* Whether the call is on a connection by a unix socket; from its first callback on until `closed`. */
+bool arpc_call_is_by_unix(const struct arpc_call *call);
+
 #endif

@@ -88,6 +88,11 @@ uint64_t ampclient_core_shard_first(const struct ampclient_core *core, uint64_t 
     return first;
 }
 
+void ampclient_core_shard_blocks(const struct ampclient_core *core, uint32_t shard, uint64_t *first, uint64_t *end)
+{
+    ampclient_core_layout_shard(&core->flat, shard, core->config.shards, first, end);
+}
+
 void ampclient_core_name(const struct ampclient_core *core, char name[AMPCLIENT_NAME_MAX])
 {
     memcpy(name, core->model, AMPCLIENT_NAME_MAX);

@@ -28,6 +28,8 @@ void ampclient_core_leave_memory(struct ampclient_core *core);
 uint64_t ampclient_core_start(const struct ampclient_core *core, uint32_t parameter);
 /* After Join: the first block of the shard that owns this block. */
 uint64_t ampclient_core_shard_first(const struct ampclient_core *core, uint64_t block);
+/* After Join: the blocks of a shard, from *first to *end - 1; none if they are equal. */
+void ampclient_core_shard_blocks(const struct ampclient_core *core, uint32_t shard, uint64_t *first, uint64_t *end);
 
 /*
  * Gives memory of the user for the parameters, borrowed until the core is freed; without it the core allocates its own.

@@ -43,6 +43,7 @@ struct attach_job {
     int code;
     struct amp_error error;
     struct ampd_msg_attach_memory_response answer;
+    bool local; /* it came by a unix socket */
 };
 
 /* One call of AttachMemory. The loop's thread alone has it. */
@@ -74,6 +75,7 @@ static void on_message(struct arpc_call *call, const uint8_t *data, size_t size)
     if (own->waiting == NULL)
         return;
     (void)uv_timer_stop(&own->timer);
+    own->waiting->local = arpc_call_is_by_unix(call);
     finish(own, ampd_msg_attach_memory_response_decode(&own->waiting->answer, data, size, &own->waiting->error));
 }
 
@@ -288,16 +290,15 @@ static int fetch(struct ampclient_link *link, const struct ampd_msg_attach_memor
                                            : "");
 }
 
-/* Whether the memory of an answer has the layout that Join told. */
-static int check_layout(const struct ampclient_attached *attached, const struct ampd_msg_attach_memory_response *answer,
-                        size_t copy_stride, size_t slot_stride, struct amp_error *error)
+/* Whether the memory of an answer has the layout that Join told: all blocks of the shard, and no others. */
+static int check_layout(const struct ampclient_core *core, uint32_t shard,
+                        const struct ampd_msg_attach_memory_response *answer, size_t copy_stride, size_t slot_stride,
+                        struct amp_error *error)
 {
-    size_t copy_at = answer->first_block * copy_stride, slot_at = answer->first_block * slot_stride;
-    bool sized = answer->copy_bytes == answer->block_count * copy_stride &&
-                 answer->slot_bytes == answer->block_count * slot_stride;
-    bool inside =
-        copy_at + answer->copy_bytes <= attached->copy_size && slot_at + answer->slot_bytes <= attached->slot_size;
-    if (answer->block_count == 0 || (sized && inside))
+    uint64_t first, end;
+    ampclient_core_shard_blocks(core, shard, &first, &end);
+    bool same = answer->block_count == end - first && (answer->block_count == 0 || answer->first_block == first);
+    if (same && answer->copy_bytes == (end - first) * copy_stride && answer->slot_bytes == (end - first) * slot_stride)
         return 0;
     return amp_error_set(
         error, AMP_EINTERNAL, NULL,
@@ -343,7 +344,9 @@ static int attach_shard(struct ampclient_model *model, struct ampclient_attached
         *error = job->error;
     }
     if (rc == 0)
-        rc = check_layout(attached, &job->answer, copy_stride, slot_stride, error);
+        rc = check_layout(model->core, request->shard, &job->answer, copy_stride, slot_stride, error);
+    if (rc == 0 && !job->local) /* nobody elsewhere says which sockets this process connects to */
+        rc = amp_error_set(error, AMP_ESTATE, NULL, "the server is not connected to by a unix socket");
     if (rc == 0)
         rc = fetch(model->client->link, &job->answer, until_ms, fds, error);
     if (rc == 0) {

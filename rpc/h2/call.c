@@ -30,6 +30,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/text.h"
+#include "rpc/arpc_client.h"
 #include "rpc/arpc_server.h"
 #include "rpc/h2/abuse.h"
 #include "rpc/h2/stats.h"
@@ -388,6 +389,11 @@ int64_t arpc_call_time_left_ms(const struct arpc_call *call)
         return INT64_MAX;
     int64_t now_ms = call->link != NULL ? arpc_link_now(call->link) : call->deadline_ms;
     return call->deadline_ms > now_ms ? call->deadline_ms - now_ms : 0;
+}
+
+bool arpc_call_is_by_unix(const struct arpc_call *call)
+{
+    return call->link != NULL && call->link->peer_info.transport == ARPC_TRANSPORT_UNIX;
 }
 
 bool arpc_call_metadata(const struct arpc_call *call, const char *key, size_t index, const uint8_t **value,

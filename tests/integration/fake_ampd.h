@@ -27,6 +27,8 @@ struct fake_faults {
     bool fewer_parameters;     /* the next Join is answered with a model that has one parameter less */
     bool other_schedule;       /* before the next Join the model gets the schedule WORKER, or another one instead */
     bool odd_memory;           /* the next AttachMemory is answered with memory of another layout */
+    bool no_memory_blocks;     /* the next AttachMemory is answered with memory for no block */
+    const char *memory_socket; /* AttachMemory is answered with memory that this unix socket gives; or NULL */
     bool swallow_attach;       /* the next AttachMemory is never answered */
     bool swallow_pull;         /* the next pull is never answered */
     bool answer_early;         /* the next push is answered LATE at its header; its body is not read */

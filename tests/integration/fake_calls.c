@@ -244,12 +244,19 @@ static void on_attach(struct arpc_call *call, const uint8_t *data, size_t size)
 {
     struct fake *fake = fake_of(call);
     struct ampd_msg_attach_memory_response response = {.block_count = 1, .copy_bytes = 1, .slot_bytes = 1};
+    uint64_t bytes = fake->blocks * BLOCK_ELEMENTS * sizeof(float);
     struct amp_buf out;
     (void)data;
     (void)size;
     if (fake_take(fake, &fake->faults.swallow_attach))
         return;
-    if (!fake_take(fake, &fake->faults.odd_memory)) {
+    if (fake->faults.memory_socket != NULL) {
+        response = (struct ampd_msg_attach_memory_response){
+            .block_count = (uint32_t)fake->blocks, .copy_bytes = bytes, .slot_bytes = bytes};
+        (void)snprintf(response.socket, sizeof response.socket, "%s", fake->faults.memory_socket);
+    } else if (fake_take(fake, &fake->faults.no_memory_blocks)) {
+        response = (struct ampd_msg_attach_memory_response){.block_count = 0};
+    } else if (!fake_take(fake, &fake->faults.odd_memory)) {
         arpc_call_finish(call, ARPC_STATUS_UNIMPLEMENTED, "not here", NULL);
         return;
     }

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -450,13 +451,36 @@ static void memory_of_another_layout_is_not_shared_and_the_log_says_why(void **s
     options.log_cb = keep_line;
     options.log_arg = lines;
     options.log_level = AMPCLIENT_LOG_DEBUG;
-    fake_set(fixture->fake, &(struct fake_faults){.odd_memory = true});
+    /* A client that took it would write where nothing is mapped. */
+    for (unsigned round = 0; round < 2; round++) {
+        lines[0] = 0;
+        fake_set(fixture->fake, &(struct fake_faults){.odd_memory = round == 0, .no_memory_blocks = round == 1});
+        begin_again(fixture, &options);
+        assert_false(ampclient_shares_memory(fixture->model));
+        ampclient_close(fixture->client); /* with its thread, which tells the lines */
+        fixture->client = NULL;
+        if (strstr(lines, "no memory is shared") == NULL || strstr(lines, "another layout") == NULL)
+            fail_msg("\"another layout\" is not in\n%s", lines);
+    }
+}
+
+/* A server elsewhere could have this process connect to any socket here, and send 16 bytes that the server chooses. */
+static void a_server_that_is_not_reached_by_a_unix_socket_names_none(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "/tmp/ampd-faults-%ld.sock", (long)getpid());
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    fake_set(fixture->fake, &(struct fake_faults){.memory_socket = address.sun_path});
     begin_again(fixture, &options);
+    int guest = accept(fd, NULL, NULL);
+    (void)close(fd);
+    (void)unlink(address.sun_path);
+    assert_int_equal(guest, -1);
     assert_false(ampclient_shares_memory(fixture->model));
-    ampclient_close(fixture->client); /* with its thread, which tells the lines */
-    fixture->client = NULL;
-    if (strstr(lines, "no memory is shared") == NULL || strstr(lines, "another layout") == NULL)
-        fail_msg("\"another layout\" is not in\n%s", lines);
 }
 
 static uint64_t now_ms(void)
@@ -723,6 +747,7 @@ int main(void)
         JOINED(a_process_that_was_stopped_in_a_call_goes_on_with_it),
         JOINED(an_answer_before_the_body_was_read_ends_the_step),
         JOINED(memory_of_another_layout_is_not_shared_and_the_log_says_why),
+        JOINED(a_server_that_is_not_reached_by_a_unix_socket_names_none),
         JOINED(a_step_begins_in_time_or_not_at_all_where_memory_was_waited_for_in_vain),
         JOINED(a_verdict_that_never_comes_is_a_deadline),
         JOINED(a_wait_that_is_interrupted_ends_and_the_step_goes_on),

@@ -312,15 +312,16 @@ def test_descriptors_and_memory_come_back(context):
     trained(context, cluster.addresses[0], "m", 2, steps=2, **SLOT)
     cluster.api(0).DeleteModel(model="m", force=True)
     pids = [process.pid for process in cluster.processes]
+    eventually(lambda: [holdings(pid)[2] for pid in pids] == [0] * 3, "no memory is mapped")
     before = [holdings(pid) for pid in pids]
     for turn in range(3):
         pair = workers(context, cluster.addresses[0], f"m{turn}", 2, pause="4:half", wide=2, steps=6,
                        **(SLOT, OWN, STREAM)[turn])
         for worker in pair:
             worker.wait_until_paused()
-        slots = [holdings(pid)[1:] for pid in pids]
         # Two workers' slots, and the two copies, each mapped once.
-        assert slots == [(2, 4, 2) if turn < 2 else (0, 2, 0)] * 3, slots
+        wanted = [(2, 4, 2) if turn < 2 else (0, 2, 0)] * 3
+        eventually(lambda: [holdings(pid)[1:] for pid in pids] == wanted, f"turn {turn}: held is {wanted}")
         for worker in pair:
             worker.kill() if turn == 1 else worker.go_on()
         for worker in pair:
@@ -339,7 +340,7 @@ def test_where_one_shard_does_not_share_no_slot_of_the_others_is_held(context):
     cluster.wait_until_healthy()
     worker = Run(context, cluster.addresses[0], "m", pause="3:half", **SLOT)
     worker.wait_until_paused()
-    assert [holdings(process.pid)[1] for process in cluster.processes] == [0, 0, 0]
+    eventually(lambda: [holdings(process.pid)[1] for process in cluster.processes] == [0, 0, 0], "no slot is held")
     worker.go_on()
     worker.end()
     assert (worker.sum, worker.seen) == wanted and not any(worker.shared), worker.shared

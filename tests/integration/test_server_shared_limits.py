@@ -4,21 +4,26 @@ slots of workers that were replaced and are still there.
 
     test_server_shared_limits.py BIN_DIR [NAME ...]
 """
+import contextlib
+import ctypes
 import itertools
 import os
 import pathlib
 import resource
 import signal
 import socket
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
 import ampd_testing
-from ampd_testing import Api, Code, common, eventually, metric, refused, run, spec
+from ampd_testing import CALL_TIMEOUT_S, DIE_WITH_PARENT, Api, Code, common, eventually, metric, refused, run, spec
 from shared_testing import SLOT, Attachment, Run, connect, holdings, memory_left
 from test_server_shards import Cluster
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")
+PR_SET_THP_DISABLE = 41
 SPARE = 64  # arpc_limits.spare_descriptors
 BLOCKED_S = 2  # for so long the server is watched
 
@@ -137,6 +142,44 @@ class Other:
         refused(call.next, Code.ABORTED, reason)
 
 
+@contextlib.contextmanager
+def small_pages():
+    """Processes that are started meanwhile get no huge pages, as with a kernel that has none for shared memory."""
+    libc = ctypes.CDLL(None)
+    assert libc.prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0
+    try:
+        yield
+    finally:
+        libc.prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0)
+
+
+def test_the_pages_of_a_large_slot_are_not_freed_by_the_loop(context):
+    """Of 4 KiB each, they take it about a millisecond for 4 MiB, in which nothing else is served. So do copies'."""
+    with small_pages():
+        server = context.server("--memory-max", "4G")
+    pid, api = server.process.pid, Api(server.channel)
+    before = memory_left(api)
+    api.CreateModel(spec=spec("m", [("w", [1 << 26])], world_size=1))
+    joined = Api(connect(unix(server))).Join(model="m", rank=0, worker_name="w", instance=1)
+    attachment = Attachment(Other(unix(server), joined.incarnation), fetch=False, dtype=common.DTYPE_F32)
+
+    def times():
+        loop = processor_seconds(f"{pid}/task/{pid}")
+        return loop, processor_seconds(pid) - loop
+    begun = times()
+    attachment.end()
+    eventually(lambda: holdings(pid)[1:] == (0, 2, 0), "the slot is given back")
+
+    def threads_took_most():
+        loop, others = (now - then for now, then in zip(times(), begun))
+        return others > loop
+    eventually(threads_took_most, "other threads have taken more time than the loop")
+    api.DeleteModel(model="m", force=True)
+    eventually(lambda: holdings(pid)[1:] == (0, 0, 0), "the copies are given back")
+    assert memory_left(api) == before
+    assert server.terminate() == 0
+
+
 def test_who_has_not_joined_attaches_nothing_and_ends_no_attachment(context):
     server = context.server()
     api = Api(server.channel)
@@ -151,7 +194,7 @@ def test_who_has_not_joined_attaches_nothing_and_ends_no_attachment(context):
     worker.end()
     assert worker.shared == [True] * 6, (worker.shared, worker.err)
     Other(unix(server), shown).refused("FENCED")  # it has left
-    assert holdings(server.process.pid)[1] == 0
+    eventually(lambda: holdings(server.process.pid)[1] == 0, "no slot is held")
     assert server.terminate() == 0
 
 
@@ -189,6 +232,39 @@ def test_a_worker_short_of_descriptors_sends_bytes_says_so_and_keeps_none(contex
         worker.complainer.join(ampd_testing.CALL_TIMEOUT_S)
         assert not kept and not any(worker.shared), (free, kept, worker.shared)
         assert any("Too many open files); raise" in line for line in worker.err), worker.err
+    assert server.terminate() == 0
+
+
+# Connects so many times, each as soon as there is room, and says nothing on any of these connections.
+CROWD = """
+import socket, sys, threading
+def stay():
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(sys.argv[1])
+    link.recv(1)
+threads = [threading.Thread(target=stay) for _ in range(int(sys.argv[2]))]
+for thread in threads:
+    thread.start()
+print("here", flush=True)
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_who_may_attach_nothing_keeps_nobody_from_memory(context):
+    """Each of the places for guests is theirs for two seconds: together they would have all for longer than a call."""
+    server = context.server()
+    Api(server.channel).CreateModel(spec=spec("m", [("w", [1])], world_size=1))
+    joined = Api(connect(unix(server))).Join(model="m", rank=0, worker_name="w", instance=1)
+    attachment = Attachment(Other(unix(server), joined.incarnation), fetch=False)
+    crowd = subprocess.Popen([*DIE_WITH_PARENT, sys.executable, "-c", CROWD, attachment.answer.socket,
+                              str(8 * CALL_TIMEOUT_S)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                             encoding="utf-8")
+    assert crowd.stdout.readline() == "here\n"
+    attachment.fetch()
+    attachment.end()
+    crowd.kill()
+    crowd.communicate()
     assert server.terminate() == 0
 
 

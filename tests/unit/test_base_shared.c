@@ -5,6 +5,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -12,9 +15,11 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -212,6 +217,66 @@ static void filled_memory_has_all_its_pages_and_keeps_what_is_in_it(void **state
     }
 }
 
+/* A write(2) to a memfd that holds the kernel's lock of the file, since the page of its source does not come. */
+struct stuck_write {
+    pthread_t thread;
+    void *source;
+    int fd, faults;
+};
+
+static void *write_a_byte(void *arg)
+{
+    const struct stuck_write *own = arg;
+    (void)pwrite(own->fd, own->source, 1, 0);
+    return NULL;
+}
+
+/* False: this process may not use userfaultfd. */
+static bool stuck_write_begin(struct stuck_write *own, int fd)
+{
+    struct uffdio_api api = {.api = UFFD_API};
+    own->fd = fd;
+    own->faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+    if (own->faults < 0)
+        return false;
+    own->source = mmap(NULL, AMP_PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct uffdio_register all = {.range = {(uintptr_t)own->source, AMP_PAGE}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    assert_int_equal(0, ioctl(own->faults, UFFDIO_API, &api));
+    assert_int_equal(0, ioctl(own->faults, UFFDIO_REGISTER, &all));
+    assert_int_equal(0, pthread_create(&own->thread, NULL, write_a_byte, own));
+    assert_int_equal(1, poll(&(struct pollfd){.fd = own->faults, .events = POLLIN}, 1, -1));
+    return true;
+}
+
+static void stuck_write_end(struct stuck_write *own)
+{
+    (void)close(own->faults); /* the page comes */
+    assert_int_equal(0, pthread_join(own->thread, NULL));
+    (void)munmap(own->source, AMP_PAGE);
+}
+
+/* A worker has the descriptors of copies that are still being filled, and a thread that waits for it never ends. */
+static void memory_is_filled_while_another_process_holds_the_lock_of_the_file(void **state)
+{
+    (void)state;
+    for (unsigned round = 0; round < 2; round++) {
+        int fd;
+        void *memory;
+        struct stuck_write stuck;
+        bool huge = round == 0;
+        make(false, &fd, &memory);
+        bool can = stuck_write_begin(&stuck, fd);
+        if (can) {
+            assert_int_equal(0, amp_shared_fill(fd, memory, SLOT_SIZE, 0, &huge));
+            stuck_write_end(&stuck);
+        }
+        amp_shared_unmap(memory, SLOT_SIZE);
+        (void)close(fd);
+        if (!can)
+            skip();
+    }
+}
+
 static void make_filled(int *fd, void **memory)
 {
     bool huge = false;
@@ -306,6 +371,7 @@ int main(void)
         cmocka_unit_test(missing_pages_are_noticed),
         cmocka_unit_test(a_slot_that_takes_no_seal_is_mapped_all_the_same),
         cmocka_unit_test(filled_memory_has_all_its_pages_and_keeps_what_is_in_it),
+        cmocka_unit_test(memory_is_filled_while_another_process_holds_the_lock_of_the_file),
         cmocka_unit_test(a_forked_child_gets_no_slot),
         cmocka_unit_test(a_descriptor_whose_size_may_change_is_not_mapped),
         cmocka_unit_test(what_a_limit_forbids_is_an_error_that_may_pass),

@@ -64,8 +64,7 @@ static void attachment_free(struct io_server_call *call)
         return;
     amp_list_remove(&own->node);
     io_watchers_remove(&own->watcher);
-    amp_shared_unmap(own->fill.memory, own->fill.size);
-    (void)close(own->slot);
+    io_shared_free(call->server, own->slot, own->fill.memory, own->fill.size);
     ampd_core_uncount_memory(call->server->core, own->fill.size);
 }
 
@@ -119,13 +118,28 @@ static bool copies_of(const struct ampd_server *server, const struct attachment 
     return !info.deleted && info.copy_bytes == own->copy_bytes && fds[0] >= 0 && fds[1] >= 0;
 }
 
+/* Whether the descriptors are still to be given, to this process of this user. */
+static bool is_for(const struct attachment *own, int64_t pid, int64_t uid)
+{
+    return own->call.rpc != NULL && !own->taken && own->pid == pid && own->uid == uid;
+}
+
+bool io_attachment_awaits(const struct ampd_server *server, int64_t pid, int64_t uid)
+{
+    AMP_LIST_EACH(node, next, &server->attachments->list)
+    {
+        if (is_for(AMP_CONTAINER(node, struct attachment, node), pid, uid))
+            return true;
+    }
+    return false;
+}
+
 bool io_attachment_take(struct ampd_server *server, const uint8_t nonce[16], int64_t pid, int64_t uid, int fds[3])
 {
     AMP_LIST_EACH(node, next, &server->attachments->list)
     {
         struct attachment *own = AMP_CONTAINER(node, struct attachment, node);
-        if (own->call.rpc == NULL || own->taken || own->pid != pid || own->uid != uid ||
-            memcmp(own->nonce, nonce, sizeof own->nonce) != 0)
+        if (!is_for(own, pid, uid) || memcmp(own->nonce, nonce, sizeof own->nonce) != 0)
             continue;
         own->taken = true;
         fds[AMPD_COPIES] = own->slot;

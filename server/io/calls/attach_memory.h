@@ -57,6 +57,9 @@ bool io_attached(const struct ampd_server *server, const char *model, uint32_t r
 /* Ends all AttachMemory calls with UNAVAILABLE (DRAINING), since the server is ending. */
 void io_attachments_end(struct ampd_server *server);
 
+/* Whether this process of this user has made a call whose descriptors have not been given. */
+bool io_attachment_awaits(const struct ampd_server *server, int64_t pid, int64_t uid);
+
 /*
  * For a process that has sent a nonce to the memory socket: fills fds with the descriptors of copy 0, copy 1 and the
  * slot, which all remain the server's. An attachment's descriptors are given once, and only if the process and its user

@@ -16,7 +16,10 @@
 
 /* Time for a client from its connection to its nonce. It takes longer only if its process is stopped in between. */
 #define CLIENT_MS 2000
-/* Most clients at a time; others wait to be accepted. Each usually takes less than a millisecond. */
+/*
+ * Most clients at a time; others wait to be accepted. Each usually takes less than a millisecond. When all places are
+ * taken, those go that no descriptors are kept for: else any user of the machine could have all places all the time.
+ */
 #define CLIENTS_MAX 8
 #define FDS         3
 #define NONCE_SIZE  16
@@ -85,6 +88,24 @@ static void client_end(struct client *client)
     uv_close((uv_handle_t *)&client->timer, client_closed);
 }
 
+/* Whether the process that has connected is known; then *who is that. */
+static bool peer_of(const struct client *client, struct ucred *who)
+{
+    socklen_t size = sizeof *who;
+    return getsockopt(client->fd, SOL_SOCKET, SO_PEERCRED, who, &size) == 0;
+}
+
+static void end_strangers(struct io_memory_socket *socket)
+{
+    struct ucred who;
+    for (unsigned i = 0; i < CLIENTS_MAX; i++) {
+        struct client *client = &socket->clients[i];
+        if (client->socket != NULL &&
+            !(peer_of(client, &who) && io_attachment_awaits(socket->server, who.pid, who.uid)))
+            client_end(client);
+    }
+}
+
 static void on_late(uv_timer_t *timer)
 {
     client_end(timer->data);
@@ -112,14 +133,12 @@ static void on_nonce(uv_poll_t *poll, int status, int events)
 {
     struct client *client = poll->data;
     uint8_t nonce[NONCE_SIZE];
-    struct ucred who = {.pid = -1};
-    socklen_t size = sizeof who;
+    struct ucred who;
     int fds[FDS];
     (void)events;
     /* The nonce has to come in one piece, as docs/protocol.md says. */
     if (status == 0 && recv(client->fd, nonce, sizeof nonce, MSG_DONTWAIT) == (ssize_t)sizeof nonce &&
-        getsockopt(client->fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
-        io_attachment_take(client->socket->server, nonce, who.pid, who.uid, fds))
+        peer_of(client, &who) && io_attachment_take(client->socket->server, nonce, who.pid, who.uid, fds))
         give(client->fd, fds);
     client_end(client);
 }
@@ -167,6 +186,8 @@ static void on_ready(uv_poll_t *poll, int status, int events)
         }
         client_open(socket, client, fd);
     }
+    if (free_place(socket) == NULL)
+        end_strangers(socket);
     (void)uv_poll_stop(poll); /* until a place is free, or the pause is over */
 }
 

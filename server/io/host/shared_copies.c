@@ -10,6 +10,7 @@
 #include "server/io/host/shared_fill.h"
 
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -43,14 +44,49 @@ int io_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void
                          (unsigned long long)most, (unsigned long long)(most - room));
 }
 
+/* Memory on its way back to the kernel. */
+struct freeing {
+    struct io_task task;
+    int fd;
+    void *memory;
+    size_t size;
+};
+
+static void free_pages(struct io_task *task)
+{
+    struct freeing *own = AMP_CONTAINER(task, struct freeing, task);
+    for (; own->size > AMP_SHARED_FILL; own->size -= AMP_SHARED_FILL) { /* no thread can map memory meanwhile */
+        amp_shared_unmap(own->memory, AMP_SHARED_FILL);
+        own->memory = (uint8_t *)own->memory + AMP_SHARED_FILL;
+    }
+    amp_shared_unmap(own->memory, own->size);
+    (void)close(own->fd);
+}
+
+static void pages_freed(struct io_task *task)
+{
+    free(AMP_CONTAINER(task, struct freeing, task));
+}
+
+void io_shared_free(struct ampd_server *server, int fd, void *memory, size_t size)
+{
+    struct freeing *own = server->life.state != SERVER_CLOSING ? malloc(sizeof *own) : NULL;
+    if (own == NULL) { /* or there is no memory for a task */
+        amp_shared_unmap(memory, size);
+        (void)close(fd);
+        return;
+    }
+    *own = (struct freeing){
+        .task = {.run_cb = free_pages, .done_cb = pages_freed}, .fd = fd, .memory = memory, .size = size};
+    io_threads_submit(server->pools.compute, &own->task);
+}
+
 static void destroy(struct copy *copy)
 {
-    if (copy->fd >= 0) {
-        amp_shared_unmap(copy->memory, copy->size);
-        (void)close(copy->fd);
-    } else {
+    if (copy->fd >= 0)
+        io_shared_free(copy->fill.server, copy->fd, copy->memory, copy->size);
+    else
         amp_large_free(copy->memory, copy->size);
-    }
     free(copy);
 }
 
