@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import sqlite3
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import ampd_testing
 from ampd_testing import Api, Code, eventually, grpc, model, refused, run
@@ -326,6 +327,20 @@ def test_a_directory_of_one_model_that_cannot_be_written_holds_that_model_alone(
             eventually(lambda: test_model.status().durable_step == 1, "the step is durable")
             assert test_model.api.GetStatus().trouble == ""
             assert server.terminate() == 0
+
+
+def test_a_model_whose_journal_cannot_be_made_is_created_once_it_can(context):
+    with of_nobody(context) as server:
+        api = context.model("m", server, durability=model.DURABILITY_STEP).api
+        path = server.data_dir / "models"
+        path.chmod(0o555)
+        with ThreadPoolExecutor(1) as executor:
+            creating = executor.submit(context.model, "other", server, durability=model.DURABILITY_STEP)
+            text = eventually(lambda: api.GetStatus().trouble, "the directory is told")
+            assert str(path) in text and "Permission denied" in text and "user" in text, text
+            path.chmod(0o755)
+            creating.result(timeout=20).worker().train({"w": [1.0] * 4})
+        assert server.terminate() == 0
 
 
 def test_a_model_whose_directory_cannot_be_read_at_a_start_is_waited_for_alone(context):

@@ -175,9 +175,10 @@ static void wait_to_retry(const struct persist_task *task, int rc, const struct 
                           enum io_storage_alert_of alert, bool *told)
 {
     struct ampd_server *server = task->server;
-    if (rc == AMP_EEXHAUSTED || rc == AMP_ENOMEM)
+    bool curable = rc == AMP_EEXHAUSTED || rc == AMP_ENOMEM || rc == AMP_EDENIED;
+    if (curable)
         io_storage_alert_set(server->storage_alert, alert, error->text);
-    if ((rc != AMP_EEXHAUSTED && rc != AMP_ENOMEM) || atomic_load(&server->pools.stop_waiting))
+    if (!curable || atomic_load(&server->pools.stop_waiting))
         io_fatal(server->log, "the store failed", error);
     if (!*told)
         amp_log(server->log, AMP_LOG_ERROR, "store", "msg=\"cannot store, trying again\" model=%s err=\"%s\"",
