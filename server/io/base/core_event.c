@@ -26,9 +26,10 @@ void io_core_event_close(struct ampd_server *server)
 static void set_back(struct ampd_server *server)
 {
     struct io_core_event *driver = &server->core_event;
-    uint64_t now_ms = io_core_now(server), from_ms = driver->tick_ms - STOOD_STILL_MS;
+    uint64_t now_ms = io_core_now(server);
     if (driver->tick_ms <= STOOD_STILL_MS || driver->stood_still || now_ms <= driver->tick_ms + STOOD_STILL_MS)
         return;
+    uint64_t from_ms = driver->tick_ms - STOOD_STILL_MS;
     from_ms = from_ms > driver->last_ms ? from_ms : driver->last_ms; /* it never goes back */
     driver->behind_ms += now_ms - from_ms;
     driver->stood_still = true;
