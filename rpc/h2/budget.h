@@ -13,7 +13,11 @@
 #include "base/list.h"
 #include "rpc/h2/watch.h"
 
+#include <stddef.h>
 #include <stdint.h>
+
+/* About what a call takes apart from its metadata and the bytes of its messages. */
+#define ARPC_CALL_BYTES ((size_t)4 << 10)
 
 /* Amounts are bytes or places, whatever the budget is about. */
 struct arpc_budget {
@@ -42,7 +46,8 @@ struct arpc_charge {
 
 /* The budgets of memory that the calls of all addresses share. */
 struct arpc_memory_budgets {
-    struct arpc_budget unfinished; /* bytes of messages that are not whole */
+    struct arpc_budget unfinished; /* bytes of messages that are not whole, on admitted connections */
+    struct arpc_budget strange;    /* the same on the others: a small message of each connection that may be there */
     struct arpc_budget waiting;    /* bytes of calls that are paused before they have moved bulk data */
     struct arpc_budget open;       /* 4 KiB and the kept metadata of each open call on an admitted connection */
     struct arpc_budget unsent;     /* bytes of messages that were copied to be sent */
@@ -51,6 +56,7 @@ struct arpc_memory_budgets {
 /* What the calls of one address share. */
 struct arpc_host {
     struct arpc_account unfinished; /* in arpc_memory_budgets.unfinished */
+    struct arpc_account strange;    /* in arpc_memory_budgets.strange */
     struct arpc_account waiting;    /* in arpc_memory_budgets.waiting */
     struct arpc_account open;       /* in arpc_memory_budgets.open */
     struct arpc_account unsent;     /* in arpc_memory_budgets.unsent */

@@ -101,6 +101,18 @@ static struct arpc_call *call_of(nghttp2_session *session, int32_t stream_id)
     return nghttp2_session_get_stream_user_data(session, stream_id);
 }
 
+/*
+ * Until a call was let in there are few, since no budget counts their metadata. After that nghttp2 counts open streams;
+ * calls whose end is still to be reported are bounded here.
+ */
+static bool has_too_many_calls(const struct arpc_link *link)
+{
+    const struct arpc_limits *limits = link->watch.limits;
+    bool stranger = !link->known && limits->stranger_calls > 0;
+    return link->call_count >= (size_t)limits->calls_factor * link->config->max_streams ||
+           (stranger && link->call_count >= (size_t)limits->stranger_calls);
+}
+
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct arpc_link *link = arg;
@@ -111,18 +123,11 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
         return 0;
     if (arpc_link_is_too_late(link, frame->hd.stream_id))
         return 0;
-    /* Until a call was let in there are few, since no budget counts their metadata; the client may send it again. */
-    int64_t most = link->watch.limits->stranger_calls;
-    if (!link->known && most > 0 && link->call_count >= (size_t)most) {
+    struct arpc_call *call = has_too_many_calls(link) ? NULL : arpc_call_create(link, &no_handler);
+    if (call == NULL) { /* the client may send it again */
         arpc_link_punish(link, arpc_watch_refusal(&link->watch, arpc_link_now(link)));
         return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_REFUSED_STREAM);
     }
-    /* nghttp2 counts open streams; calls whose end is still to be reported are bounded here. */
-    if (link->call_count >= (size_t)link->watch.limits->calls_factor * link->config->max_streams)
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    struct arpc_call *call = arpc_call_create(link, &no_handler);
-    if (call == NULL)
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     call->quiet = true;
     call->stream_id = frame->hd.stream_id;
     (void)nghttp2_session_set_stream_user_data(session, call->stream_id, call); /* the stream is there */

@@ -33,6 +33,18 @@ static int64_t charge_of(size_t size)
     return (int64_t)(size > least ? size : least);
 }
 
+/*
+ * Where the message under way is charged, the same place until it ends. Who was not let in can only ask for the health,
+ * and takes nothing from messages of others for that.
+ */
+static struct arpc_account *account_of(const struct arpc_call *call)
+{
+    struct arpc_host *host = call->link->host;
+    if (call->in.unfinished.account != NULL)
+        return call->in.unfinished.account;
+    return call->link->known ? &host->unfinished : &host->strange;
+}
+
 /* The message under way takes more, or less: the oldest of the address that has most gives way if that is too much. */
 static void message_changed(struct arpc_call *call)
 {
@@ -42,7 +54,7 @@ static void message_changed(struct arpc_call *call)
     if (amount == call->in.unfinished.amount || arpc_call_is_over(call))
         return;
     int64_t now_ms = arpc_link_now(link);
-    arpc_charge_set(&call->in.unfinished, &link->host->unfinished, amount, now_ms);
+    arpc_charge_set(&call->in.unfinished, account_of(call), amount, now_ms);
     struct arpc_charge *charge;
     while ((charge = arpc_charge_excess(&call->in.unfinished, now_ms)) != NULL) {
         struct arpc_call *other = AMP_CONTAINER(charge, struct arpc_call, in.unfinished);
@@ -58,7 +70,7 @@ void arpc_call_forget_message(struct arpc_call *call)
     arpc_inflate_free(call->in.inflate);
     call->in.inflate = NULL;
     amp_buf_close(&call->in.message);
-    arpc_charge_set(&call->in.unfinished, &call->link->host->unfinished, 0, 0);
+    arpc_charge_set(&call->in.unfinished, account_of(call), 0, 0);
 }
 
 void arpc_call_holds(struct arpc_call *call, size_t size)

@@ -16,9 +16,6 @@ struct arpc_inflate;
 /* Window of a new stream in bytes, unless config.stream_window is less: one Push header and some blocks. */
 #define ARPC_INITIAL_WINDOW ((size_t)256 << 10)
 
-/* About what a call takes apart from its metadata and the bytes of its messages. */
-#define ARPC_CALL_BYTES ((size_t)4 << 10)
-
 /* An inflated message is given to a handler of pieces in three callbacks, each of which may pause: the next one. */
 enum arpc_stage { ARPC_STAGE_NONE, ARPC_STAGE_BEGIN, ARPC_STAGE_BYTES, ARPC_STAGE_END };
 

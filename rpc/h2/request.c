@@ -172,7 +172,7 @@ bool arpc_request_again(struct arpc_call *call)
         return foreign_again(call);
     if (status == ARPC_STATUS_OK || !arpc_call_try_again(call, status, ARPC_REACH_SERVER))
         return false;
-    arpc_call_reset(call, NGHTTP2_CANCEL); /* goes if END_STREAM has not left */
+    arpc_call_reset(call, NGHTTP2_NO_ERROR); /* goes if END_STREAM has not left */
     return true;
 }
 
@@ -206,7 +206,7 @@ void arpc_request_end(struct arpc_call *call)
     arpc_call_close(call, head->grpc_status, head->message);
     /* The server has said its last word; what this side had still to send is of no use. */
     if (!all_sent)
-        arpc_call_reset(call, NGHTTP2_CANCEL);
+        arpc_call_reset(call, NGHTTP2_NO_ERROR);
 }
 
 static void put(nghttp2_nv *nv, size_t *count, const char *name, const void *value, size_t size)

@@ -71,7 +71,7 @@ int arpc_serve_field(struct arpc_call *call, const uint8_t *name, size_t name_si
     else if (is_name(name, name_size, "content-type"))
         head->grpc_content = is_grpc_content(value, value_size, &head->proto_content);
     else if (is_name(name, name_size, "grpc-timeout"))
-        head->bad_timeout = arpc_timeout_parse(value, value_size, &head->timeout_ns) != 0;
+        head->bad_timeout |= arpc_timeout_parse(value, value_size, &head->timeout_ns) != 0;
     else if (is_name(name, name_size, "grpc-encoding"))
         head->encoding = arpc_encoding_of(value, value_size);
     else if (is_name(name, name_size, "grpc-accept-encoding"))

@@ -17,6 +17,12 @@
 #define PUMP_ROUNDS 8
 
 /*
+ * A timer that is late by more than this tells that the process stood still (it was stopped, or its machine was), and
+ * so late after that it is looked what is due: by then what has come meanwhile has been read.
+ */
+#define STOOD_STILL_MS 1000
+
+/*
  * Of a unix socket. With the system's 208 KiB whoever writes goes to sleep four times in a 1 MiB message, and each time
  * the other side has emptied the buffer before the writer is awake. TCP's buffers grow by themselves, to 4 MiB.
  */
@@ -81,14 +87,28 @@ static bool is_stalled(struct arpc_conn *conn)
     return conn->writing.acked - before < conn->link.watch.limits->write_min_rate * stall_ms / 1000;
 }
 
+static void on_timer(uv_timer_t *timer);
+
+static void arm(struct arpc_conn *conn, int64_t wait_ms)
+{
+    conn->armed_ms = arpc_conn_now(conn) + wait_ms;
+    (void)uv_timer_start(&conn->timer, on_timer, (uint64_t)wait_ms, 0); /* cannot fail: it has a callback */
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct arpc_conn *conn = timer->data;
     const struct arpc_limits *limits = conn->link.watch.limits;
+    bool stood_still = !conn->stood_still && arpc_conn_now(conn) - conn->armed_ms > STOOD_STILL_MS;
     conn->armed_ms = INT64_MAX;
+    conn->stood_still = stood_still;
+    if (stood_still) {
+        arm(conn, STOOD_STILL_MS);
+        return;
+    }
     /* A connection that is over stays as long as the peer takes what was said as fast as it has to. */
     if (conn->leaving && is_taking(conn, limits->write_min_rate * limits->goodbye_ms / 1000))
-        (void)uv_timer_start(timer, on_timer, (uint64_t)limits->goodbye_ms, 0);
+        arm(conn, limits->goodbye_ms);
     else if (conn->leaving)
         arpc_conn_close(conn, NULL);
     if (conn->closing || conn->leaving)
@@ -108,11 +128,9 @@ static void arm_timer(struct arpc_conn *conn)
         conn->writing.busy ? arpc_after(conn->writing.progress_ms, conn->link.config->write_stall_ms) : INT64_MAX;
     if (stalled_ms < due_ms)
         due_ms = stalled_ms;
-    if (due_ms >= conn->armed_ms) /* it fires too early at worst, and is then armed again */
-        return;
-    conn->armed_ms = due_ms;
-    int64_t wait_ms = due_ms > arpc_conn_now(conn) ? due_ms - arpc_conn_now(conn) : 0;
-    (void)uv_timer_start(&conn->timer, on_timer, (uint64_t)wait_ms, 0);
+    /* When it is armed already it fires too early at worst, and is then armed again. */
+    if (due_ms < conn->armed_ms && !conn->stood_still)
+        arm(conn, due_ms > arpc_conn_now(conn) ? due_ms - arpc_conn_now(conn) : 0);
 }
 
 /* Everything is closed, and all calls are told: the owner frees it. */
@@ -186,7 +204,7 @@ static void leave(struct arpc_conn *conn)
     conn->leaving = true;
     conn->reading.direct = false;
     conn->acked = -INT_MAX; /* whatever it has taken by the first check is enough */
-    (void)uv_timer_start(&conn->timer, on_timer, (uint64_t)wait_ms, 0);
+    arm(conn, wait_ms);
 }
 
 static void conn_pump(struct arpc_deferred_item *item)

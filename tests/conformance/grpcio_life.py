@@ -64,9 +64,25 @@ class SlowRelay(Relay):
             sink.shutdown(socket.SHUT_WR)
 
 
+class SlowUpload(Relay):
+    """Forwards what the client sends by PIECE bytes every PAUSE_S."""
+    PIECE, PAUSE_S = 4096, 0.02
+
+    def pump(self, source, sink, count):
+        if count:
+            super().pump(source, sink, count)
+            return
+        with contextlib.suppress(OSError):
+            for data in iter(lambda: source.recv(self.PIECE), b""):
+                sink.sendall(data)
+                time.sleep(self.PAUSE_S)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+
 class Life(unittest.TestCase):
     def serve(self, *settings):
-        server = subprocess.Popen([echo.SERVER, "127.0.0.1:0", *settings], stdout=subprocess.PIPE, text=True)
+        self.server = server = subprocess.Popen([echo.SERVER, "127.0.0.1:0", *settings], stdout=subprocess.PIPE, text=True)
 
         def end():
             server.send_signal(signal.SIGTERM)
@@ -169,6 +185,17 @@ class Life(unittest.TestCase):
         self.assertTrue(until)
         self.assertTrue(stream.is_active())
         stream.cancel()
+
+    def test_a_server_that_was_stopped_reads_what_came_meanwhile_before_it_calls_it_late(self):
+        relay = SlowUpload(self.serve("message_window_ms=1000"))
+        data = bytes(1 << 20)
+        call = self.stub(relay.target).unary.future(echo_pb2.Payload(data=data), timeout=TIMEOUT_S)
+        time.sleep(1)
+        self.assertFalse(call.done())
+        self.server.send_signal(signal.SIGSTOP)
+        time.sleep(4)
+        self.server.send_signal(signal.SIGCONT)
+        self.assertEqual(call.result().data, data)
 
     # ---- age ----
 

@@ -14,7 +14,7 @@ import time
 
 import grpc
 
-from ampd_testing import (Api, CALL_TIMEOUT_S, Code, DIE_WITH_PARENT, HEALTH_SERVING, OpenStream, Server, block_message,
+from ampd_testing import (Api, CALL_TIMEOUT_S, Code, DIE_WITH_PARENT, HEALTH_SERVING, OpenStream, PATIENCE, Server, block_message,
                           check_rich, common, crc32c, eventually, found, free_port, load_messages, pack, params, Refusal, refused, run,
                           spec, start_and_fail)
 from small_disk import fill_disk, small_disk
@@ -501,6 +501,33 @@ def test_times_of_connections_are_read_or_refused(context):
     while time.monotonic() < until:  # over some ten connections, none of which is missed
         # On a busy machine a connection may be of age before grpc has used it: only who waits for the next one has no error.
         api.GetModel(model="aged", wait_for_ready=True)
+
+
+def test_a_server_that_was_stopped_for_longer_than_a_lease_ends_none_whose_worker_went_on(context):
+    """KeepAlive has come meanwhile, and is read before the lease counts as ended."""
+    lease_s = 2 * PATIENCE
+    server = context.server("--worker-lease", f"{lease_s}s")
+    worker = context.model("stopped", server).worker()
+    worker.pull()
+    over = threading.Event()
+
+    def keep_alive():
+        while not over.wait(lease_s / 4):
+            worker.api.KeepAlive(**worker.identity())
+    alive = threading.Thread(target=keep_alive)
+    alive.start()
+    try:
+        time.sleep(lease_s / 2)
+        server.process.send_signal(signal.SIGSTOP)
+        time.sleep(3 * lease_s)
+        server.process.send_signal(signal.SIGCONT)
+        time.sleep(lease_s / 2)  # for who would end it only now
+        assert worker.push({"w": [1024.0] * 4}).verdict == common.VERDICT_APPLIED
+    finally:
+        over.set()
+        alive.join()
+    assert "has ended" not in server.log(), server.log()[-1500:]
+    eventually(lambda: "the lease of rank 0" in server.log(), "the lease of who is silent ends", 3 * lease_s)
 
 
 def test_a_stored_model_that_does_not_fit_ends_the_start_and_is_kept(context):

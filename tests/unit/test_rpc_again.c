@@ -165,6 +165,7 @@ static void trailers_before_the_end_of_the_request_reset_its_stream(void **state
     frames_trailers_only(&out, 1, "14", "50");
     script_say(conn, &out);
     assert_true(frames_request_of(&conn->in, 1)->reset);
+    assert_int_equal(frames_request_of(&conn->in, 1)->reset_code, H2_NO_ERROR);
     script_pass(script, 49);
     assert_false(arpc_link_has_parked(&script->parking));
     script_pass(script, 1); /* pushback has no jitter */
@@ -188,6 +189,19 @@ static void trailers_that_come_before_the_end_of_the_request_has_left_reset_its_
     script_pass(script, 50);
     script_move_due(script, conn);
     script_expect_served(conn, 3, "1", &seen);
+}
+
+static void an_answer_before_the_end_of_the_request_resets_its_stream_without_an_error(void **state)
+{
+    struct script *script = *state;
+    struct rpc_seen seen = {0};
+    struct script_conn *conn = script_connect(script);
+    (void)script_begin(script, &conn->link, NULL, &seen);
+    script_run(conn);
+    script_answer(conn, 1);
+    script_expect_ok(&seen);
+    assert_true(frames_request_of(&conn->in, 1)->reset);
+    assert_int_equal(frames_request_of(&conn->in, 1)->reset_code, H2_NO_ERROR);
 }
 
 static void pushback_that_says_no_ends_the_call(void **state)
@@ -430,6 +444,7 @@ int main(void)
         WITH_SCRIPT(trailers_only_are_tried_again_after_the_back_off),
         WITH_SCRIPT(trailers_before_the_end_of_the_request_reset_its_stream),
         WITH_SCRIPT(trailers_that_come_before_the_end_of_the_request_has_left_reset_its_stream_too),
+        WITH_SCRIPT(an_answer_before_the_end_of_the_request_resets_its_stream_without_an_error),
         WITH_SCRIPT(pushback_that_says_no_ends_the_call),
         WITH_SCRIPT(a_pushback_that_comes_twice_ends_the_call),
         WITH_SCRIPT(nothing_is_tried_again_after_the_headers),

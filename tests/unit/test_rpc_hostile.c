@@ -33,9 +33,19 @@ static void reply(struct arpc_call *call, const uint8_t *data, size_t size)
     (void)arpc_call_reply(call, data, size);
 }
 
+/* Of many calls at once, of which the notes would be about the last. */
+static void note_nothing(struct arpc_call *call, const struct arpc_result *result)
+{
+    (void)call;
+    (void)result;
+}
+
+static const struct arpc_handler unnoted = {.closed = note_nothing};
+
 static const struct arpc_method methods[] = {
     {"t.T", "Stream", ARPC_CLIENT_STREAM, false, 0, 1000, &handler},
     {"t.T", "Unary", ARPC_UNARY, false, 0, 1000, &unary_handler},
+    {"t.T", "Unnoted", ARPC_CLIENT_STREAM, false, 0, 1000, &unnoted},
     {"t.T", "Empty", ARPC_UNARY, false, 0, 1000, NULL},
 };
 
@@ -124,6 +134,13 @@ static void a_bad_timeout_is_never_ignored(void **state)
         rpc_raw_request("/t.T/Stream", "grpc-timeout", bad[i], "", 0, true);
         expect_grpc(ARPC_STATUS_INVALID_ARGUMENT);
     }
+    const struct rpc_raw_header twice[] = {
+        {":method", "POST"}, {":scheme", "http"},    {":path", "/t.T/Stream"},
+        {":authority", "x"}, {"grpc-timeout", "1s"}, {"content-type", "application/grpc"},
+        {"te", "trailers"},  {"grpc-timeout", "1S"},
+    };
+    rpc_raw_submit(twice, COUNT(twice), "", 0, true);
+    expect_grpc(ARPC_STATUS_INVALID_ARGUMENT);
     assert_int_equal(rpc_seen_of_server.started, 0);
 }
 
@@ -281,6 +298,42 @@ static void rapid_resets_end_the_connection_and_leave_no_call(void **state)
     assert_int_equal(nghttp2_session_check_request_allowed(raw.session), 0);
 }
 
+/* Gives the server what the client has to say, and has it tell no call anything: more comes in the same turn. */
+static void say_in_one_turn(void)
+{
+    const uint8_t *data;
+    ssize_t size;
+    while ((size = nghttp2_session_mem_send(raw.session, &data)) > 0)
+        assert_int_equal(arpc_link_receive(&raw.server.link, data, (size_t)size), 0);
+}
+
+static void a_request_behind_many_that_were_cancelled_in_the_same_turn_is_refused_and_may_come_again(void **state)
+{
+    (void)state;
+    static const char *const fields[][2] = {{":method", "POST"},       {":scheme", "http"},
+                                            {":path", "/t.T/Unnoted"}, {":authority", "x"},
+                                            {"te", "trailers"},        {"content-type", "application/grpc"}};
+    nghttp2_nv nv[COUNT(fields)];
+    for (size_t i = 0; i < COUNT(fields); i++)
+        nv[i] = (nghttp2_nv){(uint8_t *)(uintptr_t)fields[i][0], (uint8_t *)(uintptr_t)fields[i][1],
+                             strlen(fields[i][0]), strlen(fields[i][1]), NGHTTP2_NV_FLAG_NONE};
+    rpc_raw_run();
+    raw.server.config.max_streams = 4;
+    size_t most = 4 * (size_t)arpc_limits_default.calls_factor;
+    for (size_t i = 0; i < most; i++) {
+        int32_t id = nghttp2_submit_request(raw.session, NULL, nv, COUNT(nv), NULL, NULL);
+        say_in_one_turn();
+        (void)nghttp2_submit_rst_stream(raw.session, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
+        say_in_one_turn();
+    }
+    assert_int_equal(raw.server.link.call_count, most);
+    rpc_raw_request("/t.T/Stream", NULL, NULL, NULL, 0, true);
+    assert_int_equal(raw.resets, 1);
+    assert_int_equal(raw.reset_code, NGHTTP2_REFUSED_STREAM);
+    rpc_raw_request("/t.T/Stream", NULL, NULL, NULL, 0, true);
+    expect_grpc(ARPC_STATUS_OK);
+}
+
 static void random_bytes_after_the_preface_never_break_the_link(void **state)
 {
     (void)state;
@@ -330,6 +383,7 @@ int main(void)
         WITH_RAW(a_header_frame_larger_than_any_block_ends_the_connection),
         WITH_RAW(a_flood_of_pings_ends_the_connection),
         WITH_RAW(rapid_resets_end_the_connection_and_leave_no_call),
+        WITH_RAW(a_request_behind_many_that_were_cancelled_in_the_same_turn_is_refused_and_may_come_again),
         WITH_RAW(random_bytes_after_the_preface_never_break_the_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,8 +27,12 @@ struct io_core_ops {
 
 struct io_core_event {
     const struct io_core_ops *ops;
-    bool stepping;    /* an outer io_core_event is doing outputs */
-    uv_timer_t timer; /* for the event TICK */
+    bool stepping;      /* an outer io_core_event is doing outputs */
+    uv_timer_t timer;   /* for the event TICK */
+    uint64_t tick_ms;   /* for when it is armed, by the core's clock; 0: it is not */
+    uint64_t last_ms;   /* the core's clock at its last event */
+    uint64_t behind_ms; /* by how much the core's clock is behind the loop's: the process stood still (core_event.c) */
+    bool stood_still;   /* the clock was set back since the last TICK */
 };
 
 /* Opens the timer. `ops` must outlive it. To be called before the first event. */
@@ -44,7 +48,7 @@ void io_core_event_close(struct ampd_server *server);
  */
 void io_core_event(struct ampd_server *server, struct ampd_event *event);
 
-/* Gives the core TICK at that time of the loop's clock. It replaces the time of an earlier call. */
+/* Gives the core TICK at that time of its clock (io_core_now). It replaces the time of an earlier call. */
 void io_core_event_tick_at(struct ampd_server *server, uint64_t at_ms);
 
 #endif

@@ -109,4 +109,10 @@ struct ampd_server {
     struct io_trim *trim;
 };
 
+/* The core's clock, in which its times are: that of the loop, without the time in which the process stood still. */
+static inline uint64_t io_core_now(const struct ampd_server *server)
+{
+    return uv_now(&server->loop) - server->core_event.behind_ms;
+}
+
 #endif

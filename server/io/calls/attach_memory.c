@@ -309,7 +309,7 @@ static int admit(const struct attachment *own, uint32_t model, struct amp_error 
     struct ampd_worker_info worker;
     if (ampd_core_is_fenced(core, model, own->rank, own->incarnation, error))
         return error->code;
-    ampd_core_worker(core, model, own->rank, uv_now(&own->call.server->loop), &worker);
+    ampd_core_worker(core, model, own->rank, io_core_now(own->call.server), &worker);
     return make_room(own, worker.listed, error);
 }
 

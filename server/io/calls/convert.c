@@ -78,7 +78,7 @@ static void fill_worker(const struct ampd_server *server, uint32_t model, uint32
                         struct ampd_msg_worker_status *status)
 {
     struct ampd_worker_info info;
-    ampd_core_worker(server->core, model, rank, uv_now(&server->loop), &info);
+    ampd_core_worker(server->core, model, rank, io_core_now(server), &info);
     memset(status, 0, sizeof *status);
     memcpy(status->name, info.name, sizeof status->name);
     status->rank = rank;

@@ -20,7 +20,7 @@ bool io_worker_is_live(const struct ampd_worker_info *worker)
 /* Whether the rank has no live worker; *worker is filled in. */
 static bool is_missing(const struct ampd_server *server, uint32_t model, uint32_t rank, struct ampd_worker_info *worker)
 {
-    ampd_core_worker(server->core, model, rank, uv_now(&server->loop), worker);
+    ampd_core_worker(server->core, model, rank, io_core_now(server), worker);
     return !io_worker_is_live(worker);
 }
 
@@ -83,7 +83,7 @@ static void waiting_for_enough(const struct ampd_server *server, uint32_t model,
 static void waiting_for_pushes(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info,
                                char *text, size_t size)
 {
-    uint64_t now = uv_now(&server->loop);
+    uint64_t now = io_core_now(server);
     uint32_t count = 0;
     if (info->waits.awaited_late_ms == 0 || now < info->waits.awaited_late_ms)
         return;
@@ -137,7 +137,7 @@ static void waiting_for_ranks(const struct ampd_server *server, uint32_t model, 
 uint64_t io_waiting_ms(const struct ampd_server *server, uint32_t model, const struct ampd_model_info *info)
 {
     const struct ampd_model_spec *spec = info->spec;
-    uint64_t now = uv_now(&server->loop), since = info->waits.awaited_since_ms, gone = 0;
+    uint64_t now = io_core_now(server), since = info->waits.awaited_since_ms, gone = 0;
     bool in_steps =
         info->state == AMPD_MODEL_WAITING || info->state == AMPD_MODEL_RUNNING || info->state == AMPD_MODEL_STALLED;
     if (!in_steps || info->recovering || info->deleting || info->frozen || server->options->shard != 0 ||

@@ -180,7 +180,7 @@ static const struct {
 /* Counts workers by their states. Only shard 0 knows leases: on other shards no worker counts as live or missing. */
 static void count_workers(const struct ampd_server *server, uint32_t index, struct view *view)
 {
-    uint64_t now_ms = uv_now(&server->loop);
+    uint64_t now_ms = io_core_now(server);
     for (uint32_t rank = 0; rank < view->info.spec->world_size; rank++) {
         struct ampd_worker_info worker;
         ampd_core_worker(server->core, index, rank, now_ms, &worker);
@@ -217,7 +217,7 @@ static size_t fill_views(const struct ampd_server *server, struct view *views, s
         if (count == IO_METRICS_MODELS_MAX)
             continue;
         views[count] = (struct view){
-            .info = info, .counts = server->counts.models[i], .now_ms = uv_now(&server->loop), .awaited = -1};
+            .info = info, .counts = server->counts.models[i], .now_ms = io_core_now(server), .awaited = -1};
         count_workers(server, i, &views[count]);
         count++;
     }

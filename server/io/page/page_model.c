@@ -13,7 +13,7 @@
 static void write_worker(const struct ampd_server *server, uint32_t index, uint32_t rank, struct io_json *json)
 {
     struct ampd_worker_info worker;
-    ampd_core_worker(server->core, index, rank, uv_now(&server->loop), &worker);
+    ampd_core_worker(server->core, index, rank, io_core_now(server), &worker);
     if (worker.name[0] == 0) /* no worker ever held the rank */
         return;
     io_json_open(json, NULL, '{');

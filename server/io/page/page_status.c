@@ -113,7 +113,7 @@ static void tell_of_model(const struct ampd_server *server, uint32_t index, cons
              "%llu values of the parameters are beyond the range of the cast.", (unsigned long long)info->range_total);
     for (uint32_t rank = 0; rank < info->spec->world_size && server->options->shard == 0; rank++) {
         struct ampd_worker_info worker;
-        ampd_core_worker(server->core, index, rank, uv_now(&server->loop), &worker);
+        ampd_core_worker(server->core, index, rank, io_core_now(server), &worker);
         tell_of_worker(name, &worker, rank, troubles);
     }
 }
@@ -162,7 +162,7 @@ static void write_awaited(const struct ampd_server *server, uint32_t index, cons
                           struct io_json *json)
 {
     enum { NAMED = 4 };
-    uint64_t now_ms = uv_now(&server->loop);
+    uint64_t now_ms = io_core_now(server);
     uint32_t live = 0, awaited = 0;
     io_json_open(json, "awaited", '[');
     for (uint32_t rank = 0; rank < info->spec->world_size; rank++) {
@@ -269,7 +269,7 @@ static void write_totals(const struct ampd_server *server, struct io_json *json)
         running += info.state == AMPD_MODEL_RUNNING && !info.recovering && !info.frozen && !info.unstable;
         for (uint32_t rank = 0; rank < info.spec->world_size && !done; rank++) {
             struct ampd_worker_info worker;
-            ampd_core_worker(server->core, i, rank, uv_now(&server->loop), &worker);
+            ampd_core_worker(server->core, i, rank, io_core_now(server), &worker);
             live += io_worker_is_live(&worker);
             wanted++;
         }
