@@ -11,6 +11,11 @@
 #include "rpc/arpc_retry.h"
 #include "rpc/arpc_tls.h"
 
+/* Words of the text of an UNAVAILABLE call if its server uses TLS and this client does not; the text names cacert. */
+#define ARPC_USES_TLS "uses TLS: connect with TLS"
+/* Words of the text of an UNAVAILABLE call if its server answers the first bytes of HTTP/2 in HTTP/1. */
+#define ARPC_SPEAKS_HTTP1 "speaks HTTP/1: give its gRPC port instead"
+
 struct uv_loop_s;
 struct arpc_channel;
 

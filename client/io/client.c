@@ -127,6 +127,14 @@ static void on_stop(void *arg)
     ampclient_model_stop(AMP_CONTAINER(node, struct ampclient_model, node));
 }
 
+/* Whether the address is wrong, or TLS is missing, whatever comes up there later. */
+static bool is_other_protocol(const struct ampclient_reply *reply)
+{
+    const char *text = reply->error.text;
+    return reply->code == AMP_EUNAVAILABLE &&
+           (strstr(text, ARPC_USES_TLS) != NULL || strstr(text, ARPC_SPEAKS_HTTP1) != NULL);
+}
+
 /* Any answer of the server, refusals included, shows that it is one and can be reached. */
 static int first_contact(struct ampclient *client, const char *endpoints, struct amp_error *error)
 {
@@ -148,7 +156,7 @@ static int first_contact(struct ampclient *client, const char *endpoints, struct
                 *error = reply.error;
             return reply.code;
         }
-        if (reply.code == AMP_EUNAVAILABLE && strstr(reply.error.text, ARPC_USES_TLS) != NULL)
+        if (is_other_protocol(&reply))
             return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "No connection to %.150s: %.250s.", endpoints,
                                  reply.error.text);
         if (reply.code != AMP_EDEADLINE) /* a last try may have had too little time to find out what the others did */
