@@ -9,7 +9,7 @@
  *   WAITING     -> READY, COMPUTING                  the verdict; the user's deadline
  *   ROLLED_BACK -> READY, PULLING, LEAVING           step_end; the step begun again
  *   FETCHING    -> READY, DONE
- *   DONE        -> FETCHING, LEAVING
+ *   DONE        -> PULLING, FETCHING, LEAVING        step_begin: the model may have been rolled back since
  *   LEAVING     -> LEFT
  *
  * If a shard lacks bytes of units that this process no longer has, COMPUTING also becomes ROLLED_BACK, and WAITING
@@ -49,7 +49,7 @@ static const uint32_t state_allowed[AMPCLIENT_STATES_COUNT] = {
     [AMPCLIENT_STATE_WAITING] = TO(READY) | TO(COMPUTING),
     [AMPCLIENT_STATE_ROLLED_BACK] = TO(READY) | TO(PULLING) | TO(LEAVING),
     [AMPCLIENT_STATE_FETCHING] = TO(READY) | TO(DONE),
-    [AMPCLIENT_STATE_DONE] = TO(FETCHING) | TO(LEAVING),
+    [AMPCLIENT_STATE_DONE] = TO(PULLING) | TO(FETCHING) | TO(LEAVING),
     [AMPCLIENT_STATE_LEAVING] = TO(LEFT),
     [AMPCLIENT_STATE_LEFT] = 0,
 };

@@ -81,8 +81,7 @@ static void request_step_begin(struct ampclient_core *core, uint64_t waited_ms)
         return;
     switch (core->state) {
     case AMPCLIENT_STATE_DONE:
-        ampclient_core_finish(core, 1, NULL, AMPCLIENT_STATE_DONE);
-        return;
+        break;
     case AMPCLIENT_STATE_COMPUTING:
         drop_pushed(core);
         ampclient_core_push_cancel(core);
