@@ -242,7 +242,11 @@ int ampclient_core_new(const struct ampclient_core_config *config, struct ampcli
     memcpy(made->model, config->model, model);
     if (worker > 0)
         memcpy(made->worker, config->worker, worker);
-    amp_list_init(&made->outputs);
+    int rc = ampclient_core_outbox_init(made);
+    if (rc != 0) {
+        ampclient_core_free(made);
+        return rc;
+    }
     *core = made;
     return 0;
 }
@@ -251,9 +255,7 @@ void ampclient_core_free(struct ampclient_core *core)
 {
     if (core == NULL)
         return;
-    free(core->handed);
-    for (struct amp_list *node; (node = amp_list_shift(&core->outputs)) != NULL;)
-        free(AMP_CONTAINER(node, struct ampclient_out_node, node));
+    ampclient_core_outbox_close(core);
     ampclient_core_push_close(core);
     ampclient_core_units_close(core);
     ampclient_core_layout_close(&core->flat);

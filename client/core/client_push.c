@@ -409,9 +409,17 @@ static void bytes_are_gone(struct ampclient_core *core)
         ampclient_core_void_step(core);
 }
 
+/* NULL: there is no memory, and the push has ended. */
 static struct ampclient_range *begin_run(struct ampclient_core *core, uint32_t k, uint64_t first)
 {
-    struct ampclient_output *output = ampclient_core_out(core, AMPCLIENT_OUT_PUSH_BLOCKS, k, 0, NULL);
+    struct ampclient_output *output = ampclient_core_try_output(core, AMPCLIENT_OUT_PUSH_BLOCKS);
+    if (output == NULL) {
+        (void)amp_error_set(&core->push.error, AMP_ENOMEM, NULL,
+                            "there is no memory for the list of blocks to send; free some");
+        ampclient_core_push_cancel(core);
+        return NULL;
+    }
+    output->shard = k;
     output->call = core->push.calls[k];
     output->u.blocks = (struct ampclient_range){.first = first};
     return &output->u.blocks;
@@ -438,6 +446,8 @@ static void drive_shard(struct ampclient_core *core, uint32_t k)
             open_stream(core, k);
         if (run == NULL || run->first + run->count != b)
             run = begin_run(core, k, b);
+        if (run == NULL)
+            return;
         run->count++;
         push->sent[b] = 1;
         push->drained[k] = false;
@@ -464,6 +474,8 @@ void ampclient_core_push_drive(struct ampclient_core *core)
     for (uint32_t k = 0; k < core->config.shards && holds; k++) {
         drive_shard(core, k);
         holds = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
+        if (core->push.error.code != 0)
+            return;
     }
 }
 

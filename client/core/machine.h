@@ -24,6 +24,8 @@ struct ampclient_core {
     uint64_t now_ms;                   /* time of the last event; all times below are on this clock */
     uint64_t last_call;                /* number of the newest RPC */
     struct amp_list outputs;           /* of struct ampclient_out_node, oldest first; not taken yet */
+    struct amp_list spare;             /* of the same: memory for outputs where there is no other */
+    uint32_t spare_count;              /* length of `spare` */
     struct ampclient_out_node *handed; /* the output that was taken last; its views are valid until the next one */
     /* membership */
     /* has_model: a Join has succeeded, so that flat, cast, pull and push are set; need_join: a Join is due. */
