@@ -282,9 +282,9 @@ struct ampclient_join_options {
     void *restore_arg;
     void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
     /*
-     * If another process joins under this rank, that process has the rank from then on, and this one stops: step_begin,
-     * push and step_end return AMP_EABORTED, and the text names the other process. With take_back this process joins
-     * again instead, and the other one stops, unless it has set take_back as well.
+     * If another process joins under this rank, or another handle here, that one has the rank from then on, and this
+     * one stops: step_begin, push and step_end return AMP_EABORTED, and the text names the other process. With
+     * take_back this one joins again instead, and the other one stops, unless it has set take_back as well.
      */
     bool take_back;
     /*

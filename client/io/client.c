@@ -207,8 +207,6 @@ int ampclient_connect(const char *endpoints, const struct ampclient_options *opt
         .interrupt_cb = made->options.interrupt_cb,
         .interrupt_arg = made->options.interrupt_arg,
     };
-    (void)uv_random(NULL, NULL, &made->instance, sizeof made->instance, 0,
-                    NULL); /* if it fails it stays 0, and each Join counts as another process's */
     rc = ampclient_link_open(endpoints, &link, &made->link, error);
     if (rc != 0)
         goto fail_free;
