@@ -68,9 +68,10 @@ struct arpc_channel_options {
 
 /*
  * Makes a channel to "host:port", "[v6]:port" or "unix:/path", or up to 16 of them with commas. They, and all addresses
- * of a name, are tried in turn until one speaks HTTP/2, each with its share of connect_ms; after a connection was lost,
- * beginning with the next one. It connects when the first call is made, or by arpc_channel_connect. On success *out is
- * the caller's (arpc_channel_close). AMP_EINVAL (target), AMP_ENOMEM.
+ * of a name, are tried in turn until one speaks HTTP/2, each with its share of connect_ms, of which TCP may use 1.3 s
+ * if another is left; after a connection was lost, beginning with the next one. It connects when the first call is
+ * made, or by arpc_channel_connect. On success *out is the caller's (arpc_channel_close). AMP_EINVAL (target),
+ * AMP_ENOMEM.
  */
 int arpc_channel_new(struct uv_loop_s *loop, const char *target, const struct arpc_channel_options *options,
                      struct arpc_channel **out, struct amp_error *error);
