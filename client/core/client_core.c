@@ -77,6 +77,11 @@ static bool active(const struct ampclient_core *core)
     return core->state != AMPCLIENT_STATE_LEAVING && core->state != AMPCLIENT_STATE_LEFT && core->taken.code == 0;
 }
 
+uint64_t ampclient_core_wait_ms(const struct ampclient_core *core)
+{
+    return 2 * core->config.step_timeout_ms;
+}
+
 bool ampclient_core_may_call(const struct ampclient_core *core)
 {
     return core->has_model && core->join_call == 0 && !core->need_join && core->retry_ms == 0 &&

@@ -368,7 +368,7 @@ static void open_stream(struct ampclient_core *core, uint32_t k)
     push->ended[k] = false;
     push->outdated[k] = false;
     struct ampclient_output *output =
-        ampclient_core_out(core, AMPCLIENT_OUT_PUSH, k, core->config.step_timeout_ms, &push->calls[k]);
+        ampclient_core_out(core, AMPCLIENT_OUT_PUSH, k, ampclient_core_wait_ms(core), &push->calls[k]);
     push->drained[k] = true;
     output->u.push = (struct ampclient_out_push){.epoch = core->step_epoch,
                                                  .step = core->step,

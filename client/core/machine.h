@@ -85,6 +85,10 @@ struct ampclient_core {
  * lasts, and no cancelled stream is still ending.
  */
 bool ampclient_core_may_call(const struct ampclient_core *core);
+/*
+ * The deadline of a call that waits for other workers: the user's request ends before it, and says what was waited for.
+ */
+uint64_t ampclient_core_wait_ms(const struct ampclient_core *core);
 /* Changes the state; asserts that the table of client_core.c allows it. */
 void ampclient_core_set_state(struct ampclient_core *core, enum ampclient_state state);
 
