@@ -11,10 +11,16 @@
 #include "rpc/arpc_retry.h"
 #include "rpc/arpc_tls.h"
 
-/* Words of the text of an UNAVAILABLE call if its server uses TLS and this client does not; the text names cacert. */
-#define ARPC_USES_TLS "uses TLS: connect with TLS"
-/* Words of the text of an UNAVAILABLE call if its server answers the first bytes of HTTP/2 in HTTP/1. */
-#define ARPC_SPEAKS_HTTP1 "speaks HTTP/1: give its gRPC port instead"
+/*
+ * Words of the texts of calls that are UNAVAILABLE for a reason that another try meets again: at the address, or in a
+ * certificate, is another thing than must be.
+ */
+#define ARPC_USES_TLS            "uses TLS: connect with TLS" /* the text names cacert */
+#define ARPC_USES_NO_TLS         "does not use TLS: connect without it"
+#define ARPC_SPEAKS_HTTP1        "speaks HTTP/1: give its gRPC port instead"
+#define ARPC_HAS_NO_HTTP2        "has no HTTP/2 for TLS"
+#define ARPC_CERTIFICATE         "the certificate of " /* whose, and why it is refused */
+#define ARPC_DEMANDS_CERTIFICATE "demands a certificate: give one"
 
 struct uv_loop_s;
 struct arpc_channel;
