@@ -282,9 +282,9 @@ struct ampclient_join_options {
     void *restore_arg;
     void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
     /*
-     * If another process joins under this rank, that process has the rank from then on, and this one stops: step_begin,
-     * push and step_end return AMP_EABORTED, and the text names the other process. With take_back this process joins
-     * again instead, and the other one stops, unless it has set take_back as well.
+     * If another process joins under this rank, or another handle here, that one has the rank from then on, and this
+     * one stops: step_begin, push and step_end return AMP_EABORTED, and the text names the other process. With
+     * take_back this one joins again instead, and the other one stops, unless it has set take_back as well.
      */
     bool take_back;
     /*
@@ -417,8 +417,8 @@ struct ampclient_full {
  * Ownership: on success *client is the caller's (ampclient_close). On failure it is NULL, and *error has the text.
  * Returns: 0; AMP_EINVAL (an argument is NULL, an address or option is wrong, or the token would cross a network
  * unencrypted), AMP_ENOTFOUND or AMP_EDENIED (a file of the options), AMP_EIO (such a file cannot be read, or no thread
- * or event loop can be made), AMP_EUNAVAILABLE (no answer in connect_timeout_ms), AMP_ECANCELLED (interrupt_cb),
- * AMP_ENOMEM. Thread: any.
+ * or event loop can be made), AMP_EUNAVAILABLE (no answer in connect_timeout_ms; at once if what answers speaks HTTP/1,
+ * or TLS cannot be agreed on), AMP_ECANCELLED (interrupt_cb), AMP_ENOMEM. Thread: any.
  */
 AMPCLIENT_API int ampclient_connect(const char *endpoints, const struct ampclient_options *options,
                                     struct ampclient **client, struct amp_error *error);

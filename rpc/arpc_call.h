@@ -51,9 +51,6 @@ struct arpc_pair {
 #define ARPC_DETAIL_KEY_MAX   64
 #define ARPC_DETAIL_VALUE_MAX 256
 
-/* Words of the text of an UNAVAILABLE call if its server uses TLS and this client does not; the text names cacert. */
-#define ARPC_USES_TLS "uses TLS: connect with TLS"
-
 #define ARPC_STATUS_TEXT_MAX 1024 /* longest grpc-message, with the final zero */
 
 /* What grpc-status-details-bin adds to a status (google.rpc.ErrorInfo, RetryInfo, BadRequest). Zeroed:

@@ -11,6 +11,17 @@
 #include "rpc/arpc_retry.h"
 #include "rpc/arpc_tls.h"
 
+/*
+ * Words of the texts of calls that are UNAVAILABLE for a reason that another try meets again: at the address, or in a
+ * certificate, is another thing than must be.
+ */
+#define ARPC_USES_TLS            "uses TLS: connect with TLS" /* the text names cacert */
+#define ARPC_USES_NO_TLS         "does not use TLS: connect without it"
+#define ARPC_SPEAKS_HTTP1        "speaks HTTP/1: give its gRPC port instead"
+#define ARPC_HAS_NO_HTTP2        "has no HTTP/2 for TLS"
+#define ARPC_CERTIFICATE         "the certificate of " /* whose, and why it is refused */
+#define ARPC_DEMANDS_CERTIFICATE "demands a certificate: give one"
+
 struct uv_loop_s;
 struct arpc_channel;
 
@@ -63,9 +74,10 @@ struct arpc_channel_options {
 
 /*
  * Makes a channel to "host:port", "[v6]:port" or "unix:/path", or up to 16 of them with commas. They, and all addresses
- * of a name, are tried in turn until one speaks HTTP/2, each with its share of connect_ms; after a connection was lost,
- * beginning with the next one. It connects when the first call is made, or by arpc_channel_connect. On success *out is
- * the caller's (arpc_channel_close). AMP_EINVAL (target), AMP_ENOMEM.
+ * of a name, are tried in turn until one speaks HTTP/2, each with its share of connect_ms, of which TCP may use 1.3 s
+ * if another is left; after a connection was lost, beginning with the next one. It connects when the first call is
+ * made, or by arpc_channel_connect. On success *out is the caller's (arpc_channel_close). AMP_EINVAL (target),
+ * AMP_ENOMEM.
  */
 int arpc_channel_new(struct uv_loop_s *loop, const char *target, const struct arpc_channel_options *options,
                      struct arpc_channel **out, struct amp_error *error);

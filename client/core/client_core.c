@@ -9,7 +9,7 @@
  *   WAITING     -> READY, COMPUTING                  the verdict; the user's deadline
  *   ROLLED_BACK -> READY, PULLING, LEAVING           step_end; the step begun again
  *   FETCHING    -> READY, DONE
- *   DONE        -> FETCHING, LEAVING
+ *   DONE        -> PULLING, FETCHING, LEAVING        step_begin: the model may have been rolled back since
  *   LEAVING     -> LEFT
  *
  * If a shard lacks bytes of units that this process no longer has, COMPUTING also becomes ROLLED_BACK, and WAITING
@@ -49,7 +49,7 @@ static const uint32_t state_allowed[AMPCLIENT_STATES_COUNT] = {
     [AMPCLIENT_STATE_WAITING] = TO(READY) | TO(COMPUTING),
     [AMPCLIENT_STATE_ROLLED_BACK] = TO(READY) | TO(PULLING) | TO(LEAVING),
     [AMPCLIENT_STATE_FETCHING] = TO(READY) | TO(DONE),
-    [AMPCLIENT_STATE_DONE] = TO(FETCHING) | TO(LEAVING),
+    [AMPCLIENT_STATE_DONE] = TO(PULLING) | TO(FETCHING) | TO(LEAVING),
     [AMPCLIENT_STATE_LEAVING] = TO(LEFT),
     [AMPCLIENT_STATE_LEFT] = 0,
 };
@@ -75,6 +75,11 @@ void ampclient_core_set_state(struct ampclient_core *core, enum ampclient_state 
 static bool active(const struct ampclient_core *core)
 {
     return core->state != AMPCLIENT_STATE_LEAVING && core->state != AMPCLIENT_STATE_LEFT && core->taken.code == 0;
+}
+
+uint64_t ampclient_core_wait_ms(const struct ampclient_core *core)
+{
+    return 2 * core->config.step_timeout_ms;
 }
 
 bool ampclient_core_may_call(const struct ampclient_core *core)
@@ -242,7 +247,11 @@ int ampclient_core_new(const struct ampclient_core_config *config, struct ampcli
     memcpy(made->model, config->model, model);
     if (worker > 0)
         memcpy(made->worker, config->worker, worker);
-    amp_list_init(&made->outputs);
+    int rc = ampclient_core_outbox_init(made);
+    if (rc != 0) {
+        ampclient_core_free(made);
+        return rc;
+    }
     *core = made;
     return 0;
 }
@@ -251,9 +260,7 @@ void ampclient_core_free(struct ampclient_core *core)
 {
     if (core == NULL)
         return;
-    free(core->handed);
-    for (struct amp_list *node; (node = amp_list_shift(&core->outputs)) != NULL;)
-        free(AMP_CONTAINER(node, struct ampclient_out_node, node));
+    ampclient_core_outbox_close(core);
     ampclient_core_push_close(core);
     ampclient_core_units_close(core);
     ampclient_core_layout_close(&core->flat);

@@ -31,7 +31,9 @@ static void log_line(struct ampclient_core *core, enum ampclient_core_line kind,
     uint64_t every_ms = kind == LINE_WAITING ? LOG_WAITING_MS : AMPCLIENT_LOG_AGAIN_MS;
     if (!ampclient_log_due(&core->said_ms[kind], core->now_ms, every_ms))
         return;
-    struct ampclient_output *output = ampclient_core_out(core, AMPCLIENT_OUT_LOG, 0, 0, NULL);
+    struct ampclient_output *output = ampclient_core_try_output(core, AMPCLIENT_OUT_LOG);
+    if (output == NULL)
+        return;
     output->u.log.level = level;
     char *text = output->u.log.text;
     int used = snprintf(text, sizeof output->u.log.text, "%s: ", core->model);

@@ -53,7 +53,7 @@ static void ask(struct ampclient_core *core, bool in_memory)
     memset(pull->have, 0, core->flat.blocks);
     for (uint32_t k = 0; k < core->config.shards; k++) {
         struct ampclient_output *output =
-            ampclient_core_out(core, AMPCLIENT_OUT_PULL, k, core->config.step_timeout_ms, &pull->calls[k]);
+            ampclient_core_out(core, AMPCLIENT_OUT_PULL, k, ampclient_core_wait_ms(core), &pull->calls[k]);
         uint64_t first, end;
         ampclient_core_layout_shard(&core->flat, k, core->config.shards, &first, &end);
         /* Units are gathered later: only the header matters. One block is asked for, since 0 blocks would mean all. */

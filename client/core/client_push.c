@@ -41,6 +41,23 @@ static size_t edge_size(const struct ampclient_core *core, uint64_t block)
     return ampclient_core_layout_block_elements(&core->flat, block) * sizeof(float);
 }
 
+/* Those of the blocks [from, until) that shard k has may be ready and not sent. */
+static void set_due(struct ampclient_core *core, uint32_t k, uint64_t from, uint64_t until)
+{
+    struct ampclient_range *due = &core->push.due[k];
+    uint64_t first, end;
+    ampclient_core_layout_shard(&core->flat, k, core->config.shards, &first, &end);
+    first = first > from ? first : from;
+    end = end < until ? end : until;
+    if (first >= end)
+        return;
+    if (due->count > 0) {
+        first = first < due->first ? first : due->first;
+        end = end > due->first + due->count ? end : due->first + due->count;
+    }
+    *due = (struct ampclient_range){.first = first, .count = end - first};
+}
+
 /* ---- life ---- */
 
 int ampclient_core_push_init(struct ampclient_core *core)
@@ -96,6 +113,7 @@ void ampclient_core_push_restart(struct ampclient_core *core)
     for (uint32_t k = 0; k < core->config.shards; k++) {
         push->asked[k] = !core->config.units; /* units: what was sent is gone, so has the shard got or decided it? */
         push->answered[k] = false;
+        set_due(core, k, 0, core->flat.blocks);
     }
     memset(push->sent, 0, core->flat.blocks);
 }
@@ -272,6 +290,8 @@ static void parameter_whole(struct ampclient_core *core, uint32_t parameter)
     uint64_t last = (flat->starts[parameter] + flat->sizes[parameter] - 1) / flat->block_elements;
     for (uint64_t b = first; b <= last; b++)
         core->push.missing[b]--;
+    for (uint32_t k = 0; k < core->config.shards; k++)
+        set_due(core, k, first, last + 1);
 }
 
 int ampclient_core_push(struct ampclient_core *core, uint64_t now_ms, uint32_t parameter, const void *gradient,
@@ -313,6 +333,7 @@ void ampclient_core_push_close_step(struct ampclient_core *core)
     if (push->dtype == AMP_DTYPE_NONE)
         push->dtype = AMP_F32; /* nothing was pushed */
     for (uint32_t k = 0; k < core->config.shards; k++) {
+        set_due(core, k, 0, core->flat.blocks);
         if (push->calls[k] == 0 || !push->outdated[k])
             continue;
         /* The header that was sent has an older user state: begin the stream again, and go on where it was. */
@@ -347,7 +368,7 @@ static void open_stream(struct ampclient_core *core, uint32_t k)
     push->ended[k] = false;
     push->outdated[k] = false;
     struct ampclient_output *output =
-        ampclient_core_out(core, AMPCLIENT_OUT_PUSH, k, core->config.step_timeout_ms, &push->calls[k]);
+        ampclient_core_out(core, AMPCLIENT_OUT_PUSH, k, ampclient_core_wait_ms(core), &push->calls[k]);
     push->drained[k] = true;
     output->u.push = (struct ampclient_out_push){.epoch = core->step_epoch,
                                                  .step = core->step,
@@ -364,6 +385,7 @@ static void ask_state(struct ampclient_core *core, uint32_t k)
     uint64_t first, end;
     ampclient_core_layout_shard(&core->flat, k, core->config.shards, &first, &end);
     memset(push->sent + first, 0, end - first);
+    set_due(core, k, first, end);
     struct ampclient_output *output =
         ampclient_core_out(core, AMPCLIENT_OUT_GET_PUSH_STATE, k, core->config.call_timeout_ms, &push->states[k]);
     output->u.push = (struct ampclient_out_push){.epoch = core->step_epoch, .step = core->step};
@@ -387,9 +409,17 @@ static void bytes_are_gone(struct ampclient_core *core)
         ampclient_core_void_step(core);
 }
 
+/* NULL: there is no memory, and the push has ended. */
 static struct ampclient_range *begin_run(struct ampclient_core *core, uint32_t k, uint64_t first)
 {
-    struct ampclient_output *output = ampclient_core_out(core, AMPCLIENT_OUT_PUSH_BLOCKS, k, 0, NULL);
+    struct ampclient_output *output = ampclient_core_try_output(core, AMPCLIENT_OUT_PUSH_BLOCKS);
+    if (output == NULL) {
+        (void)amp_error_set(&core->push.error, AMP_ENOMEM, NULL,
+                            "there is no memory for the list of blocks to send; free some");
+        ampclient_core_push_cancel(core);
+        return NULL;
+    }
+    output->shard = k;
     output->call = core->push.calls[k];
     output->u.blocks = (struct ampclient_range){.first = first};
     return &output->u.blocks;
@@ -399,15 +429,13 @@ static void drive_shard(struct ampclient_core *core, uint32_t k)
 {
     struct ampclient_push *push = &core->push;
     struct ampclient_range *run = NULL; /* of blocks that follow each other: one output for all of them */
-    uint64_t first, end;
-    ampclient_core_layout_shard(&core->flat, k, core->config.shards, &first, &end);
     if (push->answered[k] || push->states[k] != 0)
         return;
     if (push->calls[k] == 0 && !push->asked[k]) {
         ask_state(core, k);
         return;
     }
-    for (uint64_t b = first; b < end; b++) {
+    for (uint64_t b = push->due[k].first; b < push->due[k].first + push->due[k].count; b++) {
         if (push->sent[b] != 0 || !ready(core, b))
             continue;
         if (core->config.units && push->gone[b] != 0) {
@@ -418,10 +446,13 @@ static void drive_shard(struct ampclient_core *core, uint32_t k)
             open_stream(core, k);
         if (run == NULL || run->first + run->count != b)
             run = begin_run(core, k, b);
+        if (run == NULL)
+            return;
         run->count++;
         push->sent[b] = 1;
         push->drained[k] = false;
     }
+    push->due[k].count = 0;
     if (!push->closed || push->ended[k])
         return;
     if (push->calls[k] == 0)
@@ -443,6 +474,8 @@ void ampclient_core_push_drive(struct ampclient_core *core)
     for (uint32_t k = 0; k < core->config.shards && holds; k++) {
         drive_shard(core, k);
         holds = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
+        if (core->push.error.code != 0)
+            return;
     }
 }
 

@@ -25,10 +25,11 @@ struct ampclient_push {
     uint32_t *given;        /* [parameters] pushes so far */
     uint32_t *missing;      /* [blocks] number of its parameters that are not fully pushed yet */
     uint8_t *sent;          /* [blocks] 1: named on the present stream, or the shard has it already */
-    float *sums;            /* accumulate > 1: the sums of the gradients, as a flat space; else NULL */
-    uint8_t **edges;        /* units: [blocks] a copy of what was pushed of a block with several parameters, or NULL */
-    uint64_t edges_bytes;   /* bytes of all edges */
-    uint8_t *gone;          /* units: [blocks] 1: the block was sent, and its bytes are the user's again */
+    struct ampclient_range due[AMPCLIENT_SHARDS_MAX]; /* the shard's other blocks are sent, or not ready */
+    float *sums;          /* accumulate > 1: the sums of the gradients, as a flat space; else NULL */
+    uint8_t **edges;      /* units: [blocks] a copy of what was pushed of a block with several parameters, or NULL */
+    uint64_t edges_bytes; /* bytes of all edges */
+    uint8_t *gone;        /* units: [blocks] 1: the block was sent, and its bytes are the user's again */
     bool drained[AMPCLIENT_SHARDS_MAX]; /* units: all blocks named on the present stream have left this process */
     uint32_t *absent;                   /* [parameters] indices for the trailer, once the step is closed */
     uint32_t absent_count;

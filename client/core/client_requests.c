@@ -28,6 +28,8 @@ static void begin_request(struct ampclient_core *core, enum ampclient_event_type
     core->request_deadline_ms = core->now_ms + timeout_ms;
     core->done = (struct ampclient_user_done){0};
     core->done_ready = false;
+    if (core->keep_alive_ms > core->now_ms + timeout_ms / 2) /* its answer says what the request waits for */
+        core->keep_alive_ms = core->now_ms + timeout_ms / 2;
 }
 
 static void refuse(struct ampclient_core *core, const char *text)
@@ -81,8 +83,7 @@ static void request_step_begin(struct ampclient_core *core, uint64_t waited_ms)
         return;
     switch (core->state) {
     case AMPCLIENT_STATE_DONE:
-        ampclient_core_finish(core, 1, NULL, AMPCLIENT_STATE_DONE);
-        return;
+        break;
     case AMPCLIENT_STATE_COMPUTING:
         drop_pushed(core);
         ampclient_core_push_cancel(core);
@@ -285,9 +286,9 @@ void ampclient_core_request_stop(struct ampclient_core *core, int code)
     bool knows = core->waiting_for[0] != 0 && core->failures == 0;
     (void)amp_error_set(&error, code, NULL, "%s; last: %s%s",
                         code == AMP_ECANCELLED ? "interrupted" : "no answer in time",
-                        knows                        ? "the model waits for "
-                        : core->last_error.code == 0 ? "still waiting"
-                                                     : core->last_error.text,
+                        knows                 ? "the model waits for "
+                        : core->failures == 0 ? "still waiting"
+                                              : core->last_error.text,
                         knows ? core->waiting_for : "");
     switch (core->state) {
     case AMPCLIENT_STATE_JOINING:

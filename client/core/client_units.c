@@ -374,7 +374,7 @@ static void begin_piece(struct ampclient_core *core, uint32_t slot)
     size_t stride = (size_t)core->flat.block_elements * amp_dtype_size(core->cast);
     units->calls[slot].piece = units->begun++;
     struct ampclient_output *output = ampclient_core_out(core, AMPCLIENT_OUT_PULL, piece->shard,
-                                                         core->config.step_timeout_ms, &units->calls[slot].call);
+                                                         ampclient_core_wait_ms(core), &units->calls[slot].call);
     output->u.pull = (struct ampclient_out_pull){
         .by = step ? AMPCLIENT_PULL_STEP : AMPCLIENT_PULL_VERSION,
         .epoch = core->held_epoch,

@@ -24,6 +24,8 @@ struct ampclient_core {
     uint64_t now_ms;                   /* time of the last event; all times below are on this clock */
     uint64_t last_call;                /* number of the newest RPC */
     struct amp_list outputs;           /* of struct ampclient_out_node, oldest first; not taken yet */
+    struct amp_list spare;             /* of the same: memory for outputs where there is no other */
+    uint32_t spare_count;              /* length of `spare` */
     struct ampclient_out_node *handed; /* the output that was taken last; its views are valid until the next one */
     /* membership */
     /* has_model: a Join has succeeded, so that flat, cast, pull and push are set; need_join: a Join is due. */
@@ -83,6 +85,10 @@ struct ampclient_core {
  * lasts, and no cancelled stream is still ending.
  */
 bool ampclient_core_may_call(const struct ampclient_core *core);
+/*
+ * The deadline of a call that waits for other workers: the user's request ends before it, and says what was waited for.
+ */
+uint64_t ampclient_core_wait_ms(const struct ampclient_core *core);
 /* Changes the state; asserts that the table of client_core.c allows it. */
 void ampclient_core_set_state(struct ampclient_core *core, enum ampclient_state state);
 

@@ -5,13 +5,90 @@
 
 #include <stdlib.h>
 
-struct ampclient_output *ampclient_core_push_output(struct ampclient_core *core, enum ampclient_output_type type)
+/*
+ * Most outputs that wait to be taken at a time, but for PUSH_BLOCKS and LOG, for a call and its cancellation are two,
+ * and no other call of its kind begins before it has ended: Pull, GetPushState and Push, with its end, of each shard;
+ * with units the Pulls of a unit; and Join, KeepAlive, Leave, answers and timers.
+ */
+#define SPARE_SHARD 7
+#define SPARE_UNITS (2 * AMPCLIENT_SHARDS_MAX)
+#define SPARE_OTHER 16
+
+/* ---- memory ---- */
+
+static uint32_t spare_max(const struct ampclient_core_config *config)
 {
-    struct ampclient_out_node *node = calloc(1, sizeof *node);
-    AMP_NEED(node != NULL);
-    node->output.type = type;
+    return SPARE_SHARD * config->shards + (config->units ? SPARE_UNITS : 0) + SPARE_OTHER;
+}
+
+int ampclient_core_outbox_init(struct ampclient_core *core)
+{
+    amp_list_init(&core->outputs);
+    amp_list_init(&core->spare);
+    for (uint32_t i = 0; i < spare_max(&core->config); i++) {
+        struct ampclient_out_node *node = calloc(1, sizeof *node);
+        if (node == NULL)
+            return AMP_ENOMEM;
+        amp_list_push(&core->spare, &node->node);
+        core->spare_count++;
+    }
+    return 0;
+}
+
+static void free_all(struct amp_list *list)
+{
+    for (struct amp_list *node; (node = amp_list_shift(list)) != NULL;)
+        free(AMP_CONTAINER(node, struct ampclient_out_node, node));
+}
+
+void ampclient_core_outbox_close(struct ampclient_core *core)
+{
+    free(core->handed);
+    free_all(&core->outputs);
+    free_all(&core->spare);
+}
+
+/* The output is over: its memory replaces what was taken of the spare one. */
+static void put_back(struct ampclient_core *core, struct ampclient_out_node *node)
+{
+    if (node == NULL)
+        return;
+    if (core->spare_count == spare_max(&core->config)) {
+        free(node);
+        return;
+    }
+    amp_list_push(&core->spare, &node->node);
+    core->spare_count++;
+}
+
+static struct ampclient_out_node *take_spare(struct ampclient_core *core)
+{
+    struct amp_list *node = amp_list_shift(&core->spare);
+    AMP_ASSERT(node != NULL);
+    core->spare_count--;
+    return AMP_CONTAINER(node, struct ampclient_out_node, node);
+}
+
+/* ---- outputs ---- */
+
+static struct ampclient_output *append(struct ampclient_core *core, struct ampclient_out_node *node,
+                                       enum ampclient_output_type type)
+{
+    *node = (struct ampclient_out_node){.output.type = type};
     amp_list_push(&core->outputs, &node->node);
     return &node->output;
+}
+
+struct ampclient_output *ampclient_core_push_output(struct ampclient_core *core, enum ampclient_output_type type)
+{
+    struct ampclient_out_node *node = malloc(sizeof *node);
+    return append(core, node != NULL ? node : take_spare(core), type);
+}
+
+struct ampclient_output *ampclient_core_try_output(struct ampclient_core *core, enum ampclient_output_type type)
+{
+    struct ampclient_out_node *node = malloc(sizeof *node);
+    return node != NULL ? append(core, node, type) : NULL;
 }
 
 struct ampclient_output *ampclient_core_out(struct ampclient_core *core, enum ampclient_output_type type,
@@ -43,7 +120,7 @@ static void put_user_state(struct ampclient_core *core, struct ampclient_output 
 
 bool ampclient_core_next(struct ampclient_core *core, struct ampclient_output *output)
 {
-    free(core->handed);
+    put_back(core, core->handed);
     core->handed = NULL;
     struct amp_list *first = amp_list_shift(&core->outputs);
     if (first == NULL)
@@ -69,7 +146,7 @@ bool ampclient_core_take_done(struct ampclient_core *core, struct ampclient_user
         return false;
     *done = first->output.u.done;
     amp_list_remove(&first->node);
-    free(first);
+    put_back(core, first);
     return true;
 }
 

@@ -127,6 +127,17 @@ static void on_stop(void *arg)
     ampclient_model_stop(AMP_CONTAINER(node, struct ampclient_model, node));
 }
 
+/* Whether another try would end in the same way: the text says what has to be corrected. */
+static bool is_for_good(const struct ampclient_reply *reply)
+{
+    static const char *const words[] = {ARPC_USES_TLS,     ARPC_USES_NO_TLS, ARPC_SPEAKS_HTTP1,
+                                        ARPC_HAS_NO_HTTP2, ARPC_CERTIFICATE, ARPC_DEMANDS_CERTIFICATE};
+    bool found = false;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        found = found || strstr(reply->error.text, words[i]) != NULL;
+    return found && reply->code == AMP_EUNAVAILABLE;
+}
+
 /* Any answer of the server, refusals included, shows that it is one and can be reached. */
 static int first_contact(struct ampclient *client, const char *endpoints, struct amp_error *error)
 {
@@ -148,8 +159,8 @@ static int first_contact(struct ampclient *client, const char *endpoints, struct
                 *error = reply.error;
             return reply.code;
         }
-        if (reply.code == AMP_EUNAVAILABLE && strstr(reply.error.text, ARPC_USES_TLS) != NULL)
-            return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "No connection to %.150s: %.250s.", endpoints,
+        if (is_for_good(&reply))
+            return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "No connection to %.120s: %.350s.", endpoints,
                                  reply.error.text);
         if (reply.code != AMP_EDEADLINE) /* a last try may have had too little time to find out what the others did */
             why = reply.error;
@@ -199,8 +210,6 @@ int ampclient_connect(const char *endpoints, const struct ampclient_options *opt
         .interrupt_cb = made->options.interrupt_cb,
         .interrupt_arg = made->options.interrupt_arg,
     };
-    (void)uv_random(NULL, NULL, &made->instance, sizeof made->instance, 0,
-                    NULL); /* if it fails it stays 0, and each Join counts as another process's */
     rc = ampclient_link_open(endpoints, &link, &made->link, error);
     if (rc != 0)
         goto fail_free;

@@ -14,7 +14,6 @@ struct ampclient {
     struct amp_error error;           /* of the last call; the user's thread */
     struct amp_buf answer;            /* the answer that ampclient_call has given a view of; the user's thread */
     bool shards_known;                /* ampclient_find_shards has succeeded; the user's thread */
-    uint64_t instance;                /* random; tells the server this process's Joins from another's; constant */
 };
 
 /* All functions are for the user's thread. "The error is the client's": a failure is put into client->error. */

@@ -97,6 +97,8 @@ static int new_model(struct ampclient *client, const struct identity *identity,
     if (model == NULL)
         return amp_error_set(&client->error, AMP_ENOMEM, NULL, "There is no memory for a model.");
     model->client = client;
+    (void)uv_random(NULL, NULL, &model->instance, sizeof model->instance, 0,
+                    NULL); /* if it fails it stays 0, and each Join counts as another process's */
     model->restore_arg = options->restore_arg;
     model->restore_cb = options->restore_cb;
     model->shared_arg = options->shared_arg;

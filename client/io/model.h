@@ -45,6 +45,7 @@ struct ampclient_model_overflows {
 struct ampclient_model {
     struct amp_list node;     /* in client->models; the loop's thread */
     struct ampclient *client; /* constant */
+    uint64_t instance;        /* random; tells the server Joins of this handle from those of others; constant */
     /* Under the mutex of client->link. */
     struct ampclient_core *core;
     struct ampclient_user_done done; /* the core's answer to the user's request */

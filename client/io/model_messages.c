@@ -41,7 +41,7 @@ static int encode_join(const struct ampclient_model *model, const struct ampclie
                                             .has_world_size = output->world_size >= 0,
                                             .world_size = output->world_size >= 0 ? (uint32_t)output->world_size : 0,
                                             .replace = output->replace,
-                                            .instance = model->client->instance};
+                                            .instance = model->instance};
     put_name(message.model, output->model);
     put_name(message.worker_name, output->worker);
     return ampd_msg_join_request_encode(&message, out);

@@ -397,6 +397,7 @@ class Job:
                             "ampd.connect(%r).delete(%r)", self.name, self.client.endpoint, self.name)
             self.done = True
             return None
+        self.done = False  # an operator may have rolled the model back
         self._step_count += 1
         self._pushes = 0
         self._loss_told = False

@@ -17,6 +17,7 @@ struct arpc_attempt {
     int64_t started_ms;
     int64_t due_ms;          /* of all of it */
     int64_t endpoint_due_ms; /* of the endpoint's share */
+    int64_t address_due_ms;  /* of the address's share of that */
     size_t endpoint;         /* the one being tried */
     size_t endpoints_left;   /* with that one */
     struct arpc_resolve *resolve;

@@ -4,9 +4,11 @@
  * read into.
  */
 #include "base/err.h"
+#include "rpc/arpc_client.h"
 #include "rpc/io/conn_parts.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/uio.h>
 
 /* Before this, the read buffer takes no ciphertext: plaintext of records that began in an earlier read goes there. */
@@ -134,6 +136,21 @@ static void receive_tls(struct arpc_conn *conn, const uint8_t *data, size_t size
     arpc_deferred_add(conn->deferred, &conn->item);
 }
 
+/* The server is one of HTTP/1 alone: it answers the first bytes of HTTP/2 as a request that it does not understand. */
+static bool is_http1(const struct arpc_conn *conn, const uint8_t *data, size_t size)
+{
+    static const char version[] = "HTTP/1.";
+    size_t length = strlen(version);
+    return !conn->link.config->server && size >= length && memcmp(data, version, length) == 0;
+}
+
+static void refuse_http1(struct arpc_conn *conn)
+{
+    struct amp_error error;
+    (void)amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the server %s " ARPC_SPEAKS_HTTP1, conn->link.peer);
+    arpc_conn_close(conn, &error);
+}
+
 /* One side has TLS and the other does not. */
 static void refuse_foreign(struct arpc_conn *conn)
 {
@@ -179,6 +196,8 @@ static void take_read(struct arpc_conn *conn, const struct iovec *slots, size_t 
         receive_tls(conn, data, size);
     else if (first && data[0] == (conn->link.config->server ? TLS_HELLO : TLS_ALERT))
         refuse_foreign(conn);
+    else if (first && is_http1(conn, data, part))
+        refuse_http1(conn);
     else
         take_plaintext(conn, data, part);
     if (size > part)

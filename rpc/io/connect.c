@@ -4,6 +4,7 @@
  *
  * connect_ms bounds all of it. What is left of it is divided by the endpoints that are left, and an endpoint's share by
  * its addresses: one that does not answer takes its share and no more, and what another does not use is for the others.
+ * An address that takes no TCP connection (a machine that is off, IPv6 that leads nowhere) is left sooner.
  */
 #include "rpc/io/channel.h"
 
@@ -19,6 +20,9 @@
  * It finds a dead host while a call waits for minutes, and no server counts it as it counts PINGs.
  */
 #define TCP_KEEPALIVE_S 30
+
+/* For a TCP connection, if another address is left: a lost SYN is sent again after 1 s (RFC 6298). */
+#define TCP_CONNECT_MS 1300
 
 static void try_endpoint(struct arpc_channel *channel);
 static void try_address(struct arpc_channel *channel);
@@ -145,6 +149,8 @@ static void on_connect(uv_connect_t *req, int status)
         arpc_conn_close(conn, &error);
         return;
     }
+    if (channel->current == conn)
+        channel->due_ms = channel->attempt.address_due_ms;
     if (conn->socket.handle.type == UV_TCP)
         (void)uv_tcp_keepalive(&conn->socket.tcp, 1, TCP_KEEPALIVE_S); /* without it a dead host is found later */
     const struct arpc_endpoint *endpoint = endpoint_of(channel);
@@ -181,10 +187,13 @@ static void try_address(struct arpc_channel *channel)
     size_t addresses_left = 0;
     for (const struct addrinfo *it = address; it != NULL; it = it->ai_next)
         addresses_left++;
-    channel->due_ms =
-        share(arpc_channel_now(channel), attempt->endpoint_due_ms, addresses_left > 0 ? addresses_left : 1);
+    int64_t now_ms = arpc_channel_now(channel);
+    attempt->address_due_ms = share(now_ms, attempt->endpoint_due_ms, addresses_left > 0 ? addresses_left : 1);
+    channel->due_ms = attempt->address_due_ms;
     if (address != NULL)
         attempt->next_address = address->ai_next;
+    if (address != NULL && addresses_left + attempt->endpoints_left > 2 && channel->due_ms > now_ms + TCP_CONNECT_MS)
+        channel->due_ms = now_ms + TCP_CONNECT_MS;
     struct arpc_conn *conn = new_conn(channel);
     if (conn == NULL) {
         step_failed(channel, "no memory");

@@ -1,6 +1,7 @@
 /* What a peer's certificate says: the names in it, and why it is refused. */
 #include "rpc/io/tls_cert.h"
 
+#include "rpc/arpc_client.h"
 #include "rpc/h2/link.h"
 
 #include <stdio.h>
@@ -108,8 +109,8 @@ void arpc_tls_say_refused(struct x509_store_ctx_st *store, bool server, const ch
     const char *reason_text = X509_verify_cert_error_string(reason);
     char whose[ARPC_PEER_SIZE + 64];
     char detail[160] = "?";
-    (void)snprintf(whose, sizeof whose, "the certificate %sof %s%s",
-                   X509_STORE_CTX_get_error_depth(store) > 0 ? "of an authority " : "", server ? "the client " : "",
+    (void)snprintf(whose, sizeof whose, ARPC_CERTIFICATE "%s%s%s",
+                   X509_STORE_CTX_get_error_depth(store) > 0 ? "an authority of " : "", server ? "the client " : "",
                    peer);
     switch (certificate != NULL ? reason : X509_V_ERR_UNSPECIFIED) {
     case X509_V_ERR_HOSTNAME_MISMATCH:

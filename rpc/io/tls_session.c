@@ -10,6 +10,7 @@
 #include "rpc/io/tls.h"
 
 #include "base/assert.h"
+#include "rpc/arpc_client.h"
 #include "rpc/h2/link.h"
 #include "rpc/io/tls_cert.h"
 
@@ -279,15 +280,15 @@ static void say_alert(const struct arpc_tls_session *session, int alert, struct 
     const char *other = session->tls->server ? "the client" : "the server";
     switch (alert) {
     case SSL_AD_CERTIFICATE_REQUIRED:
-        (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL, "%s %s demands a certificate: give one (cert and key)",
-                            other, peer);
+        (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL, "%s %s " ARPC_DEMANDS_CERTIFICATE " (cert and key)", other,
+                            peer);
         return;
     case SSL_AD_UNKNOWN_CA:
         (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL,
                             "%s %s does not trust the authority of the certificate that it was shown", other, peer);
         return;
     case SSL_AD_NO_APPLICATION_PROTOCOL:
-        (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL, "%s %s has no HTTP/2 for TLS (ALPN \"h2\")", other, peer);
+        (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL, "%s %s " ARPC_HAS_NO_HTTP2 " (ALPN \"h2\")", other, peer);
         return;
     case SSL_AD_PROTOCOL_VERSION:
         (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL, "%s %s accepts neither TLS 1.2 nor 1.3", other, peer);
@@ -341,8 +342,8 @@ static int say_plaintext(struct arpc_tls_session *session, struct amp_error *err
     if (session->tls->server)
         return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "the client %s does not use TLS, and this port does",
                              session->peer);
-    return amp_error_set(error, AMP_EUNAVAILABLE, NULL,
-                         "the server %s does not use TLS: connect without it, or to a port with TLS", session->peer);
+    return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "the server %s " ARPC_USES_NO_TLS ", or to a port with TLS",
+                         session->peer);
 }
 
 void arpc_tls_ended(const struct arpc_tls_session *session, struct amp_error *error)

@@ -188,6 +188,19 @@ static void a_silent_endpoint_takes_no_more_than_its_share(void **state)
     (void)close(silent);
 }
 
+static void an_address_that_takes_no_connection_is_left_long_before_its_share_is_over(void **state)
+{
+    struct fixture *fixture = *state;
+    struct black_hole hole;
+    struct seen seen;
+    open_black_hole(&hole);
+    uint64_t begin_ms = uv_hrtime() / 1000000;
+    channel_to(fixture, 60000, "127.0.0.1:%d,127.0.0.1:%d", hole.port, fixture->port);
+    expect_unary(fixture, ARPC_STATUS_OK, &seen);
+    assert_true(uv_hrtime() / 1000000 - begin_ms < 20000); /* its share is 30 s */
+    close_black_hole(&hole);
+}
+
 static void an_attempt_ends_at_its_deadline(void **state)
 {
     struct fixture *fixture = *state;
@@ -294,6 +307,7 @@ int main(void)
         WITH_BOTH(a_failed_attempt_names_every_endpoint),
         WITH_BOTH(all_addresses_of_a_name_are_tried),
         WITH_BOTH(a_silent_endpoint_takes_no_more_than_its_share),
+        WITH_BOTH(an_address_that_takes_no_connection_is_left_long_before_its_share_is_over),
         WITH_BOTH(an_attempt_ends_at_its_deadline),
         WITH_BOTH(a_resolver_that_does_not_answer_holds_up_neither_others_nor_the_close),
         WITH_BOTH(after_a_loss_the_next_endpoint_is_tried_first),

@@ -159,6 +159,9 @@ static void on_join(struct arpc_call *call, const uint8_t *data, size_t size)
     fake_count(fake, &fake->counts.joins);
     if (ampd_msg_join_request_decode(&request, data, size, NULL) != 0 || fake_no_model(call, request.model))
         return;
+    (void)pthread_mutex_lock(&fake->mutex);
+    fake->counts.instance = request.instance;
+    (void)pthread_mutex_unlock(&fake->mutex);
     if (request.has_world_size && request.world_size != fake->spec.world_size) {
         fake_refuse(call, ARPC_STATUS_INVALID_ARGUMENT, "WORLD_SIZE",
                     "WORLD_SIZE differs from the model's world_size.");

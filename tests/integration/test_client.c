@@ -107,6 +107,24 @@ static void a_step_begun_again_is_the_same_step(void **state)
     fixture_check(fixture, 1);
 }
 
+/* Else two handles of a rank would take it from each other for ever. */
+static void each_handle_is_a_process_of_its_own_to_the_server(void **state)
+{
+    struct fixture *fixture = *state;
+    uint64_t instance = fake_counts(fixture->fake).instance;
+    fixture_begin(fixture);
+    fixture_push(fixture);
+    fixture_begin(fixture); /* joins again */
+    assert_int_equal(fake_counts(fixture->fake).joins, 2);
+    assert_true(fake_counts(fixture->fake).instance == instance);
+    struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
+    struct ampclient_model *other = NULL;
+    join.rank = 0;
+    fixture_ok(fixture, ampclient_join(fixture->client, MODEL, &join, &other));
+    assert_true(fake_counts(fixture->fake).instance != instance);
+    fixture_ok(fixture, ampclient_leave(other));
+}
+
 static void user_state_travels_with_the_push_and_back_with_a_join(void **state)
 {
     struct fixture *fixture = *state;
@@ -406,6 +424,7 @@ int main(void)
         JOINED(parameters_that_are_not_pushed_count_as_zero),
         JOINED(a_step_without_any_push_is_a_step),
         JOINED(a_step_begun_again_is_the_same_step),
+        JOINED(each_handle_is_a_process_of_its_own_to_the_server),
         JOINED(user_state_travels_with_the_push_and_back_with_a_join),
         JOINED(accumulated_pushes_go_out_as_their_sum),
         JOINED(gradients_may_be_freed_once_the_step_has_ended),

@@ -309,11 +309,11 @@ def test_each_panel_of_the_dashboard_asks_for_metrics_that_there_are(context):
 
 # ---- where it listens ----
 
-def test_a_client_of_grpc_that_asks_this_port_is_asked_whether_it_is_the_right_one(context):
+def test_a_client_of_grpc_that_asks_this_port_is_told_to_give_the_other_one(context):
     server = http_server(context)
     done = subprocess.run([context.bin_dir / "ampctl", "--endpoint", f"127.0.0.1:{server.http_port}", "status"], timeout=60,
                           capture_output=True, encoding="utf-8", check=False)
-    assert done.returncode == 64 + 14 and "is this its gRPC port?" in done.stderr, (done.returncode, done.stderr)
+    assert done.returncode == 64 + 14 and "speaks HTTP/1: give its gRPC port instead" in done.stderr, (done.returncode, done.stderr)
 
 
 def test_a_port_that_is_used_ends_the_start_only_if_it_was_asked_for(context):

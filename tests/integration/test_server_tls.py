@@ -117,6 +117,18 @@ def test_plaintext_and_tls_do_not_mix(context):
     eventually(lambda: "TLS handshakes failed" in server.log(), "the log tells of it")
 
 
+def test_a_worker_says_at_once_what_has_to_be_corrected(context):
+    """And not "within 10000 ms", nor that the server be started: another try would end in the same way."""
+    server, plain, other = TlsServer(context, authority(context)), context.server(), authority(context)
+    for port, words, given in ((plain.port, "does not use TLS: connect without it", {}),
+                               (server.port, "is not signed by an authority that is trusted here", {"AMPD_CACERT": other.cert}),
+                               (server.port, "connect by such a name", {"AMPD_CACERT": server.authority.cert,
+                                                                        "AMPD_SERVER_NAME": "ampd.elsewhere"})):
+        _, said = command(context.bin_dir, "digits", "--connect", f"tls://127.0.0.1:{port}", "--steps", "5", code=1,
+                          env=dict(os.environ, RANK="0", WORLD_SIZE="1", **given))
+        assert "No connection to" in said and words in said and "start the server" not in said, said
+
+
 def test_ampctl_believes_only_the_right_server(context):
     tokens = TokenFile(context)
     token = tokens.client_file(tokens.new("read"))

@@ -3,6 +3,10 @@ ampd_test(test_core_faults SUITE unit SOURCES test_core_faults.c core_fixture.c 
 ampd_test(test_core_waits SUITE unit SOURCES test_core_waits.c core_fixture.c LINK ampd_core amp amp_base m)
 ampd_test(test_ampclient_core_layout SUITE unit SOURCES test_ampclient_core_layout.c LINK ampclient_core amp amp_base)
 ampd_test(test_ampclient_core_units SUITE unit SOURCES test_ampclient_core_units.c LINK ampclient_core amp amp_base)
+ampd_test(test_ampclient_core_large SUITE unit SOURCES test_ampclient_core_large.c LINK ampclient_core amp amp_base
+          TIMEOUT 60)
+ampd_test(test_ampclient_core_no_memory SUITE unit SOURCES test_ampclient_core_no_memory.c LINK ampclient_core amp amp_base)
+target_link_options(test_ampclient_core_no_memory PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc)
 ampd_test(test_core_memory SUITE unit SOURCES test_core_memory.c core_fixture.c LINK ampd_core amp amp_base m)
 target_link_options(test_core_memory PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc)
 ampd_test(test_core_rates SUITE unit SOURCES test_core_rates.c core_fixture.c LINK ampd_core amp amp_base m)

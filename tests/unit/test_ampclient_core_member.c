@@ -184,6 +184,38 @@ static void whom_a_step_waits_for_is_said_and_is_in_the_error(void **state)
     assert_non_null(strstr(done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_EDEADLINE).error.text, "waits for rank 0 (a)"));
 }
 
+static void a_short_wait_ends_with_what_the_model_waits_for_too(void **state)
+{
+    (void)state;
+    ampclient_core_free(core);
+    make_with((struct ampclient_core_config){
+        .model = "m", .worker = "w", .rank = 1, .world_size = 2, .step_timeout_ms = 4000});
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    struct ampclient_output pull = take(AMPCLIENT_OUT_PULL);
+    assert_true(pull.deadline_ms > 4000); /* else the call would end first, and know nothing */
+    tick(2000);
+    end_with(take(AMPCLIENT_OUT_KEEP_ALIVE).call,
+             (struct ampclient_ended){.u.keep_alive = {.epoch = 1, .valid = true, .waiting_for = "rank 0 to join"}});
+    tick(2000);
+    fail_call(pull.call, AMP_ECANCELLED, "", 0, 0);
+    assert_non_null(strstr(done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_EDEADLINE).error.text, "waits for rank 0 to join"));
+}
+
+static void what_failed_before_is_no_reason_of_a_wait_that_ends(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(1, second);
+    request(AMPCLIENT_EVENT_STEP_BEGIN); /* begun again without what was pushed: joins anew */
+    fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_ECANCELLED, "", 0, 0);
+    answer_keep_alive(1, true, "");
+    answer_join(1, 1, 2);
+    uint64_t call = take(AMPCLIENT_OUT_PULL).call;
+    tick(AMPCLIENT_STEP_TIMEOUT_MS);
+    fail_call(call, AMP_ECANCELLED, "", 0, 0);
+    assert_non_null(strstr(done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_EDEADLINE).error.text, "still waiting"));
+}
+
 /* ---- how long a lost server is waited for ---- */
 
 /* Of a push that is whole and waits, five times, each time longer than a lost server is waited for. */
@@ -328,6 +360,8 @@ int main(void)
         TEST(a_model_that_is_on_another_number_of_shards_now_ends_the_call_with_a_sentence),
         TEST(a_step_end_that_a_refused_join_ends_waits_until_no_stream_reads_gradients),
         TEST(whom_a_step_waits_for_is_said_and_is_in_the_error),
+        TEST(a_short_wait_ends_with_what_the_model_waits_for_too),
+        TEST(what_failed_before_is_no_reason_of_a_wait_that_ends),
         TEST(a_server_that_waits_for_others_is_not_a_lost_one),
         TEST(a_server_that_lived_between_two_failures_is_not_lost_since_the_first),
         TEST(who_leaves_while_he_joins_again_leaves_as_the_one_that_joined),

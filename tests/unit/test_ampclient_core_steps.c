@@ -358,11 +358,27 @@ static void a_model_that_is_done_ends_the_loop(void **state)
     request(AMPCLIENT_EVENT_STEP_BEGIN);
     fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "MODEL_DONE", 1, 2);
     (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 1);
-    request(AMPCLIENT_EVENT_STEP_BEGIN);
-    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 1);
     request(AMPCLIENT_EVENT_PULL_LATEST);
     answer_pull(1, 2, 1);
     assert_int_equal(1, done(AMPCLIENT_EVENT_PULL_LATEST, 0).step.version);
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "MODEL_DONE", 1, 2);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 1);
+}
+
+static void a_model_that_was_done_and_is_rolled_back_has_steps_again(void **state)
+{
+    (void)state;
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_ESTATE, "MODEL_DONE", 1, 2);
+    (void)done(AMPCLIENT_EVENT_STEP_BEGIN, 1);
+    tick(60000); /* the lease ends meanwhile: there is nothing to do for this worker */
+    assert_int_equal(0, have(AMPCLIENT_OUT_KEEP_ALIVE));
+    request(AMPCLIENT_EVENT_STEP_BEGIN);
+    fail_call(take(AMPCLIENT_OUT_PULL).call, AMP_EABORTED, "STALE_EPOCH", 2, 1);
+    answer_join(2, 1, 2);
+    answer_pull(2, 1, 0);
+    assert_int_equal(1, done(AMPCLIENT_EVENT_STEP_BEGIN, 0).step.step);
 }
 
 static void a_model_that_fails_at_its_floor_is_told_as_unstable(void **state)
@@ -750,6 +766,7 @@ int main(void)
         TEST(after_a_skip_no_blocks_are_asked_for),
         TEST(a_pull_that_broke_off_leaves_no_version_behind),
         TEST(a_model_that_is_done_ends_the_loop),
+        TEST(a_model_that_was_done_and_is_rolled_back_has_steps_again),
         TEST(a_model_that_fails_at_its_floor_is_told_as_unstable),
         TEST(the_request_is_answered_only_when_no_stream_reads_gradients),
         TEST(an_interrupted_request_leaves_all_as_its_deadline_does),
