@@ -217,6 +217,7 @@ static void store_epoch(struct sim *sim, struct sim_shard *shard, const struct a
     store->epoch = epoch->epoch;
     store->no_journal = false;
     shard->anew = false;
+    sim_snapshots_epoch(sim, shard);
     store->base_epoch = epoch->base_epoch;
     store->base_step = epoch->base_step;
     store->last_step = epoch->base_step;

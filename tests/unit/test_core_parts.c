@@ -250,6 +250,48 @@ static void a_shard_with_a_store_of_before_a_durable_checkpoint_is_named(void **
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
 }
 
+/*
+ * Both start again: shard 1 with all of checkpoint 5, from which epoch 2 has begun perhaps, and shard 0 with a copy
+ * from before it.
+ */
+static void start_both(bool has_begun)
+{
+    struct ampd_checkpoint_record parts[] = {pair_model(1)->shard->catalogue.records[0],
+                                             {.epoch = 1, .step = 5, .parts_count = 2}};
+    struct ampd_step_row before = {.kind = AMPD_ROW_STEP, .epoch = 1, .step = 2};
+    struct ampd_step_row last = {.kind = AMPD_ROW_STEP, .epoch = 1, .step = 6, .durable_step = 5};
+    struct ampd_step_row begins = {.kind = AMPD_ROW_EPOCH, .epoch = 2, .step = 5, .durable_step = 5};
+    struct ampd_model_record copy = {.epoch = 1, .last = &before, .checkpoints_count = 1, .checkpoints = parts};
+    struct ampd_model_record record = {.epoch = 1, .last = &last, .checkpoints_count = 2, .checkpoints = parts};
+    if (has_begun) {
+        record.epoch = 2;
+        record.base_epoch = 1;
+        record.base_step = 5;
+        record.last = &begins;
+    }
+    pair_start_with(1, &record, 0);
+    struct ampd_event start = {.type = AMPD_EVENT_START};
+    pair_step(1, &start);
+    pair_settle();
+    pair_start_zero(&copy, 0);
+    assert_non_null(strstr(pair_logged, "shard 0 has a data directory from before checkpoint 5"));
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
+    assert_int_equal(2, pair_model(1)->shard->catalogue.count);
+}
+
+static void a_copy_of_shard_0_from_before_a_durable_checkpoint_is_named_when_all_have_started(void **state)
+{
+    (void)state;
+    start_both(false);
+}
+
+/* What an epoch has begun from is durable. */
+static void a_copy_from_before_the_checkpoint_that_an_epoch_has_begun_from_is_named(void **state)
+{
+    (void)state;
+    start_both(true);
+}
+
 static void a_checkpoint_that_was_not_durable_yet_is_given_up_for_the_one_that_all_hold(void **state)
 {
     (void)state;
@@ -271,6 +313,8 @@ int main(void)
         TEST_OF(a_part_that_a_shard_has_promised_to_a_rollback_is_not_dropped_for_a_newer_one),
         TEST_OF(a_rollback_asks_again_what_a_process_that_is_gone_had_promised),
         TEST_OF(a_shard_with_a_store_of_before_a_durable_checkpoint_is_named),
+        TEST_OF(a_copy_of_shard_0_from_before_a_durable_checkpoint_is_named_when_all_have_started),
+        TEST_OF(a_copy_from_before_the_checkpoint_that_an_epoch_has_begun_from_is_named),
         TEST_OF(a_checkpoint_that_was_not_durable_yet_is_given_up_for_the_one_that_all_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,6 +47,12 @@ int ampd_catalogue_add(struct ampd_shard *shard, const struct ampd_checkpoint_re
     return 0;
 }
 
+uint64_t ampd_catalogue_durable(const struct ampd_shard *shard)
+{
+    const struct ampd_verdict_message *last = shard->decided.verdict;
+    return last == NULL ? shard->catalogue.found_durable_step : last->row.durable_step;
+}
+
 /* The newest step that all shards are known to hold. */
 static uint64_t common_step(const struct ampd_model *model)
 {
