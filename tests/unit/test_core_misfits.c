@@ -588,6 +588,21 @@ static void a_model_that_trains_is_not_loaded_anew(void **state)
     assert_int_equal(1, pair_model(1)->shard->decided.step);
 }
 
+static void a_push_that_the_step_does_not_list_counts_nowhere(void **state)
+{
+    (void)pair_teardown(state);
+    pair_begin(AMPD_WEIGHTING_PUSHED); /* the step is closed by COMPLETE */
+    const struct ampd_coord *coord = pair_model(0)->coord;
+    struct ampd_incarnation other = {pair_incarnation.fence, pair_incarnation.counter + 1};
+    for (unsigned k = 0; k < 2; k++) {
+        struct ampd_message *message = pair_message(AMPD_MESSAGE_COMPLETE, k, 0);
+        message->u.complete = (struct ampd_complete){.step = 1, .contributor = {0, other, 1}};
+        pair_send_take(message);
+    }
+    assert_int_equal(0, coord->step.complete_count);
+    assert_int_equal(AMPD_STEP_OPEN, coord->step.state);
+}
+
 #define PAIR_TEST(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
 
 int main(void)
@@ -608,6 +623,7 @@ int main(void)
         PAIR_TEST(a_decided_step_without_its_row_is_not_adopted),
         PAIR_TEST(a_vote_of_an_older_try_is_none_on_the_step_that_another_shard_holds_as_decided),
         PAIR_TEST(an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here),
+        PAIR_TEST(a_push_that_the_step_does_not_list_counts_nowhere),
         PAIR_TEST(a_model_that_trains_is_not_loaded_anew),
         PAIR_TEST(who_only_names_a_rank_takes_no_place_of_workers_on_another_shard),
         PAIR_TEST(specifications_that_no_client_could_give_are_not_made_here),
