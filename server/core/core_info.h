@@ -57,7 +57,7 @@ struct ampd_model_info {
     const struct ampd_step_row *last; /* row of decided_step; NULL: not decided in this epoch and process */
     struct ampd_model_waits waits;
     uint32_t checkpoints_count; /* checkpoints that this shard has its part of */
-    uint32_t checkpoints_whole; /* the first of them, which as far as shard 0 knows all shards have their part of */
+    uint32_t checkpoints_whole; /* the first of them, which all shards have their part of as far as is known here */
     const struct ampd_checkpoint_record *checkpoints; /* [checkpoints_count] ascending steps */
     uint64_t range_total;              /* values of this shard beyond the cast's range in the last apply */
     uint64_t memory_bytes;             /* of its tensors on this shard */

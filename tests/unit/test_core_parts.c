@@ -227,6 +227,24 @@ static void a_rollback_asks_again_what_a_process_that_is_gone_had_promised(void 
     assert_int_equal(1, pair_model(0)->coord->base_step);
 }
 
+static void a_part_that_a_shard_alone_may_hold_is_not_told_where_shard_0_does_not_know_of_the_others(void **state)
+{
+    (void)state;
+    struct ampd_checkpoint_record alone = {.epoch = 1, .step = 5}, both = pair_model(0)->shard->catalogue.records[0];
+    struct ampd_checkpoint_record parts[] = {both, alone};
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 2, .checkpoints = parts};
+    assert_int_equal(2, both.parts_count);
+    assert_int_equal(0, ampd_catalogue_add(pair_model(1)->shard, &alone));
+    assert_int_equal(1, checkpoints_told(1)); /* another shard is not told when a checkpoint exists */
+    pair_start_with(0, &record, 0);
+    pair_hold_messages = true;
+    pair_send_start(0);
+    assert_int_equal(2, checkpoints_of(0)); /* they are being asked */
+    assert_int_equal(1, checkpoints_told(0));
+    pair_forget_messages();
+    pair_hold_messages = false;
+}
+
 /* Shard 0 starts again after step 6, when it holds all of checkpoint 5 and shard 1 none behind checkpoint 0. */
 static void start_zero_after_6(uint64_t durable_step)
 {
@@ -312,6 +330,7 @@ int main(void)
         TEST_OF(a_rollback_that_was_given_up_is_in_no_other_ones_way),
         TEST_OF(a_part_that_a_shard_has_promised_to_a_rollback_is_not_dropped_for_a_newer_one),
         TEST_OF(a_rollback_asks_again_what_a_process_that_is_gone_had_promised),
+        TEST_OF(a_part_that_a_shard_alone_may_hold_is_not_told_where_shard_0_does_not_know_of_the_others),
         TEST_OF(a_shard_with_a_store_of_before_a_durable_checkpoint_is_named),
         TEST_OF(a_copy_of_shard_0_from_before_a_durable_checkpoint_is_named_when_all_have_started),
         TEST_OF(a_copy_from_before_the_checkpoint_that_an_epoch_has_begun_from_is_named),

@@ -68,17 +68,27 @@ static bool is_recovering(const struct ampd_model *model)
 }
 
 /*
- * How many checkpoints, from the first on, all shards hold as far as is known here. Shard 0 may have its part of one
- * that others are still writing. While it does not know what they have, all count.
+ * Whether all shards hold the checkpoint, as far as is known here. Shard 0 may have its part of one that others are
+ * still writing. Where it does not know what they have, and on other shards, those count of which the store has been
+ * told all parts: then all were there.
  */
-static uint32_t count_whole(const struct ampd_model *model)
+static bool is_whole(const struct ampd_model *model, const struct ampd_checkpoint_record *record)
 {
     const struct ampd_coord_checkpoints *known = &model->coord->checkpoint;
+    uint32_t shards = AMPD_COUNT(model->core);
+    if (shards == 1)
+        return true;
+    if (model->core->config.shard != 0 || is_recovering(model))
+        return record->parts_count == shards;
+    return known->exists && record->step <= known->durable_step;
+}
+
+/* How many checkpoints, from the first on, are whole. */
+static uint32_t count_whole(const struct ampd_model *model)
+{
     const struct ampd_catalogue *catalogue = &model->shard->catalogue;
     uint32_t count = catalogue->count;
-    if (model->core->config.shard != 0 || model->core->config.shards == 1 || is_recovering(model))
-        return count;
-    while (count > 0 && (!known->exists || catalogue->records[count - 1].step > known->durable_step))
+    while (count > 0 && !is_whole(model, &catalogue->records[count - 1]))
         count--;
     return count;
 }
