@@ -79,7 +79,7 @@ bool sim_disk_lose(struct sim *sim, struct sim_shard *shard)
         (void)fprintf(stderr, "%8llu shard %u: its disk is lost\n", (unsigned long long)sim->now_ms, shard->index);
     if (shard->core != NULL)
         sim_server_kill(sim, shard);
-    sim_journal_forget(shard);
+    sim_journal_forget(store);
     sim_disk_synced(store);
     store->lost = true;
     store->has_model = store->deleting = false;

@@ -580,7 +580,8 @@ void sim_journal_keep(struct sim_task *task, const struct ampd_vote_journal_orde
 void sim_journal_write(struct sim_shard *shard, const struct sim_task *task);
 void sim_journal_read(struct sim *sim, struct sim_shard *shard, const struct sim_task *task);
 void sim_journal_prune(struct sim_shard *shard, uint64_t epoch, uint64_t step);
-void sim_journal_forget(struct sim_shard *shard);
+void sim_journal_forget(struct sim_store *store);
+void sim_journal_copy(struct sim_store *store); /* a copied one gets records of its own */
 /* A crash: a record that was on its way may be there, or not. Before the core is freed. */
 void sim_journal_crash(struct sim *sim, struct sim_shard *shard);
 
@@ -701,7 +702,7 @@ bool sim_snapshots_fit(uint64_t seed); /* such a run, so that nothing durable is
 void sim_snapshots_init(struct sim *sim);
 void sim_snapshots_close(struct sim *sim);
 void sim_snapshots_fault(struct sim *sim);
-void sim_snapshots_epoch(struct sim *sim, const struct sim_shard *shard); /* it has stored one */
+void sim_snapshots_stored(struct sim *sim, const struct sim_shard *shard); /* an epoch, a verdict or a vote */
 bool sim_snapshots_away(const struct sim *sim, const struct sim_store *store); /* what it should be */
 void sim_snapshots_run(struct sim *sim);
 

@@ -25,12 +25,15 @@ bool sim_snapshots_fit(uint64_t seed)
 
 void sim_snapshots_init(struct sim *sim)
 {
-    bool journals = sim->model.spec.durability == AMPD_DURABILITY_STEP; /* there each verdict is durable */
-    sim->snapshots_left = sim->shards > 1 && !journals ? 1 + (uint32_t)sim_more(sim, 3) : 0;
+    sim->snapshots_left = sim->shards > 1 ? 1 + (uint32_t)sim_more(sim, 3) : 0;
 }
 
 void sim_snapshots_close(struct sim *sim)
 {
+    if (sim->snapshot_taken)
+        sim_journal_forget(&sim->snapshots->copy);
+    if (sim->snapshot_until_ms != 0)
+        sim_journal_forget(&sim->snapshots->right);
     free(sim->snapshots);
 }
 
@@ -54,8 +57,11 @@ static void take(struct sim *sim)
         return;
     if (snapshots == NULL)
         sim->snapshots = snapshots = calloc(1, sizeof *snapshots);
+    if (sim->snapshot_taken)
+        sim_journal_forget(&snapshots->copy);
     snapshots->shard = k;
     snapshots->copy = sim->shard[k].store;
+    sim_journal_copy(&snapshots->copy);
     sim->snapshot_taken = true;
 }
 
@@ -69,6 +75,8 @@ static bool may_put(const struct sim *sim)
         const struct sim_store *store = &sim->shard[k].store;
         bool decided = store->last_step > store->base_step;
         uint64_t durable = decided ? store->rows[store->last_step].durable_step : store->base_step;
+        if (sim->model.spec.durability == AMPD_DURABILITY_STEP)
+            durable = store->last_step >= sim->model.decided ? UINT64_MAX : 0;
         bool newest = store->epoch == sim->epochs_newest && durable >= sim->durable_told;
         known = known || (k != snapshots->shard && newest);
     }
@@ -96,8 +104,13 @@ static void put_copy(struct sim *sim)
     sim_disk_synced(&shard->store);
     snapshots->right = shard->store;
     put(&shard->store, &snapshots->copy);
+    shard->seen_epoch = shard->store.epoch;
+    shard->seen_step = shard->store.last_step;
+    shard->seen_applied = 0;
     sim->snapshot_taken = false;
     sim->snapshots_left--;
+    if (sim->model.spec.durability == AMPD_DURABILITY_STEP)
+        sim->durable_told = 0, sim->lost_epoch = sim->epochs_newest; /* the copy lacks steps, or votes on them */
     sim->snapshot_until_ms = sim->now_ms + times[sim_more(sim, 3)];
     if (sim->verbose)
         (void)fprintf(stderr, "%8llu shard %u: its disk is that of step %llu of epoch %llu\n",
@@ -116,10 +129,12 @@ void sim_snapshots_fault(struct sim *sim)
 }
 
 /* The model has gone on from the copy: it has lost nothing that matters, and the right disk is of no use any more. */
-void sim_snapshots_epoch(struct sim *sim, const struct sim_shard *shard)
+void sim_snapshots_stored(struct sim *sim, const struct sim_shard *shard)
 {
-    if (sim->snapshot_until_ms != 0 && shard->index == sim->snapshots->shard)
-        sim->snapshot_until_ms = 0;
+    if (sim->snapshot_until_ms == 0 || shard != &sim->shard[sim->snapshots->shard])
+        return;
+    sim->snapshot_until_ms = 0;
+    sim_journal_forget(&sim->snapshots->right);
 }
 
 bool sim_snapshots_away(const struct sim *sim, const struct sim_store *store)
@@ -136,6 +151,7 @@ void sim_snapshots_run(struct sim *sim)
     if (shard->core != NULL)
         sim_server_kill(sim, shard);
     sim_disk_synced(&shard->store);
+    sim_journal_forget(&shard->store);
     put(&shard->store, &sim->snapshots->right);
     if (sim->verbose)
         (void)fprintf(stderr, "%8llu shard %u: its own disk is back\n", (unsigned long long)sim->now_ms, shard->index);

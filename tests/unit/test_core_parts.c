@@ -227,6 +227,26 @@ static void a_rollback_asks_again_what_a_process_that_is_gone_had_promised(void 
     assert_int_equal(1, pair_model(0)->coord->base_step);
 }
 
+/* As where a shard had started again while it wrote its part of step 1: it has none, and goes on. */
+static void a_part_of_a_checkpoint_that_never_existed_takes_no_place_of_those_that_are_kept(void **state)
+{
+    (void)state;
+    struct ampd_model *model = pair_model(1);
+    struct ampd_catalogue *catalogue = &model->shard->catalogue;
+    struct ampd_checkpoint_record more[] = {{.epoch = 1, .step = 1}, {.epoch = 1, .step = 2, .parts_count = 2}};
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(0, ampd_catalogue_add(model->shard, &more[i]));
+    model->shard->decided.verdict->row.durable_step = 2;
+    model->spec.keep_last = 2;
+    ampd_catalogue_prune(model);
+    assert_int_equal(3, catalogue->count);
+    assert_int_equal(0, catalogue->records[0].step);
+    model->spec.keep_last = 1;
+    ampd_catalogue_prune(model);
+    assert_int_equal(1, catalogue->count);
+    assert_int_equal(2, catalogue->records[0].step);
+}
+
 static void a_part_that_a_shard_alone_may_hold_is_not_told_where_shard_0_does_not_know_of_the_others(void **state)
 {
     (void)state;
@@ -330,6 +350,7 @@ int main(void)
         TEST_OF(a_rollback_that_was_given_up_is_in_no_other_ones_way),
         TEST_OF(a_part_that_a_shard_has_promised_to_a_rollback_is_not_dropped_for_a_newer_one),
         TEST_OF(a_rollback_asks_again_what_a_process_that_is_gone_had_promised),
+        TEST_OF(a_part_of_a_checkpoint_that_never_existed_takes_no_place_of_those_that_are_kept),
         TEST_OF(a_part_that_a_shard_alone_may_hold_is_not_told_where_shard_0_does_not_know_of_the_others),
         TEST_OF(a_shard_with_a_store_of_before_a_durable_checkpoint_is_named),
         TEST_OF(a_copy_of_shard_0_from_before_a_durable_checkpoint_is_named_when_all_have_started),
