@@ -217,7 +217,6 @@ static void store_epoch(struct sim *sim, struct sim_shard *shard, const struct a
     store->epoch = epoch->epoch;
     store->no_journal = false;
     shard->anew = false;
-    sim_snapshots_stored(sim, shard);
     store->base_epoch = epoch->base_epoch;
     store->base_step = epoch->base_step;
     store->last_step = epoch->base_step;
@@ -295,6 +294,8 @@ static void store_act_row(struct sim *sim, struct sim_store *store, const struct
 static void commit(struct sim *sim, struct sim_shard *shard, struct sim_task *task)
 {
     struct sim_store *store = &shard->store;
+    if (task->output.u.persist.kind != AMPD_PERSIST_FENCE)
+        sim_snapshots_stored(sim, shard);
     switch (task->output.u.persist.kind) {
     case AMPD_PERSIST_MODEL:
         store->has_model = true;
@@ -311,7 +312,6 @@ static void commit(struct sim *sim, struct sim_shard *shard, struct sim_task *ta
         commit_worker(store, &task->worker);
         break;
     case AMPD_PERSIST_VERDICT:
-        sim_snapshots_stored(sim, shard);
         sim_check_row(sim, shard, task->row);
         (void)remember(store, AMPD_PERSIST_VERDICT);
         store->rows[task->row->step] = *task->row;

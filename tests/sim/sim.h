@@ -702,7 +702,7 @@ bool sim_snapshots_fit(uint64_t seed); /* such a run, so that nothing durable is
 void sim_snapshots_init(struct sim *sim);
 void sim_snapshots_close(struct sim *sim);
 void sim_snapshots_fault(struct sim *sim);
-void sim_snapshots_stored(struct sim *sim, const struct sim_shard *shard); /* an epoch, a verdict or a vote */
+void sim_snapshots_stored(struct sim *sim, const struct sim_shard *shard); /* something of the model */
 bool sim_snapshots_away(const struct sim *sim, const struct sim_store *store); /* what it should be */
 void sim_snapshots_run(struct sim *sim);
 
