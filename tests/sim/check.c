@@ -441,6 +441,37 @@ static void check_told(const struct sim *sim, const struct sim_shard *shard, con
     }
 }
 
+static bool has_part(const struct sim_store *store, const struct ampd_checkpoint_record *record)
+{
+    bool has = false;
+    for (uint32_t i = 0; i < store->checkpoints_count; i++)
+        has = has || (store->checkpoints[i].epoch == record->epoch && store->checkpoints[i].step == record->step);
+    return has;
+}
+
+/*
+ * keep_last of them, if so many are named, can be gone back to on all shards: where no disk is another than before, and
+ * no rollback takes away what others were dropped for.
+ */
+static void check_kept(const struct sim *sim, const struct sim_shard *zero, const struct ampd_model_info *info)
+{
+    uint32_t named = 0, common = 0;
+    bool other_disks = sim_loses_disks(sim->seed) || sim_has(sim->seed, SIM_SNAPSHOTS);
+    if (other_disks || sim_has_operator(sim->seed) || sim->end >= SIM_DELETING)
+        return;
+    for (uint32_t i = 0; i < info->checkpoints_count; i++) {
+        bool all = true;
+        named += ampd_core_is_whole(info, i) ? 1 : 0;
+        for (uint32_t k = 1; k < sim->shards; k++)
+            all = all && (sim->shard[k].store.epoch != zero->store.epoch ||
+                          has_part(&sim->shard[k].store, &info->checkpoints[i]));
+        common += all ? 1 : 0;
+    }
+    uint32_t wanted = named < sim->model.spec.keep_last ? named : sim->model.spec.keep_last;
+    if (common < wanted)
+        sim_fail(sim, SIM_DURABLE, "%u checkpoints are named, but only %u are on all shards", named, common);
+}
+
 static void check_shard(struct sim *sim, struct sim_shard *shard)
 {
     if (!sim_server_knows(shard))
@@ -461,6 +492,8 @@ static void check_shard(struct sim *sim, struct sim_shard *shard)
         sim_fail(sim, SIM_DURABLE, "step %llu is durable before it is decided", (unsigned long long)info.durable_step);
     if (info.recovering)
         return;
+    if (shard->index == 0)
+        check_kept(sim, shard, &info);
     if (shard->seen_epoch != info.epoch)
         shard->seen_applied = 0;
     shard->seen_epoch = info.epoch;

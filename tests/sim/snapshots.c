@@ -75,10 +75,9 @@ static bool may_put(const struct sim *sim)
         const struct sim_store *store = &sim->shard[k].store;
         bool decided = store->last_step > store->base_step;
         uint64_t durable = decided ? store->rows[store->last_step].durable_step : store->base_step;
-        if (sim->model.spec.durability == AMPD_DURABILITY_STEP)
-            durable = store->last_step >= sim->model.decided ? UINT64_MAX : 0;
-        bool newest = store->epoch == sim->epochs_newest && durable >= sim->durable_told;
-        known = known || (k != snapshots->shard && newest);
+        bool journals = sim->model.spec.durability == AMPD_DURABILITY_STEP;
+        bool all = journals ? store->last_step == sim->model.decided : durable >= sim->durable_told;
+        known = known || (k != snapshots->shard && store->epoch == sim->epochs_newest && all);
     }
     for (uint32_t i = 0; i < copy->checkpoints_count; i++) {
         const struct ampd_checkpoint_record *record = &copy->checkpoints[i];
