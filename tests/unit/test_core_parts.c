@@ -80,6 +80,26 @@ static void a_checkpoint_is_durable_when_each_store_knows_all_parts(void **state
     assert_int_equal(2, coord->checkpoint.durable_step);
 }
 
+/* Shard 0 may have adopted it: what was said of its checkpoint before came too early to count. */
+static void a_verdict_that_comes_again_is_answered_with_the_part_of_its_checkpoint(void **state)
+{
+    (void)state;
+    struct ampd_event event = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
+    (void)pair_call(0, &event); /* at the verdict of step 2 */
+    (void)pair_push(1, 2, 1);
+    (void)pair_push(0, 2, 1);
+    assert_int_equal(2, checkpoints_of(1));
+    pair_hold_messages = true;
+    pair_send_take(pair_verdict(2));
+    bool has_part = false;
+    for (; pair_messages_count > 0; pair_deliver_first()) {
+        has_part = has_part || (pair_first()->type == AMPD_MESSAGE_PART_DONE && pair_first()->u.restore.step == 2);
+        assert_true(has_part || pair_first()->type != AMPD_MESSAGE_APPLIED); /* it comes before */
+    }
+    assert_true(has_part);
+    pair_hold_messages = false;
+}
+
 /* PART_DONE of a shard whose store knows all parts of step 2. */
 static void say_known(unsigned shard)
 {
@@ -345,6 +365,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_OF(a_checkpoint_exists_when_both_hold_their_part),
         TEST_OF(a_checkpoint_is_durable_when_each_store_knows_all_parts),
+        TEST_OF(a_verdict_that_comes_again_is_answered_with_the_part_of_its_checkpoint),
         TEST_OF(what_a_process_that_is_gone_knew_counts_when_it_is_said_again),
         TEST_OF(a_checkpoint_that_a_process_has_read_counts_as_long_as_its_session),
         TEST_OF(a_rollback_that_was_given_up_is_in_no_other_ones_way),
