@@ -632,6 +632,8 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     if (interrupted)
         return;
     send_verdict(model, AMPD_ALL_SHARDS(model->core));
+    if (verdict->has_next && coord->decision.made_us == 0)
+        send_open(model); /* it was adopted: a shard that had it takes nothing from it */
     if (stalled || next == AMPD_COORD_FROZEN)
         ampd_coord_tell_state(model);
     ampd_rollback_try(model);
