@@ -1,7 +1,8 @@
 /*
  * A shard's disk is put back to an older copy (a snapshot) while all processes, or its own, are down. Its checkpoint
  * files are in a directory of all shards, and stay, as does what etcd knows: fences, and how often it has started.
- * Either nothing is lost that was durable, or the model waits until the right disk is back.
+ * Either nothing is lost that was durable, or the model waits until the right disk is back. With a journal the copy may
+ * lack steps, or votes on them: they may be lost, but no two states are mixed.
  */
 #include "tests/sim/sim.h"
 
