@@ -56,8 +56,8 @@ struct ampd_model_info {
     uint64_t step_scale_id;           /* scale id that the gradients of the open step carry */
     const struct ampd_step_row *last; /* row of decided_step; NULL: not decided in this epoch and process */
     struct ampd_model_waits waits;
-    uint32_t checkpoints_count; /* checkpoints that this shard has its part of */
-    uint32_t checkpoints_whole; /* the first of them, which as far as shard 0 knows all shards have their part of */
+    uint32_t checkpoints_count;              /* checkpoints that this shard has its part of */
+    uint32_t checkpoints_whole, parts_count; /* up to the newest that is whole (ampd_core_is_whole); parts of each */
     const struct ampd_checkpoint_record *checkpoints; /* [checkpoints_count] ascending steps */
     uint64_t range_total;              /* values of this shard beyond the cast's range in the last apply */
     uint64_t memory_bytes;             /* of its tensors on this shard */
@@ -119,6 +119,9 @@ void ampd_core_shard(const struct ampd_core *core, uint32_t shard, int64_t model
 /* What is known of a rank, below spec->world_size. now_ms: the core's clock now. */
 void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t rank, uint64_t now_ms,
                       struct ampd_worker_info *info);
+
+/* Whether all shards have their part of checkpoints[i], as far as is known here. Users are told of such ones alone. */
+bool ampd_core_is_whole(const struct ampd_model_info *info, uint32_t i);
 
 /*
  * The name of the worker that holds, or held, the rank under that incarnation; "": not known, as when another worker

@@ -437,7 +437,8 @@ def is_durable(cluster, step):
 def test_a_copy_of_before_of_one_shard_takes_nothing_back_that_was_durable(context):
     """As a snapshot of its disk that was taken while the same processes ran: in the same epoch, under the same fence."""
     for old, restarted, durability in ((1, (0, 1), model.DURABILITY_CHECKPOINT), (1, (1,), model.DURABILITY_CHECKPOINT),
-                                       (0, (0,), model.DURABILITY_CHECKPOINT), (1, (0, 1), model.DURABILITY_STEP)):
+                                       (0, (0,), model.DURABILITY_CHECKPOINT), (0, (0, 1), model.DURABILITY_CHECKPOINT),
+                                       (1, (0, 1), model.DURABILITY_STEP)):
         cluster = ListCluster(context, 2)
         data, copy, right = (cluster.folder / name for name in (f"data-{old}", "copy", "right"))
         job = Job(cluster, checkpoint_every=1, durability=durability)

@@ -262,7 +262,7 @@ void sim_disk_delete(struct sim *sim, struct sim_shard *shard)
     bool unmade = sim_has(sim->seed, SIM_MEMORY) && !sim->loaded; /* for a shard that has no memory for it */
     if (sim->end != SIM_DELETING && sim->end != SIM_DELETED && !unmade)
         sim_fail(sim, SIM_GONE, "shard %u deletes a model that nobody wants deleted", shard->index);
-    sim_journal_forget(shard);
+    sim_journal_forget(&shard->store);
     for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
         file_free(&store->files[s], sim->model.spec.world_size);
     store->has_model = false;
@@ -294,6 +294,8 @@ static void store_act_row(struct sim *sim, struct sim_store *store, const struct
 static void commit(struct sim *sim, struct sim_shard *shard, struct sim_task *task)
 {
     struct sim_store *store = &shard->store;
+    if (task->output.u.persist.kind != AMPD_PERSIST_FENCE)
+        sim_snapshots_stored(sim, shard);
     switch (task->output.u.persist.kind) {
     case AMPD_PERSIST_MODEL:
         store->has_model = true;
@@ -495,6 +497,7 @@ static struct sim_task *nth(struct amp_list *list, uint64_t n)
 static void do_journal(struct sim *sim, struct sim_shard *shard, const struct sim_task *task)
 {
     sim_journal_write(shard, task);
+    sim_snapshots_stored(sim, shard);
     struct ampd_event event = {.type = AMPD_EVENT_JOURNALLED, .u.persisted = {task->output.u.journal.token}};
     sim_server_event(sim, shard, &event);
 }
@@ -565,7 +568,7 @@ void sim_disk_close(struct sim *sim, struct sim_shard *shard)
 {
     sim_disk_synced(&shard->store);
     file_free(&shard->draft, sim->model.spec.world_size);
-    sim_journal_forget(shard);
+    sim_journal_forget(&shard->store);
     for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
         file_free(&shard->store.files[s], sim->model.spec.world_size);
 }

@@ -82,8 +82,17 @@ void sim_journal_read(struct sim *sim, struct sim_shard *shard, const struct sim
     sim_server_event(sim, shard, &event);
 }
 
-void sim_journal_forget(struct sim_shard *shard)
+void sim_journal_forget(struct sim_store *store)
 {
     for (unsigned s = 0; s <= SIM_STEPS_MAX; s++)
-        record_free(&shard->store.journal[s]);
+        record_free(&store->journal[s]);
+}
+
+void sim_journal_copy(struct sim_store *store)
+{
+    for (unsigned s = 0; s <= SIM_STEPS_MAX; s++) {
+        struct sim_record *record = &store->journal[s];
+        record->notes = record->used ? copy_of(record->notes, record->notes_size) : NULL;
+        record->g = record->g != NULL ? copy_of(record->g, record->elements * sizeof(float)) : NULL;
+    }
 }

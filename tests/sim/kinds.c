@@ -33,6 +33,7 @@ bool sim_has(uint64_t seed, enum sim_kind kind)
     struct amp_random random;
     amp_random_init(&random, seed * 0x9e3779b97f4a7c15u + kind + 0x6b696e64);
     bool apart = (kind == SIM_AWAY || kind == SIM_MEMORY) && sim_loses_disks(seed);
+    apart = apart || (kind == SIM_SNAPSHOTS && !sim_snapshots_fit(seed));
     bool drawn = kind == SIM_ROWS || (amp_random_below(&random, 3) == 0 && !apart);
     return drawn && (left_out & KIND_BIT(kind)) == 0;
 }
@@ -75,6 +76,8 @@ void sim_kinds_init(struct sim *sim, bool disturbed)
     sim->starts = has(sim, SIM_STARTS) ? 1 + (uint32_t)sim_more(sim, 2) : 0;
     sim->moments = has(sim, SIM_STARTS) && shards > 1 ? (uint32_t)sim_more(sim, 5) : 0;
     sim->silent = has(sim, SIM_SILENCE) && sim_model_shrinks(sim->seed) ? 1 + (uint32_t)sim_more(sim, 2) : 0;
+    if (has(sim, SIM_SNAPSHOTS) && !has(sim, SIM_AWAY))
+        sim_snapshots_init(sim);
     static const uint64_t times[] = {2000, 30000, 400000};
     if (!has(sim, SIM_MEMORY))
         return;
@@ -293,12 +296,15 @@ void sim_kinds_fault(struct sim *sim)
         fail_reads(sim);
     if (sim->starts > 0 && sim_more(sim, 500) == 0)
         start_all(sim);
+    sim_snapshots_fault(sim);
 }
 
 uint64_t sim_kinds_next(const struct sim *sim)
 {
     uint64_t away = sim->away != 0 ? sim->away_until_ms : UINT64_MAX;
     uint64_t limited = sim->limited != 0 ? sim->more_memory_ms : UINT64_MAX;
+    uint64_t copy = sim->snapshot_until_ms != 0 ? sim->snapshot_until_ms : UINT64_MAX;
+    limited = copy < limited ? copy : limited;
     return away < limited ? away : limited;
 }
 
@@ -311,4 +317,5 @@ void sim_kinds_run(struct sim *sim)
         sim->limited = 0;
         start_anew(sim, limited);
     }
+    sim_snapshots_run(sim);
 }

@@ -25,13 +25,13 @@ void sim_raise_epoch(struct sim *sim, struct sim_shard *shard, const struct sim_
 
 /* ---- what must be there before ---- */
 
-static bool holds(const struct sim_store *store, const struct ampd_checkpoint_record *record)
+static bool holds(const struct sim *sim, const struct sim_store *store, const struct ampd_checkpoint_record *record)
 {
     for (uint32_t i = 0; i < store->checkpoints_count; i++) {
         if (store->checkpoints[i].epoch == record->epoch && store->checkpoints[i].step == record->step)
             return true;
     }
-    return store->lost;
+    return store->lost || sim_snapshots_away(sim, store);
 }
 
 /* Whether who is filled from this store finds a checkpoint there that all others hold. */
@@ -41,7 +41,7 @@ static bool knows_enough(const struct sim *sim, const struct sim_store *store)
     for (uint32_t i = 0; i < store->checkpoints_count; i++) {
         bool all = store->checkpoints[i].parts_count == sim->shards;
         for (uint32_t k = 0; k < sim->shards; k++)
-            all = all && holds(&sim->shard[k].store, &store->checkpoints[i]);
+            all = all && holds(sim, &sim->shard[k].store, &store->checkpoints[i]);
         enough = enough || all;
     }
     return enough;
@@ -51,7 +51,7 @@ void sim_disk_check(struct sim *sim)
 {
     for (uint32_t k = 0; sim->shards > 1 && sim->told && sim->end < SIM_DELETING && k < sim->shards; k++) {
         const struct sim_store *store = &sim->shard[k].store;
-        if (store->has_model && !knows_enough(sim, store))
+        if (store->has_model && !sim_snapshots_away(sim, store) && !knows_enough(sim, store))
             sim_fail(sim, SIM_DURABLE, "shard %u knows the parts of no checkpoint that all others hold", k);
     }
 }
@@ -79,7 +79,7 @@ bool sim_disk_lose(struct sim *sim, struct sim_shard *shard)
         (void)fprintf(stderr, "%8llu shard %u: its disk is lost\n", (unsigned long long)sim->now_ms, shard->index);
     if (shard->core != NULL)
         sim_server_kill(sim, shard);
-    sim_journal_forget(shard);
+    sim_journal_forget(store);
     sim_disk_synced(store);
     store->lost = true;
     store->has_model = store->deleting = false;

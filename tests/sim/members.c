@@ -129,8 +129,10 @@ static void note_gone(struct sim *sim, const struct ampd_model *model, uint32_t 
     struct sim_left *left = &sim->left[r];
     bool has_left = worker->lease == AMPD_LEASE_LEFT, known = coord->state > AMPD_COORD_STORING;
     if (has_left && known && !ampd_incarnation_same(left->incarnation, worker->record.incarnation)) {
-        *left = (struct sim_left){
-            .incarnation = worker->record.incarnation, .epoch = coord->epoch, .step = coord->decided};
+        *left = (struct sim_left){.incarnation = worker->record.incarnation,
+                                  .epoch = coord->epoch,
+                                  .step = coord->decided,
+                                  .left_ms = left->left_ms}; /* SYNC may have been under way since then */
         if (ampd_incarnation_same(sim->leases[r].incarnation, worker->record.incarnation))
             sim->leases[r].until_ms = 0; /* no sign of life gives it back */
     }

@@ -675,6 +675,7 @@ void sim_server_close(struct sim *sim)
         sim_disk_forget(&shard->outbox);
         sim_disk_close(sim, shard);
     }
+    sim_snapshots_close(sim);
     sim_disk_forget(&sim->late);
     for (unsigned i = 0; i < sim->calls_end; i++) {
         if (sim->calls[i].used)

@@ -7,6 +7,7 @@
  *   acts.c    an operator
  *   ends.c    processes that end in order
  *   losses.c  a disk that is lost, and epochs whose numbers are kept elsewhere
+ *   snapshots.c an older copy of a shard's disk
  *   kinds.c   faults that a second generator draws, each kind of which can be left out
  *   asks.c    GetPushState at any moment
  *   floors.c  models that stop at the floor of their scale
@@ -88,7 +89,8 @@
     X(SIM_FLOORS, "floors") /* the scale comes to its floor, where the model stops until an operator sets it */         \
     X(SIM_STATES, "states") /* workers give the user state of a step at any place among its pushes */                  \
     X(SIM_LEAVES, "leaves") /* workers leave, are evicted, and come back, under another name perhaps */                \
-    X(SIM_SICK, "sick") /* one rank pushes Inf in each of the first steps, and the others never do */
+    X(SIM_SICK, "sick") /* one rank pushes Inf in each of the first steps, and the others never do */                  \
+    X(SIM_SNAPSHOTS, "snapshots") /* a shard starts on an older copy of its disk, and the right one comes back */
 
 #define SIM_INVARIANT_ENUM(name, text) name,
 enum sim_kind { SIM_KINDS(SIM_INVARIANT_ENUM) SIM_KINDS_COUNT };
@@ -491,6 +493,10 @@ struct sim {
     uint32_t load_breaks, early_pulls, aways, read_faults, read_cuts, starts, asks, moments;
     uint64_t away, away_until_ms;     /* bits: shards that files are away from */
     uint64_t limited, more_memory_ms; /* bits: shards that have no memory for the model until then */
+    struct sim_snapshots *snapshots; /* owned, or NULL */
+    uint32_t snapshots_left;
+    bool snapshot_taken;
+    uint64_t snapshot_until_ms;       /* an older copy of a disk is in its place until then; 0: none is */
     uint64_t creating_ms;             /* since when it has been made, and nothing stood against that */
     float *values[SIM_VALUES];        /* of loaders: flat */
     uint8_t whose[SIM_EPOCHS_MAX];    /* bits: loaders whose values the epoch may begin with, by all that was seen of it */
@@ -574,7 +580,8 @@ void sim_journal_keep(struct sim_task *task, const struct ampd_vote_journal_orde
 void sim_journal_write(struct sim_shard *shard, const struct sim_task *task);
 void sim_journal_read(struct sim *sim, struct sim_shard *shard, const struct sim_task *task);
 void sim_journal_prune(struct sim_shard *shard, uint64_t epoch, uint64_t step);
-void sim_journal_forget(struct sim_shard *shard);
+void sim_journal_forget(struct sim_store *store);
+void sim_journal_copy(struct sim_store *store); /* a copied one gets records of its own */
 /* A crash: a record that was on its way may be there, or not. Before the core is freed. */
 void sim_journal_crash(struct sim *sim, struct sim_shard *shard);
 
@@ -689,6 +696,15 @@ bool sim_disk_lose(struct sim *sim, struct sim_shard *shard);  /* perhaps; false
 void sim_disk_check(struct sim *sim); /* whether a lost one could be filled from any other */
 bool sim_disk_refill(struct sim *sim, struct sim_shard *shard); /* before it starts; false: it must wait */
 void sim_raise_epoch(struct sim *sim, struct sim_shard *shard, const struct sim_task *task);
+
+/* ---- snapshots.c ---- */
+bool sim_snapshots_fit(uint64_t seed); /* such a run, so that nothing durable is on one disk alone */
+void sim_snapshots_init(struct sim *sim);
+void sim_snapshots_close(struct sim *sim);
+void sim_snapshots_fault(struct sim *sim);
+void sim_snapshots_stored(struct sim *sim, const struct sim_shard *shard); /* something of the model */
+bool sim_snapshots_away(const struct sim *sim, const struct sim_store *store); /* what it should be */
+void sim_snapshots_run(struct sim *sim);
 
 /* ---- net.c ---- */
 bool sim_net_up(const struct sim *sim, const struct sim_call *call);   /* messages to the server come through */

@@ -256,6 +256,35 @@ static void an_eviction_ends_the_lease_and_says_nothing_about_the_scale(void **s
     assert_true(result(host, call)->new_scale == START_SCALE / 2);
 }
 
+/* What comes after it does not: the worker has lost its rank. */
+static void a_push_that_had_begun_before_its_worker_was_evicted_counts(void **state)
+{
+    struct core_host *host = *state;
+    uint64_t begun = core_push_header(host, 1, 1, incarnations[1]);
+    assert_evicted(host, core_evict(host, 1, ""));
+    core_push_block(host, begun, 0, 1024);
+    core_push_block(host, begun, 1, 1024);
+    core_push_block(host, begun, 2, 1024);
+    core_push_end(host, begun, NULL, 0);
+    uint64_t other = core_push_all(host, 1, 0, incarnations[0], 1024);
+    assert_int_equal(AMPD_VERDICT_APPLIED, result(host, begun)->verdict);
+    assert_int_equal(AMPD_VERDICT_APPLIED, result(host, other)->verdict);
+    core_assert_failed(host, core_push_header(host, 2, 1, incarnations[1]), AMP_EABORTED, "RANK_TAKEN", "evicted");
+}
+
+static void a_push_of_an_evicted_worker_ends_when_another_one_joins_as_its_rank(void **state)
+{
+    struct core_host *host = *state;
+    uint64_t begun = core_push_header(host, 1, 1, incarnations[1]);
+    assert_evicted(host, core_evict(host, 1, ""));
+    struct ampd_incarnation again = core_joined(host, core_join(host, "w2", 1));
+    core_revoked(host, begun);
+    core_assert_failed(host, begun, AMP_EABORTED, "RANK_TAKEN", "rank 1");
+    (void)core_push_all(host, 1, 1, again, 1024);
+    uint64_t call = core_push_all(host, 1, 0, incarnations[0], 1024);
+    assert_int_equal(AMPD_VERDICT_APPLIED, result(host, call)->verdict);
+}
+
 /* The row waits for the verdict, the lease does not; whoever repeats the request meanwhile comes again. */
 static void an_eviction_that_waits_for_a_verdict_is_under_way(void **state)
 {
@@ -444,6 +473,8 @@ int main(void)
         EMPTY(an_act_during_the_store_of_a_verdict_counts_at_once_if_no_step_opens_with_it),
         RUNNING(an_act_that_waits_for_a_verdict_is_under_way),
         RUNNING(an_eviction_ends_the_lease_and_says_nothing_about_the_scale),
+        RUNNING(a_push_that_had_begun_before_its_worker_was_evicted_counts),
+        RUNNING(a_push_of_an_evicted_worker_ends_when_another_one_joins_as_its_rank),
         RUNNING(an_eviction_that_waits_for_a_verdict_is_under_way),
         RUNNING(an_eviction_of_nobody_stores_its_row_alone),
         RUNNING(a_rank_whose_join_is_being_stored_is_not_evicted),

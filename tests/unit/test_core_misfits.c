@@ -446,10 +446,9 @@ static void restart_0_with_a_journal(void)
     assert_true(pair_core[0]->sync.running);
 }
 
-/* The newer record of shard 0 is gone with its verdict; the older one is on another list. */
-static void a_vote_of_an_older_try_is_none_on_the_step_that_another_shard_holds_as_decided(void **state)
+/* Shard 0 has started with a vote on step 1, which shard 1 holds as decided, with a list of this hash more than its. */
+static void ask_who_has_decided_1(uint64_t more)
 {
-    (void)state;
     restart_0_with_a_journal();
     struct ampd_open_step *step = &pair_model(0)->shard->step;
     step->open = (struct ampd_open){.step = 1, .scale = 1, .scale_id = 1};
@@ -467,7 +466,8 @@ static void a_vote_of_an_older_try_is_none_on_the_step_that_another_shard_holds_
     message->u.sync.highest_epoch = message->u.sync.decided = 1;
     message->u.sync.carry = message->u.sync.last.after = pair_model(1)->shard->carry;
     message->u.sync.last.step = message->u.sync.last.tries = 1;
-    message->u.sync.last.contributors_hash = step->hash + 1;
+    message->u.sync.last.contributors_hash = step->hash + more;
+    message->u.sync.last.verdict = AMPD_VERDICT_SKIPPED_EMPTY;
     pair_send_take(message);
     assert_true(pair_model(0)->coord->sync.answers[0]->u.sync.voted);
     struct ampd_message *done = pair_message(AMPD_MESSAGE_SYNC_DONE, 1, 0);
@@ -475,8 +475,29 @@ static void a_vote_of_an_older_try_is_none_on_the_step_that_another_shard_holds_
     done->round = pair_core[0]->sync.round;
     pair_logged[0] = 0;
     pair_send_take(done);
+}
+
+/* The newer record of shard 0 is gone with its verdict; the older one is on another list. */
+static void a_vote_of_an_older_try_is_none_on_the_step_that_another_shard_holds_as_decided(void **state)
+{
+    (void)state;
+    ask_who_has_decided_1(1);
     assert_null(pair_model(0)->coord->decision.verdict);
     assert_true(pair_model(0)->coord->state != AMPD_COORD_RUNNING);
+}
+
+/* Shard 1 has the verdict already, and takes nothing from it. */
+static void the_step_after_an_adopted_verdict_is_opened_on_shards_that_had_it(void **state)
+{
+    (void)state;
+    ask_who_has_decided_1(0);
+    assert_int_equal(AMPD_COORD_RUNNING, pair_model(0)->coord->state);
+    assert_int_equal(1, pair_model(0)->coord->decided);
+    bool is_open = false;
+    for (; pair_messages_count > 0; pair_deliver_first())
+        is_open = is_open || (pair_first()->type == AMPD_MESSAGE_OPEN && pair_first()->u.open.step == 2);
+    assert_true(is_open);
+    pair_hold_messages = false;
 }
 
 static void a_decided_step_without_its_row_is_not_adopted(void **state)
@@ -588,6 +609,21 @@ static void a_model_that_trains_is_not_loaded_anew(void **state)
     assert_int_equal(1, pair_model(1)->shard->decided.step);
 }
 
+static void a_push_that_the_step_does_not_list_counts_nowhere(void **state)
+{
+    (void)pair_teardown(state);
+    pair_begin(AMPD_WEIGHTING_PUSHED); /* the step is closed by COMPLETE */
+    const struct ampd_coord *coord = pair_model(0)->coord;
+    struct ampd_incarnation other = {pair_incarnation.fence, pair_incarnation.counter + 1};
+    for (unsigned k = 0; k < 2; k++) {
+        struct ampd_message *message = pair_message(AMPD_MESSAGE_COMPLETE, k, 0);
+        message->u.complete = (struct ampd_complete){.step = 1, .contributor = {0, other, 1}};
+        pair_send_take(message);
+    }
+    assert_int_equal(0, coord->step.complete_count);
+    assert_int_equal(AMPD_STEP_OPEN, coord->step.state);
+}
+
 #define PAIR_TEST(name) cmocka_unit_test_setup_teardown(name, pair_setup, pair_teardown)
 
 int main(void)
@@ -607,7 +643,9 @@ int main(void)
         PAIR_TEST(a_fence_that_no_count_of_starts_leads_to_is_refused_and_forgotten),
         PAIR_TEST(a_decided_step_without_its_row_is_not_adopted),
         PAIR_TEST(a_vote_of_an_older_try_is_none_on_the_step_that_another_shard_holds_as_decided),
+        PAIR_TEST(the_step_after_an_adopted_verdict_is_opened_on_shards_that_had_it),
         PAIR_TEST(an_epoch_does_not_begin_from_what_was_asked_for_and_is_not_here),
+        PAIR_TEST(a_push_that_the_step_does_not_list_counts_nowhere),
         PAIR_TEST(a_model_that_trains_is_not_loaded_anew),
         PAIR_TEST(who_only_names_a_rank_takes_no_place_of_workers_on_another_shard),
         PAIR_TEST(specifications_that_no_client_could_give_are_not_made_here),

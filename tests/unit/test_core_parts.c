@@ -80,6 +80,26 @@ static void a_checkpoint_is_durable_when_each_store_knows_all_parts(void **state
     assert_int_equal(2, coord->checkpoint.durable_step);
 }
 
+/* Shard 0 may have adopted it: what was said of its checkpoint before came too early to count. */
+static void a_verdict_that_comes_again_is_answered_with_the_part_of_its_checkpoint(void **state)
+{
+    (void)state;
+    struct ampd_event event = {.type = AMPD_EVENT_CHECKPOINT, .u.named = {"model"}};
+    (void)pair_call(0, &event); /* at the verdict of step 2 */
+    (void)pair_push(1, 2, 1);
+    (void)pair_push(0, 2, 1);
+    assert_int_equal(2, checkpoints_of(1));
+    pair_hold_messages = true;
+    pair_send_take(pair_verdict(2));
+    bool has_part = false;
+    for (; pair_messages_count > 0; pair_deliver_first()) {
+        has_part = has_part || (pair_first()->type == AMPD_MESSAGE_PART_DONE && pair_first()->u.restore.step == 2);
+        assert_true(has_part || pair_first()->type != AMPD_MESSAGE_APPLIED); /* it comes before */
+    }
+    assert_true(has_part);
+    pair_hold_messages = false;
+}
+
 /* PART_DONE of a shard whose store knows all parts of step 2. */
 static void say_known(unsigned shard)
 {
@@ -227,6 +247,44 @@ static void a_rollback_asks_again_what_a_process_that_is_gone_had_promised(void 
     assert_int_equal(1, pair_model(0)->coord->base_step);
 }
 
+/* As where a shard had started again while it wrote its part of step 1: it has none, and goes on. */
+static void a_part_of_a_checkpoint_that_never_existed_takes_no_place_of_those_that_are_kept(void **state)
+{
+    (void)state;
+    struct ampd_model *model = pair_model(1);
+    struct ampd_catalogue *catalogue = &model->shard->catalogue;
+    struct ampd_checkpoint_record more[] = {{.epoch = 1, .step = 1}, {.epoch = 1, .step = 2, .parts_count = 2}};
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(0, ampd_catalogue_add(model->shard, &more[i]));
+    model->shard->decided.verdict->row.durable_step = 2;
+    model->spec.keep_last = 2;
+    ampd_catalogue_prune(model);
+    assert_int_equal(3, catalogue->count);
+    assert_int_equal(0, catalogue->records[0].step);
+    model->spec.keep_last = 1;
+    ampd_catalogue_prune(model);
+    assert_int_equal(1, catalogue->count);
+    assert_int_equal(2, catalogue->records[0].step);
+}
+
+static void a_part_that_a_shard_alone_may_hold_is_not_told_where_shard_0_does_not_know_of_the_others(void **state)
+{
+    (void)state;
+    struct ampd_checkpoint_record alone = {.epoch = 1, .step = 5}, both = pair_model(0)->shard->catalogue.records[0];
+    struct ampd_checkpoint_record parts[] = {both, alone};
+    struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 2, .checkpoints = parts};
+    assert_int_equal(2, both.parts_count);
+    assert_int_equal(0, ampd_catalogue_add(pair_model(1)->shard, &alone));
+    assert_int_equal(1, checkpoints_told(1)); /* another shard is not told when a checkpoint exists */
+    pair_start_with(0, &record, 0);
+    pair_hold_messages = true;
+    pair_send_start(0);
+    assert_int_equal(2, checkpoints_of(0)); /* they are being asked */
+    assert_int_equal(1, checkpoints_told(0));
+    pair_forget_messages();
+    pair_hold_messages = false;
+}
+
 /* Shard 0 starts again after step 6, when it holds all of checkpoint 5 and shard 1 none behind checkpoint 0. */
 static void start_zero_after_6(uint64_t durable_step)
 {
@@ -250,6 +308,48 @@ static void a_shard_with_a_store_of_before_a_durable_checkpoint_is_named(void **
     assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
 }
 
+/*
+ * Both start again: shard 1 with all of checkpoint 5, from which epoch 2 has begun perhaps, and shard 0 with a copy
+ * from before it.
+ */
+static void start_both(bool has_begun)
+{
+    struct ampd_checkpoint_record parts[] = {pair_model(1)->shard->catalogue.records[0],
+                                             {.epoch = 1, .step = 5, .parts_count = 2}};
+    struct ampd_step_row before = {.kind = AMPD_ROW_STEP, .epoch = 1, .step = 2};
+    struct ampd_step_row last = {.kind = AMPD_ROW_STEP, .epoch = 1, .step = 6, .durable_step = 5};
+    struct ampd_step_row begins = {.kind = AMPD_ROW_EPOCH, .epoch = 2, .step = 5, .durable_step = 5};
+    struct ampd_model_record copy = {.epoch = 1, .last = &before, .checkpoints_count = 1, .checkpoints = parts};
+    struct ampd_model_record record = {.epoch = 1, .last = &last, .checkpoints_count = 2, .checkpoints = parts};
+    if (has_begun) {
+        record.epoch = 2;
+        record.base_epoch = 1;
+        record.base_step = 5;
+        record.last = &begins;
+    }
+    pair_start_with(1, &record, 0);
+    struct ampd_event start = {.type = AMPD_EVENT_START};
+    pair_step(1, &start);
+    pair_settle();
+    pair_start_zero(&copy, 0);
+    assert_non_null(strstr(pair_logged, "shard 0 has a data directory from before checkpoint 5"));
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
+    assert_int_equal(2, pair_model(1)->shard->catalogue.count);
+}
+
+static void a_copy_of_shard_0_from_before_a_durable_checkpoint_is_named_when_all_have_started(void **state)
+{
+    (void)state;
+    start_both(false);
+}
+
+/* What an epoch has begun from is durable. */
+static void a_copy_from_before_the_checkpoint_that_an_epoch_has_begun_from_is_named(void **state)
+{
+    (void)state;
+    start_both(true);
+}
+
 static void a_checkpoint_that_was_not_durable_yet_is_given_up_for_the_one_that_all_hold(void **state)
 {
     (void)state;
@@ -265,12 +365,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_OF(a_checkpoint_exists_when_both_hold_their_part),
         TEST_OF(a_checkpoint_is_durable_when_each_store_knows_all_parts),
+        TEST_OF(a_verdict_that_comes_again_is_answered_with_the_part_of_its_checkpoint),
         TEST_OF(what_a_process_that_is_gone_knew_counts_when_it_is_said_again),
         TEST_OF(a_checkpoint_that_a_process_has_read_counts_as_long_as_its_session),
         TEST_OF(a_rollback_that_was_given_up_is_in_no_other_ones_way),
         TEST_OF(a_part_that_a_shard_has_promised_to_a_rollback_is_not_dropped_for_a_newer_one),
         TEST_OF(a_rollback_asks_again_what_a_process_that_is_gone_had_promised),
+        TEST_OF(a_part_of_a_checkpoint_that_never_existed_takes_no_place_of_those_that_are_kept),
+        TEST_OF(a_part_that_a_shard_alone_may_hold_is_not_told_where_shard_0_does_not_know_of_the_others),
         TEST_OF(a_shard_with_a_store_of_before_a_durable_checkpoint_is_named),
+        TEST_OF(a_copy_of_shard_0_from_before_a_durable_checkpoint_is_named_when_all_have_started),
+        TEST_OF(a_copy_from_before_the_checkpoint_that_an_epoch_has_begun_from_is_named),
         TEST_OF(a_checkpoint_that_was_not_durable_yet_is_given_up_for_the_one_that_all_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

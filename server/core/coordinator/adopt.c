@@ -87,6 +87,7 @@ static void adopt_verdict(struct ampd_model *model, const struct ampd_sync_state
     coord->step.opened_before = false;
     ampd_coord_set_decision(coord,
                             AMPD_DECIDED_NONE); /* all have voted on this one, so all have applied the one before */
+    coord->decision.made_us = coord->decision.applied_us = 0;
     free(coord->decision.verdict);
     coord->decision.verdict = ampd_need(calloc(1, sizeof *coord->decision.verdict));
     ampd_verdict_of_row(model, &theirs->last, coord->decision.verdict);

@@ -465,12 +465,14 @@ void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *me
 {
     struct ampd_coord *coord = model->coord;
     const struct ampd_complete *complete = &message->u.complete;
+    uint32_t rank = complete->contributor.rank;
+    const struct ampd_expected *expected = ampd_open_find(&coord->step.open, rank);
     bool open = coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED;
     AMP_ASSERT(model->core->config.shard == 0 && message->from < AMPD_COUNT(model->core));
-    if (!open || !ampd_coord_has_steps(coord) || complete->contributor.rank >= model->spec.world_size ||
+    if (!open || !ampd_coord_has_steps(coord) || expected == NULL ||
+        !ampd_incarnation_same(expected->incarnation, complete->contributor.incarnation) ||
         !of_this_try(model, message, complete->step, complete->try_number))
         return;
-    uint32_t rank = complete->contributor.rank;
     uint32_t other = disagrees_with(model, message);
     if (other != AMPD_NO_RANK) {
         refuse_push(model, complete, other);
@@ -630,6 +632,8 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     if (interrupted)
         return;
     send_verdict(model, AMPD_ALL_SHARDS(model->core));
+    if (verdict->has_next && coord->decision.made_us == 0)
+        send_open(model); /* it was adopted: a shard that had it takes nothing from it */
     if (stalled || next == AMPD_COORD_FROZEN)
         ampd_coord_tell_state(model);
     ampd_rollback_try(model);

@@ -138,7 +138,6 @@ void ampd_epochs_stored(struct ampd_model *model, const struct ampd_message *mes
     coord->epoch = coord->begins.epoch;
     coord->decided = coord->base_step;
     coord->checkpoint.durable_step = coord->base_step;
-    coord->sync.durable_step = 0;
     coord->version = coord->begins.version;
     ampd_checkpoints_begin(model);
     ampd_coord_record(coord, &coord->begins.carry);

@@ -386,12 +386,10 @@ static uint64_t durable_checkpoint(const struct ampd_model *model, uint32_t shar
 {
     const struct ampd_coord *coord = model->coord;
     const struct ampd_sync_state *given = &coord->sync.answers[shard]->u.sync;
-    uint64_t durable = given->has_last ? given->last.durable_step : 0, newest = 0;
+    uint64_t durable = given->durable_step, newest = 0;
     AMP_ASSERT(shard < AMPD_COUNT(model->core));
     if (shard == 0 && coord->checkpoint.exists && durable < coord->checkpoint.durable_step)
         durable = coord->checkpoint.durable_step;
-    if (shard == 0 && durable < coord->sync.durable_step)
-        durable = coord->sync.durable_step;
     for (uint32_t i = 0; i < given->checkpoints_count; i++) {
         const struct ampd_checkpoint_record *record = &given->checkpoints[i];
         if (record->parts_count == AMPD_COUNT(model->core) && record->step <= durable && record->step > newest)

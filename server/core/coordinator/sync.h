@@ -24,7 +24,6 @@ struct ampd_sync_found {
     struct ampd_message *answers[AMPD_SHARDS_MAX]; /* [k] SYNCED of shard k, or NULL; owned */
     uint64_t misfits;                              /* bits of the shards whose answer cannot be about this model */
     uint64_t started;             /* bits of the shards that have started since the model was last decided on */
-    uint64_t durable_step;        /* of the store's newest row at the start, until an epoch begins; 0: there is none */
     uint32_t untried;             /* how many checkpoints of shard 0's answer, the oldest first, have not been tried */
     enum ampd_coord_state before; /* the state that SYNC has interrupted, to which ampd_coord_resume goes back */
 };

@@ -256,7 +256,9 @@ static void model_found(struct ampd_core *core, const struct ampd_model_record *
     model->coord->actions.known_count = record->acts_count;
     memcpy(model->coord->actions.known, record->acts, record->acts_count * sizeof record->acts[0]);
     model->coord->parent_step = decided ? record->last->step : 0;
-    model->coord->sync.durable_step = decided ? record->last->durable_step : 0;
+    shard->catalogue.found_durable_step = decided                   ? record->last->durable_step
+                                          : record->base_epoch != 0 ? record->base_step
+                                                                    : 0;
     for (uint32_t i = 0; i < record->checkpoints_count; i++)
         AMP_NEED(ampd_catalogue_add(shard, &record->checkpoints[i]) == 0);
     for (uint32_t i = 0; i < record->workers_count; i++) {

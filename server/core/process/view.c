@@ -68,19 +68,32 @@ static bool is_recovering(const struct ampd_model *model)
 }
 
 /*
- * How many checkpoints, from the first on, all shards hold as far as is known here. Shard 0 may have its part of one
- * that others are still writing. While it does not know what they have, all count.
+ * How many checkpoints, from the first on, there are up to the newest that all shards hold as far as is known here.
+ * Shard 0 may have its part of one that others are still writing. Where it does not know what they have, and on other
+ * shards, it is the newest of which the store has been told all parts: then all were there.
  */
 static uint32_t count_whole(const struct ampd_model *model)
 {
     const struct ampd_coord_checkpoints *known = &model->coord->checkpoint;
     const struct ampd_catalogue *catalogue = &model->shard->catalogue;
+    bool decides = model->core->config.shard == 0 && !is_recovering(model);
     uint32_t count = catalogue->count;
-    if (model->core->config.shard != 0 || model->core->config.shards == 1 || is_recovering(model))
+    if (AMPD_COUNT(model->core) == 1)
         return count;
-    while (count > 0 && (!known->exists || catalogue->records[count - 1].step > known->durable_step))
-        count--;
+    for (; count > 0; count--) {
+        const struct ampd_checkpoint_record *newest = &catalogue->records[count - 1];
+        bool here = newest->parts_count == AMPD_COUNT(model->core);
+        if (decides ? known->exists && newest->step <= known->durable_step : here)
+            break;
+    }
     return count;
+}
+
+bool ampd_core_is_whole(const struct ampd_model_info *info, uint32_t i)
+{
+    AMP_ASSERT(i < info->checkpoints_count);
+    return i < info->checkpoints_whole &&
+           (info->parts_count == 1 || info->checkpoints[i].parts_count == info->parts_count);
 }
 
 static const char *trouble_of(const struct ampd_model *model)
@@ -131,6 +144,7 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .waits.missing_rank = decides ? coord->missing_rank : shard->announced.missing_rank,
         .checkpoints_count = shard->catalogue.count,
         .checkpoints_whole = count_whole(model),
+        .parts_count = AMPD_COUNT(core),
         .checkpoints = shard->catalogue.records,
         .range_total = shard->apply.warnings.range_total,
         .memory_bytes = model->tensors.bytes,

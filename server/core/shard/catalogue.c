@@ -47,6 +47,12 @@ int ampd_catalogue_add(struct ampd_shard *shard, const struct ampd_checkpoint_re
     return 0;
 }
 
+uint64_t ampd_catalogue_durable(const struct ampd_shard *shard)
+{
+    const struct ampd_verdict_message *last = shard->decided.verdict;
+    return last == NULL ? shard->catalogue.found_durable_step : last->row.durable_step;
+}
+
 /* The newest step that all shards are known to hold. */
 static uint64_t common_step(const struct ampd_model *model)
 {
@@ -74,14 +80,35 @@ static void drop(struct ampd_model *model, const struct ampd_checkpoint_record *
     output->u.drop.file_only = file_only;
 }
 
+/*
+ * Whether this store has been told all parts of the checkpoint. Of one that it has not, another shard may have no part:
+ * it has started again while it wrote that, and all have gone on.
+ */
+static bool has_all_parts(const struct ampd_model *model, const struct ampd_checkpoint_record *record)
+{
+    uint32_t count = AMPD_COUNT(model->core);
+    return count == 1 || record->parts_count == count;
+}
+
+/* How many records, from the first on, are older than the newest keep_last checkpoints that exist on all shards. */
+static uint32_t count_old(const struct ampd_model *model)
+{
+    const struct ampd_catalogue *catalogue = &model->shard->catalogue;
+    uint64_t common = common_step(model);
+    uint32_t at = catalogue->count;
+    for (uint32_t exist = 0; exist < model->spec.keep_last; at--) {
+        if (at == 0)
+            return 0;
+        const struct ampd_checkpoint_record *record = &catalogue->records[at - 1];
+        exist += record->step <= common && has_all_parts(model, record) ? 1 : 0;
+    }
+    return at;
+}
+
 void ampd_catalogue_prune(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
-    uint64_t common = common_step(model);
-    uint32_t exist = 0;
-    while (exist < shard->catalogue.count && shard->catalogue.records[exist].step <= common)
-        exist++;
-    uint32_t old = exist > model->spec.keep_last ? exist - model->spec.keep_last : 0, kept = 0;
+    uint32_t old = count_old(model), kept = 0;
     for (uint32_t i = 0; i < shard->catalogue.count; i++) {
         if (i < old && !is_kept(model, &shard->catalogue.records[i]))
             drop(model, &shard->catalogue.records[i], false);
@@ -128,8 +155,7 @@ void ampd_catalogue_remove_voids(struct ampd_model *model)
 
 bool ampd_catalogue_knows(const struct ampd_model *model, const struct ampd_checkpoint_record *record)
 {
-    uint32_t count = AMPD_COUNT(model->core);
-    return count == 1 || (record->parts_count == count && model->shard->catalogue.parts_storing == 0);
+    return has_all_parts(model, record) && model->shard->catalogue.parts_storing == 0;
 }
 
 /*

@@ -26,7 +26,11 @@ struct ampd_catalogue {
     bool voids_go; /* a rollback took them out: their files go once all shards have stored its epoch */
     /* The last that HOLDS or RESTORE has asked for: it is kept until the next epoch. held_epoch 0: none. */
     uint64_t held_epoch, held_step;
+    uint64_t found_durable_step; /* the durable step when the process or the epoch began; 0: none is known */
 };
+
+/* The newest step up to which the store names checkpoints that all shards are known to hold. 0: it names none. */
+uint64_t ampd_catalogue_durable(const struct ampd_shard *shard);
 
 /* Adds a copy of a record, or replaces the one of the same epoch and step. AMP_ENOMEM: nothing has changed. */
 int ampd_catalogue_add(struct ampd_shard *shard, const struct ampd_checkpoint_record *record);

@@ -13,6 +13,7 @@
 #include "server/core/base/process.h"
 #include "server/core/model/passes.h"
 #include "server/core/shard/bulk.h"
+#include "server/core/shard/checkpoint_part.h"
 #include "server/core/shard/journal.h"
 #include "server/core/shard/push.h"
 #include "server/core/shard/received_actions.h"
@@ -141,8 +142,10 @@ void ampd_decided_verdict(struct ampd_model *model, const struct ampd_message *m
     AMP_ASSERT(message->from == 0);
     if (message->epoch != shard->epoch || shard->memory != AMPD_MEMORY_READY || shard->decided.next != NULL)
         return;
-    if (verdict->row.step == shard->decided.step && shard->decided.state == AMPD_DECIDED_APPLIED)
-        ampd_shard_tell(model); /* repeated: our answer may be lost, and without it no later vote counts */
+    if (verdict->row.step == shard->decided.step && shard->decided.state == AMPD_DECIDED_APPLIED) {
+        ampd_part_tell(model);  /* repeated: if shard 0 has adopted it, it has not counted what was said of its parts */
+        ampd_shard_tell(model); /* and our answer may be lost, without which no later vote counts */
+    }
     if (verdict->row.step != shard->decided.step + 1 || not_of_its_vote(model, message))
         return;
     ampd_shard_journal_note(model, &verdict->row);

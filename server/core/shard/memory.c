@@ -434,6 +434,7 @@ void ampd_memory_epoch_stored(struct ampd_model *model)
     shard->new_epoch = 0;
     shard->stored = true;
     shard->restore.refused = false;
+    shard->catalogue.found_durable_step = shard->base_epoch != 0 ? shard->base_step : 0;
     shard->announced.sequence = 0;
     shard->announced.stalled = false;
     shard->announced.frozen = false;

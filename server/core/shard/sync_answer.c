@@ -9,6 +9,7 @@
 #include "server/core/base/out.h"
 #include "server/core/base/process.h"
 #include "server/core/model/spec.h"
+#include "server/core/shard/catalogue.h"
 #include "server/core/shard/memory.h"
 #include "server/core/shard/shard.h"
 #include "server/core/wire/bus.h"
@@ -53,6 +54,7 @@ static void tell_model(struct ampd_model *model, uint64_t round)
     state->lost = shard->memory <= AMPD_MEMORY_RESTORED;
     uint64_t above = state->lost ? model->core->config.epoch_above : 0; /* else the present epoch may go on */
     state->highest_epoch = shard->epoch > above ? shard->epoch : above;
+    state->durable_step = ampd_catalogue_durable(shard);
     if (!state->waits)
         tell_steps(model, state);
     uint32_t count =

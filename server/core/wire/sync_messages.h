@@ -22,6 +22,7 @@ struct ampd_sync_state {
     bool waits;             /* the sender's disk cannot be read now: another answer with the rest comes when it can */
     bool lost;              /* the memory of the sender is lost */
     uint64_t highest_epoch; /* that the sender has stored or, with `lost`, was started with (--epoch-above) */
+    uint64_t durable_step;  /* up to which its store names checkpoints that all shards hold; 0: none */
     /* Without `waits`: where the sender stands. Only `durability: step` goes on from it after a start. */
     bool ready;     /* its memory has values */
     bool has_last;  /* `last` is set */

@@ -422,6 +422,7 @@ static void synced(struct visit *v, struct ampd_sync_state *x)
     flag(v, &x->waits);
     flag(v, &x->lost);
     NUMBER(v, x->highest_epoch);
+    NUMBER(v, x->durable_step);
     flag(v, &x->ready);
     flag(v, &x->has_last);
     NUMBER(v, x->voted);

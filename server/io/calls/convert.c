@@ -216,7 +216,7 @@ const struct ampd_checkpoint_record *io_find_checkpoint(const struct ampd_model_
                                                         uint64_t step)
 {
     for (uint32_t i = info->checkpoints_whole; i-- > 0;)
-        if (info->checkpoints[i].epoch <= epoch && info->checkpoints[i].step == step)
+        if (ampd_core_is_whole(info, i) && info->checkpoints[i].epoch <= epoch && info->checkpoints[i].step == step)
             return &info->checkpoints[i];
     return NULL;
 }

@@ -31,7 +31,7 @@ static void fill_page(const struct ampd_model_info *info, const struct ampd_msg_
 {
     for (uint32_t i = info->checkpoints_whole; i-- > 0;) {
         const struct ampd_checkpoint_record *record = &info->checkpoints[i];
-        if ((from->epoch != 0 && is_later(record, from)) || !is_wanted(request, record))
+        if (!ampd_core_is_whole(info, i) || (from->epoch != 0 && is_later(record, from)) || !is_wanted(request, record))
             continue;
         if (response->checkpoints.count == size) {
             const struct ampd_history_key key = {record->epoch, record->step, 0};

@@ -40,11 +40,13 @@ static void write_worker(const struct ampd_server *server, uint32_t index, uint3
 
 static void write_checkpoints(const struct ampd_model_info *info, struct io_json *json)
 {
-    uint32_t count = info->checkpoints_whole;
+    uint32_t count = 0;
     io_json_open(json, "checkpoints", '[');
-    for (uint32_t i = 0; i < count && i < CHECKPOINTS_SHOWN; i++) {
+    for (uint32_t i = info->checkpoints_whole; i-- > 0;) {
         struct ampd_msg_checkpoint_info checkpoint;
-        io_checkpoint_info(info->spec, &info->checkpoints[count - 1 - i], &checkpoint);
+        if (!ampd_core_is_whole(info, i) || ++count > CHECKPOINTS_SHOWN)
+            continue;
+        io_checkpoint_info(info->spec, &info->checkpoints[i], &checkpoint);
         io_json_open(json, NULL, '{');
         io_json_count(json, "epoch", checkpoint.epoch);
         io_json_count(json, "step", checkpoint.step);
