@@ -79,7 +79,7 @@ int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, voi
     return 0;
 }
 
-/* By the mapping, as a write to it would; kernels that cannot do so get the pages by the descriptor. */
+/* Through the mapping, as a write would do it; before Linux 5.14 by the descriptor, which takes the file's lock. */
 static int allocate(int fd, void *memory, size_t at, size_t bytes)
 {
     if (madvise((uint8_t *)memory + at, bytes, MADV_POPULATE_WRITE) == 0)
@@ -99,7 +99,8 @@ int amp_shared_fill(int fd, void *memory, size_t size, size_t at, bool *huge)
         whole = 0; /* some may be huge, and stay so */
     }
     int rc = 0;
-    for (size_t from = at + whole, next; rc == 0 && from < end; from = next) { /* no thread maps memory meanwhile */
+    /* 2 MiB a call: during one no thread of this process can map memory. */
+    for (size_t from = at + whole, next; rc == 0 && from < end; from = next) {
         next = end - from < AMP_HUGE_PAGE ? end : from + AMP_HUGE_PAGE;
         rc = allocate(fd, memory, from, next - from);
     }

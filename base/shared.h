@@ -30,7 +30,7 @@ int amp_shared_new(const char *name, size_t size, bool sole_writer, int *fd, voi
  * first failure of that. The content does not change, also while other processes use the memory. 0, or AMP_ENOMEM:
  * there were not enough pages; those that were allocated stay. One thread at a time for each memfd.
  *
- * It takes no lock of the file's (amp_shared_keeps_pages says why), from Linux 5.14 on.
+ * From Linux 5.14 on it takes no lock of the file (amp_shared_keeps_pages says why).
  *
  * Each MADV_COLLAPSE waits for a kernel thread on every processor, up to 0.2 s if they are busy, whatever its size: on
  * a busy machine 2 GiB took 3 to 26 s with 2 MiB a call, and 0.5 to 1.4 s with 32 MiB.

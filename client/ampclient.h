@@ -282,9 +282,9 @@ struct ampclient_join_options {
     void *restore_arg;
     void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
     /*
-     * If another process joins under this rank, or another handle here, that one has the rank from then on, and this
-     * one stops: step_begin, push and step_end return AMP_EABORTED, and the text names the other process. With
-     * take_back this one joins again instead, and the other one stops, unless it has set take_back as well.
+     * If another process, or another handle of this process, joins under this rank, it has the rank from then on, and
+     * this handle stops: step_begin, push and step_end return AMP_EABORTED, and the text names the other process. With
+     * take_back this handle joins again instead, and the other one stops, unless it has set take_back as well.
      */
     bool take_back;
     /*
@@ -417,8 +417,8 @@ struct ampclient_full {
  * Ownership: on success *client is the caller's (ampclient_close). On failure it is NULL, and *error has the text.
  * Returns: 0; AMP_EINVAL (an argument is NULL, an address or option is wrong, or the token would cross a network
  * unencrypted), AMP_ENOTFOUND or AMP_EDENIED (a file of the options), AMP_EIO (such a file cannot be read, or no thread
- * or event loop can be made), AMP_EUNAVAILABLE (no answer in connect_timeout_ms; at once if what answers speaks HTTP/1,
- * or TLS cannot be agreed on), AMP_ECANCELLED (interrupt_cb), AMP_ENOMEM. Thread: any.
+ * or event loop can be made), AMP_EUNAVAILABLE (no answer in connect_timeout_ms; at once if the only address speaks
+ * HTTP/1, or agrees on no TLS), AMP_ECANCELLED (interrupt_cb), AMP_ENOMEM. Thread: any.
  */
 AMPCLIENT_API int ampclient_connect(const char *endpoints, const struct ampclient_options *options,
                                     struct ampclient **client, struct amp_error *error);
@@ -564,11 +564,11 @@ AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *versio
  * without what was pushed. step: filled if 0 is returned.
  * Ownership: views of parameters and places of gradients end, and borrowed gradients are the caller's again, except
  * after AMP_EINVAL and AMP_EINTERNAL.
- * Returns: 0; 1 (the model is done); AMP_EINVAL (step is NULL, or step->size is wrong), AMP_EUNSTABLE (the loss scale
- * is at its floor and the floor policy is FAIL: the text names the parameters), AMP_ESTATE (the floor policy is FREEZE
- * and an operator is needed, or this worker is in quarantine: the text says for how long), AMP_EABORTED (another
- * process has taken the rank: take_back of the join options), AMP_ENOTFOUND (the model was deleted), or a common code.
- * After a failure it may be called again. Thread: the client's.
+ * Returns: 0; 1 (the model is done; another call asks again, as after a rollback); AMP_EINVAL (step is NULL, or
+ * step->size is wrong), AMP_EUNSTABLE (the loss scale is at its floor and the floor policy is FAIL: the text names the
+ * parameters), AMP_ESTATE (the floor policy is FREEZE and an operator is needed, or this worker is in quarantine: the
+ * text says for how long), AMP_EABORTED (another process has taken the rank: take_back of the join options),
+ * AMP_ENOTFOUND (the model was deleted), or a common code. It may be called again after each. Thread: the client's.
  */
 AMPCLIENT_API int ampclient_step_begin(struct ampclient_model *model, struct ampclient_step *step);
 

@@ -12,13 +12,13 @@
 #include "rpc/arpc_tls.h"
 
 /*
- * Words of the texts of calls that are UNAVAILABLE for a reason that another try meets again: at the address, or in a
- * certificate, is another thing than must be.
+ * Words in the text of a call that is UNAVAILABLE for a reason that another try would meet again: the address is that
+ * of something else, or a certificate or an option is wrong.
  */
 #define ARPC_USES_TLS            "uses TLS: connect with TLS" /* the text names cacert */
 #define ARPC_USES_NO_TLS         "does not use TLS: connect without it"
 #define ARPC_SPEAKS_HTTP1        "speaks HTTP/1: give its gRPC port instead"
-#define ARPC_HAS_NO_HTTP2        "has no HTTP/2 for TLS"
+#define ARPC_HAS_NO_HTTP2        "does not offer HTTP/2 for TLS"
 #define ARPC_CERTIFICATE         "the certificate of " /* whose, and why it is refused */
 #define ARPC_DEMANDS_CERTIFICATE "demands a certificate: give one"
 

@@ -53,7 +53,7 @@
     X(continuations, 8, "frames of a header block: 8 of 16 KiB are above header_block (CVE-2024-28182)")               \
     X(settings_entries, 32, "entries of a SETTINGS frame: six are defined (CVE-2020-11080)")                           \
     X(frame_in, 1 << 20, "bytes of a received frame: the data of a block need no frame header every 16 KiB")           \
-    X(unfinished, 32 << 20, "bytes of incomplete messages in all: 32 of the largest")                                  \
+    X(unfinished, 32 << 20, "bytes of incomplete messages on admitted connections: 32 of the largest")                 \
     X(unfinished_per_address, 16 << 20, "of one address; headers of 256 pushes at once with 64 KiB of user state")     \
     X(waiting, 256 << 20, "bytes of paused calls that have moved no bulk data: the initial window of each connection") \
     X(open, 256 << 20, "bytes of calls that are open, 4 KiB and the kept metadata of each: 65,536 of them")            \

@@ -20,8 +20,8 @@
 int checkpoint_system_error(struct amp_error *error, const char *what, const char *path);
 
 /*
- * As checkpoint_system_error, for a file or directory that could not be made, or opened to be written. AMP_EDENIED
- * (NO_ACCESS): this user may not. Nothing was written, so the caller may try again.
+ * As checkpoint_system_error, for a file or directory that could not be made or opened, to read it or to write to it.
+ * AMP_EDENIED (NO_ACCESS): this user may not. Nothing was written, so the caller may try again.
  */
 int checkpoint_not_opened(struct amp_error *error, const char *what, const char *path);
 

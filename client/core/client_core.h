@@ -57,7 +57,7 @@ enum ampclient_state {
     AMPCLIENT_STATE_WAITING,     /* step_end waits for the verdict */
     AMPCLIENT_STATE_ROLLED_BACK, /* the step in hand is void: pushes do nothing until step_end */
     AMPCLIENT_STATE_FETCHING,    /* ampclient_pull waits for parameters */
-    AMPCLIENT_STATE_DONE,        /* the model is done: it opens no further step */
+    AMPCLIENT_STATE_DONE,        /* the model is done: it opens no further step unless it is rolled back */
     AMPCLIENT_STATE_LEAVING,     /* ampclient_leave waits for Leave */
     AMPCLIENT_STATE_LEFT,        /* Leave has ended; no request is possible any more */
     AMPCLIENT_STATES_COUNT

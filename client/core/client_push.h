@@ -25,7 +25,8 @@ struct ampclient_push {
     uint32_t *given;        /* [parameters] pushes so far */
     uint32_t *missing;      /* [blocks] number of its parameters that are not fully pushed yet */
     uint8_t *sent;          /* [blocks] 1: named on the present stream, or the shard has it already */
-    struct ampclient_range due[AMPCLIENT_SHARDS_MAX]; /* the shard's other blocks are sent, or not ready */
+    /* Each shard's blocks that may be ready and not sent; all its other blocks are sent, or not ready. */
+    struct ampclient_range due[AMPCLIENT_SHARDS_MAX];
     float *sums;          /* accumulate > 1: the sums of the gradients, as a flat space; else NULL */
     uint8_t **edges;      /* units: [blocks] a copy of what was pushed of a block with several parameters, or NULL */
     uint64_t edges_bytes; /* bytes of all edges */

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 /*
- * Most outputs that wait to be taken at a time, but for PUSH_BLOCKS and LOG, for a call and its cancellation are two,
- * and no other call of its kind begins before it has ended: Pull, GetPushState and Push, with its end, of each shard;
- * with units the Pulls of a unit; and Join, KeepAlive, Leave, answers and timers.
+ * Most outputs, other than PUSH_BLOCKS and LOG, that can wait to be taken at a time. A call and its cancellation are
+ * two outputs, and the next call of its kind begins only when it has ended. SHARD: Pull, GetPushState, and Push with
+ * its end, of each shard. UNITS: the Pulls of a unit. OTHER: Join, KeepAlive, Leave, answers and timers.
  */
 #define SPARE_SHARD 7
 #define SPARE_UNITS (2 * AMPCLIENT_SHARDS_MAX)

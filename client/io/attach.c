@@ -345,8 +345,9 @@ static int attach_shard(struct ampclient_model *model, struct ampclient_attached
     }
     if (rc == 0)
         rc = check_layout(model->core, request->shard, &job->answer, copy_stride, slot_stride, error);
-    if (rc == 0 && !job->local) /* nobody elsewhere says which sockets this process connects to */
-        rc = amp_error_set(error, AMP_ESTATE, NULL, "the server is not connected to by a unix socket");
+    if (rc == 0 && !job->local) /* a server on another machine must not choose which sockets this process connects to */
+        rc = amp_error_set(error, AMP_ESTATE, NULL,
+                           "the server was reached by TCP; give the unix socket in its data directory as its address");
     if (rc == 0)
         rc = fetch(model->client->link, &job->answer, until_ms, fds, error);
     if (rc == 0) {

@@ -127,15 +127,18 @@ static void on_stop(void *arg)
     ampclient_model_stop(AMP_CONTAINER(node, struct ampclient_model, node));
 }
 
-/* Whether another try would end in the same way: the text says what has to be corrected. */
-static bool is_for_good(const struct ampclient_reply *reply)
+/*
+ * Whether another try would end in the same way: the text says what has to be corrected. The text is about all
+ * endpoints: if there are several, one of the others may be a server that is about to start.
+ */
+static bool is_for_good(const char *endpoints, const struct ampclient_reply *reply)
 {
     static const char *const words[] = {ARPC_USES_TLS,     ARPC_USES_NO_TLS, ARPC_SPEAKS_HTTP1,
                                         ARPC_HAS_NO_HTTP2, ARPC_CERTIFICATE, ARPC_DEMANDS_CERTIFICATE};
     bool found = false;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         found = found || strstr(reply->error.text, words[i]) != NULL;
-    return found && reply->code == AMP_EUNAVAILABLE;
+    return found && reply->code == AMP_EUNAVAILABLE && strchr(endpoints, ',') == NULL;
 }
 
 /* Any answer of the server, refusals included, shows that it is one and can be reached. */
@@ -159,7 +162,7 @@ static int first_contact(struct ampclient *client, const char *endpoints, struct
                 *error = reply.error;
             return reply.code;
         }
-        if (is_for_good(&reply))
+        if (is_for_good(endpoints, &reply))
             return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "No connection to %.120s: %.350s.", endpoints,
                                  reply.error.text);
         if (reply.code != AMP_EDEADLINE) /* a last try may have had too little time to find out what the others did */

@@ -47,7 +47,7 @@ struct arpc_charge {
 /* The budgets of memory that the calls of all addresses share. */
 struct arpc_memory_budgets {
     struct arpc_budget unfinished; /* bytes of messages that are not whole, on admitted connections */
-    struct arpc_budget strange;    /* the same on the others: a small message of each connection that may be there */
+    struct arpc_budget strange;    /* bytes of such messages on other connections: 4 KiB for each of limits.strangers */
     struct arpc_budget waiting;    /* bytes of calls that are paused before they have moved bulk data */
     struct arpc_budget open;       /* 4 KiB and the kept metadata of each open call on an admitted connection */
     struct arpc_budget unsent;     /* bytes of messages that were copied to be sent */

@@ -123,11 +123,12 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
         return 0;
     if (arpc_link_is_too_late(link, frame->hd.stream_id))
         return 0;
-    struct arpc_call *call = has_too_many_calls(link) ? NULL : arpc_call_create(link, &no_handler);
-    if (call == NULL) { /* the client may send it again */
+    bool too_many = has_too_many_calls(link);
+    struct arpc_call *call = too_many ? NULL : arpc_call_create(link, &no_handler);
+    if (too_many) /* a lack of memory is not the client's fault */
         arpc_link_punish(link, arpc_watch_refusal(&link->watch, arpc_link_now(link)));
+    if (call == NULL) /* the client may send it again */
         return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_REFUSED_STREAM);
-    }
     call->quiet = true;
     call->stream_id = frame->hd.stream_id;
     (void)nghttp2_session_set_stream_user_data(session, call->stream_id, call); /* the stream is there */

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/err.h"
+#include "base/stood_still.h"
 #include "rpc/io/conn_parts.h"
 
 #include <limits.h>
@@ -15,12 +16,6 @@
 
 /* Turns of flush and write in one pump, so that one busy connection does not keep the others waiting. */
 #define PUMP_ROUNDS 8
-
-/*
- * A timer that is late by more than this tells that the process stood still (it was stopped, or its machine was), and
- * so late after that it is looked what is due: by then what has come meanwhile has been read.
- */
-#define STOOD_STILL_MS 1000
 
 /*
  * Of a unix socket. With the system's 208 KiB whoever writes goes to sleep four times in a 1 MiB message, and each time
@@ -99,11 +94,11 @@ static void on_timer(uv_timer_t *timer)
 {
     struct arpc_conn *conn = timer->data;
     const struct arpc_limits *limits = conn->link.watch.limits;
-    bool stood_still = !conn->stood_still && arpc_conn_now(conn) - conn->armed_ms > STOOD_STILL_MS;
+    bool stood_still = !conn->stood_still && arpc_conn_now(conn) - conn->armed_ms > AMP_STOOD_STILL_MS;
     conn->armed_ms = INT64_MAX;
     conn->stood_still = stood_still;
     if (stood_still) {
-        arm(conn, STOOD_STILL_MS);
+        arm(conn, AMP_STOOD_STILL_MS);
         return;
     }
     /* A connection that is over stays as long as the peer takes what was said as fast as it has to. */

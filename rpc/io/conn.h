@@ -72,8 +72,8 @@ struct arpc_conn {
     bool foreign;                 /* without TLS: the peer began with a TLS record */
     struct arpc_tls_session *tls; /* NULL: plaintext */
     unsigned handles;             /* socket and timer, while open */
-    int64_t armed_ms;             /* for when the timer is armed; INT64_MAX: it is not */
-    bool stood_still;             /* it was much too late, and is armed again for what was due */
+    int64_t armed_ms;             /* the time that the timer is armed for; INT64_MAX: it is not armed */
+    bool stood_still;             /* the timer was late by AMP_STOOD_STILL_MS, and is armed again for what was due */
     struct arpc_conn_reading reading;
     struct arpc_conn_writing writing;
     uint64_t *bytes_received; /* counters of the owner */

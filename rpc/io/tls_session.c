@@ -315,8 +315,7 @@ static int say_failure(struct arpc_tls_session *session, struct amp_error *error
     if (session->refused.code != 0)
         *error = session->refused;
     else if (session->no_h2)
-        (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL, "%s %s does not offer HTTP/2 for TLS (ALPN \"h2\")", other,
-                            peer);
+        (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL, "%s %s " ARPC_HAS_NO_HTTP2 " (ALPN \"h2\")", other, peer);
     else if (reason > SSL_AD_REASON_OFFSET)
         say_alert(session, reason - SSL_AD_REASON_OFFSET, error);
     else if (reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE)

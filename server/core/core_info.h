@@ -57,7 +57,7 @@ struct ampd_model_info {
     const struct ampd_step_row *last; /* row of decided_step; NULL: not decided in this epoch and process */
     struct ampd_model_waits waits;
     uint32_t checkpoints_count;              /* checkpoints that this shard has its part of */
-    uint32_t checkpoints_whole, parts_count; /* up to the newest that is whole (ampd_core_is_whole); parts of each */
+    uint32_t checkpoints_whole, parts_count; /* the first, up to the newest that is whole; parts of each */
     const struct ampd_checkpoint_record *checkpoints; /* [checkpoints_count] ascending steps */
     uint64_t range_total;              /* values of this shard beyond the cast's range in the last apply */
     uint64_t memory_bytes;             /* of its tensors on this shard */
@@ -69,11 +69,9 @@ struct ampd_model_info {
 
 /*
  * Keeps the specification and the layout of a model in memory until ampd_core_let_go, even if it is deleted meanwhile,
- * so that any thread may read them after this event.
+ * so that any thread may read them after this event. It is let go before ampd_core_free; NULL is allowed.
  */
 struct ampd_model *ampd_core_hold(struct ampd_core *core, uint32_t index);
-
-/* Lets go of what ampd_core_hold has returned; before ampd_core_free. NULL is allowed. */
 void ampd_core_let_go(struct ampd_model *held);
 
 /* The state of a model, as this process knows it. */
@@ -120,8 +118,9 @@ void ampd_core_shard(const struct ampd_core *core, uint32_t shard, int64_t model
 void ampd_core_worker(const struct ampd_core *core, uint32_t index, uint32_t rank, uint64_t now_ms,
                       struct ampd_worker_info *info);
 
-/* Whether all shards have their part of checkpoints[i], as far as is known here. Users are told of such ones alone. */
+/* Whether all shards have their part of checkpoints[i], as this one knows, and of how many. Users see no others. */
 bool ampd_core_is_whole(const struct ampd_model_info *info, uint32_t i);
+uint32_t ampd_core_count_whole(const struct ampd_model_info *info);
 
 /*
  * The name of the worker that holds, or held, the rank under that incarnation; "": not known, as when another worker

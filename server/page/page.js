@@ -304,7 +304,7 @@ class Overview {
   welcome() {
     return card("No model yet", null, h("p", { class: "note" }, "A worker makes one: see ", h("code", {}, "examples/worker.c"),
       ", or in Python ", h("code", {}, "ampd.join(…)"), "; ",
-      h("code", {}, "ampctl create"), " makes one of a file. It then shows here by itself."));
+      h("code", {}, "ampctl create"), " makes one from a file. It then shows here by itself."));
   }
 }
 

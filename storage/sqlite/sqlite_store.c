@@ -103,14 +103,17 @@ static int configure(struct sqlite_store *store, struct amp_error *error)
 
 static int cannot_open(struct amp_error *error, const char *path)
 {
-    bool full = errno == ENOSPC || errno == EDQUOT, denied = errno == EACCES || errno == EPERM || errno == EROFS;
-    bool given_wrong = errno == ELOOP || errno == ENXIO || denied;
+    bool full = errno == ENOSPC || errno == EDQUOT, denied = errno == EACCES || errno == EPERM;
+    bool is_read_only = errno == EROFS;
+    bool given_wrong = errno == ELOOP || errno == ENXIO || denied || is_read_only;
     return amp_error_set(error,
                          full          ? AMP_EEXHAUSTED
                          : given_wrong ? AMP_EINVAL
                                        : AMP_EIO,
                          "STORE_FAILED", "cannot open %s: %s%s", path, ampd_plain_strerror(errno),
-                         denied ? "; see that it belongs to ampd's user" : "");
+                         is_read_only ? "; mount its disk for writing"
+                         : denied     ? "; see that it belongs to ampd's user"
+                                      : "");
 }
 
 /*

@@ -8,8 +8,8 @@
 #include "storage/sqlite/sqlite_handle.h"
 
 /*
- * Sets up a writer's connection after it was opened: its synchronous mode, and the hook that moves a log into the
- * database file that nobody else has moved. 0 or an error.
+ * Sets up a writer's connection after it was opened: its synchronous mode, and the hook that moves the log into the
+ * database file if ampd_store_move_log has not been called in time. 0 or an error.
  */
 int store_transactions_init(struct sqlite_store *store, struct amp_error *error);
 

@@ -467,7 +467,7 @@ static void memory_of_another_layout_is_not_shared_and_the_log_says_why(void **s
 }
 
 /* A server elsewhere could have this process connect to any socket here, and send 16 bytes that the server chooses. */
-static void a_server_that_is_not_reached_by_a_unix_socket_names_none(void **state)
+static void a_worker_connects_to_no_socket_that_a_server_reached_by_tcp_names(void **state)
 {
     struct fixture *fixture = *state;
     struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
@@ -749,7 +749,7 @@ int main(void)
         JOINED(a_process_that_was_stopped_in_a_call_goes_on_with_it),
         JOINED(an_answer_before_the_body_was_read_ends_the_step),
         JOINED(memory_of_another_layout_is_not_shared_and_the_log_says_why),
-        JOINED(a_server_that_is_not_reached_by_a_unix_socket_names_none),
+        JOINED(a_worker_connects_to_no_socket_that_a_server_reached_by_tcp_names),
         JOINED(a_step_begins_in_time_or_not_at_all_where_memory_was_waited_for_in_vain),
         JOINED(a_verdict_that_never_comes_is_a_deadline),
         JOINED(a_wait_that_is_interrupted_ends_and_the_step_goes_on),

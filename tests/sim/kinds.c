@@ -304,8 +304,8 @@ uint64_t sim_kinds_next(const struct sim *sim)
     uint64_t away = sim->away != 0 ? sim->away_until_ms : UINT64_MAX;
     uint64_t limited = sim->limited != 0 ? sim->more_memory_ms : UINT64_MAX;
     uint64_t copy = sim->snapshot_until_ms != 0 ? sim->snapshot_until_ms : UINT64_MAX;
-    limited = copy < limited ? copy : limited;
-    return away < limited ? away : limited;
+    uint64_t next = away < limited ? away : limited;
+    return copy < next ? copy : next;
 }
 
 void sim_kinds_run(struct sim *sim)

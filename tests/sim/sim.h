@@ -493,9 +493,9 @@ struct sim {
     uint32_t load_breaks, early_pulls, aways, read_faults, read_cuts, starts, asks, moments;
     uint64_t away, away_until_ms;     /* bits: shards that files are away from */
     uint64_t limited, more_memory_ms; /* bits: shards that have no memory for the model until then */
-    struct sim_snapshots *snapshots; /* owned, or NULL */
-    uint32_t snapshots_left;
-    bool snapshot_taken;
+    struct sim_snapshots *snapshots;  /* owned, or NULL */
+    uint32_t snapshots_left;          /* how often an older copy may still be put in the place of a disk */
+    bool snapshot_taken;              /* snapshots->copy is one, and is not in use yet */
     uint64_t snapshot_until_ms;       /* an older copy of a disk is in its place until then; 0: none is */
     uint64_t creating_ms;             /* since when it has been made, and nothing stood against that */
     float *values[SIM_VALUES];        /* of loaders: flat */
@@ -698,12 +698,12 @@ bool sim_disk_refill(struct sim *sim, struct sim_shard *shard); /* before it sta
 void sim_raise_epoch(struct sim *sim, struct sim_shard *shard, const struct sim_task *task);
 
 /* ---- snapshots.c ---- */
-bool sim_snapshots_fit(uint64_t seed); /* such a run, so that nothing durable is on one disk alone */
+bool sim_snapshots_fit(uint64_t seed); /* whether its run may have older copies: nothing durable is on one disk alone */
 void sim_snapshots_init(struct sim *sim);
 void sim_snapshots_close(struct sim *sim);
 void sim_snapshots_fault(struct sim *sim);
-void sim_snapshots_stored(struct sim *sim, const struct sim_shard *shard); /* something of the model */
-bool sim_snapshots_away(const struct sim *sim, const struct sim_store *store); /* what it should be */
+void sim_snapshots_stored(struct sim *sim, const struct sim_shard *shard); /* the shard has stored something */
+bool sim_snapshots_away(const struct sim *sim, const struct sim_store *store); /* it is an older copy now */
 void sim_snapshots_run(struct sim *sim);
 
 /* ---- net.c ---- */

@@ -109,8 +109,10 @@ static void put_copy(struct sim *sim)
     shard->seen_applied = 0;
     sim->snapshot_taken = false;
     sim->snapshots_left--;
-    if (sim->model.spec.durability == AMPD_DURABILITY_STEP)
-        sim->durable_told = 0, sim->lost_epoch = sim->epochs_newest; /* the copy lacks steps, or votes on them */
+    if (sim->model.spec.durability == AMPD_DURABILITY_STEP) { /* the copy lacks steps, or votes on them */
+        sim->durable_told = 0;
+        sim->lost_epoch = sim->epochs_newest;
+    }
     sim->snapshot_until_ms = sim->now_ms + times[sim_more(sim, 3)];
     if (sim->verbose)
         (void)fprintf(stderr, "%8llu shard %u: its disk is that of step %llu of epoch %llu\n",

@@ -31,7 +31,7 @@ enum kind { KIND_F64, KIND_F32, KIND_U32, KIND_U64, KIND_RANKS, KIND_BOOL, KIND_
 
 /*
  * A choice's value is its place in the list, from 1; '-' and '_' are the same in it. One list for each name of a
- * choice; --help and bash's completion have one that is not longer than CHOICES_WIDTH as it is.
+ * choice. --help shows, and bash completes, a list of at most CHOICES_WIDTH bytes; for a longer one --help has WHICH.
  */
 #define CHOICES_WIDTH 48
 static const char optimizer_choices[] = "sgd|adamw|adam|adagrad|rmsprop|lion";

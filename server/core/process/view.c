@@ -67,6 +67,14 @@ static bool is_recovering(const struct ampd_model *model)
     return state != AMPD_COORD_CREATING && (lost || state <= AMPD_COORD_STORING);
 }
 
+uint32_t ampd_core_count_whole(const struct ampd_model_info *info)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < info->checkpoints_whole; i++)
+        count += ampd_core_is_whole(info, i) ? 1 : 0;
+    return count;
+}
+
 /*
  * How many checkpoints, from the first on, there are up to the newest that all shards hold as far as is known here.
  * Shard 0 may have its part of one that others are still writing. Where it does not know what they have, and on other

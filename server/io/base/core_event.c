@@ -1,11 +1,9 @@
 #include "server/io/base/core_event.h"
 
 #include "base/assert.h"
+#include "base/stood_still.h"
 #include "server/io/base/clock.h"
 #include "server/io/base/server.h"
-
-/* A tick that is late by more than this tells that the process stood still. */
-#define STOOD_STILL_MS 1000
 
 void io_core_event_open(struct ampd_server *server, const struct io_core_ops *ops)
 {
@@ -27,9 +25,9 @@ static void set_back(struct ampd_server *server)
 {
     struct io_core_event *driver = &server->core_event;
     uint64_t now_ms = io_core_now(server);
-    if (driver->tick_ms <= STOOD_STILL_MS || driver->stood_still || now_ms <= driver->tick_ms + STOOD_STILL_MS)
+    if (driver->tick_ms <= AMP_STOOD_STILL_MS || driver->stood_still || now_ms <= driver->tick_ms + AMP_STOOD_STILL_MS)
         return;
-    uint64_t from_ms = driver->tick_ms - STOOD_STILL_MS;
+    uint64_t from_ms = driver->tick_ms - AMP_STOOD_STILL_MS;
     from_ms = from_ms > driver->last_ms ? from_ms : driver->last_ms; /* it never goes back */
     driver->behind_ms += now_ms - from_ms;
     driver->stood_still = true;

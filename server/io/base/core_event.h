@@ -29,7 +29,7 @@ struct io_core_event {
     const struct io_core_ops *ops;
     bool stepping;      /* an outer io_core_event is doing outputs */
     uv_timer_t timer;   /* for the event TICK */
-    uint64_t tick_ms;   /* for when it is armed, by the core's clock; 0: it is not */
+    uint64_t tick_ms;   /* the time of the next TICK, by the core's clock; 0: none is due */
     uint64_t last_ms;   /* the core's clock at its last event */
     uint64_t behind_ms; /* by how much the core's clock is behind the loop's: the process stood still (core_event.c) */
     bool stood_still;   /* the clock was set back since the last TICK */

@@ -18,7 +18,8 @@
 #define CLIENT_MS 2000
 /*
  * Most clients at a time; others wait to be accepted. Each usually takes less than a millisecond. When all places are
- * taken, those go that no descriptors are kept for: else any user of the machine could have all places all the time.
+ * taken, clients whose process has no call that waits for descriptors are closed: else any user of the machine could
+ * hold all places all the time.
  */
 #define CLIENTS_MAX 8
 #define FDS         3

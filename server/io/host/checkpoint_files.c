@@ -37,7 +37,7 @@ struct cut_task {
     int (*try_cb)(struct cut_task *task, struct amp_error *error);
     enum {
         TRIED, /* it has done its work, or has none since the part is over */
-        AGAIN, /* it has found no room */
+        AGAIN, /* it has found no room, memory or rights */
         HELD,  /* it was not tried, since a task before it has found no room */
     } result;
     /* Only of a task for blocks: the range, and the block (from the first one) and segment at which it goes on. */

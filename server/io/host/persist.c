@@ -198,8 +198,7 @@ static void tell_stored(const struct persist_task *task, enum io_storage_alert_o
 /* On the writer's thread, after a commit. */
 static void note_log(struct persist_task *task)
 {
-    if (ampd_store_log_is_long(task->server->data.store, &task->long_log, NULL) != 0)
-        task->long_log = false;
+    (void)ampd_store_log_is_long(task->server->data.store, &task->long_log, NULL); /* nothing can fail */
 }
 
 static void persist_run(struct io_task *base)

@@ -55,7 +55,8 @@ struct freeing {
 static void free_pages(struct io_task *task)
 {
     struct freeing *own = AMP_CONTAINER(task, struct freeing, task);
-    for (; own->size > AMP_SHARED_FILL; own->size -= AMP_SHARED_FILL) { /* no thread can map memory meanwhile */
+    /* 32 MiB a call: during one no thread of this process can map memory. */
+    for (; own->size > AMP_SHARED_FILL; own->size -= AMP_SHARED_FILL) {
         amp_shared_unmap(own->memory, AMP_SHARED_FILL);
         own->memory = (uint8_t *)own->memory + AMP_SHARED_FILL;
     }

@@ -22,8 +22,9 @@ struct ampd_server;
 int io_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error);
 
 /*
- * Gives memory of io_shared_new back. The kernel takes about a millisecond for 4 MiB of small pages, so a compute
- * thread does it, unless the server closes: before it allocates pages of a slot that is asked for later.
+ * Takes over memory and descriptor of io_shared_new, and gives them back to the kernel. That takes about a millisecond
+ * for 4 MiB of small pages, so a compute thread does it, which is given the task before any that fills a later slot. A
+ * server that closes does it at once. The loop's thread.
  */
 void io_shared_free(struct ampd_server *server, int fd, void *memory, size_t size);
 

@@ -17,8 +17,7 @@ struct ampd_server;
  * checkpoint could be taken up. Blocks on the disk; off the loop, before there is a core.
  *
  * 0. AMP_ESTATE, AMP_EDATALOSS: a part that is needed is missing or damaged, and the text says what to do; nothing was
- * changed that a start with the earlier configuration would need. AMP_EIO, AMP_EDENIED, AMP_ENOMEM,
- * AMP_EEXHAUSTED.
+ * changed that a start with the earlier configuration would need. AMP_EIO, AMP_EDENIED, AMP_ENOMEM, AMP_EEXHAUSTED.
  */
 int io_take_up(struct ampd_server *server, struct ampd_model_record *record, struct amp_error *error);
 

@@ -41,7 +41,8 @@ static void write_storage(const struct ampd_server *server, struct amp_metric_te
     static const struct amp_metric restore = {"ampd_checkpoint_read_seconds", AMP_METRIC_HISTOGRAM,
                                               "Time to read a checkpoint back, after a start or for a rollback"};
     static const struct amp_metric trouble = {"ampd_storage_trouble", AMP_METRIC_GAUGE,
-                                              "1 while a record, a checkpoint or a removal waits for room on a disk"};
+                                              "1 while a record, a checkpoint or a removal waits for room or "
+                                              "rights on a disk"};
     static const struct amp_metric share = {
         "ampd_checkpoint_disk_short", AMP_METRIC_GAUGE,
         "1 while the next checkpoint would fill its file system beyond checkpoint-disk-share"};

@@ -50,7 +50,7 @@ VALUE(awaited, view->awaited)
 VALUE(world, view->info.spec->world_size)
 VALUE(out_of_range, view->info.range_total)
 VALUE(memory, view->info.memory_bytes)
-VALUE(checkpoints, view->info.checkpoints_whole)
+VALUE(checkpoints, ampd_core_count_whole(&view->info))
 
 static const struct ampd_checkpoint_record *newest(const struct view *view)
 {

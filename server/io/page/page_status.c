@@ -248,7 +248,7 @@ void io_page_model_status_write(const struct ampd_server *server, uint32_t index
     io_json_count(json, "parameters", status.parameter_count);
     io_json_count(json, "elements", status.element_count);
     io_json_count(json, "memory_bytes", status.memory_bytes);
-    io_json_count(json, "checkpoints", count);
+    io_json_count(json, "checkpoints", ampd_core_count_whole(info));
     io_json_count(json, "checkpoint_step", count > 0 ? info->checkpoints[count - 1].step : 0);
     io_json_count(json, "checkpoint_ms", count > 0 ? (uint64_t)info->checkpoints[count - 1].at_us / 1000 : 0);
     write_awaited(server, index, info, json);
