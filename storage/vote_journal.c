@@ -67,9 +67,10 @@ static uint64_t g_offset(uint64_t notes_size)
     return PAGE + (notes_size + PAGE - 1) / PAGE * PAGE;
 }
 
+/* Bytes of the file up to the record's last one: no more are there where the file system has no fallocate. */
 static uint64_t bytes_of(uint64_t notes_size, uint64_t elements)
 {
-    return g_offset(notes_size) + elements * sizeof(float);
+    return elements > 0 ? g_offset(notes_size) + elements * sizeof(float) : PAGE + notes_size;
 }
 
 static void hash_head(const struct head *head, uint8_t hash[16])

@@ -91,6 +91,10 @@ __attribute__((visibility("default"))) ssize_t pread(int fd, void *data, size_t 
 
 __attribute__((visibility("default"))) int fallocate(int fd, int mode, off_t offset, off_t size)
 {
+    if (storage_faults.no_fallocate != 0) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
     if (storage_faults.scarce_room != 0) {
         (void)syscall(SYS_fallocate, fd, mode, offset, size / 2);
         errno = ENOSPC;

@@ -14,6 +14,7 @@ struct storage_faults {
     unsigned fail_locks;   /* so many calls of flock fail, */
     int lock_errno;        /* with this */
     int scarce_room;       /* fallocate makes half of the room, and fails with ENOSPC */
+    int no_fallocate;      /* it fails with EOPNOTSUPP, as on NFS */
     int refuse_direct;     /* reads and writes past the page cache fail with EINVAL */
 };
 

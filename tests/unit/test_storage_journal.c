@@ -116,6 +116,20 @@ static void a_record_without_a_gradient_says_so(void **state)
     free(record.notes);
 }
 
+static void a_record_without_a_gradient_is_found_on_a_disk_that_has_no_fallocate(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampd_vote_journal_record record = {.key = {1, 1, 1, 0}, .notes = (uint8_t *)"x", .notes_size = 1};
+    storage_faults.no_fallocate = 1;
+    assert_int_equal(0, ampd_vote_journal_write(fixture->journal, &record, NULL));
+    assert_int_equal(0, write_step(fixture, 1, 2, 1, 0, NULL));
+    reopen(fixture);
+    assert_int_equal(0, ampd_vote_journal_read(fixture->journal, 1, 1, fixture->back, ELEMENTS, &record, NULL));
+    assert_int_equal(0, record.elements);
+    free(record.notes);
+    assert_int_equal(0, read_step(fixture, 1, 2));
+}
+
 static void the_newest_try_counts_and_the_older_one_is_kept_until_it_is_synced(void **state)
 {
     struct fixture *fixture = *state;
@@ -529,6 +543,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(records_come_back_after_a_restart),
         TEST(a_record_without_a_gradient_says_so),
+        TEST(a_record_without_a_gradient_is_found_on_a_disk_that_has_no_fallocate),
         TEST(the_newest_try_counts_and_the_older_one_is_kept_until_it_is_synced),
         TEST(a_torn_record_is_none_and_the_older_try_is_found),
         TEST(pruned_slots_are_used_again_without_growing),
