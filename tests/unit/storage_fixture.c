@@ -36,6 +36,13 @@ const char *storage_fixture_below(const char *directory, const char *name)
     return path;
 }
 
+void storage_fixture_write(const char *directory, const char *name, const char *text)
+{
+    FILE *file = fopen(storage_fixture_below(directory, name), "w");
+    AMP_ASSERT(file != NULL && fputs(text, file) >= 0);
+    AMP_ASSERT(fclose(file) == 0);
+}
+
 struct ampd_model_spec storage_fixture_spec(const char *name)
 {
     struct ampd_model_spec spec;

@@ -14,6 +14,9 @@ void storage_fixture_remove(const char *path);
 /* The path of a name in it; valid until the next one. */
 const char *storage_fixture_below(const char *directory, const char *name);
 
+/* Makes, or replaces, a file of that name in it. */
+void storage_fixture_write(const char *directory, const char *name, const char *text);
+
 /* A filled-in specification of `name` with three parameters; cleared by ampd_model_spec_clear. */
 struct ampd_model_spec storage_fixture_spec(const char *name);
 

@@ -39,16 +39,6 @@ static int teardown(void **state)
     return 0;
 }
 
-static void write_text(const char *directory, const char *name, const char *text)
-{
-    char path[600];
-    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void a_new_directory_is_private_and_has_its_version(void **state)
 {
     struct fixture *fixture = *state;
@@ -116,10 +106,10 @@ static void a_newer_or_foreign_directory_is_refused(void **state)
     struct ampd_datadir dir;
     struct amp_error error;
     assert_int_equal(mkdir(fixture->data, 0755), 0);
-    write_text(fixture->data, "VERSION", "2\n");
+    storage_fixture_write(fixture->data, "VERSION", "2\n");
     assert_int_equal(ampd_datadir_open(&dir, fixture->data, &error), AMP_EVERSION);
     assert_non_null(strstr(error.text, "layout 2"));
-    write_text(fixture->data, "VERSION", "hello\n");
+    storage_fixture_write(fixture->data, "VERSION", "hello\n");
     assert_int_equal(ampd_datadir_open(&dir, fixture->data, &error), AMP_EINVAL);
     assert_int_equal(ampd_datadir_open(&dir, "/nowhere/at/all", &error), AMP_EINVAL);
     assert_int_equal(ampd_datadir_open(&dir, "", &error), AMP_EINVAL);

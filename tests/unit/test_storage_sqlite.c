@@ -44,16 +44,6 @@ static int teardown(void **state)
     return 0;
 }
 
-static void write_text(const char *directory, const char *name, const char *text)
-{
-    char path[600];
-    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
-
 /* ---- the file ---- */
 
 static void run_sql(const char *directory, const char *sql)
@@ -102,9 +92,9 @@ static void a_database_of_another_program_is_refused(void **state)
     struct amp_error error;
     run_sql(fixture->directory, "CREATE TABLE t(x)");
     assert_int_equal(ampd_store_sqlite_open(fixture->directory, &store, &error), AMP_EDATALOSS);
-    write_text(fixture->directory, "ampd.db",
-               "this is no database, but a text of more than a hundred bytes, as the "
-               "header of a real one would have at its beginning.............");
+    storage_fixture_write(fixture->directory, "ampd.db",
+                          "this is no database, but a text of more than a hundred bytes, as the "
+                          "header of a real one would have at its beginning.............");
     assert_int_not_equal(ampd_store_sqlite_open(fixture->directory, &store, &error), 0);
     assert_null(store);
 }
