@@ -463,6 +463,9 @@ class Job:
 
     def _gradient(self, name: str, gradient, dtype):
         wanted = self.parameters.place_of(name).shape
+        if getattr(gradient, "is_neg", bool)():  # torch's capsule has the numbers with the other sign
+            self.copies += 1
+            gradient = gradient.resolve_neg()
         if not isinstance(gradient, numpy.ndarray) and hasattr(gradient, "__dlpack__"):
             from ampd import dlpack
             gradient, found = dlpack.array_of(gradient)
@@ -693,6 +696,9 @@ def array_of(what: str, value) -> numpy.ndarray:
     numbers these in float32, since numpy takes none that requires a gradient, is a bfloat16 or lies on a device."""
     if type(value) is numpy.ndarray:
         return value
+    if numpy.ma.is_masked(value):
+        raise errors.InvalidArgument("%s is a masked array, and its mask would be lost; give its filled(0), or numbers "
+                                     "of your own in their places" % what)
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu()
