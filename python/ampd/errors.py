@@ -25,6 +25,11 @@ class Error(Exception):
         super().__init__(text)
         self.code = code or type(self).code
         self.reason = reason
+        self._say(text, remedy)
+
+    def _say(self, text: str, remedy: str | None = None) -> None:
+        """Another sentence for the same error."""
+        self.args = (text,)
         self.remedy = remedy or _remedy_in(text) or type(self).remedy
 
 

@@ -370,7 +370,7 @@ class Job:
             try:
                 arrays = self.server.masters(self.name)
             except errors.Denied as error:
-                error.args = ("%s; state_dict(masters=False) has the cast values" % str(error).rstrip("."),)
+                error._say("%s, or call state_dict(masters=False), which has the cast values" % str(error).rstrip("."))
                 raise
         else:
             if self._step is None:  # a step in hand has the newest version
@@ -447,7 +447,7 @@ class Job:
             sentence = str(error).replace(number + ":", name + ":").replace(number + " ", name + " ")
             if sentence.endswith("use one dtype"):
                 sentence += ", or give ampd.join gradients=, which converts"
-            error.args = (sentence,)
+            error._say(sentence)
             raise
         self._pushes += 1
 

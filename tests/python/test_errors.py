@@ -50,6 +50,14 @@ def test_the_remedy_is_behind_the_last_semicolon_outside_of_parentheses():
         assert errors.Error(text).remedy == remedy, (text, errors.Error(text).remedy)
 
 
+def test_what_python_adds_to_a_sentence_is_in_its_remedy_too():
+    with ampd.testing.server() as server, join(server, cast="float32") as job:
+        step = job.begin()
+        step.push("w", numpy.ones((2, 3), numpy.float32))
+        error = raises(ampd.InvalidArgument, lambda: step.push("b", numpy.ones(5, numpy.float16)), "parameter b")
+        assert error.remedy == "use one dtype, or give ampd.join gradients=, which converts", error.remedy
+
+
 def test_a_parameter_whose_name_is_not_possible_is_named():
     with ampd.testing.server() as server:
         for name in ("block." * 30 + "weight", "a#b", "a@b", ""):
