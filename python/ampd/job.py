@@ -493,7 +493,7 @@ class Job:
 
     def set_weight(self, weight: float) -> None:
         """What this worker's gradients count for from now on (weighting="pushed"), for example its samples."""
-        number = _number(weight, "the weight")
+        number = number_of(weight, "the weight")
         if number != 0 and ffi.new("float *", number)[0] == 0:
             raise errors.InvalidArgument("the weight is %s, which is rounded to 0; give a larger number"
                                          % shown(weight))
@@ -502,7 +502,7 @@ class Job:
 
     def set_learning_rate(self, rate: float) -> None:
         """The learning rate from the step on whose first push has not been made (schedule=ampd.Worker())."""
-        number = _number(rate, "the learning rate")
+        number = number_of(rate, "the learning rate")
         self._refuse_unless("schedule", "worker", "learning rate", "schedule=ampd.Worker()")
         self.client.call(lib.ampclient_set_learning_rate, self.model, number)
 
@@ -521,12 +521,12 @@ class Job:
         """Tells the loss of this worker's samples in the step in hand, for the step's row in the history: a number, or
         an array or a tensor with one (of a device, it is waited for). The loss given to Step.backward
         or GradScaler.scale is sent by itself when the step ends; this one replaces it. No verdict depends on it."""
-        self._tell(lib.ampclient_loss, _number(loss, "the loss"))
+        self._tell(lib.ampclient_loss, number_of(loss, "the loss"))
         self._loss_told = True
 
     def tell_metric(self, name: str, value) -> None:
         """The same of another number, by a name of 1 to 32 bytes without "=" and ";"; up to 8 of them a step."""
-        self._tell(lib.ampclient_metric, utf8(name, "the name of the metric"), _number(value, "the metric %s" % name))
+        self._tell(lib.ampclient_metric, utf8(name, "the name of the metric"), number_of(value, "the metric %s" % name))
 
     def _tell(self, function, *values) -> None:
         model = self.model
@@ -545,7 +545,7 @@ class Job:
             return
         try:
             # With several, the gradient that was pushed is that of their sum.
-            self.tell_loss(sum(_number(one, "the loss") for one in losses))
+            self.tell_loss(sum(number_of(one, "the loss") for one in losses))
         except errors.InvalidArgument as error:
             self._warn_once("loss", "%s: the history gets no loss: %s", self.name, error)
         except errors.WrongState:
@@ -678,13 +678,18 @@ class Job:
         with contextlib.suppress(Exception):  # what went wrong first is to be seen
             self.leave()
 
+    def __reduce__(self):
+        raise errors.WrongState("the job %s has a connection, of which there is no copy; keep it outside of what is "
+                                "copied or pickled, as a module or a dataset (job.state_dict() can be saved)"
+                                % self.name)
+
     def __repr__(self):
         where = "left" if self._model == ffi.NULL else "step %d" % self._step.number if self._step else "between steps"
         return "<ampd job %s: rank %d of %d, %s, on %s>" % (self.name, self.rank, self.world_size, where,
                                                             self.client.endpoint)
 
 
-def _number(value, what: str) -> float:
+def number_of(value, what: str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):

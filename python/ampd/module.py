@@ -41,7 +41,8 @@ def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameters that are trained, by name; one that is shared has its first name."""
     found = {name: one for name, one in module.named_parameters() if is_trained(one)}
     if not found:
-        raise errors.InvalidArgument("the module has no parameter that requires a gradient; nothing is to be trained")
+        raise errors.InvalidArgument("the module has no parameter that requires a gradient, so nothing is to be "
+                                     "trained; call requires_grad_() of what is, before ampd.join")
     for name, one in found.items():
         if torch.nn.parameter.is_lazy(one):
             raise errors.InvalidArgument("parameter %s of a lazy module has no shape yet; call the module once with an "

@@ -132,7 +132,7 @@ def test_frozen_parameters_are_no_part_of_the_model():
         assert torch.equal(net[0].weight, before)
         for one in net.parameters():
             one.requires_grad_(False)
-        raises(ampd.InvalidArgument, lambda: joined(server, "all", net), "nothing is to be trained")
+        raises(ampd.InvalidArgument, lambda: joined(server, "all", net), "nothing is to be trained; call ")
 
 
 def test_a_parameter_that_is_frozen_between_two_steps_stays_as_it_is_until_it_is_trained_again():
