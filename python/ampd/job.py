@@ -622,6 +622,9 @@ class Job:
     @property
     def server(self) -> Server:
         """The server's side, over this job's connection: status, history, checkpoints (ampd.Server)."""
+        if not self._model:
+            raise errors.WrongState("this job has left %s; ampd.connect(%r) has what job.server has: masters(%r)"
+                                    % (self.name, self.client.endpoint, self.name))
         if self._server is None:
             from ampd.server import Server
             self._server = Server(self.client, joined=self.name)

@@ -245,7 +245,7 @@ class Module:
         return torch.autocast(device, dtype=dtype)
 
     def _tell_untrained(self) -> None:
-        """Of a parameter that was unfrozen, or came to the module, after join: the model does not have it."""
+        """Of a parameter that was unfrozen, replaced, or came to the module, after join: the model does not have it."""
         if self._untrained_told:
             return
         known = {id(one) for one in self._parameters.values()}
@@ -253,9 +253,8 @@ class Module:
         if found:
             self._untrained_told = True
             more = ", nor are %d more" % (len(found) - 1) if len(found) > 1 else ""
-            log.warning("%s: the model has no parameter %s, which needs a gradient now and did not when it was joined; "
-                        "it is not trained%s; to train it, join again with another name", self.job.name, found[0],
-                        more)
+            log.warning("%s: parameter %s is not trained%s: it was frozen at ampd.join, or has come or been replaced "
+                        "since; to train it, join again with another name", self.job.name, found[0], more)
 
     def _tell_written(self) -> None:
         """Of values that the program itself has given to a parameter: the server has others."""

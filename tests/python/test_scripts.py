@@ -349,6 +349,37 @@ def test_a_job_in_what_is_copied_or_saved_is_refused_by_its_name():
         assert torch.equal(copy.deepcopy(net)[0].weight, net[0].weight)
 
 
+def test_a_parameter_that_was_replaced_or_came_after_join_is_told_as_such():
+    def replace(net):
+        net[0].weight = torch.nn.Parameter(net[0].weight.detach().clone())
+
+    def add(net):
+        net.append(torch.nn.Linear(2, 2))
+
+    with ampd.testing.server() as server:
+        for act, name in ((replace, "0.weight"), (torch.nn.utils.weight_norm, "weight_g"), (add, "4.weight")):
+            net = torch.nn.Linear(4, 2) if name == "weight_g" else new_net()
+            with told() as said, joined(server, act.__name__, net) as job:
+                act(net)
+                for step in job.steps():
+                    step.backward(loss_of(net, step.number))
+            assert len(said) == 1 and "parameter %s is not trained" % name in said[0] and "replaced" in said[0], said
+
+
+def test_what_is_asked_of_the_server_of_a_job_that_has_left_is_told_who_has_it():
+    net = new_net()
+    with ampd.testing.server() as server:
+        with joined(server, "net", net) as job:
+            for step in job.steps():
+                step.backward(loss_of(net, step.number))
+        for call in (job.state_dict, job.status, step.result.explain, lambda: job.server):
+            error = raises(ampd.WrongState, call, "this job has left net")
+            assert error.remedy == "ampd.connect(%r) has what job.server has: masters('net')" % server.endpoint, error
+        raises(ampd.WrongState, lambda: job.state_dict(masters=False), "this job has left net")
+        with ampd.connect(server.endpoint) as operator:
+            assert operator.masters("net").keys() == dict(net.named_parameters()).keys()
+
+
 def test_a_loss_that_the_scaler_of_another_model_has_scaled_by_the_same_fixed_scale_is_told_of_nothing():
     for scaler, lines in ((ampd.StaticScaler(1024.0), 0), (ampd.DynamicScaler(init_scale=1024.0), 1)):
         with ampd.testing.server() as server, contextlib.ExitStack() as stack, told() as said:
