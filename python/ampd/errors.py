@@ -128,4 +128,6 @@ def error_of(code: str, text: str, reason: str = "") -> Error:
     """The exception of a code of the library."""
     if reason in ("STEP_NOT_DECIDED", "HISTORY_GONE"):  # what was asked for is not there yet, or no longer
         return NotFound(text, code=code, reason=reason)
+    if reason == "RESERVED_VALUE":  # of a specification
+        return InvalidArgument(text, code=code, reason=reason)
     return _BY_CODE.get(code, Error)(text or code, code=code, reason=reason)

@@ -139,6 +139,13 @@ def test_sentences_about_a_specification_have_the_names_of_arguments():
 
 # ---- what cannot be trained ----
 
+def test_a_value_that_is_not_supported_is_told_as_such_and_not_as_a_method_that_is_missing():
+    with ampd.testing.server() as server:
+        error = raises(ampd.InvalidArgument, lambda: join(
+            server, optimizer=ampd.RMSprop(0.1, centered=True, momentum=0.9)), "centered")
+        assert "CreateModel" not in str(error) and error.reason == "RESERVED_VALUE", error
+
+
 def test_integers_and_truth_values_are_no_parameters():
     given = [numpy.arange(3), numpy.int32(3), numpy.ones(3, bool), [True, False]]
     try:
