@@ -1,5 +1,5 @@
 """What errors say: the remedy, in the names that a user of the package has, and before anything is made."""
-from python_testing import ROOT, folder, raises, run  # noqa: F401 (first: it finds the package)
+from python_testing import ROOT, folder, raises, run, told  # noqa: F401 (first: it finds the package)
 
 import dataclasses
 import inspect
@@ -138,6 +138,14 @@ def test_sentences_about_a_specification_have_the_names_of_arguments():
 
 
 # ---- what cannot be trained ----
+
+def test_lines_of_the_log_have_the_names_of_python_too():
+    with told() as said:
+        line = _client.ffi.new("char[]", b"m: rank 1 waits, as the model waits for a Load of the initial values")
+        _client._log(_client.ffi.NULL, _client.lib.AMPCLIENT_LOG_WARN, line)
+    assert said == ["m: rank 1 waits, as the model waits for its first values, which rank 0 gives as it "
+                    "joins"], said
+
 
 def test_a_value_that_is_not_supported_is_told_as_such_and_not_as_a_method_that_is_missing():
     with ampd.testing.server() as server:
