@@ -206,6 +206,9 @@ class Optimizer(torch.optim.Optimizer):
             if parameter.grad is not None:
                 parameter.grad.mul_(self.current.scale)  # a power of two (unscale_): exact but for what overflows
 
+    def __getstate__(self) -> dict:
+        return self.__dict__  # with the job, which refuses to be copied; torch's state would be one without a job
+
     def state_dict(self) -> dict:
         """The step that is next, and with the schedule ampd.Worker() what a scheduler of torch goes on from; moments
         and masters are the server's (ampctl checkpoint export --full)."""

@@ -119,6 +119,10 @@ class Step:
         self.job._refuse_ended(self)
         if not hasattr(loss, "detach"):
             raise errors.InvalidArgument("the loss is %s; give a tensor that the module has a part in" % shown(loss))
+        if self.scaled and self.scale != 1:
+            self.scaled = False  # what is given next may be the loss itself
+            raise errors.InvalidArgument("a loss of step %d was given to GradScaler.scale, and step.backward "
+                                         "multiplies by the scale as well; give it the loss itself" % self.number)
         self.loss = loss.detach()
         self.losses.append(self.loss)
         try:

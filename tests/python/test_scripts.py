@@ -343,10 +343,27 @@ def test_a_job_in_what_is_copied_or_saved_is_refused_by_its_name():
     with ampd.testing.server() as server, joined(server, "net", net) as job:
         net.job = job
         for copied in (copy.deepcopy, pickle.dumps):
-            for what in (net, job, ampd.GradScaler(job)):
+            for what in (net, job, ampd.GradScaler(job), ampd.Optimizer(job)):
                 raises(ampd.WrongState, lambda copied=copied, what=what: copied(what), "the job net", "keep it outside")
         del net.job
         assert torch.equal(copy.deepcopy(net)[0].weight, net[0].weight)
+
+
+def test_a_loss_that_a_scaler_has_scaled_is_refused_by_what_scales_it_too():
+    with ampd.testing.server() as server:
+        for name, scaler in (("scaled", ampd.DynamicScaler()), ("plain", ampd.NoScaler())):
+            net = new_net()
+            with joined(server, name, net, scaler=scaler) as job:
+                own = ampd.GradScaler(job)
+                for step in job.steps():
+                    if step.scale != 1:
+                        raises(ampd.InvalidArgument, lambda step=step: step.backward(own.scale(loss_of(net, 1))),
+                               "GradScaler.scale", "give it the loss itself")
+                        step.backward(loss_of(net, step.number))
+                    else:
+                        step.backward(own.scale(loss_of(net, step.number)))
+                    assert step.end().applied and step.result.norm < 100, step.result
+                assert step.number == STEPS
 
 
 def test_a_parameter_that_was_replaced_or_came_after_join_is_told_as_such():
