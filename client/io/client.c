@@ -265,8 +265,8 @@ int ampclient_ask(struct ampclient *client, const char *path, const struct amp_b
     struct ampclient_request call = {
         .path = path, .body = request, .timeout_ms = client->options.call_timeout_ms, .idempotent = true};
     int rc = ampclient_rpc_retry(client->link, &call, client->options.reconnect_timeout_ms, NULL, reply);
-    if (rc == AMP_EUNIMPLEMENTED)
-        return amp_error_set(&client->error, rc, reply->error.reason,
+    if (rc == AMP_EUNIMPLEMENTED && reply->error.reason[0] == 0) /* else the method's own answer: RESERVED_VALUE */
+        return amp_error_set(&client->error, rc, NULL,
                              "The server has no method %.100s (%.200s); is it an ampd, of this version?", path,
                              reply->error.text);
     if (rc != 0)

@@ -41,7 +41,7 @@ _own_thread = _OwnThread()
 @ffi.callback("void(void *, enum ampclient_log_level, const char *)")
 def _log(arg, level, line):
     with _own_thread:
-        log.log(_LEVELS.get(level, logging.INFO), "%s", text(line))
+        log.log(_LEVELS.get(level, logging.INFO), "%s", in_own_names(text(line)))
 
 
 def struct(name: str, **fields):
@@ -107,6 +107,7 @@ _NAMES = {
     "groups.weight_decay": "groups: weight_decay",
     "schedule WORKER": "schedule=ampd.Worker()",
     "give that of the step with each push": "call job.set_learning_rate before the first push of the step",
+    "a Load of the initial values": "its first values, which rank 0 gives as it joins",
     "sync_mode": "sync_mode (QUORUM where quorum is given)", "cast_dtype": "cast",
     "loss_timeout_ms": "loss_timeout (in milliseconds)"}
 _NAMED = re.compile(r"\b(%s)\b" % "|".join(re.escape(one) for one in sorted(_NAMES, key=len, reverse=True)))

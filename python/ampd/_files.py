@@ -23,6 +23,7 @@ _CODES = {3: "EINVAL", 4: "EDEADLINE", 5: "ENOTFOUND", 6: "EEXIST", 7: "EDENIED"
 HAS_VALUES = "has values already"  # in what load says where the model keeps those that it has
 _VALUES = "give ampd.join, without restore, a model that has its values (ampd.read_safetensors)"
 _HERE = {"give --force": "give overwrite=True",   # what is called otherwise here
+         "checkpoint export: ": "", "checkpoint import: ": "",
          "leave --full out to load them": "load them with ampd.connect(...).load(), or export all of the checkpoint"}
 
 
@@ -55,6 +56,7 @@ def export(client: Client, model: str, path: os.PathLike, *, values_only: bool, 
 
 
 def load(client: Client, model: str, path: os.PathLike, *, full: bool) -> None:
+    _header(path)  # a sentence for a file that is not there
     _ampctl(client, "checkpoint", "import", *["--full"] * full, "--", model, os.fspath(path))
 
 

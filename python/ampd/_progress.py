@@ -8,6 +8,8 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
+from ampd import errors
+from ampd._client import shown as cut
 from ampd.job import Step
 
 TERMINAL_EVERY_S = 0.2
@@ -28,7 +30,9 @@ class _Shown:
 
     def __init__(self, file, clock):
         self.file, self.clock = file, clock
-        self.terminal = file.isatty()
+        self.terminal = False
+        with contextlib.suppress(AttributeError, ValueError):  # a stream of the program's own, or one that is closed
+            self.terminal = file.isatty()
         self.every_s = TERMINAL_EVERY_S if self.terminal else LINE_EVERY_S
         self.begun = self.shown = clock()
         self.last = None  # step
@@ -78,7 +82,7 @@ class _Shown:
         try:
             self.file.write(text)
             self.file.flush()
-        except (OSError, ValueError):  # nobody looks any more: no reason to end a training
+        except (AttributeError, OSError, ValueError):  # nobody looks (any more): no reason to end a training
             pass
 
 
@@ -94,7 +98,11 @@ def progress(steps: Iterable[Step], *, all_ranks: bool = False, file=None, clock
     """
     shown = None
     try:
-        for step in steps:
+        for step in steps if isinstance(steps, Iterable) else [steps]:
+            if not hasattr(step, "job"):
+                raise errors.InvalidArgument("ampd.progress was given %s, which is no step of a job; write "
+                                             "ampd.progress(job.steps()), and enumerate or zip around that"
+                                             % cut(step))
             if shown is None and (all_ranks or step.job.rank == 0):
                 shown = _Shown(file if file is not None else sys.stderr, clock)
             yield step

@@ -20,16 +20,20 @@ import torch
 
 from ampd import errors
 from ampd._client import shown
-from ampd.job import Job
+from ampd.job import Job, number_of
 from ampd.module import refuse_sparse
 
 _DONE = "the model %s is done: its max_steps are reached; end the loop when optimizer.done is true"
 
 
-def _refuse_other(what: str, job) -> None:
+def _refuse_other(what: str, job, given: tuple, values: dict, remedy: str) -> None:
+    """What torch's is made with, in place of a job or behind it."""
     if not isinstance(job, Job):
         raise errors.InvalidArgument("%s is made with %s; give it what ampd.join returns, which has the optimizer and "
                                      "the scaler of the model" % (what, shown(job)))
+    if given or values:
+        raise errors.InvalidArgument("%s has no %s: that is the model's; give ampd.join %s"
+                                     % (what, ", ".join([*map(shown, given), *values]), remedy))
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -39,8 +43,8 @@ class Optimizer(torch.optim.Optimizer):
     for reading: the server has the values. With the schedule ampd.Worker() alone `lr` is what each step uses, so that
     torch's lr_scheduler work; all groups have the same rate then, times their `lr_factor`."""
 
-    def __init__(self, job):
-        _refuse_other("ampd.Optimizer", job)
+    def __init__(self, job=None, *given, **values):
+        _refuse_other("ampd.Optimizer", job, given, values, "optimizer=ampd.AdamW(...)")
         if job.module is None:
             raise errors.WrongState("this job has no torch module; give ampd.join one")
         self.job = job
@@ -60,6 +64,7 @@ class Optimizer(torch.optim.Optimizer):
         by_group: dict[int, dict] = {}
         model = self.job.server.specification(self.job.name)
         self._gives_rate = model.schedule.kind == "worker"
+        self._has_one_scale = model.scaler.policy == "static"
         for one in model.parameters:
             group = model.groups[one.group]
             row = by_group.setdefault(one.group, {
@@ -158,6 +163,8 @@ class Optimizer(torch.optim.Optimizer):
     def _tell_unscaled(self) -> None:
         """Of gradients whose loss GradScaler.scale has not multiplied: the server divides them all the same."""
         step, parameters = self.current, self.job.module._parameters.values()
+        if self._has_one_scale and GradScaler._scaled_by == step.scale:
+            return  # one loss of several models, scaled for another one of them
         if step.scale != 1 and not step.scaled and any(one.grad is not None for one in parameters):
             self.job._warn_once("unscaled", "%s: the loss of step %d was not given to GradScaler.scale, and its "
                                 "gradients are divided by %.9g; call scaler.scale(loss).backward() with a scaler of "
@@ -175,7 +182,11 @@ class Optimizer(torch.optim.Optimizer):
         self.unscaled = False
 
     def _rate(self) -> float:
-        rates = [group["lr"] / group["lr_factor"] for group in self.param_groups if group["lr_factor"] > 0]
+        rates = [number_of(group["lr"], "an lr of param_groups") / group["lr_factor"] for group in self.param_groups
+                 if group["lr_factor"] > 0]
+        for one in rates:
+            if not math.isfinite(one):
+                return one  # set_learning_rate says that it is not possible
         # Not exactly one: 0.1 * 3 / 3 is not 0.1, and a scheduler rounds the rate of each group.
         if not rates or not all(math.isclose(rate, rates[0], rel_tol=1e-9) for rate in rates):
             raise errors.InvalidArgument("the groups have the base rates %s, and a step has one, times each lr_factor; "
@@ -194,6 +205,9 @@ class Optimizer(torch.optim.Optimizer):
         for parameter in self.job.module._parameters.values():
             if parameter.grad is not None:
                 parameter.grad.mul_(self.current.scale)  # a power of two (unscale_): exact but for what overflows
+
+    def __getstate__(self) -> dict:
+        return self.__dict__  # with the job, which refuses to be copied; torch's state would be one without a job
 
     def state_dict(self) -> dict:
         """The step that is next, and with the schedule ampd.Worker() what a scheduler of torch goes on from; moments
@@ -229,13 +243,12 @@ class GradScaler:
     made with (`init_scale`, ...) is the model's: ampd.join has it as scaler=ampd.DynamicScaler(...). `enabled` False
     is for a model without a scale, and refused for others, whose gradients the server divides by theirs."""
 
-    def __init__(self, job, *, enabled: bool = True, **values):
-        _refuse_other("ampd.GradScaler", job)
+    _scaled_by: float | None = None  # the scale that a loss was multiplied by last, of any model
+
+    def __init__(self, job=None, *given, enabled: bool = True, **values):
+        _refuse_other("ampd.GradScaler", job, given, values, "scaler=ampd.DynamicScaler(...)")
         self.job, self._enabled = job, enabled
         self._scale_of_step: float | None = None  # from step() until update(), as torch has it
-        if values:
-            raise errors.InvalidArgument("ampd.GradScaler has no %s: the scale is the model's; give ampd.join "
-                                         "scaler=ampd.DynamicScaler(...)" % ", ".join(values))
         if not enabled and job.server.specification(job.name).scaler.policy != "none":
             raise errors.InvalidArgument("enabled is False, and %s has a loss scale, by which the server divides; give "
                                          "ampd.join scaler=ampd.NoScaler()" % job.name)
@@ -270,7 +283,7 @@ class GradScaler:
         if (step.number, step.version) != computed_for:
             raise errors.WrongState("step %d has begun since this was computed for step %d; compute it again for that "
                                     "one" % (step.number, computed_for[0]))
-        step.scaled, self._scale_of_step = True, None
+        step.scaled, self._scale_of_step, GradScaler._scaled_by = True, None, step.scale
         if isinstance(outputs, torch.Tensor):
             scaled = outputs * step.scale
             if outputs.numel() == 1 and scaled.requires_grad:
@@ -335,7 +348,7 @@ class GradScaler:
             optimizer.unscaled = False
         self._scale_of_step = None
         if new_scale is not None:
-            self.job.server.set_scale(self.job.name, float(new_scale), reason="GradScaler.update")
+            self.job.server.set_scale(self.job.name, number_of(new_scale, "the scale"), reason="GradScaler.update")
 
     def get_scale(self) -> float:
         """Of the step in hand; when the model is done, what its last step left. As in torch, between step()

@@ -17,7 +17,8 @@ _CPU = 1
 _FLOAT, _BFLOAT = 2, 4
 _KINDS = {0: "int", 1: "uint", _FLOAT: "float", _BFLOAT: "bfloat", 5: "complex", 6: "bool"}
 _DTYPES = {(_FLOAT, 32): (numpy.dtype(numpy.float32), None), (_FLOAT, 16): (numpy.dtype(numpy.float16), None),
-           (_BFLOAT, 16): (numpy.dtype(numpy.uint16), "bfloat16")}
+           (_BFLOAT, 16): (numpy.dtype(numpy.uint16), "bfloat16"),
+           (_FLOAT, 64): (numpy.dtype(numpy.float64), None)}  # which ampd.join gradients= may convert
 _NAME = b"dltensor"
 
 

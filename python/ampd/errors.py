@@ -25,6 +25,11 @@ class Error(Exception):
         super().__init__(text)
         self.code = code or type(self).code
         self.reason = reason
+        self._say(text, remedy)
+
+    def _say(self, text: str, remedy: str | None = None) -> None:
+        """Another sentence for the same error."""
+        self.args = (text,)
         self.remedy = remedy or _remedy_in(text) or type(self).remedy
 
 
@@ -123,4 +128,6 @@ def error_of(code: str, text: str, reason: str = "") -> Error:
     """The exception of a code of the library."""
     if reason in ("STEP_NOT_DECIDED", "HISTORY_GONE"):  # what was asked for is not there yet, or no longer
         return NotFound(text, code=code, reason=reason)
+    if reason == "RESERVED_VALUE":  # of a specification
+        return InvalidArgument(text, code=code, reason=reason)
     return _BY_CODE.get(code, Error)(text or code, code=code, reason=reason)

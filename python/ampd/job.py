@@ -119,6 +119,10 @@ class Step:
         self.job._refuse_ended(self)
         if not hasattr(loss, "detach"):
             raise errors.InvalidArgument("the loss is %s; give a tensor that the module has a part in" % shown(loss))
+        if self.scaled and self.scale != 1:
+            self.scaled = False  # what is given next may be the loss itself
+            raise errors.InvalidArgument("a loss of step %d was given to GradScaler.scale, and step.backward "
+                                         "multiplies by the scale as well; give it the loss itself" % self.number)
         self.loss = loss.detach()
         self.losses.append(self.loss)
         try:
@@ -370,7 +374,7 @@ class Job:
             try:
                 arrays = self.server.masters(self.name)
             except errors.Denied as error:
-                error.args = ("%s; state_dict(masters=False) has the cast values" % str(error).rstrip("."),)
+                error._say("%s, or call state_dict(masters=False), which has the cast values" % str(error).rstrip("."))
                 raise
         else:
             if self._step is None:  # a step in hand has the newest version
@@ -447,7 +451,7 @@ class Job:
             sentence = str(error).replace(number + ":", name + ":").replace(number + " ", name + " ")
             if sentence.endswith("use one dtype"):
                 sentence += ", or give ampd.join gradients=, which converts"
-            error.args = (sentence,)
+            error._say(sentence)
             raise
         self._pushes += 1
 
@@ -463,6 +467,9 @@ class Job:
 
     def _gradient(self, name: str, gradient, dtype):
         wanted = self.parameters.place_of(name).shape
+        if getattr(gradient, "is_neg", bool)():  # torch's capsule has the numbers with the other sign
+            self.copies += 1
+            gradient = gradient.resolve_neg()
         if not isinstance(gradient, numpy.ndarray) and hasattr(gradient, "__dlpack__"):
             from ampd import dlpack
             gradient, found = dlpack.array_of(gradient)
@@ -490,7 +497,7 @@ class Job:
 
     def set_weight(self, weight: float) -> None:
         """What this worker's gradients count for from now on (weighting="pushed"), for example its samples."""
-        number = _number(weight, "the weight")
+        number = number_of(weight, "the weight")
         if number != 0 and ffi.new("float *", number)[0] == 0:
             raise errors.InvalidArgument("the weight is %s, which is rounded to 0; give a larger number"
                                          % shown(weight))
@@ -499,7 +506,7 @@ class Job:
 
     def set_learning_rate(self, rate: float) -> None:
         """The learning rate from the step on whose first push has not been made (schedule=ampd.Worker())."""
-        number = _number(rate, "the learning rate")
+        number = number_of(rate, "the learning rate")
         self._refuse_unless("schedule", "worker", "learning rate", "schedule=ampd.Worker()")
         self.client.call(lib.ampclient_set_learning_rate, self.model, number)
 
@@ -518,12 +525,12 @@ class Job:
         """Tells the loss of this worker's samples in the step in hand, for the step's row in the history: a number, or
         an array or a tensor with one (of a device, it is waited for). The loss given to Step.backward
         or GradScaler.scale is sent by itself when the step ends; this one replaces it. No verdict depends on it."""
-        self._tell(lib.ampclient_loss, _number(loss, "the loss"))
+        self._tell(lib.ampclient_loss, number_of(loss, "the loss"))
         self._loss_told = True
 
     def tell_metric(self, name: str, value) -> None:
         """The same of another number, by a name of 1 to 32 bytes without "=" and ";"; up to 8 of them a step."""
-        self._tell(lib.ampclient_metric, utf8(name, "the name of the metric"), _number(value, "the metric %s" % name))
+        self._tell(lib.ampclient_metric, utf8(name, "the name of the metric"), number_of(value, "the metric %s" % name))
 
     def _tell(self, function, *values) -> None:
         model = self.model
@@ -542,7 +549,7 @@ class Job:
             return
         try:
             # With several, the gradient that was pushed is that of their sum.
-            self.tell_loss(sum(_number(one, "the loss") for one in losses))
+            self.tell_loss(sum(number_of(one, "the loss") for one in losses))
         except errors.InvalidArgument as error:
             self._warn_once("loss", "%s: the history gets no loss: %s", self.name, error)
         except errors.WrongState:
@@ -619,6 +626,9 @@ class Job:
     @property
     def server(self) -> Server:
         """The server's side, over this job's connection: status, history, checkpoints (ampd.Server)."""
+        if not self._model:
+            raise errors.WrongState("this job has left %s; ampd.connect(%r) has what job.server has: masters(%r)"
+                                    % (self.name, self.client.endpoint, self.name))
         if self._server is None:
             from ampd.server import Server
             self._server = Server(self.client, joined=self.name)
@@ -675,13 +685,18 @@ class Job:
         with contextlib.suppress(Exception):  # what went wrong first is to be seen
             self.leave()
 
+    def __reduce__(self):
+        raise errors.WrongState("the job %s has a connection, of which there is no copy; keep it outside of what is "
+                                "copied or pickled, as a module or a dataset (job.state_dict() can be saved)"
+                                % self.name)
+
     def __repr__(self):
         where = "left" if self._model == ffi.NULL else "step %d" % self._step.number if self._step else "between steps"
         return "<ampd job %s: rank %d of %d, %s, on %s>" % (self.name, self.rank, self.world_size, where,
                                                             self.client.endpoint)
 
 
-def _number(value, what: str) -> float:
+def number_of(value, what: str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
@@ -693,6 +708,9 @@ def array_of(what: str, value) -> numpy.ndarray:
     numbers these in float32, since numpy takes none that requires a gradient, is a bfloat16 or lies on a device."""
     if type(value) is numpy.ndarray:
         return value
+    if numpy.ma.is_masked(value):
+        raise errors.InvalidArgument("%s is a masked array, and its mask would be lost; give its filled(0), or numbers "
+                                     "of your own in their places" % what)
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu()

@@ -41,7 +41,8 @@ def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameters that are trained, by name; one that is shared has its first name."""
     found = {name: one for name, one in module.named_parameters() if is_trained(one)}
     if not found:
-        raise errors.InvalidArgument("the module has no parameter that requires a gradient; nothing is to be trained")
+        raise errors.InvalidArgument("the module has no parameter that requires a gradient, so nothing is to be "
+                                     "trained; call requires_grad_() of what is, before ampd.join")
     for name, one in found.items():
         if torch.nn.parameter.is_lazy(one):
             raise errors.InvalidArgument("parameter %s of a lazy module has no shape yet; call the module once with an "
@@ -244,7 +245,7 @@ class Module:
         return torch.autocast(device, dtype=dtype)
 
     def _tell_untrained(self) -> None:
-        """Of a parameter that was unfrozen, or came to the module, after join: the model does not have it."""
+        """Of a parameter that was unfrozen, replaced, or came to the module, after join: the model does not have it."""
         if self._untrained_told:
             return
         known = {id(one) for one in self._parameters.values()}
@@ -252,9 +253,8 @@ class Module:
         if found:
             self._untrained_told = True
             more = ", nor are %d more" % (len(found) - 1) if len(found) > 1 else ""
-            log.warning("%s: the model has no parameter %s, which needs a gradient now and did not when it was joined; "
-                        "it is not trained%s; to train it, join again with another name", self.job.name, found[0],
-                        more)
+            log.warning("%s: parameter %s is not trained%s: it was frozen at ampd.join, or has come or been replaced "
+                        "since; to train it, join again with another name", self.job.name, found[0], more)
 
     def _tell_written(self) -> None:
         """Of values that the program itself has given to a parameter: the server has others."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from ampd import errors
@@ -16,8 +16,20 @@ from ampd._library import ffi, lib
 
 # ---- optimizers ----
 
+class _OfTorch:
+    def __new__(cls, *given, **values):
+        """What torch's has and this one has not is refused with where it goes."""
+        if given and isinstance(given[0], (Iterator, list, tuple, dict)):
+            raise errors.InvalidArgument("ampd.%s(lr=...) takes no parameters; ampd.join has the module" % cls.__name__)
+        unknown = values.keys() - {one.name for one in dataclasses.fields(cls)}
+        if unknown:
+            raise errors.InvalidArgument("ampd.%s has no %s; leave it out"
+                                         % (cls.__name__, ", ".join(sorted(unknown))))
+        return super().__new__(cls)
+
+
 @dataclasses.dataclass(frozen=True)
-class SGD:
+class SGD(_OfTorch):
     """torch.optim.SGD."""
 
     kind: ClassVar[str] = "sgd"
@@ -33,7 +45,7 @@ class SGD:
 
 
 @dataclasses.dataclass(frozen=True)
-class Adam:
+class Adam(_OfTorch):
     """torch.optim.Adam: weight decay is added to the gradient."""
 
     kind: ClassVar[str] = "adam"
@@ -61,7 +73,7 @@ class AdamW(Adam):
 
 
 @dataclasses.dataclass(frozen=True)
-class Adagrad:
+class Adagrad(_OfTorch):
     """torch.optim.Adagrad."""
 
     kind: ClassVar[str] = "adagrad"
@@ -76,7 +88,7 @@ class Adagrad:
 
 
 @dataclasses.dataclass(frozen=True)
-class RMSprop:
+class RMSprop(_OfTorch):
     """torch.optim.RMSprop. With `centered` momentum is 0."""
 
     kind: ClassVar[str] = "rmsprop"
@@ -93,7 +105,7 @@ class RMSprop:
 
 
 @dataclasses.dataclass(frozen=True)
-class Lion:
+class Lion(_OfTorch):
     """Lion (Chen and others, 2023), with decoupled weight decay."""
 
     kind: ClassVar[str] = "lion"

@@ -106,6 +106,48 @@ def test_strides_and_offsets_are_heeded_and_a_copy_is_counted():
         assert (job.parameters["w"] == numpy.arange(6).reshape(2, 3) - base[:3, :2].T).all()
 
 
+def test_a_tensor_that_torch_only_notes_to_be_of_the_other_sign_is_pushed_as_it_is():
+    needs_torch()
+    tensor = (torch.arange(5.0) * 1j).conj().imag
+    assert tensor.is_neg()
+    with ampd.testing.server() as server, joined(server, scaler=ampd.NoScaler()) as job:
+        step = job.begin()
+        step.push("b", tensor)
+        assert step.end().applied and job.copies == 1
+        job.begin()
+        assert (job.parameters["b"] == 1 + numpy.arange(5)).all(), job.parameters["b"]
+
+
+def test_float64_of_another_library_is_converted_as_numpys_is_where_a_dtype_is_asked_for():
+    with ampd.testing.server() as server:
+        for tensor in (numpy.full(5, 0.5), Wrapped(numpy.full(5, 0.5))):
+            with joined(server, name=type(tensor).__name__) as job:
+                raises(ampd.InvalidArgument, lambda job=job, tensor=tensor: job.begin().push("b", tensor), "float64",
+                       'ampd.join gradients="float32"')
+            with joined(server, name=type(tensor).__name__ + "-converted", scaler=ampd.NoScaler(),
+                        gradients="float32") as job:
+                step = job.begin()
+                step.push("b", tensor)
+                assert step.end().applied and job.copies == 1
+                job.begin()
+                assert (job.parameters["b"] == 0.5).all()
+
+
+def test_masked_arrays_are_refused_as_a_mask_would_be_lost():
+    masked = numpy.ma.masked_array(numpy.ones(5, numpy.float32), mask=[0, 1, 0, 0, 0])
+    with ampd.testing.server() as server:
+        raises(ampd.InvalidArgument, lambda: ampd.join(server.endpoint, "masked", {"b": masked}),
+               "the value of b is a masked array", "filled(0)")
+        with joined(server, scaler=ampd.NoScaler()) as job:
+            step = job.begin()
+            raises(ampd.InvalidArgument, lambda: step.push("b", masked), "the gradient of b is a masked array",
+                   "filled(0)")
+            step.push("b", masked.filled(0))
+            assert step.end().applied
+            job.begin()
+            assert job.parameters["b"].tolist() == [0, 1, 0, 0, 0]
+
+
 def test_what_cannot_be_pushed_gets_a_sentence():
     array = numpy.zeros(5, numpy.float32)
     with ampd.testing.server() as server, joined(server) as job:

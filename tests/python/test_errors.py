@@ -1,5 +1,5 @@
 """What errors say: the remedy, in the names that a user of the package has, and before anything is made."""
-from python_testing import ROOT, folder, raises, run  # noqa: F401 (first: it finds the package)
+from python_testing import ROOT, folder, raises, run, told  # noqa: F401 (first: it finds the package)
 
 import dataclasses
 import inspect
@@ -48,6 +48,14 @@ def test_the_remedy_is_behind_the_last_semicolon_outside_of_parentheses():
                          ("no token; send one (by a file (or; two); or not)", "send one (by a file (or; two); or not)"),
                          ("it is :(; smile", "smile"), ("none answered (a; b)", "see the text")):
         assert errors.Error(text).remedy == remedy, (text, errors.Error(text).remedy)
+
+
+def test_what_python_adds_to_a_sentence_is_in_its_remedy_too():
+    with ampd.testing.server() as server, join(server, cast="float32") as job:
+        step = job.begin()
+        step.push("w", numpy.ones((2, 3), numpy.float32))
+        error = raises(ampd.InvalidArgument, lambda: step.push("b", numpy.ones(5, numpy.float16)), "parameter b")
+        assert error.remedy == "use one dtype, or give ampd.join gradients=, which converts", error.remedy
 
 
 def test_a_parameter_whose_name_is_not_possible_is_named():
@@ -130,6 +138,21 @@ def test_sentences_about_a_specification_have_the_names_of_arguments():
 
 
 # ---- what cannot be trained ----
+
+def test_lines_of_the_log_have_the_names_of_python_too():
+    with told() as said:
+        line = _client.ffi.new("char[]", b"m: rank 1 waits, as the model waits for a Load of the initial values")
+        _client._log(_client.ffi.NULL, _client.lib.AMPCLIENT_LOG_WARN, line)
+    assert said == ["m: rank 1 waits, as the model waits for its first values, which rank 0 gives as it "
+                    "joins"], said
+
+
+def test_a_value_that_is_not_supported_is_told_as_such_and_not_as_a_method_that_is_missing():
+    with ampd.testing.server() as server:
+        error = raises(ampd.InvalidArgument, lambda: join(
+            server, optimizer=ampd.RMSprop(0.1, centered=True, momentum=0.9)), "centered")
+        assert "CreateModel" not in str(error) and error.reason == "RESERVED_VALUE", error
+
 
 def test_integers_and_truth_values_are_no_parameters():
     given = [numpy.arange(3), numpy.int32(3), numpy.ones(3, bool), [True, False]]

@@ -202,6 +202,10 @@ def test_what_is_wrong_with_a_file_is_told_in_a_sentence():
             raises(ampd.NotFound, lambda: operator.export("nobody", damaged), "nobody",
                    "ampd.connect(...).models() lists")
             raises(ampd.Error, lambda: operator.load("m", file, full=True), "values")
+            nowhere = pathlib.Path(name) / "no" / "file"
+            raises(ampd.NotFound, lambda: operator.load("m", nowhere), str(nowhere), "give the path")
+            error = raises(ampd.Error, lambda: operator.export("m", nowhere), str(nowhere))
+            assert "checkpoint export" not in str(error), error
             values_alone = pathlib.Path(name) / "values"
             operator.export("m", values_alone, values_only=True)
         data = bytearray(file.read_bytes())

@@ -1,7 +1,8 @@
 """ampd.progress: what it writes, by a clock of the test's own, and that it leaves the steps as they are."""
-from python_testing import run  # noqa: F401 (first: it finds the package)
+from python_testing import raises, run  # noqa: F401 (first: it finds the package)
 
 import io
+import sys
 import types
 
 import ampd
@@ -115,6 +116,32 @@ def test_a_reader_who_is_gone_ends_no_training():
         seen.append(step.number)
         file.close()
     assert seen == [1, 2, 3]
+
+
+def test_a_stream_that_knows_of_no_terminal_gets_lines_and_a_process_without_stderr_trains_on():
+    class Stream:
+        text = ""
+
+        def write(self, text):
+            self.text += text
+
+    file = Stream()
+    assert len(list(ampd.progress(Job(max_steps=2).steps(range(1, 3), Clock(), 1.0), file=file))) == 2
+    assert file.text.startswith("step 2/2  loss 2.5000"), file.text
+    closed = io.StringIO()
+    closed.close()
+    own, sys.stderr = sys.stderr, None
+    try:
+        for options in ({}, {"file": closed}):
+            assert len(list(ampd.progress(Job().steps(range(1, 4), Clock(), 1.0), **options))) == 3
+    finally:
+        sys.stderr = own
+
+
+def test_what_are_no_steps_is_refused_with_what_to_give():
+    steps = Job(max_steps=2).steps(range(1, 3), Clock(), 1.0)
+    for wrong in (Job(), enumerate(steps), range(3), None):
+        raises(ampd.InvalidArgument, lambda wrong=wrong: list(ampd.progress(wrong)), "ampd.progress(job.steps())")
 
 
 def test_steps_of_a_job_are_all_there_and_ended():

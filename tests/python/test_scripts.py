@@ -6,6 +6,7 @@ needs("torch", "google.protobuf")
 import contextlib
 import copy
 import gc
+import pickle
 import random
 import signal
 import warnings
@@ -294,6 +295,120 @@ def test_all_that_torchs_scaler_has_is_there():
         for wrong in (3.0, "loss"):
             raises(ampd.InvalidArgument, lambda wrong=wrong: scaler.scale(wrong), repr(wrong), "give a tensor")
         assert optimizer.number == 1
+
+
+def test_a_rate_that_is_no_number_is_refused_as_such_and_the_step_goes_on():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, groups=[ampd.Group(["0.bias"], lr_factor=2.0)],
+                                                 schedule=ampd.Worker()) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        given = [group["lr"] for group in optimizer.param_groups]
+        loss_of(net, 1).backward()
+        for wrong, words in ((float("nan"), "A learning rate of nan"), (float("inf"), "A learning rate of inf"),
+                             (None, "is None"), ("a", "is 'a'"), (torch.ones(2), "is tensor([1., 1.])")):
+            for changed in (optimizer.param_groups[:1], optimizer.param_groups):
+                for group, rate in zip(optimizer.param_groups, given):
+                    group["lr"] = wrong if group in changed else rate
+                raises(ampd.InvalidArgument, optimizer.step, words, "give ")
+        for group, rate in zip(optimizer.param_groups, given):
+            group["lr"] = rate
+        optimizer.step()
+        assert optimizer.result.applied
+        for wrong in ("large", torch.ones(2)):
+            raises(ampd.InvalidArgument, lambda wrong=wrong: scaler.update(wrong), "the scale is", "give one number")
+
+
+def test_what_torchs_optimizers_and_scaler_are_made_with_is_refused_with_where_it_goes():
+    net = new_net()
+    for make in (ampd.GradScaler, ampd.Optimizer):
+        for given, values in (((), {}), (("cuda",), {}), ((), {"device": "cuda"}), ((), {"init_scale": 2.0}),
+                              ((net.parameters(), 0.1), {}), ((net.parameters(),), {"lr": 0.1})):
+            raises(ampd.InvalidArgument, lambda make=make, given=given, values=values: make(*given, **values),
+                   "ampd.%s is made with" % make.__name__, "give it what ampd.join returns")
+    for make in (ampd.SGD, ampd.Adam, ampd.AdamW, ampd.Adagrad, ampd.RMSprop, ampd.Lion):
+        for given, values in ((net.parameters(), {"lr": 0.1}), (net.parameters(), {}), (list(net.parameters()), {})):
+            raises(ampd.InvalidArgument, lambda make=make, given=given, values=values: make(given, **values),
+                   "ampd.%s(lr=" % make.__name__, "ampd.join has the module")
+        raises(ampd.InvalidArgument, lambda make=make: make(lr=0.1, amsgrad=True, fused=True), "no amsgrad, fused",
+               "leave it out")
+        assert pickle.loads(pickle.dumps(make(0.1))) == copy.deepcopy(make(0.1)) == make(lr=0.1)
+    with ampd.testing.server() as server, joined(server, "net", net) as job:
+        for make in (ampd.GradScaler, ampd.Optimizer):
+            raises(ampd.InvalidArgument, lambda make=make: make(job, 0.1), "0.1", "ampd.join")
+        raises(ampd.InvalidArgument, lambda: ampd.Optimizer(job, lr=0.1), "no lr", "ampd.join optimizer=")
+
+
+def test_a_job_in_what_is_copied_or_saved_is_refused_by_its_name():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net) as job:
+        net.job = job
+        for copied in (copy.deepcopy, pickle.dumps):
+            for what in (net, job, ampd.GradScaler(job), ampd.Optimizer(job)):
+                raises(ampd.WrongState, lambda copied=copied, what=what: copied(what), "the job net", "keep it outside")
+        del net.job
+        assert torch.equal(copy.deepcopy(net)[0].weight, net[0].weight)
+
+
+def test_a_loss_that_a_scaler_has_scaled_is_refused_by_what_scales_it_too():
+    with ampd.testing.server() as server:
+        for name, scaler in (("scaled", ampd.DynamicScaler()), ("plain", ampd.NoScaler())):
+            net = new_net()
+            with joined(server, name, net, scaler=scaler) as job:
+                own = ampd.GradScaler(job)
+                for step in job.steps():
+                    if step.scale != 1:
+                        raises(ampd.InvalidArgument, lambda step=step: step.backward(own.scale(loss_of(net, 1))),
+                               "GradScaler.scale", "give it the loss itself")
+                        step.backward(loss_of(net, step.number))
+                    else:
+                        step.backward(own.scale(loss_of(net, step.number)))
+                    assert step.end().applied and step.result.norm < 100, step.result
+                assert step.number == STEPS
+
+
+def test_a_parameter_that_was_replaced_or_came_after_join_is_told_as_such():
+    def replace(net):
+        net[0].weight = torch.nn.Parameter(net[0].weight.detach().clone())
+
+    def add(net):
+        net.append(torch.nn.Linear(2, 2))
+
+    with ampd.testing.server() as server:
+        for act, name in ((replace, "0.weight"), (torch.nn.utils.weight_norm, "weight_g"), (add, "4.weight")):
+            net = torch.nn.Linear(4, 2) if name == "weight_g" else new_net()
+            with told() as said, joined(server, act.__name__, net) as job:
+                act(net)
+                for step in job.steps():
+                    step.backward(loss_of(net, step.number))
+            assert len(said) == 1 and "parameter %s is not trained" % name in said[0] and "replaced" in said[0], said
+
+
+def test_what_is_asked_of_the_server_of_a_job_that_has_left_is_told_who_has_it():
+    net = new_net()
+    with ampd.testing.server() as server:
+        with joined(server, "net", net) as job:
+            for step in job.steps():
+                step.backward(loss_of(net, step.number))
+        for call in (job.state_dict, job.status, step.result.explain, lambda: job.server):
+            error = raises(ampd.WrongState, call, "this job has left net")
+            assert error.remedy == "ampd.connect(%r) has what job.server has: masters('net')" % server.endpoint, error
+        raises(ampd.WrongState, lambda: job.state_dict(masters=False), "this job has left net")
+        with ampd.connect(server.endpoint) as operator:
+            assert operator.masters("net").keys() == dict(net.named_parameters()).keys()
+
+
+def test_a_loss_that_the_scaler_of_another_model_has_scaled_by_the_same_fixed_scale_is_told_of_nothing():
+    for scaler, lines in ((ampd.StaticScaler(1024.0), 0), (ampd.DynamicScaler(init_scale=1024.0), 1)):
+        with ampd.testing.server() as server, contextlib.ExitStack() as stack, told() as said:
+            net = new_net()
+            jobs = [stack.enter_context(joined(server, name, part, scaler=scaler))
+                    for name, part in (("first", net[:2]), ("last", net[2:]))]
+            optimizers, first = [ampd.Optimizer(job) for job in jobs], ampd.GradScaler(jobs[0])
+            while not optimizers[0].done:
+                first.scale(loss_of(net, optimizers[0].number)).backward()
+                for one in optimizers:
+                    one.step()
+        assert len(said) == lines and all("last: the loss of step 1 was not given" in one for one in said), said
 
 
 def test_the_loss_of_a_batch_that_had_no_backward_is_not_told():
