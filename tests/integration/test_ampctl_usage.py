@@ -210,6 +210,14 @@ def test_a_wrong_verb_or_option_names_the_one_that_was_meant():
     assert "ampctl ready: there is no option --sson" in ampctl("ready", "--sson", code=3)
 
 
+def test_an_unknown_option_of_the_configuration_file_is_told_with_one_hint():
+    with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="ascii") as file:
+        file.write("DATA-DIR: x\n")
+        file.flush()
+        error = run(BIN / "ampd", "--config", file.name, code=2)
+    assert error == f"ampd: {file.name}:1: ampd has no option DATA-DIR (see ampd --help)\n", error
+
+
 def test_values_that_look_like_options_are_left_alone():
     assert "--nonsense" not in ampctl("--timeout", "--nonsense", "models", code=2).split("is \"--nonsense\"")[0]
     assert "there is no option" not in ampctl("history", "--", "--xyzzy", "m", code=2)
