@@ -64,26 +64,26 @@ def choices(root, enum):
 
 
 def fields(root):
-    """(part, field, type, optional, default, meaning, option) of each row of proto/spec_fields.def, in its order."""
+    """(part, field, type, optional, default, meaning, option, name in C) of all rows of spec_fields.def, in order."""
     text = (root / "proto/spec_fields.def").read_text()
     for macro, part, field in re.findall(r"^(AMPD_SPEC_(?:NUMBER|CHOICE))\((\w+), (\w+),", text, re.M):
         row = next(row for row in rows_of(root, "proto/spec_fields.def", macro) if row[:2] == [part, field])
         option = re.match(r"OPTION\((.*)\)$", row[-2], re.S)
         yield (part.lower(), field, TYPES[row[3]] if macro.endswith("NUMBER") else "choice",
                macro.endswith("NUMBER") and row[4] != "PLAIN", row[5], text_of(row[-1]),
-               re.match(r'"([^"]*)"', option[1])[1] if option else "")
+               re.match(r'"([^"]*)"', option[1])[1] if option else "", row[2])
 
 
 def specification(root):
     """The fields of a specification, those of the model itself last."""
-    yield "| field | type | meaning | `ampctl create` |"
-    yield "|---|---|---|---|"
+    yield "| field | type | meaning | `ampctl create` | in C |"
+    yield "|---|---|---|---|---|"
     enums = {row[:2]: row[3] for row in map(tuple, rows_of(root, "proto/spec_fields.def", "AMPD_SPEC_CHOICE"))}
-    for part, field, kind, _, _, meaning, option in sorted(fields(root), key=lambda row: row[0] == "model"):
+    for part, field, kind, _, _, meaning, option, name in sorted(fields(root), key=lambda row: row[0] == "model"):
         if kind == "choice":
             meaning += f"; one of {choices(root, enums[part.upper(), field])}"
         option = f"`--{option}`" if option else ""
-        yield f"| `{'' if part == 'model' else part + '.'}{field}` | {kind} | {meaning} | {option} |"
+        yield f"| `{'' if part == 'model' else part + '.'}{field}` | {kind} | {meaning} | {option} | `{name}` |"
 
 
 def causes(root):

@@ -204,6 +204,7 @@ def test_a_wrong_verb_or_option_names_the_one_that_was_meant():
         error = ampctl(*words, code=2)
         assert f"did you mean {meant}?" in error and error.count("\n") == 1, error
     assert "did you mean" not in ampctl("stop", code=2) + ampctl("stop", "digits", code=2)
+    assert ampctl("xyzzy", code=2) == 'ampctl: there is no verb "xyzzy". See ampctl --help\n'
     assert "did you mean" not in ampctl("xyzzy", code=2) + ampctl("history", "m", "--xyzzy", code=2)
     error = run(BIN / "ampd", "--data-dri", "x", code=2)
     assert "there is no option --data-dri; did you mean --data-dir?" in error and error.count("\n") == 1, error
