@@ -198,7 +198,7 @@ struct ampclient_group_spec {
 #define AMPCLIENT_CHECKPOINT_ON_DEMAND UINT64_MAX
 #define AMPCLIENT_BETA_ZERO            (-1e-300) /* of beta1 and beta2: 0, which would mean their default */
 
-/* A model to be created. Zero means the default. docs/specification.md has the bounds of each field. */
+/* A model to be created. Zero means the default. docs/specification.md: bounds, and names in errors. */
 struct ampclient_spec {
     size_t size;
     const char *name; /* letters, digits, '.', '_', '-'; does not begin with '.'; at most 127 bytes */
@@ -276,7 +276,7 @@ struct ampclient_join_options {
     uint32_t accumulate; /* pushes of each parameter in a step, of which the sum is sent (as fp32 above 1); 0 means 1 */
     /*
      * Optional. ampclient_step_begin calls it, on its thread, before it returns a step that begins where a checkpoint
-     * ended: after a rollback, or in a job that is resumed. `data` is what this rank gave to ampclient_set_user_state
+     * ended (after a rollback, in a job that is resumed), and step 1. `data` is what this rank gave to set_user_state
      * for the step before (`size` 0: nothing), valid until restore_cb returns, which must not call the client.
      */
     void *restore_arg;

@@ -21,6 +21,7 @@
 #define ARPC_HAS_NO_HTTP2        "does not offer HTTP/2 for TLS"
 #define ARPC_CERTIFICATE         "the certificate of " /* whose, and why it is refused */
 #define ARPC_DEMANDS_CERTIFICATE "demands a certificate: give one"
+#define ARPC_CERTIFICATE_SHOWN   "the certificate that it was shown" /* the client's own */
 
 struct uv_loop_s;
 struct arpc_channel;

@@ -54,36 +54,48 @@ def text_of(argument):
 TYPES = {"F64": "double", "F32": "float", "U64": "uint64", "U32": "uint32", "RANKS": "uint32", "BOOL": "bool"}
 
 
-def choices(root, enum):
-    """The short names of the values of an enum of the schema, as in "SGD" of OPTIMIZER_KIND_SGD; `enum` as in
-    optimizer_kind."""
+def values_of(root, enum):
+    """(short name, what the schema says of it) of each value of an enum, as in "SGD" of OPTIMIZER_KIND_SGD; `enum` as
+    in optimizer_kind."""
     text = "".join((root / "proto/ampd/v1" / name).read_text() for name in ("common.proto", "model.proto"))
-    found = re.findall(rf"^  {enum.upper()}_(\w+) = [1-9]\d*;", text, re.M)
+    found = re.findall(rf"^  {enum.upper()}_(\w+) = [1-9]\d*;(?:\s*// (.*))?$", text, re.M)
     assert found, f"the schema has no value of {enum}"
-    return ", ".join(f"`{name}`" for name in found)
+    return found
 
 
 def fields(root):
-    """(part, field, type, optional, default, meaning, option) of each row of proto/spec_fields.def, in its order."""
+    """(part, field, type, optional, default, meaning, option, name in C) of all rows of spec_fields.def, in order."""
     text = (root / "proto/spec_fields.def").read_text()
     for macro, part, field in re.findall(r"^(AMPD_SPEC_(?:NUMBER|CHOICE))\((\w+), (\w+),", text, re.M):
         row = next(row for row in rows_of(root, "proto/spec_fields.def", macro) if row[:2] == [part, field])
         option = re.match(r"OPTION\((.*)\)$", row[-2], re.S)
         yield (part.lower(), field, TYPES[row[3]] if macro.endswith("NUMBER") else "choice",
                macro.endswith("NUMBER") and row[4] != "PLAIN", row[5], text_of(row[-1]),
-               re.match(r'"([^"]*)"', option[1])[1] if option else "")
+               re.match(r'"([^"]*)"', option[1])[1] if option else "", row[2])
 
 
 def specification(root):
     """The fields of a specification, those of the model itself last."""
-    yield "| field | type | meaning | `ampctl create` |"
-    yield "|---|---|---|---|"
+    yield "| field | type | meaning | `ampctl create` | in C |"
+    yield "|---|---|---|---|---|"
     enums = {row[:2]: row[3] for row in map(tuple, rows_of(root, "proto/spec_fields.def", "AMPD_SPEC_CHOICE"))}
-    for part, field, kind, _, _, meaning, option in sorted(fields(root), key=lambda row: row[0] == "model"):
+    for part, field, kind, _, _, meaning, option, name in sorted(fields(root), key=lambda row: row[0] == "model"):
         if kind == "choice":
-            meaning += f"; one of {choices(root, enums[part.upper(), field])}"
+            names = (f"`{value}`" for value, _ in values_of(root, enums[part.upper(), field]))
+            meaning += f"; one of {', '.join(names)}"
         option = f"`--{option}`" if option else ""
-        yield f"| `{'' if part == 'model' else part + '.'}{field}` | {kind} | {meaning} | {option} |"
+        yield f"| `{'' if part == 'model' else part + '.'}{field}` | {kind} | {meaning} | {option} | `{name}` |"
+
+
+def choices(root):
+    """What the choices in a specification mean, those of the model itself last."""
+    yield "| field | choice | meaning |"
+    yield "|---|---|---|"
+    rows = rows_of(root, "proto/spec_fields.def", "AMPD_SPEC_CHOICE")
+    for part, field, _, enum, *_ in sorted(rows, key=lambda row: row[0] == "MODEL"):
+        for value, meaning in values_of(root, enum):
+            if meaning:
+                yield f"| `{'' if part == 'MODEL' else part.lower() + '.'}{field}` | `{value}` | {meaning} |"
 
 
 def causes(root):
@@ -95,7 +107,7 @@ def causes(root):
 
 
 TABLES = {"roles": ("docs/security.md", roles), "causes": ("docs/security.md", causes),
-          "specification": ("docs/specification.md", specification)}
+          "specification": ("docs/specification.md", specification), "choices": ("docs/specification.md", choices)}
 
 
 def main(update, root):

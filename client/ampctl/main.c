@@ -117,7 +117,7 @@ static int run(struct command *command, int argc, char **argv)
     if (verb == NULL) {
         (void)ampctl_print(stderr, "ampctl: there is no verb \"%s\"%s%s%s See ampctl --help", argv[0],
                            meant != NULL ? "; did you mean \"" : "", meant != NULL ? meant : "",
-                           meant != NULL ? "\"?" : ";");
+                           meant != NULL ? "\"?" : ".");
         return AMPCTL_EXIT_USAGE;
     }
     command->ctl->verb = verb->name;

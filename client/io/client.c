@@ -133,8 +133,9 @@ static void on_stop(void *arg)
  */
 static bool is_for_good(const char *endpoints, const struct ampclient_reply *reply)
 {
-    static const char *const words[] = {ARPC_USES_TLS,     ARPC_USES_NO_TLS, ARPC_SPEAKS_HTTP1,
-                                        ARPC_HAS_NO_HTTP2, ARPC_CERTIFICATE, ARPC_DEMANDS_CERTIFICATE};
+    static const char *const words[] = {ARPC_USES_TLS,         ARPC_USES_NO_TLS, ARPC_SPEAKS_HTTP1,
+                                        ARPC_HAS_NO_HTTP2,     ARPC_CERTIFICATE, ARPC_DEMANDS_CERTIFICATE,
+                                        ARPC_CERTIFICATE_SHOWN};
     bool found = false;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         found = found || strstr(reply->error.text, words[i]) != NULL;

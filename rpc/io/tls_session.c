@@ -285,7 +285,19 @@ static void say_alert(const struct arpc_tls_session *session, int alert, struct 
         return;
     case SSL_AD_UNKNOWN_CA:
         (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL,
-                            "%s %s does not trust the authority of the certificate that it was shown", other, peer);
+                            "%s %s does not trust the authority of " ARPC_CERTIFICATE_SHOWN, other, peer);
+        return;
+    case SSL_AD_UNSUPPORTED_CERTIFICATE:
+        (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL,
+                            "%s %s refuses " ARPC_CERTIFICATE_SHOWN
+                            ": it is not meant for %s; have one made whose extended key usage has %s",
+                            other, peer, session->tls->server ? "a server" : "a client",
+                            session->tls->server ? "serverAuth" : "clientAuth");
+        return;
+    case SSL_AD_CERTIFICATE_EXPIRED:
+        (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL,
+                            "%s %s refuses " ARPC_CERTIFICATE_SHOWN ": it has expired; have a new one made", other,
+                            peer);
         return;
     case SSL_AD_NO_APPLICATION_PROTOCOL:
         (void)amp_error_set(error, AMP_EUNAVAILABLE, NULL, "%s %s " ARPC_HAS_NO_HTTP2 " (ALPN \"h2\")", other, peer);

@@ -151,7 +151,7 @@ static void tell_unknown(const char *name, char *text, size_t size)
     if (near != NULL)
         (void)snprintf(text, size, "ampd has no option %.64s; did you mean %s?", name, near);
     else
-        (void)snprintf(text, size, "ampd has no option %.64s (see ampd --help)", name);
+        (void)snprintf(text, size, "ampd has no option %.64s", name);
 }
 
 static void on_value(void *arg, unsigned line, const char *name, const char *value)

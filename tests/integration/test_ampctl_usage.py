@@ -204,10 +204,19 @@ def test_a_wrong_verb_or_option_names_the_one_that_was_meant():
         error = ampctl(*words, code=2)
         assert f"did you mean {meant}?" in error and error.count("\n") == 1, error
     assert "did you mean" not in ampctl("stop", code=2) + ampctl("stop", "digits", code=2)
+    assert ampctl("xyzzy", code=2) == 'ampctl: there is no verb "xyzzy". See ampctl --help\n'
     assert "did you mean" not in ampctl("xyzzy", code=2) + ampctl("history", "m", "--xyzzy", code=2)
     error = run(BIN / "ampd", "--data-dri", "x", code=2)
     assert "there is no option --data-dri; did you mean --data-dir?" in error and error.count("\n") == 1, error
     assert "ampctl ready: there is no option --sson" in ampctl("ready", "--sson", code=3)
+
+
+def test_an_unknown_option_of_the_configuration_file_is_told_with_one_hint():
+    with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="ascii") as file:
+        file.write("DATA-DIR: x\n")
+        file.flush()
+        error = run(BIN / "ampd", "--config", file.name, code=2)
+    assert error == f"ampd: {file.name}:1: ampd has no option DATA-DIR (see ampd --help)\n", error
 
 
 def test_values_that_look_like_options_are_left_alone():

@@ -446,13 +446,16 @@ def test_options_that_do_not_fit_are_refused_at_start(context):
     loose.path.chmod(0o666)
     bad = TokenFile(context)
     bad.put("token read x 1234\n")
+    swapped = TokenFile(context)  # the file that a client has, with its token
+    swapped.put("x" * 40 + "\n")
     cases = [(("--listen", "0.0.0.0:0"), ("--cert-file", "--insecure")),
              (("--listen", "0.0.0.0:0", "--token-file", tokens.path), ("--cert-file",)),
              (("--cert-file", "c"), ("--key-file",)), (("--key-file", "k"), ("--cert-file",)),
              (("--client-cert-auth",), ("--trusted-ca-file",)), (("--trusted-ca-file", "x"), ("--cert-file",)),
-             (("--token-file", "/nowhere/tokens"), ("/nowhere/tokens", "No such file")),
+             (("--token-file", "/nowhere/tokens"), ("/nowhere/tokens", "No such file", "correct the path")),
              (("--token-file", context.work), ("not a file",)), (("--token-file", loose.path), ("chmod go-w",)),
              (("--token-file", bad.path), ("line 1", "SHA-256")),
+             (("--token-file", swapped.path), ("line 1", "ampctl token new ROLE NAME --append FILE")),
              (("--cert-file", "/nowhere/c", "--key-file", "/nowhere/k"), ("/nowhere/",))]
     code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), "--listen", "no-such-host.invalid:0")
     assert code == 2 and "cannot listen on no-such-host.invalid:0" in lines[0] and "loopback" not in lines[0], lines

@@ -120,10 +120,20 @@ def test_plaintext_and_tls_do_not_mix(context):
 def test_a_worker_says_at_once_what_has_to_be_corrected(context):
     """And not "within 10000 ms", nor that the server be started: another try would end in the same way."""
     server, plain, other = TlsServer(context, authority(context)), context.server(), authority(context)
+    one = authority(context)
+    asking = TlsServer(context, one, "--trusted-ca-file", one.cert, "--client-cert-auth", "--client-cert-role", "worker",
+                       shown=one.client("worker"))
+
+    def shown(cert, key):
+        return {"AMPD_CACERT": one.cert, "AMPD_CERT": cert, "AMPD_KEY": key}
+
     for port, words, given in ((plain.port, "does not use TLS: connect without it", {}),
                                (server.port, "is not signed by an authority that is trusted here", {"AMPD_CACERT": other.cert}),
                                (server.port, "connect by such a name", {"AMPD_CACERT": server.authority.cert,
-                                                                        "AMPD_SERVER_NAME": "ampd.elsewhere"})):
+                                                                        "AMPD_SERVER_NAME": "ampd.elsewhere"}),
+                               (asking.port, "does not trust the authority of", shown(*other.client("worker"))),
+                               (asking.port, "whose extended key usage has clientAuth", shown(*one.server())),
+                               (asking.port, "it has expired", shown(*one.issue("w", "extendedKeyUsage=clientAuth", -1)))):
         _, said = command(context.bin_dir, "digits", "--connect", f"tls://127.0.0.1:{port}", "--steps", "5", code=1,
                           env=dict(os.environ, RANK="0", WORLD_SIZE="1", **given))
         assert "No connection to" in said and words in said and "start the server" not in said, said

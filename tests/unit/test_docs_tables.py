@@ -43,8 +43,8 @@ def schema(source):
 
 def wrong_fields(source, fields):
     """What differs between the rows and the schema."""
-    rows = {(part, field): (kind, optional, meaning) for part, field, kind, optional, _, meaning, _ in fields}
-    defaults = {(part, field): default for part, field, _, _, default, _, _ in fields}
+    rows = {(part, field): (kind, optional, meaning) for part, field, kind, optional, _, meaning, _, _ in fields}
+    defaults = {(part, field): default for part, field, _, _, default, _, _, _ in fields}
     there = set()
     for key, told, enum in schema(source):
         there.add(key)
@@ -56,6 +56,10 @@ def wrong_fields(source, fields):
         elif not enum and default != "0" and not re.search(rf"default {re.escape(default)}\b", told[2]):
             yield f"{name}: the default {default} is not in its meaning: {told[2]}"
     yield from (f"{'.'.join(key)} is no field of model.proto" for key in rows if key not in there)
+    header = (source / "client/ampclient.h").read_text()
+    spec = re.search(r"^struct ampclient_spec \{(.*?)^\};", header, re.M | re.S)[1]
+    yield from (f"{name} is no field of struct ampclient_spec" for *_, name in fields
+                if not re.search(rf"\b{name}[,;]", spec))
 
 
 MOST_FILES = {"a new field of a specification": 4, "a new RPC": 8, "a new call of the store": 5}

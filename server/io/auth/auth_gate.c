@@ -76,9 +76,11 @@ static int load_rules(const struct ampd_auth *auth, struct ampd_auth_rules **rul
     char *text = NULL;
     size_t size = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe or terminal must not hold the loop */
+    if (fd < 0 && errno == ENOENT)
+        return file_error(path, AMP_ENOTFOUND, "No such file or directory; correct the path", error);
     if (fd < 0)
-        return file_error(path, errno == ENOENT ? AMP_ENOTFOUND : AMP_EINVAL,
-                          errno == EACCES ? "ampd's user may not read it; chown it" : strerror(errno), error);
+        return file_error(path, AMP_EINVAL, errno == EACCES ? "ampd's user may not read it; chown it" : strerror(errno),
+                          error);
     int rc = check_file(auth, fd, &size, error);
     if (rc == 0 && (text = malloc(size + 1)) == NULL)
         rc = file_error(path, AMP_ENOMEM, "out of memory", error);

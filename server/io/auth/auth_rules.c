@@ -144,7 +144,9 @@ static int parse_rule(struct line *line, const char *kind, struct ampd_auth_rule
     while (which < 3 && strcmp(kind, kinds[which]) != 0)
         which++;
     if (which == 3)
-        return bad_line(line, "a line begins with token, cert or uid, or with # if it is a comment");
+        return bad_line(
+            line, "a line begins with token, cert or uid, or with # if it is a comment; ampctl token new ROLE NAME "
+                  "--append FILE writes one");
     rule->kind = (enum ampd_auth_kind)which;
     rule->line = line->number;
     rule->roles = ampd_auth_roles_of(next_word(line));

@@ -235,6 +235,50 @@ bool io_page_number(struct io_page_ask *ask, const struct io_page_request *reque
     return false;
 }
 
+/* ---- the disk ---- */
+
+bool io_page_disk_is_old(struct io_page *page)
+{
+    uint64_t at_ms = atomic_load(&page->disk_at_ms);
+    return at_ms == 0 || io_clock_now_us() / 1000 - at_ms >= DISK_FRESH_MS;
+}
+
+/* Reads the numbers of the disk again, if they are old. On the reader's thread. */
+static void disk_look(struct io_page *page)
+{
+    struct statvfs disk;
+    if (!io_page_disk_is_old(page))
+        return;
+    atomic_store(&page->disk_at_ms, io_clock_now_us() / 1000);
+    if (statvfs(page->server->options->data_dir, &disk) != 0)
+        return;
+    atomic_store(&page->disk_free, (uint64_t)disk.f_bavail * disk.f_frsize);
+    atomic_store(&page->disk_size, (uint64_t)disk.f_blocks * disk.f_frsize);
+}
+
+static void look_run(struct io_task *task)
+{
+    disk_look(AMP_CONTAINER(task, struct io_page, look));
+}
+
+static void look_done(struct io_task *task)
+{
+    struct io_page *page = AMP_CONTAINER(task, struct io_page, look);
+    page->looking = false;
+    io_page_unref(page);
+}
+
+/* Keeps the numbers of the disk new while the page is open, also when nothing is read since no step is taken. */
+static void look_again(struct io_page *page)
+{
+    if (page->looking || !io_page_disk_is_old(page))
+        return;
+    page->looking = true;
+    page->refs++;
+    page->look = (struct io_task){.run_cb = look_run, .done_cb = look_done};
+    io_threads_submit(page->server->pools.readers, &page->look);
+}
+
 /* ---- reads ---- */
 
 static void read_free(struct io_page_read *read)
@@ -254,7 +298,7 @@ static void read_free(struct io_page_read *read)
 static void read_run(struct io_task *task)
 {
     struct io_page_read *read = AMP_CONTAINER(task, struct io_page_read, task);
-    io_page_disk_look(read->page);
+    disk_look(read->page);
     read->more = false;
     if (read->error.code == 0 && read->run_cb != NULL)
         read->run_cb(read);
@@ -322,24 +366,6 @@ void io_page_read_begin(struct io_page_read *read)
     read->ask->read = read;
     read->ask->state = IO_PAGE_WAITS;
     io_threads_submit(read->page->server->pools.readers, &read->task);
-}
-
-bool io_page_disk_is_old(struct io_page *page)
-{
-    uint64_t at_ms = atomic_load(&page->disk_at_ms);
-    return at_ms == 0 || io_clock_now_us() / 1000 - at_ms >= DISK_FRESH_MS;
-}
-
-void io_page_disk_look(struct io_page *page)
-{
-    struct statvfs disk;
-    if (!io_page_disk_is_old(page))
-        return;
-    atomic_store(&page->disk_at_ms, io_clock_now_us() / 1000);
-    if (statvfs(page->server->options->data_dir, &disk) != 0)
-        return;
-    atomic_store(&page->disk_free, (uint64_t)disk.f_bavail * disk.f_frsize);
-    atomic_store(&page->disk_size, (uint64_t)disk.f_blocks * disk.f_frsize);
 }
 
 /* ---- requests ---- */
@@ -454,6 +480,7 @@ uint64_t io_page_tick(struct io_page *page, uint64_t now_ms)
         return UINT64_MAX;
     if (now_ms >= page->next_tick_ms) {
         page->next_tick_ms = now_ms + IO_PAGE_TICK_MS;
+        look_again(page);
         io_page_feed_tick(page, now_ms);
     }
     return page->next_tick_ms - now_ms;

@@ -189,7 +189,6 @@ static void feed_run(struct io_task *task)
     struct ampd_history_key from = feed->last;
     from.sequence += from.sequence < UINT32_MAX;
     feed->rows = 0;
-    io_page_disk_look(feed->page);
     (void)ampd_store_page_points(feed->page->server->data.reader, feed->spec->name, &from, 0, feed->thin.to,
                                  IO_PAGE_SLICE_ROWS, feed, &feed->error, take_point);
 }

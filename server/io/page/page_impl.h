@@ -56,6 +56,8 @@ struct io_page {
     uint64_t refused, cut; /* requests that were refused, and streams that this server has ended */
     /* Bytes of the data directory's disk, and when they were read. Written by the reader's thread, read by the loop. */
     atomic_uint_least64_t disk_free, disk_size, disk_at_ms;
+    struct io_task look; /* reads them for the streams */
+    bool looking;        /* it is under way */
 };
 
 /* Who made a request. It is kept, since a stream's caller is checked again each second. */
@@ -144,7 +146,5 @@ void io_page_feed_close(struct io_page *page);
 
 /* Whether the numbers of the disk are missing, or some seconds old. Any thread. */
 bool io_page_disk_is_old(struct io_page *page);
-/* Reads them again, if so. On the reader's thread. */
-void io_page_disk_look(struct io_page *page);
 
 #endif
