@@ -43,6 +43,15 @@ void *amp_large_reserve(size_t size)
     return place + before;
 }
 
+void amp_large_drop(void *memory, size_t size)
+{
+    size_t before = (AMP_PAGE - (uintptr_t)memory % AMP_PAGE) % AMP_PAGE;
+    if (size < before + AMP_PAGE)
+        return;
+    size_t pages = (size - before) / AMP_PAGE * AMP_PAGE;
+    (void)madvise((char *)memory + before, pages, MADV_DONTNEED); /* a failure, as on locked pages, keeps them */
+}
+
 void amp_large_free(void *memory, size_t size)
 {
     if (memory != NULL)

@@ -29,6 +29,12 @@ void *amp_large_new(size_t size);
 void amp_large_free(void *memory, size_t size);
 
 /*
+ * Gives the whole pages (AMP_PAGE) of [memory, memory + size), which stays the caller's, back to the kernel. The
+ * content of all bytes is undefined then. Any memory that is no file's.
+ */
+void amp_large_drop(void *memory, size_t size);
+
+/*
  * Reserves a range of addresses for `size` bytes that begins at a multiple of AMP_HUGE_PAGE, for file mappings: these
  * have huge pages only where address and file offset agree modulo a huge page. The range cannot be read or written
  * until something is mapped there. NULL: there is no such range. amp_large_free frees it together with the mappings in

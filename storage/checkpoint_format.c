@@ -16,6 +16,7 @@
 #include "storage/store.h"
 
 #include "base/assert.h"
+#include "base/buf.h"
 #include "storage/json_memory.h"
 
 #include <inttypes.h>
@@ -29,6 +30,7 @@
 #define FORMAT_PREFIX  "ampd/"
 #define FORMAT_VERSION 1
 #define METADATA       "__metadata__"
+#define HASH           "hash"
 #define DUMP_FLAGS     (JSON_SORT_KEYS | JSON_COMPACT)
 
 /* 32 hex digits and the final zero. */
@@ -142,43 +144,68 @@ bool checkpoint_numbers_read(const json_t *metadata, struct ampd_checkpoint_stat
            state->carry.scaler.scale > 0 && state->world_size <= AMPD_WORLD_MAX;
 }
 
-static int set_string(json_t *object, const char *key, const char *text)
+/* One entry of the metadata. */
+struct entry {
+    char key[CHECKPOINT_TENSOR_NAME_MAX + 8], text[CHECKPOINT_SHAPE_TEXT_MAX];
+};
+
+struct entries {
+    struct entry *items; /* owned */
+    uint32_t count;
+};
+
+/* Adds an entry, with an empty text if `text` is NULL. There is room for it. */
+static struct entry *add(struct entries *entries, const char *prefix, const char *name, const char *text)
 {
-    return json_object_set_new(object, key, json_string(text));
+    struct entry *entry = &entries->items[entries->count++];
+    (void)snprintf(entry->key, sizeof entry->key, "%s%s", prefix, name);
+    (void)snprintf(entry->text, sizeof entry->text, "%s", text != NULL ? text : "");
+    return entry;
 }
 
-static int numbers_write(json_t *metadata, const struct ampd_checkpoint_state *state)
+/* "format", "scale", learning rate, optimizer and "centered". */
+#define OTHERS_COUNT 5
+
+static void add_numbers(struct entries *entries, const struct ampd_checkpoint_state *state)
 {
     char text[32];
-    int failed = 0;
     for (size_t i = 0; i < NUMBERS_COUNT; i++) {
         const char *at = (const char *)state + numbers[i].offset;
         uint64_t value = 0;
         memcpy(&value, at, numbers[i].is_64 ? sizeof value : sizeof(uint32_t)); /* little-endian */
         (void)snprintf(text, sizeof text, "%" PRIu64, value);
-        failed |= set_string(metadata, numbers[i].key, text);
+        (void)add(entries, "", numbers[i].key, text);
     }
     (void)snprintf(text, sizeof text, "%.9g", (double)state->carry.scaler.scale); /* for people; the bits count */
-    failed |= set_string(metadata, "scale", text);
+    (void)add(entries, "", "scale", text);
     if (state->carry.lr != 0) {
         uint64_t bits;
         memcpy(&bits, &state->carry.lr, sizeof bits);
         (void)snprintf(text, sizeof text, "%" PRIu64, bits);
-        failed |= set_string(metadata, LEARNING_RATE_BITS, text);
+        (void)add(entries, "", LEARNING_RATE_BITS, text);
     }
     if (state->optimizer != AMP_OPT_UNSET)
-        failed |= set_string(metadata, "optimizer", amp_optim_name(state->optimizer));
+        (void)add(entries, "", "optimizer", amp_optim_name(state->optimizer));
     if (state->centered != AMPD_CENTERED_UNKNOWN)
-        failed |= set_string(metadata, "centered", state->centered == AMPD_CENTERED ? "1" : "0");
-    return failed;
+        (void)add(entries, "", "centered", state->centered == AMPD_CENTERED ? "1" : "0");
 }
 
 /* ---- hashes ---- */
 
 static void hash_text(const uint8_t hash[CHECKPOINT_HASH_BYTES], char text[HASH_TEXT_MAX])
 {
-    for (int i = 0; i < CHECKPOINT_HASH_BYTES; i++)
-        (void)snprintf(text + 2 * i, 3, "%02x", hash[i]);
+    for (int i = 0; i < CHECKPOINT_HASH_BYTES; i++) {
+        text[2 * i] = "0123456789abcdef"[hash[i] >> 4];
+        text[2 * i + 1] = "0123456789abcdef"[hash[i] & 15];
+    }
+    text[HASH_TEXT_MAX - 1] = 0;
+}
+
+static void hash_json(const void *json, size_t size, char text[HASH_TEXT_MAX])
+{
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits(json, size));
+    hash_text(canonical.digest, text);
 }
 
 /* The hash of an object's JSON text, compact and sorted. 0 or AMP_ENOMEM. */
@@ -189,10 +216,8 @@ static int hash_object(const json_t *object, char text[HASH_TEXT_MAX])
         free(dump);
         return AMP_ENOMEM;
     }
-    XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits(dump, strlen(dump)));
+    hash_json(dump, strlen(dump), text);
     free(dump);
-    hash_text(canonical.digest, text);
     return 0;
 }
 
@@ -363,18 +388,46 @@ void checkpoint_layout(struct checkpoint_pieces *pieces)
 
 /* ---- writing ---- */
 
-static json_t *piece_to_json(const struct checkpoint_piece *piece)
+/*
+ * The header's text is written here, not by jansson, for which the objects of 8,192 parameters with moments were a
+ * second of work: steps wait for it. It is what jansson writes for the same object, since readers check the hash
+ * against that.
+ */
+struct text {
+    struct amp_buf buf;
+    int rc; /* of the first call that failed; those after it do nothing */
+};
+
+static void put(struct text *out, const void *bytes, size_t size)
 {
-    json_t *shape = json_array();
-    for (uint32_t i = 0; i < piece->dimensions; i++)
-        if (json_array_append_new(shape, json_integer((json_int_t)piece->shape[i])) != 0)
-            break;
-    if (json_array_size(shape) != piece->dimensions) {
-        json_decref(shape);
-        return NULL;
+    if (out->rc == 0)
+        out->rc = amp_buf_append(&out->buf, bytes, size);
+}
+
+static bool is_plain(const char *string)
+{
+    for (; *string != 0; string++)
+        if (*string < ' ' || *string > '~' || *string == '"' || *string == '\\')
+            return false;
+    return true;
+}
+
+/* AMP_EINVAL: the string is not UTF-8. */
+static void put_string(struct text *out, const char *string)
+{
+    if (is_plain(string)) {
+        put(out, "\"", 1);
+        put(out, string, strlen(string));
+        put(out, "\"", 1);
+        return;
     }
-    return json_pack("{s:s, s:o, s:[I,I]}", "dtype", piece->kind != CHECKPOINT_USER_STATE ? "F32" : "U8", "shape",
-                     shape, "data_offsets", (json_int_t)piece->begin, (json_int_t)piece->end);
+    json_t *value = json_string(string);
+    char *quoted = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    if (out->rc == 0 && (quoted == NULL || ampd_json_no_memory()))
+        out->rc = ampd_json_no_memory() ? AMP_ENOMEM : AMP_EINVAL;
+    put(out, quoted, quoted != NULL ? strlen(quoted) : 0);
+    free(quoted);
+    json_decref(value);
 }
 
 void checkpoint_shape_text(uint32_t dimensions, const uint64_t *shape, char text[CHECKPOINT_SHAPE_TEXT_MAX])
@@ -386,55 +439,116 @@ void checkpoint_shape_text(uint32_t dimensions, const uint64_t *shape, char text
             (size_t)snprintf(text + used, CHECKPOINT_SHAPE_TEXT_MAX - used, "%s%" PRIu64, i > 0 ? "," : "", shape[i]);
 }
 
-/* Adds the entry with the shape of a parameter of which the file has only a part. */
-static int set_shape(json_t *metadata, const struct ampd_checkpoint_tensor *tensor)
+static void put_piece(struct text *out, const struct checkpoint_piece *piece)
 {
-    char key[AMPD_NAME_MAX + 8], text[CHECKPOINT_SHAPE_TEXT_MAX];
-    (void)snprintf(key, sizeof key, "shape:%s", tensor->name);
-    checkpoint_shape_text(tensor->dimensions, tensor->shape, text);
-    return set_string(metadata, key, text);
+    char shape[CHECKPOINT_SHAPE_TEXT_MAX], entry[CHECKPOINT_SHAPE_TEXT_MAX + 128];
+    checkpoint_shape_text(piece->dimensions, piece->shape, shape);
+    int size =
+        snprintf(entry, sizeof entry, ":{\"data_offsets\":[%" PRIu64 ",%" PRIu64 "],\"dtype\":\"%s\",\"shape\":[%s]}",
+                 piece->begin, piece->end, piece->kind != CHECKPOINT_USER_STATE ? "F32" : "U8", shape);
+    put_string(out, piece->name);
+    put(out, entry, (size_t)size);
 }
 
-/* Makes the JSON object without its own hash. NULL: out of memory, or a name is not UTF-8 or given twice. */
-static json_t *header_object(const struct checkpoint_pieces *pieces, const struct ampd_checkpoint_tensor *tensors,
-                             const struct ampd_checkpoint_state *state)
+static int compare_entries(const void *a, const void *b)
 {
-    json_t *object = json_object(), *metadata = json_object();
-    char format[16];
-    (void)snprintf(format, sizeof format, FORMAT_PREFIX "%d", FORMAT_VERSION);
-    int failed = json_object_set(object, METADATA, metadata) | set_string(metadata, "format", format) |
-                 numbers_write(metadata, state);
-    for (uint32_t i = 0; !failed && i < pieces->count; i++) {
-        const struct checkpoint_piece *piece = &pieces->items[i];
-        char key[CHECKPOINT_TENSOR_NAME_MAX + 8], hash[HASH_TEXT_MAX];
-        (void)snprintf(key, sizeof key, "hash:%s", piece->name);
-        hash_text(piece->hash, hash);
-        if (json_object_get(object, piece->name) != NULL)
-            failed = 1;
-        else
-            failed = json_object_set_new(object, piece->name, piece_to_json(piece)) | set_string(metadata, key, hash);
-        if (!failed && piece->is_part)
-            failed = set_shape(metadata, &tensors[piece->owner]);
-    }
-    json_decref(metadata); /* the object holds it, if all went well */
-    if (failed) {
-        json_decref(object);
-        return NULL;
-    }
-    return object;
+    const struct entry *left = a, *right = b;
+    return strcmp(left->key, right->key);
 }
 
-/* Puts the length and the JSON, padded with spaces, into one allocation. */
-static int frame_header(const char *json, uint8_t **header, size_t *size)
+/* Puts the object of the metadata, without "hash", whose place in the text is then *hash_at. */
+static void put_metadata(struct text *out, struct entries *entries, size_t *hash_at)
 {
-    size_t used = strlen(json);
+    qsort(entries->items, entries->count, sizeof *entries->items, compare_entries);
+    put_string(out, METADATA);
+    put(out, ":{", 2);
+    for (uint32_t i = 0; i < entries->count; i++) {
+        if (i > 0)
+            put(out, ",", 1);
+        if (*hash_at == 0 && strcmp(entries->items[i].key, HASH) > 0)
+            *hash_at = out->buf.size;
+        put_string(out, entries->items[i].key);
+        put(out, ":", 1);
+        put_string(out, entries->items[i].text);
+    }
+    put(out, "}", 1);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct checkpoint_piece *const *left = a, *const *right = b;
+    return strcmp((*left)->name, (*right)->name);
+}
+
+/* Puts the whole object. AMP_EINVAL also if a name is there twice. */
+static void put_object(struct text *out, const struct checkpoint_piece **by_name, uint32_t count,
+                       struct entries *entries, size_t *hash_at)
+{
+    bool metadata = false;
+    qsort(by_name, count, sizeof(const struct checkpoint_piece *), compare_names);
+    put(out, "{", 1);
+    for (uint32_t i = 0; i <= count; i++) {
+        if (!metadata && (i == count || strcmp(by_name[i]->name, METADATA) > 0)) {
+            metadata = true;
+            put_metadata(out, entries, hash_at);
+            put(out, ",", i < count ? 1 : 0);
+        }
+        if (i == count)
+            break;
+        if (i > 0 && out->rc == 0 && strcmp(by_name[i - 1]->name, by_name[i]->name) == 0)
+            out->rc = AMP_EINVAL;
+        put_piece(out, by_name[i]);
+        put(out, ",", i + 1 < count || !metadata ? 1 : 0);
+    }
+    put(out, "}", 1);
+}
+
+static int make_object(const struct checkpoint_pieces *pieces, const struct ampd_checkpoint_tensor *tensors,
+                       const struct ampd_checkpoint_state *state, struct text *out, size_t *hash_at)
+{
+    char text[CHECKPOINT_SHAPE_TEXT_MAX];
+    struct entries entries = {
+        .items = malloc((2 * (size_t)pieces->count + NUMBERS_COUNT + OTHERS_COUNT) * sizeof *entries.items)};
+    const struct checkpoint_piece **by_name = malloc((pieces->count + (size_t)1) * sizeof *by_name);
+    if (entries.items == NULL || by_name == NULL)
+        out->rc = AMP_ENOMEM;
+    for (uint32_t i = 0; out->rc == 0 && i < pieces->count; i++) {
+        const struct checkpoint_piece *piece = by_name[i] = &pieces->items[i];
+        hash_text(piece->hash, text);
+        add(&entries, HASH ":", piece->name, text);
+        if (!piece->is_part || piece->kind != CHECKPOINT_MASTER)
+            continue;
+        const struct ampd_checkpoint_tensor *tensor = &tensors[piece->owner];
+        checkpoint_shape_text(tensor->dimensions, tensor->shape, text);
+        add(&entries, "shape:", tensor->name, text);
+    }
+    if (out->rc == 0) {
+        (void)snprintf(text, sizeof text, FORMAT_PREFIX "%d", FORMAT_VERSION);
+        add(&entries, "", "format", text);
+        add_numbers(&entries, state);
+        put_object(out, by_name, pieces->count, &entries, hash_at);
+    }
+    free(by_name);
+    free(entries.items);
+    return out->rc;
+}
+
+/* Puts the length and the JSON, with its hash and padded with spaces, into one allocation. */
+static int frame_header(const struct amp_buf *json, size_t hash_at, uint8_t **header, size_t *size)
+{
+    AMP_ASSERT(hash_at > 0); /* some keys come after it */
+    char hash[HASH_TEXT_MAX], entry[HASH_TEXT_MAX + 16];
+    hash_json(json->data, json->size, hash);
+    size_t added = (size_t)snprintf(entry, sizeof entry, "\"" HASH "\":\"%s\",", hash), used = json->size + added;
     *size = (8 + used + CHECKPOINT_ALIGNMENT - 1) / CHECKPOINT_ALIGNMENT * CHECKPOINT_ALIGNMENT;
     *header = malloc(*size);
     if (*header == NULL)
         return AMP_ENOMEM;
     uint64_t length = *size - 8;
     memcpy(*header, &length, 8); /* little-endian */
-    memcpy(*header + 8, json, used);
+    memcpy(*header + 8, json->data, hash_at);
+    memcpy(*header + 8 + hash_at, entry, added);
+    memcpy(*header + 8 + hash_at + added, json->data + hash_at, json->size - hash_at);
     memset(*header + 8 + used, ' ', *size - 8 - used);
     return 0;
 }
@@ -443,26 +557,25 @@ int checkpoint_header_write(const struct checkpoint_pieces *pieces, const struct
                             const struct ampd_checkpoint_state *state, uint8_t **header, size_t *size,
                             struct amp_error *error)
 {
+    struct text json = {.rc = 0};
+    size_t hash_at = 0;
     ampd_json_begin();
-    json_t *object = header_object(pieces, tensors, state);
-    if (object == NULL && ampd_json_no_memory())
-        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory writing a checkpoint");
-    if (object == NULL)
-        return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR", "a parameter's name is not UTF-8 or given twice");
-    char hash[HASH_TEXT_MAX];
-    char *json = NULL;
-    int rc = hash_object(object, hash);
-    if (rc == 0 && set_string(json_object_get(object, METADATA), "hash", hash) == 0)
-        json = json_dumps(object, DUMP_FLAGS);
-    rc = json != NULL && !ampd_json_no_memory() ? frame_header(json, header, size) : AMP_ENOMEM;
-    free(json);
-    json_decref(object);
-    if (rc == 0 && *size - 8 <= CHECKPOINT_HEADER_MAX)
-        return 0;
+    amp_buf_init(&json.buf, CHECKPOINT_HEADER_MAX);
+    int rc = make_object(pieces, tensors, state, &json, &hash_at);
     if (rc == 0)
+        rc = frame_header(&json.buf, hash_at, header, size);
+    amp_buf_close(&json.buf);
+    if (rc == 0 && *size - 8 > CHECKPOINT_HEADER_MAX) {
         free(*header);
-    return amp_error_set(error, rc == 0 ? AMP_EINVAL : rc, NULL,
-                         "a checkpoint's header is too large or memory ran out");
+        rc = AMP_EEXHAUSTED;
+    }
+    if (rc == 0)
+        return 0;
+    if (rc == AMP_ENOMEM)
+        return amp_error_set(error, rc, NULL, "out of memory writing a checkpoint");
+    return amp_error_set(error, AMP_EINVAL, "INVALID_TENSOR",
+                         rc == AMP_EINVAL ? "a parameter's name is not UTF-8 or given twice"
+                                          : "the names of the parameters make a checkpoint's header too large");
 }
 
 /* ---- checking ---- */

@@ -88,6 +88,7 @@ struct ampd_core_config {
     bool carry_own;       /* messages of the process to itself are outputs, too (the simulator delays them) */
     /* Where cast copies come from, so that workers on this machine can map them. NULL: from malloc. */
     const struct ampd_copy_memory *copy_memory;
+    struct ampd_large_memory large_memory; /* who frees the memory of deleted models */
     bool check;       /* assert the invariants of every machine after each event, over all blocks (tests) */
     bool asks_epochs; /* epochs are counted outside of the stores, too: ask for a new one's number (RAISE_EPOCH) */
 };

@@ -55,12 +55,31 @@ static void memory_that_comes_and_goes_is_zeros_and_of_any_size(void **state)
     amp_large_free(NULL, 4096);
 }
 
+static void only_whole_pages_are_given_back(void **state)
+{
+    static const size_t offsets[] = {0, 1, AMP_PAGE - 1}, sizes[] = {0, 1, AMP_PAGE - 1, AMP_PAGE, 3 * AMP_PAGE + 1};
+    uint8_t *memory = amp_large_new(5 * AMP_PAGE);
+    (void)state;
+    assert_non_null(memory);
+    for (size_t o = 0; o < sizeof offsets / sizeof *offsets; o++) {
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            size_t first = (offsets[o] + AMP_PAGE - 1) / AMP_PAGE, end = (offsets[o] + sizes[s]) / AMP_PAGE;
+            memset(memory, 1, 5 * AMP_PAGE);
+            amp_large_drop(memory + offsets[o], sizes[s]);
+            for (size_t page = 0; page < 5; page++) /* pages that are gone come back as zeros */
+                assert_int_equal(page >= first && page < end ? 0 : 1, memory[page * AMP_PAGE]);
+        }
+    }
+    amp_large_free(memory, 5 * AMP_PAGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_any_place_and_size_keeps_what_is_in_it),
         cmocka_unit_test(no_memory_needs_no_advice),
         cmocka_unit_test(memory_that_comes_and_goes_is_zeros_and_of_any_size),
+        cmocka_unit_test(only_whole_pages_are_given_back),
     };
     return cmocka_run_group_tests_name("base_large", tests, NULL, NULL);
 }

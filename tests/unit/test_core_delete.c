@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -32,7 +33,15 @@ struct world {
     struct ampd_reply replies[CALLS_MAX];
     bool answered[CALLS_MAX];
     uint64_t calls;
+    uint64_t large_bytes; /* that the cores gave away to be freed */
 };
+
+static void free_large(void *arg, void *memory, size_t size)
+{
+    struct world *world = arg;
+    world->large_bytes += size;
+    free(memory);
+}
 
 static void take(struct world *world, unsigned shard, const struct ampd_output *output)
 {
@@ -83,8 +92,11 @@ static void run(struct world *world)
 
 static void start(struct world *world, unsigned shard, uint64_t boot, const struct ampd_model_record *found)
 {
-    struct ampd_core_config config = {
-        .shard = shard, .shards = SHARDS, .fence = {.counter = boot}, .block_elements = AMPD_ALIGN_ELEMENTS};
+    struct ampd_core_config config = {.shard = shard,
+                                      .shards = SHARDS,
+                                      .fence = {.counter = boot},
+                                      .block_elements = AMPD_ALIGN_ELEMENTS,
+                                      .large_memory = {free_large, world}};
     assert_int_equal(0, ampd_core_new(&config, &world->core[shard]));
     struct ampd_event event = {.type = AMPD_EVENT_MODEL_FOUND, .u.found = found};
     if (found != NULL)
@@ -109,13 +121,27 @@ static void make_spec(struct ampd_model_spec *spec)
     whole_spec(spec);
 }
 
-static uint64_t delete_model(struct world *world)
+static uint64_t delete_named(struct world *world, const char *name)
 {
     struct ampd_note note = {.actor = "ann"};
     struct ampd_event event = {
-        .type = AMPD_EVENT_DELETE_MODEL, .call = ++world->calls, .u.act = {.model = "model", .note = &note}};
+        .type = AMPD_EVENT_DELETE_MODEL, .call = ++world->calls, .u.act = {.model = name, .note = &note}};
     step(world, 0, &event);
     return event.call;
+}
+
+static uint64_t delete_model(struct world *world)
+{
+    return delete_named(world, "model");
+}
+
+static void create(struct world *world, const struct ampd_model_spec *spec)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_CREATE_MODEL, .call = ++world->calls, .u.create = {.spec = spec}};
+    step(world, 0, &event);
+    run(world);
+    assert_true(world->answered[event.call]);
+    assert_int_equal(0, world->replies[event.call].error.code);
 }
 
 static int setup(void **state)
@@ -128,11 +154,7 @@ static int setup(void **state)
         start(&world, k, 1, NULL);
     run(&world);
     begin_session(&world);
-    struct ampd_event create = {.type = AMPD_EVENT_CREATE_MODEL, .call = ++world.calls, .u.create = {.spec = &spec}};
-    step(&world, 0, &create);
-    run(&world);
-    assert_true(world.answered[1]);
-    assert_int_equal(0, world.replies[1].error.code);
+    create(&world, &spec);
     *state = &world;
     return 0;
 }
@@ -263,6 +285,26 @@ static void a_coordinator_that_starts_goes_on_with_it(void **state)
     assert_int_equal(1, world->persists[1][AMPD_PERSIST_DELETE]);
 }
 
+/* Its caller's thread serves all models, and the kernel takes a while to take the pages back. */
+static void large_memory_of_a_deleted_model_is_freed_by_another_thread(void **state)
+{
+    struct world *world = *state;
+    struct ampd_parameter_spec parameter = {.name = "a", .dimensions = 1, .shape = {SHARDS * AMPD_LARGE_BYTES / 4}};
+    struct ampd_model_spec spec = {.parameters_count = 1, .parameters = &parameter, .world_size = 1};
+    (void)snprintf(spec.name, sizeof(spec.name), "large");
+    whole_spec(&spec);
+    create(world, &spec);
+    const struct ampd_tensors *tensors = &world->core[0]->models[1]->tensors;
+    uint64_t pieces = 1 + tensors->moments + tensors->world_size; /* the copies, of two bytes, are below the bound */
+    assert_int_equal(AMPD_LARGE_BYTES, tensors->copy_bytes * 2);
+    (void)delete_named(world, "large");
+    run(world);
+    assert_int_equal(SHARDS * pieces * AMPD_LARGE_BYTES, world->large_bytes);
+    (void)delete_model(world); /* too small for a task */
+    run(world);
+    assert_int_equal(SHARDS * pieces * AMPD_LARGE_BYTES, world->large_bytes);
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -274,6 +316,7 @@ int main(void)
         TEST(an_answer_of_shard_0_to_sync_brings_no_deleted_model_back),
         TEST(none_is_given_up_while_shards_still_tell_what_they_hold),
         TEST(a_coordinator_that_starts_goes_on_with_it),
+        TEST(large_memory_of_a_deleted_model_is_freed_by_another_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -265,6 +265,24 @@ static void a_file_cut_off_at_any_page_is_refused(void **state)
     free(values);
 }
 
+/* The header's text has to be what jansson makes of it: a reader hashes that. */
+static void names_may_have_any_characters_and_any_place_among_the_keys(void **state)
+{
+    static const char *const names[] = {
+        "Z",  "^",  "_",   "__metadata_",     "__metadata__.x",           "hash", "user_state",
+        "\"", "\\", "a/b", "a\x01\n\x1f\x7f", "\xc3\xa4\xf0\x9d\x84\x9e", "~"};
+    struct fixture *fixture = *state;
+    char before[AMPD_NAME_MAX];
+    memcpy(before, parameters[1].name, sizeof before);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        (void)snprintf(parameters[1].name, sizeof parameters[1].name, "%s", names[i]);
+        write_parts(fixture, 3); /* it lies in two of them, whose keys also name its shape */
+        for (uint32_t k = 0; k < 3; k++)
+            assert_int_equal(0, read_part_of(fixture, 3, k, 3, NULL));
+    }
+    memcpy(parameters[1].name, before, sizeof before);
+}
+
 int main(void)
 {
 #define ROW(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -275,6 +293,7 @@ int main(void)
         ROW(parts_of_different_steps_are_not_mixed),
         ROW(every_flipped_bit_of_a_tensor_is_refused_with_file_and_tensor),
         ROW(a_file_cut_off_at_any_page_is_refused),
+        ROW(names_may_have_any_characters_and_any_place_among_the_keys),
     };
 #undef ROW
     return cmocka_run_group_tests_name("storage_parts", tests, NULL, NULL);

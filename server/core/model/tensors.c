@@ -10,17 +10,24 @@
 /*
  * Aligned memory on calloc and malloc, which ask the kernel for pages of large blocks and touch none of them:
  * CreateModel runs on the control loop, and zeroing gigabytes there would outlast leases. The first touch is the
- * compute threads'. The pointer that malloc gave lies right before the aligned one.
+ * compute threads'. Right before the aligned memory lie the pointer that malloc gave and the number of bytes.
  */
+struct before {
+    void *raw;
+    size_t bytes;
+};
+
+/* malloc aligns to 16, so that there is always room for it before the next multiple of AMPD_TENSOR_ALIGN. */
+_Static_assert(sizeof(struct before) <= 16, "it lies between malloc's pointer and the aligned one");
+
 static void *align(void *raw, uint64_t bytes)
 {
     if (raw == NULL)
         return NULL;
     amp_large_advise(raw, bytes);
     uintptr_t at = ((uintptr_t)raw + AMPD_TENSOR_ALIGN) / AMPD_TENSOR_ALIGN * AMPD_TENSOR_ALIGN;
-    void **aligned = (void **)at;
-    aligned[-1] = raw; /* malloc aligns to 16: there is always room for it */
-    return aligned;
+    ((struct before *)at)[-1] = (struct before){raw, bytes};
+    return (void *)at;
 }
 
 static void *alloc_zeroed(uint64_t bytes)
@@ -34,10 +41,15 @@ static void *alloc_raw(uint64_t bytes)
     return align(malloc(bytes + AMPD_TENSOR_ALIGN), bytes);
 }
 
-static void free_aligned(void *memory)
+static void free_aligned(void *memory, const struct ampd_large_memory *large)
 {
-    if (memory != NULL)
-        free(((void **)memory)[-1]);
+    if (memory == NULL)
+        return;
+    struct before before = ((struct before *)memory)[-1];
+    if (large != NULL && large->free_cb != NULL && before.bytes >= AMPD_LARGE_BYTES)
+        large->free_cb(large->arg, before.raw, before.bytes);
+    else
+        free(before.raw);
 }
 
 unsigned ampd_tensors_moments(const struct ampd_model_spec *spec)
@@ -130,10 +142,10 @@ static uint8_t *new_copy(const struct ampd_tensors *tensors)
     return from != NULL ? from->new_cb(from->arg, tensors->copy_bytes) : alloc_zeroed(tensors->copy_bytes);
 }
 
-static void free_copy(const struct ampd_tensors *tensors, uint8_t *copy)
+static void free_copy(const struct ampd_tensors *tensors, uint8_t *copy, const struct ampd_large_memory *large)
 {
     if (tensors->copy_memory == NULL)
-        free_aligned(copy);
+        free_aligned(copy, large);
     else if (copy != NULL)
         tensors->copy_memory->free_cb(tensors->copy_memory->arg, copy, tensors->copy_bytes);
 }
@@ -173,7 +185,7 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
     ok = (tensors->stats = calloc(segments + 1, sizeof *tensors->stats)) != NULL && ok;
     if (ok && alloc_slots(tensors, elements) == 0)
         return 0;
-    ampd_tensors_close(tensors);
+    ampd_tensors_close(tensors, NULL);
     return AMP_ENOMEM;
 }
 
@@ -186,21 +198,21 @@ static void plan_free(struct ampd_plan *plan)
     free(plan);
 }
 
-void ampd_tensors_close(struct ampd_tensors *tensors)
+void ampd_tensors_close(struct ampd_tensors *tensors, const struct ampd_large_memory *large)
 {
     while (tensors->plans.next != NULL && !amp_list_empty(&tensors->plans))
         plan_free(AMP_CONTAINER(tensors->plans.next, struct ampd_plan, node));
-    free_aligned(tensors->masters);
-    free_aligned(tensors->m);
-    free_aligned(tensors->v);
-    free_aligned(tensors->g);
-    free_aligned(tensors->saved);
+    free_aligned(tensors->masters, large);
+    free_aligned(tensors->m, large);
+    free_aligned(tensors->v, large);
+    free_aligned(tensors->g, large);
+    free_aligned(tensors->saved, large);
     for (unsigned c = 0; c < AMPD_COPIES; c++) {
-        free_copy(tensors, tensors->copies[c]);
+        free_copy(tensors, tensors->copies[c], large);
         free(tensors->crcs[c]);
     }
     for (uint32_t r = 0; tensors->slots != NULL && r < tensors->world_size; r++)
-        free_aligned(tensors->slots[r]);
+        free_aligned(tensors->slots[r], large);
     free(tensors->slots);
     free(tensors->votes);
     free(tensors->stats);

@@ -15,6 +15,9 @@
 
 #define AMPD_TENSOR_ALIGN 64 /* bytes: one cache line, one AVX-512 register */
 
+/* The memory that ampd_large_memory is for. Smaller pieces take less than 0.1 ms to free, about what a task costs. */
+#define AMPD_LARGE_BYTES ((size_t)1 << 20)
+
 /* Two copies: readers of version v are left alone while v + 1 is written (docs/step-protocol.md section 3). */
 #define AMPD_COPIES 2
 
@@ -55,8 +58,11 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
                       const struct ampd_model_spec *spec, uint64_t first, uint64_t count, unsigned saved_percent,
                       const struct ampd_copy_memory *copy_memory);
 
-/* Frees everything, plans that jobs still hold included: no job may run any more. */
-void ampd_tensors_close(struct ampd_tensors *tensors);
+/*
+ * Frees everything, plans that jobs still hold included: no job may run any more. Tensors and slots of AMPD_LARGE_BYTES
+ * and more are given to `large`, if that is not NULL and has a callback.
+ */
+void ampd_tensors_close(struct ampd_tensors *tensors, const struct ampd_large_memory *large);
 
 /* Bytes from block to block in a slot with values of that dtype: no gaps, so that huge pages are filled. Any thread. */
 size_t ampd_tensors_stride(const struct ampd_tensors *tensors, enum amp_dtype dtype);

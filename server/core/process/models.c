@@ -164,7 +164,7 @@ void ampd_model_free(struct ampd_model *model)
     if (!model->gone) {
         ampd_shard_close(model);
         ampd_coord_close(model);
-        ampd_tensors_close(&model->tensors);
+        ampd_tensors_close(&model->tensors, NULL);
     }
     ampd_layout_free(model->layout);
     ampd_spec_clear(&model->spec);
@@ -190,7 +190,7 @@ void ampd_model_forget(struct ampd_model *model)
     model->core->memory_bytes -= model->memory_bytes;
     ampd_shard_close(model);
     ampd_coord_close(model);
-    ampd_tensors_close(&model->tensors);
+    ampd_tensors_close(&model->tensors, &model->core->config.large_memory);
     *model->shard = (struct ampd_shard){.announced.deleting = true};
     *model->coord = (struct ampd_coord){.state = AMPD_COORD_DELETING};
 }

@@ -2,7 +2,8 @@
  * The threads beside the loop's, by their work. All but compute are one thread each, which keeps the order of its
  * tasks:
  *
- *   compute   jobs of the core: blocks of the vote and apply passes; also allocates and frees pages of shared memory
+ *   compute   jobs of the core: blocks of the vote and apply passes; also allocates shared memory, and frees large
+ *             memory
  *   writer    all writing to the store, in the order of the core's outputs
  *   readers   reading the store: pages of history
  *   files     checkpoint files: written beside the steps, read at a restore. With --checkpoint-memory 100, where

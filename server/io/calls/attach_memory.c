@@ -11,6 +11,7 @@
 #include "server/io/calls/memory_socket.h"
 #include "server/io/calls/pages.h"
 #include "server/io/calls/server_call.h"
+#include "server/io/host/free_memory.h"
 #include "server/io/host/shared_copies.h"
 #include "server/io/host/shared_fill.h"
 #include "server/io/host/watchers.h"

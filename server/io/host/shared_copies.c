@@ -7,6 +7,7 @@
 #include "rpc/arpc_limits.h"
 #include "server/io/base/open_files.h"
 #include "server/io/base/server.h"
+#include "server/io/host/free_memory.h"
 #include "server/io/host/shared_fill.h"
 
 #include <fcntl.h>
@@ -42,44 +43,6 @@ int io_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void
                          "shared memory: the process may have %llu descriptors, of which the last %llu are kept for "
                          "storage; raise its limit of open files",
                          (unsigned long long)most, (unsigned long long)(most - room));
-}
-
-/* Memory on its way back to the kernel. */
-struct freeing {
-    struct io_task task;
-    int fd;
-    void *memory;
-    size_t size;
-};
-
-static void free_pages(struct io_task *task)
-{
-    struct freeing *own = AMP_CONTAINER(task, struct freeing, task);
-    /* 32 MiB a call: during one no thread of this process can map memory. */
-    for (; own->size > AMP_SHARED_FILL; own->size -= AMP_SHARED_FILL) {
-        amp_shared_unmap(own->memory, AMP_SHARED_FILL);
-        own->memory = (uint8_t *)own->memory + AMP_SHARED_FILL;
-    }
-    amp_shared_unmap(own->memory, own->size);
-    (void)close(own->fd);
-}
-
-static void pages_freed(struct io_task *task)
-{
-    free(AMP_CONTAINER(task, struct freeing, task));
-}
-
-void io_shared_free(struct ampd_server *server, int fd, void *memory, size_t size)
-{
-    struct freeing *own = server->life.state != SERVER_CLOSING ? malloc(sizeof *own) : NULL;
-    if (own == NULL) { /* or there is no memory for a task */
-        amp_shared_unmap(memory, size);
-        (void)close(fd);
-        return;
-    }
-    *own = (struct freeing){
-        .task = {.run_cb = free_pages, .done_cb = pages_freed}, .fd = fd, .memory = memory, .size = size};
-    io_threads_submit(server->pools.compute, &own->task);
 }
 
 static void destroy(struct copy *copy)

@@ -22,13 +22,6 @@ struct ampd_server;
 int io_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error);
 
 /*
- * Takes over memory and descriptor of io_shared_new, and gives them back to the kernel. That takes about a millisecond
- * for 4 MiB of small pages, so a compute thread does it, which is given the task before any that fills a later slot. A
- * server that closes does it at once. The loop's thread.
- */
-void io_shared_free(struct ampd_server *server, int fd, void *memory, size_t size);
-
-/*
  * The memory that the core is to use for cast copies; valid until io_shared_copies_close. To be called before the core
  * is made. NULL: shared memory is switched off, or this machine cannot have it, which is logged.
  */

@@ -25,6 +25,7 @@
 #include "server/io/host/checkpoint_files.h"
 #include "server/io/host/disk_share.h"
 #include "server/io/host/disk_silence.h"
+#include "server/io/host/free_memory.h"
 #include "server/io/host/history_limit.h"
 #include "server/io/host/jobs.h"
 #include "server/io/host/recover.h"
@@ -75,6 +76,7 @@ static int make_core(struct ampd_server *server, struct amp_error *error)
                                       .checkpoint_memory = server->options->checkpoint_memory,
                                       .checkpoint_dir = server->data.checkpoint_dir,
                                       .copy_memory = io_shared_copies_open(server),
+                                      .large_memory = {io_large_memory_free, server},
                                       .epoch_above = server->options->epoch_above,
                                       .asks_epochs =
                                           server->cluster != NULL && io_cluster_abilities(server->cluster).remembers};
