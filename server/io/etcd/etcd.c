@@ -243,11 +243,6 @@ uint32_t io_etcd_preferred(const struct io_etcd *etcd)
     return etcd->preferred;
 }
 
-const char *io_etcd_endpoint(const struct io_etcd *etcd, uint32_t index)
-{
-    return etcd->endpoints[index].address;
-}
-
 struct arpc_channel *io_etcd_channel(struct io_etcd *etcd, uint32_t index)
 {
     struct endpoint *endpoint = &etcd->endpoints[index];
