@@ -195,12 +195,6 @@ static void tell_stored(const struct persist_task *task, enum io_storage_alert_o
     amp_log(task->server->log, AMP_LOG_INFO, "store", "msg=\"stored at last\" model=%s", task->model);
 }
 
-/* On the writer's thread, after a commit. */
-static void note_log(struct persist_task *task)
-{
-    (void)ampd_store_log_is_long(task->server->data.store, &task->long_log, NULL); /* nothing can fail */
-}
-
 static void persist_run(struct io_task *base)
 {
     struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
@@ -220,7 +214,7 @@ static void persist_run(struct io_task *base)
     AMP_FAILPOINT("persist.done");
     if (told)
         tell_stored(task, IO_STORAGE_ALERT_STORE);
-    note_log(task);
+    task->long_log = ampd_store_log_is_long(server->data.store);
 }
 
 /*
@@ -251,10 +245,11 @@ static void verdicts_run(struct amp_list *tasks)
     }
     AMP_LIST_EACH(it, safe, tasks)
     {
+        struct persist_task *task = AMP_CONTAINER(it, struct persist_task, task.node);
         if (stored == 0)
-            persist_run(AMP_CONTAINER(it, struct io_task, node));
+            persist_run(&task->task);
         else if (--stored == 0)
-            note_log(AMP_CONTAINER(it, struct persist_task, task.node));
+            task->long_log = ampd_store_log_is_long(task->server->data.store);
     }
 }
 
