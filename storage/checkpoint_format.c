@@ -16,6 +16,7 @@
 #include "storage/store.h"
 
 #include "base/assert.h"
+#include "base/hex.h"
 #include "storage/json_memory.h"
 
 #include <inttypes.h>
@@ -175,12 +176,6 @@ static int numbers_write(json_t *metadata, const struct ampd_checkpoint_state *s
 
 /* ---- hashes ---- */
 
-static void hash_text(const uint8_t hash[CHECKPOINT_HASH_BYTES], char text[HASH_TEXT_MAX])
-{
-    for (int i = 0; i < CHECKPOINT_HASH_BYTES; i++)
-        (void)snprintf(text + 2 * i, 3, "%02x", hash[i]);
-}
-
 /* The hash of an object's JSON text, compact and sorted. 0 or AMP_ENOMEM. */
 static int hash_object(const json_t *object, char text[HASH_TEXT_MAX])
 {
@@ -192,7 +187,7 @@ static int hash_object(const json_t *object, char text[HASH_TEXT_MAX])
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits(dump, strlen(dump)));
     free(dump);
-    hash_text(canonical.digest, text);
+    amp_hex_write(canonical.digest, CHECKPOINT_HASH_BYTES, text);
     return 0;
 }
 
@@ -408,7 +403,7 @@ static json_t *header_object(const struct checkpoint_pieces *pieces, const struc
         const struct checkpoint_piece *piece = &pieces->items[i];
         char key[CHECKPOINT_TENSOR_NAME_MAX + 8], hash[HASH_TEXT_MAX];
         (void)snprintf(key, sizeof key, "hash:%s", piece->name);
-        hash_text(piece->hash, hash);
+        amp_hex_write(piece->hash, CHECKPOINT_HASH_BYTES, hash);
         if (json_object_get(object, piece->name) != NULL)
             failed = 1;
         else
