@@ -175,7 +175,7 @@ static void wait_to_retry(const struct persist_task *task, int rc, const struct 
                           enum io_storage_alert_of alert, bool *told)
 {
     struct ampd_server *server = task->server;
-    bool curable = rc == AMP_EEXHAUSTED || rc == AMP_ENOMEM || rc == AMP_EDENIED;
+    bool curable = io_storage_is_retried(rc);
     if (curable)
         io_storage_alert_set(server->storage_alert, alert, error->text);
     if (!curable || atomic_load(&server->pools.stop_waiting))
