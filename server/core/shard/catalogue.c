@@ -164,7 +164,7 @@ void ampd_catalogue_parts(struct ampd_model *model, const struct ampd_parts *par
         bool known = record->parts_count == parts->count &&
                      memcmp(record->parts, parts->manifests, parts->count * sizeof parts->manifests[0]) == 0;
         if (known) {
-            ampd_part_tell_known(model);
+            ampd_part_send_known(model);
             return;
         }
         record->parts_count = parts->count;
@@ -181,9 +181,9 @@ void ampd_catalogue_parts_stored(struct ampd_model *model)
     AMP_ASSERT(model->shard->catalogue.parts_storing > 0);
     if (--model->shard->catalogue.parts_storing != 0)
         return;
-    ampd_part_tell_known(model);
+    ampd_part_send_known(model);
     if (model->shard->memory == AMPD_MEMORY_RESTORED)
-        ampd_memory_tell(model);
+        ampd_memory_resend(model);
 }
 
 const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard *shard, uint64_t epoch, uint64_t step)

@@ -257,7 +257,7 @@ static void take_user_state(struct ampd_slot *slot, struct ampd_call *call)
 }
 
 /* Writes the dtype of a contribution to the plan. It is known from the first header on, before any job reads it. */
-static void tell_plan(struct ampd_model *model, uint32_t rank, enum amp_dtype dtype)
+static void set_plan_dtype(struct ampd_model *model, uint32_t rank, enum amp_dtype dtype)
 {
     struct ampd_plan *plan = model->shard->step.plan;
     for (uint32_t i = 0; plan != NULL && i < plan->inputs_count; i++) {
@@ -312,7 +312,7 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
         slot->lr = push->lr;
         if (model->shard->step.seen.pushed_us == 0)
             model->shard->step.seen.pushed_us = model->core->utc_us;
-        tell_plan(model, push->rank, push->dtype);
+        set_plan_dtype(model, push->rank, push->dtype);
     }
     if (!slot->ended) /* else the trailer was that of a later header: this one was long on its way */
         take_user_state(slot, call);
