@@ -165,7 +165,7 @@ static bool all_are_held(const struct etcd_cluster *cluster)
  * holder: their data may name higher fences. If a process has come whose data name a fence that is not below this
  * one's, the place is given up and claimed again, under a higher fence.
  */
-static void tell_taken(struct etcd_cluster *cluster)
+static void report_taken(struct etcd_cluster *cluster)
 {
     const struct io_cluster_options *options = &cluster->base.options;
     uint64_t newest = cluster_newest(cluster, cluster->shard);
@@ -244,7 +244,7 @@ static void claimed(struct etcd_cluster *cluster, const struct ampd_etcd_txn_res
     amp_log(options->log, AMP_LOG_INFO, "cluster",
             "msg=\"holding a place\" cluster=%s shard=%" PRIu32 " fence=%" PRIu64 " lease_ms=%" PRId64,
             cluster->base.url.name, cluster->shard, cluster->fence.counter, options->lease_ms);
-    tell_taken(cluster);
+    report_taken(cluster);
 }
 
 static void read_number(struct etcd_cluster *cluster, const struct ampd_etcd_key_value *kv)
@@ -528,7 +528,7 @@ static void on_settled(void *arg, int64_t revision)
     }
     cluster_map_settled(cluster);
     if (cluster->state == CLUSTER_HOLDING && !gives_way(cluster))
-        tell_taken(cluster);
+        report_taken(cluster);
     consider(cluster);
 }
 
