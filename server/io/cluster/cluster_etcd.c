@@ -84,10 +84,10 @@ void cluster_lost(struct etcd_cluster *cluster, int code, const char *format, ..
 }
 
 /* A place under this cluster's name held by a process with another format or number of shards. NULL: none. */
-static const struct cluster_place *stranger(const struct etcd_cluster *cluster)
+static const struct cluster_place *foreign_place(const struct etcd_cluster *cluster)
 {
     for (uint32_t k = 0; k < IO_CLUSTER_SHARDS_MAX; k++)
-        if (cluster->places[k].held && cluster->places[k].strange)
+        if (cluster->places[k].held && cluster->places[k].foreign)
             return &cluster->places[k];
     return NULL;
 }
@@ -420,9 +420,9 @@ static void consider(struct etcd_cluster *cluster)
 {
     if (cluster->state != CLUSTER_WAITING || !cluster->settled || !io_etcd_lease_holds(cluster->lease))
         return;
-    const struct cluster_place *strange = stranger(cluster);
-    if (strange != NULL) {
-        refuse(cluster, &strange->entry);
+    const struct cluster_place *foreign = foreign_place(cluster);
+    if (foreign != NULL) {
+        refuse(cluster, &foreign->entry);
         return;
     }
     if (refuse_other_number(cluster))
