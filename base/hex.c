@@ -25,3 +25,13 @@ bool amp_hex_parse(const char *text, uint8_t *bytes, size_t size)
     }
     return true;
 }
+
+void amp_hex_write(const uint8_t *bytes, size_t size, char *text)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < size; i++) {
+        text[2 * i] = digits[bytes[i] >> 4];
+        text[2 * i + 1] = digits[bytes[i] & 15];
+    }
+    text[2 * size] = 0;
+}

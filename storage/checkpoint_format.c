@@ -17,6 +17,7 @@
 
 #include "base/assert.h"
 #include "base/buf.h"
+#include "base/hex.h"
 #include "storage/json_memory.h"
 
 #include <inttypes.h>
@@ -192,20 +193,11 @@ static void add_numbers(struct entries *entries, const struct ampd_checkpoint_st
 
 /* ---- hashes ---- */
 
-static void hash_text(const uint8_t hash[CHECKPOINT_HASH_BYTES], char text[HASH_TEXT_MAX])
-{
-    for (int i = 0; i < CHECKPOINT_HASH_BYTES; i++) {
-        text[2 * i] = "0123456789abcdef"[hash[i] >> 4];
-        text[2 * i + 1] = "0123456789abcdef"[hash[i] & 15];
-    }
-    text[HASH_TEXT_MAX - 1] = 0;
-}
-
 static void hash_json(const void *json, size_t size, char text[HASH_TEXT_MAX])
 {
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits(json, size));
-    hash_text(canonical.digest, text);
+    amp_hex_write(canonical.digest, CHECKPOINT_HASH_BYTES, text);
 }
 
 /* The hash of an object's JSON text, compact and sorted. 0 or AMP_ENOMEM. */
@@ -514,7 +506,7 @@ static int make_object(const struct checkpoint_pieces *pieces, const struct ampd
         out->rc = AMP_ENOMEM;
     for (uint32_t i = 0; out->rc == 0 && i < pieces->count; i++) {
         const struct checkpoint_piece *piece = by_name[i] = &pieces->items[i];
-        hash_text(piece->hash, text);
+        amp_hex_write(piece->hash, CHECKPOINT_HASH_BYTES, text);
         add(&entries, HASH ":", piece->name, text);
         if (!piece->is_part || piece->kind != CHECKPOINT_MASTER)
             continue;

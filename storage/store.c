@@ -49,6 +49,11 @@ int ampd_store_open_reader(struct ampd_store *store, struct ampd_store **reader,
     return store->ops->open_reader(store, reader, error);
 }
 
+bool ampd_store_log_is_long(const struct ampd_store *store)
+{
+    return store->log_is_long;
+}
+
 bool ampd_store_is_beyond(const struct ampd_history_limit *limit, int64_t at_us)
 {
     return at_us < limit->before_us || (limit->after_us != 0 && at_us > limit->after_us);

@@ -126,15 +126,15 @@ int ampd_store_adopt_checkpoint(struct ampd_store *store, const char *model,
 int ampd_store_put_parts(struct ampd_store *store, const char *model, const struct ampd_checkpoint_record *checkpoint,
                          struct amp_error *error);
 
-/*
- * ampd_store_put_fence, _count_models, _put_worker, _drop_checkpoint, _trim, _log_is_long and _move_log: their
- * contracts are in storage/store_calls.def.
- */
+/* ampd_store_put_fence, _count_models, _put_worker, _drop_checkpoint, _trim and _move_log: see store_calls.def. */
 #define AMPD_STORE_CALL(name, parameters, arguments) int ampd_store_##name parameters;
 #define AMPD_STORE_OP(name, parameters)
 #include "storage/store_calls.def"
 #undef AMPD_STORE_CALL
 #undef AMPD_STORE_OP
+
+/* Whether ampd_store_move_log has something to do: never without a write-ahead log. From the thread that writes. */
+bool ampd_store_log_is_long(const struct ampd_store *store);
 
 /* ---- reading ---- */
 

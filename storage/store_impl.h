@@ -21,6 +21,7 @@ struct ampd_store_ops {
 /* The first member of every implementation's handle. */
 struct ampd_store {
     const struct ampd_store_ops *ops;
+    bool log_is_long;
 };
 
 /*

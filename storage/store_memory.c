@@ -608,12 +608,6 @@ static int memory_page_overflows(struct ampd_store *store, const char *name, con
     return unlock_with(shared, rc);
 }
 
-static int memory_log_is_long(struct ampd_store *store, bool *is_long, struct amp_error *error)
-{
-    *is_long = false; /* there is none */
-    return 0;
-}
-
 static int memory_move_log(struct ampd_store *store, struct amp_error *error)
 {
     return 0;

@@ -17,8 +17,8 @@ uint64_t ampctl_now_ms(void)
 int ampctl_open(struct ampctl *ctl)
 {
     struct amp_error error = {0};
-    if (ctl->timeout_ms == 0)
-        ctl->timeout_ms = AMPCTL_TIMEOUT_MS;
+    if (ctl->link != NULL)
+        return 0;
     const struct ampclient_link_options options = {
         .secure = ctl->secure,
         .channel.connect_ms = (int64_t)(ctl->timeout_ms < AMPCTL_TIMEOUT_MS ? ctl->timeout_ms : AMPCTL_TIMEOUT_MS)};
@@ -75,7 +75,10 @@ static size_t addresses(const struct ampctl *ctl)
 
 int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply)
 {
-    int rc;
+    *reply = (struct ampclient_reply){0};
+    int rc = ampctl_open(ctl);
+    if (rc != 0)
+        return rc;
     /* Each address is tried once, and the one that a server names; the link has changed to it when the call is over. */
     for (size_t left = addresses(ctl) + 1;; left--) {
         rc = ampclient_rpc(ctl->link, request, reply);

@@ -25,7 +25,7 @@ struct ampctl {
     bool json, csv;      /* neither: tables */
     bool here;           /* the verb is for the process at the endpoint, whichever shard that is */
     bool quiet;          /* failed calls print nothing, since the verb reports them itself */
-    uint64_t timeout_ms; /* limit of each call; 0: the verb's own limit */
+    uint64_t timeout_ms; /* limit of each call; 0, before ampctl_parse: the verb's own limit */
     struct ampclient_link *link;
     const char *verb;
     /* The last call that failed. */
@@ -41,8 +41,9 @@ struct ampctl {
 uint64_t ampctl_now_ms(void);
 
 /*
- * Makes the link for the options of `ctl`; connects nowhere yet. 0, and ampctl_close is due; or an exit code after a
- * sentence on stderr.
+ * Makes the link for the options of `ctl`, if there is none; connects nowhere yet. A call does it, too, and main closes
+ * it after the verb; one that has other work between two calls closes it before. 0, or an exit code after a sentence on
+ * stderr.
  */
 int ampctl_open(struct ampctl *ctl);
 void ampctl_close(struct ampctl *ctl);

@@ -121,7 +121,9 @@ static int run(struct command *command, int argc, char **argv)
         return AMPCTL_EXIT_USAGE;
     }
     command->ctl->verb = verb->name;
-    return verb->run(command->ctl, argc - words + 1, argv + words - 1);
+    int code = verb->run(command->ctl, argc - words + 1, argv + words - 1);
+    ampctl_close(command->ctl);
+    return code;
 }
 
 int main(int argc, char **argv)

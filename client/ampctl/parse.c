@@ -224,6 +224,8 @@ void ampctl_parse(struct ampctl *ctl, const struct ampctl_verb *verb, void *inpu
     (void)argp_parse(&argp, argc, words, 0, NULL, &all);
     if (words != argv)
         free(words);
+    if (ctl->timeout_ms == 0)
+        ctl->timeout_ms = verb->timeout_ms != 0 ? verb->timeout_ms : AMPCTL_TIMEOUT_MS;
 }
 
 void ampctl_name(struct argp_state *state, char field[128], const char *value)
@@ -249,24 +251,30 @@ error_t ampctl_one_model(int key, char *arg, struct argp_state *state, char fiel
     }
 }
 
-error_t ampctl_model_and_file(int key, char *arg, struct argp_state *state, char field[128], const char **file)
+error_t ampctl_model_and(int key, char *arg, struct argp_state *state, char field[128], const char **word,
+                         const char *what, const char *missing)
 {
     switch (key) {
     case ARGP_KEY_ARG:
         if (state->arg_num == 0)
             ampctl_name(state, field, arg);
         else if (state->arg_num == 1)
-            *file = arg;
+            *word = arg;
         else
-            argp_error(state, "a model and a file are enough; \"%.40s\" is too much", arg);
+            argp_error(state, "a model and a %s are enough; \"%.40s\" is too much", what, arg);
         return 0;
     case ARGP_KEY_END:
         if (state->arg_num < 2)
-            argp_error(state, "name the model and the file");
+            argp_error(state, "%s", missing);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
+}
+
+error_t ampctl_model_and_file(int key, char *arg, struct argp_state *state, char field[128], const char **file)
+{
+    return ampctl_model_and(key, arg, state, field, file, "file", "name the model and the file");
 }
 
 uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value, uint64_t max)

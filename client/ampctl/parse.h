@@ -17,8 +17,8 @@ extern const struct argp ampctl_common_argp;
 extern const struct argp_option ampctl_common_options[];
 
 /*
- * Parses a verb's arguments: its own options (input: `input`) and the common ones. A usage error ends the program with
- * argp_err_exit_status.
+ * Parses a verb's arguments: its own options (input: `input`) and the common ones; sets the time limit of its calls. A
+ * usage error ends the program with argp_err_exit_status.
  */
 void ampctl_parse(struct ampctl *ctl, const struct ampctl_verb *verb, void *input, int argc, char **argv);
 
@@ -29,7 +29,12 @@ _Noreturn void ampctl_wrong_option(const char *program, const char *wrong);
 void ampctl_name(struct argp_state *state, char field[128], const char *value);
 /* For verbs that take one model: ARGP_KEY_ARG and ARGP_KEY_NO_ARGS; ARGP_ERR_UNKNOWN for every other key. */
 error_t ampctl_one_model(int key, char *arg, struct argp_state *state, char field[128]);
-/* For verbs that take one model and one file, which is borrowed: as ampctl_one_model. */
+/*
+ * For verbs that take one model and one word more, which is borrowed: as ampctl_one_model, and ARGP_KEY_END. `what`
+ * names the word, and `missing` is what to say without it.
+ */
+error_t ampctl_model_and(int key, char *arg, struct argp_state *state, char field[128], const char **word,
+                         const char *what, const char *missing);
 error_t ampctl_model_and_file(int key, char *arg, struct argp_state *state, char field[128], const char **file);
 /* The greatest number (step, epoch and others) that a server can store. */
 #define AMPCTL_NUMBER_MAX ((uint64_t)INT64_MAX)

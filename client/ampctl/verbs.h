@@ -7,6 +7,7 @@
 
 #include <argp.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct ampctl;
 
@@ -19,6 +20,7 @@ struct ampctl_verb {
     const char *examples;              /* lines */
     const struct argp_option *options; /* its own options; NULL: none */
     argp_parser_t parser;              /* of its options and arguments */
+    uint64_t timeout_ms;               /* limit of each call without --timeout; 0: AMPCTL_TIMEOUT_MS */
     /* Runs the verb; argv[0] is the last word of its name. Returns the exit code. */
     int (*run)(struct ampctl *ctl, int argc, char **argv);
     void (*prepare)(void); /* fills tables of the verb that are not constant, before all else; NULL: there are none */

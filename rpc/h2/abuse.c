@@ -204,11 +204,10 @@ void arpc_call_slow(struct arpc_call *call, int64_t now_ms)
 
 int64_t arpc_call_stall_ms(const struct arpc_call *call)
 {
-    int64_t stall_ms = call->link->config->write_stall_ms;
     /* A client's stream may be held by the server on purpose. */
-    if (!call->server || call->out.reset || call->out.unsent == 0 || stall_ms <= 0)
+    if (!call->server || call->out.reset || call->out.unsent == 0)
         return INT64_MAX;
-    return arpc_after(call->out.progress_ms, stall_ms);
+    return arpc_after(call->out.progress_ms, call->link->config->write_stall_ms);
 }
 
 void arpc_call_begin_progress(struct arpc_call *call)

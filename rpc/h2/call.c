@@ -325,7 +325,7 @@ static void call_gone(struct arpc_call *call)
     arpc_call_unref(call);
 }
 
-static void tell_closed(struct arpc_call *call)
+static void notify_closed(struct arpc_call *call)
 {
     struct arpc_details_store *store = NULL;
     struct arpc_result result = {.status = call->status,
@@ -343,11 +343,11 @@ static void tell_closed(struct arpc_call *call)
     arpc_details_free(store);
 }
 
-void arpc_call_tell(struct arpc_call *call)
+void arpc_call_notify(struct arpc_call *call)
 {
     if (call->state == ARPC_CALL_CLOSED) {
         if (!call->closed_done)
-            tell_closed(call);
+            notify_closed(call);
         if (call->stream_over)
             call_gone(call);
         return;

@@ -104,7 +104,7 @@ void arpc_call_mark_event(struct arpc_call *call);
  * For arpc_link_flush: calls the user's callback that is due (`closed` or `writable`). Afterwards a call that is closed
  * and whose stream is over is GONE, so that it may be freed; a client's call may have moved to the parking link.
  */
-void arpc_call_tell(struct arpc_call *call);
+void arpc_call_notify(struct arpc_call *call);
 /* The deadline has come: arpc_call_abort with DEADLINE_EXCEEDED. */
 void arpc_call_deadline(struct arpc_call *call);
 /* Ends a call that is not over: a server that has sent nothing yet still sends the status, else the stream is reset. */

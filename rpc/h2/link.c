@@ -649,7 +649,7 @@ bool arpc_link_flush(struct arpc_link *link)
         arpc_request_begin(link);
     take_some(&link->events, &work);
     for (struct amp_list *it = amp_list_shift(&work); it != NULL; it = amp_list_shift(&work))
-        arpc_call_tell(AMP_CONTAINER(it, struct arpc_call, in_events));
+        arpc_call_notify(AMP_CONTAINER(it, struct arpc_call, in_events));
     return arpc_link_has_news(link);
 }
 

@@ -175,7 +175,7 @@ static void on_list(struct arpc_call *call, const uint8_t *data, size_t size)
     free(out);
 }
 
-static void tell_watcher(struct arpc_health *health, struct watcher *watcher)
+static void notify_watcher(struct arpc_health *health, struct watcher *watcher)
 {
     int status = entry_status(find_entry(health, watcher->service));
     if (status == watcher->sent)
@@ -210,7 +210,7 @@ static void on_watch(struct arpc_call *call, const uint8_t *data, size_t size)
     memcpy(watcher->service, request.service, sizeof watcher->service);
     amp_list_push(&health->watchers, &watcher->node);
     arpc_call_set_user(call, watcher);
-    tell_watcher(health, watcher);
+    notify_watcher(health, watcher);
     if (health->draining)
         end_watch(watcher);
 }
@@ -229,7 +229,7 @@ static void tell_all(struct arpc_health *health)
 {
     AMP_LIST_EACH(it, safe, &health->watchers)
     {
-        tell_watcher(health, AMP_CONTAINER(it, struct watcher, node));
+        notify_watcher(health, AMP_CONTAINER(it, struct watcher, node));
     }
 }
 

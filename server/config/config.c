@@ -134,14 +134,14 @@ static void where_of(const struct ampd_config *config, unsigned line, char where
     (void)snprintf(where, WHERE_MAX, "%s:%u", config->path, line);
 }
 
-static void tell_line(struct ampd_config *config, unsigned line, const char *text)
+static void report_line(struct ampd_config *config, unsigned line, const char *text)
 {
     char where[WHERE_MAX];
     where_of(config, line, where);
     fault(config, where, text);
 }
 
-static void tell_unknown(const char *name, char *text, size_t size)
+static void describe_unknown(const char *name, char *text, size_t size)
 {
     const char *names[AMPD_OPTIONS_MAX];
     size_t count = 0;
@@ -160,11 +160,11 @@ static void on_value(void *arg, unsigned line, const char *name, const char *val
     const struct argp_option *option = ampd_option_find(name);
     char text[192], where[WHERE_MAX];
     if (option == NULL)
-        tell_unknown(name, text, sizeof text);
+        describe_unknown(name, text, sizeof text);
     else
         (void)snprintf(text, sizeof text, "%.64s can be given only on the command line", name);
     if (option == NULL || !ampd_option_is_for_file(option)) {
-        tell_line(reader->config, line, text);
+        report_line(reader->config, line, text);
         return;
     }
     where_of(reader->config, line, where);
@@ -173,7 +173,7 @@ static void on_value(void *arg, unsigned line, const char *name, const char *val
 
 static void on_fault(void *arg, unsigned line, const char *text)
 {
-    tell_line(((const struct file_reader *)arg)->config, line, text);
+    report_line(((const struct file_reader *)arg)->config, line, text);
 }
 
 static void read_file(struct ampd_config *config, struct ampd_arguments *arguments)
@@ -304,7 +304,7 @@ size_t ampd_config_values(const struct ampd_config *config, struct ampd_option_v
 
 /* ---- reading again ---- */
 
-static void tell_faults(const struct ampd_config *fresh, struct amp_log *log)
+static void log_faults(const struct ampd_config *fresh, struct amp_log *log)
 {
     const char *at = (const char *)fresh->faults.data, *end = at + fresh->faults.size;
     while (at < end) {
@@ -353,7 +353,7 @@ void ampd_config_reload(struct ampd_config *config, struct ampd_arguments *argum
     memcpy(fresh.flags, config->flags, sizeof fresh.flags);
     read_all(&fresh, &read);
     if (fresh.faults_count > 0)
-        tell_faults(&fresh, log);
+        log_faults(&fresh, log);
     for (size_t i = 0; fresh.faults_count == 0 && ampd_options[i].name != NULL; i++)
         if (strcmp(text_of(config, i), text_of(&fresh, i)) == 0)
             move(config, &fresh, i);

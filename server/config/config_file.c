@@ -225,7 +225,7 @@ static unsigned line_of_problem(const yaml_parser_t *parser, const char *text, s
     return line;
 }
 
-static void tell_syntax(struct reading *reading, const yaml_parser_t *parser)
+static void report_syntax(struct reading *reading, const yaml_parser_t *parser)
 {
     char text[FAULT_MAX];
     (void)snprintf(text, sizeof text, "%s%s%s; the rest of the file was not read", parser->problem,
@@ -239,7 +239,7 @@ static void read_all(struct reading *reading, yaml_parser_t *parser)
     for (bool goes_on = true; goes_on;) {
         yaml_event_t event;
         if (yaml_parser_parse(parser, &event) == 0) {
-            tell_syntax(reading, parser);
+            report_syntax(reading, parser);
             return;
         }
         goes_on = event.type != YAML_STREAM_END_EVENT && !reading->over;

@@ -32,7 +32,6 @@ struct sqlite_store {
     bool reader;                               /* a connection that only reads */
     bool draft;                                /* ampd_store_sqlite_open_draft: synchronous is always OFF */
     bool full;                                 /* present setting of synchronous: FULL, else NORMAL */
-    int log_pages;                             /* of the write-ahead log at the last commit; 0: moved since */
     bool failed;                               /* a write or fsync failed: the handle refuses all writes from then on */
     char why[AMP_ERROR_TEXT_MAX];              /* text of the first such failure */
     struct store_known known[STORE_KNOWN_MAX]; /* the cache; of a writer */

@@ -102,7 +102,7 @@ int store_end(struct sqlite_store *store, int rc, struct amp_error *error)
 /* Checkpoints the log. SQLITE_OK also where it stays and the next call tries again: busy, full or out of memory. */
 static int move_log(struct sqlite_store *store)
 {
-    store->log_pages = 0; /* the next commit counts them */
+    store->base.log_is_long = false; /* the next commit counts its pages */
     int rc = sqlite3_wal_checkpoint_v2(store->db, "main", SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
     if ((rc & 0xff) != SQLITE_IOERR || store_disk_full(store, sqlite3_extended_errcode(store->db), true))
         return SQLITE_OK;
@@ -113,23 +113,17 @@ static int move_log(struct sqlite_store *store)
 static int wal_hook(void *arg, sqlite3 *db, const char *name, int pages)
 {
     struct sqlite_store *store = arg;
-    store->log_pages = pages;
+    store->base.log_is_long = pages >= LOG_PAGES_LONG;
     if (pages < LOG_PAGES_MOST || move_log(store) == SQLITE_OK)
         return SQLITE_OK;
     store->failed = true;
     return SQLITE_IOERR_FSYNC;
 }
 
-int store_sqlite_log_is_long(struct ampd_store *base, bool *is_long, struct amp_error *error)
-{
-    *is_long = store_of(base)->log_pages >= LOG_PAGES_LONG;
-    return 0;
-}
-
 int store_sqlite_move_log(struct ampd_store *base, struct amp_error *error)
 {
     struct sqlite_store *store = store_of(base);
-    if (store->failed || store->log_pages < LOG_PAGES_LONG)
+    if (store->failed || !base->log_is_long)
         return 0;
     int rc = move_log(store);
     return rc == SQLITE_OK ? 0 : store_failure(store, rc, "moving the log", error);

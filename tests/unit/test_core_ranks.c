@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define TELL_MS 10000 /* as in ranks.c */
+#define LOG_AGAIN_MS 10000 /* as in ranks.c */
 
 static struct core_host host;
 static struct ampd_incarnation incarnations[2];
@@ -15,7 +15,7 @@ static int setup(void **state)
     (void)state;
     core_host_init(&host, 7);
     core_running(&host, incarnations);
-    core_tick(&host, host.now_ms + TELL_MS); /* the Joins' lines are of before */
+    core_tick(&host, host.now_ms + LOG_AGAIN_MS); /* the Joins' lines are of before */
     return 0;
 }
 
@@ -265,11 +265,11 @@ static void a_rank_gets_one_line_of_the_log_in_ten_seconds_with_what_was_left_ou
         (void)taken(3 + i);
     }
     assert_int_equal(before + 1, host.logged_count);
-    core_tick(&host, host.now_ms + TELL_MS);
+    core_tick(&host, host.now_ms + LOG_AGAIN_MS);
     assert_int_equal(before + 2, host.logged_count);
     assert_non_null(strstr(host.logged, "7 more Joins, of these 7 by another process"));
     assert_non_null(strstr(host.logged, "7 refused calls"));
-    core_tick(&host, host.now_ms + TELL_MS - 1);
+    core_tick(&host, host.now_ms + LOG_AGAIN_MS - 1);
     assert_int_equal(before + 2, host.logged_count); /* nothing more has come */
 }
 

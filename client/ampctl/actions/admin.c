@@ -37,17 +37,13 @@ static int run_drain(struct ampctl *ctl, int argc, char **argv)
     struct ampd_msg_drain_request request = {0};
     ampctl_parse(ctl, &ampctl_drain_verb, &request, argc, argv);
     ctl->here = true;
-    int code = ampctl_open(ctl);
-    if (code != 0)
-        return code;
-    code = ampctl_ask_drain(ctl, &request);
+    int code = ampctl_ask_drain(ctl, &request);
     if (code == 0) {
         if (ctl->json || ctl->csv)
             (void)fputs(ctl->json ? "{\"draining\":true}\n" : "draining\r\ntrue\r\n", stdout);
         else
             (void)puts("draining");
     }
-    ampctl_close(ctl);
     return code;
 }
 
@@ -91,13 +87,10 @@ static int run_log_level(struct ampctl *ctl, int argc, char **argv)
     struct ampd_msg_set_log_level_request request = {0};
     ampctl_parse(ctl, &ampctl_log_level_verb, &request, argc, argv);
     ctl->here = true;
-    int code = ampctl_open(ctl);
-    if (code != 0)
-        return code;
     static const struct ampctl_column columns[] = {
         {"old_level", NULL, false}, {"level", NULL, false}, {NULL, NULL, false}};
     struct ampd_msg_set_log_level_response answer;
-    code = ampctl_ask_set_log_level(ctl, &request, &answer);
+    int code = ampctl_ask_set_log_level(ctl, &request, &answer);
     if (code == 0) {
         const char *old = (size_t)answer.old_level < LEVELS ? levels[answer.old_level] : "unknown";
         const char *now = levels[request.level];
@@ -106,7 +99,6 @@ static int run_log_level(struct ampctl *ctl, int argc, char **argv)
         else
             (void)ampctl_print(stdout, "was %s, is %s", old, now);
     }
-    ampctl_close(ctl);
     return code;
 }
 

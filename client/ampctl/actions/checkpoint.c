@@ -48,17 +48,9 @@ static int run_checkpoint(struct ampctl *ctl, int argc, char **argv)
 {
     struct ampd_msg_checkpoint_request request = {0};
     ampctl_parse(ctl, &ampctl_checkpoint_verb, &request, argc, argv);
-    if (ctl->timeout_ms == 0)
-        ctl->timeout_ms = CHECKPOINT_TIMEOUT_MS;
-    int code = ampctl_open(ctl);
-    if (code != 0)
-        return code;
     struct ampd_msg_checkpoint_response response;
-    code = ampctl_ask_checkpoint(ctl, &request, &response);
-    if (code == 0)
-        code = print(ctl, &response);
-    ampctl_close(ctl);
-    return code;
+    int code = ampctl_ask_checkpoint(ctl, &request, &response);
+    return code != 0 ? code : print(ctl, &response);
 }
 
 const struct ampctl_verb ampctl_checkpoint_verb = {
@@ -69,5 +61,6 @@ const struct ampctl_verb ampctl_checkpoint_verb = {
     .examples = "ampctl checkpoint digits",
     .options = checkpoint_options,
     .parser = parse,
+    .timeout_ms = CHECKPOINT_TIMEOUT_MS,
     .run = run_checkpoint,
 };

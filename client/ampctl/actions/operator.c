@@ -34,6 +34,8 @@ struct operation {
             "Id of the request: one that is sent again with the same id is done only once", 0                          \
     }
 
+static const struct argp_option operation_options[] = {OPERATION_OPTIONS, {0}};
+
 static bool is_utf8(const char *text)
 {
     size_t left = strlen(text), size = 1;
@@ -66,8 +68,17 @@ static error_t parse_operation(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* Gives the request an id that nobody else has, and opens the connection. An exit code. */
-static int begin(struct operation *operation)
+/* For those that take a model and one word more (ampctl_model_and). */
+static error_t parse_with(int key, char *arg, struct argp_state *state, const char **word, const char *what,
+                          const char *missing)
+{
+    struct operation *operation = state->input;
+    error_t rc = ampctl_model_and(key, arg, state, operation->model, word, what, missing);
+    return rc == ARGP_ERR_UNKNOWN ? parse_operation(key, arg, state) : rc;
+}
+
+/* Fills in what all these requests have, with an id that nobody else has where none is given. An exit code. */
+static int fill(struct operation *operation, char model[128], char reason[256], char request_id[65])
 {
     char token[ARPC_TOKEN_TEXT_SIZE];
     if (operation->request_id[0] == 0) {
@@ -78,7 +89,10 @@ static int begin(struct operation *operation)
         (void)snprintf(operation->request_id, sizeof operation->request_id, "ampctl-%.24s",
                        token + sizeof ARPC_TOKEN_PREFIX - 1);
     }
-    return ampctl_open(operation->ctl);
+    memcpy(model, operation->model, sizeof operation->model);
+    memcpy(reason, operation->reason, sizeof operation->reason);
+    memcpy(request_id, operation->request_id, sizeof operation->request_id);
+    return 0;
 }
 
 /* Whether a failed call may have been done: its answer is missing. */
@@ -100,39 +114,20 @@ static int told(const struct operation *operation, int code)
     return code;
 }
 
-/* What the requests of all these operations have. */
-static void fill(const struct operation *operation, char model[128], char reason[256], char request_id[65])
-{
-    memcpy(model, operation->model, sizeof operation->model);
-    memcpy(reason, operation->reason, sizeof operation->reason);
-    memcpy(request_id, operation->request_id, sizeof operation->request_id);
-}
-
 /* ---- scale ---- */
 
 static error_t parse_scale_set(int key, char *arg, struct argp_state *state)
 {
     struct operation *operation = state->input;
+    const char *word = NULL;
     char *end;
-    switch (key) {
-    case ARGP_KEY_ARG:
-        if (state->arg_num == 0) {
-            ampctl_name(state, operation->model, arg);
-        } else if (state->arg_num == 1) {
-            operation->scale = strtof(arg, &end);
-            if (end == arg || *end != 0 || !isfinite(operation->scale))
-                argp_error(state, "the scale is \"%.40s\"; give a finite number", arg);
-        } else {
-            argp_error(state, "a model and a scale are enough; \"%.40s\" is too much", arg);
-        }
-        return 0;
-    case ARGP_KEY_END:
-        if (state->arg_num < 2)
-            argp_error(state, "name the model and give the scale");
-        return 0;
-    default:
-        return parse_operation(key, arg, state);
-    }
+    error_t rc = parse_with(key, arg, state, &word, "scale", "name the model and give the scale");
+    if (word == NULL)
+        return rc;
+    operation->scale = strtof(word, &end);
+    if (end == word || *end != 0 || !isfinite(operation->scale))
+        argp_error(state, "the scale is \"%.40s\"; give a finite number", word);
+    return rc;
 }
 
 static error_t parse_scale_reset(int key, char *arg, struct argp_state *state)
@@ -162,14 +157,10 @@ static int run_scale_set(struct ampctl *ctl, int argc, char **argv)
     ampctl_parse(ctl, &ampctl_scale_set_verb, &operation, argc, argv);
     struct ampd_msg_set_scale_request request = {.scale = operation.scale};
     struct ampd_msg_set_scale_response answer;
-    int code = begin(&operation);
-    fill(&operation, request.model, request.reason, request.request_id);
+    int code = fill(&operation, request.model, request.reason, request.request_id);
     if (code == 0)
         code = told(&operation, ampctl_ask_set_scale(ctl, &request, &answer));
-    if (code == 0)
-        code = print_scale(&operation, &answer.record, answer.from_step);
-    ampctl_close(ctl);
-    return code;
+    return code != 0 ? code : print_scale(&operation, &answer.record, answer.from_step);
 }
 
 static int run_scale_reset(struct ampctl *ctl, int argc, char **argv)
@@ -178,17 +169,11 @@ static int run_scale_reset(struct ampctl *ctl, int argc, char **argv)
     ampctl_parse(ctl, &ampctl_scale_reset_verb, &operation, argc, argv);
     struct ampd_msg_reset_scale_request request = {0};
     struct ampd_msg_reset_scale_response answer;
-    int code = begin(&operation);
-    fill(&operation, request.model, request.reason, request.request_id);
+    int code = fill(&operation, request.model, request.reason, request.request_id);
     if (code == 0)
         code = told(&operation, ampctl_ask_reset_scale(ctl, &request, &answer));
-    if (code == 0)
-        code = print_scale(&operation, &answer.record, answer.from_step);
-    ampctl_close(ctl);
-    return code;
+    return code != 0 ? code : print_scale(&operation, &answer.record, answer.from_step);
 }
-
-static const struct argp_option scale_options[] = {OPERATION_OPTIONS, {0}};
 
 const struct ampctl_verb ampctl_scale_set_verb = {
     .name = "scale set",
@@ -196,7 +181,7 @@ const struct ampctl_verb ampctl_scale_set_verb = {
     .summary = "sets the loss scale by hand",
     .doc = "Sets the loss scale by hand, from the next step on. The history says who, when and why.",
     .examples = "ampctl scale set digits 1024 --reason \"it fell too far\"",
-    .options = scale_options,
+    .options = operation_options,
     .parser = parse_scale_set,
     .run = run_scale_set,
 };
@@ -208,7 +193,7 @@ const struct ampctl_verb ampctl_scale_reset_verb = {
     .doc = "Resets the loss scale to the start of its policy, from the next step on. The history says who, when and "
            "why.",
     .examples = "ampctl scale reset digits",
-    .options = scale_options,
+    .options = operation_options,
     .parser = parse_scale_reset,
     .run = run_scale_reset,
 };
@@ -218,26 +203,15 @@ const struct ampctl_verb ampctl_scale_reset_verb = {
 static error_t parse_set_lr(int key, char *arg, struct argp_state *state)
 {
     struct operation *operation = state->input;
+    const char *word = NULL;
     char *end;
-    switch (key) {
-    case ARGP_KEY_ARG:
-        if (state->arg_num == 0) {
-            ampctl_name(state, operation->model, arg);
-        } else if (state->arg_num == 1) {
-            operation->learning_rate = strtod(arg, &end);
-            if (end == arg || *end != 0 || !isfinite(operation->learning_rate) || operation->learning_rate <= 0)
-                argp_error(state, "the learning rate is \"%.40s\"; give a number above 0", arg);
-        } else {
-            argp_error(state, "a model and a learning rate are enough; \"%.40s\" is too much", arg);
-        }
-        return 0;
-    case ARGP_KEY_END:
-        if (state->arg_num < 2)
-            argp_error(state, "name the model and give the learning rate");
-        return 0;
-    default:
-        return parse_operation(key, arg, state);
-    }
+    error_t rc = parse_with(key, arg, state, &word, "learning rate", "name the model and give the learning rate");
+    if (word == NULL)
+        return rc;
+    operation->learning_rate = strtod(word, &end);
+    if (end == word || *end != 0 || !isfinite(operation->learning_rate) || operation->learning_rate <= 0)
+        argp_error(state, "the learning rate is \"%.40s\"; give a number above 0", word);
+    return rc;
 }
 
 static int print_lr(const struct operation *operation, const struct ampd_msg_set_learning_rate_response *answer)
@@ -258,14 +232,10 @@ static int run_set_lr(struct ampctl *ctl, int argc, char **argv)
     ampctl_parse(ctl, &ampctl_set_lr_verb, &operation, argc, argv);
     struct ampd_msg_set_learning_rate_request request = {.learning_rate = operation.learning_rate};
     struct ampd_msg_set_learning_rate_response answer;
-    int code = begin(&operation);
-    fill(&operation, request.model, request.reason, request.request_id);
+    int code = fill(&operation, request.model, request.reason, request.request_id);
     if (code == 0)
         code = told(&operation, ampctl_ask_set_learning_rate(ctl, &request, &answer));
-    if (code == 0)
-        code = print_lr(&operation, &answer);
-    ampctl_close(ctl);
-    return code;
+    return code != 0 ? code : print_lr(&operation, &answer);
 }
 
 const struct ampctl_verb ampctl_set_lr_verb = {
@@ -276,7 +246,7 @@ const struct ampctl_verb ampctl_set_lr_verb = {
         "Sets the base learning rate by hand, from the next verdict on; the schedule goes on from it. Checkpoints keep "
         "it, so a rollback brings back the rate of that time. The history says who, when and why.",
     .examples = "ampctl set-lr digits 0.0001 --reason \"the loss does not fall any more\"",
-    .options = scale_options,
+    .options = operation_options,
     .parser = parse_set_lr,
     .run = run_set_lr,
 };
@@ -289,36 +259,28 @@ const struct ampctl_verb ampctl_set_lr_verb = {
 static error_t parse_rollback(int key, char *arg, struct argp_state *state)
 {
     struct operation *operation = state->input;
-    switch (key) {
-    case KEY_EPOCH:
+    const char *word = NULL;
+    if (key == KEY_EPOCH) {
         operation->has_epoch = true;
         operation->epoch = ampctl_number(state, "--epoch", arg, AMPCTL_NUMBER_MAX);
         return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num == 0)
-            ampctl_name(state, operation->model, arg);
-        else if (state->arg_num == 1)
-            operation->step = ampctl_number(state, "STEP", arg, AMPCTL_NUMBER_MAX);
-        else
-            argp_error(state, "a model and a step are enough; \"%.40s\" is too much", arg);
-        return 0;
-    case ARGP_KEY_END:
-        if (state->arg_num < 2)
-            argp_error(state, "name the model and the step of a checkpoint; ampctl checkpoints lists them");
-        return 0;
-    default:
-        return parse_operation(key, arg, state);
     }
+    error_t rc = parse_with(key, arg, state, &word, "step",
+                            "name the model and the step of a checkpoint; ampctl checkpoints lists them");
+    if (word != NULL)
+        operation->step = ampctl_number(state, "STEP", word, AMPCTL_NUMBER_MAX);
+    return rc;
 }
 
-static int roll_back(const struct operation *operation)
+static int roll_back(struct operation *operation)
 {
     static const struct ampctl_column columns[] = {
         {"model", "MODEL", false}, {"epoch", "EPOCH", true}, {"step", "STEP", true}, {NULL, NULL, false}};
     struct ampd_msg_rollback_request request = {.epoch = operation->epoch, .step = operation->step};
     struct ampd_msg_rollback_response answer;
-    fill(operation, request.model, request.reason, request.request_id);
-    int code = told(operation, ampctl_ask_rollback(operation->ctl, &request, &answer));
+    int code = fill(operation, request.model, request.reason, request.request_id);
+    if (code == 0)
+        code = told(operation, ampctl_ask_rollback(operation->ctl, &request, &answer));
     if (code != 0)
         return code;
     return ampctl_print_one(operation->ctl, columns,
@@ -337,18 +299,11 @@ static int run_rollback(struct ampctl *ctl, int argc, char **argv)
 {
     struct operation operation = {.ctl = ctl};
     ampctl_parse(ctl, &ampctl_rollback_verb, &operation, argc, argv);
-    if (ctl->timeout_ms == 0)
-        ctl->timeout_ms = ROLLBACK_TIMEOUT_MS;
-    int code = begin(&operation);
     struct ampctl_checkpoint_key key = {
         .has_step = true, .step = operation.step, .has_epoch = operation.has_epoch, .epoch = operation.epoch};
-    if (code == 0 && !operation.has_epoch)
-        code = ampctl_find_checkpoint(ctl, operation.model, &key);
+    int code = operation.has_epoch ? 0 : ampctl_find_checkpoint(ctl, operation.model, &key);
     operation.epoch = key.epoch;
-    if (code == 0)
-        code = roll_back(&operation);
-    ampctl_close(ctl);
-    return code;
+    return code != 0 ? code : roll_back(&operation);
 }
 
 const struct ampctl_verb ampctl_rollback_verb = {
@@ -361,6 +316,7 @@ const struct ampctl_verb ampctl_rollback_verb = {
                 "ampctl rollback digits 1200 --reason \"the loss went up\"",
     .options = rollback_options,
     .parser = parse_rollback,
+    .timeout_ms = ROLLBACK_TIMEOUT_MS,
     .run = run_rollback,
 };
 
@@ -369,23 +325,12 @@ const struct ampctl_verb ampctl_rollback_verb = {
 static error_t parse_evict(int key, char *arg, struct argp_state *state)
 {
     struct operation *operation = state->input;
-    switch (key) {
-    case ARGP_KEY_ARG:
-        if (state->arg_num == 0) {
-            ampctl_name(state, operation->model, arg);
-        } else if (state->arg_num == 1) {
-            operation->rank = (uint32_t)ampctl_number(state, "RANK", arg, UINT32_MAX);
-        } else {
-            argp_error(state, "a model and a rank are enough; \"%.40s\" is too much", arg);
-        }
-        return 0;
-    case ARGP_KEY_END:
-        if (state->arg_num < 2)
-            argp_error(state, "name the model and the rank; ampctl status MODEL has the ranks");
-        return 0;
-    default:
-        return parse_operation(key, arg, state);
-    }
+    const char *word = NULL;
+    error_t rc =
+        parse_with(key, arg, state, &word, "rank", "name the model and the rank; ampctl status MODEL has the ranks");
+    if (word != NULL)
+        operation->rank = (uint32_t)ampctl_number(state, "RANK", word, UINT32_MAX);
+    return rc;
 }
 
 static int run_evict(struct ampctl *ctl, int argc, char **argv)
@@ -396,23 +341,19 @@ static int run_evict(struct ampctl *ctl, int argc, char **argv)
     ampctl_parse(ctl, &ampctl_evict_verb, &operation, argc, argv);
     struct ampd_msg_evict_worker_request request = {.rank = operation.rank};
     struct ampd_msg_evict_worker_response answer;
-    int code = begin(&operation);
-    fill(&operation, request.model, request.reason, request.request_id);
+    int code = fill(&operation, request.model, request.reason, request.request_id);
     if (code == 0)
         code = told(&operation, ampctl_ask_evict_worker(ctl, &request, &answer));
     if (code == 0 && answer.nobody)
         (void)ampctl_print(stderr,
                            "ampctl: evict: nobody held rank %" PRIu32 " of %s; only the history has a row of it",
                            operation.rank, operation.model);
-    if (code == 0)
-        code = ampctl_print_one(ctl, columns,
-                                json_pack("{s:s, s:I, s:s}", "model", operation.model, "rank",
-                                          (json_int_t)operation.rank, "request_id", operation.request_id));
-    ampctl_close(ctl);
-    return code;
+    if (code != 0)
+        return code;
+    return ampctl_print_one(ctl, columns,
+                            json_pack("{s:s, s:I, s:s}", "model", operation.model, "rank", (json_int_t)operation.rank,
+                                      "request_id", operation.request_id));
 }
-
-static const struct argp_option evict_options[] = {OPERATION_OPTIONS, {0}};
 
 const struct ampctl_verb ampctl_evict_verb = {
     .name = "evict",
@@ -424,7 +365,7 @@ const struct ampctl_verb ampctl_evict_verb = {
         "the worker any more, and lets it join anew.",
     .examples = "ampctl status digits\n"
                 "ampctl evict digits 3 --reason \"its GPU is broken\"",
-    .options = evict_options,
+    .options = operation_options,
     .parser = parse_evict,
     .run = run_evict,
 };
@@ -472,17 +413,11 @@ static int run_delete(struct ampctl *ctl, int argc, char **argv)
 {
     struct operation operation = {.ctl = ctl};
     ampctl_parse(ctl, &ampctl_delete_verb, &operation, argc, argv);
-    int code = is_meant(&operation) ? ampctl_open(ctl) : AMPCTL_EXIT_FAILED;
-    if (code != 0)
-        return code;
     static const struct ampctl_column columns[] = {{"deleted", "DELETED", false}, {NULL, NULL, false}};
     struct ampd_msg_delete_model_request request = {.force = operation.force};
     memcpy(request.model, operation.model, sizeof request.model);
-    code = ampctl_ask_delete_model(ctl, &request);
-    if (code == 0)
-        code = ampctl_print_one(ctl, columns, json_pack("{s:s}", "deleted", operation.model));
-    ampctl_close(ctl);
-    return code;
+    int code = is_meant(&operation) ? ampctl_ask_delete_model(ctl, &request) : AMPCTL_EXIT_FAILED;
+    return code != 0 ? code : ampctl_print_one(ctl, columns, json_pack("{s:s}", "deleted", operation.model));
 }
 
 const struct ampctl_verb ampctl_delete_verb = {

@@ -4,6 +4,7 @@
  * The token goes to stdout, alone, so that it can be sent into a file; the line, in which only the token's hash is,
  * goes to stderr, or by --append into the file. Nothing else keeps the token.
  */
+#include "base/hex.h"
 #include "base/size.h"
 #include "base/utc.h"
 #include "client/ampctl/ctl.h"
@@ -107,8 +108,7 @@ static int make_line(const struct token_input *input, const char *token, char li
     int rc = arpc_token_hash(token, strlen(token), hash);
     if (rc != 0)
         return rc;
-    for (size_t i = 0; i < sizeof hash; i++)
-        (void)snprintf(hex + 2 * i, 3, "%02x", hash[i]);
+    amp_hex_write(hash, sizeof hash, hex);
     const struct {
         const char *name, *value;
     } options[] = {{"expires", input->expires}, {"models", input->models}, {"memory", input->memory}};

@@ -405,9 +405,7 @@ static int run_tensorboard(struct ampctl *ctl, int argc, char **argv)
     struct writing x = {.ctl = ctl, .folder = {.lock = -1, .file = -1}};
     ampctl_parse(ctl, &ampctl_tensorboard_verb, &x, argc, argv);
     amp_buf_init(&x.records, RECORDS_MAX);
-    int code = ampctl_open(ctl);
-    if (code == 0)
-        code = begin(&x);
+    int code = begin(&x);
     if (code == 0)
         code = write_all(&x);
     if (code == 0 && x.follow)
@@ -418,7 +416,6 @@ static int run_tensorboard(struct ampctl *ctl, int argc, char **argv)
                                           (json_int_t)x.folder.step));
     ampctl_tffolder_close(&x.folder);
     amp_buf_close(&x.records);
-    ampctl_close(ctl);
     return code;
 }
 

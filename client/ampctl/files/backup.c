@@ -182,9 +182,7 @@ static int write_rows(const struct backing_up *x, const char *path, const char m
     FILE *out = fopen(path, "wxe"); /* of glibc: x is O_EXCL, e is O_CLOEXEC */
     if (out == NULL)
         return ampctl_backup_failed(x->ctl, path, strerror(errno));
-    int code = ampctl_open(x->ctl);
-    if (code == 0)
-        code = ampctl_history_write(x->ctl, model, step, overflows, out);
+    int code = ampctl_history_write(x->ctl, model, step, overflows, out);
     ampctl_close(x->ctl);
     if (fflush(out) != 0 || ferror(out) || fsync(fileno(out)) != 0)
         code = ampctl_backup_failed(x->ctl, path, "it could not be written; is the disk full?");
@@ -277,9 +275,7 @@ static int back_up(struct backing_up *x, const char *name)
     struct ampd_msg_get_model_response about = {0};
     char model[128];
     (void)snprintf(model, sizeof model, "%s", name);
-    int code = ampctl_open(x->ctl);
-    if (code == 0)
-        code = ampctl_get_model(x->ctl, model, &about);
+    int code = ampctl_get_model(x->ctl, model, &about);
     ampctl_close(x->ctl);
     if (code != 0)
         return code;
@@ -305,13 +301,9 @@ static int ask(struct backing_up *x)
     time_t now = time(NULL);
     struct tm utc;
     (void)strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    int code = ampctl_open(x->ctl);
-    if (code == 0)
-        code = ampctl_get_status(x->ctl, x->given.model, &status);
-    if (code != 0) {
-        ampctl_close(x->ctl);
+    int code = ampctl_get_status(x->ctl, x->given.model, &status);
+    if (code != 0)
         return code;
-    }
     x->models = json_array();
     x->list = json_array();
     x->manifest = json_pack("{s:i, s:s, s:s, s:s, s:o}", "format", AMPCTL_BACKUP_FORMAT, "ampctl", AMPCTL_VERSION,
@@ -377,8 +369,6 @@ static int run_backup(struct ampctl *ctl, int argc, char **argv)
     json_t *row;
     size_t i;
     ampctl_parse(ctl, &ampctl_backup_verb, &x, argc, argv);
-    if (ctl->timeout_ms == 0)
-        ctl->timeout_ms = AMPCTL_FILE_TIMEOUT_MS;
     (void)snprintf(x.partial, sizeof x.partial, "%s" AMPCTL_BACKUP_PARTIAL, x.given.folder);
     int code = ask(&x);
     if (code == 0)
@@ -409,5 +399,6 @@ const struct ampctl_verb ampctl_backup_verb = {
     .examples = "ampctl backup /srv/backup/2026-11-23\n"
                 "ampctl checkpoint digits && ampctl backup digits-now digits",
     .parser = parse,
+    .timeout_ms = AMPCTL_FILE_TIMEOUT_MS,
     .run = run_backup,
 };

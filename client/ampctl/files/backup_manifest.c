@@ -1,6 +1,7 @@
 /* The files of a backup, and its manifest. */
 #include "client/ampctl/files/backup.h"
 
+#include "base/hex.h"
 #include "client/ampctl/parse.h"
 #include "storage/checkpoint.h"
 
@@ -108,8 +109,7 @@ static void hash_text(XXH128_hash_t hash, char text[HASH_TEXT])
 {
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, hash);
-    for (size_t i = 0; i < sizeof canonical.digest; i++)
-        (void)snprintf(text + 2 * i, 3, "%02x", canonical.digest[i]);
+    amp_hex_write(canonical.digest, sizeof canonical.digest, text);
 }
 
 static json_t *hash_of(int fd, char *piece, XXH3_state_t *state)

@@ -363,8 +363,6 @@ static int run_create(struct ampctl *ctl, int argc, char **argv)
     uint32_t loaded = 0;
     x.spec.world_size = 1;
     ampctl_parse(ctl, &ampctl_create_verb, &x, argc, argv);
-    if (ctl->timeout_ms == 0)
-        ctl->timeout_ms = AMPCTL_FILE_TIMEOUT_MS;
     int code = ampctl_tensor_file_open(ctl, x.file, &file);
     if (code == 0)
         code = create_from(ctl, &x, &file, &existed);
@@ -397,6 +395,7 @@ const struct ampctl_verb ampctl_create_verb = {
                 "ampctl create net net.safetensors --schedule cosine --total-steps 20000",
     .options = create_options,
     .parser = parse,
+    .timeout_ms = AMPCTL_FILE_TIMEOUT_MS,
     .run = run_create,
     .prepare = prepare,
 };

@@ -441,11 +441,7 @@ static int run(struct exporting *x)
 
 static int export_model(struct exporting *x)
 {
-    if (x->ctl->timeout_ms == 0)
-        x->ctl->timeout_ms = AMPCTL_FILE_TIMEOUT_MS;
-    int code = ampctl_open(x->ctl);
-    if (code == 0)
-        code = ampctl_get_model(x->ctl, x->model, &x->about);
+    int code = ampctl_get_model(x->ctl, x->model, &x->about);
     if (code == 0) {
         const struct ampd_msg_optimizer_spec *optimizer = &x->about.spec.optimizer;
         struct amp_optim_config config = {.optimizer = (enum amp_optimizer)optimizer->kind,
@@ -502,5 +498,6 @@ const struct ampctl_verb ampctl_export_verb = {
                 "ampctl checkpoint export digits weights.safetensors --values-only",
     .options = export_options,
     .parser = parse,
+    .timeout_ms = AMPCTL_FILE_TIMEOUT_MS,
     .run = run_export,
 };

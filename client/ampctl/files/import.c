@@ -98,9 +98,7 @@ static int read_values(struct ampctl *ctl, const char model[128], const struct a
                        struct values *values)
 {
     struct ampd_msg_get_model_response about;
-    int code = ampctl_open(ctl);
-    if (code == 0)
-        code = ampctl_get_model(ctl, model, &about);
+    int code = ampctl_get_model(ctl, model, &about);
     ampctl_close(ctl);
     if (code != 0)
         return code;
@@ -126,8 +124,8 @@ int ampctl_client(const struct ampctl *ctl, struct ampclient **client)
     options.token_over_plaintext = secure->token_over_plaintext;
     options.connect_timeout_ms = AMPCTL_TIMEOUT_MS;
     options.reconnect_timeout_ms = AMPCTL_TIMEOUT_MS;
-    options.call_timeout_ms = ctl->timeout_ms != 0 ? ctl->timeout_ms : AMPCTL_FILE_TIMEOUT_MS;
-    if (ctl->timeout_ms != 0 && ctl->timeout_ms < AMPCTL_TIMEOUT_MS)
+    options.call_timeout_ms = ctl->timeout_ms;
+    if (ctl->timeout_ms < AMPCTL_TIMEOUT_MS)
         options.connect_timeout_ms = options.reconnect_timeout_ms = ctl->timeout_ms;
     struct amp_error error = {0};
     int rc = ampclient_connect(ctl->endpoints, &options, client, &error);
@@ -252,8 +250,6 @@ static int run_import(struct ampctl *ctl, int argc, char **argv)
     struct importing x = {0};
     bool already = false;
     ampctl_parse(ctl, &ampctl_import_verb, &x, argc, argv);
-    if (ctl->timeout_ms == 0)
-        ctl->timeout_ms = AMPCTL_FILE_TIMEOUT_MS;
     int code = x.full ? import_full(ctl, &x, &already) : import_values(ctl, &x, &already);
     if (code == 0 && already) {
         (void)ampctl_print(stderr,
@@ -275,5 +271,6 @@ const struct ampctl_verb ampctl_import_verb = {
                 "ampctl checkpoint import digits digits.safetensors --full",
     .options = import_options,
     .parser = parse,
+    .timeout_ms = AMPCTL_FILE_TIMEOUT_MS,
     .run = run_import,
 };

@@ -211,9 +211,7 @@ int ampctl_import_full(struct ampctl *ctl, const char model[128], const char *pa
 {
     struct restoring x = {.ctl = ctl, .model = model, .file = path};
     *already = false;
-    int code = ampctl_open(ctl);
-    if (code == 0)
-        code = ampctl_get_model(ctl, model, &x.about);
+    int code = ampctl_get_model(ctl, model, &x.about);
     ampctl_close(ctl);
     if (code != 0)
         return code;

@@ -130,9 +130,7 @@ static int check_server(const struct restoring *x)
 {
     json_t *there = json_array(), *one, *entry;
     size_t i, j;
-    int code = there == NULL ? AMPCTL_EXIT_FAILED : ampctl_open(x->ctl);
-    if (code == 0)
-        code = ampctl_all_models(x->ctl, there);
+    int code = there == NULL ? AMPCTL_EXIT_FAILED : ampctl_all_models(x->ctl, there);
     ampctl_close(x->ctl);
     json_array_foreach(there, i, one) json_array_foreach(x->chosen, j, entry)
     {
@@ -173,10 +171,8 @@ static int create(const struct restoring *x, const char *model)
     struct amp_buf body;
     struct ampclient_reply reply = {0};
     amp_buf_init(&body, AMPD_MSG_SIZE_MAX);
-    code = ampctl_open(x->ctl);
-    if (code == 0)
-        code = ampctl_ask(x->ctl, AMPCLIENT_PARAMETER_SERVICE "CreateModel", amp_buf_append(&body, message, size),
-                          &body, &reply);
+    code = ampctl_ask(x->ctl, AMPCLIENT_PARAMETER_SERVICE "CreateModel", amp_buf_append(&body, message, size), &body,
+                      &reply);
     ampclient_reply_close(&reply);
     ampctl_close(x->ctl);
     amp_buf_close(&body);
@@ -246,8 +242,6 @@ static int run_restore(struct ampctl *ctl, int argc, char **argv)
     json_t *entry;
     size_t i;
     ampctl_parse(ctl, &ampctl_restore_verb, &x, argc, argv);
-    if (ctl->timeout_ms == 0)
-        ctl->timeout_ms = AMPCTL_FILE_TIMEOUT_MS;
     int code = check(&x);
     json_array_foreach(x.chosen, i, entry) if (code == 0) code = restore_model(&x, entry);
     if (code != 0)
@@ -271,5 +265,6 @@ const struct ampctl_verb ampctl_restore_verb = {
     .examples = "ampctl restore /srv/backup/2026-11-23\n"
                 "ampctl -e 10.0.0.7:7420 restore /srv/backup/2026-11-23 digits",
     .parser = parse,
+    .timeout_ms = AMPCTL_FILE_TIMEOUT_MS,
     .run = run_restore,
 };

@@ -94,16 +94,12 @@ static int run_cluster(struct ampctl *ctl, int argc, char **argv)
     struct ampd_msg_get_cluster_request request = {0};
     ampctl_parse(ctl, &ampctl_cluster_verb, &request, argc, argv);
     ctl->here = request.local;
-    int code = ampctl_open(ctl);
-    if (code != 0)
-        return code;
     struct ampd_msg_get_cluster_response cluster;
-    code = ampctl_ask_get_cluster(ctl, &request, &cluster);
+    int code = ampctl_ask_get_cluster(ctl, &request, &cluster);
     if (code == 0) {
         code = print(ctl, &cluster, request.model[0] != 0);
         ampd_msg_get_cluster_response_free(&cluster);
     }
-    ampctl_close(ctl);
     return code;
 }
 

@@ -73,16 +73,12 @@ static int run_config(struct ampctl *ctl, int argc, char **argv)
     struct asked asked = {0};
     ampctl_parse(ctl, &ampctl_config_verb, &asked, argc, argv);
     ctl->here = true;
-    int code = ampctl_open(ctl);
-    if (code != 0)
-        return code;
     struct ampd_msg_get_config_response answer;
-    code = ampctl_ask_get_config(ctl, &answer);
+    int code = ampctl_ask_get_config(ctl, &answer);
     if (code == 0) {
         code = print(ctl, &asked, &answer);
         ampd_msg_get_config_response_free(&answer);
     }
-    ampctl_close(ctl);
     return code;
 }
 

@@ -418,7 +418,6 @@ static int run_doctor(struct ampctl *ctl, int argc, char **argv)
         code = print(&doctor) == 0 && !doctor.wrong ? 0 : AMPCTL_EXIT_FAILED;
     }
     json_decref(doctor.rows);
-    ampctl_close(ctl);
     return code;
 }
 

@@ -361,12 +361,7 @@ static int run_history(struct ampctl *ctl, int argc, char **argv)
 {
     struct question question = {0};
     ampctl_parse(ctl, &ampctl_history_verb, &question, argc, argv);
-    int code = ampctl_open(ctl);
-    if (code != 0)
-        return code;
-    code = print_history(ctl, &question);
-    ampctl_close(ctl);
-    return code;
+    return print_history(ctl, &question);
 }
 
 const struct ampctl_verb ampctl_history_verb = {
@@ -395,17 +390,13 @@ static int run_overflows(struct ampctl *ctl, int argc, char **argv)
 {
     struct question question = {0};
     ampctl_parse(ctl, &ampctl_overflows_verb, &question, argc, argv);
-    int code = ampctl_open(ctl);
-    if (code != 0)
-        return code;
     struct walk walk = {
         .ctl = ctl,
         .question = &question,
         .list = {.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = ampctl_overflow_columns}};
-    code = walk_pages(&walk, overflows_page);
+    int code = walk_pages(&walk, overflows_page);
     if (code == 0 && ampctl_list_end(&walk.list) != 0)
         code = AMPCTL_EXIT_FAILED;
-    ampctl_close(ctl);
     return code;
 }
 

@@ -129,19 +129,14 @@ static int run_explain(struct ampctl *ctl, int argc, char **argv)
 {
     struct explain explain = {0};
     ampctl_parse(ctl, &ampctl_explain_verb, &explain, argc, argv);
-    int code = ampctl_open(ctl);
-    if (code != 0)
-        return code;
     struct ampd_msg_explain_step_response answer;
-    if (!explain.has_step)
-        code = find_skipped(ctl, &explain.request);
+    int code = explain.has_step ? 0 : find_skipped(ctl, &explain.request);
     if (code == 0)
         code = ampctl_ask_explain_step(ctl, &explain.request, &answer);
     if (code == 0) {
         code = print_explained(ctl, &answer);
         ampd_msg_explain_step_response_free(&answer);
     }
-    ampctl_close(ctl);
     return code;
 }
 
@@ -304,12 +299,7 @@ static int run_replay(struct ampctl *ctl, int argc, char **argv)
     ampctl_parse(ctl, &ampctl_replay_verb, &replay, argc, argv);
     replay.list =
         (struct ampctl_list){.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = ampctl_replay_columns};
-    int code = ampctl_open(ctl);
-    if (code != 0)
-        return code;
-    code = replay_pages(ctl, &replay);
-    ampctl_close(ctl);
-    return code;
+    return replay_pages(ctl, &replay);
 }
 
 const struct ampctl_verb ampctl_replay_verb = {
@@ -380,15 +370,12 @@ static int run_checkpoints(struct ampctl *ctl, int argc, char **argv)
         checkpoints.request.page_size = 1;
     checkpoints.list =
         (struct ampctl_list){.out = stdout, .json = ctl->json, .csv = ctl->csv, .columns = ampctl_checkpoint_columns};
-    int code = ampctl_open(ctl);
-    if (code != 0)
-        return code;
+    int code;
     do {
         code = checkpoints_page(ctl, &checkpoints);
     } while (code == 0 && !checkpoints.latest && checkpoints.request.page_token[0] != 0);
     if (code == 0 && ampctl_list_end(&checkpoints.list) != 0)
         code = AMPCTL_EXIT_FAILED;
-    ampctl_close(ctl);
     return code;
 }
 

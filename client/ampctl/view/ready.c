@@ -42,11 +42,7 @@ static int check(struct ampctl *ctl)
 static int run_ready(struct ampctl *ctl, int argc, char **argv)
 {
     ampctl_parse(ctl, &ampctl_ready_verb, NULL, argc, argv);
-    if (ampctl_open(ctl) != 0)
-        return NO_ATTEMPT;
-    int code = check(ctl);
-    ampctl_close(ctl);
-    return code;
+    return ampctl_open(ctl) != 0 ? NO_ATTEMPT : check(ctl);
 }
 
 const struct ampctl_verb ampctl_ready_verb = {

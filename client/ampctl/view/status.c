@@ -110,12 +110,9 @@ static int run_status(struct ampctl *ctl, int argc, char **argv)
 {
     struct ampd_msg_get_status_request request = {0};
     ampctl_parse(ctl, &ampctl_status_verb, &request, argc, argv);
-    int code = ampctl_open(ctl);
-    if (code != 0)
-        return code;
     struct ampd_msg_get_status_response status;
     json_t *spec = NULL;
-    code = ampctl_get_status(ctl, request.model, &status);
+    int code = ampctl_get_status(ctl, request.model, &status);
     if (code == 0) {
         if (request.model[0] != 0 && !ctl->csv)
             code = get_spec(ctl, request.model, &spec);
@@ -124,7 +121,6 @@ static int run_status(struct ampctl *ctl, int argc, char **argv)
         json_decref(spec);
         ampd_msg_get_status_response_free(&status);
     }
-    ampctl_close(ctl);
     return code;
 }
 
@@ -152,16 +148,12 @@ static error_t parse_models(int key, char *arg, struct argp_state *state)
 static int run_models(struct ampctl *ctl, int argc, char **argv)
 {
     ampctl_parse(ctl, &ampctl_models_verb, NULL, argc, argv);
-    int code = ampctl_open(ctl);
-    if (code != 0)
-        return code;
     json_t *rows = json_array();
-    code = rows != NULL ? ampctl_all_models(ctl, rows) : AMPCTL_EXIT_FAILED;
+    int code = rows != NULL ? ampctl_all_models(ctl, rows) : AMPCTL_EXIT_FAILED;
     if (code == 0)
         code = ampctl_print_rows(ctl, ampctl_model_columns, rows);
     else
         json_decref(rows);
-    ampctl_close(ctl);
     return code;
 }
 

@@ -172,19 +172,13 @@ static int run_top(struct ampctl *ctl, int argc, char **argv)
 {
     struct polling x = {.ctl = ctl, .interval_ms = INTERVAL_MS};
     ampctl_parse(ctl, &ampctl_top_verb, &x, argc, argv);
-    if (ctl->timeout_ms == 0)
-        ctl->timeout_ms = LOOK_TIMEOUT_MS;
-    int code = ampctl_open(ctl);
-    if (code != 0)
-        return code;
     x.top.blocks = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
     x.top.endpoint = ctl->endpoints;
-    code = poll_server(&x); /* a wrong address is reported as by any other verb */
+    int code = poll_server(&x); /* a wrong address is reported as by any other verb */
     bool terminal = isatty(STDOUT_FILENO) && isatty(STDIN_FILENO) && !ctl->json && !ctl->csv;
     if (code == 0 && !(terminal && show_full(&x)))
         code = print_once(&x);
     ampctl_top_close(&x.top);
-    ampctl_close(ctl);
     return code;
 }
 
@@ -203,5 +197,6 @@ const struct ampctl_verb ampctl_top_verb = {
                 "ampctl -o json top",
     .options = top_options,
     .parser = parse,
+    .timeout_ms = LOOK_TIMEOUT_MS,
     .run = run_top,
 };

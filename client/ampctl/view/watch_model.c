@@ -135,8 +135,6 @@ static void say_wait(const struct watch *watch)
     own.link = NULL;
     own.quiet = true;
     own.timeout_ms = ASK_TIMEOUT_MS;
-    if (ampctl_open(&own) != 0)
-        return;
     if (ampctl_get_status(&own, watch->request.model, &status) == 0) {
         const char *who = status.models.count > 0 ? status.models.items[0].waiting_for : "";
         (void)ampctl_print(stderr, "ampctl: watch: no step has been decided for %d s%s%s", QUIET_S,
@@ -273,17 +271,13 @@ static int run_watch(struct ampctl *ctl, int argc, char **argv)
 {
     struct watch watch = {.ctl = ctl};
     ampctl_parse(ctl, &ampctl_watch_verb, &watch, argc, argv);
-    int code = ampctl_open(ctl);
-    if (code != 0)
-        return code;
-    code = find_end(&watch);
+    int code = find_end(&watch);
     if (code == 0 && !ctl->json && !ctl->csv)
         print_heading(&watch);
     if (code == 0)
         code = run_minded(&watch);
     if (watch.unread)
         (void)raise(SIGPIPE); /* the thread that has written to it takes no signal */
-    ampctl_close(ctl);
     return code;
 }
 

@@ -24,16 +24,16 @@
  * At most one line of the log for each rank in this time. What was left out is counted, and logged in one line after
  * it.
  */
-#define TELL_MS 10000
+#define LOG_AGAIN_MS 10000
 
 /* ---- lines of the log ---- */
 
 /* Whether a line may be written now; then none is for a while. */
-static bool may_tell(const struct ampd_model *model, struct ampd_worker *worker)
+static bool may_log(const struct ampd_model *model, struct ampd_worker *worker)
 {
     if (model->core->now_ms < worker->quiet_until_ms)
         return false;
-    worker->quiet_until_ms = model->core->now_ms + TELL_MS;
+    worker->quiet_until_ms = model->core->now_ms + LOG_AGAIN_MS;
     return true;
 }
 
@@ -51,14 +51,14 @@ void ampd_ranks_tick(struct ampd_model *model, uint32_t rank)
 {
     struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
-    if (!has_suppressed(worker) || !may_tell(model, worker))
+    if (!has_suppressed(worker) || !may_log(model, worker))
         return;
-    bool strange = worker->suppressed.replacements + worker->suppressed.fences > 0;
+    bool unusual = worker->suppressed.replacements + worker->suppressed.fences > 0;
     ampd_out_log(
-        model->core, strange ? AMP_LOG_WARN : AMP_LOG_INFO, model,
+        model->core, unusual ? AMP_LOG_WARN : AMP_LOG_INFO, model,
         "rank %u (%s, %s): in the last %d s %llu more Joins, of these %llu by another process while the lease ran, "
         "%llu Leaves, and %llu refused calls of workers that held it before",
-        rank, worker->record.name, worker->peer, TELL_MS / 1000, (unsigned long long)worker->suppressed.joins,
+        rank, worker->record.name, worker->peer, LOG_AGAIN_MS / 1000, (unsigned long long)worker->suppressed.joins,
         (unsigned long long)worker->suppressed.replacements, (unsigned long long)worker->suppressed.leaves,
         (unsigned long long)worker->suppressed.fences);
     memset(&worker->suppressed, 0, sizeof worker->suppressed);
@@ -73,7 +73,7 @@ void ampd_ranks_joined(struct ampd_model *model, const struct ampd_pending *join
     bool replaced = other && worker->lease == AMPD_LEASE_LIVE && worker->lease_until_ms > model->core->now_ms;
     worker->counts.joins++;
     worker->counts.replacements += replaced ? 1 : 0;
-    if (!may_tell(model, worker)) {
+    if (!may_log(model, worker)) {
         worker->suppressed.joins++;
         worker->suppressed.replacements += replaced ? 1 : 0;
     } else if (replaced) {
@@ -98,7 +98,7 @@ void ampd_ranks_left(struct ampd_model *model, uint32_t rank)
     struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
     worker->counts.leaves++;
-    if (may_tell(model, worker))
+    if (may_log(model, worker))
         ampd_out_log(model->core, AMP_LOG_INFO, model, "rank %u (%s) has left", rank, worker->record.name);
     else
         worker->suppressed.leaves++;
@@ -214,7 +214,7 @@ bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_inca
     worker->counts.fences++;
     if (model->core->config.shard != 0)
         return true; /* shard 0 logs it */
-    if (may_tell(model, worker))
+    if (may_log(model, worker))
         ampd_out_log(model->core, AMP_LOG_WARN, model, "a call was refused: %s", error->text);
     else
         worker->suppressed.fences++;

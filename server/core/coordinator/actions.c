@@ -272,7 +272,7 @@ static void go_on(struct ampd_model *model)
     if (coord->actions.storing > 0)
         return;
     if (coord->state == AMPD_COORD_WAITING)
-        ampd_coord_tell_state(model);
+        ampd_coord_send_state(model);
     ampd_coord_ranks(model);
     ampd_rollback_try(model);
 }

@@ -98,7 +98,7 @@ static bool has_parts(const struct ampd_model *model)
     return AMPD_COUNT(model->core) > 1;
 }
 
-void ampd_checkpoints_tell_parts(struct ampd_model *model, uint64_t epoch, uint64_t step,
+void ampd_checkpoints_send_parts(struct ampd_model *model, uint64_t epoch, uint64_t step,
                                  const uint8_t (*manifests)[16])
 {
     if (!has_parts(model))
@@ -111,7 +111,7 @@ void ampd_checkpoints_tell_parts(struct ampd_model *model, uint64_t epoch, uint6
     ampd_bus_send_all_take(model->core, message);
 }
 
-void ampd_checkpoints_tell_synced(struct ampd_model *model, const struct ampd_checkpoint_record *newest)
+void ampd_checkpoints_send_synced(struct ampd_model *model, const struct ampd_checkpoint_record *newest)
 {
     uint8_t manifests[AMPD_SHARDS_MAX][16];
     model->coord->checkpoint.parts.count = 0;
@@ -122,7 +122,7 @@ void ampd_checkpoints_tell_synced(struct ampd_model *model, const struct ampd_ch
         memcpy(manifests[k], told->manifest, sizeof told->manifest);
     }
     if (newest->epoch != 0)
-        ampd_checkpoints_tell_parts(model, newest->epoch, newest->step, (const uint8_t(*)[16])manifests);
+        ampd_checkpoints_send_parts(model, newest->epoch, newest->step, (const uint8_t(*)[16])manifests);
 }
 
 void ampd_checkpoints_resend_parts(struct ampd_model *model, uint32_t shard)
@@ -201,12 +201,12 @@ static void checkpoint_exists(struct ampd_model *model, uint64_t step)
         /* A load from elsewhere may be after max_steps. */
         bool done = model->spec.max_steps != 0 && coord->decided >= model->spec.max_steps;
         ampd_coord_set(model, done ? AMPD_COORD_DONE : AMPD_COORD_WAITING);
-        ampd_coord_tell_state(model);
+        ampd_coord_send_state(model);
         ampd_coord_ranks(model);
         ampd_rollback_try(model); /* all shards may have said already that they hold its checkpoint */
     } else if (coord->state == AMPD_COORD_FINISHING && step == coord->decided) {
         ampd_coord_set(model, AMPD_COORD_DONE);
-        ampd_coord_tell_state(model);
+        ampd_coord_send_state(model);
     }
 }
 
@@ -222,7 +222,7 @@ static void take_part(struct ampd_model *model, const struct ampd_message *messa
         memcpy(coord->checkpoint.writing[i].manifests[message->from], part->manifest, sizeof part->manifest);
         if (coord->checkpoint.writing[i].bits != AMPD_ALL_SHARDS(model->core))
             return;
-        ampd_checkpoints_tell_parts(model, coord->epoch, part->step,
+        ampd_checkpoints_send_parts(model, coord->epoch, part->step,
                                     (const uint8_t(*)[16])coord->checkpoint.writing[i].manifests);
         coord->checkpoint.parts_sent = part->step + 1;
         while (coord->checkpoint.writing_count > 0 && coord->checkpoint.writing[0].step < part->step)

@@ -87,14 +87,14 @@ void ampd_coord_part_done(struct ampd_model *model, const struct ampd_message *m
 void ampd_coord_checkpoint(struct ampd_core *core, uint64_t call, const struct ampd_event_named *named);
 
 /* Sends PARTS of a checkpoint to all shards: manifests[k] is that of shard k's part. No effect with one shard. */
-void ampd_checkpoints_tell_parts(struct ampd_model *model, uint64_t epoch, uint64_t step,
+void ampd_checkpoints_send_parts(struct ampd_model *model, uint64_t epoch, uint64_t step,
                                  const uint8_t (*manifests)[16]);
 
 /*
  * Sends PARTS of a checkpoint that all answers to SYNC name, by shard 0's record of it; epoch 0: forgets the last
  * PARTS.
  */
-void ampd_checkpoints_tell_synced(struct ampd_model *model, const struct ampd_checkpoint_record *newest);
+void ampd_checkpoints_send_synced(struct ampd_model *model, const struct ampd_checkpoint_record *newest);
 
 /* Sends the newest PARTS again to a shard whose session may have lost it. */
 void ampd_checkpoints_resend_parts(struct ampd_model *model, uint32_t shard);

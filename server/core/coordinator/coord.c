@@ -136,7 +136,7 @@ static struct ampd_message *state_message(struct ampd_model *model, uint32_t sha
     return message;
 }
 
-void ampd_coord_tell_state(struct ampd_model *model)
+void ampd_coord_send_state(struct ampd_model *model)
 {
     AMP_ASSERT(model->core->config.shard == 0);
     ampd_bus_send_all_take(model->core, state_message(model, 0));
@@ -202,7 +202,7 @@ static const char *list_ranks(const uint32_t *first, uint32_t count, size_t stri
     return text;
 }
 
-static void tell_open(const struct ampd_model *model)
+static void log_open(const struct ampd_model *model)
 {
     const struct ampd_open *open = &model->coord->step.open;
     char ranks[RANKS_TEXT_MAX];
@@ -213,7 +213,7 @@ static void tell_open(const struct ampd_model *model)
                      (double)open->scale);
 }
 
-static void tell_close(const struct ampd_model *model)
+static void log_close(const struct ampd_model *model)
 {
     const struct ampd_close *close = &model->coord->step.close;
     char ranks[RANKS_TEXT_MAX];
@@ -259,11 +259,11 @@ static void open_step(struct ampd_model *model, uint32_t try_number)
     coord->step.whole_us = 0;
     coord->step.opened_before = false;
     ampd_coord_set_step(coord, AMPD_STEP_OPEN);
-    tell_open(model);
+    log_open(model);
     if (!coord->step.open.closed)
         return;
     close_with_open(coord);
-    tell_close(model);
+    log_close(model);
 }
 
 /*
@@ -317,7 +317,7 @@ static void open_first(struct ampd_model *model)
     bool frozen = ampd_floor_stops(&model->spec, &coord->carry.scaler);
     if (waited) {
         ampd_coord_set(model, frozen ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING);
-        ampd_coord_tell_state(model);
+        ampd_coord_send_state(model);
     }
     if (frozen)
         return;
@@ -333,7 +333,7 @@ void ampd_coord_ranks(struct ampd_model *model)
         return;
     if (coord->state == AMPD_COORD_FROZEN && !ampd_floor_stops(&model->spec, &coord->carry.scaler)) {
         ampd_coord_set(model, AMPD_COORD_RUNNING); /* the scale was set, perhaps while SYNC was under way */
-        ampd_coord_tell_state(model);
+        ampd_coord_send_state(model);
     }
     if (coord->state == AMPD_COORD_WAITING) {
         open_first(model);
@@ -359,7 +359,7 @@ static void stall(struct ampd_model *model, uint32_t rank)
     ampd_out_log(model->core, AMP_LOG_ERROR, model, "stalled at step %llu: rank %u (%s) has been gone for loss_timeout",
                  (unsigned long long)coord->step.open.step, rank,
                  model->workers[rank].has_holder ? model->workers[rank].record.name : "unknown");
-    ampd_coord_tell_state(model);
+    ampd_coord_send_state(model);
 }
 
 void ampd_coord_review(struct ampd_model *model)
@@ -370,7 +370,7 @@ void ampd_coord_review(struct ampd_model *model)
     uint32_t gone = ampd_workers_gone(model);
     if (gone == AMPD_NO_RANK && coord->state == AMPD_COORD_STALLED) {
         ampd_coord_set(model, AMPD_COORD_RUNNING);
-        ampd_coord_tell_state(model);
+        ampd_coord_send_state(model);
     } else if (gone != AMPD_NO_RANK && coord->state == AMPD_COORD_RUNNING) {
         ampd_coord_set(model, AMPD_COORD_STALLED);
         stall(model, gone);
@@ -418,7 +418,7 @@ static void try_close(struct ampd_model *model)
     close->coefficient = sum > 0 ? amp_coefficient(coord->step.open.scale, sum) : 0;
     coord->step.hash = ampd_contributors_hash(close->contributors, close->contributors_count);
     ampd_coord_set_step(coord, AMPD_STEP_CLOSED);
-    tell_close(model);
+    log_close(model);
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CLOSE, 0);
     message->u.close = *close;
     ampd_bus_send_all_take(model->core, message);
@@ -635,7 +635,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     if (verdict->has_next && coord->decision.made_us == 0)
         send_open(model); /* it was adopted: a shard that had it takes nothing from it */
     if (stalled || next == AMPD_COORD_FROZEN)
-        ampd_coord_tell_state(model);
+        ampd_coord_send_state(model);
     ampd_rollback_try(model);
 }
 

@@ -121,7 +121,7 @@ bool ampd_coord_has_steps(const struct ampd_coord *coord);
 /* RUNNING becomes STALLED when a rank has been gone for loss_timeout, and RUNNING again when it is back. */
 void ampd_coord_review(struct ampd_model *model);
 /* Sends STATE to all shards. */
-void ampd_coord_tell_state(struct ampd_model *model);
+void ampd_coord_send_state(struct ampd_model *model);
 /* The state as clients see it. */
 enum ampd_model_state ampd_coord_public(const struct ampd_model *model);
 /* Frees all that the coordinator of the model owns. */

@@ -151,7 +151,7 @@ void ampd_epochs_stored(struct ampd_model *model, const struct ampd_message *mes
     log_epoch(model);
     ampd_rollback_done(model);
     ampd_coord_created(model);
-    ampd_coord_tell_state(model);
+    ampd_coord_send_state(model);
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
         ampd_rollback_resend(model, k); /* a rollback that was asked for and has not begun */
     ampd_rollback_try(model);

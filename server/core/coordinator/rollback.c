@@ -151,7 +151,7 @@ void ampd_rollback_try(struct ampd_model *model)
         ampd_call_end(AMP_CONTAINER(it, struct ampd_call, node), AMP_EUNAVAILABLE, "ROLLING_BACK",
                       "%s is being rolled back; ask again in a moment", model->spec.name);
     }
-    ampd_checkpoints_tell_parts(model, coord->rollback.epoch, coord->rollback.step,
+    ampd_checkpoints_send_parts(model, coord->rollback.epoch, coord->rollback.step,
                                 (const uint8_t(*)[16])coord->rollback.manifests);
     ampd_sync_roll_back(model);
 }

@@ -270,7 +270,7 @@ static void refuse(struct ampd_model *model, const char *format, ...)
         coord->sync.before = coord->state;
         ampd_coord_set(model, AMPD_COORD_SYNCING);
     }
-    ampd_coord_tell_state(model);
+    ampd_coord_send_state(model);
     ampd_calls_refuse(model, coord->trouble);
 }
 
@@ -306,7 +306,7 @@ static void restore_next(struct ampd_model *model)
     coord->restore.round = model->core->sync.round;
     if (!has_base(model, &newest))
         return;
-    ampd_checkpoints_tell_synced(model, &newest);
+    ampd_checkpoints_send_synced(model, &newest);
     const struct ampd_load_base first = ampd_load_base_first(&model->spec);
     if (newest.epoch == 0)
         without_base(model, &first, "RESTART");
@@ -524,7 +524,7 @@ static void decide(struct ampd_model *model)
     }
     if (again) {
         coord->restore.round = model->core->sync.round;
-        ampd_checkpoints_tell_synced(model, ampd_sync_record_of(coord, 0, coord->rollback.epoch, coord->rollback.step));
+        ampd_checkpoints_send_synced(model, ampd_sync_record_of(coord, 0, coord->rollback.epoch, coord->rollback.step));
         restore_from(model, coord->rollback.epoch, coord->rollback.step, "ROLLBACK");
     } else if (anew) {
         restore_next(model);
@@ -532,7 +532,7 @@ static void decide(struct ampd_model *model)
         struct ampd_checkpoint_record newest = {0};
         if (!has_base(model, &newest))
             return;
-        ampd_checkpoints_tell_synced(model, &newest);
+        ampd_checkpoints_send_synced(model, &newest);
         ampd_adopt(model, &newest);
     } else {
         ampd_checkpoints_lost(model, coord->sync.started);
@@ -568,7 +568,7 @@ static void try_decide(struct ampd_model *model)
     else if (!waits_for_disks(coord) || coord->state == AMPD_COORD_DELETING)
         decide(model);
     else
-        ampd_coord_tell_state(model);
+        ampd_coord_send_state(model);
 }
 
 /*
@@ -713,7 +713,7 @@ void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *mes
     bool rolls_back = coord->rollback.active && coord->rollback.begun;
     if (restore->waits && !(restore->absent && rolls_back)) { /* absent: the operator may choose another one */
         coord->restore.unread |= AMPD_BIT(message->from);
-        ampd_coord_tell_state(model);
+        ampd_coord_send_state(model);
         return;
     }
     coord->restore.unread &= ~AMPD_BIT(message->from);

@@ -315,7 +315,7 @@ static void tick(struct ampd_core *core)
         if (core->config.shard == 0)
             ampd_workers_tick(core->models[i]);
         else
-            ampd_alive_tell(core->models[i]);
+            ampd_alive_send(core->models[i]);
         if (core->config.shard == 0)
             ampd_health_tick(core->models[i]);
     }

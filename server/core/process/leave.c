@@ -56,7 +56,7 @@ static void wait_alone(struct ampd_core *core)
 
 /* ---- the coordinator ---- */
 
-static void tell(struct ampd_core *core, uint32_t shard, bool may)
+static void send_may_leave(struct ampd_core *core, uint32_t shard, bool may)
 {
     struct ampd_message *message = ampd_bus_plain(core, AMPD_MESSAGE_MAY_LEAVE, shard);
     AMP_ASSERT(shard < AMPD_COUNT(core));
@@ -84,7 +84,7 @@ void ampd_leave_asked(struct ampd_core *core, const struct ampd_message *message
     last_cuts(core);
     if (begins || core->leave.alone_ms == 0) /* LEAVE comes again and again */
         wait_alone(core);
-    tell(core, message->from, core->leave.given_up || all_cut(core));
+    send_may_leave(core, message->from, core->leave.given_up || all_cut(core));
 }
 
 /* Sends MAY_LEAVE to the shards that wait for it. */
@@ -92,7 +92,7 @@ static void let_go(struct ampd_core *core)
 {
     for (uint32_t k = 1; k < AMPD_COUNT(core); k++) {
         if (ampd_core_leaves(core, k) && core->peers[k].let_go != core->peers[k].fence.counter)
-            tell(core, k, true);
+            send_may_leave(core, k, true);
     }
 }
 
@@ -203,7 +203,7 @@ void ampd_leave_try(struct ampd_core *core)
     if (!core->leave.draining || busy || !may_end(core))
         return;
     for (uint32_t k = 1; coordinator && k < AMPD_COUNT(core); k++)
-        tell(core, k, true);
+        send_may_leave(core, k, true);
     core->leave.drained = true;
     (void)ampd_out(core, AMPD_OUT_DRAINED, 0);
 }

@@ -45,10 +45,10 @@ void ampd_resend_to_coordinator(struct ampd_core *core)
         struct ampd_model *model = core->models[i];
         if (model->gone)
             continue;
-        ampd_memory_tell(model);
-        ampd_load_tell(model);
-        ampd_part_tell(model); /* before the vote: after it another cut may begin */
-        ampd_shard_tell(model);
+        ampd_memory_resend(model);
+        ampd_load_resend(model);
+        ampd_part_resend(model); /* before the vote: after it another cut may begin */
+        ampd_shard_resend(model);
     }
 }
 

@@ -17,7 +17,7 @@
 /* ---- a model ---- */
 
 /* The state on another shard than 0: by what STATE has said in this epoch, and by what the shard itself has. */
-static enum ampd_model_state told_state(const struct ampd_model *model)
+static enum ampd_model_state announced_state(const struct ampd_model *model)
 {
     const struct ampd_shard *shard = model->shard;
     if (shard->memory <= AMPD_MEMORY_RESTORED)
@@ -37,7 +37,7 @@ static enum ampd_model_state told_state(const struct ampd_model *model)
  * The durable step on another shard than 0: the one that the last verdict names. That this store knows all parts of a
  * newer checkpoint does not mean that all other stores know them.
  */
-static uint64_t told_durable(const struct ampd_shard *shard)
+static uint64_t announced_durable(const struct ampd_shard *shard)
 {
     if (shard->announced.done)
         return shard->decided.step;
@@ -51,7 +51,7 @@ static uint64_t durable_step(const struct ampd_model *model)
     const struct ampd_shard *shard = model->shard;
     if (model->spec.durability == AMPD_DURABILITY_STEP && shard->memory == AMPD_MEMORY_READY)
         return shard->decided.step;
-    return model->core->config.shard == 0 ? model->coord->checkpoint.durable_step : told_durable(shard);
+    return model->core->config.shard == 0 ? model->coord->checkpoint.durable_step : announced_durable(shard);
 }
 
 /* Whether the model is being brought back. One that is being created or deleted is not. */
@@ -127,7 +127,7 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
     *info = (struct ampd_model_info){
         .spec = &model->spec,
         .layout = model->layout,
-        .state = decides ? ampd_coord_public(model) : told_state(model),
+        .state = decides ? ampd_coord_public(model) : announced_state(model),
         .recovering = is_recovering(model),
         .trouble = is_recovering(model) ? trouble_of(model) : NULL,
         .deleted = model->gone,

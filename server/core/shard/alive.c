@@ -12,7 +12,7 @@
 #include "server/core/wire/bus.h"
 #include "server/core/wire/messages.h"
 
-void ampd_alive_tell(struct ampd_model *model)
+void ampd_alive_send(struct ampd_model *model)
 {
     AMP_ASSERT(model->alive_due_ms == 0 || model->core->config.shard != 0);
     if (model->alive_due_ms == 0 || model->alive_due_ms > model->core->now_ms)

@@ -11,6 +11,6 @@ struct ampd_model;
  * Sends ALIVE for the workers heard from since the last one, if model->alive_due_ms has come, and forgets them. Without
  * a session to shard 0 nothing is sent, and they are forgotten all the same. Never called on shard 0 with an ALIVE due.
  */
-void ampd_alive_tell(struct ampd_model *model);
+void ampd_alive_send(struct ampd_model *model);
 
 #endif

@@ -53,15 +53,6 @@ uint64_t ampd_catalogue_durable(const struct ampd_shard *shard)
     return last == NULL ? shard->catalogue.found_durable_step : last->row.durable_step;
 }
 
-/* The newest step that all shards are known to hold. */
-static uint64_t common_step(const struct ampd_model *model)
-{
-    const struct ampd_shard *shard = model->shard;
-    if (AMPD_COUNT(model->core) == 1)
-        return UINT64_MAX;
-    return shard->decided.verdict == NULL ? shard->base_step : shard->decided.verdict->row.durable_step;
-}
-
 /* Whether a checkpoint is kept beyond keep_last. Step 0, the initial values, is a multiple of keep_every, too. */
 static bool is_kept(const struct ampd_model *model, const struct ampd_checkpoint_record *record)
 {
@@ -94,7 +85,7 @@ static bool has_all_parts(const struct ampd_model *model, const struct ampd_chec
 static uint32_t count_old(const struct ampd_model *model)
 {
     const struct ampd_catalogue *catalogue = &model->shard->catalogue;
-    uint64_t common = common_step(model);
+    uint64_t common = AMPD_COUNT(model->core) == 1 ? UINT64_MAX : ampd_catalogue_durable(model->shard);
     uint32_t at = catalogue->count;
     for (uint32_t exist = 0; exist < model->spec.keep_last; at--) {
         if (at == 0)
@@ -173,7 +164,7 @@ void ampd_catalogue_parts(struct ampd_model *model, const struct ampd_parts *par
         bool known = record->parts_count == parts->count &&
                      memcmp(record->parts, parts->manifests, parts->count * sizeof parts->manifests[0]) == 0;
         if (known) {
-            ampd_part_tell_known(model);
+            ampd_part_send_known(model);
             return;
         }
         record->parts_count = parts->count;
@@ -190,9 +181,9 @@ void ampd_catalogue_parts_stored(struct ampd_model *model)
     AMP_ASSERT(model->shard->catalogue.parts_storing > 0);
     if (--model->shard->catalogue.parts_storing != 0)
         return;
-    ampd_part_tell_known(model);
+    ampd_part_send_known(model);
     if (model->shard->memory == AMPD_MEMORY_RESTORED)
-        ampd_memory_tell(model);
+        ampd_memory_resend(model);
 }
 
 const struct ampd_checkpoint_record *ampd_catalogue_find(const struct ampd_shard *shard, uint64_t epoch, uint64_t step)

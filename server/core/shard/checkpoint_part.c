@@ -323,7 +323,7 @@ void ampd_part_written(struct ampd_model *model, const struct ampd_event_part *p
 
 /* ---- PART_DONE and CUT ---- */
 
-static void tell_part(struct ampd_model *model, const struct ampd_checkpoint_record *record)
+static void send_part_done(struct ampd_model *model, const struct ampd_checkpoint_record *record)
 {
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_PART_DONE, 0);
     message->epoch = record->epoch;
@@ -335,23 +335,23 @@ static void tell_part(struct ampd_model *model, const struct ampd_checkpoint_rec
     ampd_bus_send_take(model->core, message);
 }
 
-void ampd_part_tell(struct ampd_model *model)
+void ampd_part_resend(struct ampd_model *model)
 {
     const struct ampd_shard *shard = model->shard;
     for (uint32_t i = 0; i < shard->catalogue.count; i++) {
         if (shard->catalogue.records[i].epoch == shard->epoch)
-            tell_part(model, &shard->catalogue.records[i]);
+            send_part_done(model, &shard->catalogue.records[i]);
     }
 }
 
-void ampd_part_tell_known(struct ampd_model *model)
+void ampd_part_send_known(struct ampd_model *model)
 {
     const struct ampd_shard *shard = model->shard;
     for (uint32_t i = shard->catalogue.count; i-- > 0;) {
         const struct ampd_checkpoint_record *record = &shard->catalogue.records[i];
         if (record->epoch != shard->epoch || !ampd_catalogue_knows(model, record))
             continue;
-        tell_part(model, record);
+        send_part_done(model, record);
         return;
     }
 }
@@ -368,7 +368,7 @@ void ampd_part_stored(struct ampd_model *model)
             ampd_shard_journal_prune(model, shard->part.step);
             ampd_shard_journal_trim(model, shard->part.step);
         }
-        tell_part(model, &shard->part.record);
+        send_part_done(model, &shard->part.record);
     } else {
         ampd_catalogue_add_void(shard, &shard->part.record);
     }
@@ -412,7 +412,7 @@ void ampd_part_begin(struct ampd_model *model, const struct ampd_message *messag
     bool here = message->epoch == shard->epoch && shard->memory == AMPD_MEMORY_READY;
     AMP_ASSERT(message->from == 0);
     if (here && done != NULL) {
-        tell_part(model, done);
+        send_part_done(model, done);
         return;
     }
     bool written = shard->part.state != AMPD_PART_FREE && shard->part.step == step && shard->part.epoch == shard->epoch;

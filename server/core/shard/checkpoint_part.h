@@ -95,11 +95,11 @@ bool ampd_part_reads(const struct ampd_shard *shard);
 void ampd_part_forget(struct ampd_model *model);
 
 /* Sends PART_DONE for every checkpoint of the present epoch, for a session that may have lost it. */
-void ampd_part_tell(struct ampd_model *model);
+void ampd_part_resend(struct ampd_model *model);
 
 /*
  * Sends PART_DONE for the newest checkpoint of the present epoch of which the store knows all parts, if there is one.
  */
-void ampd_part_tell_known(struct ampd_model *model);
+void ampd_part_send_known(struct ampd_model *model);
 
 #endif

@@ -31,7 +31,7 @@ void ampd_decided_set(struct ampd_shard *shard, enum ampd_decided_state to)
     shard->decided.state = to;
 }
 
-void ampd_decided_tell(struct ampd_model *model)
+void ampd_decided_send_applied(struct ampd_model *model)
 {
     const struct ampd_shard *shard = model->shard;
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_APPLIED, 0);
@@ -70,7 +70,7 @@ static void keep_user_states(struct ampd_model *model)
 void ampd_decided_applied(struct ampd_model *model)
 {
     ampd_decided_set(model->shard, AMPD_DECIDED_APPLIED);
-    ampd_decided_tell(model);
+    ampd_decided_send_applied(model);
 }
 
 /* Takes the verdict on the step that this shard has voted on, with the same list of contributors. */
@@ -143,8 +143,8 @@ void ampd_decided_verdict(struct ampd_model *model, const struct ampd_message *m
     if (message->epoch != shard->epoch || shard->memory != AMPD_MEMORY_READY || shard->decided.next != NULL)
         return;
     if (verdict->row.step == shard->decided.step && shard->decided.state == AMPD_DECIDED_APPLIED) {
-        ampd_part_tell(model);  /* repeated: if shard 0 has adopted it, it has not counted what was said of its parts */
-        ampd_shard_tell(model); /* and our answer may be lost, without which no later vote counts */
+        ampd_part_resend(model);  /* repeated: if shard 0 has adopted it, it has not counted what was said of them */
+        ampd_shard_resend(model); /* and our answer may be lost, without which no later vote counts */
     }
     if (verdict->row.step != shard->decided.step + 1 || not_of_its_vote(model, message))
         return;

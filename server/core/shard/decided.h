@@ -46,6 +46,6 @@ void ampd_decided_consume(struct ampd_model *model, uint64_t local);
 void ampd_decided_applied(struct ampd_model *model);
 
 /* Sends APPLIED to the coordinator, with step, version and range warnings. */
-void ampd_decided_tell(struct ampd_model *model);
+void ampd_decided_send_applied(struct ampd_model *model);
 
 #endif

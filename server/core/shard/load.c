@@ -178,17 +178,17 @@ static bool is_broken(const struct ampd_shard *shard)
 }
 
 /* Sends LOAD_GONE to the coordinator, if a load has broken off here. */
-static void tell_gone(struct ampd_model *model)
+static void send_gone(struct ampd_model *model)
 {
     if (is_broken(model->shard))
         ampd_bus_send_take(model->core, ampd_bus_message(model, AMPD_MESSAGE_LOAD_GONE, 0));
 }
 
 /* Also LOAD_WANT for the load that has the grant: a coordinator that has started again knows of no load. */
-void ampd_load_tell(struct ampd_model *model)
+void ampd_load_resend(struct ampd_model *model)
 {
     ampd_load_loaded(model);
-    tell_gone(model);
+    send_gone(model);
     model->shard->load.moved = true;
     ampd_load_wants(model);
 }
@@ -355,7 +355,7 @@ void ampd_load_closed(struct ampd_model *model, uint64_t id)
     shard->load.loader = 0;
     if (shard->jobs.bulk ==
         AMPD_BULK_NONE) /* else all its values are here: the model is loaded, though its client has gone */
-        tell_gone(model);
+        send_gone(model);
 }
 
 void ampd_load_loaded(struct ampd_model *model)

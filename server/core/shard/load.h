@@ -74,7 +74,7 @@ void ampd_load_loaded(struct ampd_model *model);
 void ampd_load_wants(struct ampd_model *model);
 
 /* A session begins: sends LOADED, LOAD_GONE and LOAD_WANT again, as far as they are due. */
-void ampd_load_tell(struct ampd_model *model);
+void ampd_load_resend(struct ampd_model *model);
 
 /* Handles LOAD_GRANT: the load with that number may write, in this epoch and unless another one has the grant. */
 void ampd_load_granted(struct ampd_model *model, const struct ampd_message *message);

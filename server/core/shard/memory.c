@@ -110,7 +110,7 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
     if (is_stale(model, message))
         return;
     if (message->round == shard->restore.round && same_checkpoint(&shard->restore.record, restore)) {
-        ampd_memory_tell(model); /* repeated */
+        ampd_memory_resend(model); /* repeated */
         return;
     }
     shard->restore.round = message->round;
@@ -408,7 +408,7 @@ void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *mess
     AMP_ASSERT(message->from == 0);
     if (!takes_epoch(model, message)) {
         if (record->epoch == shard->epoch)
-            ampd_memory_tell(model); /* repeated */
+            ampd_memory_resend(model); /* repeated */
         return;
     }
     ampd_catalogue_void(shard, record);
@@ -451,7 +451,7 @@ void ampd_memory_epoch_stored(struct ampd_model *model)
     answer_epoch(model);
 }
 
-void ampd_memory_tell(struct ampd_model *model)
+void ampd_memory_resend(struct ampd_model *model)
 {
     const struct ampd_shard *shard = model->shard;
     bool lost = shard->memory == AMPD_MEMORY_LOST && shard->restore.round != 0 && shard->restore.record.epoch == 0;

@@ -73,7 +73,7 @@ void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *mess
 void ampd_memory_epoch_stored(struct ampd_model *model);
 
 /* Sends RESTORED or EPOCH_STORED again, if that is what the present state has to say. */
-void ampd_memory_tell(struct ampd_model *model);
+void ampd_memory_resend(struct ampd_model *model);
 
 /* SYNC came, and a RESTORE before it has taken a memory without an epoch to follow: a replay brings that back. */
 void ampd_memory_give_back(struct ampd_model *model);

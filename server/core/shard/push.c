@@ -257,7 +257,7 @@ static void take_user_state(struct ampd_slot *slot, struct ampd_call *call)
 }
 
 /* Writes the dtype of a contribution to the plan. It is known from the first header on, before any job reads it. */
-static void tell_plan(struct ampd_model *model, uint32_t rank, enum amp_dtype dtype)
+static void set_plan_dtype(struct ampd_model *model, uint32_t rank, enum amp_dtype dtype)
 {
     struct ampd_plan *plan = model->shard->step.plan;
     for (uint32_t i = 0; plan != NULL && i < plan->inputs_count; i++) {
@@ -312,7 +312,7 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
         slot->lr = push->lr;
         if (model->shard->step.seen.pushed_us == 0)
             model->shard->step.seen.pushed_us = model->core->utc_us;
-        tell_plan(model, push->rank, push->dtype);
+        set_plan_dtype(model, push->rank, push->dtype);
     }
     if (!slot->ended) /* else the trailer was that of a later header: this one was long on its way */
         take_user_state(slot, call);
@@ -516,7 +516,7 @@ void ampd_push_block(struct ampd_core *core, struct ampd_call *call, const struc
 }
 
 /* The push cannot count as it is: the calls that wait with it get the reason, and a complete trailer may come later. */
-static void refuse_trailer(struct ampd_model *model, uint32_t rank, const char *what, const char *parameter)
+static void refuse_trailer(struct ampd_model *model, uint32_t rank, const char *parameter)
 {
     struct ampd_slot *slot = &model->shard->slots[rank];
     AMP_ASSERT(rank < model->spec.world_size);
@@ -537,7 +537,8 @@ static void refuse_trailer(struct ampd_model *model, uint32_t rank, const char *
                           "the server has started again; ask GetPushState and begin again");
         else
             ampd_call_end(call, AMP_EINVAL, "INCOMPLETE_PUSH",
-                          "%s%s; send all blocks, and list each parameter without a gradient in trailer.absent", what,
+                          "a block is missing that holds a part of %s; send all blocks, and list each parameter "
+                          "without a gradient in trailer.absent",
                           parameter);
     }
     struct ampd_call *writer = slot->writer == 0 ? NULL : ampd_call_find(model->core, slot->writer);
@@ -589,7 +590,7 @@ static void check_end(struct ampd_model *model, uint32_t rank)
         uint64_t block = model->tensors.first + local;
         if (slot->states[local] == AMPD_BLOCK_PRESENT || all_absent(model, slot, block, &parameter))
             continue;
-        refuse_trailer(model, rank, "a block is missing that holds a part of ", model->spec.parameters[parameter].name);
+        refuse_trailer(model, rank, model->spec.parameters[parameter].name);
         return;
     }
     slot->complete = true;

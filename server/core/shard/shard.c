@@ -562,7 +562,7 @@ void ampd_shard_revote(struct ampd_model *model, uint64_t local, uint32_t rank)
     shard->step.vote_serials[local]++;
 }
 
-static void tell_vote(struct ampd_model *model)
+static void send_vote(struct ampd_model *model)
 {
     if (!of_this_coordinator(model))
         return;
@@ -602,7 +602,7 @@ void ampd_shard_try_vote(struct ampd_model *model)
 void ampd_shard_voted(struct ampd_model *model)
 {
     ampd_shard_set_step(model->shard, AMPD_STEP_VOTED);
-    tell_vote(model);
+    send_vote(model);
 }
 
 /* ---- STATE ---- */
@@ -673,17 +673,17 @@ void ampd_shard_begin_anew(struct ampd_model *model)
     }
 }
 
-void ampd_shard_tell(struct ampd_model *model)
+void ampd_shard_resend(struct ampd_model *model)
 {
     const struct ampd_shard *shard = model->shard;
     if (shard->memory != AMPD_MEMORY_READY)
         return;
     if (shard->decided.state == AMPD_DECIDED_APPLIED)
-        ampd_decided_tell(model);
+        ampd_decided_send_applied(model);
     if (shard->step.state != AMPD_STEP_NONE)
         complete_again(model);
     if (shard->step.state == AMPD_STEP_VOTED)
-        tell_vote(model);
+        send_vote(model);
 }
 
 void ampd_shard_unfit(struct ampd_model *model, const struct ampd_message *message)

@@ -122,7 +122,7 @@ void ampd_shard_forget(struct ampd_model *model);
 /* Forgets the same and the last verdict, and empties all slots: steps go on from what is in memory now. */
 void ampd_shard_begin_anew(struct ampd_model *model);
 /* Sends APPLIED, COMPLETE and VOTE again, as far as a READY memory has come, since a session may have lost them. */
-void ampd_shard_tell(struct ampd_model *model);
+void ampd_shard_resend(struct ampd_model *model);
 /* Hands a job out. Takes a reference to its plan, which ampd_shard_job_done drops. */
 void ampd_shard_send_job(struct ampd_model *model, struct ampd_job *job);
 /* A vote job is back; without effect if its try is over or a newer job of the block counts. */

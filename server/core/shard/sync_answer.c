@@ -29,7 +29,7 @@ bool ampd_sync_asked(struct ampd_core *core, const struct ampd_message *message)
     return true;
 }
 
-static void tell_steps(const struct ampd_model *model, struct ampd_sync_state *state)
+static void fill_steps(const struct ampd_model *model, struct ampd_sync_state *state)
 {
     const struct ampd_shard *shard = model->shard;
     state->ready = shard->memory == AMPD_MEMORY_READY;
@@ -42,7 +42,7 @@ static void tell_steps(const struct ampd_model *model, struct ampd_sync_state *s
         state->last = shard->decided.verdict->row;
 }
 
-static void tell_model(struct ampd_model *model, uint64_t round)
+static void send_synced(struct ampd_model *model, uint64_t round)
 {
     const struct ampd_shard *shard = model->shard;
     struct ampd_message *answer = ampd_bus_message(model, AMPD_MESSAGE_SYNCED, 0);
@@ -56,7 +56,7 @@ static void tell_model(struct ampd_model *model, uint64_t round)
     state->highest_epoch = shard->epoch > above ? shard->epoch : above;
     state->durable_step = ampd_catalogue_durable(shard);
     if (!state->waits)
-        tell_steps(model, state);
+        fill_steps(model, state);
     uint32_t count =
         shard->catalogue.count < AMPD_SYNC_CHECKPOINTS_MAX ? shard->catalogue.count : AMPD_SYNC_CHECKPOINTS_MAX;
     state->checkpoints_count = count;
@@ -97,7 +97,7 @@ void ampd_sync_try_answer(struct ampd_core *core)
         struct ampd_model *model = core->models[i];
         bool owed = sync->asked != 0 || (model->shard->sync_waits && !model->shard->journal.replay.on);
         if (!model->gone && owed)
-            tell_model(model, sync->seen);
+            send_synced(model, sync->seen);
     }
     if (sync->asked == 0)
         return;

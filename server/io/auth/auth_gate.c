@@ -197,7 +197,7 @@ static bool count_refusal(struct ampd_auth_refusals *refusals)
 }
 
 /* Marks all refusals as logged, and returns how many were not yet. */
-static uint64_t tell(struct ampd_auth_refusals *refusals)
+static uint64_t mark_logged(struct ampd_auth_refusals *refusals)
 {
     uint64_t suppressed = refusals->count - refusals->logged;
     refusals->logged = refusals->count;
@@ -211,7 +211,7 @@ static void refused(struct ampd_auth *auth, const struct arpc_method *method, co
     if (count_refusal(refusals))
         amp_log(auth->log, AMP_LOG_WARN, "auth",
                 "msg=\"calls were refused\" count=%" PRIu64 " total=%" PRIu64 " reason=%s method=/%s/%s peer=%s",
-                tell(refusals), refusals->count, error->reason, method->service, method->name, peer);
+                mark_logged(refusals), refusals->count, error->reason, method->service, method->name, peer);
 }
 
 void ampd_auth_handshake_failed(struct ampd_auth *auth, const char *peer, const struct amp_error *error)
@@ -219,13 +219,13 @@ void ampd_auth_handshake_failed(struct ampd_auth *auth, const char *peer, const 
     if (count_refusal(&auth->handshakes))
         amp_log(auth->log, AMP_LOG_WARN, "auth",
                 "msg=\"TLS handshakes failed\" count=%" PRIu64 " total=%" PRIu64 " peer=%s err=\"%s\"",
-                tell(&auth->handshakes), auth->handshakes.count, peer, error->text);
+                mark_logged(&auth->handshakes), auth->handshakes.count, peer, error->text);
 }
 
 void ampd_auth_close(struct ampd_auth *auth)
 {
-    uint64_t calls = tell(&auth->unauthenticated) + tell(&auth->forbidden);
-    uint64_t handshakes = tell(&auth->handshakes);
+    uint64_t calls = mark_logged(&auth->unauthenticated) + mark_logged(&auth->forbidden);
+    uint64_t handshakes = mark_logged(&auth->handshakes);
     if (calls + handshakes > 0)
         amp_log(auth->log, AMP_LOG_WARN, "auth",
                 "msg=\"more calls or handshakes were refused since the last line about it\" calls=%" PRIu64

@@ -31,7 +31,7 @@ static socklen_t address_of(struct sockaddr_un *address)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + size);
 }
 
-static void tell(const char *text)
+static void notify(const char *text)
 {
     struct sockaddr_un address;
     socklen_t size = address_of(&address);
@@ -43,20 +43,20 @@ static void tell(const char *text)
 }
 
 /* Sends `lines` with `status` behind it. Cut between two characters: systemd refuses a line that is not UTF-8. */
-static void tell_status(const char *lines, const char *status)
+static void notify_status(const char *lines, const char *status)
 {
     char text[AMP_ERROR_TEXT_MAX + 64];
     size_t used = (size_t)snprintf(text, sizeof text, "%sSTATUS=", lines);
     (void)amp_text_escape(status, "", text + used, sizeof text - used);
-    tell(text);
+    notify(text);
 }
 
 void io_notify_ready(const char *status)
 {
     if (status != NULL)
-        tell_status("READY=1\n", status);
+        notify_status("READY=1\n", status);
     else
-        tell("READY=1\n");
+        notify("READY=1\n");
 }
 
 /* systemd requires the time, by which it tells this reload from an earlier one. */
@@ -67,15 +67,15 @@ void io_notify_reloading(void)
     (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
     (void)snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%" PRId64 "\n",
                    (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000);
-    tell(text);
+    notify(text);
 }
 
 void io_notify_stopping(void)
 {
-    tell("STOPPING=1\nSTATUS=draining: writing the last checkpoints\n");
+    notify("STOPPING=1\nSTATUS=draining: writing the last checkpoints\n");
 }
 
 void io_notify_status(const char *text)
 {
-    tell_status("", text);
+    notify_status("", text);
 }

@@ -45,6 +45,11 @@ void io_storage_alert_text(struct io_storage_alert *alert, char *text, size_t si
     uv_mutex_unlock(&alert->mutex);
 }
 
+bool io_storage_is_retried(int code)
+{
+    return code == AMP_EEXHAUSTED || code == AMP_ENOMEM || code == AMP_EDENIED;
+}
+
 bool io_storage_alert_is_on(struct io_storage_alert *alert, enum io_storage_alert_of whose)
 {
     uv_mutex_lock(&alert->mutex);

@@ -8,12 +8,6 @@ static int invalid(struct amp_error *error, const char *field, const char *remed
     return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC", "%s: %s", field, remedy);
 }
 
-static int not_yet(struct amp_error *error, const char *field, const char *remedy)
-{
-    return amp_error_set(error, AMP_EUNIMPLEMENTED, "RESERVED_VALUE", "%s: this is not supported yet; %s", field,
-                         remedy);
-}
-
 /* ---- enums ---- */
 
 struct enum_field {
@@ -43,7 +37,8 @@ static int check_enums(const struct ampd_msg_model_spec *spec, struct amp_error 
         if (field->value >= 0 && field->value <= field->max)
             continue;
         if (field->value > 0 && field->value <= field->reserved)
-            return not_yet(error, field->field, "use a value that the schema names");
+            return amp_error_set(error, AMP_EUNIMPLEMENTED, "RESERVED_VALUE",
+                                 "%s: this is not supported yet; use a value that the schema names", field->field);
         return amp_error_set(error, AMP_EINVAL, "INVALID_SPEC",
                              "%s: %d is not a value of it; use one that the schema names", field->field, field->value);
     }

@@ -1,5 +1,6 @@
 #include "server/io/calls/convert.h"
 
+#include "base/hex.h"
 #include "server/io/base/counts.h"
 #include "server/io/base/server.h"
 #include "server/io/calls/waiting.h"
@@ -232,8 +233,7 @@ void io_checkpoint_info(const struct ampd_model_spec *spec, const struct ampd_ch
     message->applied = record->version; /* a version is made by each applied step, from 0 */
     message->scale = record->scale;
     message->size_bytes = record->size_bytes;
-    for (size_t i = 0; i < sizeof record->manifest; i++)
-        (void)snprintf(message->manifest_hash + 2 * i, 3, "%02x", record->manifest[i]);
+    amp_hex_write(record->manifest, sizeof record->manifest, message->manifest_hash);
     message->has_create_time = record->at_us != 0;
     message->create_time.us = record->at_us;
     const char *slash = strrchr(record->file, '/');

@@ -269,7 +269,7 @@ static int check(const struct ampd_server *server, const struct ampd_msg_session
  * cluster is new, or has deleted all models, each shard gets this answer from all others, and begins. A process that
  * knows of models must not answer so: the caller would begin a new cluster because of it.
  */
-static void tell_nothing(const struct ampd_server *server, struct arpc_call *rpc)
+static void answer_empty(const struct ampd_server *server, struct arpc_call *rpc)
 {
     const struct io_peer_item end = {.kind = IO_ITEM_END};
     struct amp_buf body = io_message_buf();
@@ -287,7 +287,7 @@ static void fetch_message(struct arpc_call *rpc, const uint8_t *data, size_t siz
 {
     struct ampd_server *server = arpc_call_server_arg(rpc);
     if (io_refill_under_way(server) && !io_membership_has_models(server)) {
-        tell_nothing(server, rpc);
+        answer_empty(server, rpc);
         return;
     }
     struct ampd_msg_session_request request;

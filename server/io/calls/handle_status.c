@@ -2,6 +2,7 @@
 #include "server/io/base/handlers.h"
 
 #include "base/assert.h"
+#include "base/hex.h"
 #include "server/io/base/clock.h"
 #include "server/io/base/message_buf.h"
 #include "server/io/base/open_files.h"
@@ -114,8 +115,7 @@ static int encode_status(struct ampd_server *server, const char *only, bool with
     response.server_time.us = io_clock_utc_us();
     response.uptime_ms = uv_now(&server->loop) - server->life.started_ms;
     response.fence = server->fence.counter;
-    for (int i = 0; i < AMPD_BOOT_ID_BYTES; i++)
-        (void)snprintf(response.boot_id + 2 * i, 3, "%02x", server->fence.boot_id[i]);
+    amp_hex_write(server->fence.boot_id, sizeof server->fence.boot_id, response.boot_id);
     response.shard = server->options->shard;
     response.shard_count = io_peers_shards(server);
     response.draining = server->life.state != SERVER_RUNNING;

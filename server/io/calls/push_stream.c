@@ -276,7 +276,7 @@ static int on_block_end(void *arg, const struct ampd_block *given, bool intact, 
 /* ---- events about the end ---- */
 
 /* Gives the core the event that the client has ended the stream, with the trailer. Calls into the core, last. */
-static void tell_end(struct receive *receive)
+static void notify_end(struct receive *receive)
 {
     struct ampd_event event = {.type = receive->is_push ? AMPD_EVENT_PUSH_END : AMPD_EVENT_LOAD_END};
     struct ampd_metrics metrics;
@@ -294,14 +294,14 @@ static void tell_end(struct receive *receive)
 }
 
 /* Does so if the client has ended the stream and the last take is done by now. Calls into the core, last. */
-static void tell_end_when_taken(struct receive *receive)
+static void notify_end_when_taken(struct receive *receive)
 {
     if (receive->ended && receive->waiting == 0 && !receive->revoked && !receive->call.finished)
-        tell_end(receive);
+        notify_end(receive);
 }
 
 /* Gives the core REVOKED if no take uses the memory any more. Calls into the core, last. */
-static void tell_revoked(struct receive *receive)
+static void notify_revoked(struct receive *receive)
 {
     struct ampd_event event = {.type = AMPD_EVENT_REVOKED};
     if (amp_list_empty(&receive->takes) && receive->call.at_core)
@@ -311,7 +311,7 @@ static void tell_revoked(struct receive *receive)
 /* ---- blocks in shared memory ---- */
 
 /* Gives the core an event for each block that was copied, until it revokes or answers. Calls into the core. */
-static void tell_taken(struct receive *receive, const struct io_slot_take *taken)
+static void notify_taken(struct receive *receive, const struct io_slot_take *taken)
 {
     for (uint32_t i = 0; i < taken->whole && !receive->revoked && !receive->call.finished; i++) {
         struct ampd_event event = io_slot_take_event(taken, i);
@@ -341,12 +341,12 @@ static void take_done(struct io_task *task)
     struct take *take = AMP_CONTAINER(task, struct take, slot_take.task);
     struct receive *receive = take->receive;
     io_server_call_ref(&receive->call);
-    tell_taken(receive, &take->slot_take);
+    notify_taken(receive, &take->slot_take);
     take_free(take);
     if (receive->revoked)
-        tell_revoked(receive);
+        notify_revoked(receive);
     else
-        tell_end_when_taken(receive);
+        notify_end_when_taken(receive);
     io_server_call_unref(&receive->call);
 }
 
@@ -596,7 +596,7 @@ static void take_blocks(struct receive *receive, const struct ampd_blocks *block
     AMP_ASSERT(blocks->first >= receive->first && blocks->first + blocks->count <= receive->first + receive->count);
     take_listed(receive, blocks);
     if (receive->ended) {
-        tell_end_when_taken(receive);
+        notify_end_when_taken(receive);
         return;
     }
     if (!receive->bouncing || listing_of(receive, receive->bounce_block) == BLOCK_UNLISTED)
@@ -619,7 +619,7 @@ static void let_go(struct receive *receive)
         if (io_threads_take_back(receive->call.server->pools.compute, &take->slot_take.task))
             take_free(take);
     }
-    tell_revoked(receive);
+    notify_revoked(receive);
     io_server_call_unref(&receive->call);
 }
 
@@ -765,7 +765,7 @@ static void on_half_close(struct arpc_call *rpc)
     if (receive->waiting > 0 && !receive->revoked)
         receive->ended = true; /* until the takes are done, as a paused stream waits for its early block */
     else
-        tell_end(receive);
+        notify_end(receive);
 }
 
 const struct arpc_handler ampd_handle_push = {

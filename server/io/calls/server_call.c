@@ -116,7 +116,7 @@ void io_server_call_unref(struct io_server_call *call)
 }
 
 /* Gives the core CALL_CLOSED once the stream is over and no memory of the model is in use. Calls into the core. */
-static void tell_closed(struct io_server_call *call)
+static void notify_closed(struct io_server_call *call)
 {
     if (call->rpc != NULL || call->pins > 0 || !call->at_core || call->detached)
         return;
@@ -196,7 +196,7 @@ void io_server_call_closed(struct arpc_call *rpc, const struct arpc_result *resu
     arpc_call_set_user(rpc, NULL);
     call->rpc = NULL;
     call->finished = true;
-    tell_closed(call);
+    notify_closed(call);
     forget_read(call);
     io_server_call_unref(call);
 }
@@ -212,7 +212,7 @@ void io_server_call_unpin(void *arg)
     struct io_server_call *call = arg;
     AMP_ASSERT(call->pins > 0);
     call->pins--;
-    tell_closed(call);
+    notify_closed(call);
     io_server_call_unref(call);
 }
 

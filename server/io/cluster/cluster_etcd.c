@@ -84,10 +84,10 @@ void cluster_lost(struct etcd_cluster *cluster, int code, const char *format, ..
 }
 
 /* A place under this cluster's name held by a process with another format or number of shards. NULL: none. */
-static const struct cluster_place *stranger(const struct etcd_cluster *cluster)
+static const struct cluster_place *foreign_place(const struct etcd_cluster *cluster)
 {
     for (uint32_t k = 0; k < IO_CLUSTER_SHARDS_MAX; k++)
-        if (cluster->places[k].held && cluster->places[k].strange)
+        if (cluster->places[k].held && cluster->places[k].foreign)
             return &cluster->places[k];
     return NULL;
 }
@@ -165,7 +165,7 @@ static bool all_are_held(const struct etcd_cluster *cluster)
  * holder: their data may name higher fences. If a process has come whose data name a fence that is not below this
  * one's, the place is given up and claimed again, under a higher fence.
  */
-static void tell_taken(struct etcd_cluster *cluster)
+static void report_taken(struct etcd_cluster *cluster)
 {
     const struct io_cluster_options *options = &cluster->base.options;
     uint64_t newest = cluster_newest(cluster, cluster->shard);
@@ -244,7 +244,7 @@ static void claimed(struct etcd_cluster *cluster, const struct ampd_etcd_txn_res
     amp_log(options->log, AMP_LOG_INFO, "cluster",
             "msg=\"holding a place\" cluster=%s shard=%" PRIu32 " fence=%" PRIu64 " lease_ms=%" PRId64,
             cluster->base.url.name, cluster->shard, cluster->fence.counter, options->lease_ms);
-    tell_taken(cluster);
+    report_taken(cluster);
 }
 
 static void read_number(struct etcd_cluster *cluster, const struct ampd_etcd_key_value *kv)
@@ -420,9 +420,9 @@ static void consider(struct etcd_cluster *cluster)
 {
     if (cluster->state != CLUSTER_WAITING || !cluster->settled || !io_etcd_lease_holds(cluster->lease))
         return;
-    const struct cluster_place *strange = stranger(cluster);
-    if (strange != NULL) {
-        refuse(cluster, &strange->entry);
+    const struct cluster_place *foreign = foreign_place(cluster);
+    if (foreign != NULL) {
+        refuse(cluster, &foreign->entry);
         return;
     }
     if (refuse_other_number(cluster))
@@ -528,7 +528,7 @@ static void on_settled(void *arg, int64_t revision)
     }
     cluster_map_settled(cluster);
     if (cluster->state == CLUSTER_HOLDING && !gives_way(cluster))
-        tell_taken(cluster);
+        report_taken(cluster);
     consider(cluster);
 }
 

@@ -117,7 +117,7 @@ bool cluster_lacks(const struct etcd_cluster *cluster, uint32_t shard)
 bool cluster_serves_there(const struct etcd_cluster *cluster, uint32_t shard)
 {
     const struct cluster_place *place = &cluster->places[shard];
-    return place->held && !place->strange && cluster->last[shard] != 0 && cluster->last[shard] == place->fence;
+    return place->held && !place->foreign && cluster->last[shard] != 0 && cluster->last[shard] == place->fence;
 }
 
 /* Whether another shard serves, which could fill the directory of this one. */

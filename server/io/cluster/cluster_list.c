@@ -21,7 +21,7 @@ struct list_cluster {
     void *left_arg;
 };
 
-static void tell_left(struct list_cluster *cluster)
+static void notify_left(struct list_cluster *cluster)
 {
     void (*left_cb)(void *arg) = cluster->left_cb;
     cluster->left_cb = NULL;
@@ -50,7 +50,7 @@ static void on_soon(uv_timer_t *timer)
     struct list_cluster *cluster = timer->data;
     if (cluster->taking)
         begin(cluster);
-    tell_left(cluster);
+    notify_left(cluster);
 }
 
 static void soon(struct list_cluster *cluster)

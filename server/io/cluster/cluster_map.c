@@ -175,7 +175,7 @@ static void put_place(struct etcd_cluster *cluster, uint32_t shard, const struct
     struct cluster_place *place = &cluster->places[shard];
     *place = (struct cluster_place){.held = true, .revision = kv->create_revision};
     bool readable = cluster_entry_parse(&kv->value, &place->entry);
-    place->strange =
+    place->foreign =
         !readable || place->entry.format != CLUSTER_FORMAT || place->entry.shards != cluster->base.options.shards;
     place->fence = place->entry.base + (uint64_t)kv->create_revision;
 }
@@ -282,7 +282,7 @@ void cluster_map_settled(struct etcd_cluster *cluster)
     for (uint32_t k = 0; k < options->shards && !cluster->closing; k++) {
         const struct cluster_place *place = &cluster->places[k];
         struct io_cluster_member *member = &base->members[k], before = *member;
-        member->held = place->held && !place->strange;
+        member->held = place->held && !place->foreign;
         member->fence = member->held ? place->fence : 0;
         if (member->held) /* otherwise the address of the last holder stays */
             memcpy(member->address, place->entry.address, sizeof member->address);

@@ -52,7 +52,7 @@ struct cluster_entry {
 /* A place by its key who/shard-K, possibly in the middle of a change: io_cluster_member has the settled state. */
 struct cluster_place {
     bool held;
-    bool strange;     /* the holder belongs to another cluster: another format, or another number of shards */
+    bool foreign;     /* the holder belongs to another cluster: another format, or another number of shards */
     uint64_t fence;   /* of the holder */
     int64_t revision; /* that made the key */
     struct cluster_entry entry;

@@ -75,7 +75,7 @@ struct io_peers {
     char trouble
         [AMP_ERROR_TEXT_MAX]; /* why there is no session with shard 0, as it was last written to the log; "": not yet */
     uint64_t complained_ms;   /* when that was, by the loop's clock; 0: never */
-    uv_timer_t again, tell;   /* the next session is due; the problem to report may have changed */
+    uv_timer_t again, report; /* the next session is due; the problem to report may have changed */
     bool timers_open, closing;
 };
 
@@ -398,7 +398,7 @@ const struct arpc_handler ampd_handle_session = {
 /* ---- the others: a session with shard 0 ---- */
 
 /* Reports a changed problem to shard 0, once shard 0 has sent something: by then it knows whose session this is. */
-static void on_tell(uv_timer_t *timer)
+static void on_report(uv_timer_t *timer)
 {
     const struct ampd_server *server = timer->data;
     struct link *link = server->peers->links[0];
@@ -676,12 +676,12 @@ int io_peers_start(struct ampd_server *server, struct amp_error *error)
     if (peers == NULL || server->options->shard == 0)
         return 0;
     (void)uv_timer_init(&server->loop, &peers->again); /* these cannot fail */
-    (void)uv_timer_init(&server->loop, &peers->tell);
+    (void)uv_timer_init(&server->loop, &peers->report);
     peers->again.data = server;
-    peers->tell.data = server;
+    peers->report.data = server;
     peers->timers_open = true;
-    (void)uv_timer_start(&peers->tell, on_tell, TROUBLE_MS, TROUBLE_MS);
-    uv_unref((uv_handle_t *)&peers->tell); /* it does not keep the loop running */
+    (void)uv_timer_start(&peers->report, on_report, TROUBLE_MS, TROUBLE_MS);
+    uv_unref((uv_handle_t *)&peers->report); /* it does not keep the loop running */
     int rc = open_channel(server, error);
     if (rc == 0)
         begin_session(server);
@@ -707,7 +707,7 @@ void io_peers_close(struct ampd_server *server)
     peers->channel = NULL;
     if (peers->timers_open) {
         uv_close((uv_handle_t *)&peers->again, NULL);
-        uv_close((uv_handle_t *)&peers->tell, NULL);
+        uv_close((uv_handle_t *)&peers->report, NULL);
     }
     peers->timers_open = false;
 }

@@ -3,7 +3,7 @@
  * directory, and puts the copy in place of the store.
  *
  *   ask -> answers of one shard arrive (take_item) -> answer_closed:
- *             a copy that will do, or all shards are empty   -> done, told    -> finish (off the loop)
+ *             a copy that will do, or all shards are empty   -> done, answered -> finish (off the loop)
  *             the shard asked has no model, or has failed    -> the next shard is asked, AGAIN_MS later
  *             no copy can be made on this disk               -> done, with the error
  *             all are empty, but there have been models      -> done, AMP_ESTATE (on_refused, give_up)
@@ -80,8 +80,8 @@ static const char *const store_files[] = {"ampd.db", "ampd.db-wal", "ampd.db-shm
 
 struct io_refill {
     struct ampd_server *server;
-    bool done; /* it is over: by an error (result, error), or, if `told`, with success so far */
-    bool told; /* the other shards have sent all: the copy, or an empty store if there is none, is what the shard is */
+    bool done;     /* it is over: by an error (result, error), or, if `answered`, with success so far */
+    bool answered; /* the other shards have sent all: what the shard is, is the copy, or an empty store without one */
     int result;
     struct arpc_channel *channel; /* of the attempt; NULL: none is under way */
     struct arpc_call *call;
@@ -530,17 +530,17 @@ static void answer_closed(struct arpc_call *call, const struct arpc_result *resu
         return;                          /* it was given up before */
     (void)uv_timer_stop(&refill->again); /* the shard has answered; what follows may take longer than SILENT_MS */
     refill->call = NULL;
-    bool told = refill->code == 0 && result->status == ARPC_STATUS_OK && refill->ended;
+    bool answered = refill->code == 0 && result->status == ARPC_STATUS_OK && refill->ended;
     if (refill->broken) {
         end(refill, refill->code);
-    } else if (told && will_do(refill) && nobody_knows(refill)) {
+    } else if (answered && will_do(refill) && nobody_knows(refill)) {
         uint64_t wait_ms = io_membership_in_doubt(refill->server) ? 0 : REFUSED_MS;
         (void)uv_timer_start(&refill->again, on_refused, wait_ms, 0); /* cannot fail: it is open and has a callback */
-    } else if (told && will_do(refill)) {
-        refill->told = true;
+    } else if (answered && will_do(refill)) {
+        refill->answered = true;
         end(refill, 0);
     } else {
-        try_next(refill, told ? "it has no model" : refill->code != 0 ? refill->error.text : result->message);
+        try_next(refill, answered ? "it has no model" : refill->code != 0 ? refill->error.text : result->message);
     }
 }
 
@@ -628,7 +628,7 @@ int io_refill_if_due(struct ampd_server *server, struct amp_error *error)
     if (!refill->done)
         rc = AMP_ECANCELLED;
     else
-        rc = refill->told ? io_off_loop(server, finish, refill, error) : refill->result;
+        rc = refill->answered ? io_off_loop(server, finish, refill, error) : refill->result;
     leave(refill);
     return rc;
 }

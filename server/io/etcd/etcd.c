@@ -26,7 +26,7 @@
 #define SILENT_MAX 3
 
 /* From one line of the log about a change of endpoint to the next: while all are away, each call changes it. */
-#define TOLD_MS 60000
+#define LOG_AGAIN_MS 60000
 
 struct endpoint {
     char address[IO_ETCD_ENDPOINT_MAX];
@@ -39,7 +39,7 @@ struct io_etcd {
     const struct amp_log *log;
     uint32_t count, preferred;
     struct endpoint endpoints[IO_ETCD_ENDPOINTS_MAX];
-    int64_t told_ms;      /* when a change of endpoint was last logged; 0: never */
+    int64_t logged_ms;    /* when a change of endpoint was last logged; 0: never */
     struct arpc_tls *tls; /* NULL: plaintext */
     struct io_etcd_auth auth;
     struct amp_list waiting; /* calls that wait for a token */
@@ -243,11 +243,6 @@ uint32_t io_etcd_preferred(const struct io_etcd *etcd)
     return etcd->preferred;
 }
 
-const char *io_etcd_endpoint(const struct io_etcd *etcd, uint32_t index)
-{
-    return etcd->endpoints[index].address;
-}
-
 struct arpc_channel *io_etcd_channel(struct io_etcd *etcd, uint32_t index)
 {
     struct endpoint *endpoint = &etcd->endpoints[index];
@@ -261,9 +256,9 @@ void io_etcd_failed(struct io_etcd *etcd, uint32_t index)
     if (index != etcd->preferred || etcd->count == 1)
         return;
     etcd->preferred = (index + 1) % etcd->count;
-    if (etcd->told_ms != 0 && io_etcd_now_ms() - etcd->told_ms < TOLD_MS)
+    if (etcd->logged_ms != 0 && io_etcd_now_ms() - etcd->logged_ms < LOG_AGAIN_MS)
         return;
-    etcd->told_ms = io_etcd_now_ms();
+    etcd->logged_ms = io_etcd_now_ms();
     amp_log(etcd->log, AMP_LOG_INFO, "etcd", "msg=\"using another endpoint\" before=%s now=%s",
             etcd->endpoints[index].address, etcd->endpoints[etcd->preferred].address);
 }

@@ -82,12 +82,11 @@ void io_etcd_close(struct io_etcd *etcd, void (*closed_cb)(void *arg), void *arg
 int io_etcd_call(struct io_etcd *etcd, const char *path, const struct amp_buf *request, io_etcd_done_cb done_cb,
                  void *arg);
 
-/* Its loop and log, the number of its endpoints, the index of the preferred one, and the address of one. */
+/* Its loop and log, the number of its endpoints, and the index of the preferred one. */
 struct uv_loop_s *io_etcd_loop(const struct io_etcd *etcd);
 const struct amp_log *io_etcd_log(const struct io_etcd *etcd);
 uint32_t io_etcd_count(const struct io_etcd *etcd);
 uint32_t io_etcd_preferred(const struct io_etcd *etcd);
-const char *io_etcd_endpoint(const struct io_etcd *etcd, uint32_t index);
 
 /*
  * The connection to an endpoint, which is made if there is none. NULL: no memory for it, or the client is closing. Not

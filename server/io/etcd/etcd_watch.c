@@ -59,7 +59,7 @@ static void look_in(struct io_etcd_watch *watch, int64_t ms)
 /* ---- the stream ---- */
 
 /* Reports the changes in one message of the stream. settled_cb, the last act, may close the watch. */
-static void tell_events(struct io_etcd_watch *watch, const struct ampd_etcd_watch_response *answer)
+static void report_events(struct io_etcd_watch *watch, const struct ampd_etcd_watch_response *answer)
 {
     int64_t before = watch->revision;
     for (size_t i = 0; i < answer->events.count; i++) {
@@ -90,7 +90,7 @@ static void on_message(struct arpc_call *call, const uint8_t *data, size_t size)
     else if (answer.canceled)
         arpc_call_cancel(call, ARPC_STATUS_ABORTED, "etcd has ended the watch");
     else
-        tell_events(stream->watch, &answer);
+        report_events(stream->watch, &answer);
     ampd_etcd_watch_response_free(&answer);
 }
 
@@ -161,7 +161,7 @@ static void keep_stream(struct io_etcd_watch *watch)
 /* ---- reading all ---- */
 
 /* Reports the whole state that a Range has read. settled_cb, the last act, may close the watch. */
-static void tell_all(struct io_etcd_watch *watch, const struct ampd_etcd_range_response *answer)
+static void report_all(struct io_etcd_watch *watch, const struct ampd_etcd_range_response *answer)
 {
     watch->failing[0] = 0;
     int64_t revision = answer->header.revision;
@@ -199,7 +199,7 @@ static void on_range(void *arg, const struct amp_error *error, const uint8_t *da
         rc = ampd_etcd_range_response_decode(&answer, data, size, &wrong);
     look_in(watch, rc == 0 ? watch->poll_ms : IO_ETCD_AGAIN_MS);
     if (rc == 0) {
-        tell_all(watch, &answer);
+        report_all(watch, &answer);
     } else if (watch->failing[0] == 0) {
         (void)snprintf(watch->failing, sizeof watch->failing, "etcd cannot be asked: %.400s", wrong.text);
         watch->events->failed_cb(watch->arg, &wrong);

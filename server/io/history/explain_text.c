@@ -8,7 +8,7 @@
 /*
  * Most overflow rows with a sentence of their own; the others are counted, so that the text has room for the reasons.
  */
-#define ROWS_TOLD 2
+#define ROWS_SHOWN 2
 
 struct writer {
     char *text;
@@ -53,13 +53,13 @@ static void say_found(struct writer *writer, const struct ampd_msg_overflow_row 
 static void say_overflows(struct writer *writer, const struct ampd_step_row *row,
                           const struct ampd_msg_overflow_row *overflows, size_t count)
 {
-    size_t told = count < ROWS_TOLD ? count : ROWS_TOLD;
-    for (size_t i = 0; i < told; i++) {
+    size_t shown = count < ROWS_SHOWN ? count : ROWS_SHOWN;
+    for (size_t i = 0; i < shown; i++) {
         say(writer, i == 0 ? ": " : "; ");
         say_found(writer, &overflows[i]);
     }
-    if (row->overflow_params > told)
-        say(writer, "; and %" PRIu64 " more (parameter, worker) pairs", row->overflow_params - told);
+    if (row->overflow_params > shown)
+        say(writer, "; and %" PRIu64 " more (parameter, worker) pairs", row->overflow_params - shown);
     say(writer, ". ");
 }
 

@@ -33,12 +33,12 @@
 struct cut_task {
     struct io_task task;
     struct cut *cut;
-    /* The work. After AMP_EEXHAUSTED, AMP_ENOMEM and AMP_EDENIED it is tried again; others end the process. */
+    /* The work, which is tried again where io_storage_is_retried; other failures end the process. */
     int (*try_cb)(struct cut_task *task, struct amp_error *error);
     enum {
         TRIED, /* it has done its work, or has none since the part is over */
-        AGAIN, /* it has found no room, memory or rights */
-        HELD,  /* it was not tried, since a task before it has found no room */
+        AGAIN, /* it has failed, and is tried again */
+        HELD,  /* it was not tried, since a task before it is AGAIN */
     } result;
     /* Only of a task for blocks: the range, and the block (from the first one) and segment at which it goes on. */
     struct ampd_part_blocks blocks;
@@ -50,7 +50,7 @@ struct cut_task {
 struct cut {
     struct amp_list in_cuts;    /* entry in io_checkpoint_files.cuts */
     struct cut_task open, last; /* the first task and the last one */
-    struct cut_task *waits;     /* the task that has found no room, or NULL; further tasks are held */
+    struct cut_task *waits;     /* the task that is AGAIN, or NULL; further tasks are held */
     bool rests;                 /* `waits` is not with the thread, but waits for the timer */
     struct amp_list held;       /* tasks behind `waits`, by their first block; owned */
     struct ampd_server *server;
@@ -61,8 +61,8 @@ struct cut {
     bool ending;                            /* the last task was submitted */
     atomic_bool cancel;                     /* the core has cancelled the part */
     /* The following are used by the files' thread only, except in last_done. */
-    bool lacks_room;                /* it was logged that there is no room, and there was none since */
-    const struct cut_task *no_room; /* the task that has found no room, or NULL */
+    bool retried;                 /* it was logged that a task failed, and none has succeeded since */
+    const struct cut_task *again; /* the task that is AGAIN, or NULL */
     uint64_t begun_us;
     bool sealed;     /* the file is complete */
     atomic_int code; /* not 0: the part has failed. The thread may set it while the loop reads it for an earlier task */
@@ -132,39 +132,39 @@ static bool may_try(struct cut_task *task)
 {
     struct cut *cut = task->cut;
     task->result = TRIED;
-    if (cut->no_room != NULL && atomic_load(&cut->server->pools.stop_waiting))
+    if (cut->again != NULL && atomic_load(&cut->server->pools.stop_waiting))
         atomic_store(&cut->code, AMP_ECANCELLED);
     if (is_over(cut))
         return false;
-    if (cut->no_room != NULL && cut->no_room != task)
+    if (cut->again != NULL && cut->again != task)
         task->result = HELD;
     return task->result == TRIED;
 }
 
-/* Marks the task to be tried again; a failure that is not a lack of room, memory or rights ends the process. */
-static void found_no_room(struct cut_task *task, int code, const struct amp_error *error)
+/* Marks the task to be tried again (io_storage_is_retried); any other failure ends the process. */
+static void begin_retries(struct cut_task *task, int code, const struct amp_error *error)
 {
     struct cut *cut = task->cut;
     const struct ampd_server *server = cut->server;
-    if (code != AMP_EEXHAUSTED && code != AMP_ENOMEM && code != AMP_EDENIED)
+    if (!io_storage_is_retried(code))
         io_fatal(server->log, "a checkpoint cannot be written", error);
-    if (!cut->lacks_room)
+    if (!cut->retried)
         amp_log(server->log, AMP_LOG_ERROR, "checkpoint", "msg=\"cannot write, trying again\" model=%s err=\"%s\"",
                 cut->order.spec->name, error->text);
     io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_CHECKPOINT, error->text);
-    server->checkpoint_files->lack_room += cut->lacks_room ? 0 : 1;
-    cut->lacks_room = true;
-    cut->no_room = task;
+    server->checkpoint_files->retried += cut->retried ? 0 : 1;
+    cut->retried = true;
+    cut->again = task;
     task->result = AGAIN;
 }
 
-/* The part has room again, or needs none any more: ends the alert, unless another part still waits. */
-static void found_room(struct cut *cut)
+/* A task has succeeded, or the part is over: ends the alert, unless another part still waits. */
+static void end_retries(struct cut *cut)
 {
     const struct ampd_server *server = cut->server;
-    if (cut->lacks_room && --server->checkpoint_files->lack_room == 0)
+    if (cut->retried && --server->checkpoint_files->retried == 0)
         io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_CHECKPOINT, "");
-    cut->lacks_room = false;
+    cut->retried = false;
 }
 
 static void cut_task_run(struct io_task *base)
@@ -172,12 +172,12 @@ static void cut_task_run(struct io_task *base)
     struct cut_task *task = AMP_CONTAINER(base, struct cut_task, task);
     struct amp_error error = {0};
     if (may_try(task)) {
-        task->cut->no_room = NULL;
+        task->cut->again = NULL;
         int rc = task->try_cb(task, &error);
         if (rc != 0)
-            found_no_room(task, rc, &error);
+            begin_retries(task, rc, &error);
         else
-            found_room(task->cut);
+            end_retries(task->cut);
     }
     AMP_FAILPOINT("checkpoint.done");
 }
@@ -240,7 +240,7 @@ static void last_run(struct io_task *base)
     if (!cut->sealed)
         atomic_store(&cut->code, AMP_ECANCELLED);
     ampd_checkpoint_abandon(cut->writer);
-    found_room(cut);
+    end_retries(cut);
 }
 
 static void free_cut(struct cut *cut)

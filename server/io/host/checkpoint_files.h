@@ -16,7 +16,7 @@ struct ampd_checkpoint_target;
 struct io_checkpoint_files {
     struct amp_list cuts; /* parts that are being written, owned */
     uv_timer_t timer;     /* runs while a part waits for room on the disk */
-    unsigned lack_room;   /* parts for which there is no room; used by the files' thread only */
+    unsigned retried;     /* parts of which a task has failed and is tried again; used by the files' thread only */
 };
 
 /* Sets the struct up, which must be zeroed; no part is being written. */

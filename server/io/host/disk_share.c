@@ -52,7 +52,7 @@ static void look_run(struct io_task *base)
 }
 
 /* Sets or ends the alert, and logs a change. */
-static void tell(const struct look_task *look)
+static void report(const struct look_task *look)
 {
     const struct ampd_server *server = look->server;
     const struct io_disk_room *room = &look->room;
@@ -80,7 +80,7 @@ static void look_done(struct io_task *base)
     struct ampd_server *server = look->server;
     server->disk_share->looking = false;
     if (look->known && amp_list_empty(&server->checkpoint_files->cuts))
-        tell(look);
+        report(look);
     free(look);
 }
 

@@ -75,7 +75,7 @@ static void go_on(struct ampd_server *server, struct trim_task *trim, uint32_t i
 }
 
 /* A portion has failed, on a full disk or without memory: logs it once. The next round tries again. */
-static void tell(const struct trim_task *trim)
+static void log_failure(const struct trim_task *trim)
 {
     struct io_history_limit *limit = trim->server->history_limit;
     limit->stay = true;
@@ -90,7 +90,7 @@ static void trim_done(struct io_task *base)
 {
     struct trim_task *trim = AMP_CONTAINER(base, struct trim_task, task);
     if (trim->error.code != 0 && trim->error.code != AMP_ENOTFOUND)
-        tell(trim);
+        log_failure(trim);
     go_on(trim->server, trim, trim->model + (trim->trimmed.more ? 0 : 1));
 }
 

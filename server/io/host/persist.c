@@ -169,36 +169,30 @@ static const char *const places[] = {
 
 /*
  * Waits until a task that has failed may be tried again, with an alert; a failure that waiting cannot cure ends the
- * process. *told: it was logged.
+ * process. *logged: it was logged.
  */
 static void wait_to_retry(const struct persist_task *task, int rc, const struct amp_error *error,
-                          enum io_storage_alert_of alert, bool *told)
+                          enum io_storage_alert_of alert, bool *logged)
 {
     struct ampd_server *server = task->server;
-    bool curable = rc == AMP_EEXHAUSTED || rc == AMP_ENOMEM || rc == AMP_EDENIED;
+    bool curable = io_storage_is_retried(rc);
     if (curable)
         io_storage_alert_set(server->storage_alert, alert, error->text);
     if (!curable || atomic_load(&server->pools.stop_waiting))
         io_fatal(server->log, "the store failed", error);
-    if (!*told)
+    if (!*logged)
         amp_log(server->log, AMP_LOG_ERROR, "store", "msg=\"cannot store, trying again\" model=%s err=\"%s\"",
                 task->model, error->text);
-    *told = true;
+    *logged = true;
     struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};
     (void)nanosleep(&pause, NULL); /* an early end is as good */
 }
 
 /* Ends the alert of a task that has waited. */
-static void tell_stored(const struct persist_task *task, enum io_storage_alert_of alert)
+static void end_retries(const struct persist_task *task, enum io_storage_alert_of alert)
 {
     io_storage_alert_set(task->server->storage_alert, alert, "");
     amp_log(task->server->log, AMP_LOG_INFO, "store", "msg=\"stored at last\" model=%s", task->model);
-}
-
-/* On the writer's thread, after a commit. */
-static void note_log(struct persist_task *task)
-{
-    (void)ampd_store_log_is_long(task->server->data.store, &task->long_log, NULL); /* nothing can fail */
 }
 
 static void persist_run(struct io_task *base)
@@ -206,7 +200,7 @@ static void persist_run(struct io_task *base)
     struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
     struct ampd_server *server = task->server;
     struct amp_error error = {0};
-    bool told = false;
+    bool logged = false;
     AMP_FAILPOINT(task->drop ? "checkpoint.drop" : places[task->kind]);
     for (;;) {
         uint64_t begun_us = io_clock_now_us();
@@ -215,12 +209,12 @@ static void persist_run(struct io_task *base)
             io_timing_add(&server->counts.commit, begun_us);
             break;
         }
-        wait_to_retry(task, rc, &error, IO_STORAGE_ALERT_STORE, &told);
+        wait_to_retry(task, rc, &error, IO_STORAGE_ALERT_STORE, &logged);
     }
     AMP_FAILPOINT("persist.done");
-    if (told)
-        tell_stored(task, IO_STORAGE_ALERT_STORE);
-    note_log(task);
+    if (logged)
+        end_retries(task, IO_STORAGE_ALERT_STORE);
+    task->long_log = ampd_store_log_is_long(server->data.store);
 }
 
 /*
@@ -251,15 +245,16 @@ static void verdicts_run(struct amp_list *tasks)
     }
     AMP_LIST_EACH(it, safe, tasks)
     {
+        struct persist_task *task = AMP_CONTAINER(it, struct persist_task, task.node);
         if (stored == 0)
-            persist_run(AMP_CONTAINER(it, struct io_task, node));
+            persist_run(&task->task);
         else if (--stored == 0)
-            note_log(AMP_CONTAINER(it, struct persist_task, task.node));
+            task->long_log = ampd_store_log_is_long(task->server->data.store);
     }
 }
 
 /* Gives the core PERSISTED and frees the task; then notifies watchers and others that depend on the record. */
-static void tell(struct persist_task *task)
+static void notify_stored(struct persist_task *task)
 {
     struct ampd_server *server = task->server;
     struct ampd_event event = {.type = AMPD_EVENT_PERSISTED, .u.persisted.token = task->token};
@@ -307,15 +302,15 @@ static void remove_model(const struct persist_task *task)
 {
     const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
     struct amp_error error = {0};
-    bool told = false;
+    bool logged = false;
     for (int rc; (rc = ampd_checkpoint_remove_model(&place, &error)) != 0;) {
         rc = io_model_files_removed(task->server, task->model, rc, &error);
         if (rc == 0)
             break;
-        wait_to_retry(task, rc, &error, IO_STORAGE_ALERT_REMOVAL, &told);
+        wait_to_retry(task, rc, &error, IO_STORAGE_ALERT_REMOVAL, &logged);
     }
-    if (told)
-        tell_stored(task, IO_STORAGE_ALERT_REMOVAL);
+    if (logged)
+        end_retries(task, IO_STORAGE_ALERT_REMOVAL);
 }
 
 static void remove_run(struct io_task *base)
@@ -333,7 +328,7 @@ static void remove_done(struct io_task *base)
     if (task->drop)
         free(task);
     else
-        tell(task);
+        notify_stored(task);
 }
 
 /*
@@ -394,7 +389,7 @@ static void persist_done(struct io_task *base)
     if (task->drop || task->kind == AMPD_PERSIST_DELETE)
         remove_files(task);
     else
-        tell(task);
+        notify_stored(task);
     if (long_log && server->life.state != SERVER_CLOSING)
         move_log(server);
 }

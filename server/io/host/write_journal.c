@@ -39,9 +39,9 @@ struct journal_task {
     uint64_t epoch, step;
     float *g; /* READ: the memory for the gradient, borrowed */
     uint64_t elements;
-    int code;        /* READ: the result; WRITE: not 0 while there is no room */
-    bool lacks_room; /* WRITE: it was logged that there is no room; used by the journal's thread only */
-    bool is_over;    /* WRITE: nothing needs it any more, so that nothing is written */
+    int code;     /* READ: the result; WRITE: not 0 while it is tried again */
+    bool retried; /* WRITE: it was logged that it failed, and is tried again; used by the journal's thread only */
+    bool is_over; /* WRITE: nothing needs it any more, so that nothing is written */
 };
 
 /* The journal of a model, which is opened at its first use. On the journal's thread. */
@@ -54,30 +54,30 @@ static int handle_of(const struct journal_task *task, struct ampd_vote_journal *
     return rc;
 }
 
-/* The vote has found room, or needs none: ends the alert, unless that of another model still waits. */
-static void found_room(const struct journal_task *task)
+/* The vote is written, or need not be: ends the alert, unless that of another model still waits. */
+static void end_retries(const struct journal_task *task)
 {
     const struct ampd_server *server = task->server;
-    if (!task->lacks_room)
+    if (!task->retried)
         return;
-    if (--server->write_journal->lack_room == 0)
+    if (--server->write_journal->retried == 0)
         io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_JOURNAL, "");
     if (!task->is_over)
         amp_log(server->log, AMP_LOG_INFO, "journal", "msg=\"written at last\" model=%s", task->name);
 }
 
-/* Marks the task to be tried again; a failure that is not a lack of room, memory or rights ends the process. */
-static void found_no_room(struct journal_task *task, const struct amp_error *error)
+/* Marks the task to be tried again (io_storage_is_retried); any other failure ends the process. */
+static void begin_retries(struct journal_task *task, const struct amp_error *error)
 {
     const struct ampd_server *server = task->server;
-    if (task->code != AMP_EEXHAUSTED && task->code != AMP_ENOMEM && task->code != AMP_EDENIED)
+    if (!io_storage_is_retried(task->code))
         io_fatal(server->log, "the journal failed", error);
-    if (!task->lacks_room)
+    if (!task->retried)
         amp_log(server->log, AMP_LOG_ERROR, "journal", "msg=\"cannot write, trying again\" model=%s err=\"%s\"",
                 task->name, error->text);
     io_storage_alert_set(server->storage_alert, IO_STORAGE_ALERT_JOURNAL, error->text);
-    server->write_journal->lack_room += task->lacks_room ? 0 : 1;
-    task->lacks_room = true;
+    server->write_journal->retried += task->retried ? 0 : 1;
+    task->retried = true;
 }
 
 static void write_try(struct journal_task *task)
@@ -89,11 +89,11 @@ static void write_try(struct journal_task *task)
     if (task->code == 0 && !task->is_over)
         task->code = ampd_vote_journal_write(journal, &task->record, &error);
     if (task->code != 0) {
-        found_no_room(task, &error);
+        begin_retries(task, &error);
         return;
     }
     io_timing_add(&task->server->counts.journal, begun_us);
-    found_room(task);
+    end_retries(task);
 }
 
 static void read_once(struct journal_task *task)

@@ -19,7 +19,7 @@ struct io_write_journal {
     struct ampd_vote_journal *journals[AMPD_MODELS_MAX];
     struct amp_list waiting; /* writes that have found no room on the disk and wait for the timer, owned */
     uv_timer_t timer;        /* runs while there are such writes */
-    unsigned lack_room;      /* writes for which there is no room; used by the journal's thread only */
+    unsigned retried;        /* writes that have failed and are tried again; used by the journal's thread only */
 };
 
 /* Sets the struct up, which must be zeroed. */

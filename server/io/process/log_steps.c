@@ -12,8 +12,8 @@ static const char *const verdict_names[] = {
 };
 
 /* Logs a step that overflowed, with its first row: that of the lowest parameter, and for it of the lowest rank. */
-static void tell_overflow(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
-                          const struct ampd_step_row *row, uint64_t suppressed)
+static void log_overflow(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
+                         const struct ampd_step_row *row, uint64_t suppressed)
 {
     const struct ampd_overflow_row *first = &row->rows[0];
     char rank[16] = "none", scale[32], next[32];
@@ -37,11 +37,11 @@ static void tell_overflow(const struct ampd_server *server, uint32_t model, cons
             row->inf_total, row->nan_total, row->overflow_params, scale, next, suppressed);
 }
 
-static void tell_skip(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
-                      const struct ampd_step_row *row, uint64_t suppressed)
+static void log_skip(const struct ampd_server *server, uint32_t model, const struct ampd_model_spec *spec,
+                     const struct ampd_step_row *row, uint64_t suppressed)
 {
     if (row->verdict == AMPD_VERDICT_SKIPPED_OVERFLOW && row->rows_count > 0)
-        tell_overflow(server, model, spec, row, suppressed);
+        log_overflow(server, model, spec, row, suppressed);
     else if (row->verdict != AMPD_VERDICT_APPLIED)
         amp_log(server->log, AMP_LOG_INFO, "core",
                 "msg=\"step skipped\" model=%s step=%" PRIu64 " verdict=%s suppressed=%" PRIu64, spec->name, row->step,
@@ -69,5 +69,5 @@ void io_log_steps_row(struct ampd_server *server, uint32_t model, const struct a
     amp_log(server->log, AMP_LOG_DEBUG, "core", "msg=\"step %" PRIu64 " is decided: %s\" model=%s", row->step,
             verdict_names[row->verdict], info.spec->name);
     if (io_counts_log_skip(&server->counts, model, row, &suppressed))
-        tell_skip(server, model, info.spec, row, suppressed);
+        log_skip(server, model, info.spec, row, suppressed);
 }
