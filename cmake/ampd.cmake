@@ -79,6 +79,14 @@ function(ampd_test name)
   set_tests_properties(${name} PROPERTIES LABELS ${A_SUITE} SKIP_RETURN_CODE 77 TIMEOUT ${A_TIMEOUT})
 endfunction()
 
+# ampd_source_test(NAME SUITE COMMAND...): looks at the sources alone, and so once, in the release build.
+function(ampd_source_test name suite)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    add_test(NAME ${name} COMMAND ${ARGN})
+    set_tests_properties(${name} PROPERTIES LABELS ${suite} TIMEOUT 300)
+  endif()
+endfunction()
+
 # ampd_long_tests(NAME SECONDS ...): those of this folder that begin first where tests run side by side, the longest before the
 # others: so that none of them is left alone at the end.
 function(ampd_long_tests)
