@@ -67,10 +67,10 @@ check() { # name command...
 
 # How many times slower than an ordinary machine this one is now, from 1 to 4: by the simulator on all cores at once.
 slowness() {
-	local ordinary_ms=5000 core begun_ns slow running=()
+	local ordinary_ms=2000 core begun_ns slow running=()
 	begun_ns=$(date +%s%N)
 	for core in $(seq "$(nproc)"); do
-		build/release/bin/sim --seeds 1500 --first "$core" >>"$log" 2>&1 &
+		build/release/bin/sim --seeds 600 --first "$core" >>"$log" 2>&1 &
 		running+=($!)
 	done
 	wait "${running[@]}"

@@ -35,13 +35,21 @@ endif()
 
 option(AMPD_FUZZ "make the fuzz targets with libFuzzer (clang)" OFF)
 
+# After the options of the build type, for what takes longer to compile than to run: the files of the tests themselves. But for those of
+# kernels, which compute, and of storage, which compare whole structures: what their padding has is up to the compiler.
+set(AMPD_TEST_OPTIONS "" CACHE STRING "options of the compiler for the files of tests")
+# It takes half the time of ld.bfd. What people run is linked as the compiler does.
+find_program(LD_GOLD ld.gold)
+
 # ampd_library(NAME SOURCES a.c ... [LINK lib ...]): a static library of one folder.
 function(ampd_library name)
   cmake_parse_arguments(A "" "" "SOURCES;LINK" ${ARGN})
   add_library(${name} STATIC ${A_SOURCES})
   target_link_libraries(${name} PUBLIC ${A_LINK} PRIVATE ampd_flags)
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
-  if(AMPD_FUZZ AND NOT name STREQUAL amp) # where libFuzzer sees what it reaches; kernels are slow with it, and no parsers
+  if(AMPD_FUZZ AND name MATCHES "^(ampd_server|ampd_config|ampctl_output|ampclient_io)$") # no fuzz target has them
+    target_compile_options(${name} PRIVATE ${AMPD_TEST_OPTIONS})
+  elseif(AMPD_FUZZ AND NOT name STREQUAL amp) # where libFuzzer sees what it reaches; kernels are slow with it, and no parsers
     target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
 endfunction()
@@ -60,6 +68,14 @@ function(ampd_test name)
   cmake_parse_arguments(A "" "SUITE;TIMEOUT" "SOURCES;LINK;ARGS" ${ARGN})
   add_executable(${name} ${name}.c)
   target_link_libraries(${name} PRIVATE ${A_LINK} cmocka ampd_flags)
+  if(LD_GOLD)
+    target_link_options(${name} PRIVATE -fuse-ld=gold)
+  endif()
+  set(options)
+  if(NOT A_SUITE STREQUAL kernels AND NOT name MATCHES "^test_(storage|faults)_")
+    set(options ${AMPD_TEST_OPTIONS})
+  endif()
+  target_compile_options(${name} PRIVATE ${options})
   # A source that several tests share is compiled once.
   list(REMOVE_ITEM A_SOURCES ${name}.c)
   foreach(source ${A_SOURCES})
@@ -69,6 +85,7 @@ function(ampd_test name)
     if(NOT TARGET ${shared})
       add_library(${shared} OBJECT ${path})
       target_link_libraries(${shared} PRIVATE ${A_LINK} cmocka ampd_flags)
+      target_compile_options(${shared} PRIVATE ${options})
     endif()
     target_sources(${name} PRIVATE $<TARGET_OBJECTS:${shared}>)
   endforeach()
@@ -77,6 +94,14 @@ function(ampd_test name)
     set(A_TIMEOUT 300) # for a hang; a slow and busy machine is none
   endif()
   set_tests_properties(${name} PROPERTIES LABELS ${A_SUITE} SKIP_RETURN_CODE 77 TIMEOUT ${A_TIMEOUT})
+endfunction()
+
+# ampd_source_test(NAME SUITE COMMAND...): looks at the sources alone, and so once, in the release build.
+function(ampd_source_test name suite)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    add_test(NAME ${name} COMMAND ${ARGN})
+    set_tests_properties(${name} PROPERTIES LABELS ${suite} TIMEOUT 300)
+  endif()
 endfunction()
 
 # ampd_long_tests(NAME SECONDS ...): those of this folder that begin first where tests run side by side, the longest before the

@@ -54,7 +54,13 @@ if [ ! -x "$cache/$tool" ]; then
         exit 77
     fi
     mkdir -p "$cache"
-    # One folder for each build: go names the program after its package, and tests run side by side.
+    # One build at a time, of tests that run side by side: the next one has the program, or what is common to all (Go's own library,
+    # gRPC) from Go's cache. Five minutes for those before; after them side by side, which only takes more of the processor.
+    exec 9>"$cache/lock"
+    flock -w 300 9 || true
+fi
+if [ ! -x "$cache/$tool" ]; then
+    # One folder for each build: go names the program after its package.
     fresh=$(mktemp -d "$cache/$tool.XXXXXX")
     tries=1 # of a network that may be away for a moment
     until build "$fresh" >"$cache/$tool.log" 2>&1; do

@@ -1,4 +1,2 @@
-add_test(NAME test_docs_names COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_LIST_DIR}/test_docs_names.py ${PROJECT_SOURCE_DIR})
-set_tests_properties(test_docs_names PROPERTIES LABELS unit TIMEOUT 300)
-add_test(NAME test_docs_tables COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_LIST_DIR}/test_docs_tables.py ${PROJECT_SOURCE_DIR})
-set_tests_properties(test_docs_tables PROPERTIES LABELS unit TIMEOUT 300)
+ampd_source_test(test_docs_names unit /usr/bin/python3 -B ${CMAKE_CURRENT_LIST_DIR}/test_docs_names.py ${PROJECT_SOURCE_DIR})
+ampd_source_test(test_docs_tables unit /usr/bin/python3 -B ${CMAKE_CURRENT_LIST_DIR}/test_docs_tables.py ${PROJECT_SOURCE_DIR})

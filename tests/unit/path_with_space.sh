@@ -6,7 +6,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tree="$work/a folder"
 mkdir "$tree"
-tar -C "$1" --exclude=./build --exclude=./.git -cf - . | tar -C "$tree" -xf -
+# What the schema's library is made of; folders that are not there are not configured.
+cp -r "$1/CMakeLists.txt" "$1/cmake" "$1/base" "$1/proto" "$tree"
 { cmake -S "$tree" -B "$tree/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug && cmake --build "$tree/build" --target ampd_proto; } >"$work/log" 2>&1 || {
 	tail -n 20 "$work/log"
 	exit 1

@@ -22,9 +22,7 @@ ampd_test(test_rpc_receive_buffer SUITE unit SOURCES test_rpc_receive_buffer.c r
 ampd_test(test_rpc_gzip SUITE unit SOURCES test_rpc_gzip.c rpc_raw.c rpc_pair.c LINK arpc_h2)
 ampd_test(test_rpc_heads SUITE unit SOURCES test_rpc_heads.c rpc_raw.c rpc_pair.c LINK arpc_h2)
 # docs/grpc.md names files and tests: they have to be there.
-add_test(NAME test_grpc_table
-  COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_LIST_DIR}/test_grpc_table.py ${PROJECT_SOURCE_DIR})
-set_tests_properties(test_grpc_table PROPERTIES LABELS unit TIMEOUT 300)
+ampd_source_test(test_grpc_table unit /usr/bin/python3 -B ${CMAKE_CURRENT_LIST_DIR}/test_grpc_table.py ${PROJECT_SOURCE_DIR})
 ampd_test(test_rpc_memory SUITE unit SOURCES test_rpc_memory.c rpc_pair.c LINK arpc_h2)
 target_link_options(test_rpc_memory PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=strdup
                     -Wl,--wrap=strndup) # to run out of memory

@@ -20,7 +20,6 @@ function(grpcpp_program name folder)
   set(sources)
   foreach(proto ${A_MESSAGES} ${A_SERVICES})
     set(outputs ${made}/${proto}.pb.cc)
-    set_source_files_properties(${outputs} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON) # each has the same names in it
     set(options)
     if(proto IN_LIST A_SERVICES)
       list(APPEND outputs ${made}/${proto}.grpc.pb.cc)
@@ -28,14 +27,14 @@ function(grpcpp_program name folder)
     endif()
     add_custom_command(
       OUTPUT ${outputs}
-      COMMAND ${PROTOC} -I${folder} -I${PROTOBUF_INCLUDE} --cpp_out=${made} ${options} ${proto}.proto
+      COMMAND ${PROTOC} -I${folder} -I${PROTOBUF_INCLUDE} --cpp_out=lite:${made} ${options} ${proto}.proto
       DEPENDS ${folder}/${proto}.proto COMMENT "C++ of ${proto}.proto" VERBATIM)
     list(APPEND sources ${outputs})
   endforeach()
   add_executable(${name} ${here}/peers/${name}.cc ${sources})
   # Made code is large, and how fast these programs are is of no interest.
   target_compile_options(${name} PRIVATE -O0 -g0 -w ${GRPCPP_FLAGS})
-  # The others as one file: their headers take longer than all that is in them.
+  # As one file: the headers take longer than what is in it. With descriptors (without lite) each .pb.cc would have the same names.
   set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
   target_include_directories(${name} PRIVATE ${made})
   target_link_libraries(${name} PRIVATE ${GRPCPP_LIBRARIES})
