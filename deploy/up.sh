@@ -270,6 +270,11 @@ name_images() {
     docker image prune --force --filter label=ampd.image >/dev/null
 }
 
+# What is left of an earlier run is taken down, so that no two may run at once, of whatever tree: the names are the machine's.
+lock=${TMPDIR:-/tmp}/$project.lock
+[[ -e $lock ]] || : >"$lock"
+exec 9<"$lock"
+flock --nonblock 9 || fail "another deploy/up.sh has these containers: wait until it has ended, or end it"
 "$root/deploy/base-image.sh"
 trap take_down EXIT
 trap 'exit 130' INT TERM
