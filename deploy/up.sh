@@ -9,7 +9,7 @@
 # file CHECKPOINT (a path with a folder, ./FILE), and removes the containers, the network and the volumes. The images stay, each
 # with a name: those of an older build are removed. With --kill that service (ampd1, worker2, etcd0..., or shard-K for the one
 # that is shard K then) is killed once training goes on, and started again; before that, where it is a shard, training has to go
-# on with the standby in its place.
+# on with the standby in its place. One up.sh runs at a time on a machine; another one is refused.
 #
 # From the environment: UP_TIMEOUT_S, the longest that training may take (900); AMPD_PORT, the port on this machine's
 # loopback (7420), PROMETHEUS_PORT (9090); DIGITS_STEPS, DIGITS_DTYPE, DIGITS_SEED; UP_IMAGES=keep uses the images that exist.
@@ -270,6 +270,12 @@ name_images() {
     docker image prune --force --filter label=ampd.image >/dev/null
 }
 
+# What is left of an earlier run is taken down, so that no two may run at once, of whatever tree: names and images are the
+# machine's.
+lock=${TMPDIR:-/tmp}/ampd-up.lock
+[[ -e $lock ]] || : >"$lock"
+exec 9<"$lock"
+flock --nonblock 9 || fail "another deploy/up.sh runs: wait until it has ended, or end it"
 "$root/deploy/base-image.sh"
 trap take_down EXIT
 trap 'exit 130' INT TERM

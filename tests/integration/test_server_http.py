@@ -307,6 +307,22 @@ def test_each_panel_of_the_dashboard_asks_for_metrics_that_there_are(context):
     promtool("check", "rules", path)
 
 
+def test_the_dashboard_says_that_a_cluster_with_a_standby_serves(context):
+    if shutil.which("promtool") is None:
+        print("SKIPPED: test_server_http: no promtool (package prometheus) to read the expressions")
+        return
+    board = json.loads((ROOT / "deploy" / "grafana" / "ampd.json").read_text())
+    expression, = (panel["targets"][0]["expr"] for panel in board["panels"] if panel["title"] == "Serving")
+    processes = (("a", 1, 0), ("b", 1, 1), ("c", 0, -1))  # its name, whether it is ready, its shard
+    series = [{"series": f'{name}{{instance="{process}"}}', "values": str(value)}
+              for process, ready, shard in processes for name, value in (("ampd_ready", ready), ("ampd_shard", shard))]
+    path = context.work / "board_test.yml"
+    path.write_text(json.dumps({"tests": [{"input_series": series, "promql_expr_test": [
+        {"expr": expression.replace("$instance", instance), "eval_time": "0s", "exp_samples": [{"labels": "{}", "value": 1}]}
+        for instance in ("a", "a|b|c")]}]}))
+    promtool("test", "rules", path)
+
+
 # ---- where it listens ----
 
 def test_a_client_of_grpc_that_asks_this_port_is_told_to_give_the_other_one(context):

@@ -136,6 +136,13 @@ def test_the_units_are_as_systemd_wants_them(context):
         assert float(level[1]) <= 2.0, f"exposure {level[1]} of {unit.name}: a line of hardening is gone"
 
 
+def test_the_units_run_nothing_that_a_small_Debian_lacks(_context):
+    """kill is in a package of its own, procps."""
+    for unit in (UNIT, INSTANCE):
+        programs = {line.split("=", 1)[1].split()[0] for line in lines_of(unit) if line.startswith("Exec")}
+        assert programs <= {"/usr/bin/ampd", "/bin/sh"}, (unit.name, programs)
+
+
 def lines_of(unit):
     return [line for line in unit.read_text().splitlines() if line and line[0] != "#"]
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """deploy/up.sh cluster --kill, with a docker that only pretends: what it says while it builds and when the killed one is back,
-that no image is left without a name, and that a port in use is told before the build. (tests/containers runs it with the real one.)
+that no image is left without a name, that a port in use is told before the build, and that a second one leaves the first one's
+containers alone. (tests/containers runs it with the real one.)
 
     test_up.py
 """
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD_S = 12  # longer than progress_s of up.sh
@@ -74,6 +76,23 @@ def refused(script, name, port, environment):
     assert done.returncode == 1 and f"port {port} " in done.stdout and name in done.stdout, f"a port in use: {done.stdout}"
 
 
+def second_is_refused(environment, calls):
+    """It ends at once, and takes nothing down."""
+    before = calls.read_text()
+    done = subprocess.run([ROOT / "deploy" / "up.sh", "cluster"], env=environment, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
+    assert done.returncode == 1 and "another deploy/up.sh" in done.stdout, f"beside another one: {done.stdout}"
+    assert "docker-compose down" not in calls.read_text()[len(before):], "it takes down what is not its own"
+
+
+def wait_for_build(process, calls):
+    """Its last act before the containers; it takes BUILD_S."""
+    until = time.monotonic() + TIMEOUT_S
+    while not calls.exists() or "docker-compose build" not in calls.read_text():
+        assert process.poll() is None and time.monotonic() < until, "it does not build"
+        time.sleep(0.05)
+
+
 def serve(server, started):
     """Listens and answers once the containers are started."""
     open(started, encoding="utf-8").close()
@@ -101,12 +120,18 @@ def main():
         assert "build" not in (folder / "calls").read_text(), "it builds before it says that the port is in use"
         (folder / "calls").unlink()
         threading.Thread(target=serve, args=(server, folder / "up"), daemon=True).start()
-        done = subprocess.run([ROOT / "deploy" / "up.sh", "cluster", "--kill", "ampd1"], env=environment, timeout=TIMEOUT_S,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
+        with subprocess.Popen([ROOT / "deploy" / "up.sh", "cluster", "--kill", "ampd1"], env=environment, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8") as process:
+            try:
+                wait_for_build(process, folder / "calls")
+                second_is_refused(environment, folder / "calls")
+                output, _ = process.communicate(timeout=TIMEOUT_S)
+            finally:
+                process.kill()
         calls = (folder / "calls").read_text().splitlines()
-    said = done.stdout.splitlines()
-    print(done.stdout)
-    assert done.returncode == 0, done.returncode
+    said = output.splitlines()
+    print(output)
+    assert process.returncode == 0, process.returncode
     building = [line for line in said if line.startswith("up: building for ")]
     assert building and building[0].endswith("RUN a compiler[2J that takes long"), "it says nothing while it builds"
     back = [at for at, line in enumerate(said) if line.startswith("up: ampd1 is back after ")]
