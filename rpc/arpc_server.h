@@ -59,7 +59,7 @@ struct arpc_server_options {
     int64_t write_stall_ms;           /* 30 s in which the peer takes less than 1 KiB/s of what waits: closed */
     int64_t keepalive_timeout_ms;     /* 20 s without an answer to the PING: closed */
     /*
-     * 5 min: a PING that comes sooner than this after the one before is tolerated twice; after the third the client
+     * 5 s: a PING that comes sooner than this after the one before is tolerated twice; after the third the client
      * gets GOAWAY ENHANCE_YOUR_CALM "too_many_pings". HEADERS or DATA that are sent to it reset the count. -1: any
      * number is tolerated.
      */

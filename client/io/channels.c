@@ -3,6 +3,14 @@
 #include <stdio.h>
 
 /*
+ * A connection that is gone without a word (a link, a NAT, a machine that is off) is found by a PING when nothing has
+ * come for so long while calls wait, and so much later is given up: before a worker's lease, 30 s, is over. gRFC A8 has
+ * no client ask more often.
+ */
+#define KEEPALIVE_MS         10000
+#define KEEPALIVE_TIMEOUT_MS 10000
+
+/*
  * A process that was stopped, or whose machine is gone, is followed by another one after the lease on its place, 5 s if
  * nothing else is said (server/io/cluster/cluster.h). Its connection must not be waited on for longer: one that is
  * silent while calls wait is asked whether the other side lives, which servers of several shards allow each second, and
@@ -23,6 +31,8 @@ int ampclient_channels_open(struct ampclient_channels *channels, uv_loop_t *loop
     channels->options = *options;
     channels->options.size = sizeof channels->options;
     channels->options.tls = channels->secure.tls;
+    channels->options.keepalive_time_ms = KEEPALIVE_MS;
+    channels->options.keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS;
     /* Whoever calls pauses between tries; pauses of the channel's own would come on top. */
     channels->options.initial_backoff_ms = 1;
     channels->options.max_backoff_ms = 1;

@@ -197,9 +197,9 @@ void arpc_call_slow(struct arpc_call *call, int64_t now_ms)
     }
     arpc_link_count(call->link, ARPC_ABUSE_SLOW_MESSAGE);
     char text[128];
-    (void)snprintf(text, sizeof text, "the message comes at less than %lld bytes a second: send it faster",
+    (void)snprintf(text, sizeof text, "the message came at less than %lld bytes a second: send it again",
                    (long long)limits->message_min_rate);
-    arpc_call_fault(call, ARPC_STATUS_DEADLINE_EXCEEDED, text);
+    arpc_call_fault(call, ARPC_STATUS_UNAVAILABLE, text); /* of an honest client its network was away */
 }
 
 int64_t arpc_call_stall_ms(const struct arpc_call *call)

@@ -503,6 +503,16 @@ def test_times_of_connections_are_read_or_refused(context):
         api.GetModel(model="aged", wait_for_ready=True)
 
 
+def test_a_client_may_ask_every_few_seconds_whether_its_connection_lives(context):
+    """Over one on which nothing else is said; the fourth PING in 5 min was once too many."""
+    server = context.server()
+    context.model("quiet", server)
+    channel = other_channel(server, **{"grpc.keepalive_time_ms": 6000, "grpc.http2.max_pings_without_data": 0})
+    with contextlib.closing(channel):
+        watch = Api(channel).start("WatchSteps", timeout_s=28, model="quiet")
+        refused(watch.all, Code.DEADLINE_EXCEEDED, rich=False)
+
+
 def test_a_server_that_was_stopped_for_longer_than_a_lease_ends_none_whose_worker_went_on(context):
     """KeepAlive has come meanwhile, and is read before the lease counts as ended."""
     lease_s = 2 * PATIENCE

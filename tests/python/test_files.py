@@ -1,5 +1,5 @@
 """Checkpoints as files: out of one server and into another, by Python."""
-from python_testing import PACKAGE, eventually, folder, needs, raises, run  # noqa: F401 (first: it finds the package)
+from python_testing import PACKAGE, PATIENCE, eventually, folder, needs, raises, run  # noqa: F401 (first: finds it)
 
 import contextlib
 import dataclasses
@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import unittest.mock
 
 import ampd
@@ -25,29 +26,34 @@ ampd.join(sys.argv[2], "m", {"w": numpy.ones(1 << 22, numpy.float32), "b": numpy
           optimizer=ampd.SGD(0.1))
 """
 RELAYED = 1 << 20  # bytes: less than those values
+LEASE_S = 30       # the default of --worker-lease
 
 
 @contextlib.contextmanager
-def stuck(endpoint):
-    """An address of the server behind which one connection's bytes go no further from the RELAYED-th on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as there:
+def stuck(endpoint, others=0):
+    """An address of the server behind which no byte of one connection goes further once RELAYED have come to it; and so
+    many others after it, whose bytes do."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as sockets:
         host, port = endpoint.split(":")
 
         def relay():
-            here = listener.accept()[0]
-            there.connect((host, int(port)))
-            pump(there, here, sys.maxsize)
-            pump(here, there, RELAYED)
+            for most in (RELAYED, *[sys.maxsize] * others):
+                here = sockets.enter_context(listener.accept()[0])
+                there = sockets.enter_context(socket.create_connection((host, int(port))))
+                gone = threading.Event()
+                pump(there, here, sys.maxsize, gone)
+                pump(here, there, most, gone)
             ended.wait()
-            here.close()
 
-        def pump(source, to, most):
+        def pump(source, to, most, gone):
             def run():
                 left = most
                 with contextlib.suppress(OSError):  # an end was closed
-                    while left > 0 and (data := source.recv(min(left, 1 << 16))):
+                    while left > 0 and (data := source.recv(min(left, 1 << 16))) and not gone.is_set():
                         to.sendall(data)
                         left -= len(data)
+                    if left == 0:
+                        gone.set()
             threading.Thread(target=run, daemon=True).start()
 
         ended = threading.Event()
@@ -150,6 +156,15 @@ def test_a_join_with_restore_loads_where_a_loader_hangs():
                     assert [row.reason for row in operator.history("m") if row.kind == "epoch"][1:2] == ["LOAD_ENDED"]
                 finally:
                     hangs.kill()
+
+
+def test_a_connection_that_is_gone_without_a_word_is_given_up_within_a_lease():
+    """As one that a NAT has forgotten."""
+    many = {"w": numpy.ones(1 << 22, numpy.float32)}
+    with ampd.testing.server() as server, stuck(server.endpoint, others=5) as endpoint:
+        begun = time.monotonic()
+        with ampd.join(endpoint, "m", many, optimizer=ampd.SGD(0.1)):
+            assert time.monotonic() - begun < LEASE_S * PATIENCE
 
 
 def test_a_join_with_restore_loads_where_a_load_has_just_broken_off():

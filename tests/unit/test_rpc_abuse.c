@@ -457,7 +457,7 @@ static void a_block_of_continuations_that_comes_byte_by_byte_is_a_request(void *
     assert_int_equal(rpc_seen_of_server.started, 1);
 }
 
-static void a_message_that_comes_too_slowly_ends_its_call_and_no_other(void **state)
+static void a_message_that_comes_too_slowly_ends_its_call_unavailable_and_no_other(void **state)
 {
     (void)state;
     int32_t id = rpc_raw_request("/t.T/Unary", NULL, NULL, "\0\0\1\0\0", 5, false);
@@ -469,7 +469,7 @@ static void a_message_that_comes_too_slowly_ends_its_call_and_no_other(void **st
     }
     assert_string_equal(raw.grpc_status, "");
     rpc_raw_pass(1000);
-    assert_string_equal(raw.grpc_status, "4");
+    assert_string_equal(raw.grpc_status, "14");
     assert_int_equal(raw.server.config.abuses[ARPC_ABUSE_SLOW_MESSAGE], 1);
     assert_int_equal(raw.server.link.error, 0);
 }
@@ -502,7 +502,7 @@ static void a_paused_call_is_not_slow(void **state)
     assert_int_equal(rpc_seen_of_server.closed, 0);
     arpc_call_resume(rpc_seen_of_server.call);
     rpc_raw_pass(20001);
-    assert_string_equal(raw.grpc_status, "4");
+    assert_string_equal(raw.grpc_status, "14");
 }
 
 /* Its next bytes need a round trip. */
@@ -518,7 +518,7 @@ static void a_call_that_is_resumed_has_a_whole_time_for_its_message(void **state
     rpc_raw_pass(1);
     assert_int_equal(rpc_seen_of_server.closed, 0);
     rpc_raw_pass(window_ms);
-    assert_string_equal(raw.grpc_status, "4");
+    assert_string_equal(raw.grpc_status, "14");
 }
 
 static void a_peer_that_never_acknowledges_our_settings_is_dropped(void **state)
@@ -656,7 +656,7 @@ int main(void)
         WITH_RAW(the_metadata_of_a_call_that_is_over_goes_before_its_stream),
         WITH_RAW(a_goaway_of_a_megabyte_ends_the_connection_before_it_is_taken),
         WITH_RAW(a_block_of_continuations_that_comes_byte_by_byte_is_a_request),
-        WITH_RAW(a_message_that_comes_too_slowly_ends_its_call_and_no_other),
+        WITH_RAW(a_message_that_comes_too_slowly_ends_its_call_unavailable_and_no_other),
         WITH_RAW(a_stream_may_wait_between_messages_and_a_message_may_take_long),
         WITH_RAW(a_paused_call_is_not_slow),
         WITH_RAW(a_call_that_is_resumed_has_a_whole_time_for_its_message),

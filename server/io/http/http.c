@@ -211,18 +211,18 @@ static struct MHD_Response *with_headers(struct MHD_Response *response, const ch
 }
 
 /*
- * A response with the metrics of now, or of less than HTTP_FRESH_MS ago. NULL: out of memory, or slow clients are
- * reading too many older texts.
+ * A response with the metrics of now, or of less than HTTP_FRESH_MS ago; while slow clients read all the texts that may
+ * be, which HTTP_REQUEST_MS ends, the newest of these. NULL: out of memory.
  */
 static struct MHD_Response *metrics_response(struct io_http *http)
 {
     uint64_t now_ms = uv_now(&http->server->loop);
-    if (http->metrics != NULL && now_ms - http->metrics_ms < HTTP_FRESH_MS)
+    if (http->metrics != NULL && (now_ms - http->metrics_ms < HTTP_FRESH_MS || http->texts == HTTP_TEXTS_MAX))
         return http->metrics;
     if (http->metrics != NULL)
         MHD_destroy_response(http->metrics);
     http->metrics = NULL;
-    struct shared_text *shared = http->texts < HTTP_TEXTS_MAX ? calloc(1, sizeof *shared) : NULL;
+    struct shared_text *shared = calloc(1, sizeof *shared);
     if (shared == NULL)
         return NULL;
     shared->http = http;
@@ -258,7 +258,7 @@ static enum MHD_Result answer_text(struct MHD_Connection *connection, unsigned s
 
 static enum MHD_Result answer_metrics(struct io_http *http, struct MHD_Connection *connection)
 {
-    static const char busy[] = "no memory for the metrics, or too many slow readers hold them: ask again later\n";
+    static const char busy[] = "no memory for the metrics: ask again later\n";
     struct MHD_Response *response = metrics_response(http);
     if (response != NULL)
         return MHD_queue_response(connection, IO_HTTP_OK, response);
