@@ -208,6 +208,7 @@ struct sim_call {
     bool zombie;      /* it goes to the process that was replaced */
     bool half;        /* the server has closed it, and the client does not know yet */
     bool leaves;      /* a Leave */
+    bool joins;       /* a Join of a worker's core */
     uint64_t client_ends_ms, server_ends_ms; /* when that end notices that nothing comes through; 0: it need not */
     uint64_t not_before_ms;                  /* a copy of another call: begins then at the earliest */
     uint64_t copy;                           /* the id of the call that is made of this one's messages, or 0 */

@@ -66,6 +66,7 @@ static void send_join(struct sim *sim, uint32_t w, const struct ampclient_output
 {
     struct sim_call *call = sim_call_new(sim, SIM_UNARY, output->shard, w, output->call);
     struct sim_message *message = request(sim, call, AMPD_EVENT_JOIN);
+    call->joins = true;
     (void)snprintf(message->text[1], AMPD_NAME_MAX, "%s", output->worker);
     message->request.u.join = (struct ampd_event_join){.model = message->text[0],
                                                        .worker = message->text[1],
@@ -488,12 +489,6 @@ static void observed(struct sim *sim, struct sim_call *call, struct sim_message 
     sim_message_free(message);
 }
 
-/* Whether it answers a Join, which gives another incarnation. */
-static bool joins(const struct sim_message *message)
-{
-    return message->error.code == 0 && message->answer.u.ended.u.join.parameters_count != 0;
-}
-
 void sim_worker_answer(struct sim *sim, struct sim_call *call, struct sim_message *message)
 {
     struct sim_worker *worker = &sim->workers[call->worker];
@@ -521,7 +516,8 @@ void sim_worker_answer(struct sim *sim, struct sim_call *call, struct sim_messag
             return;
         }
     }
-    if (mine && ended && (joins(message) || strcmp(message->error.reason, "NOT_ATTACHED") == 0))
+    bool joined = call->joins && message->error.code == 0; /* as another incarnation */
+    if (mine && ended && (joined || strcmp(message->error.reason, "NOT_ATTACHED") == 0))
         sim_map_lost(worker);
     if (mine && ended && call->kind == SIM_PULL && !call->in_memory && message->error.code == 0 && !call->pull.unchanged)
         sim_values_pulled(sim, call->seen.epoch, call->seen.version, call->shard,
