@@ -187,6 +187,26 @@ def test_an_operator_rolls_back_in_the_middle_of_a_step(context):
                 assert worker.shared[-2:] == [True, True], (point, way, worker.shared)
 
 
+def test_a_rollback_that_comes_to_nothing_changes_nothing_for_workers_that_share_memory(context):
+    """One shard cannot use the checkpoint, and others have it in memory by then: all go back to where they were."""
+    cluster = Cluster(context, 3)
+    for way, more in (("slot", SLOT), ("own", OWN)):
+        wanted = trained(context, cluster.addresses[0], f"{way}-wanted", 2, steps=8, journal=1, **STREAM)
+        pair = workers(context, cluster.addresses[0], way, 2, steps=8, journal=1, pause="5:half", **more)
+        for worker in pair:
+            worker.wait_until_paused()
+        damaged, = (cluster.folder / "data-1" / "models" / way).rglob("step-0000000002/shard-1-of-3.safetensors")
+        damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+        refused(lambda: cluster.api(0).Rollback(model=way, epoch=1, step=2), Code.DATA_LOSS, "CHECKPOINT_DAMAGED")
+        for worker in pair:
+            worker.go_on()
+        for worker in pair:
+            worker.end()
+            assert (worker.sum, worker.seen) == wanted, (way, worker.verdicts, worker.seen, wanted)
+            assert worker.verdicts == [APPLIED] * 8, (way, worker.verdicts)
+            assert worker.shared[-2:] == [True, True], (way, worker.shared)
+
+
 # ---- widths ----
 
 def mapped(worker, what):

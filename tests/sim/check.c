@@ -285,6 +285,26 @@ void sim_check_result(struct sim *sim, const struct ampclient_core_result *resul
         sim->durable_told = result->durable_step;
 }
 
+/* Whether the version that a worker has in hand is not that of REF. Of one that REF does not have now, nothing is known. */
+bool sim_pulled_differs(const struct sim *sim, const struct sim_worker *worker)
+{
+    const struct sim_model *model = &sim->model;
+    const struct sim_state *state = NULL;
+    bool differs = false;
+    for (uint64_t s = 0; s <= model->decided && worker->epoch == sim->shard[0].store.epoch; s++) {
+        if (model->states[s].version == worker->version)
+            state = &model->states[s];
+    }
+    for (uint32_t p = 0; p < model->spec.parameters_count && state != NULL; p++) {
+        uint64_t elements;
+        const void *pulled = ampclient_core_parameter(worker->core, p, &elements);
+        uint32_t want[256];
+        (void)amp_kernels_ref.store[model->spec.cast](want, state->master + model->layout->starts[p], elements);
+        differs = differs || memcmp(pulled, want, elements * amp_dtype_size(model->spec.cast)) != 0;
+    }
+    return differs;
+}
+
 /* 3: a pulled version has the bits of REF's masters, cast. */
 void sim_check_pulled(struct sim *sim, const struct sim_worker *worker)
 {

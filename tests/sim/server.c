@@ -233,7 +233,7 @@ static void list_to_send(struct sim *sim, struct sim_call *call, uint64_t block)
     uint64_t local = block - grant->first;
     call->to_send[call->to_send_count++] = block;
     call->crcs[block] = amp_crc32c(0, grant->memory + local * grant->stride, block_size(sim, call, block));
-    if (grant->crcs != NULL && grant->crcs[local] != call->crcs[block])
+    if (!call->in_memory && grant->crcs != NULL && grant->crcs[local] != call->crcs[block]) /* in_memory needs none */
         sim_fail(sim, SIM_BITWISE, "a pull would send block %llu with another CRC32C", (unsigned long long)block);
 }
 
@@ -418,12 +418,25 @@ static void load_states(struct sim *sim, struct sim_call *call)
     }
 }
 
+/* The host does, and the core never hears of the call. */
+static void refuse(struct sim_call *call, int code, const char *reason)
+{
+    struct amp_error error = {0};
+    (void)amp_error_set(&error, code, reason, "refused");
+    call->over = true;
+    flush(&call->up);
+    send_down(call, ended_message(&error, 0, 0, 0));
+}
+
 void sim_call_go_up(struct sim *sim, struct sim_call *call)
 {
     struct sim_message *message = AMP_CONTAINER(amp_list_shift(&call->up), struct sim_message, node);
     sim_message_fill(sim, call, message);
     sim_net_copy(sim, call, message);
-    if (message->type == SIM_REQUEST) {
+    if (message->type == SIM_REQUEST && call->in_memory &&
+        !sim_map_serves(sim, call, message->request.u.pull.incarnation)) {
+        refuse(call, AMP_EUNAVAILABLE, "NOT_ATTACHED");
+    } else if (message->type == SIM_REQUEST) {
         call->begun = true;
         message->request.call = call->id;
         call_event(sim, call, &message->request);
@@ -613,6 +626,7 @@ void sim_server_start(struct sim *sim, struct sim_shard *shard)
                                       .carry_own = sim->seed % 2 == 0,
                                       .memory_max = sim_memory_max(sim, shard),
                                       .asks_epochs = sim_loses_disks(sim->seed),
+                                      .copy_memory = sim_has(sim->seed, SIM_SHARED) ? &sim_copy_memory : NULL,
                                       .check = !unchecked};
     if (ampd_core_new(&config, &shard->core) != 0)
         sim_fail(sim, SIM_ITSELF, "no core");
@@ -638,6 +652,7 @@ void sim_server_kill(struct sim *sim, struct sim_shard *shard)
     if (sim->verbose)
         (void)fprintf(stderr, "%8llu shard %u killed\n", (unsigned long long)sim->now_ms, shard->index);
     sim_journal_crash(sim, shard);
+    sim_map_process_ends(sim, shard);
     ampd_core_free(shard->core);
     shard->core = NULL;
     shard->fenced = shard->draining = shard->drained = false;

@@ -12,6 +12,7 @@
  *   asks.c    GetPushState at any moment
  *   floors.c  models that stop at the floor of their scale
  *   values.c  whose values an epoch has, and that a version names one state
+ *   shared.c  workers that read versions where the servers write them
  *   leases.c  incarnations and leases, seen from outside
  *   silence.c a worker that does not ask whether its lease holds
  *   members.c workers that leave and come back, are evicted, or are put in quarantine
@@ -90,7 +91,8 @@
     X(SIM_STATES, "states") /* workers give the user state of a step at any place among its pushes */                  \
     X(SIM_LEAVES, "leaves") /* workers leave, are evicted, and come back, under another name perhaps */                \
     X(SIM_SICK, "sick") /* one rank pushes Inf in each of the first steps, and the others never do */                  \
-    X(SIM_SNAPSHOTS, "snapshots") /* a shard starts on an older copy of its disk, and the right one comes back */
+    X(SIM_SNAPSHOTS, "snapshots") /* a shard starts on an older copy of its disk, and the right one comes back */         \
+    X(SIM_SHARED, "shared") /* workers read versions where the servers write them */
 
 #define SIM_INVARIANT_ENUM(name, text) name,
 enum sim_kind { SIM_KINDS(SIM_INVARIANT_ENUM) SIM_KINDS_COUNT };
@@ -206,6 +208,7 @@ struct sim_call {
     bool zombie;      /* it goes to the process that was replaced */
     bool half;        /* the server has closed it, and the client does not know yet */
     bool leaves;      /* a Leave */
+    bool joins;       /* a Join of a worker's core */
     uint64_t client_ends_ms, server_ends_ms; /* when that end notices that nothing comes through; 0: it need not */
     uint64_t not_before_ms;                  /* a copy of another call: begins then at the earliest */
     uint64_t copy;                           /* the id of the call that is made of this one's messages, or 0 */
@@ -220,6 +223,7 @@ struct sim_call {
     uint64_t sent; /* pull: blocks sent */
     uint64_t *to_send, to_send_count;
     uint32_t *crcs; /* per block: its CRC32C when it was listed */
+    bool in_memory; /* pull: the worker reads the version where the server has it */
     uint8_t *pull_memory; /* the client's */
     size_t pull_stride;
     struct ampclient_pull_header seen; /* pulls */
@@ -369,6 +373,7 @@ struct sim_worker {
     uint32_t loads;   /* streams of a load that are not answered */
     bool load_failed;
     uint64_t results;
+    struct sim_map *map; /* what it has mapped; owned, or NULL */
 };
 
 /* Who sets scales and rolls back, one request at a time, each until it is answered. */
@@ -545,6 +550,20 @@ void sim_values_masters(struct sim *sim, uint64_t epoch, uint64_t from, uint64_t
 void sim_values_cast(struct sim *sim, uint64_t epoch, uint64_t from, uint64_t to, const void *bytes);
 /* Bytes of a version that a shard has given out: all of that shard. */
 void sim_values_pulled(struct sim *sim, uint64_t epoch, uint64_t version, uint32_t shard, const void *bytes);
+
+/* ---- shared.c ---- */
+extern const struct ampd_copy_memory sim_copy_memory;
+void sim_map_begin(struct sim *sim, uint32_t w); /* a step is about to: the worker attaches, if it can and has not */
+void sim_map_lost(struct sim_worker *worker);    /* what it has mapped stays, but a call of AttachMemory has ended */
+void sim_map_process_ends(struct sim *sim, const struct sim_shard *shard);
+void sim_map_free(struct sim_worker *worker);
+/* Whether the process that a pull goes to has lent its copies to this incarnation. */
+bool sim_map_serves(struct sim *sim, const struct sim_call *call, struct ampd_incarnation incarnation);
+/* Where the worker sees a version; NULL: it is not lent anything any more. */
+const void *sim_map_place(const struct sim_worker *worker, uint64_t version);
+bool sim_map_took(struct sim *sim, struct sim_worker *worker); /* a step has begun. false: on bytes that were sent */
+void sim_map_looks(struct sim *sim, struct sim_worker *worker); /* at the version in hand, while it computes */
+void sim_map_counted(const struct sim *sim, const struct sim_worker *worker); /* its push */
 
 /* ---- server.c ---- */
 void sim_server_unchecked(void); /* the cores of all runs to come do not check themselves */
@@ -726,6 +745,7 @@ void sim_check_epoch_row(struct sim *sim, const struct sim_shard *shard, const s
 bool sim_same_carry(const struct ampd_carry *a, const struct ampd_carry *b);
 void sim_check_result(struct sim *sim, const struct ampclient_core_result *result);
 void sim_check_pulled(struct sim *sim, const struct sim_worker *worker);
+bool sim_pulled_differs(const struct sim *sim, const struct sim_worker *worker); /* from REF */
 void sim_check_observed(struct sim *sim, const struct sim_call *call);
 void sim_check_file(struct sim *sim, const struct sim_shard *shard, const struct sim_file *file);
 void sim_check_gone(struct sim *sim);

@@ -66,6 +66,7 @@ static void send_join(struct sim *sim, uint32_t w, const struct ampclient_output
 {
     struct sim_call *call = sim_call_new(sim, SIM_UNARY, output->shard, w, output->call);
     struct sim_message *message = request(sim, call, AMPD_EVENT_JOIN);
+    call->joins = true;
     (void)snprintf(message->text[1], AMPD_NAME_MAX, "%s", output->worker);
     message->request.u.join = (struct ampd_event_join){.model = message->text[0],
                                                        .worker = message->text[1],
@@ -80,6 +81,7 @@ static void send_pull(struct sim *sim, uint32_t w, const struct ampclient_output
     struct sim_call *call = sim_call_new(sim, SIM_PULL, output->shard, w, output->call);
     call->pull_memory = output->u.pull.memory;
     call->pull_stride = output->u.pull.stride;
+    call->in_memory = output->u.pull.in_memory;
     struct sim_message *message = request(sim, call, AMPD_EVENT_PULL);
     message->request.u.pull =
         (struct ampd_event_pull){.model = message->text[0],
@@ -90,7 +92,8 @@ static void send_pull(struct sim *sim, uint32_t w, const struct ampclient_output
                                  .have_version = output->u.pull.have_version,
                                  .has_worker = true,
                                  .rank = (uint32_t)output->rank,
-                                 .incarnation = {output->incarnation.fence, output->incarnation.counter}};
+                                 .incarnation = {output->incarnation.fence, output->incarnation.counter},
+                                 .in_memory = call->in_memory};
 }
 
 static void send_push(struct sim *sim, uint32_t w, const struct ampclient_output *output)
@@ -237,7 +240,8 @@ static void take_step(struct sim *sim, struct sim_worker *worker, const struct a
     worker->step = done->step.step;
     worker->version = done->step.version;
     worker->scale = done->step.scale;
-    sim_check_pulled(sim, worker);
+    if (!sim_map_took(sim, worker))
+        sim_check_pulled(sim, worker);
     worker->key = (struct sim_key){worker->step, worker->rank, model->by_actor ? worker->life : 0};
     free_gradients(sim, worker);
     uint32_t parameters = model->spec.parameters_count;
@@ -330,8 +334,10 @@ static void user_done(struct sim *sim, uint32_t w, const struct ampclient_user_d
         if (done->code == 0) {
             worker->results++;
             sim_check_late(sim, worker, &done->result);
-            if (done->result.verdict != AMPCLIENT_CORE_ROLLED_BACK && done->result.verdict != AMPCLIENT_CORE_LATE)
+            if (done->result.verdict != AMPCLIENT_CORE_ROLLED_BACK && done->result.verdict != AMPCLIENT_CORE_LATE) {
                 sim_check_result(sim, &done->result);
+                sim_map_counted(sim, worker);
+            }
             if (done->result.verdict == AMPCLIENT_CORE_APPLIED)
                 sim_asks_push(sim, w, &done->result);
             free_gradients(sim, worker);
@@ -497,12 +503,23 @@ void sim_worker_answer(struct sim *sim, struct sim_call *call, struct sim_messag
         sim_message_free(message);
         return;
     }
-    if (mine && message->type == SIM_BLOCK)
+    if (mine && message->type == SIM_BLOCK && !call->in_memory)
         memcpy(call->pull_memory + message->block * call->pull_stride, message->data, message->size);
     bool ended = message->type == SIM_ENDED;
     if (message->type == SIM_HEADER)
         call->seen = message->answer.u.header;
-    if (mine && ended && call->kind == SIM_PULL && message->error.code == 0 && !call->pull.unchanged)
+    if (mine && message->type == SIM_HEADER && call->in_memory) {
+        message->answer.u.header.place = sim_map_place(worker, call->seen.version);
+        if (message->answer.u.header.place == NULL) { /* the client cannot use it */
+            sim_message_free(message);
+            sim_call_lose(sim, call);
+            return;
+        }
+    }
+    bool joined = call->joins && message->error.code == 0; /* as another incarnation */
+    if (mine && ended && (joined || strcmp(message->error.reason, "NOT_ATTACHED") == 0))
+        sim_map_lost(worker);
+    if (mine && ended && call->kind == SIM_PULL && !call->in_memory && message->error.code == 0 && !call->pull.unchanged)
         sim_values_pulled(sim, call->seen.epoch, call->seen.version, call->shard,
                           call->pull_memory + sim->shard[call->shard].block * call->pull_stride);
     uint32_t w = call->worker;
@@ -588,6 +605,7 @@ static void do_push(struct sim *sim, uint32_t w)
     }
     if (worker->order_count == worker->state_at)
         give_user_state(worker);
+    sim_map_looks(sim, worker);
     uint32_t p = worker->order[--worker->order_count];
     struct amp_error error = {0};
     int rc = ampclient_core_push(worker->core, sim->now_ms, p, worker->gradients[p],
@@ -629,6 +647,7 @@ void sim_worker_act(struct sim *sim, uint32_t w)
         break;
     case SIM_DO_BEGIN:
         worker->program = SIM_WAIT;
+        sim_map_begin(sim, w);
         user_request(sim, w, AMPCLIENT_EVENT_STEP_BEGIN);
         break;
     case SIM_DO_PUSH:
@@ -636,6 +655,7 @@ void sim_worker_act(struct sim *sim, uint32_t w)
         break;
     case SIM_DO_END:
         worker->program = SIM_WAIT;
+        sim_map_looks(sim, worker);
         if (worker->state_at == 0)
             give_user_state(worker);
         drain(sim, w);
@@ -706,6 +726,7 @@ void sim_worker_kill(struct sim *sim, uint32_t w)
     }
     ampclient_core_free(worker->core);
     worker->core = NULL;
+    sim_map_free(worker);
     free_gradients(sim, worker);
     worker->program = SIM_DEAD;
     static const uint64_t pauses[] = {200, 200, 200, 40000, 700000};
@@ -723,5 +744,6 @@ void sim_worker_end(struct sim *sim, uint32_t w)
 void sim_worker_close(struct sim *sim, uint32_t w)
 {
     ampclient_core_free(sim->workers[w].core);
+    sim_map_free(&sim->workers[w]);
     free_gradients(sim, &sim->workers[w]);
 }

@@ -27,12 +27,17 @@ void core_spec(struct ampd_model_spec *spec, uint32_t world_size)
     (void)snprintf(spec->name, sizeof(spec->name), "model");
 }
 
+const struct ampd_copy_memory *core_copy_memory;
+
 void core_host_init(struct core_host *host, uint64_t boot)
 {
     memset(host, 0, sizeof(*host));
     host->now_ms = 1000;
     host->instance = 1;
-    struct ampd_core_config config = {.fence = {.counter = boot}, .block_elements = AMPD_ALIGN_ELEMENTS, .check = true};
+    struct ampd_core_config config = {.fence = {.counter = boot},
+                                      .block_elements = AMPD_ALIGN_ELEMENTS,
+                                      .copy_memory = core_copy_memory,
+                                      .check = true};
     assert_int_equal(0, ampd_core_new(&config, &host->core));
 }
 

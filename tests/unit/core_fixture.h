@@ -85,6 +85,9 @@ struct core_host {
 /* Two parameters, "a" of 100 and "b" of 10 elements: blocks 0 and 1 hold a, block 2 holds b. SGD with rate 1. */
 void core_spec(struct ampd_model_spec *spec, uint32_t world_size);
 
+/* Where the hosts to come have their cast copies; NULL: from malloc. */
+extern const struct ampd_copy_memory *core_copy_memory;
+
 void core_host_init(struct core_host *host, uint64_t boot);
 void core_host_close(struct core_host *host);
 

@@ -8,6 +8,7 @@
 #include "tests/unit/core_fixture.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct core_host host, back; /* before and after the restart */
@@ -632,6 +633,115 @@ static void a_rollback_that_comes_to_nothing_revives_no_lease(void **state)
     assert_int_equal(2, core_info(&host).decided_step);
 }
 
+/* ---- copies that workers have mapped ---- */
+
+static void *mapped[8]; /* all that there have been: a worker keeps what it has mapped */
+static unsigned mapped_count;
+static bool no_more; /* there is no memory for another one */
+
+static void *map_copy(void *arg, size_t size)
+{
+    (void)arg;
+    if (no_more)
+        return NULL;
+    assert_true(mapped_count < sizeof(mapped) / sizeof(mapped[0]));
+    void *copy =
+        aligned_alloc(AMPD_TENSOR_ALIGN, (size + AMPD_TENSOR_ALIGN - 1) / AMPD_TENSOR_ALIGN * AMPD_TENSOR_ALIGN);
+    memset(copy, 0, size);
+    return mapped[mapped_count++] = copy;
+}
+
+static void keep_copy(void *arg, void *copy, size_t size)
+{
+    (void)arg;
+    (void)copy;
+    (void)size;
+}
+
+static const struct ampd_copy_memory copy_memory = {map_copy, keep_copy, NULL};
+
+static int share(void **state)
+{
+    (void)state;
+    core_copy_memory = &copy_memory;
+    return 0;
+}
+
+static int close_all(void **state);
+
+static int unmap_all(void **state)
+{
+    int rc = close_all(state);
+    while (mapped_count > 0)
+        free(mapped[--mapped_count]);
+    core_copy_memory = NULL;
+    no_more = false;
+    return rc;
+}
+
+/* Two steps, and what is in hand for the third: version 2, where the version of the checkpoint, 0, was before. */
+static void begin_third(struct ampd_incarnation incarnations[2], uint8_t *bytes)
+{
+    begin(incarnations);
+    host.has_file = true;
+    push_both(&host, 1, incarnations, 2);
+    push_both(&host, 2, incarnations, 2);
+    memcpy(bytes, mapped[0], core_info(&host).copy_bytes);
+}
+
+static void what_a_worker_computes_on_does_not_change_while_a_rollback_comes_to_nothing(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    uint8_t bytes[CORE_BLOCKS_MAX * AMPD_ALIGN_ELEMENTS * sizeof(float)];
+    begin_third(incarnations, bytes);
+    host.hold_jobs = true;
+    host.restore_code = AMP_EDATALOSS;
+    uint64_t call = core_rollback(&host, 1, 0, "");
+    assert_true(host.tasks_count > 0);
+    while (host.tasks_count > 0) {
+        core_do_task(&host, 0);
+        assert_memory_equal(bytes, mapped[0], core_info(&host).copy_bytes);
+    }
+    host.hold_jobs = false;
+    core_assert_failed(&host, call, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "from where it was");
+    assert_int_equal(1, core_info(&host).epoch); /* and its push counts */
+    push_both(&host, 3, incarnations, 2);
+    assert_int_equal(3, core_info(&host).decided_step);
+}
+
+static void what_is_pulled_after_a_rollback_that_came_to_nothing_is_what_was_there_before(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    uint8_t bytes[CORE_BLOCKS_MAX * AMPD_ALIGN_ELEMENTS * sizeof(float)];
+    begin_third(incarnations, bytes);
+    fail_to_roll_back();
+    const struct core_call *pull = core_call(&host, core_pull_step(&host, 1, 3));
+    assert_true(pull->granted);
+    assert_int_equal(2, pull->pull.version);
+    assert_ptr_equal(core_info(&host).copies[0], pull->pull.memory);
+    assert_memory_equal(bytes, pull->pull.memory, core_info(&host).copy_bytes);
+}
+
+static void a_rollback_waits_for_memory_for_copies_that_nobody_has_mapped(void **state)
+{
+    (void)state;
+    struct ampd_incarnation incarnations[2];
+    uint8_t bytes[CORE_BLOCKS_MAX * AMPD_ALIGN_ELEMENTS * sizeof(float)];
+    begin_third(incarnations, bytes);
+    no_more = true;
+    uint64_t call = core_rollback(&host, 1, 0, "");
+    core_assert_held(&host, call);
+    assert_memory_equal(bytes, mapped[0], core_info(&host).copy_bytes);
+    no_more = false;
+    core_tick(&host, host.now_ms + 5000);
+    assert_int_equal(2, core_info(&host).epoch);
+    assert_true(core_call(&host, call)->answered);
+    assert_int_equal(0, core_call(&host, call)->reply.error.code);
+    assert_memory_equal(bytes, mapped[0], core_info(&host).copy_bytes);
+}
+
 static int init_back(void **state)
 {
     (void)state;
@@ -646,7 +756,8 @@ static int close_all(void **state)
     return close_hosts(state);
 }
 
-#define TEST(name) cmocka_unit_test_teardown(name, close_all)
+#define TEST(name)   cmocka_unit_test_teardown(name, close_all)
+#define MAPPED(name) cmocka_unit_test_setup_teardown(name, share, unmap_all)
 
 int main(void)
 {
@@ -680,6 +791,9 @@ int main(void)
         TEST(a_part_that_a_rollback_could_not_stop_is_removed_before_its_step_is_written_again),
         TEST(a_scale_set_while_a_restart_waits_for_the_workers_is_for_the_step_after_the_open_one),
         TEST(the_first_step_of_an_epoch_keeps_its_scale_over_an_act_and_a_restart),
+        MAPPED(what_a_worker_computes_on_does_not_change_while_a_rollback_comes_to_nothing),
+        MAPPED(what_is_pulled_after_a_rollback_that_came_to_nothing_is_what_was_there_before),
+        MAPPED(a_rollback_waits_for_memory_for_copies_that_nobody_has_mapped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

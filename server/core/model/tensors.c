@@ -219,6 +219,20 @@ void ampd_tensors_close(struct ampd_tensors *tensors, const struct ampd_large_me
     *tensors = (struct ampd_tensors){0};
 }
 
+int ampd_tensors_renew_copies(struct ampd_tensors *tensors)
+{
+    uint8_t *copies[AMPD_COPIES];
+    bool ok = true;
+    for (unsigned c = 0; tensors->copy_memory != NULL && c < AMPD_COPIES; c++)
+        ok = (copies[c] = new_copy(tensors)) != NULL && ok;
+    for (unsigned c = 0; tensors->copy_memory != NULL && c < AMPD_COPIES; c++) {
+        free_copy(tensors, ok ? tensors->copies[c] : copies[c], NULL);
+        if (ok)
+            tensors->copies[c] = copies[c];
+    }
+    return ok ? 0 : AMP_ENOMEM;
+}
+
 struct ampd_plan *ampd_plan_new(struct ampd_tensors *tensors, uint32_t inputs_count)
 {
     struct ampd_plan *plan = calloc(1, sizeof *plan + inputs_count * sizeof plan->inputs[0]);

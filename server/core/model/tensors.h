@@ -64,6 +64,12 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
  */
 void ampd_tensors_close(struct ampd_tensors *tensors, const struct ampd_large_memory *large);
 
+/*
+ * Gives the copies up for new ones, which hold nothing yet, so that what workers have mapped stays as it is. Without
+ * copy_memory nobody has mapped any, and they stay. AMP_ENOMEM: they stay, too.
+ */
+int ampd_tensors_renew_copies(struct ampd_tensors *tensors);
+
 /* Bytes from block to block in a slot with values of that dtype: no gaps, so that huge pages are filled. Any thread. */
 size_t ampd_tensors_stride(const struct ampd_tensors *tensors, enum amp_dtype dtype);
 

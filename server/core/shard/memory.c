@@ -141,6 +141,21 @@ void ampd_memory_restore(struct ampd_model *model, const struct ampd_message *me
     ampd_memory_try_restore(model);
 }
 
+/*
+ * Workers that have the copies mapped may compute on one of them: if the memory is given back, their step goes on, and
+ * what they push counts. So the copies are not written over, but left to them. 0; AMP_ENOMEM.
+ */
+static int leave_copies(struct ampd_model *model)
+{
+    bool *valid = model->shard->apply.copy_valid;
+    if (!model->shard->restore.taken || (!valid[0] && !valid[1]))
+        return 0;
+    int rc = ampd_tensors_renew_copies(&model->tensors);
+    if (rc == 0)
+        valid[0] = valid[1] = false;
+    return rc;
+}
+
 void ampd_memory_try_restore(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
@@ -153,6 +168,14 @@ void ampd_memory_try_restore(struct ampd_model *model)
     if (shard->restore.record.epoch == 0) {
         ampd_memory_set(shard, AMPD_MEMORY_LOST);
         answer_restore(model, true);
+        return;
+    }
+    if (leave_copies(model) != 0) {
+        shard->restore.missing = false;
+        ampd_memory_read_later(model,
+                               "there is no memory to restore %s in, beside what its workers have mapped; it is "
+                               "restored as soon as there is",
+                               model->spec.name);
         return;
     }
     shard->restore.token = ++model->core->last_token;

@@ -40,6 +40,7 @@ struct attachment {
     int64_t pid, uid;                  /* process that made the call, and its user */
     uint8_t nonce[16];                 /* random; whoever sends it to the memory socket gets the descriptors */
     bool taken;                        /* the descriptors were given; they are given once */
+    const void *copies[AMPD_COPIES];   /* taken: the copies that they are of */
     int slot;                          /* descriptor of the slot, owned; the slot is mapped at fill.memory */
     bool kept;                         /* no process can take pages out of the slot any more */
     uint64_t slot_bytes, copy_bytes;   /* sizes of the slot and of each cast copy */
@@ -84,10 +85,27 @@ static struct attachment *find(const struct ampd_server *server, const char *mod
     return NULL;
 }
 
+/* Whether the model still writes its versions to the copies whose descriptors were given. */
+static bool has_copies(const struct attachment *own)
+{
+    const struct ampd_core *core = own->call.server->core;
+    struct ampd_model_info info;
+    int64_t index = ampd_core_find(core, own->model);
+    if (index < 0 || !own->taken)
+        return index >= 0;
+    ampd_core_model(core, (uint32_t)index, &info);
+    return info.copies[0] == own->copies[0] && info.copies[1] == own->copies[1];
+}
+
 bool io_attached(const struct ampd_server *server, const char *model, uint32_t rank,
                  struct ampd_incarnation incarnation)
 {
-    return find(server, model, rank, incarnation) != NULL;
+    struct attachment *own = find(server, model, rank, incarnation);
+    if (own == NULL || has_copies(own))
+        return own != NULL;
+    io_server_call_refuse(&own->call, AMP_EUNAVAILABLE, "NOT_ATTACHED",
+                          "%s was restored into other memory than is attached; attach again", model);
+    return false;
 }
 
 struct io_server_call *io_attached_slot(const struct ampd_server *server, const char *model, uint32_t rank,
@@ -107,15 +125,17 @@ struct io_server_call *io_attached_slot(const struct ampd_server *server, const 
 }
 
 /* Puts the descriptors of the model's copies into fds. False: the model has been deleted since the call was made. */
-static bool copies_of(const struct ampd_server *server, const struct attachment *own, int fds[AMPD_COPIES])
+static bool copies_of(const struct ampd_server *server, struct attachment *own, int fds[AMPD_COPIES])
 {
     struct ampd_model_info info;
     int64_t index = ampd_core_find(server->core, own->model);
     if (index < 0)
         return false;
     ampd_core_model(server->core, (uint32_t)index, &info);
-    for (unsigned c = 0; c < AMPD_COPIES && !info.deleted; c++)
+    for (unsigned c = 0; c < AMPD_COPIES && !info.deleted; c++) {
+        own->copies[c] = info.copies[c];
         fds[c] = io_shared_copies_fd(server, info.copies[c]);
+    }
     return !info.deleted && info.copy_bytes == own->copy_bytes && fds[0] >= 0 && fds[1] >= 0;
 }
 

@@ -50,7 +50,10 @@ struct io_server_call *io_attached_slot(const struct ampd_server *server, const 
 /* How many bytes the slots of all attachments have together. */
 uint64_t io_attachments_bytes(const struct ampd_server *server);
 
-/* Whether this worker has an open AttachMemory call. */
+/*
+ * Whether this worker has an open AttachMemory call, and the model still has the copies that it was given; a call whose
+ * copies the model has left to the workers (server/core/shard/memory.c) is ended.
+ */
 bool io_attached(const struct ampd_server *server, const char *model, uint32_t rank,
                  struct ampd_incarnation incarnation);
 
