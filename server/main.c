@@ -157,6 +157,10 @@ static int run(struct options *options)
         amp_error_wrap(&error, "AMPD_ISA");
         return usage_error(error.text);
     }
+    if (options->arguments.check_only) {
+        (void)printf("ampd: the options are good\n");
+        return AMPD_EXIT_OK;
+    }
     if (amp_fp_env_check(&error) != 0 || io_verify_kernels(server->kernels, &error) != 0) {
         (void)fprintf(stderr, "ampd: %s\n", error.text);
         return AMPD_EXIT_FAILED;
@@ -186,8 +190,6 @@ int main(int argc, char **argv)
             "ampd: out of memory while its options were read: give this machine or control group more memory\n");
     else if (rc != 0)
         config_error(&options.config);
-    else if (options.arguments.check_only)
-        (void)printf("ampd: the options are good\n");
     else
         code = run(&options);
     ampd_config_close(&options.config);

@@ -235,6 +235,14 @@ void ampctl_name(struct argp_state *state, char field[128], const char *value)
     (void)snprintf(field, 128, "%s", value);
 }
 
+error_t ampctl_from_to(struct argp_state *state, uint64_t from, bool has_to, uint64_t to)
+{
+    if (has_to && to < from)
+        argp_error(state, "--to %llu is before --from %llu; give the first step as --from", (unsigned long long)to,
+                   (unsigned long long)from);
+    return 0;
+}
+
 error_t ampctl_one_model(int key, char *arg, struct argp_state *state, char field[128])
 {
     switch (key) {

@@ -40,5 +40,7 @@ error_t ampctl_model_and_file(int key, char *arg, struct argp_state *state, char
 #define AMPCTL_NUMBER_MAX ((uint64_t)INT64_MAX)
 /* Parses a number from 0 to `max`, or ends the program with a usage error that names the option and `max`. */
 uint64_t ampctl_number(struct argp_state *state, const char *option, const char *value, uint64_t max);
+/* At the end of the options: a usage error if --to was given and is before --from. */
+error_t ampctl_from_to(struct argp_state *state, uint64_t from, bool has_to, uint64_t to);
 
 #endif

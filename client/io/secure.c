@@ -19,6 +19,13 @@ static int bad_endpoints(const char *text, const char *what, struct amp_error *e
     return amp_error_set(error, AMP_EINVAL, NULL, "The address \"%.200s\" %s", text, what);
 }
 
+/* Whether it names a folder where a socket is expected: a data directory, say, which no try would ever reach. */
+static bool is_folder(const char *endpoint)
+{
+    struct stat file;
+    return strncmp(endpoint, "unix:", 5) == 0 && stat(endpoint + 5, &file) == 0 && S_ISDIR(file.st_mode);
+}
+
 /* How many endpoints there are of each kind. */
 struct kinds {
     size_t all;
@@ -64,6 +71,9 @@ static int take_endpoints(struct ampclient_secure *secure, const char *endpoints
     *remote = kinds.remote != 0;
     if (*tls && kinds.sockets != 0)
         return bad_endpoints(endpoints, "mixes TLS with a unix socket, which has none; give the one or the other.",
+                             error);
+    if (is_folder(secure->target))
+        return bad_endpoints(endpoints, "is a folder; name the socket: that of a data directory is its ampd.sock.",
                              error);
     return 0;
 }

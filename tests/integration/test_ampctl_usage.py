@@ -277,6 +277,12 @@ def test_a_number_that_is_too_large_is_refused_with_the_greatest_and_none_is_cut
                 assert f'{name} is "{number}"; give a number from 0 to {greatest}\n' in error, error
 
 
+def test_steps_in_the_wrong_order_are_refused_with_the_options_names():
+    for verb in ("history", "overflows", "replay"):
+        error = ampctl(verb, "m", "--from", "590", "--to", "580", code=2)
+        assert f"ampctl {verb}: --to 580 is before --from 590; give the first step as --from\n" in error, error
+
+
 def test_a_number_of_workers_is_refused_with_the_bounds_that_a_model_has():
     for number in ("two", "0", "257", str(2**32 + 1), str(2**64 + 1), "-1", "1.5", ""):
         error = ampctl("create", "m", "f", "--workers", number, code=2)

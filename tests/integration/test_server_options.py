@@ -104,6 +104,13 @@ def test_a_file_with_six_faults_names_all_of_them_with_their_lines(context):
     assert not (context.work / "none").exists()
 
 
+def test_check_config_looks_at_the_instruction_set_of_the_environment_too(context):
+    done = subprocess.run([*DIE_WITH_PARENT, context.bin_dir / "ampd", "--data-dir", context.work / "none",
+                           "--check-config"], env=dict(os.environ, AMPD_ISA="avx9"), capture_output=True, text=True,
+                          timeout=CALL_TIMEOUT_S, check=False)
+    assert done.returncode == 2 and "AMPD_ISA" in done.stderr and "good" not in done.stdout, done
+
+
 def test_an_address_that_no_socket_can_have_is_refused_with_the_options(context):
     for listen in ("unix:", "unix:/" + 107 * "x", ":7420", "localhost:70000"):
         code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", str(context.work / "none"), "--listen",

@@ -97,6 +97,12 @@ static void tls_is_for_all_endpoints_or_none(void **state)
     refused("a:1,unix:/x", &name, AMP_EINVAL, "unix socket");
 }
 
+static void a_folder_is_no_socket(void **state)
+{
+    const struct ampclient_secure_options none = {0};
+    refused("unix:/", &none, AMP_EINVAL, "ampd.sock");
+}
+
 static void a_certificate_and_its_key_go_together(void **state)
 {
     const struct ampclient_secure_options cert = {.cert = "c"}, key = {.key = "k"};
@@ -293,6 +299,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(endpoints_without_tls_pass_unchanged),
         cmocka_unit_test(tls_is_for_all_endpoints_or_none),
+        cmocka_unit_test(a_folder_is_no_socket),
         cmocka_unit_test(a_certificate_and_its_key_go_together),
         cmocka_unit_test(files_for_tls_must_be_there),
         cmocka_unit_test(a_scheme_or_a_name_is_enough_for_tls),

@@ -105,6 +105,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (question->limit == 0)
             argp_error(state, "--limit is 0; give the number of rows");
         return 0;
+    case ARGP_KEY_END:
+        return ampctl_from_to(state, question->from, question->has_to, question->to);
     default:
         return parse_filter(key, arg, state);
     }

@@ -229,6 +229,8 @@ static error_t parse_replay(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_ARG:
     case ARGP_KEY_NO_ARGS:
         return ampctl_one_model(key, arg, state, request->model);
+    case ARGP_KEY_END:
+        return ampctl_from_to(state, request->from_step, request->has_to_step, request->to_step);
     default:
         return parse_scaler(key, arg, state, &request->scaler);
     }
