@@ -105,7 +105,8 @@ static void unanswered(struct arpc_link *link)
     const struct arpc_link_config *config = link->config;
     if (link->goaway.drain == ARPC_DRAIN_NO && config->retired_cb != NULL)
         config->retired_cb(link->peer, "keepalive", config->arg);
-    arpc_link_fail(link, AMP_EDEADLINE, "the peer did not answer a PING in time");
+    arpc_link_fail(link, AMP_EDEADLINE,
+                   "the peer did not answer a PING in time; look at the way there: links, firewalls, the MTU");
 }
 
 static void tick_link(struct arpc_link *link, int64_t now_ms)
