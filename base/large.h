@@ -30,7 +30,7 @@ void amp_large_free(void *memory, size_t size);
 
 /*
  * Gives the whole pages (AMP_PAGE) of [memory, memory + size), which stays the caller's, back to the kernel. The
- * content of all bytes is undefined then. Any memory that is no file's.
+ * content of all bytes is undefined then. For private memory, not for a mapped file.
  */
 void amp_large_drop(void *memory, size_t size);
 

@@ -35,11 +35,12 @@ endif()
 
 option(AMPD_FUZZ "make the fuzz targets with libFuzzer (clang)" OFF)
 
-# After the options of the build type, for what takes longer to compile than to run: the files of the tests themselves. But for those of
-# kernels, which compute, and of storage, which compare whole structures: what their padding has is up to the compiler.
+# Options for the files of tests, which take longer to compile than to run; they come after those of the build type. Tests of
+# kernels, which compute, and of storage, which compare whole structures with their padding, do without.
 set(AMPD_TEST_OPTIONS "" CACHE STRING "options of the compiler for the files of tests")
-# It takes half the time of ld.bfd. What people run is linked as the compiler does.
-find_program(LD_GOLD ld.gold)
+# It links in half the time of ld.bfd. Programs that people run are linked as the compiler does by default.
+include(CheckLinkerFlag)
+check_linker_flag(C -fuse-ld=gold AMPD_GOLD)
 
 # ampd_library(NAME SOURCES a.c ... [LINK lib ...]): a static library of one folder.
 function(ampd_library name)
@@ -68,7 +69,7 @@ function(ampd_test name)
   cmake_parse_arguments(A "" "SUITE;TIMEOUT" "SOURCES;LINK;ARGS" ${ARGN})
   add_executable(${name} ${name}.c)
   target_link_libraries(${name} PRIVATE ${A_LINK} cmocka ampd_flags)
-  if(LD_GOLD)
+  if(AMPD_GOLD)
     target_link_options(${name} PRIVATE -fuse-ld=gold)
   endif()
   set(options)

@@ -271,10 +271,10 @@ name_images() {
 }
 
 # What is left of an earlier run is taken down, so that no two may run at once, of whatever tree: names and images are the
-# machine's.
+# machine's. Runs with the same TMPDIR see each other.
 lock=${TMPDIR:-/tmp}/ampd-up.lock
-[[ -e $lock ]] || : >"$lock"
-exec 9<"$lock"
+[[ -e $lock ]] || (umask 022 && : >"$lock")
+exec 9<"$lock" || fail "$lock cannot be read: remove it, or chmod a+r it"
 flock --nonblock 9 || fail "another deploy/up.sh runs: wait until it has ended, or end it"
 "$root/deploy/base-image.sh"
 trap take_down EXIT

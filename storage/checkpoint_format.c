@@ -156,12 +156,11 @@ struct entries {
 };
 
 /* Adds an entry, with an empty text if `text` is NULL. There is room for it. */
-static struct entry *add(struct entries *entries, const char *prefix, const char *name, const char *text)
+static void add(struct entries *entries, const char *prefix, const char *name, const char *text)
 {
     struct entry *entry = &entries->items[entries->count++];
     (void)snprintf(entry->key, sizeof entry->key, "%s%s", prefix, name);
     (void)snprintf(entry->text, sizeof entry->text, "%s", text != NULL ? text : "");
-    return entry;
 }
 
 /* "format", "scale", learning rate, optimizer and "centered". */
@@ -175,20 +174,20 @@ static void add_numbers(struct entries *entries, const struct ampd_checkpoint_st
         uint64_t value = 0;
         memcpy(&value, at, numbers[i].is_64 ? sizeof value : sizeof(uint32_t)); /* little-endian */
         (void)snprintf(text, sizeof text, "%" PRIu64, value);
-        (void)add(entries, "", numbers[i].key, text);
+        add(entries, "", numbers[i].key, text);
     }
     (void)snprintf(text, sizeof text, "%.9g", (double)state->carry.scaler.scale); /* for people; the bits count */
-    (void)add(entries, "", "scale", text);
+    add(entries, "", "scale", text);
     if (state->carry.lr != 0) {
         uint64_t bits;
         memcpy(&bits, &state->carry.lr, sizeof bits);
         (void)snprintf(text, sizeof text, "%" PRIu64, bits);
-        (void)add(entries, "", LEARNING_RATE_BITS, text);
+        add(entries, "", LEARNING_RATE_BITS, text);
     }
     if (state->optimizer != AMP_OPT_UNSET)
-        (void)add(entries, "", "optimizer", amp_optim_name(state->optimizer));
+        add(entries, "", "optimizer", amp_optim_name(state->optimizer));
     if (state->centered != AMPD_CENTERED_UNKNOWN)
-        (void)add(entries, "", "centered", state->centered == AMPD_CENTERED ? "1" : "0");
+        add(entries, "", "centered", state->centered == AMPD_CENTERED ? "1" : "0");
 }
 
 /* ---- hashes ---- */
@@ -602,11 +601,11 @@ int checkpoint_header_check(json_t *object, struct amp_error *error)
     int rc = check_format(json_string_value(json_object_get(metadata, "format")), error);
     if (rc != 0)
         return rc;
-    const char *text = json_string_value(json_object_get(metadata, "hash"));
+    const char *text = json_string_value(json_object_get(metadata, HASH));
     if (text == NULL || strlen(text) != HASH_TEXT_MAX - 1)
         return damaged(error, "the header has no hash");
     memcpy(expected, text, sizeof expected);
-    (void)json_object_del(metadata, "hash"); /* it is there */
+    (void)json_object_del(metadata, HASH); /* it is there */
     if (hash_object(object, found) != 0)
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory reading a checkpoint");
     return memcmp(expected, found, sizeof found) == 0 ? 0 : damaged(error, "the header's hash does not match");

@@ -21,7 +21,7 @@ struct ampd_store_ops {
 /* The first member of every implementation's handle. */
 struct ampd_store {
     const struct ampd_store_ops *ops;
-    bool log_is_long;
+    bool log_is_long; /* ampd_store_move_log has something to do; of the thread that writes */
 };
 
 /*

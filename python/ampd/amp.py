@@ -163,7 +163,8 @@ class Optimizer(torch.optim.Optimizer):
     def _tell_unscaled(self) -> None:
         """Of gradients whose loss GradScaler.scale has not multiplied: the server divides them all the same."""
         step, parameters = self.current, self.job.module._parameters.values()
-        if self._has_one_scale and GradScaler._scaled_by == step.scale:
+        model, scale = GradScaler._scaled_by or (None, None)
+        if self._has_one_scale and scale == step.scale and model != self.job.name:
             return  # one loss of several models, scaled for another one of them
         if step.scale != 1 and not step.scaled and any(one.grad is not None for one in parameters):
             self.job._warn_once("unscaled", "%s: the loss of step %d was not given to GradScaler.scale, and its "
@@ -243,7 +244,7 @@ class GradScaler:
     made with (`init_scale`, ...) is the model's: ampd.join has it as scaler=ampd.DynamicScaler(...). `enabled` False
     is for a model without a scale, and refused for others, whose gradients the server divides by theirs."""
 
-    _scaled_by: float | None = None  # the scale that a loss was multiplied by last, of any model
+    _scaled_by: tuple[str, float] | None = None  # the model, and its scale, that a loss was scaled for last
 
     def __init__(self, job=None, *given, enabled: bool = True, **values):
         _refuse_other("ampd.GradScaler", job, given, values, "scaler=ampd.DynamicScaler(...)")
@@ -283,7 +284,7 @@ class GradScaler:
         if (step.number, step.version) != computed_for:
             raise errors.WrongState("step %d has begun since this was computed for step %d; compute it again for that "
                                     "one" % (step.number, computed_for[0]))
-        step.scaled, self._scale_of_step, GradScaler._scaled_by = True, None, step.scale
+        step.scaled, self._scale_of_step, GradScaler._scaled_by = True, None, (self.job.name, step.scale)
         if isinstance(outputs, torch.Tensor):
             scaled = outputs * step.scale
             if outputs.numel() == 1 and scaled.requires_grad:

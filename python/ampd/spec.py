@@ -16,9 +16,9 @@ from ampd._library import ffi, lib
 
 # ---- optimizers ----
 
-class _OfTorch:
+class _Optimizer:
     def __new__(cls, *given, **values):
-        """What torch's has and this one has not is refused with where it goes."""
+        """Refuses parameters, and what torch's optimizers have and these have not, with where it goes."""
         if given and isinstance(given[0], (Iterator, list, tuple, dict)):
             raise errors.InvalidArgument("ampd.%s(lr=...) takes no parameters; ampd.join has the module" % cls.__name__)
         unknown = values.keys() - {one.name for one in dataclasses.fields(cls)}
@@ -29,7 +29,7 @@ class _OfTorch:
 
 
 @dataclasses.dataclass(frozen=True)
-class SGD(_OfTorch):
+class SGD(_Optimizer):
     """torch.optim.SGD."""
 
     kind: ClassVar[str] = "sgd"
@@ -45,7 +45,7 @@ class SGD(_OfTorch):
 
 
 @dataclasses.dataclass(frozen=True)
-class Adam(_OfTorch):
+class Adam(_Optimizer):
     """torch.optim.Adam: weight decay is added to the gradient."""
 
     kind: ClassVar[str] = "adam"
@@ -73,7 +73,7 @@ class AdamW(Adam):
 
 
 @dataclasses.dataclass(frozen=True)
-class Adagrad(_OfTorch):
+class Adagrad(_Optimizer):
     """torch.optim.Adagrad."""
 
     kind: ClassVar[str] = "adagrad"
@@ -88,7 +88,7 @@ class Adagrad(_OfTorch):
 
 
 @dataclasses.dataclass(frozen=True)
-class RMSprop(_OfTorch):
+class RMSprop(_Optimizer):
     """torch.optim.RMSprop. With `centered` momentum is 0."""
 
     kind: ClassVar[str] = "rmsprop"
@@ -105,7 +105,7 @@ class RMSprop(_OfTorch):
 
 
 @dataclasses.dataclass(frozen=True)
-class Lion(_OfTorch):
+class Lion(_Optimizer):
     """Lion (Chen and others, 2023), with decoupled weight decay."""
 
     kind: ClassVar[str] = "lion"

@@ -37,7 +37,7 @@ void arpc_call_watch_anew(struct arpc_call *call);
 /* When the time for the message is over; INT64_MAX: no message is awaited, or there is no limit. */
 int64_t arpc_call_slow_ms(const struct arpc_call *call);
 /*
- * If that time has come: ends the call DEADLINE_EXCEEDED, or begins the time again if this side holds the bytes back.
+ * If that time has come: ends the call UNAVAILABLE, or begins the time again if this side holds the bytes back.
  */
 void arpc_call_slow(struct arpc_call *call, int64_t now_ms);
 /* Server: when the time is over in which the peer has to take data; INT64_MAX: nothing waits, or there is no limit. */

@@ -209,7 +209,7 @@ void arpc_call_deliver(struct arpc_call *call)
 }
 
 /* One callback of an inflated message, for a handler that takes pieces. */
-static void next_stage(struct arpc_call *call)
+static void deliver_stage(struct arpc_call *call)
 {
     const struct arpc_handler *handler = call->handler;
     enum arpc_stage stage = call->in.stage;
@@ -251,7 +251,7 @@ static size_t deliver(struct arpc_call *call, const uint8_t *data, size_t size)
     while (is_reading(call) && !call->in.paused) {
         struct arpc_piece piece;
         if (call->in.stage != ARPC_STAGE_NONE) {
-            next_stage(call);
+            deliver_stage(call);
             continue;
         }
         done += arpc_deframe(&call->in.deframer, data + done, size - done, &piece);

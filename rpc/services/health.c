@@ -225,7 +225,7 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
     free(watcher);
 }
 
-static void tell_all(struct arpc_health *health)
+static void notify_all(struct arpc_health *health)
 {
     AMP_LIST_EACH(it, safe, &health->watchers)
     {
@@ -239,7 +239,7 @@ int arpc_health_set(struct arpc_health *health, const char *service, bool servin
     if (entry == NULL)
         return AMP_ENOTFOUND;
     entry->serving = serving;
-    tell_all(health);
+    notify_all(health);
     return 0;
 }
 
@@ -248,7 +248,7 @@ void arpc_health_drain(struct arpc_health *health)
     health->draining = true;
     for (size_t i = 0; i < health->count; i++)
         health->entries[i].serving = false;
-    tell_all(health);
+    notify_all(health);
     AMP_LIST_EACH(it, safe, &health->watchers)
     {
         end_watch(AMP_CONTAINER(it, struct watcher, node));

@@ -15,7 +15,7 @@
 #include "base/err.h"
 #include "server/core/core_info.h"
 #include "server/core/events.h"
-#include "server/core/model/copy_memory.h"
+#include "server/core/model/model_memory.h"
 #include "server/core/outputs.h"
 #include "storage/records.h"
 

@@ -106,7 +106,7 @@ def test_strides_and_offsets_are_heeded_and_a_copy_is_counted():
         assert (job.parameters["w"] == numpy.arange(6).reshape(2, 3) - base[:3, :2].T).all()
 
 
-def test_a_tensor_that_torch_only_notes_to_be_of_the_other_sign_is_pushed_as_it_is():
+def test_a_tensor_with_torchs_negative_bit_is_pushed_with_its_sign():
     needs_torch()
     tensor = (torch.arange(5.0) * 1j).conj().imag
     assert tensor.is_neg()

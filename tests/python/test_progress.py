@@ -138,7 +138,7 @@ def test_a_stream_that_knows_of_no_terminal_gets_lines_and_a_process_without_std
         sys.stderr = own
 
 
-def test_what_are_no_steps_is_refused_with_what_to_give():
+def test_what_is_not_an_iterable_of_steps_is_refused_with_what_to_give():
     steps = Job(max_steps=2).steps(range(1, 3), Clock(), 1.0)
     for wrong in (Job(), enumerate(steps), range(3), None):
         raises(ampd.InvalidArgument, lambda wrong=wrong: list(ampd.progress(wrong)), "ampd.progress(job.steps())")

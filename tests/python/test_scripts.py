@@ -383,7 +383,7 @@ def test_a_parameter_that_was_replaced_or_came_after_join_is_told_as_such():
             assert len(said) == 1 and "parameter %s is not trained" % name in said[0] and "replaced" in said[0], said
 
 
-def test_what_is_asked_of_the_server_of_a_job_that_has_left_is_told_who_has_it():
+def test_the_server_of_a_job_that_has_left_names_the_connection_that_has_it():
     net = new_net()
     with ampd.testing.server() as server:
         with joined(server, "net", net) as job:
@@ -409,6 +409,18 @@ def test_a_loss_that_the_scaler_of_another_model_has_scaled_by_the_same_fixed_sc
                 for one in optimizers:
                     one.step()
         assert len(said) == lines and all("last: the loss of step 1 was not given" in one for one in said), said
+
+
+def test_a_loss_that_is_not_scaled_after_one_that_was_is_told_with_a_fixed_scale_too():
+    for kind in (ampd.StaticScaler(1024.0), ampd.DynamicScaler(init_scale=1024.0)):
+        net = new_net()
+        with ampd.testing.server() as server, joined(server, "net", net, scaler=kind) as job, told() as said:
+            optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+            while not optimizer.done:
+                loss = loss_of(net, optimizer.number)
+                (scaler.scale(loss) if optimizer.number == 1 else loss).backward()
+                optimizer.step()
+        assert len(said) == 1 and "the loss of step 2 was not given" in said[0], said
 
 
 def test_the_loss_of_a_batch_that_had_no_backward_is_not_told():

@@ -26,12 +26,12 @@ struct copy {
 
 /* What a worker has mapped. */
 struct sim_map {
-    bool on;                                /* the calls of AttachMemory are open, */
-    struct ampd_incarnation incarnation;    /* of this incarnation */
+    bool on;                                /* its calls of AttachMemory are open */
+    struct ampd_incarnation incarnation;    /* of the worker when it attached */
     struct copy *copies[SIM_SHARDS_MAX][2]; /* of even and of odd versions */
-    uint8_t *views[2];                      /* the same, put together: flat */
+    uint8_t *views[2];                      /* the copies of all shards as one flat space, by parity of the version */
     uint32_t begun;                         /* a CRC32C of the version in hand when the step began */
-    bool changed;                           /* and it was another one since, or not that version */
+    bool changed;                           /* what was read was not the version in hand, or not all the time */
 };
 
 /* ---- copies ---- */

@@ -8,7 +8,7 @@
 
 #include "amp/pass.h"
 #include "base/list.h"
-#include "server/core/model/copy_memory.h"
+#include "server/core/model/model_memory.h"
 #include "server/core/model/layout.h"
 #include "server/core/model/passes.h"
 #include "storage/records.h"

@@ -143,7 +143,7 @@ void ampd_decided_verdict(struct ampd_model *model, const struct ampd_message *m
     if (message->epoch != shard->epoch || shard->memory != AMPD_MEMORY_READY || shard->decided.next != NULL)
         return;
     if (verdict->row.step == shard->decided.step && shard->decided.state == AMPD_DECIDED_APPLIED) {
-        ampd_part_resend(model);  /* repeated: if shard 0 has adopted it, it has not counted what was said of them */
+        ampd_part_resend(model);  /* repeated: a shard 0 that has adopted it has counted no PART_DONE of it */
         ampd_shard_resend(model); /* and our answer may be lost, without which no later vote counts */
     }
     if (verdict->row.step != shard->decided.step + 1 || not_of_its_vote(model, message))

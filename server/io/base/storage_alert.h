@@ -32,7 +32,10 @@ void io_storage_alert_set(struct io_storage_alert *alert, enum io_storage_alert_
 /* Copies the text of the first alert that is set, cut to `size` bytes with the final zero; "": none is set. */
 void io_storage_alert_text(struct io_storage_alert *alert, char *text, size_t size);
 
-/* Whether a failed write is tried again, with an alert: there is no room, memory or right. Others end the process. */
+/*
+ * Whether a failed write is tried again, with an alert: there is no room, no memory, or no right to write. Others end
+ * the process.
+ */
 bool io_storage_is_retried(int code);
 
 /* Whether the alert of this source is set. */

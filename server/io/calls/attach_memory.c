@@ -40,7 +40,7 @@ struct attachment {
     int64_t pid, uid;                  /* process that made the call, and its user */
     uint8_t nonce[16];                 /* random; whoever sends it to the memory socket gets the descriptors */
     bool taken;                        /* the descriptors were given; they are given once */
-    const void *copies[AMPD_COPIES];   /* taken: the copies that they are of */
+    uint64_t copies[AMPD_COPIES];      /* taken: io_shared_copies_serial of the copies that they are of */
     int slot;                          /* descriptor of the slot, owned; the slot is mapped at fill.memory */
     bool kept;                         /* no process can take pages out of the slot any more */
     uint64_t slot_bytes, copy_bytes;   /* sizes of the slot and of each cast copy */
@@ -94,7 +94,8 @@ static bool has_copies(const struct attachment *own)
     if (index < 0 || !own->taken)
         return index >= 0;
     ampd_core_model(core, (uint32_t)index, &info);
-    return info.copies[0] == own->copies[0] && info.copies[1] == own->copies[1];
+    return io_shared_copies_serial(own->call.server, info.copies[0]) == own->copies[0] &&
+           io_shared_copies_serial(own->call.server, info.copies[1]) == own->copies[1];
 }
 
 bool io_attached(const struct ampd_server *server, const char *model, uint32_t rank,
@@ -133,7 +134,7 @@ static bool copies_of(const struct ampd_server *server, struct attachment *own, 
         return false;
     ampd_core_model(server->core, (uint32_t)index, &info);
     for (unsigned c = 0; c < AMPD_COPIES && !info.deleted; c++) {
-        own->copies[c] = info.copies[c];
+        own->copies[c] = io_shared_copies_serial(server, info.copies[c]);
         fds[c] = io_shared_copies_fd(server, info.copies[c]);
     }
     return !info.deleted && info.copy_bytes == own->copy_bytes && fds[0] >= 0 && fds[1] >= 0;

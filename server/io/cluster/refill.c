@@ -81,7 +81,7 @@ static const char *const store_files[] = {"ampd.db", "ampd.db-wal", "ampd.db-shm
 struct io_refill {
     struct ampd_server *server;
     bool done;     /* it is over: by an error (result, error), or, if `answered`, with success so far */
-    bool answered; /* the other shards have sent all: what the shard is, is the copy, or an empty store without one */
+    bool answered; /* the others have sent all: the shard goes on from the copy, or from an empty store */
     int result;
     struct arpc_channel *channel; /* of the attempt; NULL: none is under way */
     struct arpc_call *call;

@@ -5,9 +5,9 @@
  * The tasks of a part run in this order: open, blocks (any number), and a last one. The last one seals the file when no
  * block is `left`, or abandons it after a cancel, if it is not sealed already.
  *
- * A task that finds no room on the disk goes back to the loop, whose timer gives it to the thread again later: in
- * between the thread may remove a file and so make room. Later tasks of the same part are held until that task has
- * succeeded.
+ * A task that fails for lack of room, memory or rights goes back to the loop, whose timer gives it to the thread again
+ * later: in between the thread may remove a file and so make room. Later tasks of the same part are held until that
+ * task has succeeded.
  */
 #include "server/io/host/checkpoint_files.h"
 
@@ -26,7 +26,7 @@
 
 #include <stdlib.h>
 
-/* Time between two tries on a full disk. */
+/* Time between two tries of a write that failed. */
 #define RETRY_MS 500
 
 /* One task of a part. */
@@ -256,7 +256,7 @@ static void free_cut(struct cut *cut)
 static void on_retry(uv_timer_t *timer);
 
 /*
- * Lets a task that has found no room wait for the timer. A server that closes has none: io_checkpoint_files_drop frees
+ * Lets a task that is AGAIN wait for the timer. A server that closes has none: io_checkpoint_files_drop frees
  * it.
  */
 static void rest(struct cut *cut, struct cut_task *task)
@@ -322,7 +322,7 @@ static void finish(struct cut *cut)
     io_threads_submit(cut->server->pools.files, &cut->last.task);
 }
 
-/* The task that waited for room has succeeded: submits those behind it, in their order. */
+/* The task that was AGAIN has succeeded: submits those behind it, in their order. */
 static void release_held(struct cut *cut)
 {
     bool none = is_over(cut) || cut->server->life.state == SERVER_CLOSING; /* then free_cut frees them */

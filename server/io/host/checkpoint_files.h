@@ -15,7 +15,7 @@ struct ampd_checkpoint_target;
 
 struct io_checkpoint_files {
     struct amp_list cuts; /* parts that are being written, owned */
-    uv_timer_t timer;     /* runs while a part waits for room on the disk */
+    uv_timer_t timer;     /* runs while a part waits to be tried again */
     unsigned retried;     /* parts of which a task has failed and is tried again; used by the files' thread only */
 };
 

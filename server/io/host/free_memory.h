@@ -1,7 +1,7 @@
 /*
- * Gives memory back to the kernel on the compute threads, a piece at a time: 4 MiB of small pages take up to a
- * millisecond, for which the loop would stand still. Between two pieces other tasks have their turn. A server that
- * closes does it at once. On the loop's thread.
+ * Gives memory back to the kernel on the compute threads, a piece at a time: 4 MiB of small pages of shared memory take
+ * up to a millisecond, and of malloc's a third of that, for which the loop would stand still. Between two pieces other
+ * tasks have their turn. A server that closes does it at once. On the loop's thread.
  */
 #ifndef AMPD_IO_FREE_MEMORY_H
 #define AMPD_IO_FREE_MEMORY_H

@@ -27,7 +27,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Time between two tries on a full disk. */
+/* Time between two tries of a write that failed. */
 #define RETRY_MS 500
 
 /* One record, or a checkpoint that is to be removed. */
@@ -169,7 +169,7 @@ static const char *const places[] = {
 
 /*
  * Waits until a task that has failed may be tried again, with an alert; a failure that waiting cannot cure ends the
- * process. *logged: it was logged.
+ * process. *logged: the failure is in the log, which has it once.
  */
 static void wait_to_retry(const struct persist_task *task, int rc, const struct amp_error *error,
                           enum io_storage_alert_of alert, bool *logged)

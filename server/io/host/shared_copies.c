@@ -19,8 +19,9 @@ struct copy {
     struct amp_list node; /* in io_shared_copies.copies, until the model has freed it */
     void *memory;
     size_t size;
-    int fd;     /* memfd; -1: ordinary memory, since there were no descriptors or no shared memory left */
-    bool freed; /* the model has freed it; it is destroyed when the fill has ended */
+    uint64_t serial; /* no other copy of this process has it: addresses and descriptors are used again */
+    int fd;          /* memfd; -1: ordinary memory, since there were no descriptors or no shared memory left */
+    bool freed;      /* the model has freed it; it is destroyed when the fill has ended */
     struct io_shared_fill fill;
 };
 
@@ -28,6 +29,7 @@ struct io_shared_copies {
     struct ampd_server *server;
     struct ampd_copy_memory ops;
     struct amp_list copies;
+    uint64_t serials; /* that were given */
 };
 
 int io_shared_new(const char *name, size_t size, bool sole_writer, int *fd, void **memory, struct amp_error *error)
@@ -82,6 +84,7 @@ static void *new_copy(void *arg, size_t size)
         free(copy);
         return NULL;
     }
+    copy->serial = ++shared->serials;
     amp_list_push(&shared->copies, &copy->node);
     copy->fill = (struct io_shared_fill){.server = shared->server,
                                          .fd = copy->fd,
@@ -171,4 +174,10 @@ int io_shared_copies_fd(const struct ampd_server *server, const void *copy)
 {
     const struct copy *found = server->shared_copies != NULL ? find(server->shared_copies, copy) : NULL;
     return found != NULL ? found->fd : -1;
+}
+
+uint64_t io_shared_copies_serial(const struct ampd_server *server, const void *copy)
+{
+    const struct copy *found = server->shared_copies != NULL ? find(server->shared_copies, copy) : NULL;
+    return found != NULL ? found->serial : 0;
 }

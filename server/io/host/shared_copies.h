@@ -6,10 +6,11 @@
 #ifndef AMPD_IO_SHARED_COPIES_H
 #define AMPD_IO_SHARED_COPIES_H
 
-#include "server/core/model/copy_memory.h"
+#include "server/core/model/model_memory.h"
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct amp_error;
 struct ampd_server;
@@ -31,5 +32,8 @@ void io_shared_copies_close(struct ampd_server *server);
 
 /* The memfd of a copy, which stays the server's. -1: the copy is not in shared memory. */
 int io_shared_copies_fd(const struct ampd_server *server, const void *copy);
+
+/* The number of a copy, which no other one of this process has had, as its address may have; 0: it is none. */
+uint64_t io_shared_copies_serial(const struct ampd_server *server, const void *copy);
 
 #endif

@@ -3,8 +3,8 @@
  * verdicts of other models must not wait until a vote's gradient is written. Any failure of a write but a lack of room,
  * memory or rights ends the process.
  *
- * A write that finds no room on the disk goes back to the loop, whose timer gives it to the thread again later: in
- * between the thread serves other models, and may release a slot that the write can use.
+ * A write that fails for lack of room, memory or rights goes back to the loop, whose timer gives it to the thread again
+ * later: in between the thread serves other models, and may release a slot that the write can use.
  */
 #include "server/io/host/write_journal.h"
 
@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Time between two tries on a full disk. */
+/* Time between two tries of a write that failed. */
 #define RETRY_MS 500
 
 enum journal_work { JOURNAL_WRITE, JOURNAL_READ, JOURNAL_PRUNE, JOURNAL_CLOSE };
@@ -158,7 +158,7 @@ static void on_retry(uv_timer_t *timer)
 }
 
 /*
- * Lets a write that has found no room wait for the timer. A server that closes has none: io_write_journal_close_all
+ * Lets a write that has failed wait for the timer. A server that closes has none: io_write_journal_close_all
  * frees the task.
  */
 static void rest(struct journal_task *task)

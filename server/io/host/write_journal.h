@@ -1,7 +1,7 @@
 /*
  * The journals of votes of models with `durability: step`, on the journal's thread. Functions run on the loop's thread,
- * and their work is done in the order of the calls, except that a write may wait for room on the disk: what is to be
- * removed then goes before it. The core gives one write at a time of each model.
+ * and their work is done in the order of the calls, except that a write that fails may wait to be tried again: what is
+ * to be removed then goes before it. The core gives one write at a time of each model.
  */
 #ifndef AMPD_IO_WRITE_JOURNAL_H
 #define AMPD_IO_WRITE_JOURNAL_H
@@ -17,7 +17,7 @@ struct ampd_server;
 struct io_write_journal {
     /* By index of the model; NULL: not opened yet. Owned; used by the journal's thread only. */
     struct ampd_vote_journal *journals[AMPD_MODELS_MAX];
-    struct amp_list waiting; /* writes that have found no room on the disk and wait for the timer, owned */
+    struct amp_list waiting; /* writes that have failed and wait for the timer, owned */
     uv_timer_t timer;        /* runs while there are such writes */
     unsigned retried;        /* writes that have failed and are tried again; used by the journal's thread only */
 };
@@ -44,7 +44,7 @@ void io_write_journal_prune(struct ampd_server *server, const char *model, uint6
 /* Closes the journal of a model that is being deleted: its index and its name may soon be those of another model. */
 void io_write_journal_close(struct ampd_server *server, const char *model);
 
-/* Closes all journals, and drops the writes that still wait for room. The journal's thread must have ended. */
+/* Closes all journals, and drops the writes that still wait. The journal's thread must have ended. */
 void io_write_journal_close_all(struct ampd_server *server);
 
 #endif

@@ -57,7 +57,7 @@ struct io_page {
     /* Bytes of the data directory's disk, and when they were read. Written by the reader's thread, read by the loop. */
     atomic_uint_least64_t disk_free, disk_size, disk_at_ms;
     struct io_task look; /* reads them for the streams */
-    bool looking;        /* it is under way */
+    bool looking;        /* `look` is with the readers' thread */
 };
 
 /* Who made a request. It is kept, since a stream's caller is checked again each second. */

@@ -2,8 +2,8 @@
  * Where the memory of models' cast copies comes from: the I/O layer may give memory that other processes can map; and
  * where large memory of models goes when they are deleted. The callbacks are called on the core's thread.
  */
-#ifndef AMPD_COPY_MEMORY_H
-#define AMPD_COPY_MEMORY_H
+#ifndef AMPD_MODEL_MEMORY_H
+#define AMPD_MODEL_MEMORY_H
 
 #include <stddef.h>
 
