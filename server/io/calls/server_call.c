@@ -69,7 +69,7 @@ struct io_server_call *io_server_call_open(struct arpc_call *rpc, size_t size, c
         arpc_call_finish(rpc, ARPC_STATUS_UNAVAILABLE, "the server is ending; connect again", &details);
         return NULL;
     }
-    /* What only looks is no event of the core, and is read before the lease's timer fires where the process stood still. */
+    /* What only looks is no event of the core, and may be read before the timer of a lease that is over. */
     io_membership_check(server);
     struct io_server_call *call = calloc(1, size);
     if (call == NULL) {
