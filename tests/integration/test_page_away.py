@@ -214,12 +214,13 @@ def with_a_pace(context):
 
 def test_a_model_that_is_opened_has_its_pace_at_once(context):
     """Also while those of the overview are still awaited."""
-    server, _ = with_a_pace(context)
+    server, worker = with_a_pace(context)
     with browser() as driver:
         hold = HOLD.replace("arguments[0]", "'/api/pace'")
         driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": hold})
         driver.get(url(server))
         eventually(lambda: driver.execute_script("return window.release !== undefined"), "a pace is asked for")
+        worker.train({"w": [1.0] * 4})  # ten seconds after the last step there is no pace
         driver.find_element(By.LINK_TEXT, "m").click()
         shows(driver, "steps/s", ".tiles")
 
