@@ -435,6 +435,13 @@ def test_huge_and_broken_requests_get_a_status_or_the_end(context):
     assert server.terminate() == 0
 
 
+def _server_with_a_long_text(context):
+    server = http_server(context)
+    for i in range(30):
+        context.model(f"m-{i}", server, load=False)
+    return server
+
+
 def _ask_and_never_read(stack, server):
     connection = stack.enter_context(contextlib.closing(socket.socket()))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
@@ -443,9 +450,7 @@ def _ask_and_never_read(stack, server):
 
 
 def test_who_does_not_read_holds_a_bounded_number_of_texts(context):
-    server = http_server(context)
-    for i in range(30):
-        context.model(f"m-{i}", server, load=False)
+    server = _server_with_a_long_text(context)
     with contextlib.ExitStack() as stack:
         for _ in range(3 * CONNECTIONS_MAX):
             _ask_and_never_read(stack, server)
@@ -456,9 +461,7 @@ def test_who_does_not_read_holds_a_bounded_number_of_texts(context):
 
 
 def test_clients_that_do_not_read_their_metrics_keep_nobody_else_from_them(context):
-    server = http_server(context)
-    for i in range(30):
-        context.model(f"m-{i}", server, load=False)
+    server = _server_with_a_long_text(context)
     with contextlib.ExitStack() as stack:
         for _ in range(2 * TEXTS_MAX):
             _ask_and_never_read(stack, server)

@@ -12,13 +12,13 @@
  * CreateModel runs on the control loop, and zeroing gigabytes there would outlast leases. The first touch is the
  * compute threads'. Right before the aligned memory lie the pointer that malloc gave and the number of bytes.
  */
-struct before {
+struct allocation {
     void *raw;
     size_t bytes;
 };
 
 /* malloc aligns to 16, so that there is always room for it before the next multiple of AMPD_TENSOR_ALIGN. */
-_Static_assert(sizeof(struct before) <= 16, "it lies between malloc's pointer and the aligned one");
+_Static_assert(sizeof(struct allocation) <= 16, "it lies between malloc's pointer and the aligned one");
 
 static void *align(void *raw, uint64_t bytes)
 {
@@ -26,7 +26,7 @@ static void *align(void *raw, uint64_t bytes)
         return NULL;
     amp_large_advise(raw, bytes);
     uintptr_t at = ((uintptr_t)raw + AMPD_TENSOR_ALIGN) / AMPD_TENSOR_ALIGN * AMPD_TENSOR_ALIGN;
-    ((struct before *)at)[-1] = (struct before){raw, bytes};
+    ((struct allocation *)at)[-1] = (struct allocation){raw, bytes};
     return (void *)at;
 }
 
@@ -45,11 +45,11 @@ static void free_aligned(void *memory, const struct ampd_large_memory *large)
 {
     if (memory == NULL)
         return;
-    struct before before = ((struct before *)memory)[-1];
-    if (large != NULL && large->free_cb != NULL && before.bytes >= AMPD_LARGE_BYTES)
-        large->free_cb(large->arg, before.raw, before.bytes);
+    struct allocation own = ((struct allocation *)memory)[-1];
+    if (large != NULL && large->free_cb != NULL && own.bytes >= AMPD_LARGE_BYTES)
+        large->free_cb(large->arg, own.raw, own.bytes);
     else
-        free(before.raw);
+        free(own.raw);
 }
 
 unsigned ampd_tensors_moments(const struct ampd_model_spec *spec)
