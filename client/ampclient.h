@@ -659,8 +659,8 @@ AMPCLIENT_API int ampclient_step_end(struct ampclient_model *model, struct ampcl
 /*
  * Calls a unary method that has no function here (proto/ampd/v1: history, checkpoints, the scale) at shard 0, or at the
  * server connected to as long as this client has created, loaded and joined no model. It is tried again as all calls
- * are: give what has a request_id one (SetScale, Rollback and others), so that it is done once. method: its path, such
- * as "/ampd.v1.ScaleService/GetScale". request: `size` bytes of a message in protobuf's encoding.
+ * are, but for Drain: give what has a request_id one (SetScale, Rollback and others), so that it is done once. method:
+ * its path, such as "/ampd.v1.ScaleService/GetScale". request: `size` bytes of a message in protobuf's encoding.
  * Ownership: *response is a view of the answer's bytes, valid until the next ampclient_call or ampclient_close. On
  * failure it is NULL, and *response_size 0.
  * Returns: 0; AMP_EINVAL (an argument is NULL, a method without "/", or more than 1 MiB), AMP_EUNIMPLEMENTED (no such

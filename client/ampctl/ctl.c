@@ -108,9 +108,8 @@ int ampctl_ask(struct ampctl *ctl, const char *path, int encoded, const struct a
                            amp_strerror(encoded));
         return AMPCTL_EXIT_FAILED;
     }
-    /* All that ampctl asks for may be asked twice. */
     const struct ampclient_request call = {
-        .path = path, .body = request, .timeout_ms = ctl->timeout_ms, .idempotent = true};
+        .path = path, .body = request, .timeout_ms = ctl->timeout_ms, .idempotent = ampclient_may_repeat(path)};
     return ampctl_call(ctl, &call, reply);
 }
 

@@ -260,12 +260,16 @@ const char *ampclient_version(void)
 
 /* ---- calls about models ---- */
 
-int ampclient_ask(struct ampclient *client, const char *path, const struct amp_buf *request,
-                  struct ampclient_reply *reply)
+/* As ampclient_ask, but tries again for wait_ms. */
+static int ask_for(struct ampclient *client, const char *path, const struct amp_buf *request, uint64_t wait_ms,
+                   struct ampclient_reply *reply)
 {
-    struct ampclient_request call = {
-        .path = path, .body = request, .timeout_ms = client->options.call_timeout_ms, .idempotent = true};
-    int rc = ampclient_rpc_retry(client->link, &call, client->options.reconnect_timeout_ms, NULL, reply);
+    struct ampclient_request call = {.path = path,
+                                     .body = request,
+                                     .timeout_ms = client->options.call_timeout_ms,
+                                     .idempotent = ampclient_may_repeat(path)};
+    int rc = call.idempotent ? ampclient_rpc_retry(client->link, &call, wait_ms, NULL, reply)
+                             : ampclient_rpc(client->link, &call, reply);
     if (rc == AMP_EUNIMPLEMENTED && reply->error.reason[0] == 0) /* else the method's own answer: RESERVED_VALUE */
         return amp_error_set(&client->error, rc, NULL,
                              "The server has no method %.100s (%.200s); is it an ampd, of this version?", path,
@@ -273,6 +277,12 @@ int ampclient_ask(struct ampclient *client, const char *path, const struct amp_b
     if (rc != 0)
         client->error = reply->error;
     return rc;
+}
+
+int ampclient_ask(struct ampclient *client, const char *path, const struct amp_buf *request,
+                  struct ampclient_reply *reply)
+{
+    return ask_for(client, path, request, client->options.reconnect_timeout_ms, reply);
 }
 
 int ampclient_bad_answer(struct amp_error *error, int rc, const char *method)

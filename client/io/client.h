@@ -39,8 +39,9 @@ int ampclient_check_struct(const void *given, const char *what, struct amp_error
 int ampclient_give_struct(void *to, const void *from, size_t from_size, const char *what, struct amp_error *error);
 
 /*
- * Makes a unary call with an encoded request (NULL: an empty one) at shard 0, and tries again as ampclient_rpc_retry
- * does, each time for call_timeout_ms. *reply is the caller's to close in every case. The error is the client's.
+ * Makes a unary call with an encoded request (NULL: an empty one) at shard 0. If ampclient_may_repeat says so, it is
+ * tried again as ampclient_rpc_retry does, each time for call_timeout_ms. *reply is the caller's to close in every
+ * case. The error is the client's.
  */
 int ampclient_ask(struct ampclient *client, const char *path, const struct amp_buf *request,
                   struct ampclient_reply *reply);

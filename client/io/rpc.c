@@ -174,6 +174,11 @@ int ampclient_rpc(struct ampclient_link *link, const struct ampclient_request *r
 
 /* ---- trying again ---- */
 
+bool ampclient_may_repeat(const char *path)
+{
+    return strcmp(path, AMPCLIENT_ADMIN_SERVICE "Drain") != 0;
+}
+
 struct retry {
     uint64_t until_ms; /* 0: not unavailable yet */
     uint64_t pause_ms;

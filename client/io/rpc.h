@@ -45,6 +45,12 @@ struct ampclient_request {
 };
 
 /*
+ * Whether a method may be called again where it is not known what became of the first call. All of them may but Drain:
+ * the process that has been drained is gone, and another call would end the one that has its place.
+ */
+bool ampclient_may_repeat(const char *path);
+
+/*
  * For feed_cb, on the loop's thread: queues a message whose body is borrowed. The function that made the call does not
  * return before the body has been sent, or never will be. Codes as for arpc_call_send.
  */

@@ -90,6 +90,7 @@ static int admit(struct arpc_call *call, void *arg, struct amp_error *error)
 static const struct arpc_method methods[] = {
     {SERVICE, "CreateModel", ARPC_UNARY, true, 0, 1 << 20, &fake_create},
     {ADMIN, "GetStatus", ARPC_UNARY, true, 0, 1 << 20, &fake_status},
+    {ADMIN, "Drain", ARPC_UNARY, false, 0, 1 << 16, &fake_drain},
     {SERVICE, "GetModel", ARPC_UNARY, true, 0, 1 << 20, &fake_get},
     {SERVICE, "Join", ARPC_UNARY, true, 0, 1 << 20, &fake_join},
     {SERVICE, "KeepAlive", ARPC_UNARY, true, 0, 1 << 16, &fake_keep_alive},

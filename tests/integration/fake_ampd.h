@@ -39,7 +39,7 @@ struct fake_faults {
 
 /* What has happened so far. */
 struct fake_counts {
-    uint32_t joins, keep_alives, leaves, pulls, pushes, push_states, loads, creates, cuts;
+    uint32_t joins, keep_alives, leaves, pulls, pushes, push_states, loads, creates, cuts, drains;
     uint64_t instance;    /* of the last Join */
     uint32_t push_blocks; /* received, repeated ones counted */
 };

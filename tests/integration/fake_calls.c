@@ -126,6 +126,15 @@ static void on_status(struct arpc_call *call, const uint8_t *data, size_t size)
     fake_reply(call, &out);
 }
 
+/* It drains already. */
+static void on_drain(struct arpc_call *call, const uint8_t *data, size_t size)
+{
+    (void)data;
+    (void)size;
+    fake_count(fake_of(call), &fake_of(call)->counts.drains);
+    fake_refuse(call, ARPC_STATUS_UNAVAILABLE, "DRAINING", "the server is ending; connect again");
+}
+
 static void on_get(struct arpc_call *call, const uint8_t *data, size_t size)
 {
     struct fake *fake = fake_of(call);
@@ -352,6 +361,7 @@ static void on_pull(struct arpc_call *call, const uint8_t *data, size_t size)
 
 #define UNARY(name) const struct arpc_handler fake_##name = {.message = on_##name, .closed = closed}
 UNARY(status);
+UNARY(drain);
 UNARY(create);
 UNARY(get);
 UNARY(join);

@@ -73,7 +73,7 @@ bool fake_no_model(struct arpc_call *call, const char *name);
 /* The time of a verdict has come. */
 void fake_on_verdict(uv_timer_t *timer);
 
-extern const struct arpc_handler fake_status, fake_create, fake_get, fake_join, fake_keep_alive, fake_leave,
+extern const struct arpc_handler fake_status, fake_drain, fake_create, fake_get, fake_join, fake_keep_alive, fake_leave,
     fake_push_state, fake_attach, fake_pull, fake_stream;
 
 #endif

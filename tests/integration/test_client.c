@@ -401,6 +401,18 @@ static void any_method_can_be_called_by_its_path(void **state)
     assert_int_equal(ampclient_call_stream(fixture->client, get, request, 3, NULL, NULL), AMP_EINVAL);
 }
 
+/* Another process may have the place of the one that was drained when it is asked again. */
+static void a_drain_is_asked_for_once(void **state)
+{
+    struct fixture *fixture = *state;
+    const void *answer = NULL;
+    size_t size = 0;
+    expect_error(fixture, ampclient_call(fixture->client, "/ampd.v1.AdminService/Drain", NULL, 0, &answer, &size),
+                 AMP_EUNAVAILABLE, "the server is ending");
+    assert_string_equal(ampclient_error_reason(fixture->client), "DRAINING");
+    assert_int_equal(fake_counts(fixture->fake).drains, 1);
+}
+
 static void addresses_that_make_no_sense_are_refused(void **state)
 {
     (void)state;
@@ -437,6 +449,7 @@ int main(void)
         JOINED(a_struct_whose_size_cannot_be_is_refused_and_not_read_beyond_its_end),
         JOINED(memory_of_the_caller_holds_the_parameters),
         JOINED(any_method_can_be_called_by_its_path),
+        JOINED(a_drain_is_asked_for_once),
         cmocka_unit_test(addresses_that_make_no_sense_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

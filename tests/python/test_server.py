@@ -1,6 +1,7 @@
 """A server as its operator sees it from Python: status, history, watches, checkpoints, and the loss scale."""
 from python_testing import PATIENCE, Skip, eventually, folder, needs, raises, run  # noqa: F401 (it finds the package)
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from unittest import mock
 
 needs("google.protobuf")
 
@@ -627,6 +629,24 @@ def test_a_server_drains():
             operator.drain(grace=0.1)
         server.process.wait(60 * PATIENCE)
         assert server.process.returncode == 0
+
+
+def test_a_drain_is_asked_for_once_and_is_done_where_the_server_is_ending():
+    from ampd import errors
+
+    def ending(method, request):
+        raise errors.error_of("EUNAVAILABLE", "the server is ending; connect again", "DRAINING")
+
+    with ampd.testing.server() as server, ampd.connect(server.endpoint, reconnect_timeout=60) as operator:
+        server.kill()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(operator.drain)
+            eventually(asked.done, 3)
+            server.start()  # another process in the place of the one that was to end
+            raises(ampd.Unavailable, asked.result)
+        with mock.patch.object(operator.client, "ask", ending):
+            operator.drain()
+        assert not operator.status().draining
 
 
 def test_the_history_has_the_losses_that_were_told():
