@@ -308,11 +308,12 @@ static int use_shards(struct ampclient *client, const struct ampd_msg_get_status
     return count < 2 ? 0 : ampclient_link_use_shards(client->link, endpoints, count, &client->error);
 }
 
-static int ask_shards(struct ampclient *client)
+static int ask_shards(struct ampclient *client, uint64_t until_ms)
 {
     struct ampclient_reply reply = {0};
     struct ampd_msg_get_status_response status;
-    int rc = ampclient_ask(client, AMPCLIENT_ADMIN_SERVICE "GetStatus", NULL, &reply);
+    uint64_t now = ampclient_now_ms();
+    int rc = ask_for(client, AMPCLIENT_ADMIN_SERVICE "GetStatus", NULL, now < until_ms ? until_ms - now : 0, &reply);
     if (rc == AMP_EUNIMPLEMENTED || rc == AMP_EDENIED) {
         ampclient_reply_close(&reply);
         ampclient_begin(client);
@@ -336,7 +337,7 @@ static int ask_shards(struct ampclient *client)
 int ampclient_find_shards(struct ampclient *client)
 {
     uint64_t until_ms = ampclient_now_ms() + client->options.reconnect_timeout_ms;
-    int rc = client->shards_known ? 0 : ask_shards(client);
+    int rc = client->shards_known ? 0 : ask_shards(client, until_ms);
     bool said = false;
     /* Waits for the missing shard as long as for a lost server. */
     while (rc != 0 && strcmp(client->error.reason, SHARD_AWAY) == 0 && ampclient_now_ms() < until_ms) {
@@ -345,7 +346,7 @@ int ampclient_find_shards(struct ampclient *client)
         said = true;
         ampclient_link_pause(client->link, FIND_AGAIN_MS);
         client->error = (struct amp_error){0};
-        rc = ask_shards(client);
+        rc = ask_shards(client, until_ms);
     }
     return rc;
 }

@@ -22,6 +22,7 @@ struct fake_faults {
     uint32_t unavailable;    /* so many calls are answered UNAVAILABLE */
     uint64_t verdict_after_ms; /* a verdict takes so long (stays set) */
     uint32_t shard_away;       /* so many times it has two shards, one of which is nowhere */
+    bool no_status;            /* then, or at once, GetStatus is answered UNAVAILABLE (stays set) */
     bool two_shards;           /* it is both of two shards (stays set) */
     bool swallow_load;         /* the next load of shard 1 is never answered */
     bool fewer_parameters;     /* the next Join is answered with a model that has one parameter less */

@@ -112,13 +112,13 @@ static void on_status(struct arpc_call *call, const uint8_t *data, size_t size)
     (void)size;
     (void)pthread_mutex_lock(&fake->mutex);
     bool away = fake->faults.shard_away > 0;
-    bool both = fake->faults.two_shards;
+    bool both = fake->faults.two_shards, refuses = fake->faults.no_status;
     fake->faults.shard_away -= away;
     (void)pthread_mutex_unlock(&fake->mutex);
     for (int k = 0; k < (both ? 2 : 1); k++)
         (void)snprintf(shards[k].endpoint, sizeof shards[k].endpoint, "%s", fake->endpoint);
     if (!away && !both) {
-        arpc_call_finish(call, ARPC_STATUS_UNIMPLEMENTED, "not here", NULL);
+        arpc_call_finish(call, refuses ? ARPC_STATUS_UNAVAILABLE : ARPC_STATUS_UNIMPLEMENTED, "not here", NULL);
         return;
     }
     amp_buf_init(&out, AMPD_MSG_SIZE_MAX);

@@ -156,6 +156,21 @@ static void a_join_that_waits_for_a_shard_first_takes_no_more_time_than_it_may(v
     assert_true(now.tv_sec - begun.tv_sec >= 3 && now.tv_sec - begun.tv_sec < 6);
 }
 
+static void a_server_that_goes_away_while_a_shard_is_waited_for_costs_no_second_wait(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
+    options.reconnect_timeout_ms = 4000;
+    ampclient_close(fixture->client);
+    assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &options, &fixture->client, NULL), 0);
+    fake_set(fixture->fake, &(struct fake_faults){.shard_away = 7, .no_status = true}); /* after 3.5 s */
+    struct timespec begun, now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &begun);
+    assert_int_equal(fixture_create(fixture, 0, NULL), AMP_EUNAVAILABLE);
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    assert_true(now.tv_sec - begun.tv_sec >= 3 && now.tv_sec - begun.tv_sec < 7);
+}
+
 static void keep_line(void *arg, enum ampclient_log_level level, const char *text)
 {
     char *lines = arg;
@@ -734,6 +749,7 @@ int main(void)
         FRESH(calls_are_tried_again_while_the_server_is_unavailable),
         FRESH(a_shard_that_nobody_knows_yet_is_waited_for),
         FRESH(a_join_that_waits_for_a_shard_first_takes_no_more_time_than_it_may),
+        FRESH(a_server_that_goes_away_while_a_shard_is_waited_for_costs_no_second_wait),
         FRESH(what_goes_on_meanwhile_is_told_to_the_log),
         FRESH(a_load_that_was_cut_off_is_repeated),
         JOINED(a_push_that_was_cut_off_goes_on_where_it_was),
