@@ -17,6 +17,7 @@ log = logging.getLogger("ampd")
 
 DEFAULT_ENDPOINT = "127.0.0.1:7420"
 LIMIT_MAX_S = 1e9  # of a call's time; whoever gives an Inf waits as long
+RECONNECT_S = 600.0  # how long a lost server is waited for, as the library does, if nothing else was said
 CLOSE_WAIT_S = 10  # for a call of another thread to end, which is asked to; the library asks every 50 ms
 
 _LEVELS = {lib.AMPCLIENT_LOG_DEBUG: logging.DEBUG, lib.AMPCLIENT_LOG_INFO: logging.INFO,

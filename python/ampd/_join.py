@@ -5,16 +5,18 @@ import contextlib
 import operator
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy
 
 from ampd import errors, spec
 from ampd import job as jobs
-from ampd._client import Client, endpoint_of, shown, utf8
+from ampd._client import RECONNECT_S, Client, endpoint_of, shown, utf8
 from ampd._library import ffi, lib
 
-_NAME_BYTES_MAX = 127  # of a worker
+_NAME_BYTES_MAX = 127      # of a worker
+RECOVERING_PAUSE_S = 0.1   # between two looks whether a model has come back
 
 
 def _from_environment(name: str, given: int | None) -> int | None:
@@ -60,19 +62,27 @@ def _values_of(model) -> tuple[list[tuple[str, tuple[int, ...]]], Callable[[], l
                                  % type(model).__name__)
 
 
-def _has_values(client: Client, name: str) -> bool:
-    """The model goes on from what it has."""
+def _exists(client: Client, name: str) -> bool:
     from ampd import server
     try:
-        status = server.Server(client).model(name)
+        server.Server(client).model(name)
     except errors.NotFound:
         return False
+    return True
+
+
+def _has_values(client: Client, name: str) -> bool:
+    """The model goes on from what it has. While it is recovering nobody knows that yet: it is waited for."""
+    from ampd import server
+    until = time.monotonic() + (client.options["reconnect_timeout"] or RECONNECT_S)
+    while (status := server.Server(client).model(name)).recovering and time.monotonic() < until:
+        time.sleep(RECOVERING_PAUSE_S)
     return not status.recovering and status.state not in ("created", "loading")
 
 
 def _create(client: Client, model: spec.Model, restore) -> None:
     made, kept = model.to_library()
-    if restore is not None and not _has_values(client, model.name):
+    if restore is not None and not _exists(client, model.name):
         from ampd import _files
         _files.refuse_unfit(restore, model)
     client.call(lib.ampclient_create, client.handle, made, ffi.NULL)

@@ -3,6 +3,7 @@ from python_testing import PACKAGE, PATIENCE, eventually, folder, needs, raises,
 
 import contextlib
 import dataclasses
+import itertools
 import pathlib
 import signal
 import socket
@@ -167,17 +168,30 @@ def test_a_connection_that_is_gone_without_a_word_is_given_up_within_a_lease():
             assert time.monotonic() - begun < LEASE_S * PATIENCE
 
 
-def test_a_join_with_restore_loads_where_a_load_has_just_broken_off():
+def recovering_at_first():
+    """A model is recovering when it is looked at for the first times."""
     from ampd import server as servers
-    model = servers.Server.model
+    model, times = servers.Server.model, itertools.count()
 
     def recovers(self, name):
-        return dataclasses.replace(model(self, name), state="waiting", recovering=True)
+        found = model(self, name)
+        return dataclasses.replace(found, state="waiting", recovering=True) if next(times) < 4 else found
 
+    return unittest.mock.patch.object(servers.Server, "model", recovers)
+
+
+def test_a_join_with_restore_loads_where_a_load_has_just_broken_off():
     with folder() as name, ampd.testing.server() as server:
         file = exported(name)
-        with unittest.mock.patch.object(servers.Server, "model", recovers), \
-                join(server, restore=file, step_timeout=20) as job:
+        with recovering_at_first(), join(server, restore=file, step_timeout=20) as job:
+            assert job.begin().number == 3
+
+
+def test_a_join_with_restore_needs_no_file_where_a_model_that_recovers_has_values():
+    with folder() as name, ampd.testing.server() as server:
+        with join(server, durability="step") as job:
+            train(job, 2)
+        with recovering_at_first(), join(server, durability="step", restore=pathlib.Path(name) / "gone") as job:
             assert job.begin().number == 3
 
 
