@@ -12,15 +12,14 @@ import time
 import weakref
 
 from ampd import _messages, _rows, errors
-from ampd._client import Client
+from ampd._client import RECONNECT_S, Client
 
 # A program that looks seldom finds so many rows waiting, about 2 MiB. With more the stream ends, so that the library's
 # thread never waits for the program, and begins again behind them when half of them are taken.
 QUEUE_ROWS_MAX = 4096
-RETRY_PAUSE_S = 0.2       # between two tries to reach a server that is lost
-RECOVERING_PAUSE_S = 0.05
+RETRY_PAUSE_S = 0.2       # between two tries to reach a server that is lost, or a model that is recovering
+FULL_PAUSE_S = 0.05       # between two looks whether rows have been taken
 ALIVE_S = 0.5             # how often who waits looks whether the thread is there
-RECONNECT_S = 600.0       # how long a lost server is waited for, as the library does, if nothing else was said
 JOIN_S = 5.0              # for the thread to end; a call that waits is ended within 50 ms
 
 _END = object()
@@ -109,15 +108,18 @@ class _Stream:
             self._put(error.with_traceback(None))
 
     def _follow(self, client: Client) -> None:
-        lost = None
+        lost, resumes = None, False
         while not self.stop.is_set():
             try:
+                if resumes:
+                    self._resume(client)
+                resumes = True
                 client.stream(*_messages.request("WatchSteps", model=self.model, from_step=self.begin), self._take)
                 return
             except _Done:
                 return
             except _Full:
-                while self.rows.qsize() > QUEUE_ROWS_MAX // 2 and not self.stop.wait(RECOVERING_PAUSE_S):
+                while self.rows.qsize() > QUEUE_ROWS_MAX // 2 and not self.stop.wait(FULL_PAUSE_S):
                     pass
             except errors.Error as error:
                 if not isinstance(error, errors.Unavailable) and error.reason != "SLOW_READER":
@@ -127,8 +129,6 @@ class _Stream:
                 if time.monotonic() - lost > (self.options.get("reconnect_timeout") or RECONNECT_S):
                     raise
                 self.stop.wait(RETRY_PAUSE_S)
-            if not self.stop.is_set():
-                self._resume(client)
 
     def _ask(self, client: Client, method: str, **fields):
         return _messages.answer(method, client.ask(*_messages.request(method, model=self.model, **fields)))
@@ -137,8 +137,9 @@ class _Stream:
         """Finds the step from which on rows may be new. After a crash or a rollback that is one behind which the
         present epochs began."""
         status = self._ask(client, "GetModel").status
-        while status.recovering and not self.stop.wait(RECOVERING_PAUSE_S):
-            status = self._ask(client, "GetModel").status
+        if status.recovering:
+            raise errors.Unavailable("the model %s is recovering, and waits for %s; see the server's log"
+                                     % (self.model, status.waiting_for), reason="RECOVERING")
         epoch, step = self.last
         if status.epoch < epoch:
             raise errors.NotFound("the model %s that was watched is gone, and another one has its name; watch that one"

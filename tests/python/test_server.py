@@ -564,6 +564,26 @@ def test_a_watch_of_a_lost_server_gives_up_in_time_and_of_a_deleted_model_at_onc
         assert list(watch) == []
 
 
+def test_a_watch_of_a_model_that_stays_in_recovery_ends_and_says_what_it_waits_for():
+    def recovers(self, client, method, **fields):
+        answer = ask(self, client, method, **fields)
+        if method == "GetModel":
+            answer.status.recovering, answer.status.waiting_for = True, "an operator's help: a disk is gone"
+        return answer
+
+    ask = _watch._Stream._ask
+    with ampd.testing.server() as server, ampd.connect(server.endpoint, reconnect_timeout=0.5) as operator, \
+            mock.patch.object(_watch._Stream, "_ask", recovers):
+        with join(server, max_steps=0) as job:
+            train(job, 1)
+        watch = operator.watch("line", from_step=1)
+        assert next(watch).step == 1
+        server.kill()
+        server.start()
+        error = raises(ampd.Unavailable, lambda: next(watch), "line is recovering", "a disk is gone")
+        assert error.reason == "RECOVERING"
+
+
 # ---- who may ----
 
 def token(path, role):
