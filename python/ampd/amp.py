@@ -337,8 +337,9 @@ class GradScaler:
         """Pushes, and waits for the verdict. True: the step was applied; False: it was not, and
         optimizer.result.verdict says whether it was skipped on every worker, or late or rolled back for this one."""
         self._refuse_foreign(optimizer)
+        ending = optimizer.current
         optimizer.step(*args, **kwargs)
-        self._scale_of_step = optimizer.result.scale
+        self._scale_of_step = ending.scale  # the result of a step that was late or rolled back has none
         return optimizer.result.applied
 
     def update(self, new_scale=None) -> None:

@@ -10,8 +10,10 @@ import pickle
 import random
 import signal
 import warnings
+from unittest import mock
 
 import ampd
+import ampd.job
 import ampd.module
 import ampd.testing
 import torch
@@ -253,6 +255,21 @@ def test_a_script_that_compares_the_scale_around_update_sees_a_skipped_step():
             if updates:
                 scaler.update()
                 assert (scaler.get_scale() < scale) == (not applied) == (factor != 1.0)
+
+
+def test_the_scale_of_a_step_that_was_rolled_back_stays_until_update():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net, cast="float16", checkpoint_every=1) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        scale = scaler.get_scale()
+        for verdict in ("applied", "rolled_back"):
+            scaler.scale(loss_of(net, 1)).backward()
+            if verdict == "rolled_back":
+                assert eventually(lambda: any(one.step == 1 for one in job.server.checkpoints("net")))
+                job.server.rollback("net", 1)
+            scaler.step(optimizer)
+            assert (optimizer.result.verdict, scaler.get_scale()) == (verdict, scale)
+            scaler.update()
 
 
 def test_a_scaler_that_is_not_enabled_is_for_a_model_without_a_scale():
