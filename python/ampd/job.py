@@ -403,7 +403,7 @@ class Job:
             return None
         self.done = False  # an operator may have rolled the model back
         self._step_count += 1
-        self._pushes = 0
+        self._pushes = self._result.step = 0
         self._loss_told = False
         self._pulled(self._place.version)
         self._step = Step(self, self._place, self._restored[-1] if self._restored else None)
@@ -571,6 +571,15 @@ class Job:
 
     def _end(self, step: Step) -> Result:
         self._refuse_ended(step)
+        if self._result.step == 0:  # else Ctrl-C has cut off a call that had brought the verdict
+            self._ask_verdict(step)
+        self._give_back()
+        result = self._take_result(self._result)
+        if result.verdict in _OWN_WORDS:
+            self._forget_shared()
+        return result
+
+    def _ask_verdict(self, step: Step) -> None:
         if self.module is not None:
             self.module.finish(self)
         self._tell_loss_of(step)
@@ -582,11 +591,6 @@ class Job:
         except errors.RankTaken:
             self._forget_shared()
             raise
-        self._give_back()
-        result = self._take_result(self._result)
-        if result.verdict in _OWN_WORDS:
-            self._forget_shared()
-        return result
 
     def _forget_shared(self) -> None:
         """The model goes on without this worker, and the server may write over what it has pulled in shared memory."""

@@ -272,6 +272,25 @@ def test_the_scale_of_a_step_that_was_rolled_back_stays_until_update():
             scaler.update()
 
 
+def test_a_step_that_is_cut_off_behind_its_verdict_can_be_called_again():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        call, end = job.client.call, ampd.job.lib.ampclient_step_end
+
+        def cut_off(function, *arguments, **options):
+            call(function, *arguments, **options)
+            if function == end:
+                raise KeyboardInterrupt  # as Python does when a signal has come while the library waited
+
+        for number in (1, 2):
+            scaler.scale(loss_of(net, number)).backward()
+            with mock.patch.object(job.client, "call", cut_off), contextlib.suppress(KeyboardInterrupt):
+                scaler.step(optimizer)
+                raise AssertionError("nothing was cut off")
+            assert scaler.step(optimizer) and optimizer.result.step == number == optimizer.number - 1
+
+
 def test_a_scaler_that_is_not_enabled_is_for_a_model_without_a_scale():
     with ampd.testing.server() as server:
         nets, net = [], new_net()
