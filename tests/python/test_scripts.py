@@ -291,6 +291,16 @@ def test_a_step_that_is_cut_off_behind_its_verdict_can_be_called_again():
             assert scaler.step(optimizer) and optimizer.result.step == number == optimizer.number - 1
 
 
+def test_an_optimizer_in_whose_place_another_one_was_made_says_so():
+    net = new_net()
+    with ampd.testing.server() as server, joined(server, "net", net) as job:
+        before, optimizer = ampd.Optimizer(job), ampd.Optimizer(job)
+        loss_of(net, 1).backward()
+        raises(ampd.WrongState, before.step, "another ampd.Optimizer", "one of a job")
+        optimizer.step()
+        assert optimizer.result.applied
+
+
 def test_a_scaler_that_is_not_enabled_is_for_a_model_without_a_scale():
     with ampd.testing.server() as server:
         nets, net = [], new_net()
