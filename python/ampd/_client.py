@@ -9,6 +9,7 @@ import os
 import re
 import threading
 import weakref
+from collections.abc import Callable
 
 from ampd import errors
 from ampd._library import CODES, ffi, lib, text
@@ -96,6 +97,7 @@ def milliseconds(seconds: float, what: str, *, least: int = 1, most_s: float = m
 _NAMES = {
     "ampclient_step_begin": "job.begin()", "ampclient_step_end": "step.end()", "ampclient_pull": "job.pull()",
     "ampclient_push": "step.push", "ampctl models lists": "ampd.connect(...).models() lists",
+    "why by ampctl explain": "why by ampd.connect(...).explain(model, step)",
     "optimizer.kind": "optimizer", "optimizer.learning_rate": "optimizer.lr",
     "optimizer.learning_rate_decay": "optimizer.lr_decay", "optimizer.beta1": "optimizer.betas[0]",
     "optimizer.beta2": "optimizer.betas[1]", "optimizer: beta1": "optimizer: betas[0]",
@@ -185,11 +187,12 @@ class Client:
         _open.add(self)
 
     @classmethod
-    def refuse_options(cls, caller: str, options: dict) -> None:
-        """Python's own error for a misspelt option, in the name of the function that was called."""
+    def refuse_options(cls, caller: str, options: dict, place_of: Callable[[str], str] = lambda name: "") -> None:
+        """Python's own error for a misspelt option, in the name of the function that was called; `place_of` says where
+        it goes instead."""
         for name in options:
             if name not in cls.__init__.__kwdefaults__:
-                raise TypeError("%s() got an unexpected keyword argument %r" % (caller, name))
+                raise TypeError("%s() got an unexpected keyword argument %r%s" % (caller, name, place_of(name)))
 
     def _asked(self, arg) -> bool:
         # Python looks for signals when a function begins: Ctrl-C is raised here, and kept for when the call returns.

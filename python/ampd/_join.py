@@ -38,6 +38,17 @@ def _count(name: str, given: int | None, least: int) -> int | None:
     raise errors.InvalidArgument("%s is %s; give a whole number, %d or above" % (name, shown(found), least))
 
 
+def _place_of(name: str) -> str:
+    """Where an argument goes that torch's optimizers, schedulers and scaler have; "": nowhere."""
+    name = {"learning_rate": "lr"}.get(name, name)
+    for part, kinds in (("optimizer", (spec.AdamW, *spec.Optimizer.__args__)), ("schedule", spec.Schedule.__args__),
+                        ("scaler", spec.Scaler.__args__)):
+        for kind in kinds:
+            if name in kind.__dataclass_fields__:
+                return "; give %s=ampd.%s(%s=...)" % (part, kind.__name__, name)
+    return ""
+
+
 def _is_module(model) -> bool:
     # Whoever has a module has imported torch.
     return "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)
@@ -163,7 +174,7 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
     if rank is None and worker_name is None and world_size in (None, 1):
         rank = 0
     world_size = world_size if world_size is not None else 1 if model is not None else None
-    Client.refuse_options("ampd.join", connection)
+    Client.refuse_options("ampd.join", connection, _place_of)
     utf8(name, "the name of the model")
     code = None if gradients is None else spec.dtype_of(gradients)
     options, kept = jobs.join_options(rank, world_size, worker_name, replace, take_back, accumulate)

@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 
 from ampd import _messages, spec
-from ampd._client import struct
+from ampd._client import in_own_names, struct
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -314,8 +314,9 @@ def worker(message) -> WorkerStatus:
 
 def model(message) -> ModelStatus:
     record = message.scale
-    return _take(ModelStatus, message, scale=record.scale, scale_id=record.scale_id, scaler=_value(record, "policy"),
-                 attempted=record.attempted, skipped=record.skipped, growth_tracker=record.growth_tracker,
+    return _take(ModelStatus, message, waiting_for=in_own_names(message.waiting_for), scale=record.scale,
+                 scale_id=record.scale_id, scaler=_value(record, "policy"), attempted=record.attempted,
+                 skipped=record.skipped, growth_tracker=record.growth_tracker,
                  consecutive_overflows=record.consecutive_overflows, total_overflows=record.total_overflows,
                  cast=_value(message, "cast_dtype"), workers=tuple(worker(one) for one in message.workers))
 

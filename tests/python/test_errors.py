@@ -137,6 +137,26 @@ def test_sentences_about_a_specification_have_the_names_of_arguments():
             raises(ampd.AlreadyExists, lambda: join(server, optimizer=ampd.SGD(0.2)), "optimizer.lr is 0.1 there")
 
 
+def test_an_argument_of_torchs_optimizer_is_told_where_it_goes():
+    for name, place in (("lr", "optimizer=ampd.AdamW(lr=...)"), ("learning_rate", "optimizer=ampd.AdamW(lr=...)"),
+                        ("momentum", "optimizer=ampd.SGD(momentum=...)"), ("gamma", "schedule=ampd.Step(gamma=...)"),
+                        ("init_scale", "scaler=ampd.DynamicScaler(init_scale=...)"), ("max_step", None)):
+        error = raises(TypeError, lambda: ampd.join("127.0.0.1:1", "m", values(), **{name: 1}), repr(name))
+        assert str(error).endswith("; give " + place if place else "'max_step'"), error
+
+
+def test_what_a_model_waits_for_and_why_it_is_unstable_is_told_in_the_names_of_python():
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        with join(server, rank=1, world_size=2):
+            assert operator.model("m").waiting_for == "its first values, which rank 0 gives as it joins"
+        with join(server, "floor", floor_policy="fail", max_consecutive_overflows=1,
+                  scaler=ampd.DynamicScaler(init_scale=1)) as job:
+            step = job.begin()
+            step.push("b", numpy.full(5, numpy.inf, numpy.float16))
+            step.end()
+            raises(ampd.Unstable, job.begin, "why by ampd.connect(...).explain(model, step)")
+
+
 # ---- what cannot be trained ----
 
 def test_lines_of_the_log_have_the_names_of_python_too():
