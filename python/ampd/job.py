@@ -477,6 +477,9 @@ class Job:
         array = gradient
         if type(array) is not numpy.ndarray:
             array = array_of("the gradient of %s" % name, gradient)
+        if not array.dtype.isnative:  # the bytes of each number are in the other order
+            self.copies += 1
+            array = array.astype(array.dtype.newbyteorder("="))
         if array.shape != wanted:
             raise errors.InvalidArgument("the gradient of %s has shape %s, and the parameter %s; give the same shape"
                                          % (name, array.shape, wanted))

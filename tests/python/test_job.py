@@ -215,6 +215,15 @@ def test_bfloat16_is_pushed_as_bits():
         assert (job.parameters["b"] == 0x3F00).all()
 
 
+def test_a_gradient_in_the_other_byte_order_is_converted_by_one_copy():
+    with ampd.testing.server() as server, line(server) as job:
+        step = job.begin()
+        step.push("b", numpy.ones(5, numpy.dtype(numpy.float32).newbyteorder("S")))
+        assert step.end().applied and job.copies == 1
+        job.begin()
+        assert (job.parameters["b"] == 0.5).all()
+
+
 def test_gradients_are_converted_by_one_copy_each_into_the_dtype_that_is_asked_for():
     near = numpy.float32(1) + numpy.float32(2.0 ** -9)  # exact in float16; 1 in bfloat16
     with ampd.testing.server() as server:
