@@ -759,7 +759,12 @@ def load(client: Client, name: str, values: list) -> bool:
     """Gives a model its first values: contiguous float32 arrays in the order of its parameters. False: it had some."""
     pointers = ffi.new("float *[]", [ffi.cast("float *", array.ctypes.data) for array in values])
     already = ffi.new("bool *")
-    client.call(lib.ampclient_load, client.handle, utf8(name, "the name of the model"), pointers, len(values), already)
+    try:
+        client.call(lib.ampclient_load, client.handle, utf8(name, "the name of the model"), pointers, len(values),
+                    already)
+    except errors.Internal:
+        _still_used.append(values)
+        raise
     return not already[0]
 
 
