@@ -115,7 +115,7 @@ def test_models_and_their_workers_are_told_in_words():
         with join(server, cast="float16", world_size=2, rank=1, worker_name="left"):
             status = operator.model("line")
             assert (status.state, status.step, status.cast, status.optimizer) == ("created", 1, "float16", "sgd")
-            assert "Load" in status.waiting_for and status.scale == 65536 and status.scaler == "dynamic"
+            assert "first values" in status.waiting_for and status.scale == 65536 and status.scaler == "dynamic"
             assert [(one.name, one.rank, one.live) for one in status.workers] == [("left", 1, True)]
             assert status.workers[0].lease_left > 0
             assert datetime.datetime.now(datetime.timezone.utc) - status.create_time < datetime.timedelta(minutes=5)
