@@ -391,9 +391,11 @@ class Job:
             self._warn_once("unended", "%s: step %d was begun and not ended; it is begun again, without what was "
                             "pushed: call step.end() (if it was interrupted, all is well)",
                             self.name, self._step.number)
-        self._restored.clear()
         self._synchronize()
+        # Of a call that Ctrl-C has cut off behind its answer: it is of the step that follows, as its user state is.
+        rolled_back = self._place.rolled_back
         done = self.client.call(lib.ampclient_step_begin, self.model, self._place) == 1
+        self._place.rolled_back = self._place.rolled_back or rolled_back
         self._give_back()
         if done:
             if not self.done and self._step_count == 0:
@@ -407,6 +409,8 @@ class Job:
         self._loss_told = False
         self._pulled(self._place.version)
         self._step = Step(self, self._place, self._restored[-1] if self._restored else None)
+        self._place.rolled_back = False
+        self._restored.clear()
         return self._step
 
     def steps(self) -> Iterator[Step]:

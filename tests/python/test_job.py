@@ -709,6 +709,29 @@ def test_user_state_comes_back_where_a_checkpoint_is_gone_on_from():
             assert (step.number, step.user_state, step.rolled_back) == (3, b"after 2", True), step.user_state
 
 
+def test_a_begin_that_is_cut_off_keeps_what_the_step_goes_on_from():
+    with ampd.testing.server() as server, line(server, checkpoint_every=2) as job:
+        for number, step in zip(range(3), job.steps()):
+            job.set_user_state(b"after %d" % step.number)
+            step.end()
+        assert eventually(lambda: job.status().durable_step == 2)
+        server.kill()
+        server.start()
+        call = job.client.call
+
+        def cut_off(function, *arguments, **options):
+            call(function, *arguments, **options)
+            raise KeyboardInterrupt
+
+        with mock.patch.object(job.client, "call", cut_off), contextlib.suppress(KeyboardInterrupt):
+            job.begin()
+            raise AssertionError("nothing was cut off")
+        step = job.begin()
+        assert (step.number, step.user_state, step.rolled_back) == (3, b"after 2", True), step.user_state
+        step = job.begin()
+        assert (step.number, step.user_state, step.rolled_back) == (3, None, False), step.user_state
+
+
 def test_accumulated_pushes_are_added_up():
     with ampd.testing.server() as server, line(server, accumulate=2) as job:
         step = job.begin()
