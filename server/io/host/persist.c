@@ -40,9 +40,8 @@ struct persist_task {
     char model[AMPD_NAME_MAX];
     int64_t at_us;
     bool full;     /* sync it in full (struct ampd_persist) */
-    bool journals; /* MODEL, EPOCH: the model has a journal */
+    bool journals; /* MODEL, EPOCH: the model has a journal, whose directory is made next */
     bool long_log; /* the store's log is long: it is moved once this is told */
-    bool stored;   /* MODEL, EPOCH: the rows are stored; only the journal's directory may be missing */
     uint32_t shard;
     struct ampd_fence fence;
     struct ampd_model_spec spec; /* owned */
@@ -59,24 +58,6 @@ static int store_model(const struct persist_task *task, struct amp_error *error)
     if (rc == 0 || rc == AMP_EEXIST) /* AMP_EEXIST: an earlier try has stored the model, and then found the disk full */
         rc = ampd_store_put_epoch(store, task->model, &task->epoch, task->row, error);
     return rc;
-}
-
-/*
- * Stores an epoch, and the model if it is new; then makes the journal's directory, which says that the votes of this
- * epoch are on this disk. An epoch without it counts as one whose journal was lost.
- */
-static int store_epoch(struct persist_task *task, struct amp_error *error)
-{
-    int rc = 0;
-    if (!task->stored && task->kind == AMPD_PERSIST_MODEL)
-        rc = store_model(task, error);
-    else if (!task->stored)
-        rc = ampd_store_put_epoch(task->server->data.store, task->model, &task->epoch, task->row, error);
-    task->stored = rc == 0;
-    if (rc != 0 || !task->journals)
-        return rc;
-    const struct ampd_checkpoint_path place = io_model_files_journal(task->server, task->model);
-    return ampd_vote_journal_make(&place, error);
 }
 
 /* Removes a checkpoint from the catalogue. Its file is removed afterwards, see remove_files. */
@@ -128,7 +109,7 @@ static int delete_model(const struct persist_task *task, struct amp_error *error
     return io_model_files_removed(task->server, task->model, rc, error);
 }
 
-static int store_once(struct persist_task *task, struct amp_error *error)
+static int store_once(const struct persist_task *task, struct amp_error *error)
 {
     struct ampd_store *store = task->server->data.store;
     int rc;
@@ -136,8 +117,9 @@ static int store_once(struct persist_task *task, struct amp_error *error)
         return drop_checkpoint(task, error);
     switch (task->kind) {
     case AMPD_PERSIST_MODEL:
+        return store_model(task, error);
     case AMPD_PERSIST_EPOCH:
-        return store_epoch(task, error);
+        return ampd_store_put_epoch(store, task->model, &task->epoch, task->row, error);
     case AMPD_PERSIST_WORKER:
         return ampd_store_put_worker(store, task->model, &task->worker, error);
     case AMPD_PERSIST_VERDICT:
@@ -253,6 +235,13 @@ static void verdicts_run(struct amp_list *tasks)
     }
 }
 
+static void free_task(struct persist_task *task)
+{
+    ampd_model_spec_clear(&task->spec);
+    free(task->row);
+    free(task);
+}
+
 /* Gives the core PERSISTED and frees the task; then notifies watchers and others that depend on the record. */
 static void notify_stored(struct persist_task *task)
 {
@@ -266,9 +255,7 @@ static void notify_stored(struct persist_task *task)
     /* Epochs of rollbacks have a row; and on shards other than 0 only these two kinds tell watchers of new steps. */
     bool heard = task->kind == AMPD_PERSIST_CHECKPOINT || task->kind == AMPD_PERSIST_EPOCH;
     int64_t model = heard ? ampd_core_find(server->core, task->model) : -1;
-    ampd_model_spec_clear(&task->spec);
-    free(task->row);
-    free(task);
+    free_task(task);
     AMP_FAILPOINT("persist.told");
     io_core_event(server, &event);
     AMP_FAILPOINT("persist.done");
@@ -379,6 +366,18 @@ static void move_log(struct ampd_server *server)
     io_threads_submit(server->pools.writer, &new_task(server, "", log_run, forget)->task);
 }
 
+/*
+ * The epoch is stored; now the journal's directory is made, which says that the votes of this epoch are on this disk.
+ * An epoch without it counts as one whose journal was lost.
+ */
+static void make_journal(struct persist_task *task)
+{
+    struct ampd_server *server = task->server;
+    if (server->life.state != SERVER_CLOSING)
+        io_write_journal_make(server, task->model, task->token);
+    free_task(task);
+}
+
 static void persist_done(struct io_task *base)
 {
     struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
@@ -388,6 +387,8 @@ static void persist_done(struct io_task *base)
         AMP_FAILPOINT("persist.done");
     if (task->drop || task->kind == AMPD_PERSIST_DELETE)
         remove_files(task);
+    else if (task->journals)
+        make_journal(task);
     else
         notify_stored(task);
     if (long_log && server->life.state != SERVER_CLOSING)
