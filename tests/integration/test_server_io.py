@@ -15,8 +15,8 @@ import time
 import grpc
 
 from ampd_testing import (Api, CALL_TIMEOUT_S, Code, DIE_WITH_PARENT, HEALTH_SERVING, OpenStream, PATIENCE, Server, block_message,
-                          check_rich, common, crc32c, eventually, found, free_port, load_messages, pack, params, Refusal, refused, run,
-                          spec, start_and_fail)
+                          check_rich, common, crc32c, eventually, found, free_port, held, load_messages, model, pack, params, Refusal,
+                          refused, run, spec, start_and_fail)
 from small_disk import fill_disk, small_disk
 
 # 48 blocks of fp16, 6 MiB: more than the connection takes while nobody reads.
@@ -609,11 +609,11 @@ def test_a_disk_that_does_not_answer_ends_the_drain_in_time_or_at_a_second_signa
 class Shimmed(Server):
     """Its disk fails in the way of the shim while the file `flag` is there."""
 
-    def __init__(self, context, shim, variable):
+    def __init__(self, context, shim, variable, *settings):
         folder = context.folder()
         self.flag = folder.with_name(folder.name + ".flag")
         library = context.bin_dir.parent / "tests" / "integration" / f"lib{shim}.so"
-        self.before = ["/usr/bin/env", f"LD_PRELOAD={library}", f"{variable}={self.flag}"]
+        self.before = ["/usr/bin/env", f"LD_PRELOAD={library}", f"{variable}={self.flag}", *settings]
         super().__init__(context.bin_dir, folder)
         context._own.append(self)
 
@@ -644,6 +644,21 @@ def test_a_disk_that_does_not_answer_is_told_until_it_does(context):
     eventually(lambda: "the drain waits for the disk" in server.log(), "so says the drain")
     server.flag.unlink()
     assert server.wait() == 0 and server.log().count("a disk does not answer") == 2, server.log()
+
+
+def test_no_verdict_waits_until_the_journal_of_a_deleted_model_is_removed(context):
+    """Which may be many large files."""
+    server = Shimmed(context, "hanging_sync", "HANG_WHILE", "HANG_BELOW=/slot-")
+    worker = context.model("m", server).worker()
+    context.model("gone", server, durability=model.DURABILITY_STEP).worker().train({"w": [1.0] * 4})
+    server.flag.touch()
+    call = held(worker.api.start("DeleteModel", model="gone", force=True))
+    for _ in range(3):
+        worker.train({"w": [1.0] * 4})
+    assert not call.done() and len(found(server.data_dir, "models/gone/journal/**/slot-*")) == 1
+    server.goes_on(worker.api)
+    call.result()
+    assert found(server.data_dir, "models/gone") == [] and server.terminate() == 0
 
 
 def test_a_removal_that_waits_for_room_is_told_until_there_is_some(context):

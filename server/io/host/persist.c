@@ -1,6 +1,9 @@
 /*
  * Stores what the core asks for, on the writer's thread. On a full disk the task stays at the head of the queue and
  * tries again, so that the order is kept. Any other failure ends the process: nothing may be acknowledged after it.
+ *
+ * That thread works on the store alone, since the verdicts of all models wait for it. Files of deleted models are
+ * marked and removed on the files' thread, and the directories of journals are made on the journal's.
  */
 #include "server/io/host/persist.h"
 
@@ -88,25 +91,18 @@ static void make_room(const struct persist_task *task)
 
 /*
  * Removes a model from the store first, so that no start finds it again; only where the store has no room do the files
- * go before (make_room). If a crash leaves files of it, the next start removes them: it finds the deletion in the
- * store, or in a shared directory by a mark that is made before. Where no mark can be made, or the disk is full, it
- * goes on without one: it may make room. Checkpoint files are removed afterwards, see remove_files. A journal that
- * cannot be removed stays: CreateModel refuses the name then.
+ * go before (make_room). The files are removed afterwards, see remove_files. If a crash leaves some, the next start
+ * removes them: it finds the deletion in the store, or in a shared directory by the mark (prepare_run).
  */
 static int delete_model(const struct persist_task *task, struct amp_error *error)
 {
-    const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
-    int rc = io_model_files_shared(task->server) ? ampd_checkpoint_mark_deleted(&place, error) : 0;
-    rc = io_model_files_removed(task->server, task->model, rc, error);
-    if (rc == 0 || rc == AMP_EEXHAUSTED)
-        rc = ampd_store_delete_model(task->server->data.store, task->model, error);
+    int rc = ampd_store_delete_model(task->server->data.store, task->model, error);
     if (rc == AMP_EEXHAUSTED)
         make_room(task);
     if (rc != 0 && rc != AMP_ENOTFOUND)
         return rc;
     AMP_FAILPOINT("delete.unstored");
-    rc = ampd_vote_journal_remove(task->server->data.dir.path, task->model, error);
-    return io_model_files_removed(task->server, task->model, rc, error);
+    return 0;
 }
 
 static int store_once(const struct persist_task *task, struct amp_error *error)
@@ -282,20 +278,15 @@ static void remove_checkpoint(const struct persist_task *task)
 }
 
 /*
- * Removes all files of a model; its deletion is answered only after that. A file that cannot be removed stays: where it
- * is a checkpoint, CreateModel refuses the name.
+ * Removes all files of a model; its deletion is answered only after that. A file that cannot be removed stays, and
+ * CreateModel refuses the name then.
  */
 static void remove_model(const struct persist_task *task)
 {
-    const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
     struct amp_error error = {0};
     bool logged = false;
-    for (int rc; (rc = ampd_checkpoint_remove_model(&place, &error)) != 0;) {
-        rc = io_model_files_removed(task->server, task->model, rc, &error);
-        if (rc == 0)
-            break;
+    for (int rc; (rc = io_model_files_remove(task->server, task->model, true, &error)) != 0;)
         wait_to_retry(task, rc, &error, IO_STORAGE_ALERT_REMOVAL, &logged);
-    }
     if (logged)
         end_retries(task, IO_STORAGE_ALERT_REMOVAL);
 }
@@ -313,24 +304,31 @@ static void remove_done(struct io_task *base)
 {
     struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
     if (task->drop)
-        free(task);
+        free_task(task);
     else
         notify_stored(task);
 }
 
+/* Gives a task to another thread. A server that closes leaves the rest of a deletion to a later start. */
+static void pass_on(struct persist_task *task, struct io_threads *pool, void (*run_cb)(struct io_task *),
+                    void (*done_cb)(struct io_task *))
+{
+    if (task->server->life.state == SERVER_CLOSING) {
+        free_task(task);
+        return;
+    }
+    task->task = (struct io_task){.run_cb = run_cb, .done_cb = done_cb};
+    io_threads_submit(pool, &task->task);
+}
+
 /*
- * Removes the file of a checkpoint that has left the catalogue, or all files of a model, on the files' thread: a large
- * file takes long, and no verdict may wait behind it. That thread writes parts that are made later only after this, so
- * a later file of the same name is safe. A server that closes leaves the files to a later start.
+ * Removes the file of a checkpoint that has left the catalogue, or all files of a model, on the files' thread: large
+ * files take long, and no verdict may wait behind them. That thread writes parts that are made later only after this,
+ * so a later file of the same name is safe.
  */
 static void remove_files(struct persist_task *task)
 {
-    if (task->server->life.state == SERVER_CLOSING) {
-        free(task);
-        return;
-    }
-    task->task = (struct io_task){.run_cb = remove_run, .done_cb = remove_done};
-    io_threads_submit(task->server->pools.files, &task->task);
+    pass_on(task, task->server->pools.files, remove_run, remove_done);
 }
 
 /* Makes a task with a copy of what the core lent. Without memory a promise could not be kept, so the process ends. */
@@ -395,19 +393,36 @@ static void persist_done(struct io_task *base)
         move_log(server);
 }
 
-static void room_run(struct io_task *base)
+/*
+ * Marks the files in a shared directory for removal, on the files' thread, as that directory may not answer; and if the
+ * writer's thread waits for room, makes some. Where no mark can be made, or there is no room for it, the deletion goes
+ * on without one: it may make room.
+ */
+static void prepare_run(struct io_task *base)
 {
-    make_room(AMP_CONTAINER(base, struct persist_task, task));
+    const struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
+    const struct ampd_server *server = task->server;
+    const struct ampd_checkpoint_path place = io_model_files_place(server, task->model);
+    struct amp_error error = {0};
+    int rc = io_model_files_shared(server) ? ampd_checkpoint_mark_deleted(&place, &error) : 0;
+    rc = io_model_files_removed(server, task->model, rc, &error);
+    if (rc != 0 && rc != AMP_EEXHAUSTED)
+        io_fatal(server->log, "the files of a deleted model cannot be marked", &error);
+    if (io_storage_alert_is_on(server->storage_alert, IO_STORAGE_ALERT_STORE))
+        make_room(task);
 }
 
-/* A deletion begins. If the writer's thread waits for room, the files go meanwhile, on their own thread. */
-static void begin_deletion(struct ampd_server *server, const char *model)
+static void prepare_done(struct io_task *base)
 {
-    io_write_journal_close(server, model);
-    io_purge_pause(server); /* until its files are gone: after a crash the rows name them */
-    if (!io_storage_alert_is_on(server->storage_alert, IO_STORAGE_ALERT_STORE) || server->life.state == SERVER_CLOSING)
-        return;
-    io_threads_submit(server->pools.files, &new_task(server, model, room_run, forget)->task);
+    struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
+    pass_on(task, task->server->pools.writer, persist_run, persist_done);
+}
+
+static void begin_deletion(struct persist_task *task)
+{
+    io_write_journal_close(task->server, task->model);
+    io_purge_pause(task->server); /* until its files are gone: after a crash the rows name them */
+    pass_on(task, task->server->pools.files, prepare_run, prepare_done);
 }
 
 void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
@@ -424,8 +439,6 @@ void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
         task->task.group_cb = verdicts_run;
     task->shard = persist->shard;
     task->fence = persist->fence;
-    if (persist->kind == AMPD_PERSIST_DELETE)
-        begin_deletion(server, persist->model);
     if (persist->kind == AMPD_PERSIST_MODEL)
         AMP_NEED(ampd_model_spec_copy(&task->spec, persist->spec) == 0);
     if (persist->kind == AMPD_PERSIST_MODEL || persist->kind == AMPD_PERSIST_EPOCH) {
@@ -441,7 +454,10 @@ void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
         task->worker = *persist->worker;
     if (persist->kind == AMPD_PERSIST_CHECKPOINT || persist->kind == AMPD_PERSIST_PARTS)
         task->checkpoint = *persist->checkpoint;
-    io_threads_submit(server->pools.writer, &task->task);
+    if (persist->kind == AMPD_PERSIST_DELETE)
+        begin_deletion(task);
+    else
+        io_threads_submit(server->pools.writer, &task->task);
 }
 
 void io_persist_drop_checkpoint(struct ampd_server *server, const char *model,

@@ -8,9 +8,9 @@ struct ampd_server;
 
 /*
  * Stores a record, and then gives the core PERSISTED with its token. Records are copied, and stored in the order of the
- * calls. PERSISTED comes in the same order, except that of a deletion, which waits until the model's files are removed,
- * and that of an epoch of a model with `durability: step`, which waits for the directory of its journal. A full disk is
- * waited for; any other failure ends the process.
+ * calls; only the deletion of a model may be later. PERSISTED comes in the same order, except that of a deletion, which
+ * waits until the model's files are removed, and that of an epoch of a model with `durability: step`, which waits for
+ * the directory of its journal. A full disk is waited for; any other failure ends the process.
  */
 void io_persist(struct ampd_server *server, const struct ampd_persist *persist);
 
