@@ -75,6 +75,12 @@ static int drop_checkpoint(const struct persist_task *task, struct amp_error *er
     return 0;
 }
 
+/* Whether an error is a lack of room on the disk, which a deletion can end. */
+static bool is_full(const struct amp_error *error)
+{
+    return strcmp(error->reason, "NO_SPACE") == 0;
+}
+
 /*
  * Removes the files of a model whose deletion waits for room in the store, where they are on the store's disk: they may
  * be all that can make some. After a crash before the deletion is stored the model is there without its files, and has
@@ -82,11 +88,11 @@ static int drop_checkpoint(const struct persist_task *task, struct amp_error *er
  */
 static void make_room(const struct persist_task *task)
 {
-    const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
-    if (task->server->options->checkpoint_dir != NULL)
-        return;
-    (void)ampd_vote_journal_remove(task->server->data.dir.path, task->model, NULL);
-    (void)ampd_checkpoint_remove_model(&place, NULL);
+    const struct ampd_server *server = task->server;
+    const struct ampd_checkpoint_path place = io_model_files_place(server, task->model);
+    (void)ampd_vote_journal_remove(server->data.dir.path, task->model, NULL);
+    if (server->options->checkpoint_dir == NULL)
+        (void)ampd_checkpoint_remove_model(&place, NULL);
 }
 
 /*
@@ -97,7 +103,7 @@ static void make_room(const struct persist_task *task)
 static int delete_model(const struct persist_task *task, struct amp_error *error)
 {
     int rc = ampd_store_delete_model(task->server->data.store, task->model, error);
-    if (rc == AMP_EEXHAUSTED)
+    if (rc == AMP_EEXHAUSTED && is_full(error))
         make_room(task);
     if (rc != 0 && rc != AMP_ENOTFOUND)
         return rc;
@@ -154,6 +160,8 @@ static void wait_to_retry(const struct persist_task *task, int rc, const struct 
 {
     struct ampd_server *server = task->server;
     bool curable = io_storage_is_retried(rc);
+    if (alert == IO_STORAGE_ALERT_STORE)
+        atomic_store(&server->data.full, is_full(error));
     if (curable)
         io_storage_alert_set(server->storage_alert, alert, error->text);
     if (!curable || atomic_load(&server->pools.stop_waiting))
@@ -169,6 +177,8 @@ static void wait_to_retry(const struct persist_task *task, int rc, const struct 
 /* Ends the alert of a task that has waited. */
 static void end_retries(const struct persist_task *task, enum io_storage_alert_of alert)
 {
+    if (alert == IO_STORAGE_ALERT_STORE)
+        atomic_store(&task->server->data.full, false);
     io_storage_alert_set(task->server->storage_alert, alert, "");
     amp_log(task->server->log, AMP_LOG_INFO, "store", "msg=\"stored at last\" model=%s", task->model);
 }
@@ -408,7 +418,7 @@ static void prepare_run(struct io_task *base)
     rc = io_model_files_removed(server, task->model, rc, &error);
     if (rc != 0 && rc != AMP_EEXHAUSTED)
         io_fatal(server->log, "the files of a deleted model cannot be marked", &error);
-    if (io_storage_alert_is_on(server->storage_alert, IO_STORAGE_ALERT_STORE))
+    if (atomic_load(&server->data.full))
         make_room(task);
 }
 
