@@ -54,7 +54,7 @@ class Setting:
         self.phases = PHASES + (("journal",) if durability == "step" else ())
         # Passed at the beginning of a run, and later never, or, where a machine is quick, not before the model is done: each of
         # its kills needs a new run.
-        self.once = {"persist.model", "persist.worker"}
+        self.once = {"persist.model", "persist.worker", "journal.made"}
 
     def places(self):
         """The failpoints that a run can pass."""

@@ -330,14 +330,23 @@ def test_a_directory_of_one_model_that_cannot_be_written_holds_that_model_alone(
 
 
 def test_a_model_whose_journal_cannot_be_made_is_created_once_it_can(context):
+    """It waits alone: the others train on, and one that waits can be deleted."""
     with of_nobody(context) as server:
-        api = context.model("m", server, durability=model.DURABILITY_STEP).api
+        worker = context.model("m", server, durability=model.DURABILITY_STEP).worker()
+        api = worker.api
         path = server.data_dir / "models"
         path.chmod(0o555)
         with ThreadPoolExecutor(1) as executor:
             creating = executor.submit(context.model, "other", server, durability=model.DURABILITY_STEP)
             text = eventually(lambda: api.GetStatus().trouble, "the directory is told")
             assert str(path) in text and "Permission denied" in text and "user" in text, text
+            for _ in range(3):
+                worker.train({"w": [1.0] * 4})
+            api.DeleteModel(model="other")
+            refused(creating.result, Code.NOT_FOUND, "MODEL_NOT_FOUND")
+            assert [one.name for one in api.ListModels().models] == ["m"]
+            creating = executor.submit(context.model, "other", server, durability=model.DURABILITY_STEP)
+            eventually(lambda: api.GetStatus().trouble, "the directory is told again")
             path.chmod(0o755)
             creating.result(timeout=20).worker().train({"w": [1.0] * 4})
         assert server.terminate() == 0

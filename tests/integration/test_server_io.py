@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
 import time
@@ -15,8 +16,8 @@ import time
 import grpc
 
 from ampd_testing import (Api, CALL_TIMEOUT_S, Code, DIE_WITH_PARENT, HEALTH_SERVING, OpenStream, PATIENCE, Server, block_message,
-                          check_rich, common, crc32c, eventually, found, free_port, load_messages, pack, params, Refusal, refused, run,
-                          spec, start_and_fail)
+                          check_rich, common, crc32c, eventually, found, free_port, held, load_messages, model, pack, params, Refusal,
+                          refused, run, spec, start_and_fail)
 from small_disk import fill_disk, small_disk
 
 # 48 blocks of fp16, 6 MiB: more than the connection takes while nobody reads.
@@ -300,6 +301,18 @@ def test_a_checkpoint_that_finds_no_room_keeps_no_other_model_from_the_disk(cont
         assert server.terminate() == 0
 
 
+def push_without_room(worker):
+    """A push whose verdict finds no room on the full disk of the store: pages that it has already may take some rows."""
+    for _ in range(100):
+        worker.pull()
+        push = worker.start_push({"w": [1.0] * 4})
+        eventually(lambda p=push: "full" in worker.api.GetStatus().trouble or p.done(), "an answer, or none for a lack of room")
+        if not push.done():
+            break
+        worker.step += 1
+    return push
+
+
 def test_a_model_can_be_deleted_to_make_room_for_the_store(context):
     """While a verdict waits for room, and where the deletion itself is the first that finds none."""
     with small_disk(context.folder(), 6 * 1024) as disk:
@@ -313,19 +326,48 @@ def test_a_model_can_be_deleted_to_make_room_for_the_store(context):
         worker.pull()
         worker.api.DeleteModel(model="first", force=True)
         fill_disk(disk)
-        for _ in range(100):
-            worker.pull()
-            push = worker.start_push({"w": [1.0] * 4})
-            eventually(lambda p=push: "full" in worker.api.GetStatus().trouble or p.done(), "an answer, or none for a lack of room")
-            if not push.done():
-                break
-            worker.step += 1
+        push = push_without_room(worker)
         worker.api.DeleteModel(model="second", force=True)
         assert push.result().result.step == worker.step
-        assert worker.api.GetStatus().trouble == "" and found(server.data_dir, "models/**/*second*") == []
+        assert "is full" not in worker.api.GetStatus().trouble and found(server.data_dir, "models/**/*second*") == []
         server.restart_after_kill()
         assert [one.name for one in Api(server.channel).ListModels().models] == ["m"]
         assert server.terminate() == 0
+
+
+def test_a_model_whose_journal_fills_the_disk_of_the_store_can_be_deleted_to_make_room(context):
+    """Its checkpoints are in another directory, where a deletion makes none."""
+    with small_disk(context.folder(), 8 * 1024) as disk:
+        if disk is None:
+            return
+        server = context.server("--checkpoint-dir", context.folder(), data_dir=disk / "data")
+        gone = context.model("gone", server, parameters=[("w", [1 << 18])], durability=model.DURABILITY_STEP).worker()
+        for _ in range(2):
+            gone.train({"w": [1.0] * (1 << 18)})
+        worker = context.model("m", server).worker()
+        fill_disk(disk)
+        push = push_without_room(worker)
+        worker.api.DeleteModel(model="gone", force=True)
+        assert push.result().result.step == worker.step
+        assert "is full" not in worker.api.GetStatus().trouble and found(server.data_dir, "models/**/*gone*") == []
+        assert server.terminate() == 0
+
+
+def test_a_store_that_another_process_holds_costs_a_model_no_file_before_it_is_deleted(context):
+    """Only a full disk does, where the files may be all that can make room: after a crash the model is back without them."""
+    server = context.server()
+    worker = context.model("m", server).worker()
+    context.model("gone", server)
+    with contextlib.closing(sqlite3.connect(server.data_dir / "ampd.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        worker.pull()
+        push = worker.start_push({"w": [1.0] * 4})
+        eventually(lambda: "another process holds" in worker.api.GetStatus().trouble, "the status says it")
+        call = held(worker.api.start("DeleteModel", model="gone", force=True))
+        assert found(server.data_dir, "models/gone/**/*.safetensors") != []
+    assert push.result().result.step == 1
+    call.result()
+    assert found(server.data_dir, "models/gone") == [] and server.terminate() == 0
 
 
 def test_a_slow_watcher_gets_every_row_once_and_in_order(context):
@@ -609,11 +651,11 @@ def test_a_disk_that_does_not_answer_ends_the_drain_in_time_or_at_a_second_signa
 class Shimmed(Server):
     """Its disk fails in the way of the shim while the file `flag` is there."""
 
-    def __init__(self, context, shim, variable):
+    def __init__(self, context, shim, variable, *settings):
         folder = context.folder()
         self.flag = folder.with_name(folder.name + ".flag")
         library = context.bin_dir.parent / "tests" / "integration" / f"lib{shim}.so"
-        self.before = ["/usr/bin/env", f"LD_PRELOAD={library}", f"{variable}={self.flag}"]
+        self.before = ["/usr/bin/env", f"LD_PRELOAD={library}", f"{variable}={self.flag}", *settings]
         super().__init__(context.bin_dir, folder)
         context._own.append(self)
 
@@ -644,6 +686,21 @@ def test_a_disk_that_does_not_answer_is_told_until_it_does(context):
     eventually(lambda: "the drain waits for the disk" in server.log(), "so says the drain")
     server.flag.unlink()
     assert server.wait() == 0 and server.log().count("a disk does not answer") == 2, server.log()
+
+
+def test_no_verdict_waits_until_the_journal_of_a_deleted_model_is_removed(context):
+    """Which may be many large files."""
+    server = Shimmed(context, "hanging_sync", "HANG_WHILE", "HANG_BELOW=/slot-")
+    worker = context.model("m", server).worker()
+    context.model("gone", server, durability=model.DURABILITY_STEP).worker().train({"w": [1.0] * 4})
+    server.flag.touch()
+    call = held(worker.api.start("DeleteModel", model="gone", force=True))
+    for _ in range(3):
+        worker.train({"w": [1.0] * 4})
+    assert not call.done() and len(found(server.data_dir, "models/gone/journal/**/slot-*")) == 1
+    server.goes_on(worker.api)
+    call.result()
+    assert found(server.data_dir, "models/gone") == [] and server.terminate() == 0
 
 
 def test_a_removal_that_waits_for_room_is_told_until_there_is_some(context):

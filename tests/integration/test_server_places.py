@@ -5,12 +5,14 @@ sentence says what to do, and the right directory serves what it held.
     test_server_places.py BIN_DIR [NAME ...]
 """
 import filecmp
+import os
 import shutil
 import signal
 import subprocess
+import unittest.mock
 
 import ampd_testing
-from ampd_testing import PATIENCE, Code, eventually, model, refused, run
+from ampd_testing import PATIENCE, Code, common, eventually, held, model, refused, run
 from etcd_testing import LEASE_S, Cluster, wait_s
 from test_server_shards import STEPS, WORLD, Job
 from test_server_shards import Cluster as ListCluster
@@ -371,6 +373,31 @@ def test_a_deletion_that_cannot_be_marked_goes_on_without_its_mark(context):
     assert "could not be removed; remove it by hand" in cluster.log(0) and str(mark) in cluster.log(0), cluster.log(0)
     mark.rmdir()
     train(cluster)
+    assert cluster.end() == [0, 0]
+
+
+def test_a_checkpoint_directory_that_does_not_answer_holds_up_a_deletion_and_no_verdict(context):
+    """As where the server of a network file system is gone. The status names that directory."""
+    folder = context.folder()
+    folder.mkdir()
+    checkpoints, flag = folder / "checkpoints", folder / "flag"
+    shim = context.bin_dir.parent / "tests" / "integration" / "libhanging_sync.so"
+    preload = {"LD_PRELOAD": str(shim), "HANG_WHILE": str(flag), "HANG_BELOW": str(checkpoints / "models" / "gone")}
+    with unittest.mock.patch.dict(os.environ, preload):
+        cluster = ListCluster(context, 2, folder, ["--checkpoint-dir", checkpoints])
+    job = Job(cluster, checkpoint_every=1000)
+    Job(cluster, name="gone")
+    eventually(lambda: cluster.api(0).GetModel(model="gone").status.state == common.MODEL_STATE_WAITING, "it has values")
+    ranks = [job.join(rank) for rank in range(WORLD)]
+    flag.touch()
+    call = held(cluster.api(0).start("DeleteModel", model="gone", force=True))
+    job.train(ranks, 1, 3)
+    eventually(lambda: f"{checkpoints} has not answered for " in cluster.api(1).GetStatus().trouble, "the status says it")
+    assert not call.done()
+    flag.unlink()
+    call.result()
+    assert ampd_testing.found(checkpoints, "models/gone") == []
+    job.train(ranks, 4, 4)
     assert cluster.end() == [0, 0]
 
 

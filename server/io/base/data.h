@@ -10,6 +10,7 @@
 #include "storage/datadir.h"
 #include "storage/store.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 struct ampd_server;
@@ -21,6 +22,7 @@ struct io_data {
     struct ampd_store *store;   /* for the writer's thread; before the core exists, for the start */
     struct ampd_store *reader;  /* for the reader's thread: pages of history */
     unsigned deletions;         /* deletions of models whose files are being removed (io_purge_pause) */
+    atomic_bool full;           /* the writer's thread waits for room on the store's disk; written by that thread */
 };
 
 /* Sets the struct up with nothing open. */

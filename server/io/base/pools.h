@@ -4,10 +4,11 @@
  *
  *   compute   jobs of the core: blocks of the vote and apply passes; also allocates shared memory, and frees large
  *             memory
- *   writer    all writing to the store, in the order of the core's outputs
+ *   writer    all writing to the store, in the order of the core's outputs, and no other work on the disk
  *   readers   reading the store: pages of history
  *   files     checkpoint files: written beside the steps, read at a restore. With --checkpoint-memory 100, where
- *             steps hardly wait for them, a background thread, but for restores and from the beginning of a drain on
+ *             steps hardly wait for them, a background thread, but for restores and from the beginning of a drain on.
+ *             Removes all files of deleted models, journals too
  *   journal   votes of models with `durability: step`: synced before they are sent, read at a start
  */
 #ifndef AMPD_IO_POOLS_H

@@ -3,6 +3,7 @@
 #include "server/io/base/server.h"
 #include "server/io/cluster/peers.h"
 #include "storage/checkpoint_remove.h"
+#include "storage/vote_journal.h"
 
 struct ampd_checkpoint_path io_model_files_place(const struct ampd_server *server, const char *model)
 {
@@ -27,4 +28,16 @@ int io_model_files_removed(const struct ampd_server *server, const char *model, 
     amp_log(server->log, AMP_LOG_ERROR, "checkpoint",
             "msg=\"could not be removed; remove it by hand\" model=%s err=\"%s\"", model, error->text);
     return 0;
+}
+
+int io_model_files_remove(const struct ampd_server *server, const char *model, bool checkpoints,
+                          struct amp_error *error)
+{
+    const struct ampd_checkpoint_path place = io_model_files_place(server, model);
+    int rc = ampd_vote_journal_remove(server->data.dir.path, model, error);
+    rc = io_model_files_removed(server, model, rc, error);
+    if (rc != 0 || !checkpoints)
+        return rc;
+    rc = ampd_checkpoint_remove_model(&place, error);
+    return io_model_files_removed(server, model, rc, error);
 }

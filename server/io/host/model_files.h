@@ -1,4 +1,4 @@
-/* Where the files of a model lie, and which processes may have written them. Nothing here touches the disk. */
+/* Where the files of a model lie, which processes may have written them, and how they are removed. */
 #ifndef AMPD_IO_MODEL_FILES_H
 #define AMPD_IO_MODEL_FILES_H
 
@@ -25,5 +25,13 @@ bool io_model_files_shared(const struct ampd_server *server);
  * that the result is 0 then; any other result is returned as it is. Any thread.
  */
 int io_model_files_removed(const struct ampd_server *server, const char *model, int rc, const struct amp_error *error);
+
+/*
+ * Removes the journal of a deleted model, and with `checkpoints` its checkpoint files. What cannot be removed stays, as
+ * above. AMP_EEXHAUSTED: no room, or no more files can be open; the call may be repeated. AMP_EIO, AMP_EINVAL. Any
+ * thread; blocks on the disk.
+ */
+int io_model_files_remove(const struct ampd_server *server, const char *model, bool checkpoints,
+                          struct amp_error *error);
 
 #endif

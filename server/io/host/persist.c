@@ -1,6 +1,9 @@
 /*
  * Stores what the core asks for, on the writer's thread. On a full disk the task stays at the head of the queue and
  * tries again, so that the order is kept. Any other failure ends the process: nothing may be acknowledged after it.
+ *
+ * That thread works on the store alone, since the verdicts of all models wait for it. Files of deleted models are
+ * marked and removed on the files' thread, and the directories of journals are made on the journal's.
  */
 #include "server/io/host/persist.h"
 
@@ -40,9 +43,8 @@ struct persist_task {
     char model[AMPD_NAME_MAX];
     int64_t at_us;
     bool full;     /* sync it in full (struct ampd_persist) */
-    bool journals; /* MODEL, EPOCH: the model has a journal */
+    bool journals; /* MODEL, EPOCH: the model has a journal, whose directory is made next */
     bool long_log; /* the store's log is long: it is moved once this is told */
-    bool stored;   /* MODEL, EPOCH: the rows are stored; only the journal's directory may be missing */
     uint32_t shard;
     struct ampd_fence fence;
     struct ampd_model_spec spec; /* owned */
@@ -61,24 +63,6 @@ static int store_model(const struct persist_task *task, struct amp_error *error)
     return rc;
 }
 
-/*
- * Stores an epoch, and the model if it is new; then makes the journal's directory, which says that the votes of this
- * epoch are on this disk. An epoch without it counts as one whose journal was lost.
- */
-static int store_epoch(struct persist_task *task, struct amp_error *error)
-{
-    int rc = 0;
-    if (!task->stored && task->kind == AMPD_PERSIST_MODEL)
-        rc = store_model(task, error);
-    else if (!task->stored)
-        rc = ampd_store_put_epoch(task->server->data.store, task->model, &task->epoch, task->row, error);
-    task->stored = rc == 0;
-    if (rc != 0 || !task->journals)
-        return rc;
-    const struct ampd_checkpoint_path place = io_model_files_journal(task->server, task->model);
-    return ampd_vote_journal_make(&place, error);
-}
-
 /* Removes a checkpoint from the catalogue. Its file is removed afterwards, see remove_files. */
 static int drop_checkpoint(const struct persist_task *task, struct amp_error *error)
 {
@@ -91,6 +75,12 @@ static int drop_checkpoint(const struct persist_task *task, struct amp_error *er
     return 0;
 }
 
+/* Whether an error is a lack of room on the disk, which a deletion can end. */
+static bool is_full(const struct amp_error *error)
+{
+    return strcmp(error->reason, "NO_SPACE") == 0;
+}
+
 /*
  * Removes the files of a model whose deletion waits for room in the store, where they are on the store's disk: they may
  * be all that can make some. After a crash before the deletion is stored the model is there without its files, and has
@@ -98,37 +88,30 @@ static int drop_checkpoint(const struct persist_task *task, struct amp_error *er
  */
 static void make_room(const struct persist_task *task)
 {
-    const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
-    if (task->server->options->checkpoint_dir != NULL)
-        return;
-    (void)ampd_vote_journal_remove(task->server->data.dir.path, task->model, NULL);
-    (void)ampd_checkpoint_remove_model(&place, NULL);
+    const struct ampd_server *server = task->server;
+    const struct ampd_checkpoint_path place = io_model_files_place(server, task->model);
+    (void)ampd_vote_journal_remove(server->data.dir.path, task->model, NULL);
+    if (server->options->checkpoint_dir == NULL)
+        (void)ampd_checkpoint_remove_model(&place, NULL);
 }
 
 /*
  * Removes a model from the store first, so that no start finds it again; only where the store has no room do the files
- * go before (make_room). If a crash leaves files of it, the next start removes them: it finds the deletion in the
- * store, or in a shared directory by a mark that is made before. Where no mark can be made, or the disk is full, it
- * goes on without one: it may make room. Checkpoint files are removed afterwards, see remove_files. A journal that
- * cannot be removed stays: CreateModel refuses the name then.
+ * go before (make_room). The files are removed afterwards, see remove_files. If a crash leaves some, the next start
+ * removes them: it finds the deletion in the store, or in a shared directory by the mark (prepare_run).
  */
 static int delete_model(const struct persist_task *task, struct amp_error *error)
 {
-    const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
-    int rc = io_model_files_shared(task->server) ? ampd_checkpoint_mark_deleted(&place, error) : 0;
-    rc = io_model_files_removed(task->server, task->model, rc, error);
-    if (rc == 0 || rc == AMP_EEXHAUSTED)
-        rc = ampd_store_delete_model(task->server->data.store, task->model, error);
-    if (rc == AMP_EEXHAUSTED)
+    int rc = ampd_store_delete_model(task->server->data.store, task->model, error);
+    if (rc == AMP_EEXHAUSTED && is_full(error))
         make_room(task);
     if (rc != 0 && rc != AMP_ENOTFOUND)
         return rc;
     AMP_FAILPOINT("delete.unstored");
-    rc = ampd_vote_journal_remove(task->server->data.dir.path, task->model, error);
-    return io_model_files_removed(task->server, task->model, rc, error);
+    return 0;
 }
 
-static int store_once(struct persist_task *task, struct amp_error *error)
+static int store_once(const struct persist_task *task, struct amp_error *error)
 {
     struct ampd_store *store = task->server->data.store;
     int rc;
@@ -136,8 +119,9 @@ static int store_once(struct persist_task *task, struct amp_error *error)
         return drop_checkpoint(task, error);
     switch (task->kind) {
     case AMPD_PERSIST_MODEL:
+        return store_model(task, error);
     case AMPD_PERSIST_EPOCH:
-        return store_epoch(task, error);
+        return ampd_store_put_epoch(store, task->model, &task->epoch, task->row, error);
     case AMPD_PERSIST_WORKER:
         return ampd_store_put_worker(store, task->model, &task->worker, error);
     case AMPD_PERSIST_VERDICT:
@@ -176,6 +160,8 @@ static void wait_to_retry(const struct persist_task *task, int rc, const struct 
 {
     struct ampd_server *server = task->server;
     bool curable = io_storage_is_retried(rc);
+    if (alert == IO_STORAGE_ALERT_STORE)
+        atomic_store(&server->data.full, is_full(error));
     if (curable)
         io_storage_alert_set(server->storage_alert, alert, error->text);
     if (!curable || atomic_load(&server->pools.stop_waiting))
@@ -191,6 +177,8 @@ static void wait_to_retry(const struct persist_task *task, int rc, const struct 
 /* Ends the alert of a task that has waited. */
 static void end_retries(const struct persist_task *task, enum io_storage_alert_of alert)
 {
+    if (alert == IO_STORAGE_ALERT_STORE)
+        atomic_store(&task->server->data.full, false);
     io_storage_alert_set(task->server->storage_alert, alert, "");
     amp_log(task->server->log, AMP_LOG_INFO, "store", "msg=\"stored at last\" model=%s", task->model);
 }
@@ -253,6 +241,13 @@ static void verdicts_run(struct amp_list *tasks)
     }
 }
 
+static void free_task(struct persist_task *task)
+{
+    ampd_model_spec_clear(&task->spec);
+    free(task->row);
+    free(task);
+}
+
 /* Gives the core PERSISTED and frees the task; then notifies watchers and others that depend on the record. */
 static void notify_stored(struct persist_task *task)
 {
@@ -266,9 +261,7 @@ static void notify_stored(struct persist_task *task)
     /* Epochs of rollbacks have a row; and on shards other than 0 only these two kinds tell watchers of new steps. */
     bool heard = task->kind == AMPD_PERSIST_CHECKPOINT || task->kind == AMPD_PERSIST_EPOCH;
     int64_t model = heard ? ampd_core_find(server->core, task->model) : -1;
-    ampd_model_spec_clear(&task->spec);
-    free(task->row);
-    free(task);
+    free_task(task);
     AMP_FAILPOINT("persist.told");
     io_core_event(server, &event);
     AMP_FAILPOINT("persist.done");
@@ -295,20 +288,15 @@ static void remove_checkpoint(const struct persist_task *task)
 }
 
 /*
- * Removes all files of a model; its deletion is answered only after that. A file that cannot be removed stays: where it
- * is a checkpoint, CreateModel refuses the name.
+ * Removes all files of a model; its deletion is answered only after that. A file that cannot be removed stays, and
+ * CreateModel refuses the name then.
  */
 static void remove_model(const struct persist_task *task)
 {
-    const struct ampd_checkpoint_path place = io_model_files_place(task->server, task->model);
     struct amp_error error = {0};
     bool logged = false;
-    for (int rc; (rc = ampd_checkpoint_remove_model(&place, &error)) != 0;) {
-        rc = io_model_files_removed(task->server, task->model, rc, &error);
-        if (rc == 0)
-            break;
+    for (int rc; (rc = io_model_files_remove(task->server, task->model, true, &error)) != 0;)
         wait_to_retry(task, rc, &error, IO_STORAGE_ALERT_REMOVAL, &logged);
-    }
     if (logged)
         end_retries(task, IO_STORAGE_ALERT_REMOVAL);
 }
@@ -326,24 +314,31 @@ static void remove_done(struct io_task *base)
 {
     struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
     if (task->drop)
-        free(task);
+        free_task(task);
     else
         notify_stored(task);
 }
 
+/* Gives a task to another thread. A server that closes leaves the rest of a deletion to a later start. */
+static void pass_on(struct persist_task *task, struct io_threads *pool, void (*run_cb)(struct io_task *),
+                    void (*done_cb)(struct io_task *))
+{
+    if (task->server->life.state == SERVER_CLOSING) {
+        free_task(task);
+        return;
+    }
+    task->task = (struct io_task){.run_cb = run_cb, .done_cb = done_cb};
+    io_threads_submit(pool, &task->task);
+}
+
 /*
- * Removes the file of a checkpoint that has left the catalogue, or all files of a model, on the files' thread: a large
- * file takes long, and no verdict may wait behind it. That thread writes parts that are made later only after this, so
- * a later file of the same name is safe. A server that closes leaves the files to a later start.
+ * Removes the file of a checkpoint that has left the catalogue, or all files of a model, on the files' thread: large
+ * files take long, and no verdict may wait behind them. That thread writes parts that are made later only after this,
+ * so a later file of the same name is safe.
  */
 static void remove_files(struct persist_task *task)
 {
-    if (task->server->life.state == SERVER_CLOSING) {
-        free(task);
-        return;
-    }
-    task->task = (struct io_task){.run_cb = remove_run, .done_cb = remove_done};
-    io_threads_submit(task->server->pools.files, &task->task);
+    pass_on(task, task->server->pools.files, remove_run, remove_done);
 }
 
 /* Makes a task with a copy of what the core lent. Without memory a promise could not be kept, so the process ends. */
@@ -379,6 +374,18 @@ static void move_log(struct ampd_server *server)
     io_threads_submit(server->pools.writer, &new_task(server, "", log_run, forget)->task);
 }
 
+/*
+ * The epoch is stored; now the journal's directory is made, which says that the votes of this epoch are on this disk.
+ * An epoch without it counts as one whose journal was lost.
+ */
+static void make_journal(struct persist_task *task)
+{
+    struct ampd_server *server = task->server;
+    if (server->life.state != SERVER_CLOSING)
+        io_write_journal_make(server, task->model, task->token);
+    free_task(task);
+}
+
 static void persist_done(struct io_task *base)
 {
     struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
@@ -388,25 +395,44 @@ static void persist_done(struct io_task *base)
         AMP_FAILPOINT("persist.done");
     if (task->drop || task->kind == AMPD_PERSIST_DELETE)
         remove_files(task);
+    else if (task->journals)
+        make_journal(task);
     else
         notify_stored(task);
     if (long_log && server->life.state != SERVER_CLOSING)
         move_log(server);
 }
 
-static void room_run(struct io_task *base)
+/*
+ * Marks the files in a shared directory for removal, on the files' thread, as that directory may not answer; and if the
+ * writer's thread waits for room, makes some. Where no mark can be made, or there is no room for it, the deletion goes
+ * on without one: it may make room.
+ */
+static void prepare_run(struct io_task *base)
 {
-    make_room(AMP_CONTAINER(base, struct persist_task, task));
+    const struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
+    const struct ampd_server *server = task->server;
+    const struct ampd_checkpoint_path place = io_model_files_place(server, task->model);
+    struct amp_error error = {0};
+    int rc = io_model_files_shared(server) ? ampd_checkpoint_mark_deleted(&place, &error) : 0;
+    rc = io_model_files_removed(server, task->model, rc, &error);
+    if (rc != 0 && rc != AMP_EEXHAUSTED)
+        io_fatal(server->log, "the files of a deleted model cannot be marked", &error);
+    if (atomic_load(&server->data.full))
+        make_room(task);
 }
 
-/* A deletion begins. If the writer's thread waits for room, the files go meanwhile, on their own thread. */
-static void begin_deletion(struct ampd_server *server, const char *model)
+static void prepare_done(struct io_task *base)
 {
-    io_write_journal_close(server, model);
-    io_purge_pause(server); /* until its files are gone: after a crash the rows name them */
-    if (!io_storage_alert_is_on(server->storage_alert, IO_STORAGE_ALERT_STORE) || server->life.state == SERVER_CLOSING)
-        return;
-    io_threads_submit(server->pools.files, &new_task(server, model, room_run, forget)->task);
+    struct persist_task *task = AMP_CONTAINER(base, struct persist_task, task);
+    pass_on(task, task->server->pools.writer, persist_run, persist_done);
+}
+
+static void begin_deletion(struct persist_task *task)
+{
+    io_write_journal_close(task->server, task->model);
+    io_purge_pause(task->server); /* until its files are gone: after a crash the rows name them */
+    pass_on(task, task->server->pools.files, prepare_run, prepare_done);
 }
 
 void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
@@ -423,8 +449,6 @@ void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
         task->task.group_cb = verdicts_run;
     task->shard = persist->shard;
     task->fence = persist->fence;
-    if (persist->kind == AMPD_PERSIST_DELETE)
-        begin_deletion(server, persist->model);
     if (persist->kind == AMPD_PERSIST_MODEL)
         AMP_NEED(ampd_model_spec_copy(&task->spec, persist->spec) == 0);
     if (persist->kind == AMPD_PERSIST_MODEL || persist->kind == AMPD_PERSIST_EPOCH) {
@@ -440,7 +464,10 @@ void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
         task->worker = *persist->worker;
     if (persist->kind == AMPD_PERSIST_CHECKPOINT || persist->kind == AMPD_PERSIST_PARTS)
         task->checkpoint = *persist->checkpoint;
-    io_threads_submit(server->pools.writer, &task->task);
+    if (persist->kind == AMPD_PERSIST_DELETE)
+        begin_deletion(task);
+    else
+        io_threads_submit(server->pools.writer, &task->task);
 }
 
 void io_persist_drop_checkpoint(struct ampd_server *server, const char *model,

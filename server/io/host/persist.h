@@ -7,9 +7,10 @@
 struct ampd_server;
 
 /*
- * Stores a record, and then gives the core PERSISTED with its token. Records are stored in the order of the calls, and
- * copied. A full disk is waited for; any other failure ends the process. The deletion of a model is answered once its
- * files are removed, too.
+ * Stores a record, and then gives the core PERSISTED with its token. Records are copied, and stored in the order of the
+ * calls; only the deletion of a model may be later. PERSISTED comes in the same order, except that of a deletion, which
+ * waits until the model's files are removed, and that of an epoch of a model with `durability: step`, which waits for
+ * the directory of its journal. A full disk is waited for; any other failure ends the process.
  */
 void io_persist(struct ampd_server *server, const struct ampd_persist *persist);
 

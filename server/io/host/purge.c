@@ -14,7 +14,6 @@
 #include "storage/checkpoint.h"
 #include "storage/checkpoint_remove.h"
 #include "storage/store_delete.h"
-#include "storage/vote_journal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,13 +224,7 @@ static int sweep_deleted(void *arg, const char *name)
     for (size_t i = 0; i < sweep->count; i++)
         if (strcmp(sweep->records[i].spec.name, name) == 0)
             return 0;
-    const struct ampd_checkpoint_path place = io_model_files_place(sweep->server, name);
-    int rc = ampd_vote_journal_remove(sweep->server->data.dir.path, name, sweep->error);
-    rc = io_model_files_removed(sweep->server, name, rc, sweep->error);
-    if (rc != 0 || io_model_files_shared(sweep->server))
-        return rc;
-    rc = ampd_checkpoint_remove_model(&place, sweep->error);
-    return io_model_files_removed(sweep->server, name, rc, sweep->error);
+    return io_model_files_remove(sweep->server, name, !io_model_files_shared(sweep->server), sweep->error);
 }
 
 int io_purge_sweep_deleted(struct ampd_server *server, const struct ampd_model_record *records, size_t count,

@@ -18,6 +18,7 @@
 #include "server/io/base/storage_alert.h"
 #include "server/io/base/threads.h"
 #include "server/io/host/model_files.h"
+#include "server/io/host/watchers.h"
 #include "storage/vote_journal.h"
 
 #include <stdlib.h>
@@ -26,7 +27,7 @@
 /* Time between two tries of a write that failed. */
 #define RETRY_MS 500
 
-enum journal_work { JOURNAL_WRITE, JOURNAL_READ, JOURNAL_PRUNE, JOURNAL_CLOSE };
+enum journal_work { JOURNAL_MAKE, JOURNAL_WRITE, JOURNAL_READ, JOURNAL_PRUNE, JOURNAL_CLOSE };
 
 struct journal_task {
     struct io_task task;
@@ -39,9 +40,9 @@ struct journal_task {
     uint64_t epoch, step;
     float *g; /* READ: the memory for the gradient, borrowed */
     uint64_t elements;
-    int code;     /* READ: the result; WRITE: not 0 while it is tried again */
-    bool retried; /* WRITE: it was logged that it failed, and is tried again; used by the journal's thread only */
-    bool is_over; /* WRITE: nothing needs it any more, so that nothing is written */
+    int code;     /* READ: the result; MAKE, WRITE: not 0 while it is tried again */
+    bool retried; /* MAKE, WRITE: it was logged that it failed, and is tried again; used by the journal's thread only */
+    bool is_over; /* MAKE, WRITE: nothing needs it any more, so that nothing is made or written */
 };
 
 /* The journal of a model, which is opened at its first use. On the journal's thread. */
@@ -54,7 +55,7 @@ static int handle_of(const struct journal_task *task, struct ampd_vote_journal *
     return rc;
 }
 
-/* The vote is written, or need not be: ends the alert, unless that of another model still waits. */
+/* It is made or written, or need not be: ends the alert, unless that of another model still waits. */
 static void end_retries(const struct journal_task *task)
 {
     const struct ampd_server *server = task->server;
@@ -80,20 +81,35 @@ static void begin_retries(struct journal_task *task, const struct amp_error *err
     task->retried = true;
 }
 
+static int write_once(const struct journal_task *task, struct amp_error *error)
+{
+    struct ampd_vote_journal *journal;
+    uint64_t begun_us = io_clock_now_us();
+    int rc = handle_of(task, &journal, error);
+    if (rc == 0)
+        rc = ampd_vote_journal_write(journal, &task->record, error);
+    if (rc == 0)
+        io_timing_add(&task->server->counts.journal, begun_us);
+    return rc;
+}
+
+static int make_once(const struct journal_task *task, struct amp_error *error)
+{
+    const struct ampd_checkpoint_path place = io_model_files_journal(task->server, task->name);
+    return ampd_vote_journal_make(&place, error);
+}
+
+/* Makes a directory, or writes a vote. */
 static void write_try(struct journal_task *task)
 {
     struct amp_error error = {0};
-    struct ampd_vote_journal *journal;
-    uint64_t begun_us = io_clock_now_us();
-    task->code = task->is_over ? 0 : handle_of(task, &journal, &error);
-    if (task->code == 0 && !task->is_over)
-        task->code = ampd_vote_journal_write(journal, &task->record, &error);
-    if (task->code != 0) {
+    task->code = 0;
+    if (!task->is_over)
+        task->code = task->work == JOURNAL_MAKE ? make_once(task, &error) : write_once(task, &error);
+    if (task->code != 0)
         begin_retries(task, &error);
-        return;
-    }
-    io_timing_add(&task->server->counts.journal, begun_us);
-    end_retries(task);
+    else
+        end_retries(task);
 }
 
 static void read_once(struct journal_task *task)
@@ -115,6 +131,7 @@ static void journal_run(struct io_task *base)
     struct ampd_vote_journal *journal;
     struct amp_error error = {0};
     switch (task->work) {
+    case JOURNAL_MAKE:
     case JOURNAL_WRITE:
         write_try(task);
         break;
@@ -134,7 +151,8 @@ static void journal_run(struct io_task *base)
 }
 
 /* The failpoint before the event of each kind of work. */
-static const char *const places[] = {[JOURNAL_WRITE] = "journal.told",
+static const char *const places[] = {[JOURNAL_MAKE] = "journal.made",
+                                     [JOURNAL_WRITE] = "journal.told",
                                      [JOURNAL_READ] = "journal.replay",
                                      [JOURNAL_PRUNE] = "journal.pruned",
                                      [JOURNAL_CLOSE] = "journal.closed"};
@@ -145,20 +163,29 @@ static void free_task(struct journal_task *task)
     free(task);
 }
 
-/* A write that nothing needs any more is over: a rollback or a deletion that waits for it makes room. */
+/* Whether nothing needs a task any more: a rollback or a deletion that waits for it makes room. */
+static bool is_over(const struct journal_task *task)
+{
+    struct ampd_model_info info;
+    if (task->work == JOURNAL_WRITE)
+        return !ampd_core_wants_vote(task->server->core, task->model);
+    ampd_core_model(task->server->core, task->model, &info);
+    return info.deleting;
+}
+
 static void on_retry(uv_timer_t *timer)
 {
     struct ampd_server *server = timer->data;
     struct amp_list *waiting = &server->write_journal->waiting;
     while (!amp_list_empty(waiting) && server->life.state != SERVER_CLOSING) {
         struct journal_task *task = AMP_CONTAINER(amp_list_shift(waiting), struct journal_task, task.node);
-        task->is_over = !ampd_core_wants_vote(server->core, task->model);
+        task->is_over = is_over(task);
         io_threads_submit(server->pools.journal, &task->task);
     }
 }
 
 /*
- * Lets a write that has failed wait for the timer. A server that closes has none: io_write_journal_close_all
+ * Lets a task that has failed wait for the timer. A server that closes has none: io_write_journal_close_all
  * frees the task.
  */
 static void rest(struct journal_task *task)
@@ -172,11 +199,12 @@ static void rest(struct journal_task *task)
 static void journal_done(struct io_task *base)
 {
     struct journal_task *task = AMP_CONTAINER(base, struct journal_task, task);
-    if (task->work == JOURNAL_WRITE && task->code != 0) {
+    if ((task->work == JOURNAL_MAKE || task->work == JOURNAL_WRITE) && task->code != 0) {
         rest(task);
         return;
     }
-    struct ampd_event event = {.type = AMPD_EVENT_JOURNALLED, .u.persisted.token = task->token};
+    struct ampd_event event = {.type = task->work == JOURNAL_MAKE ? AMPD_EVENT_PERSISTED : AMPD_EVENT_JOURNALLED,
+                               .u.persisted.token = task->token};
     if (task->work == JOURNAL_READ) {
         event.type = AMPD_EVENT_REPLAYED;
         event.u.replayed = (struct ampd_event_replayed){.token = task->token,
@@ -187,8 +215,10 @@ static void journal_done(struct io_task *base)
                                                         .has_g = task->record.g != NULL};
     }
     AMP_FAILPOINT(places[task->work]);
-    if (task->work == JOURNAL_WRITE || task->work == JOURNAL_READ)
+    if (task->work == JOURNAL_MAKE || task->work == JOURNAL_WRITE || task->work == JOURNAL_READ)
         io_core_event(task->server, &event);
+    if (task->work == JOURNAL_MAKE)
+        io_watchers_row(task->server, task->model); /* epochs have rows (persist.c) */
     AMP_FAILPOINT("journal.done");
     free_task(task);
 }
@@ -236,6 +266,13 @@ void io_write_journal(struct ampd_server *server, const struct ampd_vote_journal
                                                      .elements = order->elements};
     AMP_NEED(task->record.notes != NULL);
     memcpy(task->record.notes, order->notes, order->notes_size);
+    io_threads_submit(server->pools.journal, &task->task);
+}
+
+void io_write_journal_make(struct ampd_server *server, const char *model, uint64_t token)
+{
+    struct journal_task *task = new_task(server, JOURNAL_MAKE, model);
+    task->token = token;
     io_threads_submit(server->pools.journal, &task->task);
 }
 

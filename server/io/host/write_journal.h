@@ -17,9 +17,9 @@ struct ampd_server;
 struct io_write_journal {
     /* By index of the model; NULL: not opened yet. Owned; used by the journal's thread only. */
     struct ampd_vote_journal *journals[AMPD_MODELS_MAX];
-    struct amp_list waiting; /* writes that have failed and wait for the timer, owned */
+    struct amp_list waiting; /* writes and makes that have failed and wait for the timer, owned */
     uv_timer_t timer;        /* runs while there are such writes */
-    unsigned retried;        /* writes that have failed and are tried again; used by the journal's thread only */
+    unsigned retried;        /* those that have failed and are tried again; used by the journal's thread only */
 };
 
 /* Sets the struct up, which must be zeroed. */
@@ -34,6 +34,13 @@ void io_write_journal_close_timer(struct ampd_server *server);
  * A full disk is waited for, as long as the vote is wanted (ampd_core_wants_vote); any other failure ends the process.
  */
 void io_write_journal(struct ampd_server *server, const struct ampd_vote_journal_order *order);
+
+/*
+ * Makes the directory of a model's journal (ampd_vote_journal_make), whose epoch io_persist has stored. Then gives the
+ * core PERSISTED with its token, and calls the model's watchers (watchers.h). A full disk, or one that may not be
+ * written, is waited for until the model is being deleted; any other failure ends the process.
+ */
+void io_write_journal_make(struct ampd_server *server, const char *model, uint64_t token);
 
 /* Reads a vote into order->g, which is borrowed, and gives the core REPLAYED with 0, AMP_ENOTFOUND or another code. */
 void io_write_journal_replay(struct ampd_server *server, const struct ampd_replay_order *order);
