@@ -328,6 +328,16 @@ static void all_workers_of_four_hosts_are_evicted_though_no_step_goes_on(void **
     assert_int_equal(AMPD_VERDICT_APPLIED, result(host, core_push_all(host, 2, HUNG, joined[HUNG], 1024))->verdict);
 }
 
+/* What waits for a step that will not come without another worker ends at once, for it would wait for nobody. */
+static void a_push_that_waits_ends_when_its_worker_is_evicted(void **state)
+{
+    struct core_host *host = *state;
+    uint64_t waits = core_push_header(host, 2, 1, incarnations[1]);
+    core_assert_held(host, waits);
+    assert_evicted(host, core_evict(host, 1, ""));
+    core_assert_failed(host, waits, AMP_EABORTED, "RANK_TAKEN", "evicted");
+}
+
 /* So is one whose worker is gone already, as after a crash between its two writes. */
 static void an_eviction_of_nobody_stores_its_row_alone(void **state)
 {
@@ -502,6 +512,7 @@ int main(void)
         RUNNING(a_push_of_an_evicted_worker_ends_when_another_one_joins_as_its_rank),
         RUNNING(an_eviction_that_waits_for_a_verdict_is_under_way),
         EMPTY(all_workers_of_four_hosts_are_evicted_though_no_step_goes_on),
+        RUNNING(a_push_that_waits_ends_when_its_worker_is_evicted),
         RUNNING(an_eviction_of_nobody_stores_its_row_alone),
         RUNNING(a_rank_whose_join_is_being_stored_is_not_evicted),
         RUNNING(a_verdict_that_is_made_while_an_act_is_stored_follows_from_it),
