@@ -514,6 +514,24 @@ static void take_epoch(struct ampd_model *model, uint64_t epoch)
     model->coord->has_record = false;
 }
 
+/*
+ * A shard that has started again on an older disk may hold its vote on the last step and not the verdict, which it had
+ * applied before. The verdict goes to all again, and all say again what they have applied.
+ */
+static void tell_verdict_again(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    bool behind = false;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)
+        behind = behind || coord->sync.answers[k]->u.sync.decided < coord->decided;
+    if (!behind || coord->decision.state == AMPD_DECIDED_NONE)
+        return;
+    coord->decision.applied_bits = 0;
+    coord->decision.gathers = (struct ampd_applied){0};
+    if (coord->decision.state == AMPD_DECIDED_APPLIED)
+        ampd_coord_set_decision(coord, AMPD_DECIDED_APPLYING);
+}
+
 /* Decides where a model goes on, from the answers of all shards. */
 static void decide(struct ampd_model *model)
 {
@@ -546,6 +564,7 @@ static void decide(struct ampd_model *model)
         ampd_adopt(model, &newest);
     } else {
         ampd_checkpoints_lost(model, coord->sync.started);
+        tell_verdict_again(model);
         ampd_coord_resume(model);
     }
     if (coord->trouble[0] == 0)
