@@ -26,8 +26,9 @@
 /*
  * The most records that a journal holds. A coordinator takes a checkpoint at least every AMPD_VOTE_JOURNAL_STEPS steps.
  * While the file of one checkpoint is being written, that of the next may wait for it, and skipped steps may go on
- * until the checkpoint after both. So at most three times as many steps are needed at a time, and with them one vote
- * and an older try of it; 8 leaves some to spare.
+ * until the checkpoint after both. So a process needs at most three times as many steps at a time, and with them one
+ * vote and an older try of it; 8 leaves some to spare. Processes that end hard while they write, one after the other,
+ * may need more: then votes wait for the checkpoint that the last of them begins (coordinator/checkpoints.c).
  */
 #define AMPD_VOTE_JOURNAL_SLOTS_MAX (3 * AMPD_VOTE_JOURNAL_STEPS + 8)
 

@@ -136,7 +136,7 @@ static void restore(struct core_host *host, const struct ampd_restore_order *ord
 
 static void write_record(struct core_host *host, const struct ampd_vote_journal_order *order, const uint8_t *notes)
 {
-    assert_true(host->journal_count < CORE_BLOCKS_MAX && order->notes_size <= sizeof(host->journal[0].notes));
+    assert_true(host->journal_count < CORE_STEPS_MAX && order->notes_size <= sizeof(host->journal[0].notes));
     struct core_record *record = &host->journal[host->journal_count++];
     record->key = order->key;
     memcpy(record->notes, notes, order->notes_size);
@@ -213,7 +213,7 @@ static void keep(struct core_host *host, const struct ampd_output *output)
 
 static void keep_row(struct core_host *host)
 {
-    if (host->rows_count < CORE_BLOCKS_MAX)
+    if (host->rows_count < CORE_STEPS_MAX)
         host->rows[host->rows_count++] = host->row;
 }
 

@@ -13,6 +13,7 @@
 #define CORE_CALLS_MAX  1024
 #define CORE_TASKS_MAX  64
 #define CORE_BLOCKS_MAX 8
+#define CORE_STEPS_MAX  72 /* that are kept: more than AMPD_VOTE_JOURNAL_STEPS */
 
 /* What became of a call. */
 struct core_call {
@@ -43,12 +44,12 @@ struct core_host {
     uint64_t last_call;
     struct core_call calls[CORE_CALLS_MAX];
     bool hold_journal;
-    uint8_t notes[4096];                         /* of the vote that is being written */
-    struct core_record journal[CORE_BLOCKS_MAX]; /* as written, oldest first */
+    uint8_t notes[4096];                        /* of the vote that is being written */
+    struct core_record journal[CORE_STEPS_MAX]; /* as written, oldest first */
     uint32_t journal_count;
-    int journal_code;                           /* what a read of it ends with; 0: it finds the record, or none */
-    uint64_t pruned;                            /* newest step that was pruned */
-    struct ampd_step_row rows[CORE_BLOCKS_MAX]; /* notified, oldest first */
+    int journal_code;                          /* what a read of it ends with; 0: it finds the record, or none */
+    uint64_t pruned;                           /* newest step that was pruned */
+    struct ampd_step_row rows[CORE_STEPS_MAX]; /* notified, oldest first */
     uint32_t rows_count;
     bool hold_jobs, hold_persists, hold_files; /* kept in tasks instead of done at once */
     struct ampd_output tasks[CORE_TASKS_MAX];

@@ -81,6 +81,16 @@ static void persist(unsigned shard, const struct ampd_persist *order)
         later(shard, &event);
 }
 
+/* It takes each vote, and a start finds none in it. */
+static void journal(unsigned shard, const struct ampd_output *output)
+{
+    struct ampd_event event = {.type = AMPD_EVENT_JOURNALLED, .u.persisted = {.token = output->u.journal.token}};
+    if (output->type == AMPD_OUT_REPLAY)
+        event = (struct ampd_event){.type = AMPD_EVENT_REPLAYED,
+                                    .u.replayed = {.token = output->u.replay.token, .code = AMP_ENOTFOUND}};
+    later(shard, &event);
+}
+
 static void take(unsigned shard, const struct ampd_output *output)
 {
     struct core_call *call = &pair_calls[output->call];
@@ -103,10 +113,9 @@ static void take(unsigned shard, const struct ampd_output *output)
     case AMPD_OUT_PERSIST:
         persist(shard, &output->u.persist);
         break;
-    case AMPD_OUT_REPLAY: /* nothing is in the journal */
-        event = (struct ampd_event){.type = AMPD_EVENT_REPLAYED,
-                                    .u.replayed = {.token = output->u.replay.token, .code = AMP_ENOTFOUND}};
-        later(shard, &event);
+    case AMPD_OUT_JOURNAL:
+    case AMPD_OUT_REPLAY:
+        journal(shard, output);
         break;
     case AMPD_OUT_JOB:
         ampd_job_run(&output->u.job, &amp_kernels_ref);

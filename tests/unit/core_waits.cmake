@@ -12,6 +12,8 @@ target_link_options(test_core_memory PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc
 ampd_test(test_core_rates SUITE unit SOURCES test_core_rates.c core_fixture.c LINK ampd_core amp amp_base m)
 ampd_test(test_core_peers SUITE unit SOURCES test_core_peers.c core_pair.c core_fixture.c LINK ampd_core amp amp_base m)
 ampd_test(test_core_parts SUITE unit SOURCES test_core_parts.c core_pair.c core_fixture.c LINK ampd_core amp amp_base m)
+ampd_test(test_core_lost_parts SUITE unit SOURCES test_core_lost_parts.c core_pair.c core_fixture.c
+          LINK ampd_core amp amp_base m)
 ampd_test(test_core_misfits SUITE unit SOURCES test_core_misfits.c core_pair.c core_fixture.c LINK ampd_core amp amp_base m)
 ampd_test(test_core_edges SUITE unit SOURCES test_core_edges.c core_fixture.c LINK ampd_core amp amp_base m)
 ampd_test(test_core_epochs SUITE unit SOURCES test_core_epochs.c core_pair.c core_fixture.c LINK ampd_core amp amp_base m)

@@ -1,9 +1,11 @@
 /* What operators do to the scale of a model, and by which request. */
 #include "server/core/model/spec.h"
+#include "server/core/wire/step_messages.h"
 #include "tests/unit/core_fixture.h"
 #include "tests/whole_spec.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define START_SCALE 1024
@@ -303,6 +305,39 @@ static void an_eviction_that_waits_for_a_verdict_is_under_way(void **state)
     core_assert_failed(host, core_evict(host, 0, "id-1"), AMP_EINVAL, "REQUEST_ID_USED", "id-1");
 }
 
+/* No step comes before all are evicted whom it waits for. */
+static void all_workers_of_four_hosts_are_evicted_though_no_step_goes_on(void **state)
+{
+    enum { HUNG = 32 };
+    struct core_host *host = *state;
+    struct ampd_incarnation joined[HUNG + 1];
+    struct ampd_model_spec spec;
+    core_spec(&spec, HUNG + 1);
+    spec.on_loss = AMPD_ON_LOSS_SHRINK;
+    spec.min_workers = 1;
+    (void)core_create(host, &spec);
+    (void)core_load(host, 1);
+    for (int32_t r = 0; r <= HUNG; r++) {
+        char name[8];
+        (void)snprintf(name, sizeof name, "w%d", r);
+        joined[r] = core_joined(host, core_join(host, name, r));
+    }
+    (void)core_push_all(host, 1, 0, joined[0], 1024); /* it opened with the first that joined */
+    for (uint32_t r = 0; r < HUNG; r++)
+        assert_evicted(host, core_evict(host, r, ""));
+    assert_int_equal(AMPD_VERDICT_APPLIED, result(host, core_push_all(host, 2, HUNG, joined[HUNG], 1024))->verdict);
+}
+
+/* What waits for a step that will not come without another worker ends at once, for it would wait for nobody. */
+static void a_push_that_waits_ends_when_its_worker_is_evicted(void **state)
+{
+    struct core_host *host = *state;
+    uint64_t waits = core_push_header(host, 2, 1, incarnations[1]);
+    core_assert_held(host, waits);
+    assert_evicted(host, core_evict(host, 1, ""));
+    core_assert_failed(host, waits, AMP_EABORTED, "RANK_TAKEN", "evicted");
+}
+
 /* So is one whose worker is gone already, as after a crash between its two writes. */
 static void an_eviction_of_nobody_stores_its_row_alone(void **state)
 {
@@ -438,8 +473,8 @@ static void under_the_policy_none_the_scale_is_one(void **state)
 static void more_acts_than_a_verdict_carries_wait_for_it(void **state)
 {
     struct core_host *host = *state;
-    for (unsigned i = 0; i < 4; i++)
-        assert_set(host, core_set_scale(host, (float)(8 << i), ""), (float)(8 << i), 2);
+    for (unsigned i = 0; i < AMPD_ACTIONS_WAIT_MAX; i++)
+        assert_set(host, core_set_scale(host, i % 2 == 0 ? 8 : 64, ""), i % 2 == 0 ? 8 : 64, 2);
     core_assert_failed(host, core_set_scale(host, 2, ""), AMP_EEXHAUSTED, "TOO_MANY_CALLS", "next step");
     assert_true(result(host, push_step(host, 1, 1024))->new_scale == 64);
     assert_set(host, core_set_scale(host, 2, ""), 2, 3);
@@ -476,6 +511,8 @@ int main(void)
         RUNNING(a_push_that_had_begun_before_its_worker_was_evicted_counts),
         RUNNING(a_push_of_an_evicted_worker_ends_when_another_one_joins_as_its_rank),
         RUNNING(an_eviction_that_waits_for_a_verdict_is_under_way),
+        EMPTY(all_workers_of_four_hosts_are_evicted_though_no_step_goes_on),
+        RUNNING(a_push_that_waits_ends_when_its_worker_is_evicted),
         RUNNING(an_eviction_of_nobody_stores_its_row_alone),
         RUNNING(a_rank_whose_join_is_being_stored_is_not_evicted),
         RUNNING(a_verdict_that_is_made_while_an_act_is_stored_follows_from_it),

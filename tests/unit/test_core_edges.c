@@ -434,9 +434,9 @@ static void acts_that_wait_for_a_verdict_to_be_stored_are_known_and_bounded(void
     for (unsigned i = 0; i < AMPD_ACTIONS_WAIT_MAX; i++) {
         char id[16];
         (void)snprintf(id, sizeof(id), "act-%u", i);
-        core_assert_held(&host, core_set_scale(&host, (float)(2u << i), id));
-        core_assert_failed(&host, core_set_scale(&host, (float)(2u << i), id), AMP_EUNAVAILABLE, "RECOVERING",
-                           "stored");
+        float scale = i % 2 == 0 ? 8 : 16;
+        core_assert_held(&host, core_set_scale(&host, scale, id));
+        core_assert_failed(&host, core_set_scale(&host, scale, id), AMP_EUNAVAILABLE, "RECOVERING", "stored");
     }
     core_assert_failed(&host, core_set_scale(&host, 64, "more"), AMP_EEXHAUSTED, "TOO_MANY_CALLS", "next step");
     host.hold_persists = false;

@@ -137,6 +137,30 @@ static void a_shard_that_has_lost_nothing_asks_for_no_epoch_above(void **state)
     assert_int_equal(1, coord->decided);
 }
 
+/* Shard 0 answers SYNC when its verdict is stored, and has not heard of that as a shard: no answer names the step. */
+static void a_vote_is_missed_on_a_verdict_that_was_stored_while_shards_were_asked(void **state)
+{
+    (void)state;
+    struct ampd_event tick = {.type = AMPD_EVENT_TICK};
+    pair_hold_kind = AMPD_PERSIST_VERDICT;
+    (void)pair_push(0, 2, 1);
+    (void)pair_push(1, 2, 1);
+    assert_int_equal(AMPD_STEP_VOTED, pair_model(0)->coord->step.state);
+    struct ampd_open_step *open = &pair_model(1)->shard->step; /* as after a start on a disk that has an older try */
+    open->close.contributors[0].incarnation.counter++;
+    open->hash = ampd_contributors_hash(open->close.contributors, open->close.contributors_count);
+    ampd_sync_start(pair_core[0]);
+    pair_step(0, &tick);
+    pair_settle();
+    assert_int_equal(AMPD_COORD_SYNCING, pair_model(0)->coord->state);
+    pair_hold_kind = (enum ampd_persist_kind)0;
+    struct ampd_event stored = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {pair_held_token}};
+    pair_step(0, &stored);
+    pair_settle();
+    assert_int_equal(2, pair_model(0)->coord->epoch);
+    assert_int_equal(AMPD_COORD_WAITING, pair_model(0)->coord->state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +169,8 @@ int main(void)
         cmocka_unit_test(a_new_model_begins_above_the_epochs_that_a_lost_store_may_have_known),
         cmocka_unit_test_setup_teardown(a_shard_that_has_lost_nothing_asks_for_no_epoch_above, pair_setup,
                                         pair_teardown),
+        cmocka_unit_test_setup_teardown(a_vote_is_missed_on_a_verdict_that_was_stored_while_shards_were_asked,
+                                        pair_setup, pair_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

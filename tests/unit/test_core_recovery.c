@@ -487,6 +487,10 @@ static void a_shard_that_holds_its_vote_on_a_decided_step_is_told_the_verdict(vo
     answer_sync(pair_model(0)->coord->decision.verdict->row.contributors_hash);
     assert_int_equal(AMPD_COORD_RUNNING, pair_model(0)->coord->state);
     assert_int_equal(1, pair_model(0)->coord->epoch);
+    bool told = false; /* though its process before had said that it was applied */
+    for (; pair_messages_count > 0; pair_deliver_first())
+        told = told || (pair_first()->type == AMPD_MESSAGE_VERDICT && pair_first()->u.verdict.row.step == 1);
+    assert_true(told);
 }
 
 /* Also where too few workers are there for another try of the step: it is not open until there are enough. */

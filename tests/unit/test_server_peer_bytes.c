@@ -48,7 +48,7 @@ static const struct kind kinds[] = {
     {AMPD_MESSAGE_COMPLETE, MEMBER(complete), 12},
     {AMPD_MESSAGE_CLOSE, MEMBER(close), 2051},
     {AMPD_MESSAGE_VOTE, MEMBER(vote), 296},
-    {AMPD_MESSAGE_VERDICT, MEMBER(verdict), 3771},
+    {AMPD_MESSAGE_VERDICT, MEMBER(verdict), 4603},
     {AMPD_MESSAGE_APPLIED, MEMBER(applied), 260},
     {AMPD_MESSAGE_CUT, MEMBER(restore), 13},
     {AMPD_MESSAGE_PART_DONE, MEMBER(restore), 13},
@@ -68,7 +68,7 @@ static const struct kind kinds[] = {
     {AMPD_MESSAGE_MAY_LEAVE, 0, 0},
     {AMPD_MESSAGE_NOT_CREATED, MEMBER(why), 0},
     {AMPD_MESSAGE_PARTS, MEMBER(parts), 4},
-    {AMPD_MESSAGE_ACTS, MEMBER(acts), 108},
+    {AMPD_MESSAGE_ACTS, MEMBER(acts), 940},
     {AMPD_MESSAGE_ALIVE, MEMBER(alive), 1028},
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])

@@ -288,10 +288,26 @@ void ampd_coord_checkpoint(struct ampd_core *core, uint64_t id, const struct amp
 
 /* ---- between two verdicts ---- */
 
+/*
+ * Whether a checkpoint should be under way and is not: with `durability: step` one is cut at least every
+ * AMPD_VOTE_JOURNAL_STEPS steps, but a process that ends, or a RESTORE, may have taken the parts that were being
+ * written. Until a checkpoint is stored the journal keeps every step, and no vote follows when it is full.
+ */
+static bool is_overdue(const struct ampd_model *model)
+{
+    const struct ampd_coord_checkpoints *checkpoint = &model->coord->checkpoint;
+    uint64_t after = checkpoint->parts_sent; /* the first step that is in none */
+    if (checkpoint->writing_count > 0)
+        after = checkpoint->writing[checkpoint->writing_count - 1].step + 1;
+    return model->spec.durability == AMPD_DURABILITY_STEP &&
+           model->coord->decided + 1 >= after + AMPD_VOTE_JOURNAL_STEPS;
+}
+
 void ampd_checkpoints_try(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
-    bool pauses = ampd_core_pauses(model->core) || (coord->checkpoint.wanted && !ampd_coord_decides_soon(model));
+    bool pauses = ampd_core_pauses(model->core) || (coord->checkpoint.wanted && !ampd_coord_decides_soon(model)) ||
+                  is_overdue(model);
     AMP_ASSERT(model->core->config.shard == 0);
     if (!pauses || !ampd_coord_has_steps(coord) || coord->step.state == AMPD_STEP_VOTED ||
         coord->decision.state == AMPD_DECIDED_APPLYING)

@@ -69,8 +69,9 @@ void ampd_checkpoints_send(struct ampd_model *model);
 
 /*
  * Sends CUT at the last decided step if that is in no checkpoint, all shards have applied it, and no verdict is near:
- * steps pause because a shard is about to end, or a Checkpoint call waits and too few workers are there. While too many
- * are under way, it does so when one of these is there.
+ * steps pause because a shard is about to end, or a Checkpoint call waits and too few workers are there. It also does
+ * so where the journal needs a checkpoint and the parts of the last ones were lost. While too many are under way, it
+ * does so when one of these is there.
  */
 void ampd_checkpoints_try(struct ampd_model *model);
 

@@ -461,19 +461,29 @@ static bool lacks_a_store(struct ampd_model *model)
 /*
  * Whether a shard has neither the newest verdict nor its vote on that step: its disk has lost what was synced. Such a
  * shard could only refuse the verdict each time it comes. A vote on another list, as the record of an older try, is no
- * vote on that step either.
+ * vote on that step either. A verdict for whose store SYNC has waited is in no answer, since it goes out behind SYNC.
  */
 static bool lacks_its_vote(const struct ampd_model *model, uint32_t shard)
 {
     const struct ampd_coord *coord = model->coord;
-    const struct ampd_sync_state *given = &coord->sync.answers[shard]->u.sync, *newest = given;
+    const struct ampd_sync_state *given = &coord->sync.answers[shard]->u.sync;
+    const struct ampd_step_row *newest = NULL; /* that the shard has not; NULL: it has all */
+    uint64_t decided = given->decided;
     AMP_ASSERT(shard < AMPD_COUNT(model->core));
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
-        if (coord->sync.answers[k]->u.sync.decided > newest->decided)
-            newest = &coord->sync.answers[k]->u.sync;
+        const struct ampd_sync_state *other = &coord->sync.answers[k]->u.sync;
+        if (other->decided > decided) {
+            decided = other->decided;
+            newest = &other->last;
+        }
     }
-    bool voted = given->voted != 0 && given->voted == newest->last.contributors_hash;
-    bool lacks = given->decided < newest->decided && (given->decided + 1 < newest->decided || !voted);
+    const struct ampd_verdict_message *own = coord->decision.verdict;
+    if (own != NULL && own->row.step == coord->decided && coord->decided > decided) {
+        decided = coord->decided;
+        newest = &own->row;
+    }
+    bool voted = newest != NULL && given->voted != 0 && given->voted == newest->contributors_hash;
+    bool lacks = newest != NULL && (given->decided + 1 < decided || !voted);
     if (lacks)
         ampd_out_log(model->core, AMP_LOG_ERROR, model, "shard %u has lost its vote on step %llu, which is decided",
                      shard, (unsigned long long)given->decided + 1);
@@ -502,6 +512,24 @@ static void take_epoch(struct ampd_model *model, uint64_t epoch)
     ampd_coord_forget_step(model);
     model->coord->epoch = epoch;
     model->coord->has_record = false;
+}
+
+/*
+ * A shard that has started again on an older disk may hold its vote on the last step and not the verdict, which it had
+ * applied before. The verdict goes to all again, and all say again what they have applied.
+ */
+static void tell_verdict_again(struct ampd_model *model)
+{
+    struct ampd_coord *coord = model->coord;
+    bool behind = false;
+    for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)
+        behind = behind || coord->sync.answers[k]->u.sync.decided < coord->decided;
+    if (!behind || coord->decision.state == AMPD_DECIDED_NONE)
+        return;
+    coord->decision.applied_bits = 0;
+    coord->decision.gathers = (struct ampd_applied){0};
+    if (coord->decision.state == AMPD_DECIDED_APPLIED)
+        ampd_coord_set_decision(coord, AMPD_DECIDED_APPLYING);
 }
 
 /* Decides where a model goes on, from the answers of all shards. */
@@ -536,6 +564,7 @@ static void decide(struct ampd_model *model)
         ampd_adopt(model, &newest);
     } else {
         ampd_checkpoints_lost(model, coord->sync.started);
+        tell_verdict_again(model);
         ampd_coord_resume(model);
     }
     if (coord->trouble[0] == 0)

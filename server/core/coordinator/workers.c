@@ -356,6 +356,7 @@ void ampd_workers_stored(struct ampd_model *model, const struct ampd_pending *pe
         else
             ampd_coord_review(model);
         ampd_checkpoints_try(model);
+        ampd_local_retry(model);
         return;
     }
     if (is_idle(model))

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Operator actions between two verdicts: a person is slower than a step, unless no step goes on. */
-#define AMPD_ACTIONS_WAIT_MAX 4
+/* Operator actions between two verdicts: evictions of four hosts of eight that hold up the step, and four more. */
+#define AMPD_ACTIONS_WAIT_MAX 36
 
 /* An operator's action on the scale, the learning rate or a worker, as it is stored behind the last decided step. */
 struct ampd_action {
