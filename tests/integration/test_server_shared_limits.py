@@ -198,6 +198,23 @@ def test_who_has_not_joined_attaches_nothing_and_ends_no_attachment(context):
     assert server.terminate() == 0
 
 
+def test_each_guess_of_an_incarnation_is_counted_whichever_call_it_comes_by(context):
+    server = context.server(*METRICS)
+    worker = Run(context, unix(server), "m", steps=2, pause="1:begin", **SLOT)
+    worker.wait_until_paused()
+    guess = Api(server.channel).GetStatus(model="m").models[0].workers[0].incarnation  # without its secret
+    Other(unix(server), guess).refused("FENCED")
+    over_tcp, identity = Api(server.channel), {"model": "m", "rank": 0, "incarnation": guess}
+    for in_memory in (False, True):
+        refused(lambda: over_tcp.Pull(**identity, epoch=1, step=1, in_memory=in_memory), Code.ABORTED, "FENCED")
+    assert not over_tcp.KeepAlive(**identity).incarnation_valid
+    assert metric(server, "ampd_model_fences_total{[^}]*}") == 4
+    worker.go_on()
+    worker.end()
+    assert worker.shared == [True] * 2
+    assert server.terminate() == 0
+
+
 def test_on_another_shard_no_incarnation_that_no_step_lists_ends_an_attachment_of_one_that_is_listed(context):
     cluster = Cluster(context, 2)
     worker = Run(context, cluster.addresses[0], "m", steps=6, pause="3:begin", **SLOT)

@@ -102,7 +102,7 @@ static bool can_attach(const struct sim *sim, uint32_t w)
     for (uint32_t k = 0; k < sim->shards && can; k++)
         can = tensors_of(&sim->shard[k]) != NULL && sim->links[w][k].up_until_ms <= sim->now_ms &&
               sim->links[w][k].down_until_ms <= sim->now_ms &&
-              !ampd_core_is_fenced(sim->shard[k].core, 0, w, incarnation_of(worker), &error);
+              !ampd_core_refuse(sim->shard[k].core, 0, w, incarnation_of(worker), &error);
     return can;
 }
 

@@ -327,9 +327,9 @@ static int make_slot(struct attachment *own, struct amp_error *error)
 /* Checks that the caller holds the rank, as far as this shard knows, and makes room, for which another may end. */
 static int admit(const struct attachment *own, uint32_t model, struct amp_error *error)
 {
-    const struct ampd_core *core = own->call.server->core;
+    struct ampd_core *core = own->call.server->core;
     struct ampd_worker_info worker;
-    if (ampd_core_is_fenced(core, model, own->rank, own->incarnation, error))
+    if (ampd_core_refuse(core, model, own->rank, own->incarnation, error))
         return error->code;
     ampd_core_worker(core, model, own->rank, io_core_now(own->call.server), &worker);
     return make_room(own, worker.listed, error);
