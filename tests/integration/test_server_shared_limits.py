@@ -14,12 +14,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
 import ampd_testing
 from ampd_testing import CALL_TIMEOUT_S, DIE_WITH_PARENT, Api, Code, common, eventually, metric, refused, run, spec
-from shared_testing import SLOT, Attachment, Run, connect, holdings, memory_left
+from shared_testing import SLOT, Attachment, Run, connect, guest, holdings, memory_left
 from test_server_shards import Cluster
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")
@@ -131,11 +132,11 @@ def test_the_slots_of_a_deleted_model_are_given_back_while_its_worker_is_still_t
 class Other:
     """Another process that may do what workers may, and names an incarnation."""
 
-    def __init__(self, address, incarnation, shard=0):
-        self.api, self.shard, self.incarnation = Api(connect(address)), shard, incarnation
+    def __init__(self, address, incarnation, shard=0, model="m"):
+        self.api, self.shard, self.incarnation, self.model = Api(connect(address)), shard, incarnation, model
 
     def identity(self):
-        return {"model": "m", "rank": 0, "incarnation": self.incarnation, "shard": self.shard}
+        return {"model": self.model, "rank": 0, "incarnation": self.incarnation, "shard": self.shard}
 
     def refused(self, reason):
         call = self.api.start("AttachMemory", **self.identity(), dtype=common.DTYPE_F16, seals=True)
@@ -283,6 +284,45 @@ def test_who_may_attach_nothing_keeps_nobody_from_memory(context):
     crowd.kill()
     crowd.communicate()
     assert server.terminate() == 0
+
+
+@contextlib.contextmanager
+def crowded(path, count):
+    """So many connections of this process to the socket, all the time; nothing is said on any of them."""
+    leaving = threading.Event()
+
+    def stay():
+        while not leaving.is_set():
+            with contextlib.suppress(OSError), guest(path) as link:
+                link.recv(1)
+    threads = [threading.Thread(target=stay) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        leaving.set()
+        for thread in threads:
+            thread.join()
+
+
+@contextlib.contextmanager
+def awaited_and_crowded(context, count):
+    """A server whose memory socket is crowded by a process that has a call which waits for its descriptors."""
+    server = context.server()
+    Api(server.channel).CreateModel(spec=spec("idle", [("w", [1])], world_size=1))
+    joined = Api(connect(unix(server))).Join(model="idle", rank=0, worker_name="w", instance=1)
+    attachment = Attachment(Other(unix(server), joined.incarnation, model="idle"), fetch=False)
+    with crowded(attachment.answer.socket, count):
+        yield server
+    attachment.end()
+    assert server.terminate() == 0
+
+
+def test_a_worker_that_fetches_nothing_keeps_no_other_one_from_memory(context):
+    """Its connections would each have a place for two seconds, so that others came too late behind so many."""
+    with awaited_and_crowded(context, 32) as server:
+        assert Run(context, unix(server), "m", steps=2, **SLOT).end().shared == [True] * 2
 
 
 def test_attempts_that_take_long_are_few(context):
