@@ -45,6 +45,17 @@ def guest(path):
     return link
 
 
+def answered(link):
+    """The descriptors that come, if any; they are closed."""
+    try:
+        byte, fds, _, _ = socket.recv_fds(link, 1, 3)
+    except ConnectionError:
+        return []
+    for fd in fds:
+        os.close(fd)
+    return fds
+
+
 class Attachment:
     """A call of AttachMemory that is open, and what came of it; the member has an api and an identity()."""
 

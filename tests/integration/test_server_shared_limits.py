@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 import ampd_testing
 from ampd_testing import CALL_TIMEOUT_S, DIE_WITH_PARENT, Api, Code, common, eventually, metric, refused, run, spec
-from shared_testing import SLOT, Attachment, Run, connect, guest, holdings, memory_left
+from shared_testing import SLOT, Attachment, Run, answered, connect, guest, holdings, memory_left
 from test_server_shards import Cluster
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")
@@ -199,6 +199,20 @@ def test_who_has_not_joined_attaches_nothing_and_ends_no_attachment(context):
     assert server.terminate() == 0
 
 
+def test_no_descriptors_are_given_of_a_model_that_was_deleted_meanwhile(context):
+    server = context.server()
+    api = Api(server.channel)
+    api.CreateModel(spec=spec("m", [("w", [1])], world_size=1))
+    joined = Api(connect(unix(server))).Join(model="m", rank=0, worker_name="w", instance=1)
+    attachment = Attachment(Other(unix(server), joined.incarnation), fetch=False)
+    api.DeleteModel(model="m", force=True)
+    with guest(attachment.answer.socket) as link:
+        link.sendall(attachment.nonce)
+        assert answered(link) == []
+    refused(attachment.call.next, Code.NOT_FOUND, "MODEL_NOT_FOUND")
+    assert server.terminate() == 0
+
+
 def test_each_guess_of_an_incarnation_is_counted_whichever_call_it_comes_by(context):
     server = context.server(*METRICS)
     worker = Run(context, unix(server), "m", steps=2, pause="1:begin", **SLOT)
@@ -323,6 +337,44 @@ def test_a_worker_that_fetches_nothing_keeps_no_other_one_from_memory(context):
     """Its connections would each have a place for two seconds, so that others came too late behind so many."""
     with awaited_and_crowded(context, 32) as server:
         assert Run(context, unix(server), "m", steps=2, **SLOT).end().shared == [True] * 2
+
+
+def copies_of(pid):
+    """Inodes of the copies that the server has mapped."""
+    lines = pathlib.Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
+    return {line.split()[4] for line in lines if "memfd:ampd-copy" in line}
+
+
+def test_a_rollback_leaves_copies_to_nobody_that_nobody_has(context):
+    server = context.server()
+    worker = Run(context, f"127.0.0.1:{server.port}", "m", steps=6, journal=1, pause="5:half")
+    worker.wait_until_paused()
+    before = copies_of(server.process.pid)
+    Api(server.channel).Rollback(model="m", epoch=1, step=2)
+    assert len(before) == 2 and copies_of(server.process.pid) == before
+    worker.go_on()
+    worker.end()
+    assert server.terminate() == 0
+
+
+def test_a_rollback_without_descriptors_waits_for_them_and_memory_is_shared_on(context):
+    server = context.server()
+    pid = server.process.pid
+    worker = Run(context, unix(server), "m", steps=8, journal=1, pause="4:half", **SLOT)
+    worker.wait_until_paused()
+    eventually(lambda: 'msg="written" model=m step=2' in server.log(), "no file is open that closes soon")
+    taken = set(numbers(pid))
+    first = next(number for number in itertools.count() if number not in taken)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (first + SPARE if first > SPARE else 2 * first, 1024))
+    call = Api(server.channel).start("Rollback", model="m", epoch=1, step=2)
+    eventually(lambda: "there is no memory to restore m in" in server.log() or call.done(), "it is tried")
+    assert not call.done() and "are kept for storage" in server.log()
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (1024, 1024))
+    call.result(timeout=CALL_TIMEOUT_S)
+    worker.go_on()
+    worker.end()
+    assert worker.shared[-2:] == [True] * 2, (worker.shared, worker.err)
+    assert server.terminate() == 0
 
 
 def test_attempts_that_take_long_are_few(context):

@@ -41,10 +41,12 @@ static struct copy *copy_of(const void *memory)
     return (struct copy *)((uintptr_t)memory - offsetof(struct copy, data));
 }
 
-static void *new_copy(void *arg, size_t size)
+static void *new_copy(void *arg, size_t size, void *before)
 {
-    struct copy *copy = aligned_alloc(ALIGN, (sizeof *copy + size + ALIGN - 1) / ALIGN * ALIGN);
     (void)arg;
+    if (before != NULL && copy_of(before)->users == 1)
+        return before; /* no worker has it mapped */
+    struct copy *copy = aligned_alloc(ALIGN, (sizeof *copy + size + ALIGN - 1) / ALIGN * ALIGN);
     memset(copy, 0, sizeof *copy + size);
     copy->users = 1;
     copy->size = size;
