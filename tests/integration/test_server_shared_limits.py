@@ -339,6 +339,17 @@ def test_a_worker_that_fetches_nothing_keeps_no_other_one_from_memory(context):
         assert Run(context, unix(server), "m", steps=2, **SLOT).end().shared == [True] * 2
 
 
+def test_a_signal_while_a_worker_waits_to_be_connected_ends_no_attempt(context):
+    """More wait than the queue of the socket takes. A process that is stopped and goes on has its connect(2) end."""
+    with awaited_and_crowded(context, 160) as server:
+        worker = Run(context, unix(server), "m", steps=2, **SLOT)
+        for _ in range(25):  # some while it begins, the last ones while it waits
+            worker.process.send_signal(signal.SIGSTOP)
+            worker.process.send_signal(signal.SIGCONT)
+            time.sleep(0.02)
+        assert worker.end().shared == [True] * 2, worker.err
+
+
 def copies_of(pid):
     """Inodes of the copies that the server has mapped."""
     lines = pathlib.Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
