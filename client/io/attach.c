@@ -105,8 +105,8 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
                          : ampclient_channels_code(&model->client->link->channels, result->status, result->from_peer);
     own->call = NULL;
     if (own->waiting != NULL)
-        finish(own,
-               amp_error_set(&own->waiting->error, code != 0 ? code : AMP_EUNAVAILABLE, NULL, "%s", result->message));
+        finish(own, amp_error_set(&own->waiting->error, code != 0 ? code : AMP_EUNAVAILABLE, result->details.reason,
+                                  "%s", result->message));
     else if (!own->dropped)
         ampclient_attach_lost(model);
     uv_close((uv_handle_t *)&own->timer, on_timer_closed);
@@ -431,8 +431,8 @@ static void let_go(struct ampclient_model *model)
     unmap(attached);
 }
 
-/* Attaches to all shards or to none: a single shard's slot would be held for nothing. */
-static int attach_all(struct ampclient_model *model, struct ampd_msg_attach_memory_request *request,
+/* Attaches to all shards or to none: a single shard's slot would be held for nothing. The time counts from begun_ms. */
+static int attach_all(struct ampclient_model *model, struct ampd_msg_attach_memory_request *request, uint64_t begun_ms,
                       struct ampclient_attached **out, struct amp_error *error)
 {
     struct ampclient_attached *made = calloc(1, sizeof *made);
@@ -449,7 +449,7 @@ static int attach_all(struct ampclient_model *model, struct ampd_msg_attach_memo
     made->slot = amp_large_reserve(made->slot_size);
     uint64_t limit_ms = ATTACH_TIMEOUT_MS + made->slot_size / ATTACH_BYTES_PER_MS,
              most_ms = model->client->options.step_timeout_ms / ATTACH_SHARE,
-             until_ms = ampclient_now_ms() + (limit_ms < most_ms ? limit_ms : most_ms);
+             until_ms = begun_ms + (limit_ms < most_ms ? limit_ms : most_ms);
     int rc = made->copies[0] != NULL && made->copies[1] != NULL && made->slot != NULL ? 0 : AMP_ENOMEM;
     for (uint32_t k = 0; rc == 0 && k < ampclient_shards(model->client); k++) {
         request->shard = k;
@@ -462,6 +462,12 @@ static int attach_all(struct ampclient_model *model, struct ampd_msg_attach_memo
     unmap(made);
     end_calls(model);
     return rc;
+}
+
+/* Whether a server has no memory for the slot. */
+static bool is_short(int rc, const struct amp_error *error)
+{
+    return rc != 0 && strcmp(error->reason, "NO_MEMORY") == 0;
 }
 
 /* Whether a later attempt may succeed. If not, the server does not share memory, or not with this host. */
@@ -522,7 +528,7 @@ void ampclient_attach(struct ampclient_model *model)
     enum amp_dtype dtype =
         amp_dtype_size(model->gradients) > amp_dtype_size(model->cast) ? model->gradients : model->cast;
     struct ampd_msg_attach_memory_request request = request_of(model, incarnation, dtype);
-    bool lost = model->shared != NULL && !model->shared->on;    /* a server was restarted: the worker is the same */
+    bool held = model->shared != NULL, lost = held && !on;      /* a server was restarted: the worker is the same */
     bool wide = on && same(incarnation, model->attach_tried) && /* the server gives another one nothing */
                 amp_dtype_size(model->shared->dtype) >= amp_dtype_size(dtype);
     bool tried = same(incarnation, model->attach_tried) && model->attach_dtype == dtype && !lost &&
@@ -538,7 +544,13 @@ void ampclient_attach(struct ampclient_model *model)
     model->attach_tried = incarnation;
     model->attach_dtype = dtype;
     let_go(model);
-    int rc = attach_all(model, &request, &made, &error);
+    int rc = attach_all(model, &request, begun_ms, &made, &error);
+    if (held && is_short(rc, &error)) /* the server may have noticed only now that the last slot is not used any more */
+        rc = attach_all(model, &request, begun_ms, &made, &error);
+    if (dtype != model->cast && is_short(rc, &error)) {
+        request.dtype = (enum ampd_msg_dtype)model->cast; /* then gradients alone are sent, for this incarnation */
+        rc = attach_all(model, &request, begun_ms, &made, &error);
+    }
     note_attempt(model, rc, ampclient_now_ms() - begun_ms);
     if (rc != 0) {
         say_not_shared(model, rc, &error);

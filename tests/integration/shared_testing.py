@@ -118,6 +118,16 @@ def holdings(pid):
             len(maps), sum("ampd-slot" in line for line in maps))
 
 
+def mapped(worker, what):
+    """Bytes of the memfd in the worker."""
+    total = 0
+    for line in pathlib.Path(f"/proc/{worker.process.pid}/maps").read_text().splitlines():
+        if f"memfd:{what}" in line:
+            first, last = line.split()[0].split("-")
+            total += int(last, 16) - int(first, 16)
+    return total
+
+
 def memory_left(api):
     """Bytes of --memory-max that nothing has taken; the refusal of the largest model that there may be tells them."""
     too_large = spec("too-large", [("w", [(1 << 36) - 65536])])

@@ -17,7 +17,7 @@ import ampd_testing
 from ampd_testing import PATIENCE, Code, eventually, metric, refused, run, spec
 from page_testing import ask, page_server
 from shared_testing import (APPLIED, LATE, OVERFLOW, OWN, ROLLED_BACK, SHARED_CB, SIZES, SLOT, STREAM, TIMEOUT_S, Run,
-                            holdings)
+                            holdings, mapped)
 from test_server_shards import Cluster
 
 ROUNDS = int(os.environ.get("AMPD_ROUNDS", "1"))
@@ -211,16 +211,6 @@ def test_a_rollback_that_comes_to_nothing_changes_nothing_for_workers_that_share
 
 
 # ---- widths ----
-
-def mapped(worker, what):
-    """Bytes of the memfd in the worker."""
-    total = 0
-    for line in pathlib.Path(f"/proc/{worker.process.pid}/maps").read_text().splitlines():
-        if f"memfd:{what}" in line:
-            first, last = line.split()[0].split("-")
-            total += int(last, 16) - int(first, 16)
-    return total
-
 
 def test_wider_gradients_get_wider_slots_at_the_next_step(context):
     server, cluster = context.server(), Cluster(context, 3)

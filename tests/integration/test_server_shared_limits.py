@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 import ampd_testing
 from ampd_testing import CALL_TIMEOUT_S, DIE_WITH_PARENT, Api, Code, common, eventually, metric, refused, run, spec
-from shared_testing import SLOT, Attachment, Run, answered, connect, guest, holdings, memory_left
+from shared_testing import SLOT, Attachment, Run, answered, connect, guest, holdings, mapped, memory_left
 from test_server_shards import Cluster
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")
@@ -348,6 +348,25 @@ def test_a_signal_while_a_worker_waits_to_be_connected_ends_no_attempt(context):
             worker.process.send_signal(signal.SIGCONT)
             time.sleep(0.02)
         assert worker.end().shared == [True] * 2, worker.err
+
+
+def test_where_a_wider_slot_has_no_room_the_narrower_one_is_kept(context):
+    sizes, slots = [20 * 65536], {"narrow": 4 << 20, "wide": 6 << 20}  # what they take
+    with_room = context.server("--memory-max", "1G")
+    wanted = Run(context, f"127.0.0.1:{with_room.port}", "m", steps=6, sizes=sizes, dtype="f32").end()
+    needed = (1 << 30) - memory_left(Api(with_room.channel))
+    for width, slot in slots.items():
+        server = context.server("--memory-max", str(needed + slot), *METRICS)
+        worker = Run(context, unix(server), "m", steps=6, sizes=sizes, dtype="f32", pause="3:half", **SLOT)
+        worker.wait_until_paused()
+        assert mapped(worker, "ampd-slot") == sizes[0] * (2 if width == "narrow" else 4), width
+        worker.go_on()
+        worker.end()
+        assert worker.shared == [True] * 6, (width, worker.shared, worker.err)
+        assert (worker.sum, worker.seen) == (wanted.sum, wanted.seen), width
+        asked = metric(server, 'grpc_server_started_total{[^}]*"AttachMemory"[^}]*}')
+        assert asked <= 4, f"{width}: {asked} calls: the first, the wider one, perhaps that again, and the first again"
+        assert server.terminate() == 0
 
 
 def copies_of(pid):

@@ -275,7 +275,8 @@ static void slot_filled(struct io_shared_fill *fill)
     if (call->rpc != NULL && fill->code == 0)
         answer(own);
     else
-        io_server_call_refuse(call, fill->code != 0 ? fill->code : AMP_ECANCELLED, NULL,
+        io_server_call_refuse(call, fill->code != 0 ? fill->code : AMP_ECANCELLED,
+                              fill->code == AMP_ENOMEM ? "NO_MEMORY" : NULL,
                               "there is no memory for a slot of %llu bytes; send the blocks instead",
                               (unsigned long long)own->slot_bytes);
     io_server_call_unref(call);
