@@ -195,6 +195,8 @@ def test_a_rollback_that_comes_to_nothing_changes_nothing_for_workers_that_share
         pair = workers(context, cluster.addresses[0], way, 2, steps=8, journal=1, pause="5:half", **more)
         for worker in pair:
             worker.wait_until_paused()
+        eventually(lambda: all(any(one.step == 4 for one in cluster.api(k).ListCheckpoints(model=way).checkpoints)
+                               for k in range(3)), "each has a newer one, from which it comes back")
         damaged, = (cluster.folder / "data-1" / "models" / way).rglob("step-0000000002/shard-1-of-3.safetensors")
         damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
         for _ in range(2):  # memory of the second may lie where that of before the first did
