@@ -50,6 +50,12 @@ static inline bool ampd_incarnation_newer(struct ampd_incarnation a, struct ampd
     return a.fence > b.fence || (a.fence == b.fence && numbers[0] > numbers[1]);
 }
 
+/* Whether `a` names the Join of `b`, with another secret. */
+static inline bool ampd_incarnation_is_guess(struct ampd_incarnation a, struct ampd_incarnation b)
+{
+    return !ampd_incarnation_same(a, b) && !ampd_incarnation_newer(a, b) && !ampd_incarnation_newer(b, a);
+}
+
 /* A worker whose push counts in a step whose contributors are fixed. */
 struct ampd_contributor {
     uint32_t rank;

@@ -105,8 +105,8 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
                          : ampclient_channels_code(&model->client->link->channels, result->status, result->from_peer);
     own->call = NULL;
     if (own->waiting != NULL)
-        finish(own,
-               amp_error_set(&own->waiting->error, code != 0 ? code : AMP_EUNAVAILABLE, NULL, "%s", result->message));
+        finish(own, amp_error_set(&own->waiting->error, code != 0 ? code : AMP_EUNAVAILABLE, result->details.reason,
+                                  "%s", result->message));
     else if (!own->dropped)
         ampclient_attach_lost(model);
     uv_close((uv_handle_t *)&own->timer, on_timer_closed);
@@ -208,21 +208,42 @@ static int code_of(int why)
     return why == EAGAIN || why == ECONNREFUSED || why == 0 ? AMP_EDEADLINE : AMP_EUNAVAILABLE;
 }
 
-/* The socket, connected within `limit_ms`, above 0; -1: errno says why not. */
-static int connect_to(const char *path, uint64_t limit_ms)
+/* Whether a call on the socket that was interrupted, or waited for a while, is made again; if not, errno says why. */
+static bool again(struct ampclient_link *link, uint64_t until_ms)
+{
+    if ((errno != EINTR && errno != EAGAIN) || ampclient_now_ms() >= until_ms)
+        return false;
+    ampclient_link_pause(link, 0); /* it asks interrupt_cb */
+    bool interrupted = ampclient_link_interrupted(link, NULL);
+    errno = interrupted ? ECANCELED : 0; /* 0: as an end of the stream leaves it */
+    return !interrupted;
+}
+
+static void set_timeout(int fd, int option, uint64_t timeout_ms)
+{
+    const struct timeval timeout = {.tv_sec = (time_t)(timeout_ms / 1000), .tv_usec = (long)(timeout_ms % 1000) * 1000};
+    (void)setsockopt(fd, SOL_SOCKET, option, &timeout, sizeof timeout);
+}
+
+/*
+ * The socket, connected before `until_ms`; -1: errno says why not. It waits only where the server's queue is full, and
+ * then in one piece, unless a signal comes: who begins to wait anew is the last again.
+ */
+static int connect_to(struct ampclient_link *link, const char *path, uint64_t until_ms)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const struct timeval sends = {.tv_sec = (time_t)(limit_ms / 1000), .tv_usec = (long)(limit_ms % 1000) * 1000},
-                         waits = {.tv_usec = AMPCLIENT_INTERRUPT_MS * 1000};
     errno = ENAMETOOLONG;
     int fd = strlen(path) < sizeof address.sun_path ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
     if (fd < 0)
         return -1;
     memcpy(address.sun_path, path, strlen(path) + 1);
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &waits, sizeof waits);
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &sends, sizeof sends);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
-        return fd;
+    set_timeout(fd, SO_RCVTIMEO, AMPCLIENT_INTERRUPT_MS);
+    do {
+        uint64_t now_ms = ampclient_now_ms();
+        set_timeout(fd, SO_SNDTIMEO, until_ms > now_ms ? until_ms - now_ms : 1); /* 0 would be for ever */
+        if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+            return fd;
+    } while (again(link, until_ms));
     int why = errno;
     (void)close(fd);
     errno = why;
@@ -232,17 +253,11 @@ static int connect_to(const char *path, uint64_t limit_ms)
 /* recvmsg, repeated until something comes: the socket waits for AMPCLIENT_INTERRUPT_MS (connect_to). */
 static ssize_t receive(struct ampclient_link *link, int fd, struct msghdr *message, uint64_t until_ms)
 {
-    for (;;) {
-        ssize_t size = recvmsg(fd, message, MSG_CMSG_CLOEXEC);
-        int why = errno;
-        if (size >= 0 || (why != EINTR && why != EAGAIN) || ampclient_now_ms() >= until_ms)
-            return size;
-        ampclient_link_pause(link, 0); /* it asks interrupt_cb */
-        bool interrupted = ampclient_link_interrupted(link, NULL);
-        errno = interrupted ? ECANCELED : 0; /* 0: as an end of the stream leaves it */
-        if (interrupted)
-            return -1;
-    }
+    ssize_t size;
+    do
+        size = recvmsg(fd, message, MSG_CMSG_CLOEXEC);
+    while (size < 0 && again(link, until_ms));
+    return size;
 }
 
 /* Sends the nonce of an answer, and gets the descriptors for it, which are the caller's to close. */
@@ -260,15 +275,14 @@ static int fetch(struct ampclient_link *link, const struct ampd_msg_attach_memor
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
                              .msg_controllen = CMSG_LEN(sizeof(int) * FDS)}; /* what is aligned has room for another */
-    uint64_t now_ms = ampclient_now_ms(), limit_ms = until_ms > now_ms ? until_ms - now_ms : 1;
-    if (limit_ms > ATTACH_TIMEOUT_MS)
-        limit_ms = ATTACH_TIMEOUT_MS;
-    int fd = connect_to(answer->socket, limit_ms);
+    if (until_ms > ampclient_now_ms() + ATTACH_TIMEOUT_MS)
+        until_ms = ampclient_now_ms() + ATTACH_TIMEOUT_MS;
+    int fd = connect_to(link, answer->socket, until_ms);
     bool came = false;
     if (fd >= 0) {
         errno = 0;
         came = send(fd, nonce, sizeof nonce, MSG_NOSIGNAL) == (ssize_t)sizeof nonce &&
-               receive(link, fd, &message, now_ms + limit_ms) == 1 && take_descriptors(&message, fds);
+               receive(link, fd, &message, until_ms) == 1 && take_descriptors(&message, fds);
     }
     int why = (message.msg_flags & MSG_CTRUNC) != 0 ? EMFILE : errno;
     if (fd >= 0)
@@ -280,8 +294,8 @@ static int fetch(struct ampclient_link *link, const struct ampd_msg_attach_memor
         return amp_error_set(error, rc, NULL, "%s did not give the descriptors in time", answer->socket);
     if (why == 0)
         return amp_error_set(error, rc, NULL,
-                             "%s gave no descriptors; if there is a proxy between, connect to the server's own unix "
-                             "socket, since the server takes this process for another one",
+                             "%s gave no descriptors: the model was deleted, or there is a proxy between; connect to "
+                             "the server's own unix socket then, since the server takes this process for another one",
                              answer->socket);
     return amp_error_set(error, rc, NULL, "the descriptors cannot be fetched from %s (%s)%s", answer->socket,
                          strerror(why),
@@ -417,8 +431,8 @@ static void let_go(struct ampclient_model *model)
     unmap(attached);
 }
 
-/* Attaches to all shards or to none: a single shard's slot would be held for nothing. */
-static int attach_all(struct ampclient_model *model, struct ampd_msg_attach_memory_request *request,
+/* Attaches to all shards or to none: a single shard's slot would be held for nothing. The time counts from begun_ms. */
+static int attach_all(struct ampclient_model *model, struct ampd_msg_attach_memory_request *request, uint64_t begun_ms,
                       struct ampclient_attached **out, struct amp_error *error)
 {
     struct ampclient_attached *made = calloc(1, sizeof *made);
@@ -435,7 +449,7 @@ static int attach_all(struct ampclient_model *model, struct ampd_msg_attach_memo
     made->slot = amp_large_reserve(made->slot_size);
     uint64_t limit_ms = ATTACH_TIMEOUT_MS + made->slot_size / ATTACH_BYTES_PER_MS,
              most_ms = model->client->options.step_timeout_ms / ATTACH_SHARE,
-             until_ms = ampclient_now_ms() + (limit_ms < most_ms ? limit_ms : most_ms);
+             until_ms = begun_ms + (limit_ms < most_ms ? limit_ms : most_ms);
     int rc = made->copies[0] != NULL && made->copies[1] != NULL && made->slot != NULL ? 0 : AMP_ENOMEM;
     for (uint32_t k = 0; rc == 0 && k < ampclient_shards(model->client); k++) {
         request->shard = k;
@@ -448,6 +462,12 @@ static int attach_all(struct ampclient_model *model, struct ampd_msg_attach_memo
     unmap(made);
     end_calls(model);
     return rc;
+}
+
+/* Whether a server has no memory for the slot. */
+static bool is_short(int rc, const struct amp_error *error)
+{
+    return rc != 0 && strcmp(error->reason, "NO_MEMORY") == 0;
 }
 
 /* Whether a later attempt may succeed. If not, the server does not share memory, or not with this host. */
@@ -508,7 +528,7 @@ void ampclient_attach(struct ampclient_model *model)
     enum amp_dtype dtype =
         amp_dtype_size(model->gradients) > amp_dtype_size(model->cast) ? model->gradients : model->cast;
     struct ampd_msg_attach_memory_request request = request_of(model, incarnation, dtype);
-    bool lost = model->shared != NULL && !model->shared->on;    /* a server was restarted: the worker is the same */
+    bool held = model->shared != NULL, lost = held && !on;      /* a server was restarted: the worker is the same */
     bool wide = on && same(incarnation, model->attach_tried) && /* the server gives another one nothing */
                 amp_dtype_size(model->shared->dtype) >= amp_dtype_size(dtype);
     bool tried = same(incarnation, model->attach_tried) && model->attach_dtype == dtype && !lost &&
@@ -524,7 +544,13 @@ void ampclient_attach(struct ampclient_model *model)
     model->attach_tried = incarnation;
     model->attach_dtype = dtype;
     let_go(model);
-    int rc = attach_all(model, &request, &made, &error);
+    int rc = attach_all(model, &request, begun_ms, &made, &error);
+    if (held && is_short(rc, &error)) /* the server may have noticed only now that the last slot is not used any more */
+        rc = attach_all(model, &request, begun_ms, &made, &error);
+    if (dtype != model->cast && is_short(rc, &error)) {
+        request.dtype = (enum ampd_msg_dtype)model->cast; /* then gradients alone are sent, for this incarnation */
+        rc = attach_all(model, &request, begun_ms, &made, &error);
+    }
     note_attempt(model, rc, ampclient_now_ms() - begun_ms);
     if (rc != 0) {
         say_not_shared(model, rc, &error);

@@ -27,9 +27,10 @@ struct ampclient_attached {
 
 /*
  * Tries to attach, if nothing is attached; attaches again if wider gradients were pushed, the incarnation is another
- * one, or a server has ended the slot. After a refusal the same incarnation does not try again, after any other failure
- * it does so after a pause. A failure is no error of the caller, and at most a line in the log. User's thread, between
- * two steps, without the mutex.
+ * one, or a server has ended the slot. Where there is no room for a slot that is wider than the cast, the incarnation
+ * gets one that is not, and keeps that. After a refusal the same incarnation does not try again, after any other
+ * failure it does so after a pause. A failure is no error of the caller, and at most a line in the log. User's thread,
+ * between two steps, without the mutex.
  */
 void ampclient_attach(struct ampclient_model *model);
 

@@ -119,6 +119,15 @@ void ampd_core_uncount_memory(struct ampd_core *core, uint64_t bytes);
 /* The bytes that count against memory_max: those, and what all models may come to need. */
 uint64_t ampd_core_memory_counted(const struct ampd_core *core);
 
+/*
+ * Whether a call of that incarnation, which does not come to the core, is to be refused, as a Push of it would be; then
+ * *error says why, and the refusal is counted. Its line of the log is an output that follows the next event. A shard
+ * other than 0 does not know of Joins, and refuses no incarnation that is newer than those that steps have listed.
+ * index < ampd_core_models_count, rank < spec->world_size.
+ */
+bool ampd_core_refuse(struct ampd_core *core, uint32_t index, uint32_t rank, struct ampd_incarnation incarnation,
+                      struct amp_error *error);
+
 /* Turns lines of level DEBUG on or off, of which there are some for each step. At first they are off. */
 void ampd_core_set_debug(struct ampd_core *core, bool on);
 

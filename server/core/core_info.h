@@ -139,11 +139,4 @@ bool ampd_core_vote_terms(const struct ampd_core *core, uint32_t index, uint32_t
 /* Whether the vote that is being written to the journal is that of the open step; if not, nothing needs it. */
 bool ampd_core_wants_vote(const struct ampd_core *core, uint32_t index);
 
-/*
- * Whether a call of that incarnation is to be refused, as a Push of it would be; then *error says why. A shard other
- * than 0 does not know of Joins, and refuses no incarnation that is newer than `listed`. rank < spec->world_size.
- */
-bool ampd_core_is_fenced(const struct ampd_core *core, uint32_t index, uint32_t rank,
-                         struct ampd_incarnation incarnation, struct amp_error *error);
-
 #endif

@@ -45,6 +45,17 @@ def guest(path):
     return link
 
 
+def answered(link):
+    """The descriptors that come, if any; they are closed."""
+    try:
+        byte, fds, _, _ = socket.recv_fds(link, 1, 3)
+    except ConnectionError:
+        return []
+    for fd in fds:
+        os.close(fd)
+    return fds
+
+
 class Attachment:
     """A call of AttachMemory that is open, and what came of it; the member has an api and an identity()."""
 
@@ -105,6 +116,16 @@ def holdings(pid):
     maps = [line for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines() if "memfd:" in line]
     return (len(names), sum("ampd-slot" in name for name in names),
             len(maps), sum("ampd-slot" in line for line in maps))
+
+
+def mapped(worker, what):
+    """Bytes of the memfd in the worker."""
+    total = 0
+    for line in pathlib.Path(f"/proc/{worker.process.pid}/maps").read_text().splitlines():
+        if f"memfd:{what}" in line:
+            first, last = line.split()[0].split("-")
+            total += int(last, 16) - int(first, 16)
+    return total
 
 
 def memory_left(api):

@@ -17,7 +17,7 @@ import ampd_testing
 from ampd_testing import PATIENCE, Code, eventually, metric, refused, run, spec
 from page_testing import ask, page_server
 from shared_testing import (APPLIED, LATE, OVERFLOW, OWN, ROLLED_BACK, SHARED_CB, SIZES, SLOT, STREAM, TIMEOUT_S, Run,
-                            holdings)
+                            holdings, mapped)
 from test_server_shards import Cluster
 
 ROUNDS = int(os.environ.get("AMPD_ROUNDS", "1"))
@@ -195,6 +195,8 @@ def test_a_rollback_that_comes_to_nothing_changes_nothing_for_workers_that_share
         pair = workers(context, cluster.addresses[0], way, 2, steps=8, journal=1, pause="5:half", **more)
         for worker in pair:
             worker.wait_until_paused()
+        eventually(lambda: all(any(one.step == 4 for one in cluster.api(k).ListCheckpoints(model=way).checkpoints)
+                               for k in range(3)), "each has a newer one, from which it comes back")
         damaged, = (cluster.folder / "data-1" / "models" / way).rglob("step-0000000002/shard-1-of-3.safetensors")
         damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
         for _ in range(2):  # memory of the second may lie where that of before the first did
@@ -211,16 +213,6 @@ def test_a_rollback_that_comes_to_nothing_changes_nothing_for_workers_that_share
 
 
 # ---- widths ----
-
-def mapped(worker, what):
-    """Bytes of the memfd in the worker."""
-    total = 0
-    for line in pathlib.Path(f"/proc/{worker.process.pid}/maps").read_text().splitlines():
-        if f"memfd:{what}" in line:
-            first, last = line.split()[0].split("-")
-            total += int(last, 16) - int(first, 16)
-    return total
-
 
 def test_wider_gradients_get_wider_slots_at_the_next_step(context):
     server, cluster = context.server(), Cluster(context, 3)

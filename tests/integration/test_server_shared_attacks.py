@@ -34,7 +34,8 @@ if LONG:
 import ampd_testing  # noqa: E402
 from ampd_testing import (CALL_TIMEOUT_S, DIE_WITH_PARENT, PATIENCE, Api, Code, OpenStream, Refusal,  # noqa: E402
                           block_message, common, eventually, grpc, params, refused, run, spec)
-from shared_testing import F_ADD_SEALS, TRAILER, Attachment, connect, guest, holdings, memory_left, placed  # noqa: E402
+from shared_testing import (F_ADD_SEALS, TRAILER, Attachment, answered, connect, guest, holdings,  # noqa: E402
+                            memory_left, placed)
 
 ACTIONS = int(os.environ.get("AMPD_ACTIONS", "10000" if LONG else "300"))
 SEED = int(os.environ.get("AMPD_SEED", str(random.SystemRandom().randrange(1 << 30))))
@@ -384,17 +385,6 @@ def bad_attach(scene):
         refused(call.next, (Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FAILED_PRECONDITION), rich=False)
     with grpc.insecure_channel(f"127.0.0.1:{scene.server.port}") as channel:  # of another host, for all that it knows
         refused(Api(channel).start("AttachMemory", **fields).next, Code.FAILED_PRECONDITION)
-
-
-def answered(link):
-    """The descriptors that come, if any."""
-    try:
-        byte, fds, _, _ = socket.recv_fds(link, 1, 3)
-    except ConnectionError:
-        return []
-    for fd in fds:
-        os.close(fd)
-    return fds
 
 
 OTHER_PROCESS = ("import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.settimeout(20); "

@@ -14,12 +14,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
 import ampd_testing
 from ampd_testing import CALL_TIMEOUT_S, DIE_WITH_PARENT, Api, Code, common, eventually, metric, refused, run, spec
-from shared_testing import SLOT, Attachment, Run, connect, holdings, memory_left
+from shared_testing import SLOT, Attachment, Run, answered, connect, guest, holdings, mapped, memory_left
 from test_server_shards import Cluster
 
 METRICS = ("--metrics-listen", "127.0.0.1:0")
@@ -131,11 +132,11 @@ def test_the_slots_of_a_deleted_model_are_given_back_while_its_worker_is_still_t
 class Other:
     """Another process that may do what workers may, and names an incarnation."""
 
-    def __init__(self, address, incarnation, shard=0):
-        self.api, self.shard, self.incarnation = Api(connect(address)), shard, incarnation
+    def __init__(self, address, incarnation, shard=0, model="m"):
+        self.api, self.shard, self.incarnation, self.model = Api(connect(address)), shard, incarnation, model
 
     def identity(self):
-        return {"model": "m", "rank": 0, "incarnation": self.incarnation, "shard": self.shard}
+        return {"model": self.model, "rank": 0, "incarnation": self.incarnation, "shard": self.shard}
 
     def refused(self, reason):
         call = self.api.start("AttachMemory", **self.identity(), dtype=common.DTYPE_F16, seals=True)
@@ -195,6 +196,37 @@ def test_who_has_not_joined_attaches_nothing_and_ends_no_attachment(context):
     assert worker.shared == [True] * 6, (worker.shared, worker.err)
     Other(unix(server), shown).refused("FENCED")  # it has left
     eventually(lambda: holdings(server.process.pid)[1] == 0, "no slot is held")
+    assert server.terminate() == 0
+
+
+def test_no_descriptors_are_given_of_a_model_that_was_deleted_meanwhile(context):
+    server = context.server()
+    api = Api(server.channel)
+    api.CreateModel(spec=spec("m", [("w", [1])], world_size=1))
+    joined = Api(connect(unix(server))).Join(model="m", rank=0, worker_name="w", instance=1)
+    attachment = Attachment(Other(unix(server), joined.incarnation), fetch=False)
+    api.DeleteModel(model="m", force=True)
+    with guest(attachment.answer.socket) as link:
+        link.sendall(attachment.nonce)
+        assert answered(link) == []
+    refused(attachment.call.next, Code.NOT_FOUND, "MODEL_NOT_FOUND")
+    assert server.terminate() == 0
+
+
+def test_each_guess_of_an_incarnation_is_counted_whichever_call_it_comes_by(context):
+    server = context.server(*METRICS)
+    worker = Run(context, unix(server), "m", steps=2, pause="1:begin", **SLOT)
+    worker.wait_until_paused()
+    guess = Api(server.channel).GetStatus(model="m").models[0].workers[0].incarnation  # without its secret
+    Other(unix(server), guess).refused("FENCED")
+    over_tcp, identity = Api(server.channel), {"model": "m", "rank": 0, "incarnation": guess}
+    for in_memory in (False, True):
+        refused(lambda: over_tcp.Pull(**identity, epoch=1, step=1, in_memory=in_memory), Code.ABORTED, "FENCED")
+    assert not over_tcp.KeepAlive(**identity).incarnation_valid
+    assert metric(server, "ampd_model_fences_total{[^}]*}") == 4
+    worker.go_on()
+    worker.end()
+    assert worker.shared == [True] * 2
     assert server.terminate() == 0
 
 
@@ -265,6 +297,113 @@ def test_who_may_attach_nothing_keeps_nobody_from_memory(context):
     attachment.end()
     crowd.kill()
     crowd.communicate()
+    assert server.terminate() == 0
+
+
+@contextlib.contextmanager
+def crowded(path, count):
+    """So many connections of this process to the socket, all the time; nothing is said on any of them."""
+    leaving = threading.Event()
+
+    def stay():
+        while not leaving.is_set():
+            with contextlib.suppress(OSError), guest(path) as link:
+                link.recv(1)
+    threads = [threading.Thread(target=stay) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        leaving.set()
+        for thread in threads:
+            thread.join()
+
+
+@contextlib.contextmanager
+def awaited_and_crowded(context, count):
+    """A server whose memory socket is crowded by a process that has a call which waits for its descriptors."""
+    server = context.server()
+    Api(server.channel).CreateModel(spec=spec("idle", [("w", [1])], world_size=1))
+    joined = Api(connect(unix(server))).Join(model="idle", rank=0, worker_name="w", instance=1)
+    attachment = Attachment(Other(unix(server), joined.incarnation, model="idle"), fetch=False)
+    with crowded(attachment.answer.socket, count):
+        yield server
+    attachment.end()
+    assert server.terminate() == 0
+
+
+def test_a_worker_that_fetches_nothing_keeps_no_other_one_from_memory(context):
+    """Its connections would each have a place for two seconds, so that others came too late behind so many."""
+    with awaited_and_crowded(context, 32) as server:
+        assert Run(context, unix(server), "m", steps=2, **SLOT).end().shared == [True] * 2
+
+
+def test_a_signal_while_a_worker_waits_to_be_connected_ends_no_attempt(context):
+    """More wait than the queue of the socket takes. A process that is stopped and goes on has its connect(2) end."""
+    with awaited_and_crowded(context, 160) as server:
+        worker = Run(context, unix(server), "m", steps=2, **SLOT)
+        for _ in range(25):  # some while it begins, the last ones while it waits
+            worker.process.send_signal(signal.SIGSTOP)
+            worker.process.send_signal(signal.SIGCONT)
+            time.sleep(0.02)
+        assert worker.end().shared == [True] * 2, worker.err
+
+
+def test_where_a_wider_slot_has_no_room_the_narrower_one_is_kept(context):
+    sizes, slots = [20 * 65536], {"narrow": 4 << 20, "wide": 6 << 20}  # what they take
+    with_room = context.server("--memory-max", "1G")
+    wanted = Run(context, f"127.0.0.1:{with_room.port}", "m", steps=6, sizes=sizes, dtype="f32").end()
+    needed = (1 << 30) - memory_left(Api(with_room.channel))
+    for width, slot in slots.items():
+        server = context.server("--memory-max", str(needed + slot), *METRICS)
+        worker = Run(context, unix(server), "m", steps=6, sizes=sizes, dtype="f32", pause="3:half", **SLOT)
+        worker.wait_until_paused()
+        assert mapped(worker, "ampd-slot") == sizes[0] * (2 if width == "narrow" else 4), width
+        worker.go_on()
+        worker.end()
+        assert worker.shared == [True] * 6, (width, worker.shared, worker.err)
+        assert (worker.sum, worker.seen) == (wanted.sum, wanted.seen), width
+        asked = metric(server, 'grpc_server_started_total{[^}]*"AttachMemory"[^}]*}')
+        assert asked <= 4, f"{width}: {asked} calls: the first, the wider one, perhaps that again, and the first again"
+        assert server.terminate() == 0
+
+
+def copies_of(pid):
+    """Inodes of the copies that the server has mapped."""
+    lines = pathlib.Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
+    return {line.split()[4] for line in lines if "memfd:ampd-copy" in line}
+
+
+def test_a_rollback_leaves_copies_to_nobody_that_nobody_has(context):
+    server = context.server()
+    worker = Run(context, f"127.0.0.1:{server.port}", "m", steps=6, journal=1, pause="5:half")
+    worker.wait_until_paused()
+    before = copies_of(server.process.pid)
+    Api(server.channel).Rollback(model="m", epoch=1, step=2)
+    assert len(before) == 2 and copies_of(server.process.pid) == before
+    worker.go_on()
+    worker.end()
+    assert server.terminate() == 0
+
+
+def test_a_rollback_without_descriptors_waits_for_them_and_memory_is_shared_on(context):
+    server = context.server()
+    pid = server.process.pid
+    worker = Run(context, unix(server), "m", steps=8, journal=1, pause="4:half", **SLOT)
+    worker.wait_until_paused()
+    eventually(lambda: 'msg="written" model=m step=2' in server.log(), "no file is open that closes soon")
+    taken = set(numbers(pid))
+    first = next(number for number in itertools.count() if number not in taken)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (first + SPARE if first > SPARE else 2 * first, 1024))
+    call = Api(server.channel).start("Rollback", model="m", epoch=1, step=2)
+    eventually(lambda: "there is no memory to restore m in" in server.log() or call.done(), "it is tried")
+    assert not call.done() and "are kept for storage" in server.log()
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (1024, 1024))
+    call.result(timeout=CALL_TIMEOUT_S)
+    worker.go_on()
+    worker.end()
+    assert worker.shared[-2:] == [True] * 2, (worker.shared, worker.err)
     assert server.terminate() == 0
 
 

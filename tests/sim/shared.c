@@ -41,10 +41,12 @@ static struct copy *copy_of(const void *memory)
     return (struct copy *)((uintptr_t)memory - offsetof(struct copy, data));
 }
 
-static void *new_copy(void *arg, size_t size)
+static void *new_copy(void *arg, size_t size, void *before)
 {
-    struct copy *copy = aligned_alloc(ALIGN, (sizeof *copy + size + ALIGN - 1) / ALIGN * ALIGN);
     (void)arg;
+    if (before != NULL && copy_of(before)->users == 1)
+        return before; /* no worker has it mapped */
+    struct copy *copy = aligned_alloc(ALIGN, (sizeof *copy + size + ALIGN - 1) / ALIGN * ALIGN);
     memset(copy, 0, sizeof *copy + size);
     copy->users = 1;
     copy->size = size;
@@ -102,7 +104,7 @@ static bool can_attach(const struct sim *sim, uint32_t w)
     for (uint32_t k = 0; k < sim->shards && can; k++)
         can = tensors_of(&sim->shard[k]) != NULL && sim->links[w][k].up_until_ms <= sim->now_ms &&
               sim->links[w][k].down_until_ms <= sim->now_ms &&
-              !ampd_core_is_fenced(sim->shard[k].core, 0, w, incarnation_of(worker), &error);
+              !ampd_core_refuse(sim->shard[k].core, 0, w, incarnation_of(worker), &error);
     return can;
 }
 

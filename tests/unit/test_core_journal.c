@@ -639,9 +639,9 @@ static void *mapped[8]; /* all that there have been: a worker keeps what it has 
 static unsigned mapped_count;
 static bool no_more; /* there is no memory for another one */
 
-static void *map_copy(void *arg, size_t size)
+static void *map_copy(void *arg, size_t size, void *before)
 {
-    (void)arg;
+    (void)arg, (void)before;
     if (no_more)
         return NULL;
     assert_true(mapped_count < sizeof(mapped) / sizeof(mapped[0]));

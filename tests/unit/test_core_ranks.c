@@ -228,6 +228,9 @@ static void an_incarnation_that_is_guessed_is_refused(void **state)
     struct ampd_event leave = {.type = AMPD_EVENT_LEAVE, .call = 902, .u.worker = {"model", 0, guess}};
     core_event(&host, &leave);
     core_assert_failed(&host, 902, AMP_EABORTED, "FENCED", "another incarnation");
+    assert_int_equal(5, worker(0).fences);
+    (void)keep_alive(0, incarnations[0]); /* of a worker of before: it has guessed nothing */
+    assert_int_equal(5, worker(0).fences);
     assert_true(core_call(&host, core_push_header(&host, 1, 0, given))->granted);
     struct ampd_incarnation next = taken(1); /* of a smaller secret, and newer all the same */
     assert_true(ampd_incarnation_newer(next, given));

@@ -192,8 +192,8 @@ bool ampd_ranks_holds(const struct ampd_model *model, uint32_t rank, struct ampd
     return ampd_ranks_is_running(model, worker) && ampd_incarnation_same(worker->record.incarnation, incarnation);
 }
 
-bool ampd_ranks_is_fenced(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
-                          struct amp_error *error)
+static bool is_fenced(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
+                      struct amp_error *error)
 {
     AMP_ASSERT(rank < model->spec.world_size);
     if (model->core->config.shard != 0)
@@ -209,7 +209,7 @@ bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_inca
 {
     struct ampd_worker *worker = &model->workers[rank];
     AMP_ASSERT(rank < model->spec.world_size);
-    if (!ampd_ranks_is_fenced(model, rank, incarnation, error))
+    if (!is_fenced(model, rank, incarnation, error))
         return false;
     worker->counts.fences++;
     if (model->core->config.shard != 0)

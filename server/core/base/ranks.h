@@ -16,18 +16,15 @@ struct ampd_model;
 struct ampd_pending;
 struct ampd_worker;
 
-/*
- * Whether calls of an incarnation are refused; then *error says why (AMP_EABORTED, FENCED or RANK_TAKEN). Shard 0
- * refuses every incarnation that does not hold the rank. Another shard goes by the lists of the steps that were opened:
- * it refuses those older than the newest listed, and that one while a step goes on without the rank.
- */
-bool ampd_ranks_is_fenced(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
-                          struct amp_error *error);
-
 /* Whether the incarnation is known to hold the rank: on shard 0 with a lease that runs, else as the newest listed. */
 bool ampd_ranks_holds(const struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation);
 
-/* Does the same as ampd_ranks_is_fenced, and counts and logs the refusal: the call is to end with *error. */
+/*
+ * Whether calls of an incarnation are refused; then *error says why (AMP_EABORTED, FENCED or RANK_TAKEN), and the
+ * refusal is counted and logged: the call is to end with *error. Shard 0 refuses every incarnation that does not hold
+ * the rank. Another shard goes by the lists of the steps that were opened: it refuses those older than the newest
+ * listed, and that one while a step goes on without the rank.
+ */
 bool ampd_ranks_refuse(struct ampd_model *model, uint32_t rank, struct ampd_incarnation incarnation,
                        struct amp_error *error);
 

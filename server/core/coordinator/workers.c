@@ -397,6 +397,9 @@ void ampd_workers_keep_alive(struct ampd_core *core, uint64_t id, const struct a
     bool holder = worker->has_holder && worker->joined_epoch == model->coord->epoch &&
                   ampd_incarnation_same(worker->record.incarnation, event->incarnation);
     bool valid = holder && ampd_ranks_is_running(model, worker); /* core.c has renewed it */
+    struct amp_error error = {0};
+    if (ampd_incarnation_is_guess(event->incarnation, worker->record.incarnation))
+        (void)ampd_ranks_refuse(model, event->rank, event->incarnation, &error); /* counts and logs it */
     struct ampd_reply *reply = ampd_call_reply(core, id, AMPD_REPLY_KEEP_ALIVE);
     reply->u.keep_alive.model = model->index;
     reply->u.keep_alive.epoch = model->coord->epoch;

@@ -8,7 +8,11 @@
 #include <stddef.h>
 
 struct ampd_copy_memory {
-    void *(*new_cb)(void *arg, size_t size); /* `size` zeroed bytes, aligned to 64; NULL: no memory is left */
+    /*
+     * `size` zeroed bytes, aligned to 64; NULL: no memory is left. In place of `before`, a copy that is to be freed
+     * then, or NULL: `before` itself where no other process can have it mapped; else other memory that can be mapped.
+     */
+    void *(*new_cb)(void *arg, size_t size, void *before);
     void (*free_cb)(void *arg, void *memory, size_t size);
     void *arg;
 };

@@ -139,7 +139,7 @@ static int alloc_slots(struct ampd_tensors *tensors, uint64_t elements)
 static uint8_t *new_copy(const struct ampd_tensors *tensors)
 {
     const struct ampd_copy_memory *from = tensors->copy_memory;
-    return from != NULL ? from->new_cb(from->arg, tensors->copy_bytes) : alloc_zeroed(tensors->copy_bytes);
+    return from != NULL ? from->new_cb(from->arg, tensors->copy_bytes, NULL) : alloc_zeroed(tensors->copy_bytes);
 }
 
 static void free_copy(const struct ampd_tensors *tensors, uint8_t *copy, const struct ampd_large_memory *large)
@@ -221,11 +221,14 @@ void ampd_tensors_close(struct ampd_tensors *tensors, const struct ampd_large_me
 
 int ampd_tensors_renew_copies(struct ampd_tensors *tensors)
 {
+    const struct ampd_copy_memory *from = tensors->copy_memory;
     uint8_t *copies[AMPD_COPIES];
     bool ok = true;
-    for (unsigned c = 0; tensors->copy_memory != NULL && c < AMPD_COPIES; c++)
-        ok = (copies[c] = new_copy(tensors)) != NULL && ok;
-    for (unsigned c = 0; tensors->copy_memory != NULL && c < AMPD_COPIES; c++) {
+    for (unsigned c = 0; from != NULL && c < AMPD_COPIES; c++)
+        ok = (copies[c] = from->new_cb(from->arg, tensors->copy_bytes, tensors->copies[c])) != NULL && ok;
+    for (unsigned c = 0; from != NULL && c < AMPD_COPIES; c++) {
+        if (copies[c] == tensors->copies[c])
+            continue;
         free_copy(tensors, ok ? tensors->copies[c] : copies[c], NULL);
         if (ok)
             tensors->copies[c] = copies[c];

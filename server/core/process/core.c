@@ -587,6 +587,13 @@ void ampd_core_step(struct ampd_core *core, uint64_t now_ms, const struct ampd_e
         ampd_model_check(core->models[i]);
 }
 
+bool ampd_core_refuse(struct ampd_core *core, uint32_t index, uint32_t rank, struct ampd_incarnation incarnation,
+                      struct amp_error *error)
+{
+    AMP_ASSERT(index < core->models_count && rank < core->models[index]->spec.world_size);
+    return ampd_ranks_refuse(core->models[index], rank, incarnation, error);
+}
+
 /* ---- query ---- */
 
 uint32_t ampd_core_models_count(const struct ampd_core *core)

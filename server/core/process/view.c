@@ -166,13 +166,6 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
 
 /* ---- a worker ---- */
 
-bool ampd_core_is_fenced(const struct ampd_core *core, uint32_t index, uint32_t rank,
-                         struct ampd_incarnation incarnation, struct amp_error *error)
-{
-    AMP_ASSERT(index < core->models_count && rank < core->models[index]->spec.world_size);
-    return ampd_ranks_is_fenced(core->models[index], rank, incarnation, error);
-}
-
 bool ampd_core_vote_terms(const struct ampd_core *core, uint32_t index, uint32_t rank, struct ampd_vote_terms *terms)
 {
     AMP_ASSERT(index < core->models_count && rank < core->models[index]->spec.world_size);

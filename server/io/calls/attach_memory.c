@@ -125,25 +125,22 @@ struct io_server_call *io_attached_slot(const struct ampd_server *server, const 
     return &own->call;
 }
 
-/* Puts the descriptors of the model's copies into fds. False: the model has been deleted since the call was made. */
-static bool copies_of(const struct ampd_server *server, struct attachment *own, int fds[AMPD_COPIES])
+/* Gives the descriptors of the model's copies, which are in shared memory, as they were when the call was made. */
+static void give_copies(const struct ampd_server *server, struct attachment *own, int fds[AMPD_COPIES])
 {
     struct ampd_model_info info;
     int64_t index = ampd_core_find(server->core, own->model);
-    if (index < 0)
-        return false;
+    AMP_ASSERT(index >= 0); /* a deletion ends the call (on_deleted) before the model is gone */
     ampd_core_model(server->core, (uint32_t)index, &info);
-    for (unsigned c = 0; c < AMPD_COPIES && !info.deleted; c++) {
-        own->copies[c] = io_shared_copies_serial(server, info.copies[c]);
-        fds[c] = io_shared_copies_fd(server, info.copies[c]);
-    }
-    return !info.deleted && info.copy_bytes == own->copy_bytes && fds[0] >= 0 && fds[1] >= 0;
+    for (unsigned c = 0; c < AMPD_COPIES; c++)
+        own->copies[c] = io_shared_copies_give(server, info.copies[c], &fds[c]);
+    own->taken = true;
 }
 
 /* Whether the descriptors are still to be given, to this process of this user. */
 static bool is_for(const struct attachment *own, int64_t pid, int64_t uid)
 {
-    return own->call.rpc != NULL && !own->taken && own->pid == pid && own->uid == uid;
+    return own->call.rpc != NULL && !own->call.finished && !own->taken && own->pid == pid && own->uid == uid;
 }
 
 bool io_attachment_awaits(const struct ampd_server *server, int64_t pid, int64_t uid)
@@ -163,9 +160,9 @@ bool io_attachment_take(struct ampd_server *server, const uint8_t nonce[16], int
         struct attachment *own = AMP_CONTAINER(node, struct attachment, node);
         if (!is_for(own, pid, uid) || memcmp(own->nonce, nonce, sizeof own->nonce) != 0)
             continue;
-        own->taken = true;
+        give_copies(server, own, fds);
         fds[AMPD_COPIES] = own->slot;
-        return copies_of(server, own, fds);
+        return true;
     }
     return false;
 }
@@ -230,9 +227,11 @@ static int check(const struct attachment *own, const struct ampd_msg_attach_memo
 {
     const struct ampd_server *server = own->call.server;
     const struct arpc_peer *peer = arpc_call_peer_info(own->call.rpc);
-    if (server->attachments->socket == NULL || io_shared_copies_fd(server, info->copies[0]) < 0 ||
-        io_shared_copies_fd(server, info->copies[1]) < 0)
+    if (server->attachments->socket == NULL || server->shared_copies == NULL)
         return amp_error_set(error, AMP_ESTATE, "NO_SHARED_MEMORY", "this server shares no memory");
+    if (io_shared_copies_fd(server, info->copies[0]) < 0 || io_shared_copies_fd(server, info->copies[1]) < 0)
+        return amp_error_set(error, AMP_ESTATE, "NO_SHARED_MEMORY",
+                             "the copies of this model are not in shared memory; the server's log says why");
     if (peer->transport != ARPC_TRANSPORT_UNIX || peer->pid <= 0)
         return amp_error_set(error, AMP_ESTATE, "NO_SHARED_MEMORY",
                              "memory is shared only with processes on this host that connect through the unix socket");
@@ -276,7 +275,8 @@ static void slot_filled(struct io_shared_fill *fill)
     if (call->rpc != NULL && fill->code == 0)
         answer(own);
     else
-        io_server_call_refuse(call, fill->code != 0 ? fill->code : AMP_ECANCELLED, NULL,
+        io_server_call_refuse(call, fill->code != 0 ? fill->code : AMP_ECANCELLED,
+                              fill->code == AMP_ENOMEM ? "NO_MEMORY" : NULL,
                               "there is no memory for a slot of %llu bytes; send the blocks instead",
                               (unsigned long long)own->slot_bytes);
     io_server_call_unref(call);
@@ -327,9 +327,9 @@ static int make_slot(struct attachment *own, struct amp_error *error)
 /* Checks that the caller holds the rank, as far as this shard knows, and makes room, for which another may end. */
 static int admit(const struct attachment *own, uint32_t model, struct amp_error *error)
 {
-    const struct ampd_core *core = own->call.server->core;
+    struct ampd_core *core = own->call.server->core;
     struct ampd_worker_info worker;
-    if (ampd_core_is_fenced(core, model, own->rank, own->incarnation, error))
+    if (ampd_core_refuse(core, model, own->rank, own->incarnation, error))
         return error->code;
     ampd_core_worker(core, model, own->rank, io_core_now(own->call.server), &worker);
     return make_room(own, worker.listed, error);

@@ -18,12 +18,16 @@
 #define CLIENT_MS 2000
 /*
  * Most clients at a time; others wait to be accepted. Each usually takes less than a millisecond. When all places are
- * taken, clients whose process has no call that waits for descriptors are closed: else any user of the machine could
- * hold all places all the time.
+ * taken, clients whose process has no call that waits for descriptors are closed, else any user of the machine could
+ * hold all places all the time; and the others get CROWDED_MS, else one worker could, by a call that it leaves waiting.
  */
 #define CLIENTS_MAX 8
-#define FDS         3
-#define NONCE_SIZE  16
+/* As CLIENT_MS, when all places are taken: a nonce follows its connection at once. */
+#define CROWDED_MS 100
+#define FDS        3
+/* How many wait to be accepted. Others wait in connect(2), where libampclient does not ask interrupt_cb. */
+#define BACKLOG    128
+#define NONCE_SIZE 16
 /* Pause after a failed accept: this process or the machine has reached its limit of open files. */
 #define SHORT_MS 100
 
@@ -96,20 +100,24 @@ static bool peer_of(const struct client *client, struct ucred *who)
     return getsockopt(client->fd, SOL_SOCKET, SO_PEERCRED, who, &size) == 0;
 }
 
-static void end_strangers(struct io_memory_socket *socket)
+static void on_late(uv_timer_t *timer)
+{
+    client_end(timer->data);
+}
+
+/* All places are taken. */
+static void make_room(struct io_memory_socket *socket)
 {
     struct ucred who;
     for (unsigned i = 0; i < CLIENTS_MAX; i++) {
         struct client *client = &socket->clients[i];
-        if (client->socket != NULL &&
-            !(peer_of(client, &who) && io_attachment_awaits(socket->server, who.pid, who.uid)))
+        if (client->socket == NULL)
+            continue;
+        if (!peer_of(client, &who) || !io_attachment_awaits(socket->server, who.pid, who.uid))
             client_end(client);
+        else if (uv_timer_get_due_in(&client->timer) > CROWDED_MS)
+            (void)uv_timer_start(&client->timer, on_late, CROWDED_MS, 0); /* fails on a closing handle alone */
     }
-}
-
-static void on_late(uv_timer_t *timer)
-{
-    client_end(timer->data);
 }
 
 static void give(int fd, const int fds[FDS])
@@ -188,7 +196,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
         client_open(socket, client, fd);
     }
     if (free_place(socket) == NULL)
-        end_strangers(socket);
+        make_room(socket);
     (void)uv_poll_stop(poll); /* until a place is free, or the pause is over */
 }
 
@@ -201,7 +209,7 @@ static int listen_at(const char *path)
     (void)unlink(path); /* left by an earlier process: this one holds the directory's lock */
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && chmod(path, 0666) == 0 &&
-        listen(fd, CLIENTS_MAX) == 0)
+        listen(fd, BACKLOG) == 0)
         return fd;
     int why = errno;
     if (fd >= 0)

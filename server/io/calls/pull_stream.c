@@ -299,12 +299,15 @@ static int check_attached(const struct ampd_server *server, const struct ampd_ms
 {
     if (!request->has_step || !request->has_rank)
         return amp_error_set(error, AMP_EINVAL, "INVALID_FIELD", "in_memory: give it with step and rank alone");
-    if (!io_attached(server, request->model, request->rank,
-                     io_incarnation(request->has_incarnation, &request->incarnation)))
-        return amp_error_set(error, AMP_EUNAVAILABLE, "NOT_ATTACHED",
-                             "rank %u of %s has no memory attached here; call AttachMemory, or pull without in_memory",
-                             request->rank, request->model);
-    return 0;
+    struct ampd_incarnation incarnation = io_incarnation(request->has_incarnation, &request->incarnation);
+    if (io_attached(server, request->model, request->rank, incarnation))
+        return 0;
+    int64_t model = ampd_core_find(server->core, request->model); /* check_request knows that it has the rank */
+    if (model >= 0 && ampd_core_refuse(server->core, (uint32_t)model, request->rank, incarnation, error))
+        return error->code; /* a guess is counted, as without in_memory */
+    return amp_error_set(error, AMP_EUNAVAILABLE, "NOT_ATTACHED",
+                         "rank %u of %s has no memory attached here; call AttachMemory, or pull without in_memory",
+                         request->rank, request->model);
 }
 
 static void pull_message(struct arpc_call *rpc, const uint8_t *data, size_t size)

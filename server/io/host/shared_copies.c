@@ -21,6 +21,7 @@ struct copy {
     size_t size;
     uint64_t serial; /* no other copy of this process has it: addresses and descriptors are used again */
     int fd;          /* memfd; -1: ordinary memory, since there were no descriptors or no shared memory left */
+    bool given;      /* the descriptor was given to a worker, which may have the copy mapped from then on */
     bool freed;      /* the model has freed it; it is destroyed when the fill has ended */
     struct io_shared_fill fill;
 };
@@ -64,21 +65,35 @@ static void filled(struct io_shared_fill *fill)
         destroy(copy);
 }
 
-static void *new_copy(void *arg, size_t size)
+static struct copy *find(const struct io_shared_copies *shared, const void *memory)
+{
+    AMP_LIST_EACH(node, next, &shared->copies)
+    {
+        struct copy *copy = AMP_CONTAINER(node, struct copy, node);
+        if (copy->memory == memory)
+            return copy;
+    }
+    return NULL;
+}
+
+static void *new_copy(void *arg, size_t size, void *before)
 {
     struct io_shared_copies *shared = arg;
     struct amp_error error = {0};
+    if (before != NULL && !find(shared, before)->given)
+        return before;
     struct copy *copy = calloc(1, sizeof *copy);
     if (copy == NULL)
         return NULL;
     copy->size = size > 0 ? size : 1;
     if (io_shared_new("ampd-copy", copy->size, true, &copy->fd, &copy->memory, &error) != 0) {
-        amp_log(shared->server->log, AMP_LOG_WARN, "server",
-                "msg=\"a model is not shared with workers of this host\" "
-                "err=\"%s\"",
+        amp_log(shared->server->log, AMP_LOG_WARN, "server", "msg=\"%s\" err=\"%s\"",
+                before == NULL ? "a model is not shared with workers of this host"
+                               : "there is no memory in place of what workers of this host have mapped",
                 error.text);
         copy->fd = -1;
-        copy->memory = amp_large_new(copy->size);
+        /* In place of a shared copy, ordinary memory would end the sharing for good: copies do not move later. */
+        copy->memory = before == NULL ? amp_large_new(copy->size) : NULL;
     }
     if (copy->memory == NULL) {
         free(copy);
@@ -95,17 +110,6 @@ static void *new_copy(void *arg, size_t size)
     if (copy->fd >= 0)
         io_shared_fill_start(&copy->fill);
     return copy->memory;
-}
-
-static struct copy *find(const struct io_shared_copies *shared, const void *memory)
-{
-    AMP_LIST_EACH(node, next, &shared->copies)
-    {
-        struct copy *copy = AMP_CONTAINER(node, struct copy, node);
-        if (copy->memory == memory)
-            return copy;
-    }
-    return NULL;
 }
 
 static void free_copy(void *arg, void *memory, size_t size)
@@ -174,6 +178,15 @@ int io_shared_copies_fd(const struct ampd_server *server, const void *copy)
 {
     const struct copy *found = server->shared_copies != NULL ? find(server->shared_copies, copy) : NULL;
     return found != NULL ? found->fd : -1;
+}
+
+uint64_t io_shared_copies_give(const struct ampd_server *server, const void *copy, int *fd)
+{
+    struct copy *found = find(server->shared_copies, copy);
+    AMP_ASSERT(found != NULL && found->fd >= 0);
+    found->given = true;
+    *fd = found->fd;
+    return found->serial;
 }
 
 uint64_t io_shared_copies_serial(const struct ampd_server *server, const void *copy)
