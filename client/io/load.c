@@ -53,6 +53,7 @@ struct failure {
 struct part {
     struct failure *failure; /* shared by all parts */
     struct ampclient *client;
+    const char *model_name;
     struct load load;
     struct amp_buf header;
     uint32_t shard;
@@ -237,6 +238,7 @@ static void run_part(struct part *part)
     const struct load *load = &part->load;
     uint64_t bytes = load->planes * (load->end - load->first) * load->flat.block_elements * sizeof(float);
     struct ampclient_request request = {.path = AMPCLIENT_PARAMETER_SERVICE "Load",
+                                        .model = part->model_name,
                                         .shard = part->shard,
                                         .body = &part->header,
                                         .timeout_ms = options->call_timeout_ms + bytes / LEAST_BYTES_MS,
@@ -307,7 +309,8 @@ static int open_part(struct ampclient *client, const char *model_name, const str
                      uint64_t number, struct failure *failure, struct part *part)
 {
     uint64_t blocks = whole->flat.blocks, count = ampclient_shards(client);
-    *part = (struct part){.failure = failure, .client = client, .load = *whole, .shard = shard};
+    *part =
+        (struct part){.failure = failure, .client = client, .model_name = model_name, .load = *whole, .shard = shard};
     amp_buf_init(&part->header, AMPD_MSG_SIZE_MAX);
     part->load.first = blocks * shard / count;
     part->load.end = blocks * (shard + 1) / count;

@@ -29,6 +29,7 @@ struct ampclient_reply {
 /* What to send and receive. All pointers are borrowed until the function returns. */
 struct ampclient_request {
     const char *path;           /* "/package.Service/Method" */
+    const char *model;          /* NULL, or which model it is about, for the text of an error */
     uint32_t shard;             /* the shard to call, if there are several; else 0 */
     const struct amp_buf *body; /* the first message; NULL: an empty one */
     uint64_t timeout_ms;        /* of one try; 0: none (only for a server stream) */
@@ -66,8 +67,8 @@ int ampclient_rpc(struct ampclient_link *link, const struct ampclient_request *r
 /*
  * Makes a call, and makes it again while the server cannot be reached or answers UNAVAILABLE, for wait_ms after the
  * first such end, and AMPCLIENT_RPC_REPEATS_MAX times after ABORTED and DATA_LOSS. `restart_cb` (may be NULL) is called
- * with request->arg before each try. Returns reply->code of the last try; *reply is the caller's to close in every
- * case.
+ * with request->arg before each try. A try that took longer than timeout_ms ends it, with a text that tells to raise
+ * call_timeout_ms. Returns reply->code of the last try; *reply is the caller's to close in every case.
  */
 int ampclient_rpc_retry(struct ampclient_link *link, const struct ampclient_request *request, uint64_t wait_ms,
                         void (*restart_cb)(void *arg), struct ampclient_reply *reply);

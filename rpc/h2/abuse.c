@@ -242,8 +242,10 @@ void arpc_call_stall(struct arpc_call *call, int64_t now_ms)
         return;
     }
     arpc_link_count(link, ARPC_ABUSE_STALLED);
-    arpc_call_close(call, ARPC_STATUS_CANCELLED, "the client takes no data");
-    arpc_call_reset(call, NGHTTP2_CANCEL);
+    char text[128];
+    (void)snprintf(text, sizeof text, "the answer was taken at less than %lld bytes a second: ask for it again",
+                   (long long)limits_of(link)->write_min_rate);
+    arpc_call_cancel(call, ARPC_STATUS_UNAVAILABLE, text); /* as in arpc_call_slow */
     /* A peer that does it again and again is not only slow. */
     arpc_link_punish(link, arpc_watch_fault(&link->watch, now_ms));
 }

@@ -172,7 +172,11 @@ void arpc_call_set_status(struct arpc_call *call, int status, const char *messag
     if (copy != NULL)
         amp_text_repair(copy); /* a path need not be UTF-8, and a text may be cut; but details must be UTF-8 */
     free(call->status_message);
+    free(call->status_details); /* of another status, which this one takes the place of */
     call->status_message = copy;
+    call->status_details = NULL;
+    call->status_details_size = 0;
+    call->retry_ms = 0;
     /* A number that is none of gRPC's says nothing to the peer. */
     call->status = status >= ARPC_STATUS_OK && status <= ARPC_STATUS_UNAUTHENTICATED ? status : ARPC_STATUS_UNKNOWN;
 }
@@ -267,22 +271,10 @@ void arpc_call_cancel(struct arpc_call *call, int status, const char *message)
     arpc_call_reset(call, H2_CANCEL);
 }
 
-void arpc_call_abort(struct arpc_call *call, int status, const char *message)
-{
-    if (arpc_call_is_over(call))
-        return;
-    bool can_answer = call->server && !call->out.head_submitted && call->out.unsent == 0 && !call->out.ended;
-    if (can_answer)
-        arpc_call_finish(call, status, message, NULL);
-    arpc_call_close(call, status, message);
-    if (!can_answer)
-        arpc_call_reset(call, H2_CANCEL);
-}
-
 void arpc_call_deadline(struct arpc_call *call)
 {
     call->deadline_ms = INT64_MAX;
-    arpc_call_abort(call, ARPC_STATUS_DEADLINE_EXCEEDED, "the deadline has passed");
+    arpc_call_cancel(call, ARPC_STATUS_DEADLINE_EXCEEDED, "the deadline has passed");
 }
 
 void arpc_call_admit(struct arpc_call *call)

@@ -84,7 +84,10 @@ void arpc_call_close(struct arpc_call *call, int status, const char *message);
 void arpc_call_stream_over(struct arpc_call *call);
 /* The peer, or nghttp2, has ended the stream with this HTTP/2 error code: the call closes, or begins again. */
 void arpc_call_stream_closed(struct arpc_call *call, uint32_t h2_code);
-/* Asks for RST_STREAM with this code, unless that was done before or the stream is over. */
+/*
+ * The stream is to end with the next flush, unless it is over: a client's by RST_STREAM with this code; a server's by
+ * the trailers, with the call's status, in place of what has not left.
+ */
 void arpc_call_reset(struct arpc_call *call, uint32_t h2_code);
 /*
  * The peer's messages are at fault. Server: finishes the call with this status. Client: closes it and resets the
@@ -105,10 +108,8 @@ void arpc_call_mark_event(struct arpc_call *call);
  * and whose stream is over is GONE, so that it may be freed; a client's call may have moved to the parking link.
  */
 void arpc_call_notify(struct arpc_call *call);
-/* The deadline has come: arpc_call_abort with DEADLINE_EXCEEDED. */
+/* The deadline has come: arpc_call_cancel with DEADLINE_EXCEEDED. */
 void arpc_call_deadline(struct arpc_call *call);
-/* Ends a call that is not over: a server that has sent nothing yet still sends the status, else the stream is reset. */
-void arpc_call_abort(struct arpc_call *call, int status, const char *message);
 /* Server, once per call: admit_cb has let the call in, so that it keeps the connection from being idle. */
 void arpc_call_admit(struct arpc_call *call);
 /* Whether the call is CLOSED or GONE. */

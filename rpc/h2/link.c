@@ -611,15 +611,14 @@ static void flush_call(struct arpc_call *call)
         return;
     flush_buffered(call);
     arpc_call_receive_end(call);
-    if (call->server)
+    if (call->server) {
         arpc_serve_flush(call);
-    else
-        arpc_request_flush(call);
+        return;
+    }
+    arpc_request_flush(call);
     if (!call->out.reset || call->out.reset_done || call->stream_over)
         return;
     call->out.reset_done = true;
-    if (call->server) /* a client may have it to send again */
-        arpc_out_drop_useless(call);
     if (call->stream_id == 0)
         arpc_call_stream_over(call);
     else

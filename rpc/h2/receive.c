@@ -60,8 +60,8 @@ static void message_changed(struct arpc_call *call)
         struct arpc_call *other = AMP_CONTAINER(charge, struct arpc_call, in.unfinished);
         arpc_call_forget_message(other);
         arpc_link_count(other->link, ARPC_ABUSE_UNFINISHED);
-        arpc_call_abort(other, ARPC_STATUS_RESOURCE_EXHAUSTED,
-                        "unfinished messages of this address take too much memory: send fewer at a time");
+        arpc_call_cancel(other, ARPC_STATUS_RESOURCE_EXHAUSTED,
+                         "unfinished messages of this address take too much memory: send fewer at a time");
     }
 }
 
@@ -290,8 +290,8 @@ static void buffered_changed(struct arpc_call *call)
         struct arpc_call *other = AMP_CONTAINER(charge, struct arpc_call, in.waiting);
         arpc_charge_set(charge, charge->account, 0, now_ms); /* the bytes go with the next flush */
         arpc_link_count(other->link, ARPC_ABUSE_WAITING);
-        arpc_call_abort(other, ARPC_STATUS_RESOURCE_EXHAUSTED,
-                        "calls of this address that wait take too much memory: make fewer at a time");
+        arpc_call_cancel(other, ARPC_STATUS_RESOURCE_EXHAUSTED,
+                         "calls of this address that wait take too much memory: make fewer at a time");
     }
 }
 

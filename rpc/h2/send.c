@@ -33,9 +33,6 @@
 /* Most messages that one DATA frame takes from, so that the slots and the scratch it needs are bounded. */
 #define FRAME_MESSAGES 32
 
-/* RFC 9113 section 7; gRPC makes RESOURCE_EXHAUSTED of it. */
-#define H2_ENHANCE_YOUR_CALM 0xb
-
 _Static_assert(ARPC_FRAME_SCRATCH >= FRAME_MESSAGES * 2 * COPY_MAX + 9 + (16 << 10) + 9, "both kinds of frame fit");
 _Static_assert(ARPC_BATCH_SCRATCH >= 2 * ARPC_FRAME_SCRATCH, "one frame is no whole batch");
 
@@ -44,7 +41,7 @@ static uint8_t zeros[ARPC_FRAME_OUT_MAX];
 
 /*
  * A call has more or fewer copies to send, however slowly its peer reads: all calls of a server share a budget of them.
- * The oldest of the address that has most is reset if that is too much; its queue goes with the next flush.
+ * The oldest of the address that has most ends if that is too much; its queue goes with the next flush.
  */
 static void copies_changed(struct arpc_call *call)
 {
@@ -61,8 +58,8 @@ static void copies_changed(struct arpc_call *call)
         struct arpc_call *other = AMP_CONTAINER(charge, struct arpc_call, out.copies);
         arpc_charge_set(charge, charge->account, 0, now_ms);
         arpc_link_count(other->link, ARPC_ABUSE_UNSENT);
-        arpc_call_close(other, ARPC_STATUS_RESOURCE_EXHAUSTED, arpc_abuse_text(ARPC_ABUSE_UNSENT));
-        arpc_call_reset(other, H2_ENHANCE_YOUR_CALM);
+        arpc_call_cancel(other, ARPC_STATUS_RESOURCE_EXHAUSTED,
+                         "answers to this address that have not left take too much memory: read them, or ask for less");
     }
 }
 

@@ -47,10 +47,11 @@ struct arpc_outbound {
     bool compress;               /* server: answers above some size are sent compressed */
     bool deferred;               /* nghttp2 waits for nghttp2_session_resume_data before it asks for data again */
     bool ended;                  /* this side sends no more messages */
-    bool trailers_sent;          /* server: nghttp2 has the trailers */
-    bool reset;                  /* RST_STREAM is wanted */
-    bool reset_done;             /* nghttp2 has it */
-    uint32_t reset_code;         /* the HTTP/2 error code of it */
+    bool last_submitted;         /* server: nghttp2 has the trailers, or the head of an answer without any */
+    bool trailers_sent;          /* server: they have left */
+    bool reset;                  /* arpc_call_reset */
+    bool reset_done;             /* client: nghttp2 has the RST_STREAM */
+    uint32_t reset_code;         /* client: the HTTP/2 error code of it */
     int64_t progress_ms;         /* since when progress_bytes count: the queue was empty, or enough bytes had left */
     size_t progress_bytes;       /* bytes put into batches since then */
     struct arpc_fields initial;  /* server: metadata of the response's head; client: request metadata */
@@ -71,7 +72,7 @@ size_t arpc_out_slots(struct arpc_call *call, size_t limit, size_t *slots);
 bool arpc_call_has_room(const struct arpc_call *call);
 /* Drops all messages in the queue; release callbacks come at once, or when the batch that has bytes of one is done. */
 void arpc_out_drop(struct arpc_call *call);
-/* Server, for a stream that is being reset: drops what the frame that nghttp2 has begun does not need. */
+/* Server, for a call that was cancelled: drops what the frame that nghttp2 has begun does not need. */
 void arpc_out_drop_useless(struct arpc_call *call);
 /* Drops the messages that were kept to be sent again. */
 void arpc_out_forget(struct arpc_call *call);

@@ -159,8 +159,8 @@ static void charge_open(struct arpc_call *call)
         struct arpc_call *other = AMP_CONTAINER(charge, struct arpc_call, open);
         arpc_charge_set(charge, charge->account, 0, now_ms);
         arpc_link_count(other->link, ARPC_ABUSE_OPEN);
-        arpc_call_abort(other, ARPC_STATUS_RESOURCE_EXHAUSTED,
-                        "open calls of this address take too much memory: have fewer open at a time");
+        arpc_call_cancel(other, ARPC_STATUS_RESOURCE_EXHAUSTED,
+                         "open calls of this address take too much memory: have fewer open at a time");
     }
 }
 
@@ -255,6 +255,7 @@ int arpc_serve_trailers(struct arpc_call *call)
     struct trailer_text text;
     nghttp2_nv nv[OWN_FIELDS + ARPC_FIELDS_MAX];
     size_t count = 0;
+    call->out.last_submitted = true;
     put_trailers(call, nv, &count, &text);
     return nghttp2_submit_trailer(arpc_call_session(call), call->stream_id, nv, count);
 }
@@ -295,23 +296,29 @@ static int submit_head(struct arpc_call *call)
     return nghttp2_submit_response(arpc_call_session(call), call->stream_id, nv, count, &provider);
 }
 
+static int submit_first(struct arpc_call *call)
+{
+    bool bare = call->out.unsent == 0 && call->out.initial.count == 0;
+    call->out.head_submitted = true;
+    call->out.last_submitted = call->head.http_status != 0 || bare;
+    if (call->head.http_status != 0)
+        return submit_http_refusal(call);
+    return bare ? submit_trailers_only(call) : submit_head(call);
+}
+
 void arpc_serve_flush(struct arpc_call *call)
 {
-    if (call->stream_over || call->out.reset || (call->out.unsent == 0 && !call->out.ended))
+    if (call->out.reset)
+        arpc_out_drop_useless(call);
+    if (call->stream_over || call->out.last_submitted || (call->out.unsent == 0 && !call->out.ended))
         return;
-    int rc = 0;
-    if (call->out.head_submitted) {
-        if (call->out.deferred)
-            rc = nghttp2_session_resume_data(arpc_call_session(call), call->stream_id);
+    bool all = call->out.ended && (call->out.reset || call->out.unsent == call->out.framed);
+    int rc = call->out.head_submitted ? 0 : submit_first(call);
+    if (rc == 0 && !call->out.last_submitted && all) {
+        rc = arpc_serve_trailers(call); /* they need no window, for which the body's callback would have to wait */
+    } else if (rc == 0 && call->out.deferred) {
         call->out.deferred = false;
-    } else {
-        call->out.head_submitted = true;
-        if (call->head.http_status != 0)
-            rc = submit_http_refusal(call);
-        else if (call->out.unsent == 0 && call->out.initial.count == 0)
-            rc = submit_trailers_only(call);
-        else
-            rc = submit_head(call);
+        rc = nghttp2_session_resume_data(arpc_call_session(call), call->stream_id);
     }
     if (rc == NGHTTP2_ERR_NOMEM)
         arpc_link_fail(call->link, AMP_ENOMEM, "no memory for a response");

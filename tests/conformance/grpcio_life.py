@@ -3,6 +3,7 @@
 
 Exit code 0: all passed; 1: a check failed; 77: grpcio is not here.
 """
+import collections
 import contextlib
 import os
 import signal
@@ -185,6 +186,16 @@ class Life(unittest.TestCase):
         self.assertTrue(until)
         self.assertTrue(stream.is_active())
         stream.cancel()
+
+    def test_a_reader_that_takes_nothing_is_told_so(self):
+        stream = self.stub(self.serve("write_stall_ms=1000")).repeat(
+            echo_pb2.RepeatRequest(messages=100, size=1 << 20), timeout=TIMEOUT_S)
+        next(stream)
+        time.sleep(4)
+        with self.assertRaises(grpc.RpcError) as caught:
+            collections.deque(stream, maxlen=0)
+        self.assertEqual(caught.exception.code(), Code.UNAVAILABLE)
+        self.assertIn("the answer was taken at less than 1024 bytes a second", caught.exception.details())
 
     def test_a_server_that_was_stopped_reads_what_came_meanwhile_before_it_calls_it_late(self):
         relay = SlowUpload(self.serve("message_window_ms=1000"))

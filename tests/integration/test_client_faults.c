@@ -648,6 +648,8 @@ static void a_server_that_stands_still_holds_no_call_up_beyond_its_time_limit(vo
     fake_set(fixture->fake, &(struct fake_faults){.stand_after = 2});
     (void)clock_gettime(CLOCK_MONOTONIC, &begun);
     assert_int_equal(ampclient_load(fixture->client, MODEL, values, 1, NULL), AMP_EDEADLINE);
+    assert_non_null(strstr(ampclient_error_text(fixture->client), "Load of " MODEL " was not answered within "));
+    assert_non_null(strstr(ampclient_error_text(fixture->client), "raise call_timeout_ms"));
     expect_in_time(&begun);
     fake_go_on(fixture->fake);
     fixture_ok(fixture, ampclient_load(fixture->client, MODEL, values, 1, NULL));

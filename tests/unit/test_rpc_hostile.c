@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #define COUNT(a) (sizeof a / sizeof *(a))
+#define KIB      ((size_t)1024)
 
 static void note_closed_call(struct arpc_call *call, const struct arpc_result *result)
 {
@@ -199,6 +200,35 @@ static void an_answer_before_the_end_of_the_request_resets_with_no_error(void **
     assert_int_equal(raw.reset_code, NGHTTP2_NO_ERROR);
 }
 
+/* What nghttp2 has made the head of goes as it is, for a client may take it for whole. */
+static void a_cancel_drops_all_but_the_frame_under_way(void **state)
+{
+    (void)state;
+    static const uint8_t zeros[6 * KIB];
+    struct arpc_link *link = &raw.server.link;
+    raw.server.batch.most = 4 * KIB;
+    (void)rpc_raw_request("/t.T/Stream", NULL, NULL, "", 0, false);
+    struct arpc_call *call = rpc_seen_of_server.call;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(arpc_call_send(call, zeros, sizeof zeros - ARPC_PREFIX_SIZE, NULL, 0, NULL, NULL), 0);
+    while (arpc_link_flush(link))
+        ;
+    assert_int_equal(arpc_link_produce(link, &raw.server.batch), 0);
+    for (size_t i = 0; i < raw.server.batch.count; i++)
+        assert_true(nghttp2_session_mem_recv(raw.session, raw.server.batch.slots[i].iov_base,
+                                             raw.server.batch.slots[i].iov_len) >= 0);
+    arpc_batch_done(link, &raw.server.batch);
+    assert_int_equal(link->queued, 14 * KIB); /* the next frame has the last 2 KiB of the first message */
+    arpc_call_cancel(call, ARPC_STATUS_ABORTED, "a test");
+    while (arpc_link_flush(link))
+        ;
+    assert_int_equal(link->queued, 8 * KIB);
+    rpc_raw_run();
+    assert_int_equal(raw.data_size, 8 * KIB);
+    assert_string_equal(raw.grpc_status, "10");
+    assert_int_equal(link->queued, 0);
+}
+
 static void too_many_or_too_large_headers_are_refused_and_the_connection_lives(void **state)
 {
     (void)state;
@@ -377,6 +407,7 @@ int main(void)
         WITH_RAW(a_message_that_is_cut_off_by_the_end_is_internal),
         WITH_RAW(a_prefix_of_4_gib_is_refused_without_waiting_for_it),
         WITH_RAW(an_answer_before_the_end_of_the_request_resets_with_no_error),
+        WITH_RAW(a_cancel_drops_all_but_the_frame_under_way),
         WITH_RAW(too_many_or_too_large_headers_are_refused_and_the_connection_lives),
         WITH_RAW(a_header_block_that_does_not_end_is_given_up_and_a_refused_one_is_not),
         WITH_RAW(http_1_is_refused_at_the_first_bytes),

@@ -480,7 +480,7 @@ static void the_deadline_is_told_to_the_handler_and_to_the_client(void **state)
     assert_true(client.from_peer);
 }
 
-static void a_deadline_after_the_first_message_resets_the_stream(void **state)
+static void a_deadline_after_the_first_message_is_told_to_the_client_too(void **state)
 {
     (void)state;
     struct arpc_call *call = rpc_pair_call(&pair, "Note", &rpc_noting, &client);
@@ -492,7 +492,8 @@ static void a_deadline_after_the_first_message_resets_the_stream(void **state)
     rpc_pair_pass(&pair, 100);
     assert_int_equal(rpc_seen_of_server.status, ARPC_STATUS_DEADLINE_EXCEEDED);
     assert_int_equal(client.closed, 1);
-    assert_int_equal(client.status, ARPC_STATUS_CANCELLED);
+    assert_int_equal(client.status, ARPC_STATUS_DEADLINE_EXCEEDED);
+    assert_true(client.from_peer);
 }
 
 static void a_stream_whose_peer_opens_no_window_is_cut(void **state)
@@ -510,8 +511,33 @@ static void a_stream_whose_peer_opens_no_window_is_cut(void **state)
     assert_int_equal(rpc_seen_of_server.closed, 0);
     rpc_pair_pass(&pair, 1);
     assert_int_equal(rpc_seen_of_server.closed, 1);
+    assert_int_equal(rpc_seen_of_server.status, ARPC_STATUS_UNAVAILABLE);
     assert_int_equal(released, 1);
+    arpc_call_resume(call);
+    rpc_pair_run(&pair);
     assert_int_equal(client.closed, 1);
+    assert_int_equal(client.status, ARPC_STATUS_UNAVAILABLE);
+    assert_true(client.from_peer);
+}
+
+static void an_answer_that_has_used_up_its_window_ends_without_a_further_one(void **state)
+{
+    (void)state;
+    static int released;
+    released = 0;
+    struct arpc_call *call = rpc_pair_call(&pair, "Note", &rpc_noting, &client);
+    rpc_pair_run(&pair);
+    arpc_call_pause(call);
+    send_zeros(rpc_seen_of_server.call, ARPC_INITIAL_WINDOW - ARPC_PREFIX_SIZE, &released);
+    rpc_pair_run(&pair);
+    assert_int_equal(released, 1);
+    arpc_call_finish(rpc_seen_of_server.call, ARPC_STATUS_OK, NULL, NULL);
+    rpc_pair_run(&pair);
+    assert_int_equal(rpc_seen_of_server.closed, 1);
+    arpc_call_resume(call);
+    rpc_pair_run(&pair);
+    assert_int_equal(client.bytes, ARPC_INITIAL_WINDOW - ARPC_PREFIX_SIZE);
+    assert_int_equal(client.status, ARPC_STATUS_OK);
 }
 
 static void a_stream_that_waits_for_a_slow_socket_is_not_cut(void **state)
@@ -753,8 +779,9 @@ int main(void)
         WITH_PAIR(a_link_that_ends_inside_a_callback_begins_no_further_call),
         WITH_PAIR(after_the_end_nothing_can_be_sent),
         WITH_PAIR(the_deadline_is_told_to_the_handler_and_to_the_client),
-        WITH_PAIR(a_deadline_after_the_first_message_resets_the_stream),
+        WITH_PAIR(a_deadline_after_the_first_message_is_told_to_the_client_too),
         WITH_PAIR(a_stream_whose_peer_opens_no_window_is_cut),
+        WITH_PAIR(an_answer_that_has_used_up_its_window_ends_without_a_further_one),
         WITH_PAIR(a_stream_that_waits_for_a_slow_socket_is_not_cut),
         WITH_PAIR(a_queue_that_begins_late_has_its_whole_time),
         WITH_PAIR(a_peer_that_says_nothing_is_given_up_after_the_handshake_time),
