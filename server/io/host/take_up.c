@@ -98,7 +98,8 @@ static bool is_damaged(int code)
 
 /*
  * Finds this shard's file of a checkpoint, and puts it into *record, also where it is damaged. Header and manifest are
- * verified here, the tensors when they are restored.
+ * verified here, the tensors when they are restored. 0 also where the file cannot be read now: the restore waits for
+ * it, and other models are served meanwhile.
  */
 static int find_part(const struct ampd_server *server, const struct ampd_model_spec *spec,
                      struct ampd_checkpoint_record *record, struct amp_error *error)
@@ -116,12 +117,13 @@ static int find_part(const struct ampd_server *server, const struct ampd_model_s
         rc = ampd_checkpoint_read(place.data_dir, found.file, found.manifest, share.targets, spec->parameters_count,
                                   &share.state, error);
     share_close(&share);
-    if (rc != 0 && !is_damaged(rc))
+    bool is_unread = rc == AMP_EIO || rc == AMP_EDENIED;
+    if (rc != 0 && !is_damaged(rc) && !is_unread)
         return rc;
     (void)snprintf(path, sizeof path, "%s/%s", place.data_dir, found.file);
     found.size_bytes = stat(path, &info) == 0 ? (uint64_t)info.st_size : 0;
     *record = found;
-    return rc;
+    return is_unread ? 0 : rc;
 }
 
 /* ---- a part made from those of another number of shards ---- */
