@@ -109,7 +109,7 @@ int checkpoint_directory_sync(const char *path, struct amp_error *error)
     (void)snprintf(dir, sizeof dir, "%.*s", slash != NULL ? (int)(slash - path) : 1, slash != NULL ? path : ".");
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return checkpoint_system_error(error, "cannot open", dir);
+        return checkpoint_not_opened(error, "cannot open", dir);
     int rc = fsync(fd) == 0 ? 0 : checkpoint_final_error(error, "cannot fsync", dir);
     (void)close(fd); /* a directory: nothing to lose */
     return rc;
