@@ -646,6 +646,20 @@ def test_a_disk_that_does_not_answer_is_told_until_it_does(context):
     assert server.wait() == 0 and server.log().count("a disk does not answer") == 2, server.log()
 
 
+def test_a_checkpoint_on_a_disk_that_does_not_answer_keeps_nobody_from_the_history(context):
+    server = Shimmed(context, "hanging_sync", "HANG_WHILE")
+    test_model, api = context.model("m", server), Api(server.channel)
+    test_model.worker().train({"w": [1.0] * 4})
+    api.Checkpoint(model="m")
+    newest = api.ListCheckpoints(model="m").checkpoints[-1]
+    server.flag.touch()
+    reading = api.start("ReadCheckpoint", model="m", epoch=newest.epoch, step=newest.step)
+    assert [row.step for row in test_model.step_rows()] == [1]
+    server.is_silent(api, "the export of a checkpoint")
+    server.goes_on(api)
+    assert len(reading.all()) > 1 and server.terminate() == 0
+
+
 def test_a_removal_that_waits_for_room_is_told_until_there_is_some(context):
     server = Shimmed(context, "full_unlink", "FULL_WHILE")
     api = Api(server.channel)
