@@ -300,6 +300,24 @@ def test_a_checkpoint_that_finds_no_room_keeps_no_other_model_from_the_disk(cont
         assert server.terminate() == 0
 
 
+def test_a_start_on_a_full_disk_says_what_helps(context):
+    """On a new data directory, and on one of before; alone, and as a shard of a list."""
+    with small_disk(context.folder(), 2 * 1024) as disk:
+        if disk is None:
+            return
+        addresses = [f"unix:{context.folder()}.{k}" for k in range(2)]
+        for turn in range(2):
+            ballast = fill_disk(disk)
+            for options in (["--listen", "127.0.0.1:0"], ["--listen", addresses[0], "--peers", ",".join(addresses), "--shard", "0"]):
+                code, lines = start_and_fail(context.bin_dir, "--data-dir", disk / "data", *options)
+                assert code == 1 and lines[-1].endswith("full; make room on it, and start ampd again"), (turn, code, lines)
+            ballast.unlink()
+            server = context.server(data_dir=disk / "data")
+            assert [one.name for one in Api(server.channel).ListModels().models] == ["m"] * turn
+            context.model(f"m{turn or ''}", server).worker().train({"w": [1.0] * 4})
+            server.kill()
+
+
 def test_a_model_can_be_deleted_to_make_room_for_the_store(context):
     """While a verdict waits for room, and where the deletion itself is the first that finds none."""
     with small_disk(context.folder(), 6 * 1024) as disk:
