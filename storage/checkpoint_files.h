@@ -21,7 +21,8 @@ int checkpoint_system_error(struct amp_error *error, const char *what, const cha
 
 /*
  * As checkpoint_system_error, for a file or directory that could not be made, opened, found or renamed. AMP_EDENIED
- * (NO_ACCESS): this user may not. Nothing was changed, so the caller may try again.
+ * (NO_ACCESS): this user may not, or nobody may, as the file system is read-only. Nothing was changed, so the caller
+ * may try again.
  */
 int checkpoint_not_opened(struct amp_error *error, const char *what, const char *path);
 
