@@ -261,7 +261,7 @@ def test_a_part_that_is_damaged_is_passed_over_for_the_one_before_also_by_who_wa
 
 
 def test_a_part_that_cannot_be_read_holds_one_model_alone_also_where_its_shard_was_filled(context):
-    """The first is what a disk with a bad sector says (EIO), the second a folder that was brought back as another user's."""
+    """Nor one that is not there. The first is what a disk with a bad sector says (EIO), the second a folder of another user."""
     folder = context.folder()
     folder.mkdir()
     cluster = Cluster(context, 2, folder, ["--checkpoint-dir", folder / "checkpoints"])
@@ -282,12 +282,15 @@ def test_a_part_that_cannot_be_read_holds_one_model_alone_also_where_its_shard_w
     def closed(part):
         part.parent.chmod(0)
 
+    def missing(part):
+        part.rename(folder / "away")
+
     def back(part):
         part.parent.chmod(0o700)
-        if part.is_symlink():
+        if (folder / "away").exists():
             (folder / "away").rename(part)
 
-    for turn, spoil in enumerate((linked, closed)):
+    for turn, spoil in enumerate((linked, closed, missing)):
         first, last = 1 + turn * STEPS, (1 + turn) * STEPS
         for job in jobs:
             job.train([job.join(rank) for rank in range(WORLD)], first, last)
