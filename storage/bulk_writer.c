@@ -268,7 +268,8 @@ static int start(struct bulk_writer *writer)
  */
 static int create(struct bulk_writer *writer, struct amp_error *error)
 {
-    (void)unlink(writer->path); /* where it cannot go, O_EXCL says so */
+    if (unlink(writer->path) != 0 && errno != ENOENT)
+        return checkpoint_not_opened(error, "cannot replace", writer->path);
     writer->fd = open(writer->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (writer->fd < 0)
         return checkpoint_not_opened(error, "cannot create", writer->path);

@@ -34,10 +34,11 @@ int checkpoint_system_error(struct amp_error *error, const char *what, const cha
 
 int checkpoint_not_opened(struct amp_error *error, const char *what, const char *path)
 {
-    if (errno != EACCES && errno != EPERM)
+    if (errno != EACCES && errno != EPERM && errno != EROFS)
         return checkpoint_system_error(error, what, path);
-    return amp_error_set(error, AMP_EDENIED, "NO_ACCESS",
-                         "%s %s: %s; see that it and its directory belong to ampd's user", what, path, strerror(errno));
+    return amp_error_set(error, AMP_EDENIED, "NO_ACCESS", "%s %s: %s; %s", what, path, strerror(errno),
+                         errno == EROFS ? "mount its disk for writing"
+                                        : "see that it and its directory belong to ampd's user");
 }
 
 int checkpoint_final_error(struct amp_error *error, const char *what, const char *path)
@@ -109,7 +110,7 @@ int checkpoint_directory_sync(const char *path, struct amp_error *error)
     (void)snprintf(dir, sizeof dir, "%.*s", slash != NULL ? (int)(slash - path) : 1, slash != NULL ? path : ".");
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return checkpoint_system_error(error, "cannot open", dir);
+        return checkpoint_not_opened(error, "cannot open", dir);
     int rc = fsync(fd) == 0 ? 0 : checkpoint_final_error(error, "cannot fsync", dir);
     (void)close(fd); /* a directory: nothing to lose */
     return rc;

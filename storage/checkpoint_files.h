@@ -20,8 +20,9 @@
 int checkpoint_system_error(struct amp_error *error, const char *what, const char *path);
 
 /*
- * As checkpoint_system_error, for a file or directory that could not be made or opened, to read it or to write to it.
- * AMP_EDENIED (NO_ACCESS): this user may not. Nothing was written, so the caller may try again.
+ * As checkpoint_system_error, for a file or directory that could not be made, opened, found or renamed. AMP_EDENIED
+ * (NO_ACCESS): this user may not, or nobody may, as the file system is read-only. Nothing was changed, so the caller
+ * may try again.
  */
 int checkpoint_not_opened(struct amp_error *error, const char *what, const char *path);
 
@@ -66,7 +67,7 @@ int checkpoint_make_room(int fd, uint64_t size, const char *path, struct amp_err
 /* The next entry of a directory. NULL with errno 0: there are no more; with another errno: it cannot be read. */
 struct dirent *checkpoint_next_entry(DIR *dir);
 
-/* Fsyncs the directory that has the file or directory `path`. AMP_EEXHAUSTED, AMP_EIO. */
+/* Fsyncs the directory that has the file or directory `path`. AMP_EDENIED, AMP_EEXHAUSTED, AMP_EIO. */
 int checkpoint_directory_sync(const char *path, struct amp_error *error);
 
 #endif

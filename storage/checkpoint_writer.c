@@ -255,12 +255,16 @@ static int write_tail(struct ampd_checkpoint_writer *writer, struct amp_error *e
     return rc == 0 ? bulk_writer_flush(writer->out, error) : rc;
 }
 
-/* Whether the file is still where this writer has put it: another process may have put its own there. */
-static bool is_there(const struct ampd_checkpoint_writer *writer)
+/* Checks that the file is still where this writer has put it: another process may have put its own there. */
+static int check_there(const struct ampd_checkpoint_writer *writer, struct amp_error *error)
 {
+    const char *path = writer->renamed ? writer->path : writer->temporary;
     struct stat there;
-    return stat(writer->renamed ? writer->path : writer->temporary, &there) == 0 &&
-           there.st_dev == writer->status.st_dev && there.st_ino == writer->status.st_ino;
+    if (stat(path, &there) != 0)
+        return checkpoint_not_opened(error, "cannot find", path);
+    if (there.st_dev == writer->status.st_dev && there.st_ino == writer->status.st_ino)
+        return 0;
+    return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s was replaced by another process", path);
 }
 
 static int sync_file(struct ampd_checkpoint_writer *writer, struct amp_error *error)
@@ -269,22 +273,24 @@ static int sync_file(struct ampd_checkpoint_writer *writer, struct amp_error *er
     if (bulk_writer_sync(writer->out) != 0)
         return checkpoint_final_error(error, "cannot fsync", writer->temporary);
     AMP_FAILPOINT("checkpoint.synced");
-    if (!is_there(writer)) /* never rename the file of this shard's next process */
-        return amp_error_set(error, AMP_EIO, "STORE_FAILED", "%s was replaced by another process", writer->temporary);
-    struct bulk_writer *out = writer->out;
-    writer->out = NULL;
     writer->synced = true;
-    return bulk_writer_close(out) == 0 ? 0 : checkpoint_final_error(error, "cannot close", writer->temporary);
+    return 0;
 }
 
-/* Renames the file, and syncs its entry and those of all directories above it. */
+/*
+ * Renames the file, and syncs its entry and those of all directories above it. The file of this shard's next process is
+ * never renamed: this one is open until it has its name, so that no other has its inode's number.
+ */
 static int take_name(struct ampd_checkpoint_writer *writer, struct amp_error *error)
 {
+    int rc = writer->renamed ? 0 : check_there(writer, error);
+    if (rc != 0)
+        return rc;
     if (!writer->renamed && rename(writer->temporary, writer->path) != 0)
-        return checkpoint_system_error(error, "cannot rename", writer->temporary);
+        return checkpoint_not_opened(error, "cannot rename", writer->temporary);
     writer->renamed = true;
     AMP_FAILPOINT("checkpoint.renamed");
-    int rc = checkpoint_directory_sync(writer->path, error);
+    rc = checkpoint_directory_sync(writer->path, error);
     if (rc == 0)
         rc = checkpoint_directories_make(writer->data_dir, writer->file, true, error);
     AMP_FAILPOINT("checkpoint.named");
@@ -313,6 +319,10 @@ int ampd_checkpoint_end(struct ampd_checkpoint_writer *writer, struct ampd_check
         rc = take_name(writer, error);
     if (rc != 0)
         return rc;
+    struct bulk_writer *out = writer->out;
+    writer->out = NULL;
+    if (bulk_writer_close(out) != 0)
+        return checkpoint_final_error(error, "cannot close", writer->path);
     checkpoint_manifest(pieces, record->manifest);
     memcpy(record->file, writer->file, sizeof record->file);
     record->step = writer->state->step;
@@ -327,7 +337,7 @@ void ampd_checkpoint_abandon(struct ampd_checkpoint_writer *writer)
 {
     if (writer == NULL)
         return;
-    bool own = is_there(writer);
+    bool own = check_there(writer, NULL) == 0;
     (void)bulk_writer_close(writer->out); /* its bytes count for nothing */
     if (own)
         (void)unlink(writer->renamed ? writer->path : writer->temporary); /* a sweep finds what is left */

@@ -37,9 +37,10 @@ int ampd_checkpoint_put(struct ampd_checkpoint_writer *writer, uint32_t tensor, 
 /*
  * Finishes the file after all elements have been given: user states and header are written, the file is fsynced and
  * gets its name. On success the file survives power loss, *record is filled as by ampd_checkpoint_write, and the writer
- * is freed. After a failure the writer is still the caller's. AMP_EEXHAUSTED (NO_SPACE, NO_DESCRIPTORS), AMP_ENOMEM:
- * the call may be repeated. AMP_EIO (STORE_FAILED): the server must end; this is also the result of an fsync that finds
- * the disk full, since an fsync that failed must not be tried again.
+ * is freed. After a failure the writer is still the caller's. AMP_EEXHAUSTED (NO_SPACE, NO_DESCRIPTORS), AMP_EDENIED
+ * (NO_ACCESS: the directory is another user's by now), AMP_ENOMEM: the call may be repeated. AMP_EIO (STORE_FAILED):
+ * the server must end; this is also the result of an fsync that finds the disk full, since an fsync that failed must
+ * not be tried again.
  */
 int ampd_checkpoint_end(struct ampd_checkpoint_writer *writer, struct ampd_checkpoint_record *record,
                         struct amp_error *error);

@@ -69,18 +69,30 @@ static int write_number(int fd, long long number)
     return pwrite(fd, text, (size_t)size, 0) == size ? 0 : -1;
 }
 
+/* By whom a lock is held, as its file says; the disk may have had no room for that. */
+static void name_holder(int fd, char text[2 * NUMBER_TEXT_MAX])
+{
+    long long pid = read_number(fd);
+    if (pid > 0)
+        (void)snprintf(text, (size_t)2 * NUMBER_TEXT_MAX, "process %lld", pid);
+    else
+        (void)snprintf(text, (size_t)2 * NUMBER_TEXT_MAX, "another process");
+}
+
 static int lock(int fd, const char *path, const char *what, const char *option, struct amp_error *error)
 {
+    char holder[2 * NUMBER_TEXT_MAX];
     int rc;
     do
         rc = flock(fd, LOCK_EX | LOCK_NB);
     while (rc != 0 && errno == EINTR);
     if (rc == 0)
         return 0;
-    if (errno == EWOULDBLOCK)
+    if (errno == EWOULDBLOCK) {
+        name_holder(fd, holder);
         return amp_error_set(error, AMP_ELOCKED, "DATA_DIR_LOCKED",
-                             "%s %s is in use by process %lld: stop it, or choose another %s", what, path,
-                             read_number(fd), option);
+                             "%s %s is in use by %s: stop it, or choose another %s", what, path, holder, option);
+    }
     return amp_error_set(error, AMP_EINVAL, "DATA_DIR",
                          "%s %s cannot be locked: %s; choose a %s on a file system that has locks (NFS needs its lock "
                          "service)",
@@ -98,13 +110,13 @@ int ampd_datadir_lock(const char *path, const char *name, const char *what, cons
     if (fd < 0)
         return system_error(error, "cannot open", file);
     int rc = lock(fd, path, what, option, error);
-    if (rc == 0 && write_number(fd, (long long)getpid()) != 0)
-        rc = system_error(error, "cannot write", file);
-    if (rc != 0)
+    if (rc != 0) {
         (void)close(fd); /* nothing in it counts */
-    else
-        *lock_fd = fd;
-    return rc;
+        return rc;
+    }
+    (void)write_number(fd, (long long)getpid()); /* only a hint: a full disk has no room for it, and the lock counts */
+    *lock_fd = fd;
+    return 0;
 }
 
 int ampd_datadir_check_writable(const char *path, const char *what, struct amp_error *error)

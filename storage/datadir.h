@@ -39,10 +39,10 @@ struct ampd_datadir {
 int ampd_datadir_open(struct ampd_datadir *dir, const char *path, struct amp_error *error);
 
 /*
- * Locks the file `name` in a directory until *lock_fd is closed, and writes this process's pid into it. `what` and
- * `option` name the directory's purpose and the option that gives it in the text of an error, after which *lock_fd is
- * -1. AMP_ELOCKED: another process holds the lock; AMP_EINVAL, AMP_EIO, AMP_EEXHAUSTED: nobody is known to hold it. Any
- * thread.
+ * Locks the file `name` in a directory until *lock_fd is closed, and writes this process's pid into it where the disk
+ * has room for that. `what` and `option` name the directory's purpose and the option that gives it in the text of an
+ * error, after which *lock_fd is -1. AMP_ELOCKED: another process holds the lock; AMP_EINVAL, AMP_EIO, AMP_EEXHAUSTED:
+ * nobody is known to hold it. Any thread.
  */
 int ampd_datadir_lock(const char *path, const char *name, const char *what, const char *option, int *lock_fd,
                       struct amp_error *error);

@@ -110,7 +110,7 @@ static int cannot_open(struct amp_error *error, const char *path)
                          full          ? AMP_EEXHAUSTED
                          : given_wrong ? AMP_EINVAL
                                        : AMP_EIO,
-                         "STORE_FAILED", "cannot open %s: %s%s", path, ampd_plain_strerror(errno),
+                         full ? "NO_SPACE" : "STORE_FAILED", "cannot open %s: %s%s", path, ampd_plain_strerror(errno),
                          is_read_only ? "; mount its disk for writing"
                          : denied     ? "; see that it belongs to ampd's user"
                                       : "");

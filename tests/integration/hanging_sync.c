@@ -1,8 +1,9 @@
 /*
- * For LD_PRELOAD, in front of ampd's C library: nothing is synced while the file HANG_WHILE is there, as on a disk that
- * does not answer. With HANG_BELOW nothing is synced or unlinked that has this text in its path, and all else is.
+ * For LD_PRELOAD, in front of ampd's C library: nothing is synced, and no checkpoint is read, while the file HANG_WHILE
+ * is there, as on a disk that does not answer. With HANG_BELOW nothing is synced, read or unlinked that has this text in
+ * its path, and all else is.
  */
-#define _GNU_SOURCE /* syscall */
+#define _GNU_SOURCE /* syscall, pread64 */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -22,10 +23,10 @@ static void hang(void)
         (void)nanosleep(&pause, NULL); /* an early end is as good */
 }
 
-static void hang_at(int fd)
+/* Of a file that has `below` in its path; NULL: of any. */
+static void hang_at(int fd, const char *below)
 {
     char link[64], path[4096] = "";
-    const char *below = getenv("HANG_BELOW");
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     bool named = below != NULL && readlink(link, path, sizeof path - 1) > 0; /* the rest stays 0 */
     if (below == NULL || (named && strstr(path, below) != NULL))
@@ -42,12 +43,24 @@ CALL int unlink(const char *path)
 
 CALL int fsync(int fd)
 {
-    hang_at(fd);
+    hang_at(fd, getenv("HANG_BELOW"));
     return (int)syscall(SYS_fsync, fd);
 }
 
 CALL int fdatasync(int fd)
 {
-    hang_at(fd);
+    hang_at(fd, getenv("HANG_BELOW"));
     return (int)syscall(SYS_fdatasync, fd);
+}
+
+CALL ssize_t pread64(int fd, void *data, size_t size, off64_t offset)
+{
+    const char *below = getenv("HANG_BELOW");
+    hang_at(fd, below != NULL ? below : ".safetensors");
+    return syscall(SYS_pread64, fd, data, size, offset);
+}
+
+CALL ssize_t pread(int fd, void *data, size_t size, off_t offset)
+{
+    return pread64(fd, data, size, offset);
 }

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import ampd_testing
 from ampd_testing import Api, Code, eventually, grpc, model, refused, run
+from small_disk import small_disk
 from test_server_restart import check_start, momentum, run_steps
 
 LISTEN = ["--listen", "127.0.0.1:0"]
@@ -390,6 +391,32 @@ def test_a_read_only_mount_is_noticed_at_the_start(context):
                            "--checkpoint-dir", folder, *LISTEN], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, timeout=60, encoding="utf-8", check=False)
     assert done.returncode == 3 and "Read-only file system" in done.stderr and str(folder) in done.stderr, done
+
+
+def test_a_checkpoint_directory_that_becomes_read_only_is_waited_for(context):
+    """As where its file system was mounted again after an error: who uses no checkpoint goes on."""
+    with small_disk(context.folder(), 8 * 1024) as disk:
+        if disk is None:
+            return
+        server = context.server("--checkpoint-dir", disk)
+        test_model = context.model("m", server, checkpoint_every=1)
+        other, worker = context.model("other", server).worker(), test_model.worker()
+        worker.train({"w": [1.0] * 4})
+        eventually(lambda: test_model.status().durable_step == 1, "the step is durable")
+        # Only the new mount is read-only: the old one has a file that is open for writing.
+        over = [["mount", "--bind", disk, disk], ["mount", "-o", "remount,bind,ro", disk]]
+        for command in over:
+            subprocess.run(command, check=True)
+        try:
+            worker.train({"w": [1.0] * 4})
+            text = eventually(lambda: test_model.api.GetStatus().trouble, "the directory is told")
+            assert str(disk) in text and "Read-only file system; mount its disk for writing" in text, text
+            other.train({"w": [1.0] * 4})
+            assert test_model.status().durable_step == 1
+        finally:
+            subprocess.run(["umount", disk], check=True)
+        eventually(lambda: test_model.status().durable_step == 2, "the step is durable")
+        assert test_model.api.GetStatus().trouble == "" and server.terminate() == 0
 
 
 def test_a_refusal_that_names_a_path_that_is_not_utf_8_has_its_details(context):

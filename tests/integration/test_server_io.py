@@ -313,6 +313,24 @@ def push_without_room(worker):
     return push
 
 
+def test_a_start_on_a_full_disk_says_what_helps(context):
+    """On a new data directory, and on one of before; alone, and as a shard of a list."""
+    with small_disk(context.folder(), 2 * 1024) as disk:
+        if disk is None:
+            return
+        addresses = [f"unix:{context.folder()}.{k}" for k in range(2)]
+        for turn in range(2):
+            ballast = fill_disk(disk)
+            for options in (["--listen", "127.0.0.1:0"], ["--listen", addresses[0], "--peers", ",".join(addresses), "--shard", "0"]):
+                code, lines = start_and_fail(context.bin_dir, "--data-dir", disk / "data", *options)
+                assert code == 1 and lines[-1].endswith("full; make room on it, and start ampd again"), (turn, code, lines)
+            ballast.unlink()
+            server = context.server(data_dir=disk / "data")
+            assert [one.name for one in Api(server.channel).ListModels().models] == ["m"] * turn
+            context.model(f"m{turn or ''}", server).worker().train({"w": [1.0] * 4})
+            server.kill()
+
+
 def test_a_model_can_be_deleted_to_make_room_for_the_store(context):
     """While a verdict waits for room, and where the deletion itself is the first that finds none."""
     with small_disk(context.folder(), 6 * 1024) as disk:
@@ -701,6 +719,20 @@ def test_no_verdict_waits_until_the_journal_of_a_deleted_model_is_removed(contex
     server.goes_on(worker.api)
     call.result()
     assert found(server.data_dir, "models/gone") == [] and server.terminate() == 0
+
+
+def test_a_checkpoint_on_a_disk_that_does_not_answer_keeps_nobody_from_the_history(context):
+    server = Shimmed(context, "hanging_sync", "HANG_WHILE")
+    test_model, api = context.model("m", server), Api(server.channel)
+    test_model.worker().train({"w": [1.0] * 4})
+    api.Checkpoint(model="m")
+    newest = api.ListCheckpoints(model="m").checkpoints[-1]
+    server.flag.touch()
+    reading = api.start("ReadCheckpoint", model="m", epoch=newest.epoch, step=newest.step)
+    assert [row.step for row in test_model.step_rows()] == [1]
+    server.is_silent(api, "the export of a checkpoint")
+    server.goes_on(api)
+    assert len(reading.all()) > 1 and server.terminate() == 0
 
 
 def test_a_removal_that_waits_for_room_is_told_until_there_is_some(context):

@@ -5,6 +5,7 @@
 """
 import concurrent.futures
 import contextlib
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -257,6 +258,58 @@ def test_a_part_that_is_damaged_is_passed_over_for_the_one_before_also_by_who_wa
     eventually(lambda: (status := cluster.api(0).GetModel(model="m").status).epoch == 2 and not status.recovering,
                f"an epoch begins: {cluster.log(0)[-2000:]}")
     assert job.join(0).step == STEPS and cluster.end() == [0, 0]
+
+
+def test_a_part_that_cannot_be_read_holds_one_model_alone_also_where_its_shard_was_filled(context):
+    """Nor one that is not there. The first is what a disk with a bad sector says (EIO), the second a folder of another user."""
+    folder = context.folder()
+    folder.mkdir()
+    cluster = Cluster(context, 2, folder, ["--checkpoint-dir", folder / "checkpoints"])
+    jobs = [Job(cluster, name=name, checkpoint_every=1) for name in ("m", "other")]
+    if os.geteuid() == 0:  # for whom modes are to count, too
+        cluster.program = folder / "ampd"
+        cluster.program.write_text("#!/bin/sh\nexec setpriv --bounding-set=-dac_override,-dac_read_search "
+                                   f'"{context.bin_dir / "ampd"}" "$@"\n')
+        cluster.program.chmod(0o755)
+
+    def recovering(name):
+        return cluster.api(0).GetModel(model=name).status.recovering
+
+    def linked(part):
+        away = part.rename(folder / "away")
+        part.symlink_to(away)
+
+    def closed(part):
+        part.parent.chmod(0)
+
+    def missing(part):
+        part.rename(folder / "away")
+
+    def back(part):
+        part.parent.chmod(0o700)
+        if (folder / "away").exists():
+            (folder / "away").rename(part)
+
+    for turn, spoil in enumerate((linked, closed, missing)):
+        first, last = 1 + turn * STEPS, (1 + turn) * STEPS
+        for job in jobs:
+            job.train([job.join(rank) for rank in range(WORLD)], first, last)
+            eventually(lambda n=job.name: cluster.api(0).GetModel(model=n).status.durable_step == last, "the last step is durable")
+        cluster.kill(1)
+        part, = ampd_testing.found(folder, f"checkpoints/models/m/**/step-{last:010}/shard-1-of-2.safetensors")
+        spoil(part)
+        shutil.rmtree(folder / "data-1")
+        cluster.start(1, ["--epoch-above", str(9 * (turn + 1))])
+        cluster.wait_until_healthy()
+        eventually(lambda: not recovering("other"), "the other model is back", START_TIMEOUT_S)
+        says(cluster, 1, f"checkpoint {last} of m")
+        assert recovering("m")
+        back(part)
+        eventually(lambda: not recovering("m"), "the model is back", START_TIMEOUT_S)
+        assert jobs[0].join(0).step == last + 1
+        newest = cluster.api(1).ListCheckpoints(model="m").checkpoints[-1]
+        assert len(cluster.api(1).ReadCheckpoint(model="m", epoch=newest.epoch, step=newest.step)) > 1
+    assert cluster.end() == [0, 0]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ ampd_test(test_storage_sqlite SUITE unit
 ampd_test(test_storage_checkpoint SUITE unit
   SOURCES test_storage_checkpoint.c storage_fixture.c storage_faults.c
   LINK ampd_store_sqlite ampd_checkpoint)
+ampd_test(test_storage_rights SUITE unit
+  SOURCES test_storage_rights.c storage_fixture.c
+  LINK ampd_store_sqlite ampd_checkpoint)
 ampd_test(test_storage_bulk SUITE unit
   SOURCES test_storage_bulk.c storage_fixture.c storage_faults.c
   LINK ampd_store_sqlite ampd_checkpoint)

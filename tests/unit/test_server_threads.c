@@ -139,7 +139,7 @@ static int lower_of_files(uint32_t checkpoint_memory)
     io_pools_init(&pools);
     assert_int_equal(io_pools_open(&pools, &loop, &options, &error), 0);
     io_threads_submit(pools.files, &task.task);
-    struct io_threads *all[] = {pools.files, pools.compute, pools.writer, pools.readers, pools.journal};
+    struct io_threads *all[] = {pools.files, pools.compute, pools.writer, pools.readers, pools.exports, pools.journal};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         io_threads_close(all[i]);
     assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);

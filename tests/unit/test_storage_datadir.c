@@ -100,6 +100,21 @@ static void a_lock_that_a_signal_interrupts_is_asked_for_again(void **state)
     ampd_datadir_close(&dir);
 }
 
+static void a_full_disk_has_no_room_for_the_pid_and_the_lock_counts(void **state)
+{
+    struct fixture *fixture = *state;
+    struct amp_error error;
+    int first, second;
+    assert_int_equal(mkdir(fixture->data, 0700), 0);
+    storage_faults.fail_write_at = 1;
+    storage_faults.write_errno = ENOSPC;
+    assert_int_equal(ampd_datadir_lock(fixture->data, "LOCK", "directory", "--option", &first, NULL), 0);
+    int rc = ampd_datadir_lock(fixture->data, "LOCK", "directory", "--option", &second, &error);
+    assert_int_equal(rc, AMP_ELOCKED);
+    assert_non_null(strstr(error.text, "is in use by another process:"));
+    assert_int_equal(close(first), 0);
+}
+
 static void a_newer_or_foreign_directory_is_refused(void **state)
 {
     struct fixture *fixture = *state;
@@ -138,6 +153,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_held_directory_is_refused_with_the_holders_pid, setup, teardown),
         cmocka_unit_test_setup_teardown(a_directory_that_cannot_be_locked_is_refused_and_says_why, setup, teardown),
         cmocka_unit_test_setup_teardown(a_lock_that_a_signal_interrupts_is_asked_for_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_full_disk_has_no_room_for_the_pid_and_the_lock_counts, setup, teardown),
         cmocka_unit_test_setup_teardown(a_newer_or_foreign_directory_is_refused, setup, teardown),
         cmocka_unit_test(only_plain_names_can_name_a_model),
     };

@@ -25,6 +25,7 @@ int io_pools_open(struct io_pools *pools, uv_loop_t *loop, const struct ampd_ser
     } kinds[] = {{&pools->compute, options->compute_threads, IO_THREADS_PATIENT},
                  {&pools->writer, 1, IO_THREADS_SPINNING},
                  {&pools->readers, 1, IO_THREADS_PLAIN},
+                 {&pools->exports, 1, IO_THREADS_PLAIN},
                  {&pools->files, 1, may_wait ? IO_THREADS_PLAIN : IO_THREADS_BACKGROUND},
                  {&pools->journal, 1, IO_THREADS_PLAIN}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

@@ -6,6 +6,7 @@
  *             memory
  *   writer    all writing to the store, in the order of the core's outputs, and no other work on the disk
  *   readers   reading the store: pages of history
+ *   exports   reading checkpoint files for ReadCheckpoint: their disk may be another one than the store's, and hang
  *   files     checkpoint files: written beside the steps, read at a restore. With --checkpoint-memory 100, where
  *             steps hardly wait for them, a background thread, but for restores and from the beginning of a drain on.
  *             Removes all files of deleted models, journals too
@@ -21,7 +22,7 @@
 struct ampd_server_options;
 
 struct io_pools {
-    struct io_threads *compute, *writer, *readers, *files, *journal;
+    struct io_threads *compute, *writer, *readers, *exports, *files, *journal;
     atomic_bool stop_waiting; /* io_pools_stop_waiting was called; read on any thread */
 };
 

@@ -1,7 +1,7 @@
 /*
- * ReadCheckpoint: a stream of a checkpoint file's bytes. The reader's thread reads a portion of some blocks, the loop
- * sends it, and so on. The file is opened once, so a checkpoint that is dropped meanwhile is still read to its end.
- * Nothing is read while the connection is full: a slow client takes one portion of memory and one descriptor, and
+ * ReadCheckpoint: a stream of a checkpoint file's bytes. The thread for exports reads a portion of some blocks, the
+ * loop sends it, and so on. The file is opened once, so a checkpoint that is dropped meanwhile is still read to its
+ * end. Nothing is read while the connection is full: a slow client takes one portion of memory and one descriptor, and
  * READINGS_MAX bounds the number of such calls.
  */
 #include "server/io/base/handlers.h"
@@ -25,7 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Blocks of one portion. From the page cache it takes half a millisecond, so that reads of histories wait no longer. */
+/* Blocks of one portion. From the page cache it takes half a millisecond, so that other exports wait no longer. */
 #define PORTION_BLOCKS 4
 
 /* Most calls on the whole server. Each takes a descriptor, 1 MiB, and perhaps the disk space of a dropped file. */
@@ -38,7 +38,7 @@ struct reading {
     struct ampd_msg_read_checkpoint_header header;
     bool counted;                  /* server->calls->readings counts this call */
     int fd;                        /* the file's descriptor, owned; -1: not open yet */
-    bool busy, more;               /* the reader's thread has the portion; the file goes on after the portion */
+    bool busy, more;               /* the thread has the portion; the file goes on after the portion */
     uint8_t *data;                 /* the portion: [PORTION_BLOCKS * AMPD_BLOCK_DATA_MAX], owned */
     uint64_t offset;               /* where the portion begins in the file, bytes */
     uint32_t size;                 /* bytes of the portion */
@@ -46,7 +46,7 @@ struct reading {
     bool headed;                   /* the header has been sent */
     uint32_t crcs[PORTION_BLOCKS]; /* CRC32C of each block of the portion */
     struct amp_error error;        /* if code is not 0 */
-    int code;                      /* result of the reader's thread */
+    int code;                      /* result of the thread */
 };
 
 static struct reading *reading_of(struct io_server_call *call)
@@ -54,7 +54,7 @@ static struct reading *reading_of(struct io_server_call *call)
     return AMP_CONTAINER(call, struct reading, call);
 }
 
-/* ---- on the reader's thread ---- */
+/* ---- on the thread for exports ---- */
 
 static int open_file(struct reading *reading)
 {
@@ -68,6 +68,8 @@ static int open_file(struct reading *reading)
     if (reading->fd < 0 || fstat(reading->fd, &status) != 0)
         return amp_error_set(&reading->error, AMP_EIO, NULL, "the checkpoint's file cannot be opened: %s",
                              ampd_plain_strerror(errno));
+    if (reading->header.size_bytes == 0) /* nobody could look at it when it was taken up (take_up.c) */
+        reading->header.size_bytes = (uint64_t)status.st_size;
     if ((uint64_t)status.st_size != reading->header.size_bytes)
         return amp_error_set(&reading->error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED",
                              "the file has %" PRIu64 " bytes and should have %" PRIu64, (uint64_t)status.st_size,
@@ -184,7 +186,7 @@ static void read_on(struct reading *reading)
     reading->size = reading->sent = 0;
     reading->task = (struct io_task){.run_cb = reading_run, .done_cb = reading_done};
     io_server_call_ref(&reading->call);
-    io_threads_submit(reading->call.server->pools.readers, &reading->task);
+    io_threads_submit(reading->call.server->pools.exports, &reading->task);
 }
 
 static void reading_free(struct io_server_call *call)
@@ -256,7 +258,7 @@ static void reading_writable(struct arpc_call *rpc)
         return;
     struct reading *reading = reading_of(call);
     if (reading->busy)
-        return; /* the reader's thread has the portion */
+        return; /* the thread has the portion */
     if (reading->sent < reading->size)
         send_on(reading);
     else

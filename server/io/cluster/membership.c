@@ -549,8 +549,8 @@ int io_membership_take(struct ampd_server *server, struct amp_error *error)
     while (!membership->taken && !membership->over && !server->life.signalled)
         (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* returns when on_taken, on_lost or a signal stops it */
     if (membership->over)
-        return amp_error_set(error, membership->why.code == AMP_ESTATE ? AMP_EINVAL : membership->why.code, NULL, "%s",
-                             membership->why.text);
+        return amp_error_set(error, membership->why.code == AMP_ESTATE ? AMP_EINVAL : membership->why.code,
+                             membership->why.reason, "%s", membership->why.text);
     if (!membership->taken)
         return AMP_ECANCELLED;
     server->own_options.shard = membership->shard;

@@ -135,8 +135,9 @@ static void path_of(const struct ampd_server *server, const char *dir, const cha
 
 static int failed(struct amp_error *error, const char *what, const char *path)
 {
-    return amp_error_set(error, errno == ENOSPC ? AMP_EEXHAUSTED : AMP_EIO, NULL, "cannot %s %s: %s", what, path,
-                         strerror(errno));
+    if (errno == ENOSPC || errno == EDQUOT)
+        return amp_error_set(error, AMP_EEXHAUSTED, "NO_SPACE", "cannot %s %s: the disk is full", what, path);
+    return amp_error_set(error, AMP_EIO, NULL, "cannot %s %s: %s", what, path, strerror(errno));
 }
 
 /*

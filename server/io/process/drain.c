@@ -255,6 +255,7 @@ static void on_rpc_closed(void *arg)
     io_checkpoint_files_drop(server);
     io_threads_close(server->pools.journal);
     io_threads_close(server->pools.readers);
+    io_threads_close(server->pools.exports);
     io_threads_close(server->pools.writer);
     io_membership_close(server);
     if (!server->drain->open)

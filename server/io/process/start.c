@@ -277,7 +277,8 @@ int ampd_server_run(const struct ampd_server_options *options)
     init_parts(process);
     int code = start(server, &error);
     if (code != AMPD_EXIT_OK) {
-        (void)fprintf(stderr, "ampd: %s\n", error.text);
+        bool is_full = strcmp(error.reason, "NO_SPACE") == 0; /* a server that runs would wait */
+        (void)fprintf(stderr, "ampd: %s%s\n", error.text, is_full ? "; make room on it, and start ampd again" : "");
         io_drain_close(server);
     }
     (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* until every handle is closed */
