@@ -200,7 +200,7 @@ def test_a_wrong_verb_or_option_names_the_one_that_was_meant():
     for words, meant in ((("history", "m", "--plto"), "--plot"), (("--endpiont", "h:1", "models"), "--endpoint"),
                          (("history", "--form=3", "m"), "--from"),
                          (("create", "m", "f", "--optimiser", "sgd"), "--optimizer"),
-                         (("models", "--ouput", "json"), "--output")):
+                         (("models", "--ouput", "json"), "--output"), (("history", "m", "--PLOT"), "--plot")):
         error = ampctl(*words, code=2)
         assert f"did you mean {meant}?" in error and error.count("\n") == 1, error
     assert "did you mean" not in ampctl("stop", code=2) + ampctl("stop", "digits", code=2)
