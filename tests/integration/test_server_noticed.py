@@ -215,6 +215,18 @@ def test_the_directory_of_checkpoints_that_is_nearly_full_hides_no_shards_full_d
         assert cluster.end() == [0, 0, 0]
 
 
+def test_a_process_that_has_a_place_and_waits_for_the_other_shards_says_so(context):
+    """As the first process of a new cluster: it does not stand by, and nobody else is shard 0."""
+    cluster = etcd_testing.Cluster(context, 0, options=METRICS)
+    cluster.count = 2
+    first = cluster.add()
+    wanted = "it has the place of shard 0, and asks the others for what its data directory lacks; shard 1: no process holds shard 1"
+    soon(lambda: wanted in trouble_of(first.api()), "the refusal says it")
+    assert get(first.log(), "/readyz") == (503, wanted + "\n")
+    cluster.add()
+    cluster.wait_until_healthy()
+
+
 def test_an_etcd_that_takes_no_writes_is_named_and_no_longer_than_it_is_so(context):
     """Its own disk quota is used up: it answers reads, and keeps leases alive."""
     etcd = etcd_testing.Etcd(context, options=["--quota-backend-bytes", str(512 << 10)])

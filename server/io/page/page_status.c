@@ -67,7 +67,7 @@ static void tell_of_server(const struct ampd_server *server, struct troubles *tr
              text);
     io_storage_alert_share_text(server->storage_alert, text, sizeof text);
     if (text[0] != 0)
-        tell(troubles, "", "Nothing waits yet; steps wait once the disk is full.", "%s", text);
+        tell(troubles, "", "Make room before the disk is full: then steps wait.", "%s", text);
     if (server->life.state >= SERVER_DRAINING)
         tell(troubles, "", "Start it again when it has ended; workers connect by themselves.",
              "This server is ending.");
