@@ -233,6 +233,7 @@ def test_a_standby_tells_of_the_cluster_and_with_no_shard_left_why_it_accepts_no
                                          f"over; or start its ampd at {cluster.processes[1].address}")], found
     cluster.processes[0].process.wait(60)
     eventually(lambda: "etcd cannot be asked" in told_by(context, standby), "the standby notices")
+    assert told_by(context, standby).count("asking elsewhere: ") == 1, "the same is said once"
     check, text = wrong(doctor(context, standby.address, code=1))
     assert check == "serving" and text.startswith("this process is not a shard yet: etcd cannot be asked: "), text
     assert text.endswith("; see whether etcd runs (etcdctl endpoint health) and can be reached from there"), text
