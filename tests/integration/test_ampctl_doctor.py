@@ -100,6 +100,8 @@ def test_tls_that_does_not_fit_is_told(context):
     assert list(found) == CHECKS and "the connection is TLS" in found["tls"][0][1], found
     check, text = wrong(doctor(context, f"tls://{address(server)}", "--cacert", other.cert, code=1))
     assert check == "tls" and "certificate" in text and "see --cacert and --server-name" in text, text
+    check, text = wrong(doctor(context, address(server), code=1))
+    assert check == "tls" and text.endswith("; give --cacert, the authority of its certificate"), text
     check, text = wrong(doctor(context, f"tls://{address(context.shared)}", code=1))
     assert check == "tls" and "does not use TLS" in text, text
 
