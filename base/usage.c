@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,19 +72,22 @@ static unsigned distance(const char *left, const char *right)
 const char *amp_usage_near(const char *wrong, const char *const *names, size_t count)
 {
     const char *best = NULL, *begins = NULL;
+    char lower[NAME_MAX_SIZE + 1]; /* as all names are */
     size_t size = strlen(wrong), begun = 0;
     /* One slip in a short name, one in three letters of a longer one. */
     unsigned most = size < 6 ? 1 : (unsigned)(size / 3);
     if (size == 0 || size > NAME_MAX_SIZE)
         return NULL;
+    for (size_t i = 0; i <= size; i++)
+        lower[i] = (char)tolower((unsigned char)wrong[i]);
     for (size_t i = 0; i < count; i++) {
-        if (strncmp(names[i], wrong, size) == 0) {
+        if (strncmp(names[i], lower, size) == 0) {
             begins = names[i];
             begun++;
         }
-        if (strlen(names[i]) > NAME_MAX_SIZE || (size <= NAME_SHORT && names[i][0] != wrong[0]))
+        if (strlen(names[i]) > NAME_MAX_SIZE || (size <= NAME_SHORT && names[i][0] != lower[0]))
             continue;
-        unsigned one = distance(wrong, names[i]);
+        unsigned one = distance(lower, names[i]);
         if (one <= most) {
             best = names[i];
             most = one > 0 ? one - 1 : 0; /* the first of those that are as near */

@@ -12,8 +12,8 @@
 #include <stddef.h>
 
 /*
- * The name among `count` names that was probably meant by `wrong`: the only one that begins with it, else the nearest
- * one within a few typing errors (one in a short word). NULL: there is none.
+ * The name among `count` names, none with capitals, that was probably meant by `wrong`, whatever its capitals: the only
+ * one that begins with it, else the nearest one within a few typing errors (one in a short word). NULL: there is none.
  */
 const char *amp_usage_near(const char *wrong, const char *const *names, size_t count);
 

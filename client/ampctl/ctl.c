@@ -75,6 +75,7 @@ static size_t addresses(const struct ampctl *ctl)
 
 int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, struct ampclient_reply *reply)
 {
+    char told[AMP_ERROR_TEXT_MAX] = ""; /* several processes that stand by say the same */
     *reply = (struct ampclient_reply){0};
     int rc = ampctl_open(ctl);
     if (rc != 0)
@@ -86,8 +87,9 @@ int ampctl_call(struct ampctl *ctl, const struct ampclient_request *request, str
             return 0;
         if (ctl->here || left == 0 || !ampclient_follow_elsewhere(reply->error.reason))
             break;
-        if (!ctl->quiet)
+        if (!ctl->quiet && strcmp(told, reply->error.text) != 0)
             (void)ampctl_print(stderr, "ampctl: %s: asking elsewhere: %s", ctl->verb, reply->error.text);
+        memcpy(told, reply->error.text, sizeof told);
         ampclient_reply_close(reply);
     }
     ctl->failure = reply->error;

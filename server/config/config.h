@@ -44,9 +44,10 @@ void ampd_config_env_name(const struct argp_option *option, char name[AMPD_CONFI
 size_t ampd_config_values(const struct ampd_config *config, struct ampd_option_value values[AMPD_OPTIONS_MAX]);
 
 /*
- * Reads the file and the environment again (SIGHUP). Options that can change while the server runs are set in
- * *arguments, and each change is logged. Other options whose values differ are logged, too; they take effect with the
- * next start. If anything is wrong, no option changes, and the faults are logged.
+ * Reads the file again (SIGHUP); the environment and the command line are those of the start, and still win over it.
+ * Options that can change while the server runs are set in *arguments, and each change is logged. Other options whose
+ * values differ are logged, too; they take effect with the next start. If anything is wrong, no option changes, and the
+ * faults are logged.
  */
 void ampd_config_reload(struct ampd_config *config, struct ampd_arguments *arguments, struct amp_log *log);
 

@@ -176,7 +176,11 @@ stops
 
 # ---- purged: data go where somebody says so, and there alone ----
 
+wanted=/etc/systemd/system/multi-user.target.wants
+install -d "$wanted"
+ln -s "$units/ampd@.service" "$wanted/ampd@second.service" # as systemctl enable does
 removes purge
+[ ! -L "$wanted/ampd@second.service" ] || failed "a link to an instance's unit is left"
 [ ! -e /etc/ampd/ampd.conf ] && [ ! -e /etc/default/ampd ] || failed "the configuration is left"
 [ -e /var/lib/ampd/ampd.db ] || failed "the data have gone unasked"
 [ -e /etc/ampd/second.conf ] || failed "a file of the operator's is gone"

@@ -1,7 +1,7 @@
 /*
  * For LD_PRELOAD, in front of ampd's C library: nothing is synced, and no checkpoint is read, while the file HANG_WHILE
- * is there, as on a disk that does not answer. With HANG_BELOW nothing is synced, read or unlinked that has this text in
- * its path, and all else is.
+ * is there, as on a disk that does not answer. With HANG_BELOW nothing is synced, read or unlinked that has this text
+ * in its path, and all else is.
  */
 #define _GNU_SOURCE /* syscall, pread64 */
 #include <fcntl.h>

@@ -100,6 +100,8 @@ def test_tls_that_does_not_fit_is_told(context):
     assert list(found) == CHECKS and "the connection is TLS" in found["tls"][0][1], found
     check, text = wrong(doctor(context, f"tls://{address(server)}", "--cacert", other.cert, code=1))
     assert check == "tls" and "certificate" in text and "see --cacert and --server-name" in text, text
+    check, text = wrong(doctor(context, address(server), code=1))
+    assert check == "tls" and text.endswith("; give --cacert, the authority of its certificate"), text
     check, text = wrong(doctor(context, f"tls://{address(context.shared)}", code=1))
     assert check == "tls" and "does not use TLS" in text, text
 
@@ -233,6 +235,7 @@ def test_a_standby_tells_of_the_cluster_and_with_no_shard_left_why_it_accepts_no
                                          f"over; or start its ampd at {cluster.processes[1].address}")], found
     cluster.processes[0].process.wait(60)
     eventually(lambda: "etcd cannot be asked" in told_by(context, standby), "the standby notices")
+    assert told_by(context, standby).count("asking elsewhere: ") == 1, "the same is said once"
     check, text = wrong(doctor(context, standby.address, code=1))
     assert check == "serving" and text.startswith("this process is not a shard yet: etcd cannot be asked: "), text
     assert text.endswith("; see whether etcd runs (etcdctl endpoint health) and can be reached from there"), text

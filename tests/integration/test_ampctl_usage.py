@@ -200,7 +200,7 @@ def test_a_wrong_verb_or_option_names_the_one_that_was_meant():
     for words, meant in ((("history", "m", "--plto"), "--plot"), (("--endpiont", "h:1", "models"), "--endpoint"),
                          (("history", "--form=3", "m"), "--from"),
                          (("create", "m", "f", "--optimiser", "sgd"), "--optimizer"),
-                         (("models", "--ouput", "json"), "--output")):
+                         (("models", "--ouput", "json"), "--output"), (("history", "m", "--PLOT"), "--plot")):
         error = ampctl(*words, code=2)
         assert f"did you mean {meant}?" in error and error.count("\n") == 1, error
     assert "did you mean" not in ampctl("stop", code=2) + ampctl("stop", "digits", code=2)
@@ -213,10 +213,10 @@ def test_a_wrong_verb_or_option_names_the_one_that_was_meant():
 
 def test_an_unknown_option_of_the_configuration_file_is_told_with_one_hint():
     with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="ascii") as file:
-        file.write("DATA-DIR: x\n")
+        file.write("xyzzy: x\n")
         file.flush()
         error = run(BIN / "ampd", "--config", file.name, code=2)
-    assert error == f"ampd: {file.name}:1: ampd has no option DATA-DIR (see ampd --help)\n", error
+    assert error == f"ampd: {file.name}:1: ampd has no option xyzzy (see ampd --help)\n", error
 
 
 def test_values_that_look_like_options_are_left_alone():

@@ -324,6 +324,23 @@ def test_the_dashboard_says_that_a_cluster_with_a_standby_serves(context):
     promtool("test", "rules", path)
 
 
+def test_the_dashboard_counts_no_ranks_of_a_model_that_is_done(context):
+    if shutil.which("promtool") is None:
+        print("SKIPPED: test_server_http: no promtool (package prometheus) to read the expressions")
+        return
+    board = json.loads((ROOT / "deploy" / "grafana" / "ampd.json").read_text())
+    expression, = (panel["targets"][0]["expr"] for panel in board["panels"] if panel["title"] == "Ranks missing")
+    models = (("over", 4, 1), ("runs", 2, 0))  # its name, how many ranks are missing, whether it is done
+    series = [{"series": f'{name}{{instance="a", model="{model}", state="{state}"}}', "values": str(value)}
+              for model, missing, done in models
+              for name, state, value in (("ampd_model_workers", "missing", missing), ("ampd_model_state", "done", done))]
+    path = context.work / "board_test.yml"
+    path.write_text(json.dumps({"tests": [{"input_series": series, "promql_expr_test": [
+        {"expr": expression.replace("$instance", ".*").replace("$model", chosen), "eval_time": "0s",
+         "exp_samples": [{"labels": "{}", "value": value}]} for chosen, value in ((".*", 2), ("over", 0))]}]}))
+    promtool("test", "rules", path)
+
+
 # ---- where it listens ----
 
 def test_a_client_of_grpc_that_asks_this_port_is_told_to_give_the_other_one(context):

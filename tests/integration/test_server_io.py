@@ -669,12 +669,12 @@ def test_a_disk_that_does_not_answer_ends_the_drain_in_time_or_at_a_second_signa
 class Shimmed(Server):
     """Its disk fails in the way of the shim while the file `flag` is there."""
 
-    def __init__(self, context, shim, variable, *settings):
+    def __init__(self, context, shim, variable, *options, settings=()):
         folder = context.folder()
         self.flag = folder.with_name(folder.name + ".flag")
         library = context.bin_dir.parent / "tests" / "integration" / f"lib{shim}.so"
         self.before = ["/usr/bin/env", f"LD_PRELOAD={library}", f"{variable}={self.flag}", *settings]
-        super().__init__(context.bin_dir, folder)
+        super().__init__(context.bin_dir, folder, *options)
         context._own.append(self)
 
     def is_silent(self, api, what):
@@ -708,7 +708,7 @@ def test_a_disk_that_does_not_answer_is_told_until_it_does(context):
 
 def test_no_verdict_waits_until_the_journal_of_a_deleted_model_is_removed(context):
     """Which may be many large files."""
-    server = Shimmed(context, "hanging_sync", "HANG_WHILE", "HANG_BELOW=/slot-")
+    server = Shimmed(context, "hanging_sync", "HANG_WHILE", settings=["HANG_BELOW=/slot-"])
     worker = context.model("m", server).worker()
     context.model("gone", server, durability=model.DURABILITY_STEP).worker().train({"w": [1.0] * 4})
     server.flag.touch()
@@ -733,6 +733,19 @@ def test_a_checkpoint_on_a_disk_that_does_not_answer_keeps_nobody_from_the_histo
     server.is_silent(api, "the export of a checkpoint")
     server.goes_on(api)
     assert len(reading.all()) > 1 and server.terminate() == 0
+
+
+def test_a_drain_does_not_blame_a_disk_that_is_nearly_full(context):
+    """Its last checkpoint takes a while, and nothing waits for room."""
+    server = Shimmed(context, "hanging_sync", "HANG_WHILE", "--checkpoint-disk-share", "1")
+    api, worker = Api(server.channel), context.model("m", server).worker()
+    eventually(lambda: "would fill the disk" in api.GetStatus().trouble, "the disk is nearly full")
+    worker.train({"w": [1.0] * 4})
+    server.flag.touch()
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(2)
+    server.flag.unlink()
+    assert server.wait() == 0 and "the drain waits for the disk" not in server.log(), server.log()
 
 
 def test_a_removal_that_waits_for_room_is_told_until_there_is_some(context):

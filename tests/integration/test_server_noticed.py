@@ -17,6 +17,8 @@ from ampd_testing import PATIENCE, Code, eventually, grpc, refused, run, spec
 from small_disk import fill_disk, small_disk
 from test_server_shards import WORLD, Cluster, Job
 
+NEARLY_FULL = ["--checkpoint-disk-share", "1"]  # of any disk more is in use
+
 NOTICED_S = 10 * PATIENCE  # by then; beside it, what a busy machine takes to answer
 BUSY_S = 10 * PATIENCE
 SMALL_DISK_KIB = 1024
@@ -173,6 +175,56 @@ def test_an_etcd_that_does_not_answer_is_named_and_no_longer_than_it_is_so(conte
         soon(lambda p=process: metric(p.log(), "ampd_etcd_up") == 1, f"{process.name} knows that etcd is back")
     soon(lambda: first.api().GetStatus().trouble == "", "no shard tells of trouble any more")
     assert "waits for a place" in get(standby.log(), "/readyz")[1], get(standby.log(), "/readyz")
+
+
+def test_a_disk_that_is_nearly_full_hides_neither_etcd_nor_a_missing_shard(context):
+    """It may be so for weeks, and nothing waits for it."""
+    cluster = etcd_testing.Cluster(context, 2, options=[*NEARLY_FULL, "--cluster-lease", "30s"])
+    Job(cluster)  # whose first values are a checkpoint
+    first, other = cluster.processes
+    for process in (first, other):
+        soon(lambda p=process: "would fill the disk" in p.api().GetStatus().trouble, f"{process.name} tells of its disk")
+    soon(lambda: "would fill the disk" in first.api().GetCluster().shards[1].trouble, "shard 1 has told shard 0")
+    other.send(signal.SIGSTOP)
+    soon(lambda: "no session with shard 1" in first.api().GetStatus().trouble, "the missing shard is named all the same")
+    other.send(signal.SIGCONT)
+    soon(lambda: "would fill the disk" in first.api().GetStatus().trouble, "the shard is back")
+    cluster.etcd.kill()
+    soon(lambda: "etcd cannot be asked" in first.api().GetStatus().trouble, "etcd is named all the same")
+    soon(lambda: all("etcd cannot be asked" in shard.trouble for shard in first.api().GetCluster(local=True).shards),
+         "and of both shards")
+    cluster.etcd.start()
+    soon(lambda: "would fill the disk" in first.api().GetStatus().trouble, "etcd is back")
+
+
+def test_the_directory_of_checkpoints_that_is_nearly_full_hides_no_shards_full_disk(context):
+    folder = context.folder()
+    with small_disk(folder / "data-2", SMALL_DISK_KIB) as disk:
+        if disk is None:
+            return
+        cluster = Cluster(context, 3, folder=folder, options=[*NEARLY_FULL, "--checkpoint-dir", folder / "checkpoints"])
+        Job(cluster)
+        soon(lambda: "would fill the disk" in cluster.api(1).GetStatus().trouble, "shard 1 tells of the directory")
+        soon(lambda: "would fill the disk" in cluster.api(0).GetStatus().trouble, "and so does shard 0")
+        ballast = fill_disk(disk)
+        late = cluster.api(0).start("CreateModel", spec=spec("late"))
+        soon(lambda: cluster.api(0).GetStatus().trouble.startswith("shard 2: "), "the full disk is told all the same")
+        ballast.unlink()
+        late.result()
+        soon(lambda: "would fill the disk" in cluster.api(0).GetStatus().trouble, "there is room again")
+        assert cluster.end() == [0, 0, 0]
+
+
+def test_a_process_that_has_a_place_and_waits_for_the_other_shards_says_so(context):
+    """As the first process of a new cluster: it does not stand by, and nobody else is shard 0."""
+    cluster = etcd_testing.Cluster(context, 0, options=METRICS)
+    cluster.count = 2
+    first = cluster.add()
+    wanted = "it has the place of shard 0, and asks the others for what its data directory lacks; shard 1: no process holds shard 1"
+    soon(lambda: wanted in trouble_of(first.api()), "the refusal says it")
+    assert get(first.log(), "/readyz") == (503, wanted + "\n")
+    cluster.add()
+    cluster.wait_until_healthy()
 
 
 def test_an_etcd_that_takes_no_writes_is_named_and_no_longer_than_it_is_so(context):

@@ -74,6 +74,8 @@ def test_each_value_is_shown_with_the_place_it_comes_from(context):
     assert ampctl(context, server, "-o", "csv", "config", "worker-lease").split() == [
         "option,value,where,reloads", f"worker-lease,41s,{path}:1,false"]
     assert "no option" in ampctl(context, server, "config", "lease", code=2)
+    for wrong in ("worker-leese", "WORKER-LEASE", "worker_lease"):
+        assert f'"{wrong}"; did you mean worker-lease?' in ampctl(context, server, "config", wrong, code=2), wrong
     only = ampctl(context, server, "config", "--set").splitlines()
     assert len(only) == 1 + 6, only  # and the data directory, the address, the file
     assert server.terminate() == 0

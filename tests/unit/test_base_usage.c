@@ -17,6 +17,8 @@ static void a_slip_of_the_keyboard_is_near_the_name_that_was_meant(void **state)
     assert_string_equal(amp_usage_near("stauts", names, NAMES), "status");
     assert_string_equal(amp_usage_near("tpo", names, NAMES), "top");
     assert_string_equal(amp_usage_near("checkponits", names, NAMES), "checkpoints");
+    assert_string_equal(amp_usage_near("HISTORY", names, NAMES), "history");
+    assert_string_equal(amp_usage_near("TPO", names, NAMES), "top");
 }
 
 static void a_beginning_is_near_if_one_name_begins_so(void **state)

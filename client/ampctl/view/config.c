@@ -1,4 +1,5 @@
 /* ampctl config. */
+#include "base/usage.h"
 #include "client/ampctl/ask.h"
 #include "client/ampctl/parse.h"
 
@@ -41,6 +42,21 @@ static bool is_wanted(const struct asked *asked, const struct ampd_msg_config_va
     return !asked->set || strcmp(value->where, "default") != 0;
 }
 
+/* Most options that are compared with a misspelled one; ampd has fewer. */
+#define NAMES_MAX 128
+
+static void tell_unknown(const char *wrong, const struct ampd_msg_config_value_list *values)
+{
+    const char *names[NAMES_MAX];
+    size_t count = 0;
+    for (; count < values->count && count < NAMES_MAX; count++)
+        names[count] = values->items[count].name;
+    const char *near = amp_usage_near(wrong, names, count);
+    (void)ampctl_print(stderr, "ampctl: ampd has no option \"%.64s\"; %s%s%s", wrong,
+                       near != NULL ? "did you mean " : "ampctl config shows all of them", near != NULL ? near : "",
+                       near != NULL ? "?" : "");
+}
+
 static int print(const struct ampctl *ctl, const struct asked *asked, const struct ampd_msg_get_config_response *answer)
 {
     json_t *rows = json_array();
@@ -53,8 +69,7 @@ static int print(const struct ampctl *ctl, const struct asked *asked, const stru
     }
     bool unknown = rc == 0 && asked->name != NULL && json_array_size(rows) == 0;
     if (unknown) {
-        (void)ampctl_print(stderr, "ampctl: ampd has no option \"%.64s\"; ampctl config shows all of them",
-                           asked->name);
+        tell_unknown(asked->name, &answer->values);
     } else if (rc == 0) {
         struct ampctl_list list = {.out = stdout, .csv = ctl->csv, .columns = columns};
         rc = ctl->json ? ampctl_print_json(stdout, rows) : ampctl_list_page(&list, rows);
@@ -88,7 +103,8 @@ const struct ampctl_verb ampctl_config_verb = {
     .summary = "the server's options, and where they are set",
     .doc = "Shows the options of the process at the endpoint: each value and where it comes from, a line of its "
            "configuration file, its environment, its command line or the default; and whether a new value takes effect "
-           "with SIGHUP.",
+           "with SIGHUP. What is in the files that options name, as certificates and tokens, is read again in any "
+           "case.",
     .examples = "ampctl config\n"
                 "ampctl config --set\n"
                 "ampctl config worker-lease",

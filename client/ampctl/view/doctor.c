@@ -90,7 +90,9 @@ static bool find_answer(struct doctor *doctor, const struct ampclient_reply *rep
     if (strstr(text, "TLS") != NULL || strstr(text, "certificate") != NULL) {
         find(doctor, "endpoint", FINE, "%s is reached", asked);
         find(doctor, "tls", WRONG, "%s%s", text,
-             strstr(text, "certificate") != NULL ? "; see --cacert and --server-name" : "");
+             strstr(text, "certificate") != NULL   ? "; see --cacert and --server-name"
+             : strstr(text, ARPC_USES_TLS) != NULL ? "; give --cacert, the authority of its certificate"
+                                                   : "");
     } else if (reply->code == AMP_EDEADLINE) {
         find(doctor, "endpoint", WRONG,
              "%s has not answered within %g s; see whether a firewall is between, and whether TLS is meant (tls://)",

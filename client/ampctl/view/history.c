@@ -48,7 +48,7 @@ struct question {
         {"all", KEY_ALL, NULL, 0, "Also steps that were rolled back", 0},                                              \
         {"newest-first", KEY_NEWEST, NULL, 0, "Newest steps first", 0},                                                \
     {                                                                                                                  \
-        "limit", KEY_LIMIT, "ROWS", 0, "At most so many rows", 0                                                       \
+        "limit", KEY_LIMIT, "ROWS", 0, "At most so many rows (all)", 0                                                 \
     }
 
 static error_t parse_filter(int key, char *arg, struct argp_state *state)
@@ -370,7 +370,8 @@ const struct ampctl_verb ampctl_history_verb = {
     .name = "history",
     .arguments = "MODEL",
     .summary = "the loss scale, step by step, or as a picture",
-    .doc = "Shows the loss scale, step by step, and between them what was done by hand, by whom and why.",
+    .doc = "Shows the loss scale, step by step, and between them what was done by hand, by whom and why. A history may "
+           "have millions of rows: --newest-first --limit N shows or draws the newest N.",
     .examples = "ampctl history digits --newest-first --limit 20\n"
                 "ampctl history digits --skipped\n"
                 "ampctl history digits --actions\n"

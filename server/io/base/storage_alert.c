@@ -40,8 +40,15 @@ void io_storage_alert_text(struct io_storage_alert *alert, char *text, size_t si
 {
     text[0] = 0;
     uv_mutex_lock(&alert->mutex);
-    for (int i = 0; i < IO_STORAGE_ALERT_COUNT && text[0] == 0; i++)
+    for (int i = 0; i < IO_STORAGE_ALERT_SHARE && text[0] == 0; i++)
         (void)snprintf(text, size, "%s", alert->texts[i]);
+    uv_mutex_unlock(&alert->mutex);
+}
+
+void io_storage_alert_share_text(struct io_storage_alert *alert, char *text, size_t size)
+{
+    uv_mutex_lock(&alert->mutex);
+    (void)snprintf(text, size, "%s", alert->texts[IO_STORAGE_ALERT_SHARE]);
     uv_mutex_unlock(&alert->mutex);
 }
 

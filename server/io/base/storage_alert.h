@@ -1,7 +1,7 @@
 /*
  * Alerts about what keeps the server from storing. The threads that wait for room set theirs, the loop sets SILENT and
  * SHARE, and it shows all of them to clients that ask for the server's status. Those before SILENT wait for room, and
- * make ampd_storage_trouble 1. Any thread, except new and free.
+ * make ampd_storage_trouble 1; for SHARE nothing waits yet. Any thread, except new and free.
  */
 #ifndef AMPD_IO_STORAGE_ALERT_H
 #define AMPD_IO_STORAGE_ALERT_H
@@ -29,8 +29,11 @@ void io_storage_alert_free(struct io_storage_alert *alert);
 /* Sets an alert to a text, one sentence that is copied, or ends it with "". */
 void io_storage_alert_set(struct io_storage_alert *alert, enum io_storage_alert_of whose, const char *text);
 
-/* Copies the text of the first alert that is set, cut to `size` bytes with the final zero; "": none is set. */
+/* Copies the text of the first alert that something waits for, cut to `size` bytes with the final zero; "": none. */
 void io_storage_alert_text(struct io_storage_alert *alert, char *text, size_t size);
+
+/* Copies the text of SHARE in the same way. It may be set for weeks, so all other troubles go first. */
+void io_storage_alert_share_text(struct io_storage_alert *alert, char *text, size_t size);
 
 /*
  * Whether a failed write is tried again, with an alert: there is no room, no memory, or no right to write. Others end

@@ -40,6 +40,7 @@
 #include "server/io/cluster/cluster_list.h"
 #include "server/io/cluster/cluster_options.h"
 #include "server/io/cluster/peers.h"
+#include "server/io/cluster/refill.h"
 #include "server/io/cluster/shared_dir.h"
 #include "storage/plain_file.h"
 
@@ -364,7 +365,10 @@ static void on_waiting(void *arg, const struct amp_error *why)
 const char *io_membership_missing(const struct ampd_server *server)
 {
     const char *trouble = server->cluster != NULL ? io_cluster_trouble(server->cluster) : "";
-    return trouble[0] != 0 || server->membership == NULL ? trouble : server->membership->lacks;
+    if (trouble[0] != 0)
+        return trouble;
+    bool lacks = server->membership != NULL && server->membership->lacks[0] != 0;
+    return lacks ? server->membership->lacks : io_refill_waits(server);
 }
 
 bool io_membership_stands_by(const struct ampd_server *server)

@@ -591,6 +591,9 @@ void io_peers_shard_trouble(const struct ampd_server *server, uint32_t shard, ch
         io_storage_alert_text(server->storage_alert, text, size);
         if (text[0] == 0 && server->cluster != NULL)
             (void)snprintf(text, size, "%s", io_cluster_trouble(server->cluster));
+        /* Of a directory that all share shard 0 tells: else this would hide the trouble of a third shard. */
+        if (text[0] == 0 && (shard == 0 || server->options->checkpoint_dir == NULL))
+            io_storage_alert_share_text(server->storage_alert, text, size);
     } else if (server->options->shard == 0 && io_peers_session_up(server, shard)) {
         (void)snprintf(text, size, "%s", server->peers->links[shard]->trouble);
     }
@@ -639,6 +642,8 @@ void io_peers_trouble(const struct ampd_server *server, char *text, size_t size)
     io_storage_alert_text(server->storage_alert, text, size);
     if (text[0] == 0)
         io_peers_cluster_trouble(server, text, size);
+    if (text[0] == 0)
+        io_storage_alert_share_text(server->storage_alert, text, size);
     amp_text_repair(text);
 }
 

@@ -71,8 +71,8 @@ uint32_t io_peers_missing(const struct ampd_server *server);
 bool io_peers_knows(const struct ampd_server *server, uint32_t shard);
 
 /*
- * The problem that a shard itself reports, in one sentence: what keeps it from storing, or that etcd does not answer
- * it. "": none, or it has no session with this one.
+ * The problem that a shard itself reports, in one sentence: what keeps it from storing, else that etcd does not answer
+ * it, else that the disk of its checkpoints is nearly full. "": none, or it has no session with this one.
  */
 void io_peers_shard_trouble(const struct ampd_server *server, uint32_t shard, char *text, size_t size);
 
@@ -82,7 +82,10 @@ void io_peers_shard_trouble(const struct ampd_server *server, uint32_t shard, ch
  */
 void io_peers_cluster_trouble(const struct ampd_server *server, char *text, size_t size);
 
-/* What keeps this shard from storing, in one sentence; else the text of io_peers_cluster_trouble. "": no problem. */
+/*
+ * What keeps this shard from storing, in one sentence; else the text of io_peers_cluster_trouble; else that the disk of
+ * its checkpoints is nearly full. "": no problem.
+ */
 void io_peers_trouble(const struct ampd_server *server, char *text, size_t size);
 
 /*

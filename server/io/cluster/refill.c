@@ -21,6 +21,7 @@
 #include "server/core/model/spec.h"
 #include "server/io/base/data.h"
 #include "server/io/base/message_buf.h"
+#include "server/io/base/notify.h"
 #include "server/io/base/off_loop.h"
 #include "server/io/base/peer_bytes.h"
 #include "server/io/base/server.h"
@@ -85,13 +86,14 @@ struct io_refill {
     int result;
     struct arpc_channel *channel; /* of the attempt; NULL: none is under way */
     struct arpc_call *call;
-    uint32_t source;         /* the shard that is asked */
-    uint64_t without;        /* bit k: shard k has answered that it has no model; and this shard's own bit */
-    unsigned attempts;       /* that have failed, for the log */
-    uv_timer_t again;        /* the next attempt is due, or the one under way is silent */
-    struct ampd_store *copy; /* NULL: none is open */
-    uint64_t began_ms;       /* of the whole refill, by the loop's clock */
-    struct amp_buf in;       /* bytes of the attempt that are no complete item yet */
+    uint32_t source;                /* the shard that is asked */
+    uint64_t without;               /* bit k: shard k has answered that it has no model; and this shard's own bit */
+    unsigned attempts;              /* that have failed, for the log */
+    char waits[AMP_ERROR_TEXT_MAX]; /* what the last of these failed by, for io_refill_waits; "": none has */
+    uv_timer_t again;               /* the next attempt is due, or the one under way is silent */
+    struct ampd_store *copy;        /* NULL: none is open */
+    uint64_t began_ms;              /* of the whole refill, by the loop's clock */
+    struct amp_buf in;              /* bytes of the attempt that are no complete item yet */
     struct io_peer_item item;
     char model[AMPD_NAME_MAX];  /* to which the items belong; "": no model has come */
     uint64_t rows;              /* of the attempt */
@@ -511,9 +513,15 @@ static void try_next(struct io_refill *refill, const char *why)
         give_up(refill, AMP_EUNAVAILABLE, "no other shard answers what it holds");
         return;
     }
-    if (refill->attempts++ % TOLD_EVERY == 0)
+    (void)snprintf(refill->waits, sizeof refill->waits,
+                   "it has the place of shard %" PRIu32
+                   ", and asks the others for what its data directory lacks; shard %" PRIu32 ": %.350s",
+                   refill->server->options->shard, refill->source, why);
+    if (refill->attempts++ % TOLD_EVERY == 0) {
         amp_log(refill->server->log, AMP_LOG_WARN, "refill", "msg=\"the store is not filled yet\" shard=%u err=\"%s\"",
                 refill->source, why);
+        io_notify_status(refill->waits);
+    }
     refill->call = NULL;
     if (refill->channel != NULL)
         arpc_channel_close(refill->channel, NULL, NULL);
@@ -632,6 +640,11 @@ int io_refill_if_due(struct ampd_server *server, struct amp_error *error)
         rc = refill->answered ? io_off_loop(server, finish, refill, error) : refill->result;
     leave(refill);
     return rc;
+}
+
+const char *io_refill_waits(const struct ampd_server *server)
+{
+    return server->refill != NULL ? server->refill->waits : "";
 }
 
 bool io_refill_under_way(const struct ampd_server *server)

@@ -32,4 +32,7 @@ int io_refill_if_due(struct ampd_server *server, struct amp_error *error);
  */
 bool io_refill_under_way(const struct ampd_server *server);
 
+/* In a sentence, what a refill that is under way waits for. "": none is, or it has just begun. */
+const char *io_refill_waits(const struct ampd_server *server);
+
 #endif

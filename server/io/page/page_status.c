@@ -65,6 +65,9 @@ static void tell_of_server(const struct ampd_server *server, struct troubles *tr
     if (text[0] != 0)
         tell(troubles, "", "See docs/cluster.md: what happens at failures; ampctl cluster shows each shard.", "%s",
              text);
+    io_storage_alert_share_text(server->storage_alert, text, sizeof text);
+    if (text[0] != 0)
+        tell(troubles, "", "Make room before the disk is full: then steps wait.", "%s", text);
     if (server->life.state >= SERVER_DRAINING)
         tell(troubles, "", "Start it again when it has ended; workers connect by themselves.",
              "This server is ending.");
