@@ -31,6 +31,8 @@ class Trainer:
     def read(self):
         for line in self.process.stdout:
             step = re.match(r"step (\d+): ", line)
+            if line.startswith(("trying again: UNAVAILABLE, ", "trying again: ABORTED, ")):
+                continue
             if step is None or self.said.setdefault(int(step[1]), line) != line:
                 self.rest.append(line)
 
