@@ -1,7 +1,7 @@
 # ampd as a process, driven by grpcio and grpcurl. Each file prints SKIPPED and its reason, and ends with 77, where the
 # foreign client is missing.
 if(TARGET ampd)
-  foreach(part acts cluster failover lost places unmounted folders files history specs badinput shards peers leave members noticed strays steps results restart journal join grpcurl auth tls reshard sizes elastic rates losses workers etcd full full_queue retention options)
+  foreach(part acts cluster failover lost places unmounted folders files history specs badinput shards peers leave members noticed strays steps results restart rolling journal join grpcurl auth tls reshard sizes elastic rates losses workers etcd full full_queue retention options)
     add_test(NAME test_server_${part}
              COMMAND /usr/bin/python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/test_server_${part}.py $<TARGET_FILE_DIR:ampd>)
     set_tests_properties(test_server_${part} PROPERTIES LABELS integration SKIP_RETURN_CODE 77 TIMEOUT 1800)

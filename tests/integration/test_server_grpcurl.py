@@ -111,8 +111,8 @@ def test_the_trainer_in_the_docs_trains_over_tls_with_a_token(context):
     server = TlsServer(context, Authority(context.work / "authority"), "--token-file", tokens.path)
     lines, trainer, _, secure = from_python()
     folder = trainer_folder(context, lines, trainer, {
-        "with grpc.insecure_channel(\"127.0.0.1:7420\", PINGS) as channel:\n":
-            secure.replace("localhost:7420", f"localhost:{server.port}"),
+        "\n\n\ndef crc32c": f"\n{secure}\n\ndef crc32c", "127.0.0.1:7420": f"localhost:{server.port}",
+        "grpc.insecure_channel(address, PINGS)": "grpc.secure_channel(address, CREDENTIALS, PINGS)",
         "STEPS = \"python\", 20": "STEPS = \"python\", 3"})
     (folder / "ca.crt").write_bytes(server.authority.cert.read_bytes())
     (folder / "trainer.token").write_text(token + "\n")
