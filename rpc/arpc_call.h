@@ -109,8 +109,8 @@ void arpc_call_pause(struct arpc_call *call);
 void arpc_call_resume(struct arpc_call *call);
 
 /*
- * Ends the call at once; what is queued is dropped. `closed` comes with `status`: a client's, usually CANCELLED, which
- * the server does not learn (RST_STREAM); or a server's, which is sent to the client. No effect if the call is over.
+ * Ends the call at once; what is queued is dropped, and `closed` comes with `status`. A server sends the status to the
+ * client; a client sends only RST_STREAM (its status is usually CANCELLED). No effect if the call is over.
  */
 void arpc_call_cancel(struct arpc_call *call, int status, const char *message);
 

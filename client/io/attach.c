@@ -226,8 +226,8 @@ static void set_timeout(int fd, int option, uint64_t timeout_ms)
 }
 
 /*
- * The socket, connected before `until_ms`; -1: errno says why not. It waits only where the server's queue is full, and
- * then in one piece, unless a signal comes: who begins to wait anew is the last again.
+ * The socket, connected before `until_ms`; -1: errno says why not. connect(2) waits only where the server's queue is
+ * full. It is not cut into short waits, since each new wait begins at the end of that queue; a signal does cut it.
  */
 static int connect_to(struct ampclient_link *link, const char *path, uint64_t until_ms)
 {
@@ -294,8 +294,8 @@ static int fetch(struct ampclient_link *link, const struct ampd_msg_attach_memor
         return amp_error_set(error, rc, NULL, "%s did not give the descriptors in time", answer->socket);
     if (why == 0)
         return amp_error_set(error, rc, NULL,
-                             "%s gave no descriptors: the model was deleted, or there is a proxy between; connect to "
-                             "the server's own unix socket then, since the server takes this process for another one",
+                             "%s gave no descriptors: the model was deleted, or a proxy hides this process from the "
+                             "server; if there is a proxy, connect to the server's own unix socket instead",
                              answer->socket);
     return amp_error_set(error, rc, NULL, "the descriptors cannot be fetched from %s (%s)%s", answer->socket,
                          strerror(why),

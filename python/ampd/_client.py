@@ -112,7 +112,8 @@ _NAMES = {
     "give that of the step with each push": "call job.set_learning_rate before the first push of the step",
     "a Load of the initial values": "its first values, which rank 0 gives as it joins",
     "sync_mode": "sync_mode (QUORUM where quorum is given)", "cast_dtype": "cast",
-    "loss_timeout_ms": "loss_timeout (in milliseconds)"}
+    "loss_timeout_ms": "loss_timeout (in milliseconds)",
+    "raise call_timeout_ms": "raise call_timeout"}
 _NAMED = re.compile(r"\b(%s)\b" % "|".join(re.escape(one) for one in sorted(_NAMES, key=len, reverse=True)))
 
 

@@ -124,7 +124,7 @@ class Optimizer(torch.optim.Optimizer):
             raise errors.WrongState(_DONE % self.job.name)
         if self.job.optimizer() is not self:
             raise errors.WrongState("another ampd.Optimizer was made of %s after this one, and has the step in hand; "
-                                    "make one of a job, for all of its parameters" % self.job.name)
+                                    "use that one: make only one of a job, for all of its parameters" % self.job.name)
         if self.current.broken:
             raise errors.WrongState("step %d was interrupted, or has failed, while its gradients were scaled or handed "
                                     "in; call zero_grad() and compute them again" % self.current.number)

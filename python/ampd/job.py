@@ -392,7 +392,7 @@ class Job:
                             "pushed: call step.end() (if it was interrupted, all is well)",
                             self.name, self._step.number)
         self._synchronize()
-        # Of a call that Ctrl-C has cut off behind its answer: it is of the step that follows, as its user state is.
+        # True: Ctrl-C cut off a begin that had its answer. The next step is then told of the rollback, and its state.
         rolled_back = self._place.rolled_back
         done = self.client.call(lib.ampclient_step_begin, self.model, self._place) == 1
         self._place.rolled_back = self._place.rolled_back or rolled_back

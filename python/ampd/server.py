@@ -201,14 +201,14 @@ class Server:
     # ---- the rest ----
 
     def delete(self, model: str, *, force: bool = False) -> None:
-        """Deletes a model with its history and checkpoints. `force`: also while workers are joined. NotFound where the
-        connection broke in the call may mean that it was deleted: it was asked for again."""
+        """Deletes a model with its history and checkpoints. `force`: also while workers are joined. If the
+        connection is lost meanwhile, the call is made again, and NotFound may mean that the first one deleted it."""
         self._ask("DeleteModel", model=model, force=force)
 
     def drain(self, grace: float | None = None) -> None:
         """Ends the process at the address: it writes checkpoints, refuses new work, and gives calls under way `grace`
-        seconds (10). Returns at once, also where the process is ending already. Asked for once: where nothing answers
-        (Unavailable) it is not tried again, for that might end another process that has come in its place."""
+        seconds (10). Returns at once, also where the process is ending already. If nothing answers (Unavailable), it is
+        not tried again: that might end another process that has come in its place."""
         try:
             self._ask("Drain", grace_ms=None if grace is None else milliseconds(grace, "grace", least=0))
         except errors.Unavailable as error:

@@ -261,7 +261,7 @@ def test_a_part_that_is_damaged_is_passed_over_for_the_one_before_also_by_who_wa
 
 
 def test_a_part_that_cannot_be_read_holds_one_model_alone_also_where_its_shard_was_filled(context):
-    """Nor one that is not there. The first is what a disk with a bad sector says (EIO), the second a folder of another user."""
+    """A link stands for a bad sector (EIO), a closed folder for one of another user; a part that is missing is waited for, too."""
     folder = context.folder()
     folder.mkdir()
     cluster = Cluster(context, 2, folder, ["--checkpoint-dir", folder / "checkpoints"])

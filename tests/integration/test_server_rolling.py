@@ -100,11 +100,11 @@ def check(context, durability, restarts):
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
 
 
-def test_the_trainer_in_the_docs_trains_through_a_rolling_restart_and_kills_with_the_same_bits(context):
+def test_the_trainer_in_the_docs_gets_the_same_bits_through_a_rolling_restart_and_kills(context):
     check(context, "DURABILITY_STEP", [(TERM, 0), (0, TERM), (KILL, 0), (0, KILL), (KILL, KILL)])
 
 
-def test_the_trainer_in_the_docs_trains_through_rollbacks_with_the_same_bits(context):
+def test_the_trainer_in_the_docs_gets_the_same_bits_through_rollbacks(context):
     check(context, "DURABILITY_CHECKPOINT", [(TERM, 0), (0, TERM), (KILL, 0), (0, KILL)])
 
 

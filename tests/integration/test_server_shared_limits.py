@@ -375,7 +375,7 @@ def copies_of(pid):
     return {line.split()[4] for line in lines if "memfd:ampd-copy" in line}
 
 
-def test_a_rollback_leaves_copies_to_nobody_that_nobody_has(context):
+def test_a_rollback_keeps_the_copies_that_no_worker_can_have_mapped(context):
     server = context.server()
     worker = Run(context, f"127.0.0.1:{server.port}", "m", steps=6, journal=1, pause="5:half")
     worker.wait_until_paused()

@@ -145,7 +145,8 @@ static int load(const struct ampctl *ctl, const char model[128], const struct va
         .planes = {(const float *const *)values->of}, .count = values->count, .elements = values->elements};
     int rc = ampclient_load_from(client, model, &source, already);
     if (rc != 0) {
-        (void)ampctl_print(stderr, "ampctl: %s: %s", ctl->verb, ampclient_error_text(client));
+        (void)ampctl_print(stderr, "ampctl: %s: %s%s", ctl->verb, ampclient_error_text(client),
+                           rc == AMP_EDEADLINE ? " (ampctl: --timeout)" : "");
         code = AMPCTL_EXIT_RPC + amp_err_grpc_status(rc);
     }
     ampclient_close(client);

@@ -103,8 +103,7 @@ const struct ampctl_verb ampctl_config_verb = {
     .summary = "the server's options, and where they are set",
     .doc = "Shows the options of the process at the endpoint: each value and where it comes from, a line of its "
            "configuration file, its environment, its command line or the default; and whether a new value takes effect "
-           "with SIGHUP. What is in the files that options name, as certificates and tokens, is read again in any "
-           "case.",
+           "with SIGHUP. SIGHUP reads the files of certificates and tokens again in any case.",
     .examples = "ampctl config\n"
                 "ampctl config --set\n"
                 "ampctl config worker-lease",

@@ -91,7 +91,7 @@ static bool find_answer(struct doctor *doctor, const struct ampclient_reply *rep
         find(doctor, "endpoint", FINE, "%s is reached", asked);
         find(doctor, "tls", WRONG, "%s%s", text,
              strstr(text, "certificate") != NULL   ? "; see --cacert and --server-name"
-             : strstr(text, ARPC_USES_TLS) != NULL ? "; give --cacert, the authority of its certificate"
+             : strstr(text, ARPC_USES_TLS) != NULL ? "; give --cacert, the certificate of its authority"
                                                    : "");
     } else if (reply->code == AMP_EDEADLINE) {
         find(doctor, "endpoint", WRONG,

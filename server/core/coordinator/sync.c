@@ -459,29 +459,39 @@ static bool lacks_a_store(struct ampd_model *model)
 }
 
 /*
- * Whether a shard has neither the newest verdict nor its vote on that step: its disk has lost what was synced. Such a
- * shard could only refuse the verdict each time it comes. A vote on another list, as the record of an older try, is no
- * vote on that step either. A verdict for whose store SYNC has waited is in no answer, since it goes out behind SYNC.
+ * The row of the newest verdict beyond *decided, which becomes its step; NULL: there is none. A verdict whose storing
+ * SYNC has waited for is in no answer, since it is sent after SYNC.
  */
-static bool lacks_its_vote(const struct ampd_model *model, uint32_t shard)
+static const struct ampd_step_row *newest_verdict(const struct ampd_model *model, uint64_t *decided)
 {
     const struct ampd_coord *coord = model->coord;
-    const struct ampd_sync_state *given = &coord->sync.answers[shard]->u.sync;
-    const struct ampd_step_row *newest = NULL; /* that the shard has not; NULL: it has all */
-    uint64_t decided = given->decided;
-    AMP_ASSERT(shard < AMPD_COUNT(model->core));
+    const struct ampd_verdict_message *own = coord->decision.verdict;
+    const struct ampd_step_row *newest = NULL;
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++) {
         const struct ampd_sync_state *other = &coord->sync.answers[k]->u.sync;
-        if (other->decided > decided) {
-            decided = other->decided;
+        if (other->decided > *decided) {
+            *decided = other->decided;
             newest = &other->last;
         }
     }
-    const struct ampd_verdict_message *own = coord->decision.verdict;
-    if (own != NULL && own->row.step == coord->decided && coord->decided > decided) {
-        decided = coord->decided;
+    if (own != NULL && own->row.step == coord->decided && coord->decided > *decided) {
+        *decided = coord->decided;
         newest = &own->row;
     }
+    return newest;
+}
+
+/*
+ * Whether a shard has neither the newest verdict nor its vote on that step: its disk has lost what was synced. Such a
+ * shard could only refuse the verdict each time it comes. A vote on another list, as the record of an older try, is no
+ * vote on that step either.
+ */
+static bool lacks_its_vote(const struct ampd_model *model, uint32_t shard)
+{
+    AMP_ASSERT(shard < AMPD_COUNT(model->core));
+    const struct ampd_sync_state *given = &model->coord->sync.answers[shard]->u.sync;
+    uint64_t decided = given->decided;
+    const struct ampd_step_row *newest = newest_verdict(model, &decided);
     bool voted = newest != NULL && given->voted != 0 && given->voted == newest->contributors_hash;
     bool lacks = newest != NULL && (given->decided + 1 < decided || !voted);
     if (lacks)

@@ -9,8 +9,9 @@
 
 struct ampd_copy_memory {
     /*
-     * `size` zeroed bytes, aligned to 64; NULL: no memory is left. In place of `before`, a copy that is to be freed
-     * then, or NULL: `before` itself where no other process can have it mapped; else other memory that can be mapped.
+     * `size` zeroed bytes, aligned to 64; NULL: no memory is left. `before` is NULL, or the copy that the caller
+     * replaces: it is returned as it is, not zeroed, if no other process can have it mapped; if not, what is returned
+     * can be mapped too, and the caller frees `before`.
      */
     void *(*new_cb)(void *arg, size_t size, void *before);
     void (*free_cb)(void *arg, void *memory, size_t size);

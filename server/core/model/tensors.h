@@ -65,8 +65,8 @@ int ampd_tensors_init(struct ampd_tensors *tensors, const struct ampd_layout *la
 void ampd_tensors_close(struct ampd_tensors *tensors, const struct ampd_large_memory *large);
 
 /*
- * Gives the copies that workers may have mapped up for new ones, which hold nothing yet, so that those stay as they
- * are. Without copy_memory nobody has mapped any. AMP_ENOMEM: nothing has changed.
+ * Replaces each copy that a worker may have mapped by a new one, which holds nothing yet: what is mapped then stays as
+ * it is. Without copy_memory no copy can be mapped. AMP_ENOMEM: nothing has changed.
  */
 int ampd_tensors_renew_copies(struct ampd_tensors *tensors);
 

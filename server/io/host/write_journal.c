@@ -99,8 +99,8 @@ static int make_once(const struct journal_task *task, struct amp_error *error)
     return ampd_vote_journal_make(&place, error);
 }
 
-/* Makes a directory, or writes a vote. */
-static void write_try(struct journal_task *task)
+/* Makes the directory or writes the vote, unless nothing needs it any more. */
+static void try_once(struct journal_task *task)
 {
     struct amp_error error = {0};
     task->code = 0;
@@ -133,7 +133,7 @@ static void journal_run(struct io_task *base)
     switch (task->work) {
     case JOURNAL_MAKE:
     case JOURNAL_WRITE:
-        write_try(task);
+        try_once(task);
         break;
     case JOURNAL_READ:
         read_once(task);

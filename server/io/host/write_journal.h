@@ -17,9 +17,9 @@ struct ampd_server;
 struct io_write_journal {
     /* By index of the model; NULL: not opened yet. Owned; used by the journal's thread only. */
     struct ampd_vote_journal *journals[AMPD_MODELS_MAX];
-    struct amp_list waiting; /* writes and makes that have failed and wait for the timer, owned */
-    uv_timer_t timer;        /* runs while there are such writes */
-    unsigned retried;        /* those that have failed and are tried again; used by the journal's thread only */
+    struct amp_list waiting; /* tasks that have failed and wait for the timer, owned */
+    uv_timer_t timer;        /* runs while `waiting` is not empty */
+    unsigned retried;        /* tasks that have failed and are tried again; used by the journal's thread only */
 };
 
 /* Sets the struct up, which must be zeroed. */
