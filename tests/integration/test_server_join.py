@@ -261,7 +261,7 @@ def test_a_part_that_is_damaged_is_passed_over_for_the_one_before_also_by_who_wa
 
 
 def test_a_part_that_cannot_be_read_holds_one_model_alone_also_where_its_shard_was_filled(context):
-    """A link stands for a bad sector (EIO), a closed folder for one of another user; a part that is missing is waited for, too."""
+    """The first is what a disk with a bad sector says (EIO), the second a folder that was brought back as another user's."""
     folder = context.folder()
     folder.mkdir()
     cluster = Cluster(context, 2, folder, ["--checkpoint-dir", folder / "checkpoints"])
@@ -282,15 +282,12 @@ def test_a_part_that_cannot_be_read_holds_one_model_alone_also_where_its_shard_w
     def closed(part):
         part.parent.chmod(0)
 
-    def missing(part):
-        part.rename(folder / "away")
-
     def back(part):
         part.parent.chmod(0o700)
-        if (folder / "away").exists():
+        if part.is_symlink():
             (folder / "away").rename(part)
 
-    for turn, spoil in enumerate((linked, closed, missing)):
+    for turn, spoil in enumerate((linked, closed)):
         first, last = 1 + turn * STEPS, (1 + turn) * STEPS
         for job in jobs:
             job.train([job.join(rank) for rank in range(WORLD)], first, last)

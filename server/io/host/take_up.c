@@ -90,16 +90,16 @@ static int share_open(const struct ampd_server *server, const struct ampd_model_
 
 /* ---- this shard's part, where it exists ---- */
 
-/* Whether a code says that a file is missing or damaged. */
-static bool is_lost(int code)
+/* Whether a code says that a file is there and damaged. */
+static bool is_damaged(int code)
 {
-    return code == AMP_ENOTFOUND || code == AMP_EDATALOSS || code == AMP_EVERSION;
+    return code == AMP_EDATALOSS || code == AMP_EVERSION;
 }
 
 /*
- * Finds this shard's file of a checkpoint, and puts it into *record, also where it is damaged or missing. Header and
- * manifest are verified here, the tensors when they are restored. 0 also where the file cannot be read now: the restore
- * waits for it, and other models are served meanwhile.
+ * Finds this shard's file of a checkpoint, and puts it into *record, also where it is damaged. Header and manifest are
+ * verified here, the tensors when they are restored. 0 also where the file cannot be read now: the restore waits for
+ * it, and other models are served meanwhile.
  */
 static int find_part(const struct ampd_server *server, const struct ampd_model_spec *spec,
                      struct ampd_checkpoint_record *record, struct amp_error *error)
@@ -118,7 +118,7 @@ static int find_part(const struct ampd_server *server, const struct ampd_model_s
                                   &share.state, error);
     share_close(&share);
     bool is_unread = rc == AMP_EIO || rc == AMP_EDENIED;
-    if (rc != 0 && !is_lost(rc) && !is_unread)
+    if (rc != 0 && !is_damaged(rc) && !is_unread)
         return rc;
     (void)snprintf(path, sizeof path, "%s/%s", place.data_dir, found.file);
     found.size_bytes = stat(path, &info) == 0 ? (uint64_t)info.st_size : 0;
@@ -251,10 +251,15 @@ static int convert_newest(struct ampd_server *server, const struct ampd_model_re
     return rc;
 }
 
+/* Whether a code says that a file is missing or damaged. */
+static bool is_lost(int code)
+{
+    return code == AMP_ENOTFOUND || is_damaged(code);
+}
+
 /*
  * Takes up one checkpoint of the catalogue; the newest one comes first. *taken: this shard has a part of this or a
- * newer checkpoint. A code for which is_lost holds: this one cannot be taken up, but an older one might. A part that is
- * missing is taken up too unless there is a newer one: its directory may not be mounted, and the restore waits for it.
+ * newer checkpoint. A code for which is_lost holds: this one cannot be taken up, but an older one might.
  */
 static int take_up_one(struct ampd_server *server, const struct ampd_model_record *record,
                        struct ampd_checkpoint_record *checkpoint, bool *taken, struct amp_error *error)
@@ -268,11 +273,13 @@ static int take_up_one(struct ampd_server *server, const struct ampd_model_recor
     int rc = AMP_ENOTFOUND;
     if (checkpoint->parts_count == count) {
         rc = find_part(server, &record->spec, checkpoint, error);
-        bool waits = rc == AMP_ENOTFOUND && !*taken;
-        if (rc == 0 || waits)
+        if (rc == 0)
             rc = adopt(server, record->spec.name, checkpoint, error);
-        if (waits)
-            return rc;
+        if (rc == AMP_ENOTFOUND && !*taken) { /* a missing file may be brought back; a damaged one is given up */
+            amp_error_wrap(error, "model %s: bring it below %s (--checkpoint-dir)", record->spec.name,
+                           server->data.checkpoint_dir);
+            return AMP_ESTATE;
+        }
     } else if (shards == count && checkpoint->parts_count == 0) {
         return amp_error_set(error, rc, NULL, "this shard's part of it is not known");
     } else if (*taken) {

@@ -11,10 +11,10 @@
 struct ampd_server;
 
 /*
- * Goes through record->checkpoints. One that names a file of another shard gets this shard's part instead: also where
- * that is damaged, or cannot be found or read now, which the restore sees to. The newest one made with another number
- * of shards is converted: this shard's part is read out of all its parts and written. The catalogue follows; what is
- * missing leaves it where a newer part is there. Blocks on the disk; off the loop, before there is a core.
+ * Goes through record->checkpoints. One that names a file of another shard gets this shard's part instead, which must
+ * be in the checkpoint directory. The newest one made with another number of shards is converted: this shard's part is
+ * read out of all its parts and written. The catalogue follows; what is missing or damaged leaves it if another
+ * checkpoint could be taken up. Blocks on the disk; off the loop, before there is a core.
  *
  * 0. AMP_ESTATE, AMP_EDATALOSS: a part that is needed is missing or damaged, and the text says what to do; nothing was
  * changed that a start with the earlier configuration would need. AMP_EIO, AMP_EDENIED, AMP_ENOMEM, AMP_EEXHAUSTED.
