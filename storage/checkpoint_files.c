@@ -147,8 +147,11 @@ static int remove_step_directory(char *path, struct amp_error *error)
     if (rmdir(path) == 0) {
         int rc = checkpoint_directory_sync(path, error);
         *strrchr(path, '/') = 0;
-        /* The whole model may be removed at the same time: with the parent gone there is nothing to make durable. */
-        return rc != 0 && access(path, F_OK) != 0 && errno == ENOENT ? 0 : rc;
+        /*
+         * The whole model may be removed at the same time: with the parent gone there is nothing to make durable. And
+         * where the parent may not be opened, a power loss may bring the empty directory back, which a sweep finds.
+         */
+        return rc == AMP_EDENIED || (rc != 0 && access(path, F_OK) != 0 && errno == ENOENT) ? 0 : rc;
     }
     if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOENT)
         return 0;

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 /* So many of a model's newest operator actions with a request id are kept in memory, to recognise repeated requests. */
-#define AMPD_ACTIONS_MAX 32
+#define AMPD_ACTIONS_MAX 64
 
 /* The state of a model as clients see it (docs/states.md). */
 enum ampd_model_state {

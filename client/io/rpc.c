@@ -221,8 +221,8 @@ static void explain_deadline(const struct ampclient_request *request, struct amp
 {
     const char *slash = strrchr(request->path, '/'), *model = request->model;
     (void)amp_error_set(error, AMP_EDEADLINE, NULL,
-                        "%.60s%s%.130s was not answered within %llu ms; see what the server waits for, or raise "
-                        "call_timeout_ms.",
+                        "%.60s%s%.130s was not answered within %llu ms; see what the server waits for "
+                        "(ampctl status), or raise call_timeout_ms.",
                         slash != NULL ? slash + 1 : request->path, model != NULL ? " of " : "",
                         model != NULL ? model : "", (unsigned long long)request->timeout_ms);
 }
@@ -239,7 +239,7 @@ int ampclient_rpc_retry(struct ampclient_link *link, const struct ampclient_requ
         if (!another_try(&retry, reply, wait_ms, &pause_ms)) {
             if (rc == 0 && retry.said_ms != 0)
                 ampclient_link_log_soon(link, AMPCLIENT_LOG_WARN, "connected again");
-            if (rc == AMP_EDEADLINE)
+            if (rc == AMP_EDEADLINE && reply->error.reason[0] == 0)
                 explain_deadline(request, &reply->error);
             return rc;
         }

@@ -580,8 +580,8 @@ class Job:
         self._refuse_ended(step)
         if self._result.step == 0:  # else Ctrl-C has cut off a call that had brought the verdict
             self._ask_verdict(step)
+        step.result = result = self._take_result(self._result)
         self._give_back()
-        result = self._take_result(self._result)
         if result.verdict in _OWN_WORDS:
             self._forget_shared()
         return result

@@ -493,6 +493,17 @@ static void a_shard_that_holds_its_vote_on_a_decided_step_is_told_the_verdict(vo
     assert_true(told);
 }
 
+static void a_cut_at_a_step_whose_verdict_is_told_again_is_forgotten_and_wanted_again(void **state)
+{
+    (void)state;
+    struct ampd_coord *coord = pair_model(0)->coord;
+    uint64_t hash = coord->decision.verdict->row.contributors_hash;
+    ampd_checkpoints_expect(coord, 1); /* as after a CUT, which a shard without the verdict drops */
+    answer_sync(hash);
+    assert_false(ampd_checkpoints_under_way(coord, 1));
+    assert_true(coord->checkpoint.wanted);
+}
+
 /* Also where too few workers are there for another try of the step: it is not open until there are enough. */
 static void a_vote_of_before_a_recovery_does_not_count_after_it(void **state)
 {
@@ -760,6 +771,7 @@ int main(void)
         TEST(a_shard_that_has_lost_its_vote_on_a_decided_step_brings_a_new_epoch),
         TEST(a_vote_on_another_list_than_that_of_the_verdict_is_lost_too),
         TEST(a_shard_that_holds_its_vote_on_a_decided_step_is_told_the_verdict),
+        TEST(a_cut_at_a_step_whose_verdict_is_told_again_is_forgotten_and_wanted_again),
         TEST(a_vote_of_before_a_recovery_does_not_count_after_it),
         TEST(a_shard_says_again_how_a_restore_has_ended),
         TEST(a_shard_that_lost_its_memory_says_so_again),

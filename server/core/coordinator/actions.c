@@ -42,6 +42,8 @@
 
 /* ---- request ids ---- */
 
+_Static_assert(AMPD_ACTIONS_MAX >= AMPD_ACTIONS_WAIT_MAX, "a repeated request is known while its action waits");
+
 void ampd_actions_remember(struct ampd_coord *coord, const struct ampd_act_record *act)
 {
     if (coord->actions.known_count == AMPD_ACTIONS_MAX)

@@ -526,7 +526,8 @@ static void take_epoch(struct ampd_model *model, uint64_t epoch)
 
 /*
  * A shard that has started again on an older disk may hold its vote on the last step and not the verdict, which it had
- * applied before. The verdict goes to all again, and all say again what they have applied.
+ * applied before. The verdict goes to all again, and all say again what they have applied. A CUT at that step would
+ * come before the verdict, and be dropped there: another checkpoint is wanted (ampd_checkpoints_try).
  */
 static void tell_verdict_again(struct ampd_model *model)
 {
@@ -538,6 +539,12 @@ static void tell_verdict_again(struct ampd_model *model)
         return;
     coord->decision.applied_bits = 0;
     coord->decision.gathers = (struct ampd_applied){0};
+    struct ampd_coord_checkpoints *checkpoint = &coord->checkpoint;
+    uint32_t count = checkpoint->writing_count;
+    if (count > 0 && checkpoint->writing[count - 1].step == coord->decided && !coord->decision.verdict->row.cut) {
+        checkpoint->writing_count--;
+        checkpoint->wanted = true;
+    }
     if (coord->decision.state == AMPD_DECIDED_APPLIED)
         ampd_coord_set_decision(coord, AMPD_DECIDED_APPLYING);
 }

@@ -4,7 +4,7 @@
  *
  *   compute   jobs of the core: blocks of the vote and apply passes; also allocates shared memory, and frees large
  *             memory
- *   writer    all writing to the store, in the order of the core's outputs, and no other work on the disk
+ *   writer    all writing to the store, in the order of the core's outputs, and no other work on a disk that has room
  *   readers   reading the store: pages of history
  *   exports   reading checkpoint files for ReadCheckpoint: their disk may be another one than the store's, and hang
  *   files     checkpoint files: written beside the steps, read at a restore. With --checkpoint-memory 100, where

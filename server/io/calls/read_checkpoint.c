@@ -68,6 +68,8 @@ static int open_file(struct reading *reading)
     if (reading->fd < 0 || fstat(reading->fd, &status) != 0)
         return amp_error_set(&reading->error, AMP_EIO, NULL, "the checkpoint's file cannot be opened: %s",
                              ampd_plain_strerror(errno));
+    if (status.st_size == 0)
+        return amp_error_set(&reading->error, AMP_EDATALOSS, "CHECKPOINT_DAMAGED", "the file is empty");
     if (reading->header.size_bytes == 0) /* nobody could look at it when it was taken up (take_up.c) */
         reading->header.size_bytes = (uint64_t)status.st_size;
     if ((uint64_t)status.st_size != reading->header.size_bytes)

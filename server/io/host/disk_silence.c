@@ -23,15 +23,17 @@ static void find_silent(const struct ampd_server *server, struct amp_error *sile
     const struct {
         const struct io_threads *pool;
         const char *what, *path;
-        enum io_storage_alert_of room; /* the alert while the thread waits for room */
+        enum io_storage_alert_of room; /* the alert while the thread waits for room; COUNT: it never does */
     } places[] = {
         {server->pools.writer, "the store", server->data.dir.path, IO_STORAGE_ALERT_STORE},
         {server->pools.journal, "the journal of votes", server->data.dir.path, IO_STORAGE_ALERT_JOURNAL},
         {server->pools.files, "the file of a checkpoint", server->data.checkpoint_dir, IO_STORAGE_ALERT_REMOVAL},
-        {server->pools.exports, "the export of a checkpoint", server->data.checkpoint_dir, IO_STORAGE_ALERT_REMOVAL}};
+        {server->pools.exports, "the export of a checkpoint", server->data.checkpoint_dir, IO_STORAGE_ALERT_COUNT}};
     for (size_t i = 0; i < sizeof places / sizeof *places && silent->code == 0; i++) {
         uint64_t busy_ms = io_threads_busy_ms(places[i].pool);
-        if (busy_ms >= SILENT_MS && !io_storage_alert_is_on(server->storage_alert, places[i].room))
+        bool waits =
+            places[i].room != IO_STORAGE_ALERT_COUNT && io_storage_alert_is_on(server->storage_alert, places[i].room);
+        if (busy_ms >= SILENT_MS && !waits)
             (void)amp_error_set(silent, AMP_EUNAVAILABLE, NULL,
                                 "the disk of %.300s has not answered for %" PRIu64
                                 " s, and %s waits for it: see whether it is mounted and can be reached, and what else "

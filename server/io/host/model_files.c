@@ -34,10 +34,10 @@ int io_model_files_remove(const struct ampd_server *server, const char *model, b
                           struct amp_error *error)
 {
     const struct ampd_checkpoint_path place = io_model_files_place(server, model);
-    int rc = ampd_vote_journal_remove(server->data.dir.path, model, error);
+    int rc = checkpoints ? ampd_checkpoint_remove_model(&place, error) : 0;
     rc = io_model_files_removed(server, model, rc, error);
-    if (rc != 0 || !checkpoints)
+    if (rc != 0)
         return rc;
-    rc = ampd_checkpoint_remove_model(&place, error);
+    rc = ampd_vote_journal_remove(server->data.dir.path, model, error);
     return io_model_files_removed(server, model, rc, error);
 }

@@ -2,8 +2,9 @@
  * Stores what the core asks for, on the writer's thread. On a full disk the task stays at the head of the queue and
  * tries again, so that the order is kept. Any other failure ends the process: nothing may be acknowledged after it.
  *
- * That thread works on the store alone, since the verdicts of all models wait for it. Files of deleted models are
- * marked and removed on the files' thread, and the directories of journals are made on the journal's.
+ * That thread works on the store alone, since the verdicts of all models wait for it; only where the disk is full does
+ * a deletion remove its model's files there, as verdicts wait anyway. Else files of deleted models are marked and
+ * removed on the files' thread, and the directories of journals are made on the journal's.
  */
 #include "server/io/host/persist.h"
 
@@ -406,7 +407,7 @@ static void persist_done(struct io_task *base)
 /*
  * Marks the files in a shared directory for removal, on the files' thread, as that directory may not answer; and if the
  * writer's thread waits for room, makes some. Where no mark can be made, or there is no room for it, the deletion goes
- * on without one: it may make room.
+ * on without one: it may make room. A disk that is full only later is helped by no deletion that has begun.
  */
 static void prepare_run(struct io_task *base)
 {
@@ -416,7 +417,7 @@ static void prepare_run(struct io_task *base)
     struct amp_error error = {0};
     int rc = io_model_files_shared(server) ? ampd_checkpoint_mark_deleted(&place, &error) : 0;
     rc = io_model_files_removed(server, task->model, rc, &error);
-    if (rc != 0 && rc != AMP_EEXHAUSTED)
+    if (rc != 0 && !io_storage_is_retried(rc))
         io_fatal(server->log, "the files of a deleted model cannot be marked", &error);
     if (atomic_load(&server->data.full))
         make_room(task);
