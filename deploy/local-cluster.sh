@@ -258,7 +258,7 @@ start_of() { # PID
 pid_of() { # NAME
     local pid started
     [[ -f $dir/$1.pid ]] && read -r pid started <"$dir/$1.pid" || return 0
-    [[ -n $pid && $(start_of "$pid") == "$started" && $(sed 's/^.*) //' "/proc/$pid/stat" 2>/dev/null) != Z* ]] || return 0
+    [[ -n $pid && -n $started && $(start_of "$pid") == "$started" && $(sed 's/^.*) //' "/proc/$pid/stat" 2>/dev/null) != Z* ]] || return 0
     echo "$pid"
 }
 

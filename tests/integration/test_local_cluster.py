@@ -184,6 +184,12 @@ def test_a_run_on_loopback_ends_with_0_and_leaves_nothing(context):
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
     assert done.returncode == 0 and "after 20 steps" in done.stdout, done.stdout
     assert not list(folder.glob("*.pid"))
+    ended = subprocess.Popen(["/bin/true"])
+    ended.wait()
+    (folder / "worker0.pid").write_text(f"{ended.pid} \n")  # of a worker that had ended before its start could be read
+    listed = subprocess.run([SCRIPT, "status", "--dir", folder], timeout=DOWN_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, encoding="utf-8")
+    assert "\nworker0 - " in listed.stdout, listed.stdout
 
 
 def test_a_second_run_in_the_same_directory_goes_on_with_its_data_and_logs(context):
