@@ -61,7 +61,7 @@ void ampctl_print_failure(const struct ampctl *ctl, const char *asked, const str
         (void)ampctl_print(stderr, "ampctl: %s: %s%s", ctl->verb, reply->error.text,
                            ampctl_nobody(reply) ? "; start the server, or name it with --endpoint"
                            : !reply->from_peer && strstr(reply->error.text, ARPC_USES_TLS) != NULL
-                               ? "; give --cacert, the authority of its certificate"
+                               ? "; give --cacert, the certificate of its authority"
                                : "");
 }
 

@@ -101,7 +101,7 @@ def test_tls_that_does_not_fit_is_told(context):
     check, text = wrong(doctor(context, f"tls://{address(server)}", "--cacert", other.cert, code=1))
     assert check == "tls" and "certificate" in text and "see --cacert and --server-name" in text, text
     check, text = wrong(doctor(context, address(server), code=1))
-    assert check == "tls" and text.endswith("; give --cacert, the authority of its certificate"), text
+    assert check == "tls" and text.endswith("; give --cacert, the certificate of its authority"), text
     check, text = wrong(doctor(context, f"tls://{address(context.shared)}", code=1))
     assert check == "tls" and "does not use TLS" in text, text
 
