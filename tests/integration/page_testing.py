@@ -20,8 +20,8 @@ def http_port(server):
 
 
 def page_server(context, *options, listen="127.0.0.1:0"):
-    """A server with a free port for HTTP, its `http_port`. Workers wait for browsers here, so their lease is long."""
-    server = context.server("--metrics-listen", listen, "--worker-lease", "120s", *options)
+    """A server with a free port for HTTP, which is its `http_port`."""
+    server = context.server("--metrics-listen", listen, *options)
     server.http_port = http_port(server)
     return server
 

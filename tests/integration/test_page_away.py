@@ -106,7 +106,7 @@ def test_a_connection_that_is_gone_without_a_word_is_made_again(context):
 
 
 def test_a_tab_that_nobody_sees_leaves_its_connection_to_those_that_are_seen(context):
-    server = page_server(context)
+    server = page_server(context, "--worker-lease", "120s")  # the worker waits for several browsers
     worker = context.model("m", server).worker()
     worker.train({"w": [1.0] * 4})
     with browser() as driver:
