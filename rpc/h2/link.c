@@ -611,14 +611,18 @@ static void flush_call(struct arpc_call *call)
         return;
     flush_buffered(call);
     arpc_call_receive_end(call);
-    if (call->server) {
+    bool calms = call->server && call->out.reset && call->out.reset_code == ARPC_H2_CALM;
+    if (call->server && !calms) {
         arpc_serve_flush(call);
         return;
     }
-    arpc_request_flush(call);
+    if (!call->server)
+        arpc_request_flush(call);
     if (!call->out.reset || call->out.reset_done || call->stream_over)
         return;
     call->out.reset_done = true;
+    if (call->server) /* a client may have it to send again */
+        arpc_out_drop_useless(call);
     if (call->stream_id == 0)
         arpc_call_stream_over(call);
     else

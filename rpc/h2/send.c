@@ -41,7 +41,7 @@ static uint8_t zeros[ARPC_FRAME_OUT_MAX];
 
 /*
  * A call has more or fewer copies to send, however slowly its peer reads: all calls of a server share a budget of them.
- * The oldest of the address that has most ends if that is too much; its queue goes with the next flush.
+ * The oldest of the address that has most is reset if that is too much, since its stream's memory has to go at once.
  */
 static void copies_changed(struct arpc_call *call)
 {
@@ -58,8 +58,8 @@ static void copies_changed(struct arpc_call *call)
         struct arpc_call *other = AMP_CONTAINER(charge, struct arpc_call, out.copies);
         arpc_charge_set(charge, charge->account, 0, now_ms);
         arpc_link_count(other->link, ARPC_ABUSE_UNSENT);
-        arpc_call_cancel(other, ARPC_STATUS_RESOURCE_EXHAUSTED,
-                         "answers to this address that have not left take too much memory: read them, or ask for less");
+        arpc_call_close(other, ARPC_STATUS_RESOURCE_EXHAUSTED, arpc_abuse_text(ARPC_ABUSE_UNSENT));
+        arpc_call_reset(other, ARPC_H2_CALM);
     }
 }
 

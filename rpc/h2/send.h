@@ -49,9 +49,9 @@ struct arpc_outbound {
     bool ended;                  /* this side sends no more messages */
     bool last_submitted;         /* server: nghttp2 has the trailers, or the head of an answer without any */
     bool trailers_sent;          /* server: the trailers have left */
-    bool reset;                  /* the stream is to end early: client by RST_STREAM, server by its trailers */
-    bool reset_done;             /* client: nghttp2 has the RST_STREAM */
-    uint32_t reset_code;         /* client: the HTTP/2 error code of the RST_STREAM */
+    bool reset;                  /* the stream is to end early: arpc_call_reset says how */
+    bool reset_done;             /* nghttp2 has the RST_STREAM */
+    uint32_t reset_code;         /* the HTTP/2 error code of the RST_STREAM */
     int64_t progress_ms;         /* since when progress_bytes count: the queue was empty, or enough bytes had left */
     size_t progress_bytes;       /* bytes put into batches since then */
     struct arpc_fields initial;  /* server: metadata of the response's head; client: request metadata */
