@@ -48,7 +48,7 @@ static const struct kind kinds[] = {
     {AMPD_MESSAGE_COMPLETE, MEMBER(complete), 12},
     {AMPD_MESSAGE_CLOSE, MEMBER(close), 2051},
     {AMPD_MESSAGE_VOTE, MEMBER(vote), 296},
-    {AMPD_MESSAGE_VERDICT, MEMBER(verdict), 4603},
+    {AMPD_MESSAGE_VERDICT, MEMBER(verdict), 3719},
     {AMPD_MESSAGE_APPLIED, MEMBER(applied), 260},
     {AMPD_MESSAGE_CUT, MEMBER(restore), 13},
     {AMPD_MESSAGE_PART_DONE, MEMBER(restore), 13},
@@ -68,7 +68,7 @@ static const struct kind kinds[] = {
     {AMPD_MESSAGE_MAY_LEAVE, 0, 0},
     {AMPD_MESSAGE_NOT_CREATED, MEMBER(why), 0},
     {AMPD_MESSAGE_PARTS, MEMBER(parts), 4},
-    {AMPD_MESSAGE_ACTS, MEMBER(acts), 940},
+    {AMPD_MESSAGE_ACTS, MEMBER(acts), 56},
     {AMPD_MESSAGE_ALIVE, MEMBER(alive), 1028},
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
@@ -259,18 +259,15 @@ static bool in_pointer(const struct ampd_message *m, size_t at)
     return false;
 }
 
-/* Whether the content differs, or cannot be written, when one byte of the struct does. */
-static bool matters(struct ampd_message *message, size_t at, const struct amp_buf *before)
+/* Whether the content differs, or cannot be written, when one byte of the struct does. Written into one buffer again and again. */
+static bool matters(struct ampd_message *message, size_t at, const struct amp_buf *before, struct amp_buf *now)
 {
     uint8_t *byte = (uint8_t *)&message->u + at;
-    struct amp_buf now;
-    amp_buf_init(&now, AMPD_PEER_BODY_MAX);
+    now->size = 0;
     *byte ^= 1;
-    int rc = io_peer_body_encode(message, &now);
+    int rc = io_peer_body_encode(message, now);
     *byte ^= 1;
-    bool differs = rc != 0 || now.size != before->size || memcmp(now.data, before->data, now.size) != 0;
-    amp_buf_close(&now);
-    return differs;
+    return rc != 0 || now->size != before->size || memcmp(now->data, before->data, now->size) != 0;
 }
 
 /* Counts are left alone: a smaller one is seen by the length, a larger one would reach beyond what the message owns. */
@@ -285,17 +282,31 @@ static bool is_owned_count(const struct ampd_message *m, size_t at)
     return m->type == AMPD_MESSAGE_SYNCED && (IN(m->u.sync.checkpoints_count) || IN(m->u.sync.spec.parameters_count));
 }
 
+/* All actions of a list are written alike: the first and the last stand for them. Otherwise this test takes the square of their number. */
+static bool in_middle_action(const struct ampd_message *m, size_t at)
+{
+    const struct ampd_action *acts = m->type == AMPD_MESSAGE_ACTS      ? m->u.acts.acts
+                                     : m->type == AMPD_MESSAGE_VERDICT ? m->u.verdict.acts
+                                                                       : NULL;
+    const uint8_t *byte = (const uint8_t *)&m->u + at;
+    return acts != NULL && byte >= (const uint8_t *)&acts[1] &&
+           byte < (const uint8_t *)&acts[AMPD_ACTIONS_WAIT_MAX - 1];
+}
+
 /* A field that somebody adds to a struct and not to peer_bytes.c is one more byte that does not matter. */
 static void every_byte_of_every_field_travels(void **state)
 {
     (void)state;
     bool ok = true;
+    struct amp_buf now;
+    amp_buf_init(&now, AMPD_PEER_BODY_MAX);
     for (size_t i = 0; i < KINDS; i++) {
         struct ampd_message *message = full(kinds[i].type);
         struct amp_buf before = encoded(message);
         size_t idle = 0;
         for (size_t at = 0; at < kinds[i].size; at++)
-            if (!in_pointer(message, at) && !is_owned_count(message, at) && !matters(message, at, &before))
+            if (!in_pointer(message, at) && !is_owned_count(message, at) && !in_middle_action(message, at) &&
+                !matters(message, at, &before, &now))
                 idle++;
         size_t between = kinds[i].type == AMPD_MESSAGE_CREATE || kinds[i].type == AMPD_MESSAGE_SYNCED
                              ? SPEC_FIELDS - fields_size
@@ -309,6 +320,7 @@ static void every_byte_of_every_field_travels(void **state)
         amp_buf_close(&before);
         ampd_message_free(message);
     }
+    amp_buf_close(&now);
     assert_true(ok);
 }
 
