@@ -92,7 +92,7 @@ function(ampd_test name)
   endforeach()
   add_test(NAME ${name} COMMAND ${name} ${A_ARGS})
   if(NOT A_TIMEOUT)
-    set(A_TIMEOUT 300) # for a hang; a slow and busy machine is none
+    set(A_TIMEOUT 900) # for a hang; a slow and busy machine, under ASan, is none
   endif()
   set_tests_properties(${name} PROPERTIES LABELS ${A_SUITE} SKIP_RETURN_CODE 77 TIMEOUT ${A_TIMEOUT})
 endfunction()
