@@ -26,7 +26,7 @@
 #define GOLDEN_LARGEST         0xf254de38u
 #define GOLDEN_CLIPPED         0xcb7d2754u
 #define GOLDEN_CLIPPED_SQUARES 0x4a883c87u
-#define GOLDEN_ADAMW_P         0x96f61ca5u
+#define GOLDEN_ADAMW_P         0xb2910e43u
 #define GOLDEN_ADAMW_M         0x30bd163du
 #define GOLDEN_ADAMW_V         0xf8c53d4fu
 #define GOLDEN_ADAMW_CAST      0xc4f0051fu
@@ -148,7 +148,7 @@ static const struct other {
     bool centered;
     uint32_t hash;
 } others[] = {
-    {AMP_OPT_ADAM, 0, false, 0xe65e6ce7u},    {AMP_OPT_ADAGRAD, 0, false, 0xffc564c8u},
+    {AMP_OPT_ADAM, 0, false, 0xf0df6111u},    {AMP_OPT_ADAGRAD, 0, false, 0xffc564c8u},
     {AMP_OPT_RMSPROP, 0, false, 0x5cc1b3aeu}, {AMP_OPT_RMSPROP, 0.9, false, 0x42bf3506u},
     {AMP_OPT_RMSPROP, 0, true, 0xfed2977bu},  {AMP_OPT_LION, 0, false, 0xbda2ac65u},
     {AMP_OPT_LAMB, 0, false, 0xbff87723u},
