@@ -4,9 +4,11 @@
     test_server_disk.py BIN_DIR [NAME ...]
 """
 import contextlib
+import re
 import signal
 import sqlite3
 import time
+from pathlib import Path
 
 from ampd_testing import (Api, CALL_TIMEOUT_S, eventually, found, held, load_messages, model, run, Server,
                           start_and_fail)
@@ -159,6 +161,12 @@ def test_a_store_that_another_process_holds_costs_a_model_no_file_before_it_is_d
     assert found(server.data_dir, "models/gone") == [] and server.terminate() == 0
 
 
+def waits_for(server, number):
+    """Whether a signal is pending."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(r"^ShdPnd:\s*(\w+)$", status, re.M)[1], 16) >> number - 1 & 1
+
+
 def test_a_disk_that_does_not_answer_ends_the_drain_in_time_or_at_a_second_signal(context):
     servers = [Hanging(context) for _ in range(3)]
     context._own += servers
@@ -175,6 +183,7 @@ def test_a_disk_that_does_not_answer_ends_the_drain_in_time_or_at_a_second_signa
     time.sleep(2)  # the grace is over
     by_call.process.send_signal(signal.SIGTERM)  # its first one
     by_call.process.send_signal(signal.SIGHUP)
+    eventually(lambda: not waits_for(by_call, signal.SIGTERM), "the signal is taken: the next one is one more")
     time.sleep(0.5)
     assert [server.process.poll() for server in servers] == [None] * 3
     for server in (told, by_call):

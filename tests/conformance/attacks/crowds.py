@@ -17,7 +17,7 @@ import time
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "integration"))
-from ampd_testing import CALL_TIMEOUT_S, Api, eventually, model, params, run, scales, spec  # noqa: E402
+from ampd_testing import CALL_TIMEOUT_S, PATIENCE, Api, eventually, model, params, run, scales, spec  # noqa: E402
 from auth_testing import Authority, TlsServer, TokenFile, command  # noqa: E402
 
 LONG = bool(os.environ.get("AMPD_TEST_LONG"))
@@ -26,8 +26,8 @@ LEAST_S = 1.1                # stranger_least_ms
 CONNECTIONS = 1024 if LONG else 300  # without a call
 ADDRESSES = range(2, 19)  # 127.0.0.2 and so on
 OWN = 1                   # 127.0.0.1: that of the honest client, which a NAT may share with others
-HONEST_S = 1.0
-PUSHED_OUT_S = 5             # before the 30 s are over that everybody has
+HONEST_S = 1.0 * PATIENCE
+PUSHED_OUT_S = min(5 * PATIENCE, 20)  # before the 30 s are over that everybody has
 STREAMS = 250
 SETTLE = 50  # looks at the memory, one each 20 ms: all that was sent has come then
 HALVES = 64 if LONG else 16  # connections with unfinished messages
