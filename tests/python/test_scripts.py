@@ -9,6 +9,7 @@ import gc
 import pickle
 import random
 import signal
+from concurrent import futures
 from unittest import mock
 
 import ampd
@@ -222,6 +223,37 @@ def test_a_step_that_unscale_has_seen_to_overflow_is_skipped_whatever_is_made_of
                     scaler.scale(loss_of(net, 1)).backward()
                     scaler.unscale_(optimizer)
                     assert scaler.step(optimizer)
+
+
+def test_gradients_that_are_changed_behind_unscale_are_told_once_where_there_are_other_workers():
+    def clip(net):
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+
+    def replace(net):
+        net[3].bias.grad = net[3].bias.grad.clamp(-1e-3, 1e-3)
+
+    def look(net):
+        torch.stack([one.grad.norm() for one in net.parameters()]).norm()
+
+    def train(job, net, act):
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        while not optimizer.done:
+            scaler.scale(loss_of(net, 2 * optimizer.number + job.rank)).backward()
+            scaler.unscale_(optimizer)
+            act(net)
+            scaler.step(optimizer)
+            scaler.update()
+
+    with ampd.testing.server() as server:
+        for act, workers, lines in ((clip, 2, 2), (replace, 2, 2), (look, 2, 0), (clip, 1, 0)):
+            nets = [new_net() for _ in range(workers)]
+            with told() as said, contextlib.ExitStack() as stack, futures.ThreadPoolExecutor(workers) as pool:
+                jobs = [stack.enter_context(joined(server, "%s-%d" % (act.__name__, workers), net, cast="float16",
+                                                   scaler=ampd.DynamicScaler(init_scale=1024.0), rank=rank,
+                                                   world_size=workers)) for rank, net in enumerate(nets)]
+                list(pool.map(train, jobs, nets, [act] * workers))
+            assert len(said) == lines and all("behind unscale_" in one and "clip_norm=" in one and
+                                              "optimizer.result.norm" in one for one in said), (act, workers, said)
 
 
 def test_unscale_before_there_is_a_gradient_is_refused():
