@@ -77,13 +77,13 @@ class Optimizer(torch.optim.Optimizer):
         return [group[name] for group in self.param_groups]
 
     def _begin(self) -> None:
-        before, self.current = self.number, self.job.begin()
-        self._left = False
+        before, begun = self.number, self.job.begin()
+        if begun is None:
+            self.job.pull()  # what the last step made, for an evaluation; cut off, the next call comes here again
+        self.current, self._left = begun, False
         self.unscaled.clear()
         self._overflowed.clear()
-        if self.current is None:
-            self.job.pull()  # what the last step made, for an evaluation
-        elif self._gives_rate and before is not None:
+        if begun is not None and before is not None and self._gives_rate:
             self._tell_out_of_step(before)
 
     def _tell_out_of_step(self, before: int) -> None:

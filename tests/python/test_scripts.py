@@ -144,7 +144,6 @@ def test_a_loop_that_is_interrupted_anywhere_and_run_again_ends_with_the_same_by
                 interrupts.append(optimizer.number)
             except ampd.WrongState as error:
                 assert "compute it again" in str(error) or "is done" in str(error), error
-        job.pull()  # the last one may have been cut off
 
     def interrupt(number, frame):
         if armed:
@@ -320,6 +319,35 @@ def test_a_step_that_is_cut_off_behind_its_verdict_can_be_called_again():
                 scaler.step(optimizer)
                 raise AssertionError("nothing was cut off")
             assert scaler.step(optimizer) and optimizer.result.step == number == optimizer.number - 1
+
+
+def test_the_last_pull_comes_where_it_was_cut_off_by_the_next_call():
+    net, whole = new_net(), new_net()
+
+    def cut_off(function, *arguments, **options):
+        if function == ampd.job.lib.ampclient_pull:
+            raise KeyboardInterrupt
+        return call(function, *arguments, **options)
+
+    with ampd.testing.server() as server:
+        with joined(server, "whole", whole, max_steps=2) as job:
+            train(job, whole)
+        for name, again in (("step", lambda optimizer, scaler: optimizer.step()),
+                            ("scale", lambda optimizer, scaler: scaler.scale(loss_of(net, 3))),
+                            ("optimizer", lambda optimizer, scaler: ampd.Optimizer(optimizer.job))):
+            net.load_state_dict(new_net().state_dict())
+            with joined(server, name, net, max_steps=2) as job:
+                train(job, net, until=1)
+                optimizer, scaler, call = ampd.Optimizer(job), ampd.GradScaler(job), job.client.call
+                scaler.scale(loss_of(net, 2)).backward()
+                with mock.patch.object(job.client, "call", cut_off), contextlib.suppress(KeyboardInterrupt):
+                    scaler.step(optimizer)
+                    raise AssertionError("nothing was cut off")
+                assert optimizer.result.step == 2 and not optimizer.done
+                with contextlib.suppress(ampd.WrongState):  # the model is done
+                    again(optimizer, scaler)
+                assert name == "optimizer" or optimizer.done
+                assert all(torch.equal(one, other) for one, other in zip(net.parameters(), whole.parameters())), name
 
 
 def test_an_optimizer_in_whose_place_another_one_was_made_says_so():
