@@ -242,15 +242,16 @@ class Optimizer(torch.optim.Optimizer):
             warnings.warn("ampd.Optimizer: the state is on the server, and was not changed; ampctl checkpoint import "
                           "--full brings one in", stacklevel=2)
             return
-        groups, step = state_dict["param_groups"], state_dict["step"]
+        groups, step, current = state_dict["param_groups"], state_dict["step"], self.current
+        anew = "make a new scheduler" if current is None else (
+            "call step() of a new scheduler once for each earlier step: %d (of a script that leaves out skipped steps: "
+            "%d)" % (current.number - 1, current.version))
         if len(groups) != len(self.param_groups):
-            raise errors.InvalidArgument("the state has the rates of %d groups, and %s has %d groups; make a new "
-                                         "scheduler, and call its step() optimizer.number - 1 times"
-                                         % (len(groups), self.job.name, len(self.param_groups)))
-        if step != self.number and self.number is not None:
+            raise errors.InvalidArgument("the state has the rates of %d groups, and %s has %d groups; %s"
+                                         % (len(groups), self.job.name, len(self.param_groups), anew))
+        if current is not None and step != current.number:
             warnings.warn("ampd.Optimizer: the rates that were loaded are those of step %s, and step %d is in hand; "
-                          "load neither these nor a scheduler's, and call step() of a new scheduler %d times"
-                          % (step, self.number, self.number - 1), stacklevel=2)
+                          "load neither these nor a scheduler's, and %s" % (step, current.number, anew), stacklevel=2)
         for group, saved in zip(self.param_groups, groups):
             group.update(saved)
 

@@ -98,18 +98,50 @@ def test_a_scheduler_that_the_steps_of_a_quorum_have_left_behind_is_told():
     assert len(found) == 1 and "step 4 has begun after step 1" in found[0], said
 
 
+def rates_of_applied_until(server, name, last):
+    """The rates of the applied steps up to `last`, of which 2 and 3 overflow, in a script that calls its scheduler
+    behind applied steps alone."""
+    rates, net = [], new_net()
+    with joined(server, name, net, cast="float16", max_steps=6, schedule=ampd.Worker()) as job:
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        scheduler = scheduler_of(optimizer, "step")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            for _ in range(job.status().applied):
+                scheduler.step()
+        while not optimizer.done and optimizer.number <= last:
+            before, factor = scaler.get_scale(), float("inf") if optimizer.number in (2, 3) else 1.0
+            scaler.scale(loss_of(net, optimizer.number) * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            if before <= scaler.get_scale():
+                scheduler.step()
+                rates.append(job.server.explain(name, optimizer.result.step).row.learning_rate)
+    return rates
+
+
+def test_a_script_that_leaves_its_scheduler_out_of_skipped_steps_goes_on_with_its_rate():
+    with ampd.testing.server() as server:
+        whole = rates_of_applied_until(server, "whole", 6)
+        assert whole == [0.1, 0.1, 0.05, 0.05], whole
+        parts = [rates_of_applied_until(server, "parts", last) for last in (3, 4, 6)]
+        assert sum(parts, []) == whole and all(parts), parts
+
+
 def test_a_saved_state_of_another_step_or_of_other_groups_is_told():
     with ampd.testing.server() as server, joined(server, "net", new_net(), schedule=ampd.Worker()) as job:
         optimizer = ampd.Optimizer(job)
         saved = optimizer.state_dict()
-        for _ in range(2):
-            loss_of(job.module.module, optimizer.number).backward()
+        for factor in (float("inf"), 1.0):
+            (loss_of(job.module.module, optimizer.number) * factor).backward()
             optimizer.step()
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             optimizer.load_state_dict(saved)
-        assert len(said) == 1 and "step 1, and step 3" in str(said[0].message), [str(one.message) for one in said]
-        raises(ampd.InvalidArgument, lambda: optimizer.load_state_dict({**saved, "param_groups": []}), "groups")
+        words = "each earlier step: 2 (of a script that leaves out skipped steps: 1)"
+        assert len(said) == 1, [str(one.message) for one in said]
+        assert "step 1, and step 3" in str(said[0].message) and words in str(said[0].message), said[0].message
+        raises(ampd.InvalidArgument, lambda: optimizer.load_state_dict({**saved, "param_groups": []}), "groups", words)
 
 
 run(globals())
