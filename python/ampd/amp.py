@@ -39,9 +39,9 @@ def _refuse_other(what: str, job, given: tuple, values: dict, remedy: str) -> No
 class Optimizer(torch.optim.Optimizer):
     """torch's Optimizer, whose step() is the verdict of the server. The first step begins when it is made.
 
-    `param_groups` are the model's groups: `lr` (the base rate times `lr_factor`), `weight_decay`, `clip_norm`. They are
-    for reading: the server has the values. With the schedule ampd.Worker() alone `lr` is what each step uses, so that
-    torch's lr_scheduler work; all groups have the same rate then, times their `lr_factor`."""
+    `param_groups` are the model's groups: `lr` (that of the specification times `lr_factor`), `weight_decay`,
+    `clip_norm`. They are for reading: the server has the values. With the schedule ampd.Worker() alone `lr` is what
+    each step uses, so that torch's lr_scheduler work; all groups have the same rate then, times their `lr_factor`."""
 
     def __init__(self, job=None, *given, **values):
         _refuse_other("ampd.Optimizer", job, given, values, "optimizer=ampd.AdamW(...)")
