@@ -221,7 +221,8 @@ class Optimizer(torch.optim.Optimizer):
             self.job._warn_once("own clip", "%s: the gradient of parameter %s was changed behind unscale_, where it is "
                                 "this worker's own; with DistributedDataParallel it is the mean of all workers, whose "
                                 "norm is smaller: clip that one by ampd.join clip_norm=, and read "
-                                "optimizer.result.norm", self.job.name, found)
+                                "optimizer.result.norm (if the module is still in one, all is well)", self.job.name,
+                                found)
 
     def __getstate__(self) -> dict:
         return self.__dict__  # with the job, which refuses to be copied; torch's state would be one without a job

@@ -1,5 +1,5 @@
 """Scripts of torch that were moved to ampd: what docs/python.md says of them, and what a message says."""
-from python_testing import eventually, needs, raises, run, told  # (first: it finds the package)
+from python_testing import ROOT, eventually, needs, raises, run, told  # (first: it finds the package)
 
 needs("torch", "google.protobuf")
 
@@ -8,6 +8,7 @@ import copy
 import gc
 import pickle
 import random
+import re
 import signal
 from concurrent import futures
 from unittest import mock
@@ -163,6 +164,39 @@ def test_a_loop_that_is_interrupted_anywhere_and_run_again_ends_with_the_same_by
         signal.signal(signal.SIGALRM, before)
     assert interrupts and all(torch.equal(one, other) for one, other in zip(nets[0].parameters(),
                                                                             nets[1].parameters())), interrupts
+
+
+def test_the_loop_over_a_data_loader_in_the_docs_has_each_steps_data_through_restarts_and_rollbacks():
+    page = (ROOT / "docs" / "python.md").read_text()
+    loop = re.search(r"```python\n(while not optimizer.done:\n    epoch = .*?)```", page, re.DOTALL)[1]
+    nets, data = [], [(torch.full((1,), float(i)), 0) for i in range(6)]
+
+    class Rolled(ampd.Optimizer):
+        """At one step of it an operator puts the model back, at another one its script ends."""
+
+        def step(self):
+            if self.number == at.get("ends"):
+                raise SystemExit
+            super().step()
+            if self.number == at.get("rolls", 0):
+                del at["rolls"]
+                self.job.server.rollback(self.job.name, 4)
+
+    def loss_of(made, y):
+        return made.square().mean()
+
+    with ampd.testing.server() as server:
+        for name, changes in (("whole", [{}]), ("cut", [{"ends": 3}, {"ends": 9}, {"rolls": 10, "ends": 16}, {}])):
+            for at in changes:
+                torch.manual_seed(3)
+                model, sampler = torch.nn.Linear(1, 2), torch.utils.data.DistributedSampler(data, 1, 0, seed=5)
+                loader = torch.utils.data.DataLoader(data, sampler=sampler)
+                with joined(server, name, model, max_steps=18, checkpoint_every=1, keep_last=18,
+                            optimizer=ampd.SGD(1e-3)) as job, contextlib.suppress(SystemExit):
+                    exec(loop, {"optimizer": Rolled(job), "scaler": ampd.GradScaler(job), "loader": loader,
+                                "sampler": sampler, "model": model, "loss_of": loss_of})
+            nets.append(model)
+    assert all(torch.equal(one, other) for one, other in zip(nets[0].parameters(), nets[1].parameters()))
 
 
 def test_parameters_in_the_place_of_their_names_are_refused_with_what_to_give():
