@@ -71,6 +71,7 @@ def test_every_answer_says_what_a_browser_may_do_with_it(context):
         if path == "/api/events":
             with Events(server, path) as events:
                 headers = events.answer.headers
+            assert headers["X-Accel-Buffering"] == "no"  # or nginx hands on 4 KiB at once, and the page gives up
         else:
             _, headers, _ = get(server, path)
         policy = headers["Content-Security-Policy"]
