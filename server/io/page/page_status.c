@@ -60,7 +60,7 @@ static void tell_of_server(const struct ampd_server *server, struct troubles *tr
     char text[AMP_ERROR_TEXT_MAX];
     io_storage_alert_text(server->storage_alert, text, sizeof text);
     if (text[0] != 0)
-        tell(troubles, "", "Make room on the disk that it names; what waits continues by itself.", "%s", text);
+        tell(troubles, "", "What waits goes on by itself once this is fixed.", "%s", text);
     io_peers_cluster_trouble(server, text, sizeof text);
     if (text[0] != 0)
         tell(troubles, "", "See docs/cluster.md: what happens at failures; ampctl cluster shows each shard.", "%s",
@@ -108,7 +108,8 @@ static void tell_of_model(const struct ampd_server *server, uint32_t index, cons
 {
     const char *name = info->spec->name;
     if (info->trouble != NULL)
-        tell(troubles, name, "It continues by itself once this is fixed.", "%s", info->trouble);
+        tell(troubles, name, "See docs/operations.md, A directory that is not there; meanwhile nothing is deleted.",
+             "%s", info->trouble);
     if (info->frozen || info->unstable)
         tell_of_overflows(info, troubles);
     if (info->range_total > 0)
