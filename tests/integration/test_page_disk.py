@@ -3,6 +3,8 @@
 
     test_page_disk.py BIN_DIR [NAME ...]
 """
+import time
+
 from ampd_testing import Api, eventually, found, run
 from page_testing import Events, ask, http_port, page_server
 from small_disk import fill_disk, small_disk
@@ -10,23 +12,38 @@ from test_server_disk import Shimmed
 from test_server_folders import of_nobody
 
 SMALL_DISK_KIB = 4096
+LOOK_S = 5.0            # LOOK_MS of disk_share.c
 
 
-def test_the_disk_is_known_to_the_first_who_asks(context):
-    status = ask(page_server(context), "/api/status")
-    assert status["disk_size"] > status["disk_free"] > 0, status
+def disk_of(status):
+    return status["disk_size"], status["disk_free"]
 
 
-def test_a_page_that_is_open_sees_the_disk_fill_though_no_step_is_taken(context):
+def test_the_disk_is_known_at_once(context):
+    server = page_server(context)
+    began = time.monotonic()
+    size, free = eventually(lambda: any(found := disk_of(ask(server, "/api/status"))) and found, "the disk is known")
+    assert size > free > 0 and time.monotonic() - began < LOOK_S / 2, (size, free)
+
+
+def test_a_page_that_is_open_sees_the_disk_of_the_checkpoints_fill_though_no_step_is_taken(context):
+    """While a checkpoint waits for room there."""
     with small_disk(context.folder(), SMALL_DISK_KIB) as disk:
         if disk is None:
             return
-        server = context.server("--metrics-listen", "127.0.0.1:0", data_dir=disk / "data")
-        server.http_port = http_port(server)
-        assert ask(server, "/api/status")["disk_free"] > 0
+        server = page_server(context, "--checkpoint-dir", disk)
+        worker = context.model("m", server).worker()
+        worker.train({"w": [1.0] * 4})
+        size, _ = eventually(lambda: any(found := disk_of(ask(server, "/api/status"))) and found, "the disk is known")
+        assert size <= SMALL_DISK_KIB << 10
         with Events(server) as events:
-            fill_disk(disk)
+            ballast = fill_disk(disk)
+            call = worker.api.start("Checkpoint", model="m")
+            eventually(lambda: "full" in worker.api.GetStatus().trouble, "the checkpoint waits for room")
             eventually(lambda: events.until("status")["disk_free"] == 0, "the page sees that the disk is full")
+        assert not call.done()
+        ballast.unlink()
+        call.result()
         context.end_test()
 
 
