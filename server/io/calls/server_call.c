@@ -161,10 +161,6 @@ void io_server_call_read(struct io_server_call *call, struct io_task *task)
     struct io_server_calls *calls = call->server->calls;
     io_server_call_ref(call);
     call->reading = task;
-    if (task->first) {
-        give_read(call);
-        return;
-    }
     amp_list_push(&calls->turns[arpc_call_peer_info(call->rpc)->source % IO_SERVER_CALL_TURNS], &call->in_turn);
     give_reads(calls);
 }

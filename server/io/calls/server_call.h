@@ -102,9 +102,9 @@ void io_server_call_unpin(void *arg);
 
 /*
  * Gives a task to the readers' thread and takes a reference, which the task's done_cb has to drop. A call has at most
- * one such task at a time. Each address has its turn, however many tasks wait for others; one that is `first` waits for
- * nobody. If the rpc call closes before a reader has begun the task, run_cb is never called, and done_cb is called at
- * once: a client that opens calls and resets them causes no reads and no queue of them.
+ * one such task at a time. Each address has its turn, however many tasks wait for others. If the rpc call
+ * closes before a reader has begun the task, run_cb is never called, and done_cb is called at once: a client that opens
+ * calls and resets them causes no reads and no queue of them.
  */
 void io_server_call_read(struct io_server_call *call, struct io_task *task);
 /* Has to be the first thing that the task's done_cb calls: from here on the call has no task. */
