@@ -120,7 +120,7 @@ void io_server_call_unref(struct io_server_call *call)
 /* Gives the core CALL_CLOSED once the stream is over and no memory of the model is in use. Calls into the core. */
 static void notify_closed(struct io_server_call *call)
 {
-    if (call->rpc != NULL || call->pins > 0 || !call->at_core || call->detached)
+    if (call->rpc != NULL || call->pins > 0 || !call->at_core)
         return;
     call->at_core = false;
     struct ampd_event event = {.type = AMPD_EVENT_CALL_CLOSED, .call = call->id};
@@ -313,11 +313,6 @@ static void send_to_coordinator(struct io_server_call *call, const struct amp_er
 void io_server_call_answer(struct io_server_call *call, const struct ampd_reply *reply)
 {
     call->at_core = false;
-    if (call->detached) {
-        call->detached = false;
-        io_server_call_unref(call);
-        return;
-    }
     if (call->rpc == NULL || call->finished)
         return;
     if (reply->error.code != 0 && strcmp(reply->error.reason, "NOT_COORDINATOR") == 0)
