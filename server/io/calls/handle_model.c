@@ -130,7 +130,7 @@ static void create_looked(struct io_task *task)
     /* What was found may be of a model that another call has created meanwhile. */
     if (create->code != 0 && ampd_core_find(call->server->core, create->spec.name) < 0)
         io_server_call_fail(call, &create->error);
-    else if (call->rpc != NULL && !call->finished)
+    else if (!call->finished)
         create_now(create);
     io_server_call_unref(call);
 }

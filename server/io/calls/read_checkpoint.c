@@ -146,7 +146,7 @@ static void read_on(struct reading *reading);
 static void send_on(struct reading *reading)
 {
     struct io_server_call *call = &reading->call;
-    if (reading->busy || call->rpc == NULL || call->finished)
+    if (reading->busy || call->finished)
         return;
     int rc = send_portion(reading);
     if (rc == AMP_EEXHAUSTED)
@@ -180,7 +180,7 @@ static void reading_done(struct io_task *task)
  */
 static void read_on(struct reading *reading)
 {
-    if (reading->busy || !reading->more || reading->call.rpc == NULL || reading->call.finished ||
+    if (reading->busy || !reading->more || reading->call.finished ||
         arpc_call_queued(reading->call.rpc) > ARPC_LOW_WATER)
         return;
     reading->busy = true;

@@ -225,7 +225,7 @@ void io_server_call_event(struct io_server_call *call, struct ampd_event *event)
 
 static void finish(struct io_server_call *call, int status, const char *message, const struct arpc_details *details)
 {
-    if (call->rpc == NULL || call->finished)
+    if (call->finished)
         return;
     call->finished = true;
     arpc_call_finish(call->rpc, status, message, details);
@@ -313,7 +313,7 @@ static void send_to_coordinator(struct io_server_call *call, const struct amp_er
 void io_server_call_answer(struct io_server_call *call, const struct ampd_reply *reply)
 {
     call->at_core = false;
-    if (call->rpc == NULL || call->finished)
+    if (call->finished)
         return;
     if (reply->error.code != 0 && strcmp(reply->error.reason, "NOT_COORDINATOR") == 0)
         send_to_coordinator(call, &reply->error);
@@ -350,7 +350,7 @@ void io_server_call_reply_buf(struct io_server_call *call, struct amp_buf *buf, 
     if (encoded != 0) {
         io_server_call_refuse(call, encoded == AMP_EINVAL ? AMP_EINTERNAL : encoded, NULL,
                               "the answer cannot be written: %s", amp_strerror(encoded));
-    } else if (call->rpc != NULL && !call->finished) {
+    } else if (!call->finished) {
         call->finished = true;
         (void)arpc_call_reply(call->rpc, buf->data, buf->size); /* fails the call itself */
     }

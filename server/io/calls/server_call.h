@@ -40,7 +40,7 @@ struct io_server_call {
     unsigned refs;           /* the call is freed when this falls to 0 */
     unsigned pins;           /* bodies in a model's memory that the rpc library has not yet released */
     bool at_core;            /* the core got an event of this call, and has neither answered nor got CALL_CLOSED */
-    bool finished;           /* the status was given to the rpc library: nothing more can be sent */
+    bool finished;           /* the rpc library has the status, or has called `closed`: nothing more can be sent */
     struct ampd_model *held; /* the model whose specification this call reads (ampd_core_hold), or NULL */
     struct io_task *reading; /* the task of io_server_call_read, until it is done; or NULL */
     struct amp_list in_turn; /* in io_server_calls.turns while that task waits for its turn */
