@@ -472,18 +472,23 @@ static void own_closed(struct arpc_call *call, const struct arpc_result *result)
 
 static const struct arpc_handler own_session = {.message = own_message, .closed = own_closed};
 
+static struct arpc_channel_options channel_options(const struct ampd_server *server)
+{
+    return (struct arpc_channel_options){.size = sizeof(struct arpc_channel_options),
+                                         .tls = server->peers->secure.tls,
+                                         .keepalive_time_ms = IO_PEERS_KEEPALIVE_MS,
+                                         .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
+                                         .initial_backoff_ms = AGAIN_MS,
+                                         .max_backoff_ms = 1000};
+}
+
 static int open_channel(struct ampd_server *server, struct amp_error *error)
 {
     struct io_peers *peers = server->peers;
     const char *address = io_peers_address(server, 0);
-    struct arpc_channel_options options = {.size = sizeof options,
-                                           .arg = server,
-                                           .state_cb = on_channel,
-                                           .tls = peers->secure.tls,
-                                           .keepalive_time_ms = IO_PEERS_KEEPALIVE_MS,
-                                           .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
-                                           .initial_backoff_ms = AGAIN_MS,
-                                           .max_backoff_ms = 1000};
+    struct arpc_channel_options options = channel_options(server);
+    options.arg = server;
+    options.state_cb = on_channel;
     (void)snprintf(peers->address, sizeof peers->address, "%s", address);
     if (address[0] == 0)
         return 0;
@@ -529,12 +534,7 @@ static void begin_session(struct ampd_server *server)
 
 int io_peers_channel(struct ampd_server *server, uint32_t shard, struct arpc_channel **channel, struct amp_error *error)
 {
-    struct arpc_channel_options options = {.size = sizeof options,
-                                           .tls = server->peers->secure.tls,
-                                           .keepalive_time_ms = IO_PEERS_KEEPALIVE_MS,
-                                           .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
-                                           .initial_backoff_ms = AGAIN_MS,
-                                           .max_backoff_ms = 1000};
+    struct arpc_channel_options options = channel_options(server);
     char listed[IO_CLUSTER_ADDRESS_MAX];
     const char *list = server->options->peers; /* used also before there is a server->cluster */
     bool is_listed = list != NULL && io_cluster_list_address(list, shard, listed);
