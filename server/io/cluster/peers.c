@@ -72,8 +72,8 @@ struct io_peers {
     struct arpc_channel *channel;         /* to shard 0; NULL on shard 0, and while its address is not known */
     char address[IO_CLUSTER_ADDRESS_MAX]; /* of the channel */
     struct io_peer_secure secure;         /* credentials of the channel */
-    char trouble
-        [AMP_ERROR_TEXT_MAX]; /* why there is no session with shard 0, as it was last written to the log; "": not yet */
+    /* Why there is no session with shard 0 where it is now, as last logged; "": not logged since the last session. */
+    char trouble[AMP_ERROR_TEXT_MAX];
     uint64_t complained_ms;   /* when that was, by the loop's clock; 0: never */
     uv_timer_t again, report; /* the next session is due; the problem to report may have changed */
     bool timers_open, closing;
@@ -265,6 +265,7 @@ static int take_envelope(struct link *link, const struct ampd_msg_envelope *enve
     if (rc != 0)
         return rc;
     link->heard = true;
+    link->server->peers->trouble[0] = 0;
     if (!link->known)
         become_known(link, envelope->sender);
     if (envelope->part_count <= 1)
@@ -557,6 +558,7 @@ void io_peers_moved(struct ampd_server *server, uint32_t shard)
         return;
     amp_log(server->log, AMP_LOG_INFO, "peer", "msg=\"shard 0 is another process now\" before=%s now=%s",
             peers->address, io_peers_address(server, 0));
+    peers->trouble[0] = 0;
     if (peers->channel != NULL)
         arpc_channel_close(peers->channel, NULL, NULL); /* ends the session; own_closed begins the next one */
     peers->channel = NULL;
