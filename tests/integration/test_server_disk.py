@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from ampd_testing import (Api, CALL_TIMEOUT_S, eventually, found, held, load_messages, model, run, Server,
-                          start_and_fail)
+                          spec, start_and_fail)
 from small_disk import fill_disk, small_disk
 
 
@@ -238,9 +238,24 @@ def test_a_checkpoint_on_a_disk_that_does_not_answer_keeps_nobody_from_the_histo
     server.flag.touch()
     reading = api.start("ReadCheckpoint", model="m", epoch=newest.epoch, step=newest.step)
     assert [row.step for row in test_model.step_rows()] == [1]
-    server.is_silent(api, "the export of a checkpoint")
+    server.is_silent(api, "an export of a checkpoint or a new model")
     server.goes_on(api)
     assert len(reading.all()) > 1 and server.terminate() == 0
+
+
+def test_a_creation_on_a_disk_that_does_not_answer_keeps_nobody_from_the_history(context):
+    """It looks for files of an earlier model of its name."""
+    server = Shimmed(context, "hanging_sync", "HANG_WHILE", settings=["HANG_BELOW=models/new"])
+    test_model, api = context.model("m", server), Api(server.channel)
+    test_model.worker().train({"w": [1.0] * 4})
+    server.flag.touch()
+    call, gone = (held(api.start("CreateModel", spec=spec(name, [("w", [4])]))) for name in ("new", "newer"))
+    assert [row.step for row in test_model.step_rows()] == [1]
+    gone.cancel()
+    server.is_silent(api, "an export of a checkpoint or a new model")
+    server.goes_on(api)
+    assert call.result().created
+    assert [one.name for one in api.ListModels().models] == ["m", "new"] and server.terminate() == 0
 
 
 def test_a_drain_does_not_blame_a_disk_that_is_nearly_full(context):

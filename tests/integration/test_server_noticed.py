@@ -7,6 +7,7 @@ the metrics that the alerts of deploy/prometheus ask for; and no longer than it 
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -229,6 +230,20 @@ def test_a_process_that_has_a_place_and_waits_for_the_other_shards_says_so(conte
     assert get(first.log(), "/readyz") == (503, wanted + "\n")
     cluster.add()
     cluster.wait_until_healthy()
+
+
+def test_why_shard_0_was_missing_is_not_told_of_the_address_where_it_is_now(context):
+    cluster = etcd_testing.Cluster(context, 2)
+    first, other = cluster.processes
+    first.kill()
+    soon(lambda: f"no session with shard 0 at {first.address}: cannot connect" in other.api().GetStatus().trouble, "it says why")
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connects, and says nothing
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        first.options += ["--advertise", address]
+        first.start()
+        trouble = eventually(lambda: next((text for text in [other.api().GetStatus().trouble] if address in text), None),
+                             "shard 0 is elsewhere")
+        assert trouble == f"no session with shard 0 at {address}; no step is decided without it", trouble
 
 
 def test_an_etcd_that_takes_no_writes_is_named_and_no_longer_than_it_is_so(context):
