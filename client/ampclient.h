@@ -283,8 +283,8 @@ struct ampclient_join_options {
     void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
     /*
      * If another process, or another handle of this process, joins under this rank, it has the rank from then on, and
-     * this handle stops: step_begin, push and step_end return AMP_EABORTED, and the text names the other process. With
-     * take_back this handle joins again instead, and the other one stops, unless it has set take_back as well.
+     * this handle stops: step_begin, push, step_end and pull return AMP_EABORTED, and the text names the other process.
+     * With take_back this handle joins again instead, and the other one stops, unless it has set take_back as well.
      */
     bool take_back;
     /*
@@ -551,8 +551,8 @@ AMPCLIENT_API size_t ampclient_memory_size(const struct ampclient_model *model);
  * step_timeout_ms at most. With units it only fixes which version ampclient_gather brings from then on. version: may be
  * NULL.
  * Ownership: views of parameters that were given before end.
- * Returns: 0; AMP_ESTATE (a step is begun, or the model has no values yet), AMP_ENOTFOUND (the model was deleted), or a
- * common code. After a failure it may be called again. Thread: the client's.
+ * Returns: 0; AMP_ESTATE (a step is begun, or the model has no values), AMP_EABORTED (another process has taken the
+ * rank), AMP_ENOTFOUND (the model was deleted), or a common code; it may be called again. Thread: the client's.
  */
 AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *version);
 

@@ -144,6 +144,8 @@ static void request_step_end(struct ampclient_core *core)
 static void request_pull(struct ampclient_core *core)
 {
     begin_request(core, AMPCLIENT_EVENT_PULL_LATEST, core->config.step_timeout_ms);
+    if (refuse_taken(core))
+        return;
     if (core->state != AMPCLIENT_STATE_READY && core->state != AMPCLIENT_STATE_DONE) {
         refuse(core, "a pull is not possible between step_begin and step_end, or before the join");
         return;

@@ -14,6 +14,8 @@ static void expect_stopped(const char *word)
     assert_string_equal("RANK_TAKEN", told.reason);
     request(AMPCLIENT_EVENT_STEP_END);
     (void)done(AMPCLIENT_EVENT_STEP_END, AMP_EABORTED);
+    request(AMPCLIENT_EVENT_PULL_LATEST);
+    (void)done(AMPCLIENT_EVENT_PULL_LATEST, AMP_EABORTED);
     tick(60000);
     assert_int_equal(0, have(AMPCLIENT_OUT_JOIN) + have(AMPCLIENT_OUT_KEEP_ALIVE) + have(AMPCLIENT_OUT_PULL));
     request(AMPCLIENT_EVENT_LEAVE); /* it has nothing to give back */
