@@ -274,14 +274,6 @@ void ampclient_core_request(struct ampclient_core *core, const struct ampclient_
     }
 }
 
-/* The user's call returns, so no stream may read gradients now; each begins again later, and goes on where it was. */
-static void cut_push(struct ampclient_core *core)
-{
-    ampclient_core_push_cancel(core);
-    for (uint32_t k = 0; k < core->config.shards; k++)
-        core->push.asked[k] = core->push.asked[k] && core->push.answered[k];
-}
-
 void ampclient_core_request_stop(struct ampclient_core *core, int code)
 {
     struct amp_error error;
@@ -307,7 +299,6 @@ void ampclient_core_request_stop(struct ampclient_core *core, int code)
         ampclient_core_finish(core, code, &error, core->fetch_from);
         break;
     case AMPCLIENT_STATE_WAITING: /* the push goes on; step_end may be called again */
-        cut_push(core);
         ampclient_core_finish(core, code, &error, AMPCLIENT_STATE_COMPUTING);
         break;
     case AMPCLIENT_STATE_LEAVING:
@@ -316,8 +307,6 @@ void ampclient_core_request_stop(struct ampclient_core *core, int code)
         ampclient_core_finish(core, code, &error, AMPCLIENT_STATE_LEFT);
         break;
     default: /* what GATHER and DRAIN wait for goes on; they may be called again */
-        if (core->request == AMPCLIENT_EVENT_DRAIN && core->state == AMPCLIENT_STATE_COMPUTING)
-            cut_push(core);
         ampclient_core_units_fail(core, &error);
         break;
     }
