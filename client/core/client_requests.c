@@ -288,6 +288,10 @@ void ampclient_core_request_stop(struct ampclient_core *core, int code)
     case AMPCLIENT_STATE_JOINING:
         ampclient_core_cancel(core, &core->join_call, false);
         core->need_join = false;
+        if (code == AMP_EDEADLINE && core->failures > 0) { /* its time limit is that of a lost server */
+            code = core->last_error.code = AMP_EUNAVAILABLE;
+            error = core->last_error;
+        }
         ampclient_core_finish(core, code, &error, AMPCLIENT_STATE_NEW);
         break;
     case AMPCLIENT_STATE_PULLING:
