@@ -34,7 +34,7 @@ struct ampclient_out_pull {
     bool in_memory;  /* the server need not send blocks: the I/O layer has the server's copies mapped */
     uint8_t *memory; /* block b goes to memory + (b - first_block) * stride; NULL: blocks are not copied anywhere */
     size_t stride;   /* bytes of a whole block */
-    enum amp_dtype dtype; /* the model's cast; a header with another dtype is an error of the server */
+    enum amp_dtype dtype; /* the model's cast; a header with another one ends the call, by the I/O layer's judgement */
 };
 
 /* The header of a push. GET_PUSH_STATE has epoch and step alone. */

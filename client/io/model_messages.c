@@ -288,7 +288,6 @@ static void tell_push_state(struct ampclient_core_call *call, const struct ampd_
     struct ampclient_event state = {.type = AMPCLIENT_EVENT_PUSH_STATE, .call = call->number};
     state.u.push_state.ranges = ranges;
     state.u.push_state.ranges_count = ranges != NULL ? count : 0;
-    state.u.push_state.complete = response->complete;
     ampclient_model_event(call->model, &state);
     free(ranges);
 }

@@ -116,7 +116,6 @@ static int on_part(void *arg, enum ampd_block_part part, const uint8_t *data, si
                                                  .version = header.version,
                                                  .scale_id = header.scale_id,
                                                  .scale = header.scale,
-                                                 .dtype = (enum amp_dtype)header.dtype,
                                                  .place = wanted->memory == NULL ? call->pull.copy : NULL}};
     return tell(call, &event);
 }

@@ -358,7 +358,7 @@ static void parameters_that_a_pull_has_half_written_are_not_given(void **state)
     assert_non_null(ampclient_core_parameter(core, 0, &elements));
     request(AMPCLIENT_EVENT_STEP_BEGIN);
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = take(AMPCLIENT_OUT_PULL).call};
-    event.u.header = (struct ampclient_pull_header){1, 2, 1, 5, 1024, AMP_F16, NULL};
+    event.u.header = (struct ampclient_pull_header){1, 2, 1, 5, 1024, NULL};
     send(&event);
     request(AMPCLIENT_EVENT_INTERRUPT);
     fail_call(event.call, AMP_ECANCELLED, "", 0, 0);

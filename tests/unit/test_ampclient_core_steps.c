@@ -346,7 +346,7 @@ static void a_pull_that_broke_off_leaves_no_version_behind(void **state)
     struct ampclient_output pull = take(AMPCLIENT_OUT_PULL);
     assert_int_equal(1, pull.u.pull.have_version);
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = pull.call};
-    event.u.header = (struct ampclient_pull_header){1, 3, 2, 5, 1024, AMP_F16, NULL};
+    event.u.header = (struct ampclient_pull_header){1, 3, 2, 5, 1024, NULL};
     send(&event);
     fail_call(pull.call, AMP_EABORTED, "PULL_OUTRUN", 1, 3);
     assert_int_equal(0, take(AMPCLIENT_OUT_PULL).u.pull.have_version);
@@ -728,7 +728,7 @@ static void headers_of_different_shards_must_agree(void **state)
     request(AMPCLIENT_EVENT_STEP_BEGIN);
     uint64_t calls[2] = {take(AMPCLIENT_OUT_PULL).call, take(AMPCLIENT_OUT_PULL).call};
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = calls[0]};
-    event.u.header = (struct ampclient_pull_header){1, 1, 0, 5, 1024, AMP_F16, NULL};
+    event.u.header = (struct ampclient_pull_header){1, 1, 0, 5, 1024, NULL};
     send(&event);
     event.call = calls[1];
     event.u.header.version = 1;

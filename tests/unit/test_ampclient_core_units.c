@@ -64,7 +64,7 @@ static int setup_units(void **state)
 static void header(uint64_t call, uint64_t epoch, uint64_t step, uint64_t version)
 {
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = call};
-    event.u.header = (struct ampclient_pull_header){epoch, step, version, 5, 1024, AMP_F16, NULL};
+    event.u.header = (struct ampclient_pull_header){epoch, step, version, 5, 1024, NULL};
     send(&event);
 }
 
@@ -515,7 +515,7 @@ static void a_new_incarnation_asks_whether_the_step_was_decided(void **state)
     answer_keep_alive(1, false, NULL);
     answer_units_join(1, 1, 2);
     const struct ampclient_range all = {0, BLOCKS};
-    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PUSH_STATE, .u.push_state = {&all, 1, true}};
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_PUSH_STATE, .u.push_state = {&all, 1}};
     event.call = take(AMPCLIENT_OUT_GET_PUSH_STATE).call;
     count = 0;
     send(&event);
