@@ -15,6 +15,7 @@
 /* Names one membership of a worker: the server gives a new incarnation at each Join. */
 struct ampclient_incarnation {
     uint64_t fence, counter;
+    uint64_t boot_id; /* its secret part (docs/protocol.md), which is only sent back */
 };
 
 /* Verdicts have the numbers of the wire; ROLLED_BACK exists only in the client. */

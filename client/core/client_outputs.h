@@ -80,7 +80,7 @@ struct ampclient_output {
     int32_t rank;                             /* -1: the server is to give one */
     int32_t world_size;                       /* JOIN; -1: not checked */
     bool replace;                             /* JOIN: take the rank of a worker whose lease has ended */
-    struct ampclient_incarnation incarnation; /* of the last Join; 0, 0 before */
+    struct ampclient_incarnation incarnation; /* of the last Join; zeroed before */
     union {
         struct ampclient_out_pull pull;
         struct ampclient_out_push push;

@@ -512,7 +512,7 @@ static struct ampd_msg_attach_memory_request request_of(const struct ampclient_m
 {
     struct ampd_msg_attach_memory_request request = {.rank = ampclient_core_rank(model->core),
                                                      .has_incarnation = true,
-                                                     .incarnation = ampclient_incarnation_message(model, incarnation),
+                                                     .incarnation = ampclient_incarnation_message(incarnation),
                                                      .dtype = (enum ampd_msg_dtype)dtype,
                                                      .seals = true};
     ampclient_core_name(model->core, request.model);

@@ -57,8 +57,6 @@ struct ampclient_model {
     enum amp_dtype cast;                       /* dtype of pulled parameters */
     bool takes_rate;                           /* its schedule is WORKER, as the last Join has said */
     struct ampclient_attached *shared;         /* memory that is shared with the servers (attach.h); NULL: none */
-    struct ampclient_incarnation boot_of;      /* the incarnation that boot_id belongs to */
-    uint64_t boot_id;                          /* the secret part of that incarnation (docs/protocol.md) */
     struct ampclient_model_overflows received; /* from the newest answer to a push */
     /* The loop's thread. */
     uv_timer_t timer;             /* the core's TIMER */

@@ -128,7 +128,8 @@ static void fill_join(struct sim *sim, const struct ampd_join_result *from, stru
     struct ampclient_join_answer *to = &message->answer.u.ended.u.join;
     to->rank = from->rank;
     to->world_size = from->world_size;
-    to->incarnation = (struct ampclient_incarnation){from->incarnation.fence, from->incarnation.counter};
+    to->incarnation.fence = from->incarnation.fence;
+    to->incarnation.counter = from->incarnation.counter;
     to->epoch = from->epoch;
     to->step = from->step;
     to->lease_ms = from->lease_ms;

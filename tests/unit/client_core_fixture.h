@@ -104,7 +104,7 @@ static inline void answer_join_on(uint32_t shards, uint64_t epoch, uint64_t step
     ended.u.join = (struct ampclient_join_answer){.rank = 1,
                                                   .world_size = 2,
                                                   .shards = shards,
-                                                  .incarnation = {1, incarnation},
+                                                  .incarnation = {.fence = 1, .counter = incarnation},
                                                   .epoch = epoch,
                                                   .step = step,
                                                   .lease_ms = 30000,

@@ -22,7 +22,7 @@ static void join(bool units)
     request(AMPCLIENT_EVENT_JOIN);
     ended.u.join = (struct ampclient_join_answer){.world_size = 1,
                                                   .shards = 1,
-                                                  .incarnation = {1, 1},
+                                                  .incarnation = {.fence = 1, .counter = 1},
                                                   .epoch = 1,
                                                   .step = 1,
                                                   .lease_ms = 30000,
