@@ -12,8 +12,7 @@
  *   LOADED    -> WAITING, SYNCING, DELETING       its first checkpoint is written
  *   LOADED    -> DONE                             that is written, for a load from elsewhere, after max_steps
  *   WAITING   -> RUNNING, FROZEN, RESTORING, SYNCING, DELETING   all ranks have joined under the epoch
- *   RUNNING   -> STALLED, FROZEN, FINISHING       a rank is gone too long; the scale is at its floor; max_steps are
- *                                                 decided
+ *   RUNNING   -> STALLED, FROZEN, FINISHING       a rank is gone too long; the scale is at its floor; after max_steps
  *   RUNNING   -> RESTORING, SYNCING, DELETING
  *   STALLED   -> RUNNING, RESTORING, SYNCING, DELETING     it came back
  *   FROZEN    -> RUNNING, RESTORING, SYNCING, DELETING     an operator has set the scale
@@ -629,9 +628,10 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     verdict->has_next = coord->step.state != AMPD_STEP_NONE;
     if (verdict->has_next)
         verdict->next = coord->step.open;
+    /* Shard 0 is told during SYNC, too: its rows must be those of its store, for they may have to be replayed. */
+    send_verdict(model, interrupted ? AMPD_BIT(0) : AMPD_ALL_SHARDS(model->core));
     if (interrupted)
         return;
-    send_verdict(model, AMPD_ALL_SHARDS(model->core));
     if (verdict->has_next && coord->decision.made_us == 0)
         send_open(model); /* it was adopted: a shard that had it takes nothing from it */
     if (stalled || next == AMPD_COORD_FROZEN)

@@ -460,7 +460,7 @@ static bool lacks_a_store(struct ampd_model *model)
 
 /*
  * The row of the newest verdict beyond *decided, which becomes its step; NULL: there is none. A verdict whose storing
- * SYNC has waited for is in no answer, since it is sent after SYNC.
+ * SYNC has waited for may be in no answer: shard 0 may have answered before it heard of it.
  */
 static const struct ampd_step_row *newest_verdict(const struct ampd_model *model, uint64_t *decided)
 {
