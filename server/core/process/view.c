@@ -63,7 +63,7 @@ static bool is_recovering(const struct ampd_model *model)
     if (shard->announced.deleting || state == AMPD_COORD_DELETING)
         return false;
     if (model->core->config.shard != 0)
-        return shard->stored && lost;
+        return shard->epoch != 0 && lost;
     return state != AMPD_COORD_CREATING && (lost || state <= AMPD_COORD_STORING);
 }
 

@@ -55,7 +55,7 @@ bool ampd_local_loads(const struct ampd_model *model)
 
 bool ampd_local_is_stored(const struct ampd_model *model)
 {
-    return model->shard->stored || model->shard->new_epoch != 0;
+    return model->shard->epoch != 0 || model->shard->new_epoch != 0;
 }
 
 const struct ampd_checkpoint_record *ampd_local_checkpoint(const struct ampd_model *model, uint64_t epoch,
