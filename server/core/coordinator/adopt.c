@@ -84,7 +84,6 @@ static void adopt_verdict(struct ampd_model *model, const struct ampd_sync_state
     struct ampd_coord *coord = model->coord;
     coord->step.open = (struct ampd_open){.step = theirs->decided, .try_number = theirs->last.tries - 1};
     ampd_coord_set_step(coord, AMPD_STEP_VOTED);
-    coord->step.opened_before = false;
     ampd_coord_set_decision(coord,
                             AMPD_DECIDED_NONE); /* all have voted on this one, so all have applied the one before */
     coord->decision.made_us = coord->decision.applied_us = 0;
@@ -114,7 +113,6 @@ static void hold_scale(struct ampd_model *model, bool late_act)
 {
     struct ampd_coord *coord = model->coord;
     struct ampd_found found = ampd_local_found(model);
-    coord->step.opened_before = true;
     coord->step.open = (struct ampd_open){.step = coord->decided + 1,
                                           .scale = late_act ? found.open_scale : coord->carry.scaler.scale,
                                           .scale_id = late_act ? found.open_scale_id : coord->carry.scaler.scale_id};

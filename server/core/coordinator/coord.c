@@ -159,16 +159,22 @@ static uint32_t keep_listed(const struct ampd_model *model, struct ampd_open *op
     return kept;
 }
 
-static void fill_open(struct ampd_model *model, uint32_t try_number)
+bool ampd_coord_was_open(const struct ampd_coord *coord)
+{
+    return coord->step.open.step == coord->decided + 1;
+}
+
+/* The step after the last decided one, in its first try, or in the next one if it was open before. */
+static void fill_open(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
     struct ampd_open *open = &coord->step.open;
-    bool first = try_number == 0;
+    bool first = !ampd_coord_was_open(coord);
     uint32_t kept = model->spec.on_loss == AMPD_ON_LOSS_SHRINK && !first ? keep_listed(model, open) : 0;
     bool keeps = kept >= ampd_workers_least(model);
     open->step = coord->decided + 1;
     open->version = coord->version;
-    open->try_number = try_number;
+    open->try_number = first ? 0 : open->try_number + 1;
     if (first) { /* all tries have the scale of the first: gradients carry it */
         open->scale = coord->carry.scaler.scale;
         open->scale_id = coord->carry.scaler.scale_id;
@@ -249,28 +255,19 @@ static void forget_votes(struct ampd_coord *coord)
     memset(coord->step.complete, 0, sizeof coord->step.complete);
 }
 
-static void open_step(struct ampd_model *model, uint32_t try_number)
+static void open_step(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
-    fill_open(model, try_number);
+    fill_open(model);
     forget_votes(coord);
     coord->step.opened_ms = model->core->now_ms;
     coord->step.whole_us = 0;
-    coord->step.opened_before = false;
     ampd_coord_set_step(coord, AMPD_STEP_OPEN);
     log_open(model);
     if (!coord->step.open.closed)
         return;
     close_with_open(coord);
     log_close(model);
-}
-
-/*
- * The number of the first try. It is above 0 where the step may have been open before: gradients may carry that scale.
- */
-static uint32_t first_try(const struct ampd_coord *coord)
-{
-    return coord->step.opened_before ? coord->step.open.try_number + 1 : 0;
 }
 
 static void send_open(struct ampd_model *model)
@@ -320,7 +317,7 @@ static void open_first(struct ampd_model *model)
     }
     if (frozen)
         return;
-    open_step(model, first_try(coord));
+    open_step(model);
     send_open(model);
 }
 
@@ -343,7 +340,7 @@ void ampd_coord_ranks(struct ampd_model *model)
     if (running && coord->step.state == AMPD_STEP_NONE) {
         open_first(model);
     } else if (open && ampd_coord_has_steps(coord) && ampd_workers_enough(model) && list_is_old(model)) {
-        open_step(model, coord->step.open.try_number + 1);
+        open_step(model);
         send_open(model);
     }
     ampd_coord_review(model); /* last: a step that opens now may not wait for who is gone */
@@ -624,7 +621,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     else if (next != AMPD_COORD_RUNNING)
         ampd_coord_set(model, next);
     else if (!ampd_core_pauses(model->core) && ampd_workers_enough(model))
-        open_step(model, 0);
+        open_step(model);
     verdict->has_next = coord->step.state != AMPD_STEP_NONE;
     if (verdict->has_next)
         verdict->next = coord->step.open;
@@ -708,7 +705,7 @@ void ampd_coord_forget_step(struct ampd_model *model)
     forget_votes(coord);
     if (coord->step.state != AMPD_STEP_NONE)
         ampd_coord_set_step(coord, AMPD_STEP_NONE);
-    coord->step.opened_before = false;
+    coord->step.open.step = 0;
     ampd_coord_set_decision(coord, AMPD_DECIDED_NONE);
     coord->decision.applied_bits = 0;
     coord->decision.warnings = (struct ampd_applied){0};
@@ -728,14 +725,12 @@ void ampd_coord_resume(struct ampd_model *model)
     struct ampd_coord *coord = model->coord;
     AMP_ASSERT(model->core->config.shard == 0);
     ampd_coord_set(model, coord->sync.before);
-    if (coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED) {
-        /* What shards sent about this try may be lost. The next try waits until there are enough workers for it. */
+    /* What shards sent about an open try may be lost. The next try waits until there are enough workers for it. */
+    if (coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED)
         ampd_coord_set_step(coord, AMPD_STEP_NONE);
-        coord->step.opened_before = true;
-    }
     bool running = coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED;
     if (running && coord->step.state == AMPD_STEP_NONE && !ampd_core_pauses(model->core) && ampd_workers_enough(model))
-        open_step(model, first_try(coord));
+        open_step(model);
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
         ampd_coord_resend(model, k);
     ampd_coord_ranks(model);

@@ -165,8 +165,7 @@ static void check_open(const struct ampd_model *model)
     uint64_t all = AMPD_ALL_SHARDS(model->core);
     uint32_t complete = 0, votes = 0;
     AMP_ASSERT(coord->step.state <= AMPD_STEP_VOTED);
-    AMP_ASSERT(coord->step.state == AMPD_STEP_NONE ||
-               (coord->step.open.step == coord->decided + 1 && !coord->step.opened_before));
+    AMP_ASSERT(coord->step.state == AMPD_STEP_NONE || ampd_coord_was_open(coord));
     for (uint32_t r = 0; r < model->spec.world_size; r++)
         complete += coord->step.complete[r] == all ? 1 : 0;
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)
