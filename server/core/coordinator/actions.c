@@ -309,7 +309,6 @@ void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pe
     AMP_ASSERT(coord->actions.storing > 0);
     coord->actions.storing--;
     coord->carry = pending->act.after;
-    coord->decision.unstable = coord->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     ampd_actions_remember(coord, &pending->act);
     if (pending->act.kind != AMPD_ROW_EVICT)
         ampd_out_log(model->core, AMP_LOG_INFO, model, "the %s is %.*g from step %llu on, set by hand",

@@ -146,7 +146,6 @@ void ampd_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *c
     coord->checkpoint.durable_step = known != 0 ? known - 1 : 0;
     bool started = !coord->has_record; /* if not, it still knows the step that was open */
     take_decided(model, mine);
-    coord->decision.unstable = coord->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     bool late_act = started && found.late_action; /* an action came while a step was open, perhaps the epoch's first */
     bool open = !started && coord->step.state != AMPD_STEP_NONE;
     bool begun = best->has_last || anybody_voted(model) || late_act || open;

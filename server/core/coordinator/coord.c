@@ -590,6 +590,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     struct ampd_coord *coord = model->coord;
     struct ampd_verdict_message *verdict = coord->decision.verdict;
     const struct ampd_step_row *row = &verdict->row;
+    bool was_unstable = ampd_is_unstable(&model->spec, &coord->carry.scaler);
     AMP_ASSERT(model->core->config.shard == 0);
     coord->decided = row->step;
     coord->parent_step = row->step;
@@ -600,11 +601,9 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     AMP_ASSERT(coord->step.state == AMPD_STEP_VOTED);
     ampd_coord_set_step(coord, AMPD_STEP_NONE); /* from here on coord->decision has the step */
     ampd_coord_set_decision(coord, AMPD_DECIDED_APPLYING);
-    bool unstable = row->after.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
-    if (unstable && !coord->decision.unstable)
+    if (!was_unstable && ampd_is_unstable(&model->spec, &row->after.scaler))
         ampd_out_log(model->core, AMP_LOG_WARN, model, "unstable: %u overflows in a row, scale %.9g",
                      row->after.scaler.consecutive_overflows, (double)row->after.scaler.scale);
-    coord->decision.unstable = unstable;
     if (row->cut)
         ampd_checkpoints_expect(coord, row->step);
     ampd_health_count(model, row);

@@ -46,7 +46,6 @@ struct ampd_decision {
     uint64_t applied_bits;                /* APPLYING: bit k is set when shard k has applied it */
     struct ampd_applied warnings;         /* range warnings of the last apply that is complete, all shards together */
     struct ampd_applied gathers;          /* those of the present apply so far */
-    bool unstable;                        /* max_consecutive_overflows is reached */
     /* UTC microseconds: when it was made, and shard 0 had applied it; 0: not by this process, or not in this epoch. */
     int64_t made_us, applied_us;
 };
