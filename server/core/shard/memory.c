@@ -435,7 +435,7 @@ void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *mess
         return;
     }
     ampd_catalogue_void(shard, record);
-    ampd_part_void(model);
+    ampd_part_end(model);
     take_base(model, record);
     shard->base_epoch = record->base_epoch;
     shard->base_step = record->base_step;
