@@ -701,16 +701,13 @@ void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message)
     if (!sync->running || message->round != sync->current)
         return;
     sync->done |= AMPD_BIT(message->from);
-    if (sync->synced_with[message->from] != message->from_fence.counter)
-        sync->started |= AMPD_BIT(message->from);
+    bool started = sync->synced_with[message->from] != message->from_fence.counter;
+    for (uint32_t i = 0; started && i < core->models_count; i++)
+        core->models[i]->coord->sync.started |= AMPD_BIT(message->from);
     sync->synced_with[message->from] = message->from_fence.counter;
     if (sync->done != AMPD_ALL_SHARDS(core))
         return;
     sync->running = false;
-    uint64_t started = sync->started;
-    sync->started = 0;
-    for (uint32_t i = 0; i < core->models_count; i++)
-        core->models[i]->coord->sync.started |= started;
     for (uint32_t i = 0; i < core->models_count; i++) {
         if (!core->models[i]->gone)
             try_decide(core->models[i]);
