@@ -141,6 +141,7 @@ static void a_verdict_that_is_stored_during_sync_is_not_forgotten_by_the_next(vo
     start_1(&first);
     assert_int_equal(AMPD_COORD_RUNNING, coord->state);
     assert_int_equal(1, coord->epoch);
+    assert_int_equal(1, coord->carry.scaler.attempted); /* it was decided once */
     (void)pair_push(0, 2, 1);
     assert_true(pair_push(1, 2, 1)->answered);
     assert_int_equal(2, coord->decided);
