@@ -85,6 +85,7 @@ int store_sqlite_purge(struct ampd_store *base, uint32_t limit, bool *more, stru
 {
     struct sqlite_store *store = store_of(base);
     int64_t id = -1;
+    *more = false;
     int rc = find_deleted(store, &id, error);
     if (rc != 0 || id < 0)
         return rc;
