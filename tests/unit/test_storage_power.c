@@ -64,7 +64,7 @@ struct life {
     float *values, *back; /* [elements] */
     struct ampd_checkpoint_record parts[STEPS_MAX];
     struct ampd_model_spec spec;
-    struct ampd_checkpoint_state state; /* of the checkpoint that is being written */
+    struct ampd_checkpoint_state state; /* of the checkpoint that was written last */
     struct act acts[ACTS_MAX];
     uint32_t acts_count;
     jmp_buf ended; /* the process ends here after a sync that failed */
@@ -189,12 +189,12 @@ static void put_checkpoint(uint64_t step)
     const struct ampd_checkpoint_path place = place_of(life.data);
     const struct ampd_checkpoint_tensor tensor = {"w", 1, &life.elements, life.values, life.back, NULL, false, 0, 0};
     struct ampd_checkpoint_record *part = &life.parts[step];
+    ampd_checkpoint_state_clear(&life.state);
     fill_state(step, &life.state);
     fill(step, 32, life.values);
     fill(step, 33, life.back);
     struct act *act = begin(ACT_FILE, step);
     end(act, ampd_checkpoint_write(&place, &tensor, 1, &life.state, NULL, part, NULL));
-    ampd_checkpoint_state_clear(&life.state);
     part->epoch = 1;
     part->at_us = 77;
     act = begin(ACT_CHECKPOINT, step);
