@@ -558,6 +558,9 @@ void storage_record_resume(const char *root, uint32_t prefix)
     const struct record_crash killed = {.prefix = prefix, .loss = RECORD_LOSE_NOTHING};
     AMP_ASSERT(!record.on && prefix <= record.count);
     forget_from(prefix);
+    record.files = ROOT + 1;
+    for (uint32_t i = 0; i < record.count; i++)
+        record.files += record.ops[i].kind == RECORD_ENTER;
     disk_close(&record.now);
     replay(&record.now, &killed);
     record.root_size = (size_t)snprintf(record.root, sizeof record.root, "%s", root);
