@@ -30,7 +30,7 @@
 #include "server/io/cluster/peers.h"
 #include "server/io/cluster/stale.h"
 #include "storage/checkpoint.h"
-#include "storage/store_delete.h"
+#include "storage/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
