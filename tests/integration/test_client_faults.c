@@ -153,7 +153,7 @@ static void a_join_that_waits_for_a_shard_first_takes_no_more_time_than_it_may(v
     int rc = ampclient_join(fixture->client, MODEL, &join, &fixture->model);
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     assert_true(rc == AMP_EDEADLINE || rc == AMP_EUNAVAILABLE);
-    assert_true(now.tv_sec - begun.tv_sec >= 3 && now.tv_sec - begun.tv_sec < 6);
+    assert_true(now.tv_sec - begun.tv_sec >= 3 && now.tv_sec - begun.tv_sec < 8); /* twice as long */
 }
 
 static void a_server_that_goes_away_while_a_shard_is_waited_for_costs_no_second_wait(void **state)
@@ -516,7 +516,7 @@ static void a_step_begins_in_time_or_not_at_all_where_memory_was_waited_for_in_v
     fake_set(fixture->fake, &(struct fake_faults){.swallow_attach = true, .swallow_pull = true});
     uint64_t begun_ms = now_ms();
     assert_int_equal(ampclient_step_begin(fixture->model, &fixture->step), AMP_EDEADLINE);
-    assert_in_range(now_ms() - begun_ms, 1900, 3000);
+    assert_in_range(now_ms() - begun_ms, 1900, 4900); /* the client waits for memory for 5 s if it may */
     fixture_begin(fixture);
     join_again(fixture, &options);
     fake_set(fixture->fake, &(struct fake_faults){.swallow_attach = true});
@@ -638,7 +638,7 @@ static void a_server_that_stands_still_holds_no_call_up_beyond_its_time_limit(vo
     struct fixture *fixture = *state;
     struct ampclient_options options = AMPCLIENT_OPTIONS_INIT;
     struct ampclient_join_options join = AMPCLIENT_JOIN_OPTIONS_INIT;
-    options.call_timeout_ms = options.step_timeout_ms = 3000;
+    options.call_timeout_ms = options.step_timeout_ms = 8000; /* what is to succeed has as long */
     ampclient_close(fixture->client);
     assert_int_equal(ampclient_connect(fake_endpoint(fixture->fake), &options, &fixture->client, NULL), 0);
     struct ampclient_parameter_spec parameter = {.name = "w", .dimensions = 1, .shape = {BIG}};

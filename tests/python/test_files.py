@@ -139,7 +139,7 @@ def test_a_join_with_restore_goes_on_where_the_model_has_values():
 
 def test_a_join_with_restore_loads_where_a_loader_hangs():
     many = {"w": numpy.ones(1 << 22, numpy.float32), "b": numpy.ones(5, numpy.float32)}
-    with folder() as name, ampd.testing.server(options=["--worker-lease=2s"]) as server:
+    with folder() as name, ampd.testing.server(options=[f"--worker-lease={4 * PATIENCE}s"]) as server:
         file = pathlib.Path(name) / "checkpoint"
         with ampd.testing.server() as other:
             with ampd.join(other.endpoint, "m", many, optimizer=ampd.SGD(0.1)) as job:
@@ -152,7 +152,7 @@ def test_a_join_with_restore_loads_where_a_loader_hangs():
                 try:
                     assert eventually(lambda: [one.state for one in operator.status().models] == ["loading"])
                     with ampd.join(server.endpoint, "m", many, optimizer=ampd.SGD(0.1), restore=file,
-                                   step_timeout=20) as job:
+                                   step_timeout=60 * PATIENCE) as job:
                         assert job.begin().number == 3
                     assert [row.reason for row in operator.history("m") if row.kind == "epoch"][1:2] == ["LOAD_ENDED"]
                 finally:

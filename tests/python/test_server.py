@@ -103,10 +103,11 @@ def address(server):
 
 
 def test_values_may_take_longer_than_a_call_over_a_slow_network():
-    values = {"w": numpy.zeros(16 << 20, numpy.float32)}
-    with ampd.testing.server() as server, slow_way_to(server, 32 << 10) as endpoint:
-        with ampd.join(endpoint, "large", values, cast="float16", max_steps=1, call_timeout=1.0 * PATIENCE) as job:
-            assert job.status().state == "running"
+    limit, values = 3.0 * PATIENCE, {"w": numpy.zeros(16 << 20, numpy.float32)}
+    with ampd.testing.server() as server, slow_way_to(server, int(values["w"].nbytes / (2e3 * limit))) as endpoint:
+        began = time.monotonic()
+        with ampd.join(endpoint, "large", values, cast="float16", max_steps=1, call_timeout=limit) as job:
+            assert job.status().state == "running" and time.monotonic() - began > limit
 
 
 def test_models_and_their_workers_are_told_in_words():
@@ -520,12 +521,12 @@ def test_ctrl_c_close_and_oblivion_end_a_watch_at_once():
     with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator, join(server) as job:
         job.begin()
         took = interrupted_after(0.5, lambda: list(operator.watch("line")))
-        assert took < 1 * PATIENCE and watch_threads() == [], (took, watch_threads())
+        assert took < 5 and watch_threads() == [], (took, watch_threads())
         watch = operator.watch("line")
         assert len(watch_threads()) == 1
         began = time.monotonic()
         watch.close()
-        assert time.monotonic() - began < 1 * PATIENCE and watch_threads() == []
+        assert time.monotonic() - began < 5 and watch_threads() == []
         operator.watch("line")
         gc.collect()
         assert eventually(lambda: watch_threads() == [])
@@ -534,7 +535,7 @@ def test_ctrl_c_close_and_oblivion_end_a_watch_at_once():
         watch = operator.watch("line")
         server.kill()
         took = interrupted_after(0.5, lambda: list(watch))
-        assert took < 1 * PATIENCE and watch_threads() == [], took
+        assert took < 5 and watch_threads() == [], took
         server.start()
 
 
