@@ -106,20 +106,13 @@ struct io_refill {
     struct amp_error error;
 };
 
-/* The number of shards; valid also before the place in a list is taken. */
-static uint32_t shards_of(const struct ampd_server *server)
-{
-    const char *list = server->options->peers;
-    return list != NULL ? io_cluster_list_count(list) : io_peers_shards(server);
-}
-
 /* Whether the store must be filled or compared, see refill.h. */
 static int is_due(struct ampd_server *server, bool *due, struct amp_error *error)
 {
     size_t count = 0;
     *due = false;
     bool asks = server->options->refills || server->options->cluster != NULL;
-    if (!asks || server->peers == NULL || shards_of(server) < 2)
+    if (!asks || io_peers_shards(server) < 2)
         return 0;
     int rc = ampd_store_count_models(server->data.store, &count, error);
     *due = rc == 0 && (count == 0 || io_membership_in_doubt(server));
@@ -422,7 +415,7 @@ static int finish(void *arg, struct amp_error *error)
  */
 static bool will_do(struct io_refill *refill)
 {
-    uint32_t count = shards_of(refill->server);
+    uint32_t count = io_peers_shards(refill->server);
     if (refill->model[0] != 0 || (io_membership_in_doubt(refill->server) && refill->whole))
         return true;
     refill->without |= (uint64_t)1 << refill->source | (uint64_t)1 << refill->server->options->shard;
@@ -500,7 +493,7 @@ static uint32_t next_source(const struct io_refill *refill)
     if (options->peers != NULL && options->shard != 0 && (refill->without & 1) == 0)
         return 0;
     do
-        next = (next + 1) % shards_of(refill->server);
+        next = (next + 1) % io_peers_shards(refill->server);
     while (next == options->shard);
     return next;
 }
@@ -561,7 +554,7 @@ static int send_request(struct io_refill *refill, struct amp_error *error)
     request.envelope.format = AMPD_PEER_FORMAT;
     request.envelope.sender = refill->server->options->shard;
     request.envelope.receiver = refill->source;
-    request.envelope.shard_count = shards_of(refill->server);
+    request.envelope.shard_count = io_peers_shards(refill->server);
     struct amp_buf buf = io_message_buf();
     int rc = ampd_msg_session_request_encode(&request, &buf);
     if (rc == 0)
