@@ -74,7 +74,7 @@ slowness() {
 		running+=($!)
 	done
 	wait "${running[@]}"
-	slow=$((($(date +%s%N) - begun_ns) / 1000000 / ordinary_ms))
+	slow=$(((($(date +%s%N) - begun_ns) / 1000000 + ordinary_ms / 2) / ordinary_ms))
 	echo $((slow < 1 ? 1 : slow > 4 ? 4 : slow))
 }
 
@@ -112,7 +112,7 @@ may_run_again() { # preset
 	[ "$slow" -gt 1 ] || [ "$stolen_per_mille" -ge 50 ] && return
 	local most=2 failed=build/$1/Testing/Temporary/LastTestsFailed.log
 	[ "$(wc -l <"$failed")" -le "$most" ] || return
-	ctest --test-dir "build/$1" -N -L 'conformance|integration' | sed -n 's/^ *Test *#[0-9]*: //p' >"$out/clocked.txt"
+	ctest --test-dir "build/$1" -N -L 'conformance|integration|crash|faults|scenarios' | sed -n 's/^ *Test *#[0-9]*: //p' >"$out/clocked.txt"
 	! sed 's/^[0-9]*://' "$failed" | grep -v -x -q -F -f "$out/clocked.txt"
 }
 
@@ -120,7 +120,7 @@ may_run_again() { # preset
 again_alone() { # preset
 	local log=$out/ctest-$1-alone.log results=$out/results-$1.txt
 	section "once more, alone: what failed"
-	ctest --test-dir "build/$1" -V --rerun-failed >"$log" 2>&1 || {
+	AMPD_TEST_PATIENCE=$((slow < 2 ? 2 : slow)) ctest --test-dir "build/$1" -V --rerun-failed >"$log" 2>&1 || {
 		tell_failures "$log"
 		return 1
 	}

@@ -77,7 +77,6 @@ static float largest_of(const struct amp_kernels *kernels, const struct amp_tens
     return largest;
 }
 
-/* amp_norm over spans that are looked at one by one, so that no array of them has to be made. */
 static double norm_of(const struct amp_kernels *kernels, const struct amp_tensor *gradients, size_t n, double p,
                       float largest)
 {

@@ -49,8 +49,8 @@ struct amp_apply_scalars {
     float eps_f;
     float rate_f;
     float decay_f;
-    float guard_rate; /* AdamW: fp32(10 * rate); Adam: fp32(12 * rate) */
-    float guard_keep; /* fp32(1 - 10 * decay); 0 where every element needs double */
+    float guard_fresh; /* for the test by which they choose: docs/numerics.md section 6 */
+    float guard_keep;  /* the same; 0 where every element needs double */
 };
 
 /*

@@ -1,10 +1,6 @@
-/*
- * Norms of spans: first the largest magnitude, which is exact and tells Inf and NaN; then, for p other than 1 and 2,
- * powers of |x| / largest, which neither overflow nor vanish together.
- */
+/* For p other than 1 and 2 powers of |x| / largest are summed, which neither overflow nor vanish together. */
 #include "amp/norm.h"
 
-#include "amp/given.h"
 #include "amp/kernels.h"
 #include "amp/reduce.h"
 
@@ -142,43 +138,4 @@ double amp_norm_of_sum(double sum, double p, float unit)
     if (p == 2)
         return sqrt(sum);
     return sum > 0 ? unit_exp2((double)unit, log2_of(sum) / p) : 0;
-}
-
-/* The larger of two, NaN above all. */
-static float larger(float a, float b)
-{
-    return b != b || b > a ? b : a;
-}
-
-int amp_norm(const struct amp_kernels *kernels, const struct amp_span *spans, size_t n, double p, double *norm,
-             struct amp_error *error)
-{
-    float largest = 0;
-    struct amp_tree tree;
-    int rc = amp_both_given(kernels, "kernels", norm, "norm", error);
-    if (rc == 0 && n > 0)
-        rc = amp_given(spans, "spans", error);
-    if (rc != 0)
-        return rc;
-    if (!(p > 0))
-        return amp_error_set(error, AMP_EINVAL, NULL, "the norm's p is %g, must be above 0", p);
-    for (size_t i = 0; i < n; i++) {
-        if (spans[i].dtype != AMP_F32 && spans[i].dtype != AMP_F16 && spans[i].dtype != AMP_BF16)
-            return amp_error_set(error, AMP_EINVAL, NULL, "tensor %zu is %s, must be f32, f16 or bf16", i,
-                                 amp_dtype_name(spans[i].dtype));
-        if (spans[i].count > 0 && spans[i].data == NULL)
-            return amp_error_set(error, AMP_EINVAL, NULL,
-                                 "tensor %zu has %zu elements without an address: give data that is not NULL", i,
-                                 spans[i].count);
-        largest = largest != largest ? largest : larger(largest, amp_norm_largest(kernels, &spans[i]));
-    }
-    *norm = (double)largest;
-    if (isinf(p) || !isfinite(largest) || largest == 0)
-        return 0;
-    amp_tree_init(&tree);
-    for (size_t i = 0; i < n; i++)
-        if (spans[i].count > 0)
-            amp_tree_add(&tree, i, amp_norm_sum(kernels, &spans[i], p, largest));
-    *norm = amp_norm_of_sum(amp_tree_sum(&tree), p, largest);
-    return 0;
 }

@@ -1,7 +1,7 @@
 /*
- * p-norms of tensors, with the same bits for every variant of the kernels and every number of threads: the maximum is
- * exact, and sums use the lanes and trees of amp/reduce.h. Powers are computed here (docs/numerics.md section 7), since
- * libm's differ between machines.
+ * The parts of p-norms (amp_grads_norm of amp/clip.h), with the same bits for every variant of the kernels and every
+ * number of threads: the maximum is exact, and sums use the lanes and trees of amp/reduce.h. Powers are computed here
+ * (docs/numerics.md section 7), since libm's differ between machines.
  *
  * A tensor is summed in blocks of AMP_NORM_BLOCK elements, so that several threads may each take some of the blocks.
  * All functions are pure; any thread.
@@ -10,7 +10,6 @@
 #define AMP_NORM_H
 
 #include "amp/dtype.h"
-#include "base/err.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,7 +38,7 @@ float amp_norm_largest(const struct amp_kernels *kernels, const struct amp_span 
 
 /*
  * The sum of (|x| / unit)^p of a span of at most AMP_NORM_BLOCK elements, whose magnitudes are finite and at most
- * `unit`; p as in amp_norm, finite; unit is used for p other than 1 and 2 only. 0 if it is empty.
+ * `unit`; p > 0, finite; unit is used for p other than 1 and 2 only. 0 if it is empty.
  */
 double amp_norm_block(const struct amp_kernels *kernels, const struct amp_span *block, double p, float unit);
 
@@ -50,15 +49,6 @@ double amp_norm_sum(const struct amp_kernels *kernels, const struct amp_span *sp
  * The norm that belongs to a sum: the sum for p = 1, its root for p = 2, else unit * sum^(1/p), which is at least unit.
  */
 double amp_norm_of_sum(double sum, double p, float unit);
-
-/*
- * The p-norm of all elements of n spans together, into *norm; p > 0, INFINITY for the largest magnitude. 0 without
- * elements. NaN if any element is NaN, else Inf if any is Inf; with p below 1, where the formula is no norm in the
- * strict sense, also Inf where it is beyond a double. 0, or AMP_EINVAL for p <= 0 or NaN, for a dtype without kernels,
- * for elements without an address, or for a pointer that is NULL (spans may be with n = 0).
- */
-int amp_norm(const struct amp_kernels *kernels, const struct amp_span *spans, size_t n, double p, double *norm,
-             struct amp_error *error);
 
 #ifdef __cplusplus
 }

@@ -199,6 +199,27 @@ void amp_pass_take(const struct amp_kernels *kernels, const struct amp_pass_in *
                                    .squares = amp_tree_lanes(lanes)};
 }
 
+/* How far fp32(x) is from x, in units of 2^-24 of x: at most 1 within the range of fp32. */
+static double rounding(double x)
+{
+    return x == 0 ? 0 : fabs((double)(float)x / x - 1) * 0x1p24;
+}
+
+/*
+ * How much the roundings of single precision may reach, in the same units, part by part (docs/numerics.md section 6).
+ * coupled: the gradient has been rounded, too.
+ */
+static void set_guard(struct amp_apply_scalars *k, bool coupled)
+{
+    double terms = fmax(rounding(k->beta1), rounding(k->rest1) + coupled) + 1;
+    double square = fmax(rounding(k->beta2) + 1, rounding(k->rest2) + 2 * coupled + 2) + 1;
+    double divisor = fmax(square / 2 + 1, rounding(k->eps)) + 1;
+    double update = terms + 1 + rounding(k->rate) + 1 + divisor + 1 + (k->decay != 0);
+    double keep = (2 - 2 * (rounding(k->decay) + 2) * k->decay) / update;
+    k->guard_fresh = (float)(2 * terms / update * k->rate);
+    k->guard_keep = k->eps < ADAMW_GUARD_EPS || !(keep > 0) ? 0.0f : (float)keep;
+}
+
 void amp_apply_prepare(const struct amp_apply *apply, struct amp_apply_scalars *k)
 {
     bool decoupled = apply->optimizer == AMP_OPT_ADAMW || apply->optimizer == AMP_OPT_LION;
@@ -240,10 +261,7 @@ void amp_apply_prepare(const struct amp_apply *apply, struct amp_apply_scalars *
     k->eps_f = (float)k->eps;
     k->rate_f = (float)k->rate;
     k->decay_f = (float)k->decay;
-    double roundings = apply->optimizer == AMP_OPT_ADAM ? 12 : 10;
-    k->guard_rate = (float)(roundings * k->rate);
-    bool in_double = k->eps < ADAMW_GUARD_EPS || !(10 * k->decay < 1);
-    k->guard_keep = in_double ? 0.0f : (float)(1 - 10 * k->decay);
+    set_guard(k, apply->optimizer == AMP_OPT_ADAM && apply->weight_decay != 0);
 }
 
 /* Saturates: a finite master beyond the cast's range becomes the largest finite value of its sign. */

@@ -42,7 +42,7 @@
  * then at most 0.95 of that loop's ratio to the peer, since no kernel is faster on this processor.
  *
  * The values are those of a training: masters of 0.02 and gradients of 0.001, both normally distributed, moments that
- * fit, lr 3e-4, step 1,000; each round has other gradients. About one element in twenty of AdamW is then computed in
+ * fit, lr 3e-4, step 1,000; each round has other gradients. About one element in sixty of AdamW is then computed in
  * double.
  */
 #include "amp/autocast.h"

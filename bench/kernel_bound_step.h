@@ -2,7 +2,7 @@
 
 /* The constants in registers, or a load away. */
 struct NAME(constants) {
-    NAME(vec) beta1, rest1, beta2, rest2, rate, eps, decay, guard_rate, guard_keep, guard_min;
+    NAME(vec) beta1, rest1, beta2, rest2, rate, eps, decay, guard_fresh, guard_keep, guard_min;
 };
 
 LOOP NAME(vec) NAME(size)(NAME(vec) x)
@@ -18,9 +18,10 @@ LOOP NAME(vec) NAME(step_vector)(const struct NAME(constants) * c, NAME(vec) x, 
     NAME(vec) m1 = old_m + new_m;
     NAME(vec) v1 = c->beta2 * NAME(load)(v) + c->rest2 * (x * x);
     NAME(vec) divisor = NAME(root)(v1) + c->eps;
-    NAME(vec) p1 = p0 - (c->rate * m1 / divisor + c->decay * p0);
-    NAME(vec) guard = NAME(size)(p0) * divisor * c->guard_keep;
-    NAME(vec) least = c->guard_rate * (NAME(size)(old_m) + NAME(size)(new_m)) + c->guard_min;
+    NAME(vec) rated = c->rate * m1;
+    NAME(vec) p1 = p0 - (rated / divisor + c->decay * p0);
+    NAME(vec) guard = (NAME(vec))((NAME(bits))p0 & 0x7f800000u) * divisor * c->guard_keep;
+    NAME(vec) least = NAME(size)(rated) + c->guard_fresh * NAME(size)(new_m) + c->guard_min;
     p1 = NAME(not_below)(guard, least, p1, p0);
     NAME(store)(m, m1);
     NAME(store)(v, v1);
@@ -33,7 +34,7 @@ LOOP NAME(vec) NAME(gradient)(const void *g, bool f32, size_t i)
     return f32 ? NAME(load)((const float *)g + i) : NAME(widen)((const uint16_t *)g + i);
 }
 
-/* The new masters of the first LATE elements of a tile, in double. */
+/* The new masters of the first LATE elements of a span, in double. */
 LOOP void NAME(step_late)(const struct amp_apply_scalars *k, const float *x, const float *p, const float *m,
                           const float *v, float *out)
 {
@@ -56,15 +57,15 @@ LOOP void NAME(step)(enum ahead ahead, bool f32, const struct amp_apply_scalars 
                                       .rate = none + k->rate_f,
                                       .eps = none + k->eps_f,
                                       .decay = none + k->decay_f,
-                                      .guard_rate = none + k->guard_rate,
+                                      .guard_fresh = none + k->guard_fresh,
                                       .guard_keep = none + k->guard_keep,
                                       .guard_min = none + AMP_ADAMW_GUARD_MIN};
-    for (size_t start = 0; start < n; start += TILE) {
+    for (size_t start = 0; start < n; start += SPAN) {
         float x[2 * LANES], late[LATE];
         NAME(store)(x, NAME(gradient)(g, f32, start));
         NAME(store)(x + LANES, NAME(gradient)(g, f32, start + LANES));
         NAME(step_late)(k, x, p + start, m + start, v + start, late);
-        for (size_t i = start; i < start + TILE; i += LINE) {
+        for (size_t i = start; i < start + SPAN; i += LINE) {
             ask(ahead, (const char *)g + i * (f32 ? 4 : 2), f32 ? 2 : 1);
             ask(ahead, p + i, 2);
             ask(ahead, m + i, 2);

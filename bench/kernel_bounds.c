@@ -17,8 +17,9 @@
 /* Elements of a tile: as in amp/pass.c where the vote keeps g. */
 #define TILE 256
 
-/* Elements of a tile that are computed in double: fewer than the data of bench_kernels.c have, one in twenty. */
+/* Elements of a span that are computed in double: fewer than the data of bench_kernels.c have, one in sixty. */
 #define LATE 8
+#define SPAN 512
 
 /* Software prefetch: none, ONE_BYTES ahead to the first cache level, or to both levels as our AVX-512 kernels do it. */
 enum ahead { NOTHING, ONE_LEVEL, TWO_LEVELS };

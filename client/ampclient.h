@@ -249,9 +249,8 @@ struct ampclient_spec {
     uint32_t groups_count;                     /* at most 16 */
     enum ampclient_clip_scope clip_scope; /* default GLOBAL: clip_max_norm is of all parameters; GROUP: of each group */
     enum ampclient_weighting weighting;   /* default EQUAL; PUSHED: gradients are weighted by ampclient_set_weight */
-    enum ampclient_cast_overflow
-        cast_overflow;                        /* default REPORT: a master that is out of the range of `cast` is an Inf;
-                                                   SATURATE: the largest finite value. Both are reported. */
+    /* Default REPORT: a master out of range of `cast` is an Inf; SATURATE: the largest finite. Both are reported. */
+    enum ampclient_cast_overflow cast_overflow;
     uint32_t hysteresis;                      /* overflows, for scalers that have a hysteresis; default 2 */
     enum ampclient_floor_policy floor_policy; /* default CLAMP; what follows max_consecutive_overflows at min_scale */
     uint32_t max_consecutive_overflows;       /* overflows in a row that make the model unstable; default 50 */
@@ -283,8 +282,8 @@ struct ampclient_join_options {
     void (*restore_cb)(void *arg, uint64_t step, const void *data, size_t size);
     /*
      * If another process, or another handle of this process, joins under this rank, it has the rank from then on, and
-     * this handle stops: step_begin, push and step_end return AMP_EABORTED, and the text names the other process. With
-     * take_back this handle joins again instead, and the other one stops, unless it has set take_back as well.
+     * this handle stops: step_begin, push, step_end and pull return AMP_EABORTED, and the text names the other process.
+     * With take_back this handle joins again instead, and the other one stops, unless it has set take_back as well.
      */
     bool take_back;
     /*
@@ -312,7 +311,8 @@ struct ampclient_join_options {
  * A parameter as pulled. All pointers are views: name and shape are valid as long as the model handle, and `data` until
  * the next ampclient_step_begin, ampclient_pull or ampclient_leave of that handle, and with units until
  * ampclient_release. If memory is shared with the server and a step is decided without this worker (by a quorum, after
- * a loss, or by a rollback), the server may overwrite `data` from then on; ampclient_step_end reports such a step.
+ * a loss, or by a rollback), the server may overwrite `data` from then on. ampclient_step_end reports such a step if
+ * this worker has begun it. Between two steps nothing does: evaluate there after ampclient_pull, which brings a copy.
  */
 struct ampclient_tensor {
     const char *name;
@@ -551,8 +551,8 @@ AMPCLIENT_API size_t ampclient_memory_size(const struct ampclient_model *model);
  * step_timeout_ms at most. With units it only fixes which version ampclient_gather brings from then on. version: may be
  * NULL.
  * Ownership: views of parameters that were given before end.
- * Returns: 0; AMP_ESTATE (a step is begun, or the model has no values yet), AMP_ENOTFOUND (the model was deleted), or a
- * common code. After a failure it may be called again. Thread: the client's.
+ * Returns: 0; AMP_ESTATE (a step is begun, or the model has no values), AMP_EABORTED (another process has taken the
+ * rank), AMP_ENOTFOUND (the model was deleted), or a common code; it may be called again. Thread: the client's.
  */
 AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *version);
 

@@ -212,19 +212,6 @@ static int hash_object(const json_t *object, char text[HASH_TEXT_MAX])
     return 0;
 }
 
-bool checkpoint_hash_parse(const char *text, uint8_t hash[CHECKPOINT_HASH_BYTES])
-{
-    if (text == NULL || strlen(text) != HASH_TEXT_MAX - 1)
-        return false;
-    for (int i = 0; i < CHECKPOINT_HASH_BYTES; i++) {
-        char pair[3] = {text[2 * i], text[2 * i + 1], 0};
-        if (strspn(pair, "0123456789abcdef") != 2)
-            return false;
-        hash[i] = (uint8_t)strtoul(pair, NULL, 16);
-    }
-    return true;
-}
-
 void checkpoint_manifest(const struct checkpoint_pieces *pieces, uint8_t manifest[CHECKPOINT_HASH_BYTES])
 {
     XXH128_hash_t hash = {0, 0};

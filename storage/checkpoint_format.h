@@ -90,9 +90,6 @@ int checkpoint_header_check(json_t *object, struct amp_error *error);
 /* Fills the members of *state that the metadata has. False: one is missing or has an impossible value. */
 bool checkpoint_numbers_read(const json_t *metadata, struct ampd_checkpoint_state *state);
 
-/* Reads a hash as the metadata has it, 32 lower-case hexadecimal digits. False: `text` is NULL or something else. */
-bool checkpoint_hash_parse(const char *text, uint8_t hash[CHECKPOINT_HASH_BYTES]);
-
 /* Writes a shape as the metadata has it for a parameter in parts, "2,3". Room for 20 digits and a comma each. */
 #define CHECKPOINT_SHAPE_TEXT_MAX (AMPD_DIMENSIONS_MAX * 21 + 1)
 void checkpoint_shape_text(uint32_t dimensions, const uint64_t *shape, char text[CHECKPOINT_SHAPE_TEXT_MAX]);

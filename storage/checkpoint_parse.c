@@ -4,6 +4,8 @@
  * hash.
  */
 #include "storage/checkpoint_format.h"
+
+#include "base/hex.h"
 #include "storage/json_memory.h"
 #include "storage/records_memory.h"
 
@@ -161,9 +163,10 @@ static bool take_piece(const json_t *entry, const json_t *metadata, const struct
     if (!json_count(json_array_get(offsets, 0), &piece->begin) || !json_count(json_array_get(offsets, 1), &piece->end))
         return false;
     (void)snprintf(key, sizeof key, "hash:%s", piece->name);
-    return piece->begin <= piece->end &&
+    const char *hash = json_string_value(json_object_get(metadata, key));
+    return hash != NULL && piece->begin <= piece->end &&
            piece->end - piece->begin == piece->elements * (is_bytes ? 1 : sizeof(float)) &&
-           checkpoint_hash_parse(json_string_value(json_object_get(metadata, key)), piece->hash);
+           amp_hex_parse(hash, piece->hash, sizeof piece->hash);
 }
 
 /* ---- the whole header ---- */

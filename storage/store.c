@@ -1,7 +1,6 @@
 #include "storage/store.h"
 
 #include "base/assert.h"
-#include "storage/store_delete.h"
 #include "storage/store_impl.h"
 
 #include <inttypes.h>
@@ -75,12 +74,6 @@ void ampd_store_close(struct ampd_store *store)
 #undef AMPD_STORE_CALL
 #undef AMPD_STORE_OP
 
-int ampd_store_boot(struct ampd_store *store, uint32_t shard, const uint8_t boot_id[AMPD_BOOT_ID_BYTES],
-                    struct ampd_fence *fence, struct amp_error *error)
-{
-    return store->ops->boot(store, shard, boot_id, fence, error);
-}
-
 int ampd_store_get_fence(struct ampd_store *store, uint32_t shard, struct ampd_fence *fence, struct amp_error *error)
 {
     *fence = (struct ampd_fence){0};
@@ -139,28 +132,6 @@ int ampd_store_put_parts(struct ampd_store *store, const char *model, const stru
 {
     AMP_ASSERT(checkpoint->parts_count <= AMPD_PARTS_MAX);
     return store->ops->put_parts(store, model, checkpoint, error);
-}
-
-int ampd_store_mark_deleting(struct ampd_store *store, const char *model, struct amp_error *error)
-{
-    return store->ops->mark_deleting(store, model, error);
-}
-
-int ampd_store_delete_model(struct ampd_store *store, const char *model, struct amp_error *error)
-{
-    return store->ops->delete_model(store, model, error);
-}
-
-int ampd_store_each_deleted(struct ampd_store *store, void *arg, struct amp_error *error,
-                            int (*name_cb)(void *arg, const char *name))
-{
-    return store->ops->each_deleted(store, arg, error, name_cb);
-}
-
-int ampd_store_purge(struct ampd_store *store, uint32_t limit, bool *more, struct amp_error *error)
-{
-    *more = false;
-    return store->ops->purge(store, limit, more, error);
 }
 
 /* Turns a filter's epoch and from into inclusive bounds of the key. */

@@ -60,13 +60,6 @@ void ampd_store_close(struct ampd_store *store);
 
 /* ---- writing ---- */
 
-/*
- * FULL. Gives this process its fence as `shard`: raises the shard's stored counter by one, stores boot_id with it, and
- * fills *fence with both. Called once after opening, before any other write.
- */
-int ampd_store_boot(struct ampd_store *store, uint32_t shard, const uint8_t boot_id[AMPD_BOOT_ID_BYTES],
-                    struct ampd_fence *fence, struct amp_error *error);
-
 /* Reads the fence that ampd_store_boot or ampd_store_put_fence stored last for a shard; counter 0: none is stored. */
 int ampd_store_get_fence(struct ampd_store *store, uint32_t shard, struct ampd_fence *fence, struct amp_error *error);
 
@@ -126,7 +119,10 @@ int ampd_store_adopt_checkpoint(struct ampd_store *store, const char *model,
 int ampd_store_put_parts(struct ampd_store *store, const char *model, const struct ampd_checkpoint_record *checkpoint,
                          struct amp_error *error);
 
-/* ampd_store_put_fence, _count_models, _put_worker, _drop_checkpoint, _trim and _move_log: see store_calls.def. */
+/*
+ * ampd_store_boot, _put_fence, _count_models, _put_worker, _drop_checkpoint, _trim, _move_log, and the deletion of a
+ * model (_mark_deleting, _delete_model, _each_deleted, _purge): see store_calls.def.
+ */
 #define AMPD_STORE_CALL(name, parameters, arguments) int ampd_store_##name parameters;
 #define AMPD_STORE_OP(name, parameters)
 #include "storage/store_calls.def"

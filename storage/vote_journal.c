@@ -41,7 +41,7 @@ struct head {
 _Static_assert(sizeof(struct head) <= 4096, "the head fits its page");
 
 struct slot {
-    bool made;                        /* the file is there, and this process has synced its directory entry */
+    bool made;                        /* the file is there, and its directory entry is synced */
     bool wanted;                      /* it holds a record that is still needed; if not, it may be written over */
     uint64_t room;                    /* bytes of the file */
     struct ampd_vote_journal_key key; /* of the last record in it */
@@ -137,6 +137,23 @@ static int get_all(int fd, void *data, uint64_t size, uint64_t offset, const cha
     return 0;
 }
 
+/*
+ * Makes the first `size` bytes of a slot durable. After a failed sync the system may take them for written although the
+ * disk does not have them, so that a later sync would do nothing: they are written again, for that of the next open.
+ */
+static int sync_slot(int fd, uint64_t size, const char *path, struct amp_error *error)
+{
+    uint8_t page[PAGE];
+    ssize_t got;
+    if (fdatasync(fd) == 0)
+        return 0;
+    int rc = checkpoint_final_error(error, "cannot fsync", path);
+    for (uint64_t at = 0; at < size && (got = pread(fd, page, PAGE, (off_t)at)) > 0; at += PAGE)
+        if (pwrite(fd, page, (size_t)got, (off_t)at) != got)
+            break;
+    return rc;
+}
+
 /* ---- life ---- */
 
 /* Reads the head of a slot and checks it. AMP_ENOTFOUND: the slot has no valid head. */
@@ -157,23 +174,43 @@ static int look_at_slot(struct ampd_vote_journal *journal, unsigned i, struct am
 {
     char path[CHECKPOINT_PATH_MAX];
     slot_path(journal, i, path);
-    int fd = ampd_plain_open(path, O_RDONLY);
+    int fd = ampd_plain_open(path, O_RDWR);
     if (fd < 0)
         return errno == ENOENT ? 0 : checkpoint_not_opened(error, "cannot open", path);
     struct stat info;
     struct head head;
     struct slot *slot = &journal->slots[i];
     int rc = fstat(fd, &info) == 0 ? 0 : checkpoint_system_error(error, "cannot get the status of", path);
-    /* `made` stays false: its name may be of a run that ended before it was durable. */
+    slot->made = true; /* once look_at_slots has synced its name */
     slot->room = rc == 0 ? (uint64_t)info.st_size : 0;
     if (rc == 0)
         rc = read_head(fd, &head, path, error);
     if (rc == 0 && bytes_of(head.notes_size, head.elements) <= slot->room) {
         slot->wanted = true;
         slot->key = (struct ampd_vote_journal_key){head.epoch, head.step, head.fence, head.try_number};
+        rc = sync_slot(fd, bytes_of(head.notes_size, head.elements), path, error);
     }
-    (void)close(fd); /* only read */
+    (void)close(fd); /* what counts is synced */
     return rc == AMP_ENOTFOUND ? 0 : rc;
+}
+
+/*
+ * Finds the records. A run that ended before they or their names were durable may have left them, and they are voted on
+ * as they are.
+ */
+static int look_at_slots(struct ampd_vote_journal *journal, struct amp_error *error)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    bool any = false;
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < AMPD_VOTE_JOURNAL_SLOTS_MAX; i++) {
+        rc = look_at_slot(journal, i, error);
+        any = any || journal->slots[i].made;
+    }
+    if (rc == 0 && any)
+        rc = checkpoint_directories_make(journal->data_dir, journal->file, true, error);
+    slot_path(journal, 0, path);
+    return rc == 0 && any ? checkpoint_directory_sync(path, error) : rc;
 }
 
 /* The journal's directory, relative to the data directory, with a slash at its end. False: it is too long. */
@@ -222,8 +259,8 @@ int ampd_vote_journal_open(const struct ampd_checkpoint_path *where, struct ampd
     AMP_ASSERT(fits);
     if ((size_t)dir >= sizeof journal->data_dir)
         rc = amp_error_set(error, AMP_EINVAL, NULL, "the data directory's path is too long");
-    for (unsigned i = 0; rc == 0 && i < AMPD_VOTE_JOURNAL_SLOTS_MAX; i++)
-        rc = look_at_slot(journal, i, error);
+    if (rc == 0)
+        rc = look_at_slots(journal, error);
     if (rc != 0) {
         free(journal);
         return rc;
@@ -288,8 +325,8 @@ static int write_slot(int fd, struct slot *slot, const struct ampd_vote_journal_
     if (rc == 0)
         rc = put_all(fd, record->g, record->elements * sizeof(float), g_offset(record->notes_size), path, error);
     AMP_FAILPOINT("journal.unsynced");
-    if (rc == 0 && fdatasync(fd) != 0)
-        rc = checkpoint_final_error(error, "cannot fsync", path);
+    if (rc == 0)
+        rc = sync_slot(fd, bytes, path, error);
     AMP_FAILPOINT("journal.synced");
     if (rc == 0 && slot->room < bytes)
         slot->room = bytes;
@@ -309,7 +346,7 @@ static int write_to(struct ampd_vote_journal *journal, unsigned i, const struct 
     int rc = slot->made ? 0 : checkpoint_directories_make(journal->data_dir, journal->file, true, error);
     if (rc != 0)
         return rc;
-    int fd = ampd_plain_open(path, O_WRONLY | O_CREAT);
+    int fd = ampd_plain_open(path, O_RDWR | O_CREAT);
     if (fd < 0)
         return checkpoint_not_opened(error, "cannot create", path);
     rc = write_slot(fd, slot, record, path, error);

@@ -54,10 +54,10 @@ struct ampd_vote_journal_record {
 };
 
 /*
- * Opens a journal and finds the records in it; creates neither files nor directories. On success *journal is the
- * caller's (ampd_vote_journal_close), on failure it is NULL. AMP_EINVAL: the model's name cannot name a directory, or
- * the path is too long. AMP_EIO: the disk failed, or the head of a slot cannot be read. AMP_EDENIED (NO_ACCESS): this
- * user may not read it. AMP_EEXHAUSTED, AMP_ENOMEM.
+ * Opens a journal and finds the records in it, which survive power loss from then on; makes no files. On success
+ * *journal is the caller's (ampd_vote_journal_close), on failure it is NULL. AMP_EINVAL: the model's name cannot name a
+ * directory, or the path is too long. AMP_EIO: a sync failed, or the head of a slot cannot be read. AMP_EDENIED
+ * (NO_ACCESS): this user may not read it or write to it. AMP_EEXHAUSTED, AMP_ENOMEM. The call may be repeated.
  */
 int ampd_vote_journal_open(const struct ampd_checkpoint_path *where, struct ampd_vote_journal **journal,
                            struct amp_error *error);

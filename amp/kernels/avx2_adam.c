@@ -29,6 +29,12 @@ INLINE __m256 absolute(__m256 x)
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
 }
 
+/* As the reference's. */
+INLINE __m256 power_of_two(__m256 x)
+{
+    return _mm256_and_ps(_mm256_castsi256_ps(_mm256_set1_epi32(AMP_F32_INF)), x);
+}
+
 INLINE __m256d with_decay(const struct doubles *d, __m256d g, __m256d p)
 {
     return _mm256_add_pd(g, _mm256_mul_pd(d->weight_decay, p));
@@ -99,9 +105,9 @@ INLINE struct begun begin(const struct place *at, const struct doubles *d, struc
     b.root = _mm256_sqrt_ps(v1);
     __m256 old_m = _mm256_mul_ps(c->beta1, m0), new_m = _mm256_mul_ps(c->rest1, x);
     __m256 m1 = _mm256_add_ps(old_m, new_m);
-    __m256 sizes = _mm256_add_ps(absolute(old_m), absolute(new_m));
-    b.bound = _mm256_add_ps(_mm256_mul_ps(c->guard_rate, sizes), c->guard_min);
     b.rated = _mm256_mul_ps(c->rate, m1);
+    b.bound =
+        _mm256_add_ps(_mm256_add_ps(absolute(b.rated), _mm256_mul_ps(c->guard_fresh, absolute(new_m))), c->guard_min);
     _mm256_store_ps(at->old->m + i, m0);
     _mm256_store_ps(at->old->v + i, v0);
     _mm256_storeu_ps(at->m + i, m1);
@@ -116,7 +122,7 @@ INLINE __m256 end(const struct place *at, struct begun b, size_t i)
     __m256 divisor = _mm256_add_ps(b.root, c->eps);
     __m256 quotient = _mm256_div_ps(b.rated, divisor);
     __m256 p0 = _mm256_loadu_ps(at->p + i);
-    __m256 guard = _mm256_mul_ps(_mm256_mul_ps(absolute(p0), divisor), c->guard_keep);
+    __m256 guard = _mm256_mul_ps(_mm256_mul_ps(power_of_two(p0), divisor), c->guard_keep);
     __m256 late = _mm256_cmp_ps(guard, b.bound, _CMP_NGE_UQ);
     __m256 p1 = _mm256_sub_ps(p0, _mm256_add_ps(quotient, _mm256_mul_ps(c->decay, p0)));
     ((uint8_t *)at->old->late)[i / WIDTH] = (uint8_t)_mm256_movemask_ps(late);

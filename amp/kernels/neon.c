@@ -336,6 +336,12 @@ static vf absolute(vf x)
     return vabsq_f32(x);
 }
 
+/* As the reference's. */
+static vf power_of_two(vf x)
+{
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), vdupq_n_u32(AMP_F32_INF)));
+}
+
 /* Adam and AdamW: in single precision, and in double where the guard asks for it. */
 static void adam(const struct amp_apply_scalars *k, enum amp_optimizer optimizer, size_t n, const float *g, float *p,
                  float *m, float *v)
@@ -345,7 +351,7 @@ static void adam(const struct amp_apply_scalars *k, enum amp_optimizer optimizer
     vf beta1 = vf_all(k->beta1_f), rest1 = vf_all(k->rest1_f);
     vf beta2 = vf_all(k->beta2_f), rest2 = vf_all(k->rest2_f);
     vf eps = vf_all(k->eps_f), rate = vf_all(k->rate_f), decay = vf_all(k->decay_f);
-    vf guard_rate = vf_all(k->guard_rate), guard_keep = vf_all(k->guard_keep);
+    vf guard_fresh = vf_all(k->guard_fresh), guard_keep = vf_all(k->guard_keep);
     vf guard_min = vf_all(AMP_ADAMW_GUARD_MIN);
     size_t i = 0;
     for (; i + WIDTH <= n; i += WIDTH) {
@@ -362,9 +368,10 @@ static void adam(const struct amp_apply_scalars *k, enum amp_optimizer optimizer
         vf m1 = vaddq_f32(old_m, new_m);
         vf v1 = vaddq_f32(vmulq_f32(beta2, v0), vmulq_f32(rest2, vmulq_f32(x, x)));
         vf divisor = vaddq_f32(vsqrtq_f32(v1), eps);
-        vf bound = vaddq_f32(vmulq_f32(guard_rate, vaddq_f32(absolute(old_m), absolute(new_m))), guard_min);
-        vf guard = vmulq_f32(vmulq_f32(absolute(p0), divisor), guard_keep);
-        vf quotient = vdivq_f32(vmulq_f32(rate, m1), divisor);
+        vf rated = vmulq_f32(rate, m1);
+        vf bound = vaddq_f32(vaddq_f32(absolute(rated), vmulq_f32(guard_fresh, absolute(new_m))), guard_min);
+        vf guard = vmulq_f32(vmulq_f32(power_of_two(p0), divisor), guard_keep);
+        vf quotient = vdivq_f32(rated, divisor);
         vf p1 = vsubq_f32(p0, vaddq_f32(quotient, vmulq_f32(decay, p0)));
         uint32x4_t single = vcgeq_f32(guard, bound);
         if (vminvq_u32(single) == 0)

@@ -340,6 +340,12 @@ static float adam_in_double(const struct amp_apply_scalars *k, double g, float p
     return (float)((double)p - update);
 }
 
+/* The largest one that is not above |x|: 0 for a denormal, Inf for NaN. */
+static float power_of_two(float x)
+{
+    return float_of(bits_of(x) & AMP_F32_INF);
+}
+
 static void adam(const struct amp_apply_scalars *k, bool couple, size_t n, const any_f32 *g, any_f32 *p, any_f32 *m,
                  any_f32 *v)
 {
@@ -352,10 +358,11 @@ static void adam(const struct amp_apply_scalars *k, bool couple, size_t n, const
         float m1 = old_m + new_m;
         float v1 = k->beta2_f * v[i] + k->rest2_f * (d * d);
         float divisor = sqrtf(v1) + k->eps_f;
-        float bound = k->guard_rate * (fabsf(old_m) + fabsf(new_m)) + AMP_ADAMW_GUARD_MIN;
+        float rated = k->rate_f * m1;
+        float bound = fabsf(rated) + k->guard_fresh * fabsf(new_m) + AMP_ADAMW_GUARD_MIN;
         float p1;
-        if (fabsf(p[i]) * divisor * k->guard_keep >= bound)
-            p1 = p[i] - (k->rate_f * m1 / divisor + k->decay_f * p[i]);
+        if (power_of_two(p[i]) * divisor * k->guard_keep >= bound)
+            p1 = p[i] - (rated / divisor + k->decay_f * p[i]);
         else
             p1 = adam_in_double(k, exact, p[i], m[i], v[i]);
         m[i] = canonical(m1);

@@ -39,7 +39,7 @@ struct span {
 /* Scalars in registers, or a load away: of single precision, and of double. */
 struct singles {
     vf factor, high, low, clip;
-    vf beta1, rest1, beta2, rest2, eps, rate, decay, guard_rate, guard_keep, guard_min;
+    vf beta1, rest1, beta2, rest2, eps, rate, decay, guard_fresh, guard_keep, guard_min;
 };
 
 struct doubles {
@@ -85,7 +85,7 @@ static void set_scalars(struct source *s, const struct amp_apply_scalars *k, flo
                             .eps = vf_all(k->eps_f),
                             .rate = vf_all(k->rate_f),
                             .decay = vf_all(k->decay_f),
-                            .guard_rate = vf_all(k->guard_rate),
+                            .guard_fresh = vf_all(k->guard_fresh),
                             .guard_keep = vf_all(k->guard_keep),
                             .guard_min = vf_all(AMP_ADAMW_GUARD_MIN)};
     s->d = (struct doubles){.beta1 = vd_all(k->beta1),

@@ -19,8 +19,8 @@
  * and step of the details) and AMP_EDATALOSS (a few times).
  *
  * A rank that another process has taken (RANK_TAKEN) is not taken back unless the configuration says so: step_begin,
- * push and step_end then end with AMP_EABORTED and the server's sentence. When a call ends with FENCED, the core asks
- * shard 0 by KEEP_ALIVE whether another process has the rank, before it joins again.
+ * push, step_end and pull then end with AMP_EABORTED and the server's sentence. When a call ends with FENCED, the core
+ * asks shard 0 by KEEP_ALIVE whether another process has the rank, before it joins again.
  */
 #ifndef AMPCLIENT_CORE_H
 #define AMPCLIENT_CORE_H

@@ -15,6 +15,7 @@
 /* Names one membership of a worker: the server gives a new incarnation at each Join. */
 struct ampclient_incarnation {
     uint64_t fence, counter;
+    uint64_t boot_id; /* its secret part (docs/protocol.md), which is only sent back */
 };
 
 /* Verdicts have the numbers of the wire; ROLLED_BACK exists only in the client. */
@@ -56,12 +57,11 @@ struct ampclient_join_answer {
     uint32_t user_state_size;
 };
 
-/* The header of a Pull's answer: which version its blocks have. */
+/* The header of a Pull's answer: which version its blocks have. (Their dtype is the one that the output has named.) */
 struct ampclient_pull_header {
     uint64_t epoch, step, version;
     uint64_t scale_id;
     float scale;
-    enum amp_dtype dtype;
     const void *place; /* in_memory pulls: the version in the mapped copy, while a worker may use it; else NULL */
 };
 
@@ -120,7 +120,6 @@ struct ampclient_event {
         struct {
             const struct ampclient_range *ranges; /* blocks that the shard has */
             uint64_t ranges_count;
-            bool complete; /* the shard has the trailer, too */
         } push_state;
         struct ampclient_ended ended;
     } u;

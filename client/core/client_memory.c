@@ -60,6 +60,11 @@ void ampclient_core_leave_memory(struct ampclient_core *core)
     core->in_memory = false;
 }
 
+bool ampclient_core_in_memory(const struct ampclient_core *core)
+{
+    return core->in_memory;
+}
+
 uint64_t ampclient_core_whole_block(const struct ampclient_core *core)
 {
     return core->flat.block_elements;

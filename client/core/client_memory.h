@@ -24,6 +24,8 @@ void ampclient_core_set_in_memory(struct ampclient_core *core, bool in_memory, b
  * stay readable, until the next ampclient_core_set_in_memory.
  */
 void ampclient_core_leave_memory(struct ampclient_core *core);
+/* Whether the servers share memory now: what these two said last, and never with units. */
+bool ampclient_core_in_memory(const struct ampclient_core *core);
 /* After Join: the flat index of the parameter's first element. */
 uint64_t ampclient_core_start(const struct ampclient_core *core, uint32_t parameter);
 /* After Join: the first block of the shard that owns this block. */
@@ -42,7 +44,7 @@ int ampclient_core_use_memory(struct ampclient_core *core, void *memory, size_t 
 uint64_t ampclient_core_whole_block(const struct ampclient_core *core);
 /* The dtype of the push in hand; AMP_DTYPE_NONE before its first gradient. */
 enum amp_dtype ampclient_core_push_dtype(const struct ampclient_core *core);
-/* The incarnation that the last Join gave; 0, 0 before the first. */
+/* The incarnation that the last Join gave; zeroed before the first. */
 struct ampclient_incarnation ampclient_core_incarnation(const struct ampclient_core *core);
 /* Copies the model's name, with a final zero. */
 void ampclient_core_name(const struct ampclient_core *core, char name[AMPCLIENT_NAME_MAX]);

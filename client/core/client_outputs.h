@@ -34,7 +34,7 @@ struct ampclient_out_pull {
     bool in_memory;  /* the server need not send blocks: the I/O layer has the server's copies mapped */
     uint8_t *memory; /* block b goes to memory + (b - first_block) * stride; NULL: blocks are not copied anywhere */
     size_t stride;   /* bytes of a whole block */
-    enum amp_dtype dtype; /* the model's cast; a header with another dtype is an error of the server */
+    enum amp_dtype dtype; /* the model's cast; a header with another one ends the call, by the I/O layer's judgement */
 };
 
 /* The header of a push. GET_PUSH_STATE has epoch and step alone. */
@@ -80,7 +80,7 @@ struct ampclient_output {
     int32_t rank;                             /* -1: the server is to give one */
     int32_t world_size;                       /* JOIN; -1: not checked */
     bool replace;                             /* JOIN: take the rank of a worker whose lease has ended */
-    struct ampclient_incarnation incarnation; /* of the last Join; 0, 0 before */
+    struct ampclient_incarnation incarnation; /* of the last Join; zeroed before */
     union {
         struct ampclient_out_pull pull;
         struct ampclient_out_push push;

@@ -130,7 +130,7 @@ static bool same_header(const struct ampclient_core *core, const struct ampclien
                         const struct ampclient_pull_header *b)
 {
     bool step = a->step == b->step && a->scale_id == b->scale_id && memcmp(&a->scale, &b->scale, sizeof a->scale) == 0;
-    return a->epoch == b->epoch && a->version == b->version && a->dtype == b->dtype && a->place == b->place &&
+    return a->epoch == b->epoch && a->version == b->version && a->place == b->place &&
            (step || core->pull.by == AMPCLIENT_PULL_LATEST);
 }
 
@@ -139,22 +139,12 @@ void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, cons
     struct ampclient_pull *pull = &core->pull;
     if (shard_of(core, call) < 0)
         return;
-    bool fits = header->dtype == core->cast && (!pull->has_header || same_header(core, &pull->header, header));
-    if (pull->ahead && !fits) { /* the pull that step_begin makes reports what is wrong */
-        ampclient_core_pull_cancel(core);
-        return;
-    }
-    if (header->dtype != core->cast) {
-        struct amp_error error;
-        (void)amp_error_set(&error, AMP_EINTERNAL, NULL, "the server sends %s, but the model's cast is %s",
-                            amp_dtype_name(header->dtype), amp_dtype_name(core->cast));
-        ampclient_core_pull_cancel(core);
-        ampclient_core_finish(core, AMP_EINTERNAL, &error, AMPCLIENT_STATE_READY);
-        return;
-    }
     if (pull->has_header && !same_header(core, &pull->header, header)) {
         struct ampclient_ended ended = {.code = AMP_EUNAVAILABLE, .text = "shards are at different steps"};
+        bool ahead = pull->ahead;
         ampclient_core_pull_cancel(core);
+        if (ahead) /* the pull that step_begin makes reports what is wrong */
+            return;
         /* The newest version is another one a moment later, if the model goes on without this worker. */
         if (pull->by == AMPCLIENT_PULL_LATEST && pull->resends++ < AMPCLIENT_BLOCK_RESENDS_MAX)
             return;

@@ -22,19 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Copies the part of the parameter's gradient that lies in the block to its place in the block's bytes, `to`. */
-static void put(const struct ampclient_core *core, uint32_t p, uint64_t block, uint8_t *to)
-{
-    const struct ampclient_core_layout *flat = &core->flat;
-    const uint8_t *gradient = core->push.gradients[p];
-    size_t size = amp_dtype_size(core->push.dtype);
-    uint64_t begin = block * flat->block_elements;
-    uint64_t end = begin + ampclient_core_layout_block_elements(flat, block);
-    uint64_t from = flat->starts[p] > begin ? flat->starts[p] : begin;
-    uint64_t until = flat->starts[p] + flat->sizes[p] < end ? flat->starts[p] + flat->sizes[p] : end;
-    memcpy(to + (from - begin) * size, gradient + (from - flat->starts[p]) * size, (size_t)(until - from) * size);
-}
-
 /* Bytes of a copy of the block: there is room for the widest dtype. */
 static size_t edge_size(const struct ampclient_core *core, uint64_t block)
 {
@@ -220,14 +207,6 @@ int ampclient_core_push_check(const struct ampclient_core *core, uint32_t parame
     return 0;
 }
 
-/* Whether the block holds elements of this parameter alone. */
-static bool has_whole(const struct ampclient_core_layout *flat, uint32_t parameter, uint64_t block)
-{
-    uint64_t begin = block * flat->block_elements;
-    return flat->starts[parameter] <= begin && flat->starts[parameter] + flat->sizes[parameter] >=
-                                                   begin + ampclient_core_layout_block_elements(flat, block);
-}
-
 /* The first and the last block of a parameter: only these can have elements of other parameters. */
 static void ends_of(const struct ampclient_core_layout *flat, uint32_t parameter, uint64_t ends[2])
 {
@@ -241,7 +220,7 @@ int ampclient_core_push_make_edges(struct ampclient_core *core, uint32_t paramet
     uint64_t ends[2];
     ends_of(&core->flat, parameter, ends);
     for (unsigned i = 0; i < 2; i++) {
-        if (has_whole(&core->flat, parameter, ends[i]) || push->edges[ends[i]] != NULL)
+        if (ampclient_core_layout_fills(&core->flat, parameter, ends[i]) || push->edges[ends[i]] != NULL)
             continue;
         push->edges[ends[i]] = calloc(1, edge_size(core, ends[i]));
         if (push->edges[ends[i]] == NULL)
@@ -260,8 +239,9 @@ static void fill_edges(struct ampclient_core *core, uint32_t parameter)
     uint64_t ends[2];
     ends_of(flat, parameter, ends);
     for (unsigned i = 0; i < (ends[0] == ends[1] ? 1u : 2u); i++) {
-        if (!has_whole(flat, parameter, ends[i]))
-            put(core, parameter, ends[i], core->push.edges[ends[i]]);
+        if (!ampclient_core_layout_fills(flat, parameter, ends[i]))
+            ampclient_core_layout_put(flat, parameter, core->push.gradients[parameter],
+                                      amp_dtype_size(core->push.dtype), ends[i], core->push.edges[ends[i]]);
     }
 }
 
@@ -308,6 +288,7 @@ int ampclient_core_push(struct ampclient_core *core, uint64_t now_ms, uint32_t p
         rc = add_up(core, parameter, gradient, dtype, error);
         if (rc != 0)
             return rc;
+        push->gradients[parameter] = push->sums + core->flat.starts[parameter];
         push->dtype = AMP_F32;
     } else {
         push->gradients[parameter] = gradient;
@@ -596,44 +577,13 @@ bool ampclient_core_push_ended(struct ampclient_core *core, uint64_t call, const
 
 /* ---- the bytes of a block ---- */
 
-static void gather(const struct ampclient_core *core, uint64_t block, uint8_t *to)
-{
-    const struct ampclient_core_layout *flat = &core->flat;
-    size_t size = amp_dtype_size(core->push.dtype);
-    memset(to, 0, ampclient_core_layout_block_elements(flat, block) * size);
-    for (uint32_t p = flat->block_parameter[block]; ampclient_core_layout_in_block(flat, p, block); p++) {
-        if (core->push.gradients[p] != NULL)
-            put(core, p, block, to);
-    }
-}
-
 const void *ampclient_core_block(const struct ampclient_core *core, uint64_t block, void *scratch, size_t *size)
 {
-    const struct ampclient_core_layout *flat = &core->flat;
-    uint32_t elements = ampclient_core_layout_block_elements(flat, block);
-    uint64_t begin = block * flat->block_elements;
-    size_t each = amp_dtype_size(core->push.dtype);
-    *size = elements * each;
-    if (core->push.sums != NULL) {
-        /* Parameters not pushed in this step hold sums of another one: they are gathered as zeros. */
-        float *to = scratch;
-        memset(to, 0, *size);
-        for (uint32_t p = flat->block_parameter[block]; ampclient_core_layout_in_block(flat, p, block); p++) {
-            uint64_t from = flat->starts[p] > begin ? flat->starts[p] : begin;
-            uint64_t end = flat->starts[p] + flat->sizes[p];
-            uint64_t until = end < begin + elements ? end : begin + elements;
-            if (core->push.given[p] > 0)
-                memcpy(to + (from - begin), core->push.sums + from, (size_t)(until - from) * sizeof(float));
-        }
-        return to;
-    }
-    uint32_t p = flat->block_parameter[block];
-    const uint8_t *gradient = core->push.gradients[p];
-    if (gradient != NULL && has_whole(flat, p, block))
-        return gradient + (begin - flat->starts[p]) * each;
-    if (core->config.units && core->push.edges[block] != NULL)
-        memcpy(scratch, core->push.edges[block], *size); /* a copy: the edge is freed when the block has left */
-    else
-        gather(core, block, scratch);
+    const struct ampclient_push *push = &core->push;
+    size_t each = amp_dtype_size(push->dtype);
+    *size = ampclient_core_layout_block_elements(&core->flat, block) * each;
+    if (push->edges == NULL || push->edges[block] == NULL)
+        return ampclient_core_layout_values(&core->flat, (const void *const *)push->gradients, each, block, scratch);
+    memcpy(scratch, push->edges[block], *size); /* a copy: the edge is freed when the block has left */
     return scratch;
 }

@@ -21,7 +21,7 @@ struct ampclient_push {
     bool answered[AMPCLIENT_SHARDS_MAX];   /* the shard has answered with the step's result */
     uint32_t resends;     /* streams that began again since a block came damaged; at most AMPCLIENT_BLOCK_RESENDS_MAX */
     enum amp_dtype dtype; /* of the gradients, F32 if they are accumulated; AMP_DTYPE_NONE: none was pushed yet */
-    const void **gradients; /* [parameters] the user's, borrowed; NULL: not pushed, accumulated, or let go */
+    const void **gradients; /* [parameters] the user's, borrowed, or in sums; NULL: not pushed, or let go */
     uint32_t *given;        /* [parameters] pushes so far */
     uint32_t *missing;      /* [blocks] number of its parameters that are not fully pushed yet */
     uint8_t *sent;          /* [blocks] 1: named on the present stream, or the shard has it already */

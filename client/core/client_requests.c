@@ -144,6 +144,8 @@ static void request_step_end(struct ampclient_core *core)
 static void request_pull(struct ampclient_core *core)
 {
     begin_request(core, AMPCLIENT_EVENT_PULL_LATEST, core->config.step_timeout_ms);
+    if (refuse_taken(core))
+        return;
     if (core->state != AMPCLIENT_STATE_READY && core->state != AMPCLIENT_STATE_DONE) {
         refuse(core, "a pull is not possible between step_begin and step_end, or before the join");
         return;
@@ -272,14 +274,6 @@ void ampclient_core_request(struct ampclient_core *core, const struct ampclient_
     }
 }
 
-/* The user's call returns, so no stream may read gradients now; each begins again later, and goes on where it was. */
-static void cut_push(struct ampclient_core *core)
-{
-    ampclient_core_push_cancel(core);
-    for (uint32_t k = 0; k < core->config.shards; k++)
-        core->push.asked[k] = core->push.asked[k] && core->push.answered[k];
-}
-
 void ampclient_core_request_stop(struct ampclient_core *core, int code)
 {
     struct amp_error error;
@@ -294,6 +288,10 @@ void ampclient_core_request_stop(struct ampclient_core *core, int code)
     case AMPCLIENT_STATE_JOINING:
         ampclient_core_cancel(core, &core->join_call, false);
         core->need_join = false;
+        if (code == AMP_EDEADLINE && core->failures > 0) { /* its time limit is that of a lost server */
+            code = core->last_error.code = AMP_EUNAVAILABLE;
+            error = core->last_error;
+        }
         ampclient_core_finish(core, code, &error, AMPCLIENT_STATE_NEW);
         break;
     case AMPCLIENT_STATE_PULLING:
@@ -305,7 +303,6 @@ void ampclient_core_request_stop(struct ampclient_core *core, int code)
         ampclient_core_finish(core, code, &error, core->fetch_from);
         break;
     case AMPCLIENT_STATE_WAITING: /* the push goes on; step_end may be called again */
-        cut_push(core);
         ampclient_core_finish(core, code, &error, AMPCLIENT_STATE_COMPUTING);
         break;
     case AMPCLIENT_STATE_LEAVING:
@@ -314,8 +311,6 @@ void ampclient_core_request_stop(struct ampclient_core *core, int code)
         ampclient_core_finish(core, code, &error, AMPCLIENT_STATE_LEFT);
         break;
     default: /* what GATHER and DRAIN wait for goes on; they may be called again */
-        if (core->request == AMPCLIENT_EVENT_DRAIN && core->state == AMPCLIENT_STATE_COMPUTING)
-            cut_push(core);
         ampclient_core_units_fail(core, &error);
         break;
     }

@@ -429,7 +429,7 @@ bool ampclient_core_units_header(struct ampclient_core *core, uint64_t call, con
 {
     if (slot_of(core, call) < 0)
         return false;
-    if (header->dtype == core->cast && header->epoch == core->held_epoch && header->version == core->held_version)
+    if (header->epoch == core->held_epoch && header->version == core->held_version)
         return true;
     struct ampclient_ended ended = {
         .code = AMP_EUNAVAILABLE, .reason = "", .text = "the server sends another version than that of the step"};

@@ -1,5 +1,7 @@
 #include "client/core/flat_layout.h"
 
+#include "base/err.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,4 +85,36 @@ bool ampclient_core_layout_in_block(const struct ampclient_core_layout *flat, ui
 {
     return parameter < flat->parameters && flat->starts[parameter] < (block + 1) * flat->block_elements &&
            flat->starts[parameter] + flat->sizes[parameter] > block * flat->block_elements;
+}
+
+bool ampclient_core_layout_fills(const struct ampclient_core_layout *flat, uint32_t parameter, uint64_t block)
+{
+    uint64_t begin = block * flat->block_elements;
+    return flat->starts[parameter] <= begin && flat->starts[parameter] + flat->sizes[parameter] >=
+                                                   begin + ampclient_core_layout_block_elements(flat, block);
+}
+
+void ampclient_core_layout_put(const struct ampclient_core_layout *flat, uint32_t parameter, const void *values,
+                               size_t size, uint64_t block, void *to)
+{
+    uint64_t begin = block * flat->block_elements, start = flat->starts[parameter];
+    uint64_t end = begin + ampclient_core_layout_block_elements(flat, block);
+    uint64_t from = start > begin ? start : begin;
+    uint64_t until = start + flat->sizes[parameter] < end ? start + flat->sizes[parameter] : end;
+    memcpy((uint8_t *)to + (from - begin) * size, (const uint8_t *)values + (from - start) * size,
+           (size_t)(until - from) * size);
+}
+
+const void *ampclient_core_layout_values(const struct ampclient_core_layout *flat, const void *const *values,
+                                         size_t size, uint64_t block, void *scratch)
+{
+    uint32_t p = flat->block_parameter[block];
+    if (values[p] != NULL && ampclient_core_layout_fills(flat, p, block))
+        return (const uint8_t *)values[p] + (block * flat->block_elements - flat->starts[p]) * size;
+    memset(scratch, 0, ampclient_core_layout_block_elements(flat, block) * size);
+    for (; ampclient_core_layout_in_block(flat, p, block); p++) {
+        if (values[p] != NULL)
+            ampclient_core_layout_put(flat, p, values[p], size, block, scratch);
+    }
+    return scratch;
 }

@@ -1,8 +1,8 @@
-/* The flat space of a model in the worker's state machine: pure functions. Private to client/core. */
+/* The flat space of a model as the client lays it out, and the values of its blocks: pure functions. */
 #ifndef AMPCLIENT_CORE_FLAT_LAYOUT_H
 #define AMPCLIENT_CORE_FLAT_LAYOUT_H
 
-#include "client/core/client_core.h"
+#include "client/core/client_events.h"
 
 /* The parameters in order, as the server lays them out: each begins at a multiple of 64 elements. */
 struct ampclient_core_layout {
@@ -31,5 +31,19 @@ uint32_t ampclient_core_layout_block_elements(const struct ampclient_core_layout
  * begin at block_parameter[block] and go on while this is true.
  */
 bool ampclient_core_layout_in_block(const struct ampclient_core_layout *flat, uint32_t parameter, uint64_t block);
+/* Whether the block holds elements of this parameter alone. */
+bool ampclient_core_layout_fills(const struct ampclient_core_layout *flat, uint32_t parameter, uint64_t block);
+/*
+ * Copies those of a parameter's values, of `size` bytes each, that lie in the block to their place in `to`, the bytes
+ * of the block. The parameter has elements there.
+ */
+void ampclient_core_layout_put(const struct ampclient_core_layout *flat, uint32_t parameter, const void *values,
+                               size_t size, uint64_t block, void *to);
+/*
+ * The values of a block, of `size` bytes each: a view into values[p] if parameter p fills the block, else gathered into
+ * scratch, with zeros for pads and for parameters whose values are NULL.
+ */
+const void *ampclient_core_layout_values(const struct ampclient_core_layout *flat, const void *const *values,
+                                         size_t size, uint64_t block, void *scratch);
 
 #endif

@@ -53,7 +53,6 @@ struct attach_call {
     struct arpc_call *call;     /* NULL: over */
     struct attach_job *waiting; /* NULL: it has been answered */
     bool dropped;               /* by this side: its end says nothing of what is attached since */
-    bool late;                  /* by this side, too: the answer has not come in time */
     uv_timer_t timer;           /* until the answer */
 };
 
@@ -82,7 +81,9 @@ static void on_message(struct arpc_call *call, const uint8_t *data, size_t size)
 static void on_late(uv_timer_t *timer)
 {
     struct attach_call *own = timer->data;
-    own->late = true;
+    own->dropped = true;
+    if (own->waiting != NULL)
+        finish(own, amp_error_set(&own->waiting->error, AMP_EDEADLINE, NULL, "no answer in time"));
     if (own->call != NULL)
         arpc_call_cancel(own->call, ARPC_STATUS_CANCELLED, "no answer in time");
 }
@@ -101,8 +102,7 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
 {
     struct attach_call *own = arpc_call_user(call);
     struct ampclient_model *model = own->model;
-    int code = own->late ? AMP_EDEADLINE
-                         : ampclient_channels_code(&model->client->link->channels, result->status, result->from_peer);
+    int code = ampclient_channels_code(&model->client->link->channels, result->status, result->from_peer);
     own->call = NULL;
     if (own->waiting != NULL)
         finish(own, amp_error_set(&own->waiting->error, code != 0 ? code : AMP_EUNAVAILABLE, result->details.reason,
@@ -115,10 +115,7 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
 void ampclient_attach_lost(struct ampclient_model *model)
 {
     (void)pthread_mutex_lock(&model->client->link->mutex);
-    if (model->shared != NULL && model->shared->on) {
-        model->shared->on = false;
-        ampclient_core_leave_memory(model->core);
-    }
+    ampclient_core_leave_memory(model->core);
     (void)pthread_mutex_unlock(&model->client->link->mutex);
 }
 
@@ -512,7 +509,7 @@ static struct ampd_msg_attach_memory_request request_of(const struct ampclient_m
 {
     struct ampd_msg_attach_memory_request request = {.rank = ampclient_core_rank(model->core),
                                                      .has_incarnation = true,
-                                                     .incarnation = ampclient_incarnation_message(model, incarnation),
+                                                     .incarnation = ampclient_incarnation_message(incarnation),
                                                      .dtype = (enum ampd_msg_dtype)dtype,
                                                      .seals = true};
     ampclient_core_name(model->core, request.model);
@@ -524,7 +521,7 @@ void ampclient_attach(struct ampclient_model *model)
     struct ampclient_link *link = model->client->link;
     (void)pthread_mutex_lock(&link->mutex);
     struct ampclient_incarnation incarnation = ampclient_core_incarnation(model->core);
-    bool on = model->shared != NULL && model->shared->on;
+    bool on = ampclient_core_in_memory(model->core);
     enum amp_dtype dtype =
         amp_dtype_size(model->gradients) > amp_dtype_size(model->cast) ? model->gradients : model->cast;
     struct ampd_msg_attach_memory_request request = request_of(model, incarnation, dtype);
@@ -559,7 +556,6 @@ void ampclient_attach(struct ampclient_model *model)
     model->attach_said[0] = 0;
     tell_mappings(model, made, true);
     (void)pthread_mutex_lock(&link->mutex);
-    made->on = true;
     model->shared = made;
     ampclient_core_set_in_memory(model->core, true, made->waits);
     (void)pthread_mutex_unlock(&link->mutex);
@@ -569,7 +565,7 @@ void ampclient_attach(struct ampclient_model *model)
 uint8_t *ampclient_attached_place(const struct ampclient_model *model, uint64_t block, enum amp_dtype dtype)
 {
     const struct ampclient_attached *attached = model->shared;
-    if (attached == NULL || !attached->on || amp_dtype_size(dtype) > amp_dtype_size(attached->dtype))
+    if (!ampclient_core_in_memory(model->core) || amp_dtype_size(dtype) > amp_dtype_size(attached->dtype))
         return NULL;
     uint64_t first = ampclient_core_shard_first(model->core, block);
     size_t whole = ampclient_core_whole_block(model->core);

@@ -15,9 +15,8 @@
 /* Most blocks in the slot that one message announces: the server reads them while the next ones are written. */
 #define AMPCLIENT_PLACED_MAX 16
 
-/* The mapped memory, read with the mutex. `on` is changed with the mutex, the rest only between two steps. */
+/* The mapped memory: read with the mutex, changed only between two steps. It is in use if ampclient_core_in_memory. */
 struct ampclient_attached {
-    bool on;                     /* the calls of all shards are open, so that the memory may be used */
     enum amp_dtype dtype;        /* widest dtype of gradients that the slots have room for */
     uint8_t *copies[2];          /* version v lies in copies[v % 2]: the flat space in the cast's dtype */
     uint8_t *slot;               /* the slots of all shards end to end: the flat space in `dtype` */

@@ -205,14 +205,14 @@ int ampclient_connect(const char *endpoints, const struct ampclient_options *opt
                    .server_name = made->options.server_name,
                    .token_file = made->options.token_file,
                    .token_over_plaintext = made->options.token_over_plaintext},
-        .kick_cb = on_kick,
-        .stop_cb = on_stop,
-        .arg = made,
-        .log_cb = made->options.log_cb,
-        .log_arg = made->options.log_arg,
-        .log_level = made->options.log_level,
-        .interrupt_cb = made->options.interrupt_cb,
-        .interrupt_arg = made->options.interrupt_arg,
+        .callbacks = {.kick_cb = on_kick,
+                      .stop_cb = on_stop,
+                      .arg = made,
+                      .log_cb = made->options.log_cb,
+                      .log_arg = made->options.log_arg,
+                      .log_level = made->options.log_level,
+                      .interrupt_cb = made->options.interrupt_cb,
+                      .interrupt_arg = made->options.interrupt_arg},
     };
     rc = ampclient_link_open(endpoints, &link, &made->link, error);
     if (rc != 0)

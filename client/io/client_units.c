@@ -5,33 +5,21 @@
 
 #include <inttypes.h>
 
-/*
- * What the core does at once, with the mutex and then a kick for its outputs. 0, 1, or the core's code with its text.
- */
-struct unit_call {
-    int (*run_cb)(struct ampclient_model *model, const struct unit_call *call, struct amp_error *error);
-    uint32_t unit;
-    const uint32_t *parameters;
-    uint32_t parameters_count;
-    uint32_t *added;
-    const void *const *gradients;
-    enum amp_dtype dtype;
-};
-
-static int run(struct ampclient_model *model, const struct unit_call *call)
+/* Takes the mutex, for what the core does at once. AMP_EINTERNAL: the link is broken. leave() follows in both cases. */
+static int enter(struct ampclient_model *model)
 {
     struct ampclient *client = model->client;
+    ampclient_begin(client);
     (void)pthread_mutex_lock(&client->link->mutex);
-    int rc = client->link->broken ? ampclient_link_break(client->link, &client->error)
-                                  : call->run_cb(model, call, &client->error);
-    ampclient_link_kick(client->link);
-    (void)pthread_mutex_unlock(&client->link->mutex);
-    return rc;
+    return client->link->broken ? ampclient_link_break(client->link, &client->error) : 0;
 }
 
-static int run_add(struct ampclient_model *model, const struct unit_call *call, struct amp_error *error)
+/* Has the loop's thread carry out the core's outputs. Returns rc. */
+static int leave(struct ampclient_model *model, int rc)
 {
-    return ampclient_core_unit_add(model->core, call->parameters, call->parameters_count, call->added, error);
+    ampclient_link_kick(model->client->link);
+    (void)pthread_mutex_unlock(&model->client->link->mutex);
+    return rc;
 }
 
 int ampclient_unit_add(struct ampclient_model *model, const uint32_t *parameters, uint32_t parameters_count,
@@ -43,9 +31,10 @@ int ampclient_unit_add(struct ampclient_model *model, const uint32_t *parameters
     if (unit == NULL)
         return amp_error_set(&model->client->error, AMP_EINVAL, NULL,
                              "unit is NULL; pass the address of a variable for the number of the unit.");
-    const struct unit_call call = {
-        .run_cb = run_add, .parameters = parameters, .parameters_count = parameters_count, .added = unit};
-    return run(model, &call);
+    int rc = enter(model);
+    if (rc == 0)
+        rc = ampclient_core_unit_add(model->core, parameters, parameters_count, unit, &model->client->error);
+    return leave(model, rc);
 }
 
 int ampclient_gather(struct ampclient_model *model, uint32_t unit)
@@ -58,32 +47,24 @@ int ampclient_gather(struct ampclient_model *model, uint32_t unit)
     return ampclient_model_ask(model, &request, &done);
 }
 
-static int run_prefetch(struct ampclient_model *model, const struct unit_call *call, struct amp_error *error)
-{
-    return ampclient_core_prefetch(model->core, ampclient_now_ms(), call->unit, error);
-}
-
 int ampclient_prefetch(struct ampclient_model *model, uint32_t unit)
 {
     if (model == NULL)
         return AMP_EINVAL;
-    ampclient_begin(model->client);
-    const struct unit_call call = {.run_cb = run_prefetch, .unit = unit};
-    return run(model, &call);
-}
-
-static int run_release(struct ampclient_model *model, const struct unit_call *call, struct amp_error *error)
-{
-    return ampclient_core_release(model->core, call->unit, error);
+    int rc = enter(model);
+    if (rc == 0)
+        rc = ampclient_core_prefetch(model->core, ampclient_now_ms(), unit, &model->client->error);
+    return leave(model, rc);
 }
 
 int ampclient_release(struct ampclient_model *model, uint32_t unit)
 {
     if (model == NULL)
         return AMP_EINVAL;
-    ampclient_begin(model->client);
-    const struct unit_call call = {.run_cb = run_release, .unit = unit};
-    return run(model, &call);
+    int rc = enter(model);
+    if (rc == 0)
+        rc = ampclient_core_release(model->core, unit, &model->client->error);
+    return leave(model, rc);
 }
 
 int ampclient_drain(struct ampclient_model *model)
@@ -99,18 +80,15 @@ int ampclient_drain(struct ampclient_model *model)
     return ampclient_model_request(model, AMPCLIENT_EVENT_DRAIN, &done);
 }
 
-static int run_scatter(struct ampclient_model *model, const struct unit_call *call, struct amp_error *error)
-{
-    return ampclient_core_scatter(model->core, ampclient_now_ms(), call->unit, call->gradients, call->dtype, error);
-}
-
 int ampclient_scatter(struct ampclient_model *model, uint32_t unit, const void *const *gradients, enum amp_dtype dtype)
 {
     int rc = ampclient_drain(model);
     if (rc != 0)
         return rc;
-    const struct unit_call call = {.run_cb = run_scatter, .unit = unit, .gradients = gradients, .dtype = dtype};
-    return run(model, &call);
+    rc = enter(model);
+    if (rc == 0)
+        rc = ampclient_core_scatter(model->core, ampclient_now_ms(), unit, gradients, dtype, &model->client->error);
+    return leave(model, rc);
 }
 
 uint64_t ampclient_units_bytes(const struct ampclient_model *model)

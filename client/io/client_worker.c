@@ -389,7 +389,7 @@ static int find_place(struct ampclient_model *model, uint32_t parameter, enum am
         return amp_error_set(&model->client->error, AMP_ESTATE, NULL,
                              "no step has begun: call ampclient_step_begin first");
     /* Of narrower values the slots of several shards do not join. */
-    if (model->shared != NULL && model->shared->on && amp_dtype_size(model->shared->dtype) == size) {
+    if (ampclient_core_in_memory(model->core) && amp_dtype_size(model->shared->dtype) == size) {
         *place = model->shared->slot + start * size;
         return 0;
     }
@@ -428,7 +428,7 @@ bool ampclient_shares_memory(const struct ampclient_model *model)
     if (model == NULL)
         return false;
     (void)pthread_mutex_lock(&model->client->link->mutex);
-    bool on = model->shared != NULL && model->shared->on;
+    bool on = ampclient_core_in_memory(model->core);
     (void)pthread_mutex_unlock(&model->client->link->mutex);
     return on;
 }

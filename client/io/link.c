@@ -51,7 +51,8 @@ bool ampclient_link_stop(struct ampclient_link *link, bool *stop)
 
 bool ampclient_link_wait(struct ampclient_link *link, uint64_t *deadline_ms)
 {
-    bool asks = link->interrupt_cb != NULL && !link->interrupted && pthread_equal(link->asker, pthread_self()) != 0;
+    bool asks =
+        link->callbacks.interrupt_cb != NULL && !link->interrupted && pthread_equal(link->asker, pthread_self()) != 0;
     uint64_t until = ampclient_now_ms() + (asks ? AMPCLIENT_INTERRUPT_MS : LOOK_MS);
     if (until > *deadline_ms)
         until = *deadline_ms;
@@ -63,7 +64,7 @@ bool ampclient_link_wait(struct ampclient_link *link, uint64_t *deadline_ms)
     if (asks && now - link->interrupt_asked_ms >= AMPCLIENT_INTERRUPT_MS) {
         link->interrupt_asked_ms = now;
         (void)pthread_mutex_unlock(&link->mutex);
-        bool ends = link->interrupt_cb(link->interrupt_arg);
+        bool ends = link->callbacks.interrupt_cb(link->callbacks.interrupt_arg);
         (void)pthread_mutex_lock(&link->mutex);
         link->interrupted = ends;
         if (ends) /* wakes the threads that help this call */
@@ -136,8 +137,8 @@ void ampclient_link_finish(struct ampclient_link *link, struct ampclient_job *jo
 
 void ampclient_link_log(struct ampclient_link *link, enum ampclient_log_level level, const char *text)
 {
-    if (link->log_cb != NULL && level >= link->log_level)
-        link->log_cb(link->log_arg, level, text);
+    if (link->callbacks.log_cb != NULL && level >= link->callbacks.log_level)
+        link->callbacks.log_cb(link->callbacks.log_arg, level, text);
 }
 
 struct log_job {
@@ -179,8 +180,8 @@ static void on_channels_closed(struct ampclient_channels *channels)
 static void begin_stop(struct ampclient_link *link)
 {
     link->channels.closing = true;
-    if (link->stop_cb != NULL)
-        link->stop_cb(link->arg);
+    if (link->callbacks.stop_cb != NULL)
+        link->callbacks.stop_cb(link->callbacks.arg);
     ampclient_channels_close(&link->channels, on_channels_closed);
 }
 
@@ -221,8 +222,8 @@ static void on_async(uv_async_t *async)
     cancel_jobs(link);
     if (stopping)
         begin_stop(link);
-    else if (link->kick_cb != NULL)
-        link->kick_cb(link->arg);
+    else if (link->callbacks.kick_cb != NULL)
+        link->callbacks.kick_cb(link->callbacks.arg);
 }
 
 static void *loop_main(void *arg)
@@ -348,16 +349,9 @@ int ampclient_link_open(const char *endpoints, const struct ampclient_link_optio
     if (rc != 0)
         goto fail_channels;
     link->local = strncmp(endpoints, "unix:", strlen("unix:")) == 0;
-    link->kick_cb = options->kick_cb;
-    link->stop_cb = options->stop_cb;
-    link->arg = options->arg;
-    link->log_cb = options->log_cb;
-    link->log_arg = options->log_arg;
-    link->log_level = options->log_level;
-    link->interrupt_cb = options->interrupt_cb;
-    link->interrupt_arg = options->interrupt_arg;
+    link->callbacks = options->callbacks;
     if (start_thread(link) != 0) {
-        link->stop_cb = NULL;
+        link->callbacks.stop_cb = NULL;
         rc = amp_error_set(error, AMP_EIO, NULL, "No thread can be made; raise the limit of processes.");
         goto fail_channels;
     }
@@ -378,7 +372,7 @@ bool ampclient_link_close(struct ampclient_link *link)
 {
     uint64_t deadline = ampclient_now_ms() + AMPCLIENT_CLOSE_MS;
     (void)pthread_mutex_lock(&link->mutex);
-    link->interrupt_cb = NULL; /* it does not ask */
+    link->callbacks.interrupt_cb = NULL; /* it does not ask */
     link->stopping = true;
     ampclient_link_kick(link);
     while (!link->ended && ampclient_link_wait(link, &deadline))

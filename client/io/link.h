@@ -46,6 +46,19 @@ struct ampclient_job {
     bool finished;    /* ampclient_link_finish was called */
 };
 
+/* Each of the callbacks may be NULL. */
+struct ampclient_link_callbacks {
+    void (*kick_cb)(void *arg); /* on the loop's thread, without the mutex: after each wake-up of the loop */
+    void (*stop_cb)(void *arg); /* on the loop's thread: the link is about to close its channel */
+    void *arg;
+    /* The client's log; the loop's thread. */
+    void (*log_cb)(void *arg, enum ampclient_log_level level, const char *text);
+    void *log_arg;
+    enum ampclient_log_level log_level;
+    bool (*interrupt_cb)(void *arg); /* on the user's thread: whether its wait is to end */
+    void *interrupt_arg;
+};
+
 struct ampclient_link {
     pthread_mutex_t mutex;
     pthread_cond_t wake; /* by the monotonic clock */
@@ -53,23 +66,15 @@ struct ampclient_link {
     uv_loop_t loop;
     uv_async_t async;
     struct amp_list jobs;
-    struct amp_list cancelled;  /* jobs whose waiting threads were interrupted */
-    bool stopping;              /* ampclient_link_close was called */
-    bool ended;                 /* the loop's thread is at its end */
-    bool broken;                /* a wait's deadline has passed: the loop stands still, and may still use any memory */
-    bool local;                 /* the user's endpoints are unix sockets */
-    void (*kick_cb)(void *arg); /* on the loop's thread, without the mutex: after each wake-up of the loop */
-    void (*stop_cb)(void *arg); /* on the loop's thread: the link is about to close its channel */
-    void *arg;
+    struct amp_list cancelled; /* jobs whose waiting threads were interrupted */
+    bool stopping;             /* ampclient_link_close was called */
+    bool ended;                /* the loop's thread is at its end */
+    bool broken;               /* a wait's deadline has passed: the loop stands still, and may still use any memory */
+    bool local;                /* the user's endpoints are unix sockets */
+    struct ampclient_link_callbacks callbacks;
     struct ampclient_channels channels;
     struct ampclient_follow follow; /* where the shards are */
-    /* The client's log; the loop's thread. */
-    void (*log_cb)(void *arg, enum ampclient_log_level level, const char *text); /* NULL: there is none */
-    void *log_arg;
-    enum ampclient_log_level log_level;
     /* The user's thread. */
-    bool (*interrupt_cb)(void *arg); /* NULL: nothing interrupts a wait */
-    void *interrupt_arg;
     pthread_t asker;             /* the thread that calls interrupt_cb: that of the call in hand, not a load's helper */
     bool interrupted;            /* the call in hand was interrupted; reset by ampclient_link_begin. With the mutex */
     uint64_t interrupt_asked_ms; /* the last time that interrupt_cb was called */
@@ -78,14 +83,7 @@ struct ampclient_link {
 struct ampclient_link_options {
     struct arpc_channel_options channel; /* zeroed: the defaults of a client; state_cb is not used */
     struct ampclient_secure_options secure;
-    void (*kick_cb)(void *arg); /* may be NULL */
-    void (*stop_cb)(void *arg); /* may be NULL */
-    void *arg;
-    void (*log_cb)(void *arg, enum ampclient_log_level level, const char *text); /* may be NULL */
-    void *log_arg;
-    enum ampclient_log_level log_level;
-    bool (*interrupt_cb)(void *arg); /* may be NULL */
-    void *interrupt_arg;
+    struct ampclient_link_callbacks callbacks;
 };
 
 /*

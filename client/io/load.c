@@ -13,8 +13,8 @@
 #include "amp/optim.h"
 #include "base/crc32c.h"
 #include "base/thread.h"
+#include "client/core/flat_layout.h"
 #include "client/io/client.h"
-#include "client/io/flat.h"
 #include "client/io/methods.h"
 #include "client/io/client_spec.h"
 #include "proto/block.h"
@@ -33,7 +33,7 @@
 #define LEAST_BYTES_MS 8192
 
 struct load {
-    struct ampclient_flat flat;
+    struct ampclient_core_layout flat;
     const struct ampclient_load_source *source;
     uint32_t planes;     /* of them: 1 for values alone */
     uint32_t states;     /* ranks that may have a user state; 0 for values alone */
@@ -65,8 +65,9 @@ struct part {
 
 static int send_block(struct load *load, struct arpc_call *call, uint32_t plane, uint64_t index)
 {
-    const float *data = ampclient_flat_block(&load->flat, load->source->planes[plane], index, load->scratch);
-    size_t size = ampclient_flat_block_elements(&load->flat, index) * sizeof *data;
+    const void *data = ampclient_core_layout_values(&load->flat, (const void *const *)load->source->planes[plane],
+                                                    sizeof(float), index, load->scratch);
+    size_t size = ampclient_core_layout_block_elements(&load->flat, index) * sizeof(float);
     struct ampd_block block = {.index = (uint32_t)(plane * load->flat.blocks + index),
                                .crc32c = amp_crc32c(0, data, size),
                                .size = (uint32_t)size};
@@ -144,8 +145,10 @@ static int open_load(struct ampclient *client, const struct ampd_msg_get_model_r
     /* Sizes of blocks are bounded by what one message can carry. */
     if (rc == 0 && model->block_elements > AMPD_BLOCK_DATA_MAX / sizeof(float))
         rc = AMP_EINVAL;
+    const struct ampclient_join_answer layout = {
+        .parameters_count = count, .elements = sizes, .block_elements = model->block_elements};
     if (rc == 0)
-        rc = ampclient_flat_init(&load->flat, sizes, count, model->block_elements);
+        rc = ampclient_core_layout_init(&load->flat, &layout);
     free(sizes);
     if (rc == 0)
         return 0;
@@ -308,12 +311,10 @@ static uint64_t load_number(void)
 static int open_part(struct ampclient *client, const char *model_name, const struct load *whole, uint32_t shard,
                      uint64_t number, struct failure *failure, struct part *part)
 {
-    uint64_t blocks = whole->flat.blocks, count = ampclient_shards(client);
     *part =
         (struct part){.failure = failure, .client = client, .model_name = model_name, .load = *whole, .shard = shard};
     amp_buf_init(&part->header, AMPD_MSG_SIZE_MAX);
-    part->load.first = blocks * shard / count;
-    part->load.end = blocks * (shard + 1) / count;
+    ampclient_core_layout_shard(&whole->flat, shard, ampclient_shards(client), &part->load.first, &part->load.end);
     part->load.scratch = malloc(whole->flat.block_elements * sizeof *part->load.scratch);
     if (part->load.scratch == NULL)
         return amp_error_set(&client->error, AMP_ENOMEM, NULL, "There is no memory for the layout of the model.");
@@ -421,7 +422,7 @@ int ampclient_load_from(struct ampclient *client, const char *model_name, const 
         if (rc == 0 && !was_there)
             rc = run_load(client, model_name, &load, &was_there);
         if (!client->link->broken)
-            ampclient_flat_close(&load.flat);
+            ampclient_core_layout_close(&load.flat);
     }
     ampd_msg_get_model_response_free(&model);
     if (rc == 0 && already != NULL)

@@ -10,10 +10,18 @@
 
 /* ---- outputs ---- */
 
-/* With the mutex: wakes the waiting thread if its answer is there and none of its memory is in use. */
+/* Whether the answer gives gradients back. GATHER has none, and after a STEP_END or DRAIN in vain the push goes on. */
+static bool gives_back(const struct ampclient_user_done *done)
+{
+    bool in_vain = done->code == AMP_EDEADLINE || done->code == AMP_ECANCELLED;
+    bool ends = done->request == AMPCLIENT_EVENT_STEP_END || done->request == AMPCLIENT_EVENT_DRAIN;
+    return done->request != AMPCLIENT_EVENT_GATHER && !(ends && in_vain);
+}
+
+/* With the mutex: wakes the waiting thread if its answer is there and no memory that it gives back is in use. */
 static void tell_done(struct ampclient_model *model)
 {
-    if (!model->done_ready || (model->borrowed > 0 && model->done.request != AMPCLIENT_EVENT_GATHER))
+    if (!model->done_ready || (model->borrowed > 0 && gives_back(&model->done)))
         return;
     model->done_ready = false;
     model->done_delivered = true;

@@ -11,9 +11,9 @@
  *
  * Borrowed memory. Gradients (the user's) and sums (the core's) are sent from where they lie; `borrowed` counts the
  * pieces that are still being read. A request is answered only when it is 0, so the user may change gradients from then
- * on, and the core may be freed once the model is detached. (GATHER does not concern gradients, and is answered at
- * once.) With units the core gets PUSH_DRAINED when nothing is borrowed and all blocks it has named on a stream have
- * left.
+ * on, and the core may be freed once the model is detached. Two kinds of answers do not wait: GATHER does not concern
+ * gradients, and after AMP_EDEADLINE or AMP_ECANCELLED of STEP_END or DRAIN they stay borrowed and the push goes on.
+ * With units the core gets PUSH_DRAINED when nothing is borrowed and all blocks it has named on a stream have left.
  */
 #ifndef AMPCLIENT_MODEL_H
 #define AMPCLIENT_MODEL_H
@@ -57,8 +57,6 @@ struct ampclient_model {
     enum amp_dtype cast;                       /* dtype of pulled parameters */
     bool takes_rate;                           /* its schedule is WORKER, as the last Join has said */
     struct ampclient_attached *shared;         /* memory that is shared with the servers (attach.h); NULL: none */
-    struct ampclient_incarnation boot_of;      /* the incarnation that boot_id belongs to */
-    uint64_t boot_id;                          /* the secret part of that incarnation (docs/protocol.md) */
     struct ampclient_model_overflows received; /* from the newest answer to a push */
     /* The loop's thread. */
     uv_timer_t timer;             /* the core's TIMER */

@@ -55,9 +55,8 @@ void ampclient_call_free(struct ampclient_core_call *call);
  */
 int ampclient_request_encode(const struct ampclient_model *model, const struct ampclient_output *output,
                              struct amp_buf *out);
-/* An incarnation as it is sent, with its boot_id if that is known. With the mutex. */
-struct ampd_msg_incarnation ampclient_incarnation_message(const struct ampclient_model *model,
-                                                          struct ampclient_incarnation incarnation);
+/* An incarnation as it is sent. */
+struct ampd_msg_incarnation ampclient_incarnation_message(struct ampclient_incarnation incarnation);
 /*
  * For a call that ended with code 0: reads its answer into event->u.ended.u, gives the core a PUSH_STATE before it if
  * it is a GET_PUSH_STATE, and then the event itself. An answer that cannot be read becomes AMP_EINTERNAL.

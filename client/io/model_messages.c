@@ -11,20 +11,10 @@
 
 /* ---- requests ---- */
 
-/* The core knows an incarnation by (fence, counter); the wire has the boot's id, too, as the server gave it. */
-struct ampd_msg_incarnation ampclient_incarnation_message(const struct ampclient_model *model,
-                                                          struct ampclient_incarnation incarnation)
+struct ampd_msg_incarnation ampclient_incarnation_message(struct ampclient_incarnation incarnation)
 {
-    struct ampd_msg_incarnation to = {.fence = incarnation.fence, .counter = incarnation.counter};
-    if (to.fence == model->boot_of.fence && to.counter == model->boot_of.counter)
-        to.boot_id = model->boot_id;
-    return to;
-}
-
-static struct ampd_msg_incarnation incarnation_of(const struct ampclient_model *model,
-                                                  const struct ampclient_output *output)
-{
-    return ampclient_incarnation_message(model, output->incarnation);
+    return (struct ampd_msg_incarnation){
+        .fence = incarnation.fence, .counter = incarnation.counter, .boot_id = incarnation.boot_id};
 }
 
 /* Names of the core's outputs are bounded by its own limit, which is that of the message. */
@@ -47,25 +37,26 @@ static int encode_join(const struct ampclient_model *model, const struct ampclie
     return ampd_msg_join_request_encode(&message, out);
 }
 
-static int encode_keep_alive(const struct ampclient_model *model, const struct ampclient_output *output,
-                             struct amp_buf *out)
+static int encode_keep_alive(const struct ampclient_output *output, struct amp_buf *out)
 {
-    struct ampd_msg_keep_alive_request message = {
-        .rank = (uint32_t)output->rank, .has_incarnation = true, .incarnation = incarnation_of(model, output)};
+    struct ampd_msg_keep_alive_request message = {.rank = (uint32_t)output->rank,
+                                                  .has_incarnation = true,
+                                                  .incarnation = ampclient_incarnation_message(output->incarnation)};
     put_name(message.model, output->model);
     return ampd_msg_keep_alive_request_encode(&message, out);
 }
 
-static int encode_leave(const struct ampclient_model *model, const struct ampclient_output *output, struct amp_buf *out)
+static int encode_leave(const struct ampclient_output *output, struct amp_buf *out)
 {
-    struct ampd_msg_leave_request message = {
-        .rank = (uint32_t)output->rank, .has_incarnation = true, .incarnation = incarnation_of(model, output)};
+    struct ampd_msg_leave_request message = {.rank = (uint32_t)output->rank,
+                                             .has_incarnation = true,
+                                             .incarnation = ampclient_incarnation_message(output->incarnation)};
     put_name(message.model, output->model);
     return ampd_msg_leave_request_encode(&message, out);
 }
 
 /* One that waits for a step names its worker, who is alive as long as it is open. The newest version is anybody's. */
-static int encode_pull(const struct ampclient_model *model, const struct ampclient_output *output, struct amp_buf *out)
+static int encode_pull(const struct ampclient_output *output, struct amp_buf *out)
 {
     const struct ampclient_out_pull *pull = &output->u.pull;
     bool waits = pull->by == AMPCLIENT_PULL_STEP;
@@ -85,19 +76,18 @@ static int encode_pull(const struct ampclient_model *model, const struct ampclie
                                             .has_incarnation = waits,
                                             .in_memory = pull->in_memory};
     if (waits)
-        message.incarnation = incarnation_of(model, output);
+        message.incarnation = ampclient_incarnation_message(output->incarnation);
     put_name(message.model, output->model);
     return ampd_msg_pull_request_encode(&message, out);
 }
 
-static int encode_push_state(const struct ampclient_model *model, const struct ampclient_output *output,
-                             struct amp_buf *out)
+static int encode_push_state(const struct ampclient_output *output, struct amp_buf *out)
 {
     struct ampd_msg_get_push_state_request message = {.epoch = output->u.push.epoch,
                                                       .step = output->u.push.step,
                                                       .rank = (uint32_t)output->rank,
                                                       .has_incarnation = true,
-                                                      .incarnation = incarnation_of(model, output),
+                                                      .incarnation = ampclient_incarnation_message(output->incarnation),
                                                       .shard = output->shard};
     put_name(message.model, output->model);
     return ampd_msg_get_push_state_request_encode(&message, out);
@@ -110,7 +100,7 @@ static int encode_push(const struct ampclient_model *model, const struct ampclie
                                           .step = push->step,
                                           .rank = (uint32_t)output->rank,
                                           .has_incarnation = true,
-                                          .incarnation = incarnation_of(model, output),
+                                          .incarnation = ampclient_incarnation_message(output->incarnation),
                                           .scale_id = push->scale_id,
                                           .dtype = (enum ampd_msg_dtype)push->dtype,
                                           .has_weight = true,
@@ -144,13 +134,13 @@ int ampclient_request_encode(const struct ampclient_model *model, const struct a
     case AMPCLIENT_OUT_JOIN:
         return encode_join(model, output, out);
     case AMPCLIENT_OUT_KEEP_ALIVE:
-        return encode_keep_alive(model, output, out);
+        return encode_keep_alive(output, out);
     case AMPCLIENT_OUT_LEAVE:
-        return encode_leave(model, output, out);
+        return encode_leave(output, out);
     case AMPCLIENT_OUT_PULL:
-        return encode_pull(model, output, out);
+        return encode_pull(output, out);
     case AMPCLIENT_OUT_GET_PUSH_STATE:
-        return encode_push_state(model, output, out);
+        return encode_push_state(output, out);
     default:
         AMP_ASSERT(output->type == AMPCLIENT_OUT_PUSH);
         return encode_push(model, output, out);
@@ -213,9 +203,6 @@ static int take_join(struct ampclient_model *model, const struct ampd_msg_join_r
     model->takes_rate = response->spec.has_schedule && response->spec.schedule.kind == AMPD_MSG_SCHEDULE_KIND_WORKER;
     for (uint32_t i = 0; rc == 0 && i < model->parameters_count && i < response->spec.parameters.count; i++)
         elements[i] = told_elements(&model->parameters[i], &response->spec.parameters.items[i]);
-    model->boot_of.fence = response->incarnation.fence;
-    model->boot_of.counter = response->incarnation.counter;
-    model->boot_id = response->incarnation.boot_id;
     (void)pthread_mutex_unlock(&link->mutex);
     return rc;
 }
@@ -243,7 +230,7 @@ static void answer_join(struct ampclient_core_call *call, struct ampclient_event
             .rank = response.rank,
             .world_size = response.world_size,
             .shards = (uint32_t)response.shards.count,
-            .incarnation = {response.incarnation.fence, response.incarnation.counter},
+            .incarnation = {response.incarnation.fence, response.incarnation.counter, response.incarnation.boot_id},
             .epoch = response.epoch,
             .step = response.step,
             .lease_ms = response.lease_ms,
@@ -288,7 +275,6 @@ static void tell_push_state(struct ampclient_core_call *call, const struct ampd_
     struct ampclient_event state = {.type = AMPCLIENT_EVENT_PUSH_STATE, .call = call->number};
     state.u.push_state.ranges = ranges;
     state.u.push_state.ranges_count = ranges != NULL ? count : 0;
-    state.u.push_state.complete = response->complete;
     ampclient_model_event(call->model, &state);
     free(ranges);
 }

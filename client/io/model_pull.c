@@ -37,8 +37,8 @@ static const uint8_t *copy_of(const struct ampclient_core_call *call, uint64_t v
 {
     struct ampclient_link *link = call->model->client->link;
     (void)pthread_mutex_lock(&link->mutex);
-    const struct ampclient_attached *attached = call->model->shared;
-    const uint8_t *copy = attached != NULL && attached->on ? attached->copies[version % 2] : NULL;
+    const struct ampclient_model *model = call->model;
+    const uint8_t *copy = ampclient_core_in_memory(model->core) ? model->shared->copies[version % 2] : NULL;
     (void)pthread_mutex_unlock(&link->mutex);
     return copy;
 }
@@ -116,7 +116,6 @@ static int on_part(void *arg, enum ampd_block_part part, const uint8_t *data, si
                                                  .version = header.version,
                                                  .scale_id = header.scale_id,
                                                  .scale = header.scale,
-                                                 .dtype = (enum amp_dtype)header.dtype,
                                                  .place = wanted->memory == NULL ? call->pull.copy : NULL}};
     return tell(call, &event);
 }

@@ -196,6 +196,8 @@ class Watch:
             try:
                 return self._stream.rows.get(timeout=ALIVE_S)
             except queue.Empty:
+                if self._stream.stop.is_set():  # closed by another thread, or a signal handler
+                    return _END
                 if not self._stream.thread.is_alive() and self._stream.rows.empty():
                     raise errors.WrongState("this watch of %s was begun by another process; begin one here"
                                             % self.model) from None

@@ -39,9 +39,9 @@ def _refuse_other(what: str, job, given: tuple, values: dict, remedy: str) -> No
 class Optimizer(torch.optim.Optimizer):
     """torch's Optimizer, whose step() is the verdict of the server. The first step begins when it is made.
 
-    `param_groups` are the model's groups: `lr` (the base rate times `lr_factor`), `weight_decay`, `clip_norm`. They are
-    for reading: the server has the values. With the schedule ampd.Worker() alone `lr` is what each step uses, so that
-    torch's lr_scheduler work; all groups have the same rate then, times their `lr_factor`."""
+    `param_groups` are the model's groups: `lr` (that of the specification times `lr_factor`), `weight_decay`,
+    `clip_norm`. They are for reading: the server has the values. With the schedule ampd.Worker() alone `lr` is what
+    each step uses, so that torch's lr_scheduler work; all groups have the same rate then, times their `lr_factor`."""
 
     def __init__(self, job=None, *given, **values):
         _refuse_other("ampd.Optimizer", job, given, values, "optimizer=ampd.AdamW(...)")
@@ -50,7 +50,7 @@ class Optimizer(torch.optim.Optimizer):
         self.job = job
         job.how_to_push = "call scaler.scale(loss).backward() before the optimizer's step"
         self.result = None
-        self.unscaled = False
+        self.unscaled: dict = {}  # torch's count of writes to each gradient, by parameter, as unscale_ has left it
         self._overflowed: list = []  # (parameter, its gradient as unscale_ has found it): with an Inf or a NaN
         self.current = None
         self._left = False  # the step was handed in, and the next one has not begun: a call of step() was cut off
@@ -77,12 +77,13 @@ class Optimizer(torch.optim.Optimizer):
         return [group[name] for group in self.param_groups]
 
     def _begin(self) -> None:
-        before, self.current = self.number, self.job.begin()
-        self.unscaled = self._left = False
+        before, begun = self.number, self.job.begin()
+        if begun is None:
+            self.job.pull()  # what the last step made, for an evaluation; cut off, the next call comes here again
+        self.current, self._left = begun, False
+        self.unscaled.clear()
         self._overflowed.clear()
-        if self.current is None:
-            self.job.pull()  # what the last step made, for an evaluation
-        elif self._gives_rate and before is not None:
+        if begun is not None and before is not None and self._gives_rate:
             self._tell_out_of_step(before)
 
     def _tell_out_of_step(self, before: int) -> None:
@@ -142,7 +143,7 @@ class Optimizer(torch.optim.Optimizer):
         try:
             if self.unscaled:
                 self._scale_again()
-                self.unscaled = False
+                self.unscaled.clear()
             self.job.module.push_all()
             self._left = True
         except BaseException:
@@ -183,7 +184,7 @@ class Optimizer(torch.optim.Optimizer):
         if self.current is not None:
             self.current.losses.clear()
         super().zero_grad(*args, **kwargs)
-        self.unscaled = False
+        self.unscaled.clear()
 
     def _rate(self) -> float:
         rates = [number_of(group["lr"], "an lr of param_groups") / group["lr_factor"] for group in self.param_groups
@@ -206,9 +207,22 @@ class Optimizer(torch.optim.Optimizer):
             for parameter, found in self._overflowed:
                 parameter.grad = found
             return
+        if self.job.world_size > 1:
+            self._tell_own_clip()
         for parameter in self.job.module._parameters.values():
             if parameter.grad is not None:
                 parameter.grad.mul_(self.current.scale)  # a power of two (unscale_): exact but for what overflows
+
+    def _tell_own_clip(self) -> None:
+        """Of gradients that the program has changed behind unscale_, most likely to clip them."""
+        found = next((name for name, one in self.job.module._parameters.items() if one.grad is not None
+                      and self.unscaled.get(one, one.grad._version) != one.grad._version), None)
+        if found is not None:
+            self.job._warn_once("own clip", "%s: the gradient of parameter %s was changed behind unscale_, where it is "
+                                "this worker's own; with DistributedDataParallel it is the mean of all workers, whose "
+                                "norm is smaller: clip that one by ampd.join clip_norm=, and read "
+                                "optimizer.result.norm (if the module is still in one, all is well)", self.job.name,
+                                found)
 
     def __getstate__(self) -> dict:
         return self.__dict__  # with the job, which refuses to be copied; torch's state would be one without a job
@@ -229,15 +243,16 @@ class Optimizer(torch.optim.Optimizer):
             warnings.warn("ampd.Optimizer: the state is on the server, and was not changed; ampctl checkpoint import "
                           "--full brings one in", stacklevel=2)
             return
-        groups, step = state_dict["param_groups"], state_dict["step"]
+        groups, step, current = state_dict["param_groups"], state_dict["step"], self.current
+        anew = "make a new scheduler" if current is None else (
+            "call step() of a new scheduler once for each earlier step: %d (of a script that leaves out skipped steps: "
+            "%d)" % (current.number - 1, current.version))
         if len(groups) != len(self.param_groups):
-            raise errors.InvalidArgument("the state has the rates of %d groups, and %s has %d groups; make a new "
-                                         "scheduler, and call its step() optimizer.number - 1 times"
-                                         % (len(groups), self.job.name, len(self.param_groups)))
-        if step != self.number and self.number is not None:
+            raise errors.InvalidArgument("the state has the rates of %d groups, and %s has %d groups; %s"
+                                         % (len(groups), self.job.name, len(self.param_groups), anew))
+        if current is not None and step != current.number:
             warnings.warn("ampd.Optimizer: the rates that were loaded are those of step %s, and step %d is in hand; "
-                          "load neither these nor a scheduler's, and call step() of a new scheduler %d times"
-                          % (step, self.number, self.number - 1), stacklevel=2)
+                          "load neither these nor a scheduler's, and %s" % (step, current.number, anew), stacklevel=2)
         for group, saved in zip(self.param_groups, groups):
             group.update(saved)
 
@@ -301,7 +316,8 @@ class GradScaler:
         return type(outputs)(made) if isinstance(outputs, (list, tuple)) else made
 
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divides .grad by the scale, for a look at the gradients or a clip of one's own; step() multiplies it back.
+        """Divides .grad by the scale, for a look at this worker's own gradients or a clip of them; step() multiplies it
+        back. The mean of several workers is formed on the server: ampd.join clip_norm= clips that one.
         Only for scales that are powers of two, so that both are exact, and as in torch not for gradients in float16."""
         self._refuse_foreign(optimizer)
         if not self._enabled:
@@ -331,7 +347,7 @@ class GradScaler:
             optimizer._overflowed = [(one, one.grad.clone()) for one, good in zip(found, finite) if not good]
             for one in found:
                 one.grad.mul_(1.0 / scale)
-            optimizer.unscaled = True
+            optimizer.unscaled = {one: one.grad._version for one in found}
         except BaseException:
             step.broken = True
             raise
@@ -350,7 +366,7 @@ class GradScaler:
         batch that was unscaled and dropped leaves nothing behind it."""
         optimizer = self.job.optimizer()
         if optimizer is not None:
-            optimizer.unscaled = False
+            optimizer.unscaled.clear()
         self._scale_of_step = None
         if new_scale is not None:
             self.job.server.set_scale(self.job.name, number_of(new_scale, "the scale"), reason="GradScaler.update")

@@ -5,8 +5,9 @@
     python3 -m ampd.launch -n 4 --endpoint HOST:PORT train.py     an ampd that runs; also by AMPD_ENDPOINT
 
 Each worker has RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and AMPD_ENDPOINT in its environment, which
-`ampd.join(None, ...)` reads. What they write is shown line by line with "[rank] " in front; a progress bar, which
-writes over its line, is shown every 10 s.
+`ampd.join(None, ...)` reads. MASTER_ADDR and MASTER_PORT are there for a script that still has torch's
+init_process_group. What they write is shown line by line with "[rank] " in front; a progress bar, which writes over its
+line, is shown every 10 s.
 
 When a worker fails the others get SIGTERM, and what is left after --grace seconds SIGKILL; the exit code is that of the
 first that failed, 128 + N where signal N ended it. Ctrl-C is passed on to the workers, then the ampd ends: code 130. A
@@ -22,6 +23,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -261,6 +263,8 @@ def parse(argv: list[str] | None):
 def _environment(options, endpoint: str) -> dict[str, str]:
     made = {**os.environ, "AMPD_ENDPOINT": endpoint, "WORLD_SIZE": str(options.workers),
             "LOCAL_WORLD_SIZE": str(options.workers)}
+    with socket.create_server(("127.0.0.1", 0)) as free:  # the port is rank 0's, as soon as torch asks for it
+        made.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free.getsockname()[1]))
     made.setdefault("PYTHONUNBUFFERED", "1")  # a line is shown when it is written
     if options.workers > 1:
         made.setdefault("OMP_NUM_THREADS", "1")  # as torchrun: not each worker a thread for each core

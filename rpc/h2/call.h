@@ -84,11 +84,9 @@ void arpc_call_close(struct arpc_call *call, int status, const char *message);
 void arpc_call_stream_over(struct arpc_call *call);
 /* The peer, or nghttp2, has ended the stream with this HTTP/2 error code: the call closes, or begins again. */
 void arpc_call_stream_closed(struct arpc_call *call, uint32_t h2_code);
-/* RFC 9113 section 7, ENHANCE_YOUR_CALM; gRPC makes RESOURCE_EXHAUSTED of it. */
-#define ARPC_H2_CALM 0xb
 /*
- * The stream is to end with the next flush, unless it is over: a client's by RST_STREAM with this code, a server's too
- * if that is ARPC_H2_CALM; else a server's by the trailers, with the call's status, in place of what has not left.
+ * The stream is to end with the next flush, unless it is over: a client's by RST_STREAM with this code; a server's by
+ * the trailers, with the call's status, in place of what has not left. Until then no further frame of it begins.
  */
 void arpc_call_reset(struct arpc_call *call, uint32_t h2_code);
 /*

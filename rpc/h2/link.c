@@ -328,7 +328,8 @@ ssize_t arpc_link_read_body(nghttp2_session *session, int32_t stream_id, uint8_t
     (void)buf;
     (void)arg;
     struct arpc_call *call = source->ptr;
-    if (call->attempt.again || (call->out.unsent == 0 && !call->out.ended)) {
+    bool ends = call->attempt.again || call->out.reset; /* what is left of the queue may have a gap */
+    if (ends || (call->out.unsent == 0 && !call->out.ended)) {
         call->out.deferred = true;
         return NGHTTP2_ERR_DEFERRED;
     }
@@ -611,18 +612,14 @@ static void flush_call(struct arpc_call *call)
         return;
     flush_buffered(call);
     arpc_call_receive_end(call);
-    bool calms = call->server && call->out.reset && call->out.reset_code == ARPC_H2_CALM;
-    if (call->server && !calms) {
+    if (call->server) {
         arpc_serve_flush(call);
         return;
     }
-    if (!call->server)
-        arpc_request_flush(call);
+    arpc_request_flush(call);
     if (!call->out.reset || call->out.reset_done || call->stream_over)
         return;
     call->out.reset_done = true;
-    if (call->server) /* a client may have it to send again */
-        arpc_out_drop_useless(call);
     if (call->stream_id == 0)
         arpc_call_stream_over(call);
     else

@@ -22,11 +22,6 @@
 /* Longest "/package.Service/Method". */
 #define PATH_MAX_SIZE 512
 
-static bool is_name(const uint8_t *name, size_t size, const char *text)
-{
-    return strlen(text) == size && memcmp(name, text, size) == 0;
-}
-
 static bool path_ok(const char *path)
 {
     size_t size = strnlen(path, PATH_MAX_SIZE + 1);
@@ -107,19 +102,19 @@ int arpc_request_field(struct arpc_call *call, const uint8_t *name, size_t name_
                        size_t value_size)
 {
     struct arpc_head *head = &call->head;
-    if (is_name(name, name_size, ":status"))
+    if (arpc_nv_is(name, name_size, ":status"))
         head->http_status = parse_http_status(value, value_size);
-    else if (is_name(name, name_size, "content-type"))
+    else if (arpc_nv_is(name, name_size, "content-type"))
         head->grpc_content = value_size >= 16 && memcmp(value, "application/grpc", 16) == 0;
-    else if (is_name(name, name_size, "grpc-encoding"))
+    else if (arpc_nv_is(name, name_size, "grpc-encoding"))
         head->encoding = arpc_encoding_of(value, value_size);
-    else if (is_name(name, name_size, "grpc-status"))
+    else if (arpc_nv_is(name, name_size, "grpc-status"))
         head->grpc_status = arpc_status_parse(value, value_size);
-    else if (is_name(name, name_size, "grpc-message"))
+    else if (arpc_nv_is(name, name_size, "grpc-message"))
         keep_message(call, value, value_size);
-    else if (is_name(name, name_size, "grpc-status-details-bin"))
+    else if (arpc_nv_is(name, name_size, "grpc-status-details-bin"))
         keep_details(call, value, value_size);
-    else if (is_name(name, name_size, "grpc-retry-pushback-ms"))
+    else if (arpc_nv_is(name, name_size, "grpc-retry-pushback-ms"))
         keep_pushback(head, value, value_size);
     else
         return arpc_head_keep(call, name, name_size, value, value_size);
@@ -209,40 +204,31 @@ void arpc_request_end(struct arpc_call *call)
         arpc_call_reset(call, NGHTTP2_NO_ERROR);
 }
 
-static void put(nghttp2_nv *nv, size_t *count, const char *name, const void *value, size_t size)
-{
-    nv[(*count)++] =
-        (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), size, NGHTTP2_NV_FLAG_NONE};
-}
-
 static int32_t submit_request(struct arpc_call *call)
 {
     const char *authority = call->link->peer;
     const char *scheme = call->link->peer_info.encrypted ? "https" : "http";
     nghttp2_nv nv[OWN_FIELDS + ARPC_FIELDS_MAX];
     size_t count = 0;
-    put(nv, &count, ":method", "POST", 4);
-    put(nv, &count, ":scheme", scheme, strlen(scheme));
-    put(nv, &count, ":path", call->path, strlen(call->path));
-    put(nv, &count, ":authority", authority, strlen(authority));
-    put(nv, &count, "te", "trailers", 8);
-    put(nv, &count, "content-type", "application/grpc", 16);
-    put(nv, &count, "grpc-accept-encoding", ARPC_ENCODINGS, sizeof ARPC_ENCODINGS - 1);
-    put(nv, &count, "user-agent", USER_AGENT, sizeof USER_AGENT - 1);
+    arpc_nv_add(nv, &count, ":method", "POST", 4);
+    arpc_nv_add(nv, &count, ":scheme", scheme, strlen(scheme));
+    arpc_nv_add(nv, &count, ":path", call->path, strlen(call->path));
+    arpc_nv_add(nv, &count, ":authority", authority, strlen(authority));
+    arpc_nv_add(nv, &count, "te", "trailers", 8);
+    arpc_nv_add(nv, &count, "content-type", "application/grpc", 16);
+    arpc_nv_add(nv, &count, "grpc-accept-encoding", ARPC_ENCODINGS, sizeof ARPC_ENCODINGS - 1);
+    arpc_nv_add(nv, &count, "user-agent", USER_AGENT, sizeof USER_AGENT - 1);
     char timeout[ARPC_TIMEOUT_TEXT_MAX];
     if (call->deadline_ms != INT64_MAX) {
         size_t size = arpc_timeout_write(arpc_call_time_left_ms(call), timeout);
-        put(nv, &count, "grpc-timeout", timeout, size);
+        arpc_nv_add(nv, &count, "grpc-timeout", timeout, size);
     }
     char attempts[12];
     if (call->attempt.retry.attempts > 0) {
         int size = snprintf(attempts, sizeof attempts, "%u", call->attempt.retry.attempts);
-        put(nv, &count, "grpc-previous-rpc-attempts", attempts, (size_t)size);
+        arpc_nv_add(nv, &count, "grpc-previous-rpc-attempts", attempts, (size_t)size);
     }
-    size_t cursor = 0;
-    struct arpc_field field;
-    while (arpc_fields_next(&call->out.initial, &cursor, &field))
-        put(nv, &count, field.name, field.value, field.value_size);
+    arpc_nv_add_fields(nv, &count, &call->out.initial);
     nghttp2_data_provider provider = {.source.ptr = call, .read_callback = arpc_link_read_body};
     return nghttp2_submit_request(arpc_call_session(call), NULL, nv, count, &provider, call);
 }

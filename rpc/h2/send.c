@@ -39,35 +39,26 @@ _Static_assert(ARPC_BATCH_SCRATCH >= 2 * ARPC_FRAME_SCRATCH, "one frame is no wh
 /* What goes in place of a body that was taken back: one piece is never longer. Never written to. */
 static uint8_t zeros[ARPC_FRAME_OUT_MAX];
 
-/*
- * A call has more or fewer copies to send, however slowly its peer reads: all calls of a server share a budget of them.
- * The oldest of the address that has most is reset if that is too much, since its stream's memory has to go at once.
- */
-static void copies_changed(struct arpc_call *call)
+/* The bytes of a message that is a copy as a whole. The prefix and the head of a body that is lent count as nothing. */
+static size_t copied_of(const struct arpc_out *out)
 {
-    struct arpc_link *link = call->link;
-    if (link == NULL) /* GONE, and charged with nothing any more */
+    return out->head_size == out->size ? out->size : 0;
+}
+
+/* A call has more or fewer copies to send. */
+static void charge_copies(struct arpc_call *call)
+{
+    if (call->link == NULL) /* GONE, and charged with nothing any more */
         return;
-    struct arpc_charge *own = &call->out.copies;
-    int64_t before = own->amount;
     int64_t amount = arpc_call_is_over(call) ? 0 : (int64_t)call->out.copied;
-    int64_t now_ms = arpc_link_now(link);
-    arpc_charge_set(own, &link->host->unsent, amount, now_ms);
-    struct arpc_charge *charge;
-    while (amount > before && (charge = arpc_charge_excess(own, now_ms)) != NULL) {
-        struct arpc_call *other = AMP_CONTAINER(charge, struct arpc_call, out.copies);
-        arpc_charge_set(charge, charge->account, 0, now_ms);
-        arpc_link_count(other->link, ARPC_ABUSE_UNSENT);
-        arpc_call_close(other, ARPC_STATUS_RESOURCE_EXHAUSTED, arpc_abuse_text(ARPC_ABUSE_UNSENT));
-        arpc_call_reset(other, ARPC_H2_CALM);
-    }
+    arpc_charge_set(&call->out.copies, &call->link->host->unsent, amount, arpc_link_now(call->link));
 }
 
 static void out_release(struct arpc_out *out)
 {
     struct arpc_call *call = out->call;
-    call->out.copied -= out->head_size;
-    copies_changed(call);
+    call->out.copied -= copied_of(out);
+    charge_copies(call);
     if (out->release_cb != NULL)
         out->release_cb(out->release_arg);
     free(out);
@@ -93,6 +84,87 @@ static bool fits_in(size_t queued, size_t size, size_t most)
 static bool is_first(const struct arpc_call *call)
 {
     return call->server && call->out.queued == 0;
+}
+
+static bool link_has_room(const struct arpc_link *link)
+{
+    return link->queued <= link->config->max_queued / 2;
+}
+
+bool arpc_call_has_room(const struct arpc_call *call)
+{
+    return is_first(call) || (link_has_room(call->link) && call->out.queued <= stream_limit(call) / 2);
+}
+
+/*
+ * Wakes the calls whose message was refused, when half of the limit is free again. Each leaves the list only when it is
+ * told, and goes to its end when it is refused again, so that all have their turn.
+ */
+static void wake_refused(struct arpc_link *link)
+{
+    if (!link_has_room(link))
+        return;
+    AMP_LIST_EACH(it, safe, &link->refused)
+    {
+        struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_refused);
+        if (arpc_call_has_room(call))
+            arpc_call_mark_event(call);
+    }
+}
+
+/*
+ * Drops the messages in the queue behind its first `keep` bytes, or only the copies among them, for which no callback
+ * comes.
+ */
+static void drop_behind(struct arpc_call *call, size_t keep, bool copies)
+{
+    size_t kept = 0;
+    AMP_LIST_EACH(it, safe, &call->out.messages)
+    {
+        struct arpc_out *out = AMP_CONTAINER(it, struct arpc_out, node);
+        size_t rest = out->size - out->given;
+        if (kept < keep) {
+            kept += rest;
+            continue;
+        }
+        if (copies && (copied_of(out) == 0 || out->release_cb != NULL))
+            continue;
+        amp_list_remove(&out->node);
+        call->out.unsent -= rest;
+        call->out.queued -= rest;
+        call->link->queued -= rest;
+        if (out->pins == 0)
+            out_release(out);
+    }
+    wake_refused(call->link);
+}
+
+void arpc_out_drop(struct arpc_call *call)
+{
+    drop_behind(call, 0, false);
+}
+
+void arpc_out_drop_useless(struct arpc_call *call)
+{
+    drop_behind(call, call->out.framed, false);
+}
+
+/*
+ * All calls of a server share a budget of copies, however slowly their peers read. The oldest of the address that has
+ * most ends if that is too much, and its copies go at once: its connection may be long in having its turn.
+ */
+static void end_excess(struct arpc_call *call)
+{
+    int64_t now_ms = arpc_link_now(call->link);
+    struct arpc_charge *charge;
+    while ((charge = arpc_charge_excess(&call->out.copies, now_ms)) != NULL) {
+        struct arpc_call *other = AMP_CONTAINER(charge, struct arpc_call, out.copies);
+        arpc_charge_set(charge, charge->account, 0, now_ms);
+        arpc_link_count(other->link, ARPC_ABUSE_UNSENT);
+        arpc_call_cancel(other, ARPC_STATUS_RESOURCE_EXHAUSTED,
+                         "answers to this address that have not left take too much memory: read them, or ask for less");
+        drop_behind(other, other->out.framed, true);
+    }
 }
 
 /* Queues one message as it is; `flag` goes in front of its length. */
@@ -135,8 +207,9 @@ static int send_as_is(struct arpc_call *call, uint8_t flag, const void *head, si
     call->out.was_high = call->out.was_high || call->out.queued > ARPC_LOW_WATER;
     if (call->counted != NULL)
         call->counted->sent++;
-    call->out.copied += out->head_size;
-    copies_changed(call);
+    call->out.copied += copied_of(out);
+    charge_copies(call);
+    end_excess(call);
     arpc_call_mark_dirty(call);
     return 0;
 }
@@ -313,64 +386,6 @@ size_t arpc_out_slots(struct arpc_call *call, size_t limit, size_t *slots)
     return total < limit ? total : limit;
 }
 
-static bool link_has_room(const struct arpc_link *link)
-{
-    return link->queued <= link->config->max_queued / 2;
-}
-
-bool arpc_call_has_room(const struct arpc_call *call)
-{
-    return is_first(call) || (link_has_room(call->link) && call->out.queued <= stream_limit(call) / 2);
-}
-
-/*
- * Wakes the calls whose message was refused, when half of the limit is free again. Each leaves the list only when it is
- * told, and goes to its end when it is refused again, so that all have their turn.
- */
-static void wake_refused(struct arpc_link *link)
-{
-    if (!link_has_room(link))
-        return;
-    AMP_LIST_EACH(it, safe, &link->refused)
-    {
-        struct arpc_call *call = AMP_CONTAINER(it, struct arpc_call, in_refused);
-        if (arpc_call_has_room(call))
-            arpc_call_mark_event(call);
-    }
-}
-
-/* Drops the messages in the queue behind its first `keep` bytes. */
-static void drop_behind(struct arpc_call *call, size_t keep)
-{
-    size_t kept = 0;
-    AMP_LIST_EACH(it, safe, &call->out.messages)
-    {
-        struct arpc_out *out = AMP_CONTAINER(it, struct arpc_out, node);
-        size_t rest = out->size - out->given;
-        if (kept < keep) {
-            kept += rest;
-            continue;
-        }
-        amp_list_remove(&out->node);
-        call->out.unsent -= rest;
-        call->out.queued -= rest;
-        call->link->queued -= rest;
-        if (out->pins == 0)
-            out_release(out);
-    }
-    wake_refused(call->link);
-}
-
-void arpc_out_drop(struct arpc_call *call)
-{
-    drop_behind(call, 0);
-}
-
-void arpc_out_drop_useless(struct arpc_call *call)
-{
-    drop_behind(call, call->out.framed);
-}
-
 void arpc_batch_done(struct arpc_link *link, struct arpc_batch *batch)
 {
     /*
@@ -423,6 +438,17 @@ static void release_blank(struct arpc_out *out)
     release_cb(out->release_arg);
 }
 
+/* The first blank message in the queue whose memory is still to be given back. NULL: none. */
+static struct arpc_out *find_blank(struct arpc_call *call)
+{
+    for (struct amp_list *it = call->out.messages.next; it != &call->out.messages; it = it->next) {
+        struct arpc_out *out = AMP_CONTAINER(it, struct arpc_out, node);
+        if (out->blank && out->release_cb != NULL)
+            return out;
+    }
+    return NULL;
+}
+
 void arpc_call_blank(struct arpc_call *call)
 {
     struct arpc_batch *batch = call->out.batch;
@@ -444,10 +470,8 @@ void arpc_call_blank(struct arpc_call *call)
     for (size_t i = 0; i < pins; i++)
         if (batch->pins[i].out->call == call)
             release_blank(batch->pins[i].out);
-    AMP_LIST_EACH(it, safe, &call->out.messages)
-    {
-        release_blank(AMP_CONTAINER(it, struct arpc_out, node));
-    }
+    for (struct arpc_out *out = find_blank(call); out != NULL; out = find_blank(call))
+        release_blank(out);
     arpc_call_unref(call);
 }
 

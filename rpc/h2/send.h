@@ -39,7 +39,7 @@ struct arpc_outbound {
     struct arpc_batch *batch;    /* the batch under way if it has bytes of this call, also when GONE; else NULL */
     size_t unsent;               /* bytes that were not put into a batch yet */
     size_t queued;               /* bytes that have not left the process */
-    size_t copied;               /* bytes of messages that are copies, until they are freed */
+    size_t copied;               /* bytes of messages that are copies as a whole, until they are freed */
     struct arpc_charge copies;   /* for `copied` */
     size_t framed;               /* bytes of the frame that nghttp2 has begun, and will ask for */
     bool was_high;               /* queued was above ARPC_LOW_WATER: `writable` is due when it falls to that */
@@ -49,9 +49,9 @@ struct arpc_outbound {
     bool ended;                  /* this side sends no more messages */
     bool last_submitted;         /* server: nghttp2 has the trailers, or the head of an answer without any */
     bool trailers_sent;          /* server: the trailers have left */
-    bool reset;                  /* the stream is to end early: arpc_call_reset says how */
-    bool reset_done;             /* nghttp2 has the RST_STREAM */
-    uint32_t reset_code;         /* the HTTP/2 error code of the RST_STREAM */
+    bool reset;                  /* the stream is to end early: client by RST_STREAM, server by its trailers */
+    bool reset_done;             /* client: nghttp2 has the RST_STREAM */
+    uint32_t reset_code;         /* client: the HTTP/2 error code of the RST_STREAM */
     int64_t progress_ms;         /* since when progress_bytes count: the queue was empty, or enough bytes had left */
     size_t progress_bytes;       /* bytes put into batches since then */
     struct arpc_fields initial;  /* server: metadata of the response's head; client: request metadata */

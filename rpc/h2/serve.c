@@ -23,11 +23,6 @@
 /* Fields of a response of ours, apart from metadata. */
 #define OWN_FIELDS 7
 
-static bool is_name(const uint8_t *name, size_t size, const char *text)
-{
-    return strlen(text) == size && memcmp(name, text, size) == 0;
-}
-
 /* *proto_named: it names the message format, as "application/grpc+proto". */
 static bool is_grpc_content(const uint8_t *value, size_t size, bool *proto_named)
 {
@@ -48,9 +43,9 @@ static bool is_grpc_content(const uint8_t *value, size_t size, bool *proto_named
 
 enum arpc_encoding arpc_encoding_of(const uint8_t *name, size_t size)
 {
-    if (is_name(name, size, "gzip"))
+    if (arpc_nv_is(name, size, "gzip"))
         return ARPC_ENCODING_GZIP;
-    return is_name(name, size, "identity") ? ARPC_ENCODING_IDENTITY : ARPC_ENCODING_UNKNOWN;
+    return arpc_nv_is(name, size, "identity") ? ARPC_ENCODING_IDENTITY : ARPC_ENCODING_UNKNOWN;
 }
 
 static void find_method(struct arpc_call *call, const uint8_t *path, size_t size)
@@ -64,17 +59,17 @@ int arpc_serve_field(struct arpc_call *call, const uint8_t *name, size_t name_si
                      size_t value_size)
 {
     struct arpc_head *head = &call->head;
-    if (is_name(name, name_size, ":path"))
+    if (arpc_nv_is(name, name_size, ":path"))
         find_method(call, value, value_size);
-    else if (is_name(name, name_size, ":method"))
-        head->post = is_name(value, value_size, "POST");
-    else if (is_name(name, name_size, "content-type"))
+    else if (arpc_nv_is(name, name_size, ":method"))
+        head->post = arpc_nv_is(value, value_size, "POST");
+    else if (arpc_nv_is(name, name_size, "content-type"))
         head->grpc_content = is_grpc_content(value, value_size, &head->proto_content);
-    else if (is_name(name, name_size, "grpc-timeout"))
+    else if (arpc_nv_is(name, name_size, "grpc-timeout"))
         head->bad_timeout |= arpc_timeout_parse(value, value_size, &head->timeout_ns) != 0;
-    else if (is_name(name, name_size, "grpc-encoding"))
+    else if (arpc_nv_is(name, name_size, "grpc-encoding"))
         head->encoding = arpc_encoding_of(value, value_size);
-    else if (is_name(name, name_size, "grpc-accept-encoding"))
+    else if (arpc_nv_is(name, name_size, "grpc-accept-encoding"))
         head->accepts_gzip = head->accepts_gzip || arpc_list_has(value, value_size, "gzip");
     else
         return arpc_head_keep(call, name, name_size, value, value_size);
@@ -190,27 +185,13 @@ void arpc_serve_begin(struct arpc_call *call)
     charge_open(call);
 }
 
-static void put(nghttp2_nv *nv, size_t *count, const char *name, const void *value, size_t size)
-{
-    nv[(*count)++] =
-        (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), size, NGHTTP2_NV_FLAG_NONE};
-}
-
-static void put_fields(nghttp2_nv *nv, size_t *count, const struct arpc_fields *fields)
-{
-    size_t cursor = 0;
-    struct arpc_field field;
-    while (arpc_fields_next(fields, &cursor, &field))
-        put(nv, count, field.name, field.value, field.value_size);
-}
-
 /* The answer has the form of the request. */
 static void put_content_type(const struct arpc_call *call, nghttp2_nv *nv, size_t *count)
 {
     if (call->head.proto_content)
-        put(nv, count, "content-type", "application/grpc+proto", 22);
+        arpc_nv_add(nv, count, "content-type", "application/grpc+proto", 22);
     else
-        put(nv, count, "content-type", "application/grpc", 16);
+        arpc_nv_add(nv, count, "content-type", "application/grpc", 16);
 }
 
 /* The text of the trailers, which must live until they are submitted. */
@@ -234,20 +215,20 @@ static size_t write_status(int status, char text[2])
 
 static void put_trailers(const struct arpc_call *call, nghttp2_nv *nv, size_t *count, struct trailer_text *text)
 {
-    put(nv, count, "grpc-status", text->status, write_status(call->status, text->status));
+    arpc_nv_add(nv, count, "grpc-status", text->status, write_status(call->status, text->status));
     if (call->status_message != NULL) {
         size_t size = arpc_percent_encode(call->status_message, text->message, sizeof text->message);
-        put(nv, count, "grpc-message", text->message, size);
+        arpc_nv_add(nv, count, "grpc-message", text->message, size);
     }
     if (call->status_details != NULL) {
         size_t size = arpc_base64_encode(call->status_details, call->status_details_size, text->details);
-        put(nv, count, "grpc-status-details-bin", text->details, size);
+        arpc_nv_add(nv, count, "grpc-status-details-bin", text->details, size);
     }
     if (call->retry_ms != 0) {
         int size = snprintf(text->pushback, sizeof text->pushback, "%" PRId64, call->retry_ms);
-        put(nv, count, "grpc-retry-pushback-ms", text->pushback, (size_t)size);
+        arpc_nv_add(nv, count, "grpc-retry-pushback-ms", text->pushback, (size_t)size);
     }
-    put_fields(nv, count, &call->out.trailing);
+    arpc_nv_add_fields(nv, count, &call->out.trailing);
 }
 
 int arpc_serve_trailers(struct arpc_call *call)
@@ -266,7 +247,7 @@ static int submit_http_refusal(struct arpc_call *call)
     nghttp2_nv nv[1];
     size_t count = 0;
     int size = snprintf(status, sizeof status, "%d", call->head.http_status);
-    put(nv, &count, ":status", status, (size_t)size);
+    arpc_nv_add(nv, &count, ":status", status, (size_t)size);
     return nghttp2_submit_response(arpc_call_session(call), call->stream_id, nv, count, NULL);
 }
 
@@ -275,10 +256,10 @@ static int submit_trailers_only(struct arpc_call *call)
     struct trailer_text text;
     nghttp2_nv nv[OWN_FIELDS + ARPC_FIELDS_MAX];
     size_t count = 0;
-    put(nv, &count, ":status", "200", 3);
+    arpc_nv_add(nv, &count, ":status", "200", 3);
     put_content_type(call, nv, &count);
     if (call->head.encoding == ARPC_ENCODING_UNKNOWN)
-        put(nv, &count, "grpc-accept-encoding", ARPC_ENCODINGS, sizeof ARPC_ENCODINGS - 1);
+        arpc_nv_add(nv, &count, "grpc-accept-encoding", ARPC_ENCODINGS, sizeof ARPC_ENCODINGS - 1);
     put_trailers(call, nv, &count, &text);
     return nghttp2_submit_response(arpc_call_session(call), call->stream_id, nv, count, NULL);
 }
@@ -287,11 +268,11 @@ static int submit_head(struct arpc_call *call)
 {
     nghttp2_nv nv[OWN_FIELDS + ARPC_FIELDS_MAX];
     size_t count = 0;
-    put(nv, &count, ":status", "200", 3);
+    arpc_nv_add(nv, &count, ":status", "200", 3);
     put_content_type(call, nv, &count);
     if (call->out.compress)
-        put(nv, &count, "grpc-encoding", "gzip", 4);
-    put_fields(nv, &count, &call->out.initial);
+        arpc_nv_add(nv, &count, "grpc-encoding", "gzip", 4);
+    arpc_nv_add_fields(nv, &count, &call->out.initial);
     nghttp2_data_provider provider = {.source.ptr = call, .read_callback = arpc_link_read_body};
     return nghttp2_submit_response(arpc_call_session(call), call->stream_id, nv, count, &provider);
 }

@@ -21,13 +21,12 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "rpc/h2/request.h"
+#include "rpc/io/options.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define DEFAULT_QUEUED               ((size_t)1 << 30)
-#define DEFAULT_WINDOW               ((size_t)16 << 20)
-#define WINDOW_MAX                   ((size_t)1 << 30)
 #define DEFAULT_CONNECT_MS           10000
 #define DEFAULT_KEEPALIVE_TIME_MS    (5 * 60 * 1000) /* what servers tolerate without asking (gRFC A8) */
 #define DEFAULT_KEEPALIVE_TIMEOUT_MS ARPC_PING_TIMEOUT_MS
@@ -216,16 +215,6 @@ void arpc_channel_connect(struct arpc_channel *channel)
     arpc_deferred_add(&channel->deferred, &channel->item);
 }
 
-static size_t or_size(size_t value, size_t otherwise)
-{
-    return value != 0 ? value : otherwise;
-}
-
-static int64_t or_ms(int64_t value, int64_t otherwise)
-{
-    return value != 0 ? value : otherwise;
-}
-
 static void set_limits(struct arpc_channel *channel, const struct arpc_channel_options *options)
 {
     struct arpc_link_config *config = &channel->config;
@@ -233,23 +222,21 @@ static void set_limits(struct arpc_channel *channel, const struct arpc_channel_o
     config->max_streams = CALLS_MAX;
     config->max_metadata_bytes = METADATA_BYTES;
     config->max_metadata_count = METADATA_COUNT;
-    config->max_queued = or_size(options->max_queued, DEFAULT_QUEUED);
-    config->stream_window = or_size(options->stream_window, DEFAULT_WINDOW);
-    if (config->stream_window > WINDOW_MAX)
-        config->stream_window = WINDOW_MAX;
+    config->max_queued = arpc_or_size(options->max_queued, DEFAULT_QUEUED);
+    config->stream_window = arpc_or_window(options->stream_window);
 }
 
 static void set_times(struct arpc_channel *channel, const struct arpc_channel_options *options)
 {
     struct arpc_link_config *config = &channel->config;
-    config->idle_ms = or_ms(options->idle_timeout_ms, DEFAULT_IDLE_TIMEOUT_MS);
-    config->keepalive_ms = or_ms(options->keepalive_time_ms, DEFAULT_KEEPALIVE_TIME_MS);
-    config->keepalive_timeout_ms = or_ms(options->keepalive_timeout_ms, DEFAULT_KEEPALIVE_TIMEOUT_MS);
+    config->idle_ms = arpc_or_ms(options->idle_timeout_ms, DEFAULT_IDLE_TIMEOUT_MS);
+    config->keepalive_ms = arpc_or_ms(options->keepalive_time_ms, DEFAULT_KEEPALIVE_TIME_MS);
+    config->keepalive_timeout_ms = arpc_or_ms(options->keepalive_timeout_ms, DEFAULT_KEEPALIVE_TIMEOUT_MS);
     config->keepalive_without_calls = options->keepalive_permit_without_calls;
-    config->write_stall_ms = or_ms(options->write_stall_ms, DEFAULT_WRITE_STALL_MS);
-    channel->connect_ms = or_ms(options->connect_ms, DEFAULT_CONNECT_MS);
-    channel->initial_backoff_ms = or_ms(options->initial_backoff_ms, DEFAULT_INITIAL_BACKOFF_MS);
-    channel->max_backoff_ms = or_ms(options->max_backoff_ms, DEFAULT_MAX_BACKOFF_MS);
+    config->write_stall_ms = arpc_or_ms(options->write_stall_ms, DEFAULT_WRITE_STALL_MS);
+    channel->connect_ms = arpc_or_ms(options->connect_ms, DEFAULT_CONNECT_MS);
+    channel->initial_backoff_ms = arpc_or_ms(options->initial_backoff_ms, DEFAULT_INITIAL_BACKOFF_MS);
+    channel->max_backoff_ms = arpc_or_ms(options->max_backoff_ms, DEFAULT_MAX_BACKOFF_MS);
 }
 
 static void set_retries(struct arpc_channel *channel, const struct arpc_channel_options *options)
@@ -259,8 +246,8 @@ static void set_retries(struct arpc_channel *channel, const struct arpc_channel_
     double ratio = options->retry_token_ratio > 0 ? options->retry_token_ratio : DEFAULT_RETRY_RATIO;
     config->parking = &channel->parking;
     config->random = &channel->random;
-    config->max_retained_call = or_size(options->retry_buffer_call, DEFAULT_RETRY_BUFFER_CALL);
-    config->max_retained = or_size(options->retry_buffer, DEFAULT_RETRY_BUFFER);
+    config->max_retained_call = arpc_or_size(options->retry_buffer_call, DEFAULT_RETRY_BUFFER_CALL);
+    config->max_retained = arpc_or_size(options->retry_buffer, DEFAULT_RETRY_BUFFER);
     arpc_retry_throttle_init(&config->throttle, max_tokens, ratio);
 }
 
@@ -352,7 +339,7 @@ int arpc_channel_call(struct arpc_channel *channel, const char *path, const stru
     if (rc != 0)
         return rc;
     call->user = user;
-    call->in.max_message = or_size(options.max_message, DEFAULT_MESSAGE);
+    call->in.max_message = arpc_or_size(options.max_message, DEFAULT_MESSAGE);
     call->wait_for_ready = options.wait_for_ready;
     call->in.single_inbound = options.single_response;
     if (options.retry != NULL || options.idempotent)

@@ -15,6 +15,7 @@
 #include "rpc/h2/abuse.h"
 #include "rpc/h2/serve.h"
 #include "rpc/io/address.h"
+#include "rpc/io/options.h"
 #include "rpc/io/peer.h"
 
 #include <stdlib.h>
@@ -22,31 +23,19 @@
 #include <sys/resource.h>
 
 /* Of the limits, rpc/arpc_limits.h has the defaults and their reasons. */
-#define DEFAULT_WINDOW       ((size_t)16 << 20)   /* 10 Gbit/s at a round trip of 13 ms */
 #define DEFAULT_KEEPALIVE_MS (2 * 60 * 60 * 1000) /* gRFC A8 */
 #define DEFAULT_MIN_PING_MS  5000                 /* gRFC A8 has no client ask more often than every 10 s */
 #define ACCEPTS_A_TURN       4                    /* each up to 30 us */
 #define BACKLOG              512
-#define REFUSED_AGAIN_MS     1                 /* after as many were refused as may be */
-#define ACCEPT_AGAIN_MS      100               /* after there was no memory for a connection */
-#define WINDOW_MAX           ((size_t)1 << 30) /* RFC 9113 6.9.1 allows 2^31-1 */
+#define REFUSED_AGAIN_MS     1   /* after as many were refused as may be */
+#define ACCEPT_AGAIN_MS      100 /* after there was no memory for a connection */
 
 static void on_connection(uv_stream_t *stream, int status);
-
-static size_t or_size(size_t value, size_t otherwise)
-{
-    return value != 0 ? value : otherwise;
-}
-
-static int64_t or_ms(int64_t value, int64_t otherwise)
-{
-    return value != 0 ? value : otherwise;
-}
 
 /* libuv closes connections that it has no descriptor for, but storage needs some too. */
 static size_t with_descriptors(size_t connections, const struct arpc_limits *limits)
 {
-    connections = or_size(connections, SIZE_MAX);
+    connections = arpc_or_size(connections, SIZE_MAX);
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY)
         return connections;
@@ -79,24 +68,22 @@ static void set_config(struct arpc_server *server, const struct arpc_server_opti
     config->arg = options.arg;
     config->admit_cb = options.admit_cb;
     config->keep_metadata = options.keep_metadata;
-    config->max_streams = or_size(options.max_streams, (size_t)limits->streams);
-    config->max_metadata_bytes = or_size(options.max_metadata_bytes, (size_t)limits->metadata_bytes);
-    config->max_metadata_count = or_size(options.max_metadata_count, (size_t)limits->metadata_count);
-    config->max_queued = or_size(options.max_queued, (size_t)limits->queued);
-    config->stream_window = or_size(options.stream_window, DEFAULT_WINDOW);
-    if (config->stream_window > WINDOW_MAX)
-        config->stream_window = WINDOW_MAX;
-    config->idle_ms = or_ms(options.idle_ms, limits->idle_ms);
-    config->keepalive_ms = or_ms(options.keepalive_ms, DEFAULT_KEEPALIVE_MS);
-    config->write_stall_ms = or_ms(options.write_stall_ms, limits->write_stall_ms);
+    config->max_streams = arpc_or_size(options.max_streams, (size_t)limits->streams);
+    config->max_metadata_bytes = arpc_or_size(options.max_metadata_bytes, (size_t)limits->metadata_bytes);
+    config->max_metadata_count = arpc_or_size(options.max_metadata_count, (size_t)limits->metadata_count);
+    config->max_queued = arpc_or_size(options.max_queued, (size_t)limits->queued);
+    config->stream_window = arpc_or_window(options.stream_window);
+    config->idle_ms = arpc_or_ms(options.idle_ms, limits->idle_ms);
+    config->keepalive_ms = arpc_or_ms(options.keepalive_ms, DEFAULT_KEEPALIVE_MS);
+    config->write_stall_ms = arpc_or_ms(options.write_stall_ms, limits->write_stall_ms);
     config->compress = options.compress;
     config->keepalive_timeout_ms = options.keepalive_timeout_ms;
-    config->min_ping_interval_ms = or_ms(options.min_ping_interval_ms, DEFAULT_MIN_PING_MS);
+    config->min_ping_interval_ms = arpc_or_ms(options.min_ping_interval_ms, DEFAULT_MIN_PING_MS);
     config->max_age_ms = options.max_age_ms;
     config->max_age_grace_ms = options.max_age_grace_ms;
     config->jitter = options.seed != 0 ? options.seed : uv_hrtime();
     server->handshake_failed_cb = options.handshake_failed_cb;
-    size_t most = or_size(options.max_connections, (size_t)limits->connections);
+    size_t most = arpc_or_size(options.max_connections, (size_t)limits->connections);
     arpc_admission_init(&server->admission, limits, with_descriptors(most, limits));
     arpc_bucket_init(&server->refused, limits->refused_burst, 0);
 }

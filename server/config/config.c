@@ -51,14 +51,14 @@ static void set(struct ampd_config *config, size_t option, const char *where, co
     bool flag = strncmp(where, "--", 2) == 0;
     ampd_arguments_init(&trial);
     ampd_option_set(&trial, &ampd_options[option], text);
+    free(value->where);
+    value->where = strdup(where); /* also where the value is wrong, so that one is told that comes again in the file */
     if (trial.wrong[0] != 0) {
         fault(config, flag ? "" : where, trial.wrong);
         return;
     }
     free(value->text);
-    free(value->where);
     value->text = strdup(text);
-    value->where = strdup(where);
     if (value->text == NULL || value->where == NULL)
         out_of_memory(config, where);
     else
@@ -158,12 +158,16 @@ static void on_value(void *arg, unsigned line, const char *name, const char *val
 {
     const struct file_reader *reader = arg;
     const struct argp_option *option = ampd_option_find(name);
-    char text[192], where[WHERE_MAX];
+    const char *before = option != NULL ? reader->config->values[option - ampd_options].where : NULL;
+    char text[192] = "", where[WHERE_MAX];
     if (option == NULL)
         describe_unknown(name, text, sizeof text);
-    else
+    else if (!ampd_option_is_for_file(option))
         (void)snprintf(text, sizeof text, "%.64s can be given only on the command line", name);
-    if (option == NULL || !ampd_option_is_for_file(option)) {
+    else if (before != NULL) /* the file is the first source */
+        (void)snprintf(text, sizeof text, "%.64s is already given in line %.16s; keep one of them", name,
+                       strrchr(before, ':') + 1);
+    if (text[0] != 0) {
         report_line(reader->config, line, text);
         return;
     }

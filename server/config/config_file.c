@@ -7,8 +7,6 @@
 #include <string.h>
 #include <yaml.h>
 
-/* Most names that are remembered, to find one that comes again; ampd has fewer options. */
-#define NAMES_MAX      128
 #define NAME_MAX_BYTES 64
 #define FAULT_MAX      256
 /* Deepest nesting of what is skipped. libyaml's time grows with the square of the depth. */
@@ -29,8 +27,6 @@ struct reading {
     bool over;     /* parsing has to stop */
     bool unwanted; /* the present value is not reported, as there was a fault in its name or in it */
     struct amp_buf list;
-    char names[NAMES_MAX][NAME_MAX_BYTES];
-    unsigned lines[NAMES_MAX], names_count;
 };
 
 static unsigned line_of(const yaml_mark_t *mark)
@@ -43,41 +39,18 @@ static void fault(struct reading *reading, unsigned line, const char *text)
     reading->ops->fault_cb(reading->arg, line, text);
 }
 
-/* Whether the name has not come before; if it has, that is a fault. */
-static bool is_new(struct reading *reading)
-{
-    char text[FAULT_MAX];
-    for (unsigned i = 0; i < reading->names_count; i++) {
-        if (strcmp(reading->names[i], reading->name) != 0)
-            continue;
-        (void)snprintf(text, sizeof text, "%s is already given in line %u; keep one of them", reading->name,
-                       reading->lines[i]);
-        fault(reading, reading->line, text);
-        return false;
-    }
-    if (reading->names_count == NAMES_MAX) {
-        fault(reading, reading->line, "too many names; ampd has fewer options");
-        return false;
-    }
-    memcpy(reading->names[reading->names_count], reading->name, sizeof reading->name);
-    reading->lines[reading->names_count++] = reading->line;
-    return true;
-}
-
 static void take_name(struct reading *reading, const yaml_event_t *event)
 {
     size_t size = event->data.scalar.length;
     const char *text = (const char *)event->data.scalar.value;
     reading->line = line_of(&event->start_mark);
     reading->place = PLACE_VALUE;
-    if (size == 0 || size >= NAME_MAX_BYTES || memchr(text, 0, size) != NULL) {
+    reading->unwanted = size == 0 || size >= NAME_MAX_BYTES || memchr(text, 0, size) != NULL;
+    if (reading->unwanted)
         fault(reading, reading->line,
               "this is not the name of an option; write NAME: VALUE, as in: listen: 127.0.0.1:7420");
-        reading->unwanted = true;
-        return;
-    }
-    memcpy(reading->name, text, size + 1); /* libyaml's texts end with a zero */
-    reading->unwanted = !is_new(reading);
+    else
+        memcpy(reading->name, text, size + 1); /* libyaml's texts end with a zero */
 }
 
 /* Whether a value is YAML's "nothing", which would else be taken for a path, a name or an empty text. */

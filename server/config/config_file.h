@@ -18,9 +18,9 @@ struct ampd_config_file_ops {
 };
 
 /*
- * Parses the `size` bytes of a file; no final zero is needed. Calls value_cb in the order of the file, once for each
- * name: a name that comes again is a fault. Whether an option of that name exists is for the caller to check. Parsing
- * stops at a fault of YAML's syntax, after which the meaning of the rest cannot be known.
+ * Parses the `size` bytes of a file; no final zero is needed. Calls value_cb in the order of the file. Whether an
+ * option of that name exists, or has come before, is for the caller to check. Parsing stops at a fault of YAML's
+ * syntax, after which the meaning of the rest cannot be known.
  */
 void ampd_config_file_read(const char *text, size_t size, const struct ampd_config_file_ops *ops, void *arg);
 

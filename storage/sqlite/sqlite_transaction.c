@@ -6,6 +6,10 @@
  * A checkpoint of the log moves its pages into the database file. It is done by our own hook and not by SQLite's: the
  * built-in one ignores errors, and after a failed fsync another try may succeed although pages are lost. Here any
  * failed fsync or write makes the handle refuse all later writes.
+ *
+ * The next process finds a log whose pages may be lost for all that the system gives them to it, and after a power loss
+ * nothing behind such a page would count. So it moves what it finds before it writes, and begins the log anew; only
+ * where another program reads an old state meanwhile, the log stays.
  */
 #include "storage/sqlite/sqlite_transaction.h"
 
@@ -100,10 +104,10 @@ int store_end(struct sqlite_store *store, int rc, struct amp_error *error)
 }
 
 /* Checkpoints the log. SQLITE_OK also where it stays and the next call tries again: busy, full or out of memory. */
-static int move_log(struct sqlite_store *store)
+static int move_log(struct sqlite_store *store, int mode)
 {
     store->base.log_is_long = false; /* the next commit counts its pages */
-    int rc = sqlite3_wal_checkpoint_v2(store->db, "main", SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    int rc = sqlite3_wal_checkpoint_v2(store->db, "main", mode, NULL, NULL);
     if ((rc & 0xff) != SQLITE_IOERR || store_disk_full(store, sqlite3_extended_errcode(store->db), true))
         return SQLITE_OK;
     return rc;
@@ -114,7 +118,7 @@ static int wal_hook(void *arg, sqlite3 *db, const char *name, int pages)
 {
     struct sqlite_store *store = arg;
     store->base.log_is_long = pages >= LOG_PAGES_LONG;
-    if (pages < LOG_PAGES_MOST || move_log(store) == SQLITE_OK)
+    if (pages < LOG_PAGES_MOST || move_log(store, SQLITE_CHECKPOINT_PASSIVE) == SQLITE_OK)
         return SQLITE_OK;
     store->failed = true;
     return SQLITE_IOERR_FSYNC;
@@ -125,14 +129,17 @@ int store_sqlite_move_log(struct ampd_store *base, struct amp_error *error)
     struct sqlite_store *store = store_of(base);
     if (store->failed || !base->log_is_long)
         return 0;
-    int rc = move_log(store);
+    int rc = move_log(store, SQLITE_CHECKPOINT_PASSIVE);
     return rc == SQLITE_OK ? 0 : store_failure(store, rc, "moving the log", error);
 }
 
 int store_transactions_init(struct sqlite_store *store, struct amp_error *error)
 {
     store->full = false;
-    int rc = store->draft ? set_level(store, 0, error) : set_synchronous(store, true, error);
     (void)sqlite3_wal_hook(store->db, wal_hook, store); /* returns the hook before it: none */
-    return rc;
+    int rc = store->draft ? set_level(store, 0, error) : set_synchronous(store, true, error);
+    if (rc != 0 || store->draft)
+        return rc;
+    int moved = move_log(store, SQLITE_CHECKPOINT_TRUNCATE);
+    return moved == SQLITE_OK ? 0 : store_failure(store, moved, "moving the log", error);
 }

@@ -53,16 +53,15 @@ int store_sqlite_get_fence(struct ampd_store *base, uint32_t shard, struct ampd_
     struct sqlite_store *store = store_of(base);
     struct store_cursor get = store_binder(store, STMT_FENCE_GET);
     store_bind_u64(&get, shard);
-    int rc = get.rc == SQLITE_OK ? sqlite3_step(get.statement) : get.rc;
-    if (rc == SQLITE_ROW) {
+    int rc = store_next_row(store, &get, "reading a fence", error);
+    if (rc == 1) {
         fence->counter = (uint64_t)sqlite3_column_int64(get.statement, 0);
         const void *id = sqlite3_column_blob(get.statement, 1);
         if (id != NULL && sqlite3_column_bytes(get.statement, 1) == AMPD_BOOT_ID_BYTES)
             memcpy(fence->boot_id, id, AMPD_BOOT_ID_BYTES);
     }
-    int result = rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : store_failure(store, rc, "reading a fence", error);
     (void)sqlite3_reset(get.statement); /* repeats the error of the step */
-    return result;
+    return rc < 0 ? rc : 0;
 }
 
 int store_sqlite_put_fence(struct ampd_store *base, uint32_t shard, const struct ampd_fence *fence,

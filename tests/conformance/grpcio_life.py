@@ -191,20 +191,20 @@ class Life(unittest.TestCase):
         stream = self.stub(self.serve("write_stall_ms=1000")).repeat(
             echo_pb2.RepeatRequest(messages=100, size=1 << 20), timeout=TIMEOUT_S)
         next(stream)
-        time.sleep(4)
+        time.sleep(8)
         with self.assertRaises(grpc.RpcError) as caught:
             collections.deque(stream, maxlen=0)
         self.assertEqual(caught.exception.code(), Code.UNAVAILABLE)
         self.assertIn("the answer was taken at less than 1024 bytes a second", caught.exception.details())
 
     def test_a_server_that_was_stopped_reads_what_came_meanwhile_before_it_calls_it_late(self):
-        relay = SlowUpload(self.serve("message_window_ms=1000"))
-        data = bytes(1 << 20)
+        relay = SlowUpload(self.serve("message_window_ms=3000"))
+        data = bytes(1 << 20)  # takes five seconds
         call = self.stub(relay.target).unary.future(echo_pb2.Payload(data=data), timeout=TIMEOUT_S)
         time.sleep(1)
         self.assertFalse(call.done())
         self.server.send_signal(signal.SIGSTOP)
-        time.sleep(4)
+        time.sleep(8)
         self.server.send_signal(signal.SIGCONT)
         self.assertEqual(call.result().data, data)
 

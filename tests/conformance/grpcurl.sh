@@ -38,4 +38,15 @@ expect "a status" 'Code: FailedPrecondition' -d '{"code":9,"message":"no"}' "$ta
 expect "an ErrorInfo" '"reason": "MODEL_DONE"' -d '{"code":9,"reason":"MODEL_DONE"}' "$target" ampd.test.v1.Echo/Fail
 expect "an unimplemented row" 'Code: Unimplemented' -d '{}' "$target" ampd.test.v1.Echo/Missing
 expect "health" '"status": "SERVING"' "$target" grpc.health.v1.Health/Check
+
+# What grpc-go says of trailers that cut a message, which docs/grpc.md tells.
+stop
+start "$1" 127.0.0.1:0 write_stall_ms=1000
+"$tool" -plaintext -max-time 60 -d '{"messages":100,"size":1048576}' "127.0.0.1:$port" ampd.test.v1.Echo/Repeat \
+    2>"$work/out" | { sleep 4; cat >/dev/null; } || true
+if grep -q 'Code: Internal' "$work/out" && grep -q 'Message: unexpected EOF' "$work/out"; then
+    ok "grpcurl: a stream that it has not read ends inside a message"
+else
+    not_ok "grpcurl: a stream that it has not read ends inside a message" "$work/out"
+fi
 exit "$failed"

@@ -28,7 +28,7 @@ from failpoints import Failpoints, named_in_the_sources  # noqa: E402
 
 MODEL, WORLD, STEPS, CHECKPOINT_EVERY = "crash", 2, 40, 4
 PAUSE_US = 400      # longest wait at a failpoint: so long that a kill finds each phase, so short that a step takes 10 ms
-RUN_TIMEOUT_S = 240  # of one run, with its kills
+RUN_TIMEOUT_S = 600  # of one run, with its kills
 REACH_S = 0.4       # a place that was not passed by then may be one of the start: the shard is killed to begin anew,
 REACH_MAX_S = 5     # once steps have been answered, or after this
 PHASES = ("push", "vote", "persist", "apply", "checkpoint")

@@ -1,6 +1,5 @@
 /* The SQLite store while memory is out and the disk fails, at each allocation and call of each of its transactions. */
 #include "storage/store.h"
-#include "storage/store_delete.h"
 #include "tests/faults/scenario.h"
 #include "tests/unit/storage_fixture.h"
 

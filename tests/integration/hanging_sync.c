@@ -1,9 +1,11 @@
 /*
  * For LD_PRELOAD, in front of ampd's C library: nothing is synced, and no checkpoint is read, while the file HANG_WHILE
  * is there, as on a disk that does not answer. With HANG_BELOW nothing is synced, read or unlinked that has this text
- * in its path, and all else is.
+ * in its path, nor is such a directory opened, and all else is.
  */
-#define _GNU_SOURCE /* syscall, pread64 */
+#define _GNU_SOURCE /* syscall, pread64, RTLD_NEXT */
+#include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,11 +35,25 @@ static void hang_at(int fd, const char *below)
         hang();
 }
 
-CALL int unlink(const char *path)
+/* Of a path that has HANG_BELOW in it. */
+static void hang_on(const char *path)
 {
     const char *below = getenv("HANG_BELOW");
     if (below != NULL && strstr(path, below) != NULL)
         hang();
+}
+
+CALL DIR *opendir(const char *path)
+{
+    DIR *(*next)(const char *);
+    *(void **)&next = dlsym(RTLD_NEXT, "opendir");
+    hang_on(path);
+    return next(path);
+}
+
+CALL int unlink(const char *path)
+{
+    hang_on(path);
     return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 }
 

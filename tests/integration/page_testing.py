@@ -16,7 +16,7 @@ METRICS_PORT = re.compile(r"metrics and health\" address=[\d.]+:(\d+)")
 
 
 def http_port(server):
-    return int(METRICS_PORT.search(server.log())[1])
+    return int(METRICS_PORT.findall(server.log())[-1])  # of its last start
 
 
 def page_server(context, *options, listen="127.0.0.1:0"):

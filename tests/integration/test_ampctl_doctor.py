@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 
-from ampd_testing import CALL_TIMEOUT_S, PATIENCE, eventually, run
+from ampd_testing import CALL_TIMEOUT_S, PATIENCE, Api, eventually, run
 from small_disk import fill_disk, small_disk
 from auth_testing import Authority, TlsServer, TokenFile
 from etcd_testing import PROGRAM as ETCD
@@ -157,30 +157,31 @@ def test_a_model_that_overflows_again_and_again_is_told(context):
 
 def test_a_model_that_waits_for_a_worker_for_long_is_told(context):
     """Both for one whose lease has ended, and for one that never came; not at once, and not where nobody is held up."""
-    server = context.server("--worker-lease", "3s")
+    server = context.server("--worker-lease", f"{3 * PATIENCE}s")
+    api = Api(server.channel)
     pair = context.model("pair", server, world_size=2)
-    alone = context.model("alone", server, world_size=2).worker("c", rank=1)
     context.model("idle", server, world_size=2)
     for worker in pair.workers(2):
         worker.pull()
-    eventually(lambda: "whose lease" in status_of("pair", alone).waiting_for, "the leases end")
+    eventually(lambda: "whose lease" in status_of("pair", api).waiting_for, "the leases end")
+    alone = context.model("alone", server, world_size=2).worker("c", rank=1)
+    watch = api.start("WatchSteps", model="alone", rank=1, incarnation=alone.incarnation)  # which keeps its lease
     assert doctor(context, address(server))["models"] == [("ok", "3, of which 3 wait for somebody")]
     for name in ("pair", "alone"):
-        eventually(lambda name=name: status_of(name, alone).waiting_ms, f"{name} has waited for 10 s")
+        eventually(lambda name=name: status_of(name, api).waiting_ms, f"{name} has waited for 10 s")
     told = dict(text.split(" ", 1) for verdict, text in doctor(context, address(server), code=1)["models"]
                 if verdict == "wrong")
     assert sorted(told) == ["alone", "pair"], told
     remedy = r's; start that worker, with that rank; "ampctl evict %s RANK" frees .* --on-loss shrink goes on .* ' \
              r'"ampctl delete %s --force" ends .*'
-    gone = r"waits for rank 0 \(w0\), rank 1 \(w1\) of 2, whose lease has ended, for 1\d "
+    gone = r"waits for rank 0 \(w0\), rank 1 \(w1\) of 2, whose lease has ended, for \d\d "
     assert re.fullmatch(gone + remedy % ("pair", "pair"), told["pair"]), told
-    assert re.fullmatch(r"waits for rank 0 of 2 to join, for 1\d " + remedy % ("alone", "alone"), told["alone"]), told
+    assert re.fullmatch(r"waits for rank 0 of 2 to join, for \d\d " + remedy % ("alone", "alone"), told["alone"]), told
+    watch.cancel()
 
 
-def status_of(name, alive):
-    """Of a model, while another worker's lease is kept."""
-    alive.api.KeepAlive(**alive.identity())
-    return next(model for model in alive.api.GetStatus().models if model.name == name)
+def status_of(name, api):
+    return next(model for model in api.GetStatus().models if model.name == name)
 
 
 def test_a_shard_that_is_missing_is_told(context):
@@ -219,14 +220,16 @@ def test_a_standby_tells_of_the_cluster_and_with_no_shard_left_why_it_accepts_no
     cluster = EtcdCluster(context, 2)
     standby = cluster.add()
     standby.says("this process stands by")
-    began = time.monotonic()
-    assert told_by(context, standby).startswith("ampctl: status: asking elsewhere: ")
-    took_s = time.monotonic() - began
-    assert took_s < 1 * PATIENCE, took_s
+    times = []
+    for _ in range(3):
+        began = time.monotonic()
+        assert told_by(context, standby).startswith("ampctl: status: asking elsewhere: ")
+        times.append(time.monotonic() - began)
+    assert min(times) < 1 * PATIENCE, times
     found = doctor(context, standby.address)
     # The time is that of one answer, without the way from the standby to a shard: else the clock is off by half of it.
     took_ms = float(re.fullmatch(r".* answers in ([0-9.]+) ms", found["endpoint"][0][1])[1])
-    assert took_ms < 1000, found["endpoint"]
+    assert took_ms < 1000 * PATIENCE, found["endpoint"]
     cluster.etcd.process.send_signal(signal.SIGSTOP)  # nothing takes the shard's place while it is asked
     cluster.processes[1].process.kill()
     eventually(lambda: not cluster.processes[0].api().GetCluster().shards[1].up, "shard 0 notices")

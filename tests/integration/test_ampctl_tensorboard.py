@@ -472,7 +472,7 @@ def test_a_rollback_behind_what_limits_have_removed_drops_the_steps_that_came_to
 
 
 def test_steps_stay_where_limits_have_removed_all_rows(context):
-    server = context.server("--history-age", "1s")
+    server = context.server("--history-age", f"{5 * ampd_testing.PATIENCE}s")
     test_model = context.model("aged", server, checkpoint_every=2)
     folder = context.work / "aged"
     worker = test_model.worker()

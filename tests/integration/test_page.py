@@ -17,7 +17,6 @@ from ampd_testing import CALL_TIMEOUT_S, ROOT, Code, common, eventually, refused
 from auth_testing import Authority, TlsServer, TokenFile
 from page_testing import (Events, ask, get, history, http_port, loaded_at, page_server, put_history, raw, scaler,
                           straggle)
-from small_disk import fill_disk, small_disk
 from test_server_http import samples, shard_of_two, value
 
 INF, NAN = float("inf"), float("nan")
@@ -26,7 +25,6 @@ EPOCH = 2               # AMPD_ROW_EPOCH
 STREAMS_MAX = 32        # IO_PAGE_STREAMS_MAX
 SLICE_ROWS = 4096       # IO_PAGE_SLICE_ROWS
 FRESH_S = 1.0           # IO_PAGE_FRESH_MS
-SMALL_DISK_KIB = 4096
 PARTS = ("apply", "pull", "wait", "push", "vote")  # of the time of a step
 STREAM_BYTES = 193 << 10  # IO_PAGE_STREAM_BYTES
 ASSETS = ("/", "/page.css", "/page.js", "/document.js", "/plots.js", "/icon.svg", "/dygraph.js", "/dygraph.css")
@@ -71,6 +69,7 @@ def test_every_answer_says_what_a_browser_may_do_with_it(context):
         if path == "/api/events":
             with Events(server, path) as events:
                 headers = events.answer.headers
+            assert headers["X-Accel-Buffering"] == "no"  # or nginx hands on 4 KiB at once, and the page gives up
         else:
             _, headers, _ = get(server, path)
         policy = headers["Content-Security-Policy"]
@@ -584,34 +583,6 @@ def test_who_is_refused_is_not_sent_to_an_option_that_ampd_refuses_beside_tls_an
     server.http_port = http_port(server)
     status, _, text = get(server, "/", source=address)
     assert status == 403 and "ssh -L" in text and "--insecure" not in text, (status, text)
-
-
-def test_the_disk_is_known_to_the_first_who_asks(context):
-    status = ask(page_server(context), "/api/status")
-    assert status["disk_size"] > status["disk_free"] > 0, status
-
-
-def test_a_page_that_is_open_sees_the_disk_fill_though_no_step_is_taken(context):
-    with small_disk(context.folder(), SMALL_DISK_KIB) as disk:
-        if disk is None:
-            return
-        server = context.server("--metrics-listen", "127.0.0.1:0", data_dir=disk / "data")
-        server.http_port = http_port(server)
-        assert ask(server, "/api/status")["disk_free"] > 0
-        with Events(server) as events:
-            fill_disk(disk)
-            eventually(lambda: events.until("status")["disk_free"] == 0, "the page sees that the disk is full")
-        context.end_test()
-
-
-def test_a_disk_that_is_nearly_full_is_told_once(context):
-    server = page_server(context, "--checkpoint-disk-share", "1")   # of any disk more is in use
-    worker = context.model("m", server).worker()
-    worker.train({"w": [1.0] * 4})
-    worker.api.Checkpoint(model="m")
-    eventually(lambda: worker.api.GetStatus().trouble, "the share is told")
-    troubles = ask(server, "/api/status")["troubles"]
-    assert [trouble["text"] for trouble in troubles] == [worker.api.GetStatus().trouble], troubles
 
 
 def test_metrics_listen_none_turns_it_off(context):

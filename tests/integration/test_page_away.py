@@ -89,7 +89,7 @@ class Tunnel:
 
 
 def test_a_connection_that_is_gone_without_a_word_is_made_again(context):
-    server = page_server(context)
+    server = page_server(context, "--worker-lease", "120s")  # the worker waits for a browser
     worker = context.model("m", server).worker()
     worker.train({"w": [1.0] * 4})
     with contextlib.closing(Tunnel(server)) as tunnel, browser() as driver:
@@ -212,6 +212,11 @@ def with_a_pace(context):
     return server, worker
 
 
+def shows_a_pace(driver, worker, part):
+    """Ten seconds after the last step there is none, and a browser may take as long to begin."""
+    eventually(lambda: worker.train({"w": [1.0] * 4}) and "steps/s" in text_of(driver, part), "a pace is shown")
+
+
 def test_a_model_that_is_opened_has_its_pace_at_once(context):
     """Also while those of the overview are still awaited."""
     server, worker = with_a_pace(context)
@@ -220,9 +225,8 @@ def test_a_model_that_is_opened_has_its_pace_at_once(context):
         driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": hold})
         driver.get(url(server))
         eventually(lambda: driver.execute_script("return window.release !== undefined"), "a pace is asked for")
-        worker.train({"w": [1.0] * 4})  # ten seconds after the last step there is no pace
         driver.find_element(By.LINK_TEXT, "m").click()
-        shows(driver, "steps/s", ".tiles")
+        shows_a_pace(driver, worker, ".tiles")
 
 
 def test_a_page_stays_with_its_model_that_is_deleted_and_made_again(context):
@@ -242,7 +246,7 @@ def test_a_model_that_is_made_again_does_not_have_the_pace_of_the_one_before(con
     server, worker = with_a_pace(context)
     with browser() as driver:
         driver.get(url(server))
-        shows(driver, "steps/s", "tbody")
+        shows_a_pace(driver, worker, "tbody")
         worker.api.DeleteModel(model="m", force=True)
         shows(driver, "No model yet")
         context.model("m", server).worker().train({"w": [1.0] * 4})

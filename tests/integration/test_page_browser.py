@@ -385,7 +385,7 @@ RELEASE_HISTORY = """
 
 
 def test_an_answer_that_a_newer_one_has_overtaken_is_not_shown(context):
-    server = page_server(context)
+    server = page_server(context, "--worker-lease", "120s")  # the worker waits for a browser
     worker = context.model("m", server).worker()
     with browser() as driver:
         driver.get(url(server, "#/model/m"))
@@ -479,7 +479,7 @@ def test_a_loss_that_workers_tell_only_later_has_an_axis_of_its_own(context):
 
 
 def test_a_model_that_is_trained_raises_no_alarm_when_its_workers_have_gone(context):
-    server = page_server(context, "--worker-lease", "1s")
+    server = page_server(context, "--worker-lease", f"{4 * ampd_testing.PATIENCE}s")
     workers = context.model("m", server, max_steps=1, world_size=2).workers(2)
     for worker in workers:
         worker.pull()
@@ -650,7 +650,7 @@ def test_a_worker_is_slow_only_while_it_is_there(context):
 
 
 def test_what_is_not_there_is_one_sentence_and_a_server_that_is_gone_dims_the_rest(context):
-    server = page_server(context)
+    server = page_server(context, "--worker-lease", "120s")  # the worker waits for a browser
     worker = context.model("m", server).worker()
     context.model("new", server)
     with browser() as driver:
@@ -715,7 +715,7 @@ def test_a_stall_and_a_loss_that_fell_far_have_a_log_axis_and_a_pace_is_compared
 
 
 def test_where_too_many_look_the_page_asks_every_few_seconds_instead(context):
-    server = page_server(context)
+    server = page_server(context, "--worker-lease", "120s")  # the worker waits for a browser
     worker = context.model("m", server).worker()
     worker.train({"w": [1.0] * 4})
     with contextlib.ExitStack() as stack:

@@ -13,12 +13,12 @@ import subprocess
 import time
 
 import ampd_testing
-from ampd_testing import Code, eventually, grpc, metric, refused, run
+from ampd_testing import PATIENCE, Code, eventually, grpc, metric, refused, run
 from etcd_testing import LEASE_S, LOST, Cluster, Etcd, wait_s
 from test_server_shards import STEPS, WORLD, Job, stranger_as_shard_1, undisturbed
 
 
-LONG_LEASE = "20s"  # nothing waits for its end
+LONG_LEASE = f"{20 * PATIENCE}s"  # nothing waits for its end
 
 
 def trained(job, first, last):
@@ -273,7 +273,7 @@ def test_a_process_whose_lease_ends_while_its_store_is_filled_ends_too(context):
 
 def test_an_etcd_that_is_away_for_less_than_the_lease_costs_nothing(context):
     """A long lease: on a busy machine a step and the start of etcd take seconds."""
-    cluster = Cluster(context, 2, options=["--cluster-lease", "15s", "--worker-lease", "10m"])
+    cluster = Cluster(context, 2, options=["--cluster-lease", f"{15 * PATIENCE}s", "--worker-lease", "10m"])
     job = Job(cluster)
     workers = [job.join(rank) for rank in range(WORLD)]
     expected = [result for result, _ in undisturbed(context)]
@@ -281,7 +281,7 @@ def test_an_etcd_that_is_away_for_less_than_the_lease_costs_nothing(context):
     cluster.etcd.kill()
     got += [result for result, _ in job.train(workers, 3, 3)]
     cluster.etcd.start()
-    wait_s(15)
+    wait_s(15 * PATIENCE)
     got += [result for result, _ in job.train(workers, 4, STEPS)]
     assert got == expected
     assert all(process.process.poll() is None for process in cluster.processes)

@@ -4,12 +4,14 @@
     test_server_disk.py BIN_DIR [NAME ...]
 """
 import contextlib
+import re
 import signal
 import sqlite3
 import time
+from pathlib import Path
 
 from ampd_testing import (Api, CALL_TIMEOUT_S, eventually, found, held, load_messages, model, run, Server,
-                          start_and_fail)
+                          spec, start_and_fail)
 from small_disk import fill_disk, small_disk
 
 
@@ -159,6 +161,12 @@ def test_a_store_that_another_process_holds_costs_a_model_no_file_before_it_is_d
     assert found(server.data_dir, "models/gone") == [] and server.terminate() == 0
 
 
+def waits_for(server, number):
+    """Whether a signal is pending."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(r"^ShdPnd:\s*(\w+)$", status, re.M)[1], 16) >> number - 1 & 1
+
+
 def test_a_disk_that_does_not_answer_ends_the_drain_in_time_or_at_a_second_signal(context):
     servers = [Hanging(context) for _ in range(3)]
     context._own += servers
@@ -175,6 +183,7 @@ def test_a_disk_that_does_not_answer_ends_the_drain_in_time_or_at_a_second_signa
     time.sleep(2)  # the grace is over
     by_call.process.send_signal(signal.SIGTERM)  # its first one
     by_call.process.send_signal(signal.SIGHUP)
+    eventually(lambda: not waits_for(by_call, signal.SIGTERM), "the signal is taken: the next one is one more")
     time.sleep(0.5)
     assert [server.process.poll() for server in servers] == [None] * 3
     for server in (told, by_call):
@@ -229,9 +238,24 @@ def test_a_checkpoint_on_a_disk_that_does_not_answer_keeps_nobody_from_the_histo
     server.flag.touch()
     reading = api.start("ReadCheckpoint", model="m", epoch=newest.epoch, step=newest.step)
     assert [row.step for row in test_model.step_rows()] == [1]
-    server.is_silent(api, "the export of a checkpoint")
+    server.is_silent(api, "an export of a checkpoint or a new model")
     server.goes_on(api)
     assert len(reading.all()) > 1 and server.terminate() == 0
+
+
+def test_a_creation_on_a_disk_that_does_not_answer_keeps_nobody_from_the_history(context):
+    """It looks for files of an earlier model of its name."""
+    server = Shimmed(context, "hanging_sync", "HANG_WHILE", settings=["HANG_BELOW=models/new"])
+    test_model, api = context.model("m", server), Api(server.channel)
+    test_model.worker().train({"w": [1.0] * 4})
+    server.flag.touch()
+    call, gone = (held(api.start("CreateModel", spec=spec(name, [("w", [4])]))) for name in ("new", "newer"))
+    assert [row.step for row in test_model.step_rows()] == [1]
+    gone.cancel()
+    server.is_silent(api, "an export of a checkpoint or a new model")
+    server.goes_on(api)
+    assert call.result().created
+    assert [one.name for one in api.ListModels().models] == ["m", "new"] and server.terminate() == 0
 
 
 def test_a_drain_does_not_blame_a_disk_that_is_nearly_full(context):

@@ -26,7 +26,7 @@ DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "security.md"
 USER, PASSWORD = "ampd", "correct horse: battery"
 TOKEN_S = 2  # of a token that nobody uses
 READWRITE = 2
-LONG_LEASE = "15s"  # on a busy machine etcd needs seconds to start
+LONG_LEASE = f"{15 * PATIENCE}s"  # on a busy machine etcd needs seconds to start
 
 
 # ---- etcd's users, by its own calls ----

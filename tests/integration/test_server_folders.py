@@ -279,7 +279,7 @@ class OfNobody(ampd_testing.Server):
 
 
 @contextlib.contextmanager
-def of_nobody(context):
+def of_nobody(context, *options):
     folder, data = context.folder(), context.folder()
     folder.mkdir()
     data.mkdir(mode=0o700)
@@ -287,7 +287,7 @@ def of_nobody(context):
     if os.geteuid() == 0:
         os.chown(data, NOBODY, NOBODY)
         context.work.chmod(0o755)
-    server = OfNobody(folder, data)
+    server = OfNobody(folder, data, *options)
     try:
         yield server
     finally:

@@ -92,13 +92,14 @@ def test_the_lines_for_python_in_the_docs_run_word_for_word(context):
 
 
 def test_the_trainer_in_the_docs_trains_with_steps_of_three_leases(context):
-    server = context.server("--worker-lease", f"{2 * PATIENCE}s")
+    lease_s = 3 * PATIENCE
+    server = context.server("--worker-lease", f"{lease_s}s")
     lines, trainer, _, _ = from_python()
     folder = trainer_folder(context, lines, trainer, {
         "127.0.0.1:7420": f"127.0.0.1:{server.port}", "STEPS = \"python\", 20": "STEPS = \"python\", 3",
-        "SECONDS = 0.1 ": "SECONDS = 6 "})
+        "SECONDS = 0.1 ": f"SECONDS = {3 * lease_s} "})
     both = [start_trainer(folder, RANK=rank, WORLD_SIZE="2") for rank in "01"]
-    said = [worker.communicate(timeout=300)[0] for worker in both]
+    said = [worker.communicate(timeout=300 * PATIENCE)[0] for worker in both]
     assert [worker.returncode for worker in both] == [0, 0], said
     for text in said:
         assert [line.split(":")[0] for line in text.splitlines()] == [f"step {number}" for number in range(1, 4)], said

@@ -32,20 +32,33 @@ def other_channel(server, **options):
         ("grpc.http2.lookahead_bytes", 65535), ("grpc.http2.bdp_probe", 0), *options.items()])
 
 
+def quick_steps(worker, value):
+    """A function that makes a step. The gradient is packed once, and of each version the header alone is read: on a busy machine
+    what Python takes for the rest is longer than readers may stand."""
+    messages = worker.blocks({"w": [value] * LARGE[0][1][0]})
+    trailer = params.PushRequest(trailer=params.PushTrailer())
+
+    def step():
+        made = worker.api.Push([worker.push_header(), *messages, trailer]).result.step
+        worker.step = made + 1
+        worker.header = next(worker.api.start("Pull", model="large", epoch=1, step=worker.step).call).header
+        return made
+    return step
+
+
 def test_a_slow_reader_holds_no_update_up_and_gets_no_mixed_block(context):
     server = context.server()
     test_model = large_model(context, server)
     worker = test_model.worker()
     worker.pull()
+    quick_step = quick_steps(worker, float(worker.header.scale))
     with other_channel(server) as channel:
         slow = Api(channel).start("Pull", model="large", latest=True)
         header = slow.next().header
         assert (header.version, header.block_count) == (0, 48)
-        gradient = {"w": [float(header.scale)] * LARGE[0][1][0]}
         for step in range(1, 4):
             began = time.monotonic()
-            assert worker.push(gradient).step == step
-            worker.pull()
+            assert quick_step() == step
             assert time.monotonic() - began < CALL_TIMEOUT_S, "a step took as long as a deadline"
         blocks, error = 0, None
         try:
@@ -146,6 +159,7 @@ def test_a_copy_is_taken_back_wherever_its_readers_sockets_stopped(context):
     test_model = large_model(context, server)
     worker = test_model.worker()
     worker.pull()
+    quick_step = quick_steps(worker, 1024.0)
     versions = {version: pack(common.DTYPE_F16, [1.0 - 0.5 * version]) for version in range(4)}
     with contextlib.ExitStack() as stack:
         pulls = []
@@ -153,16 +167,15 @@ def test_a_copy_is_taken_back_wherever_its_readers_sockets_stopped(context):
             valve = stack.enter_context(Valve(server.port))
             valve.allow(size)
             channel = stack.enter_context(unlimited_channel(valve))
-            pulls.append((valve, Api(channel).start("Pull", model="large", latest=True, timeout_s=60)))
+            pulls.append((valve, Api(channel).start("Pull", model="large", latest=True)))
         for valve, _ in pulls:
             eventually(lambda valve=valve: valve.allowed <= 0, "the reader has stopped")
         pulls[1][0].cut()  # its connection is lost with a block half sent
-        gradient = {"w": [1024.0] * LARGE[0][1][0]}
         for step in range(1, 4):
-            assert worker.push(gradient).step == step
-            worker.pull()
-        for at, (valve, call) in enumerate(pulls):
+            assert quick_step() == step
+        for valve, _ in pulls:
             valve.allow(1 << 40)
+        for at, (_, call) in enumerate(pulls):
             good, wrong, refusal = read_until_revoked(call, versions)
             assert good < 48 and refusal is not None, (at, good, wrong, str(refusal))
             if at == 1:
@@ -222,15 +235,11 @@ def test_readers_go_on_while_their_copy_is_taken_back_under_them(context):
                 reader.valve.allow(20000)
 
     threading.Thread(target=trickle, daemon=True).start()
-    gradient = {"w": [1024.0] * LARGE[0][1][0]}
-    messages = worker.blocks(gradient)
+    quick_step = quick_steps(worker, 1024.0)
     step = 0
     while step < 60 and (step < 12 or not all(reader.outrun for reader in readers)):
         step += 1
-        trailer = params.PushRequest(trailer=params.PushTrailer())
-        assert worker.api.Push([worker.push_header(step=step), *messages, trailer]).result.step == step
-        worker.step = step + 1
-        worker.header = next(worker.api.start("Pull", model="large", epoch=1, step=step + 1).call).header
+        assert quick_step() == step
     done.set()
     for reader in readers:
         reader.stop()
@@ -334,22 +343,6 @@ def test_a_connection_that_stays_does_not_hold_the_end_up(context):
         assert refusal.retry_ms, refusal
     stream.end()
     assert server.process.wait(60) == 0
-
-
-def test_a_second_signal_ends_the_process_at_once(context):
-    server = context.server()
-    context.model("twice", server)
-    server.process.send_signal(signal.SIGTERM)
-    while "msg=\"draining\"" not in server.log():
-        time.sleep(0.001)
-    server.process.send_signal(signal.SIGTERM)
-    try:
-        code = server.process.wait(60)
-    except subprocess.TimeoutExpired as error:
-        raise AssertionError("the process did not end") from error
-    assert code in (0, 1)  # 0: the drain was faster than the signal
-    server.start()
-    assert Api(server.channel).GetModel(model="twice").status.epoch == 2
 
 
 def test_a_stream_cut_in_the_middle_of_a_block_goes_on_by_another(context):
@@ -459,7 +452,7 @@ def test_a_client_may_ask_every_few_seconds_whether_its_connection_lives(context
 
 def test_a_server_that_was_stopped_for_longer_than_a_lease_ends_none_whose_worker_went_on(context):
     """KeepAlive has come meanwhile, and is read before the lease counts as ended."""
-    lease_s = 2 * PATIENCE
+    lease_s = 4 * PATIENCE
     server = context.server("--worker-lease", f"{lease_s}s")
     worker = context.model("stopped", server).worker()
     worker.pull()
@@ -481,7 +474,7 @@ def test_a_server_that_was_stopped_for_longer_than_a_lease_ends_none_whose_worke
         over.set()
         alive.join()
     assert "has ended" not in server.log(), server.log()[-1500:]
-    eventually(lambda: "the lease of rank 0" in server.log(), "the lease of who is silent ends", 3 * lease_s)
+    eventually(lambda: "the lease of rank 0" in server.log(), "the lease of who is silent ends")
 
 
 def test_a_stored_model_that_does_not_fit_ends_the_start_and_is_kept(context):

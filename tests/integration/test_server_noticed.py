@@ -7,6 +7,7 @@ the metrics that the alerts of deploy/prometheus ask for; and no longer than it 
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -91,17 +92,21 @@ def test_shard_0_tells_within_seconds_of_a_shard_that_has_gone_without_a_word(co
 
 def test_a_shard_that_was_stopped_for_three_seconds_keeps_its_session(context):
     cluster, job, workers = cluster_with_a_model(context)
-    began = time.monotonic()
-    cluster.processes[1].send_signal(signal.SIGSTOP)
-    time.sleep(3)
-    cluster.processes[1].send_signal(signal.SIGCONT)
-    cluster.api(1).GetStatus()  # from here on it can answer a PING, too
-    if time.monotonic() - began > 3.5:
-        print("the machine is so busy that it said nothing for longer: this test has nothing to look at")
+    for _ in range(5):
+        began, told = time.monotonic(), len(cluster.log(0))
+        cluster.processes[1].send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        cluster.processes[1].send_signal(signal.SIGCONT)
+        cluster.api(1).GetStatus()  # from here on it can answer a PING, too
+        if time.monotonic() - began < 3.5:
+            break
+        soon(lambda: not cluster.api(0).GetStatus().trouble, "nothing is missing any more")
+    else:
+        print("SKIPPED: a shard that was stopped for three seconds: this machine is so busy that it said nothing for longer")
         return
     assert len(job.train(workers, 3, 4)) == 2
     time.sleep(3)  # for who would give it up only now
-    assert "session is over" not in cluster.log(0), cluster.log(0)[-1500:]
+    assert "session is over" not in cluster.log(0)[told:], cluster.log(0)[-1500:]
 
 
 def test_the_full_disk_of_another_shard_is_seen_from_every_shard(context):
@@ -152,7 +157,7 @@ def test_standbys_are_counted_and_named_and_have_no_session_that_is_down(context
 
 
 def test_an_etcd_that_does_not_answer_is_named_and_no_longer_than_it_is_so(context):
-    cluster = etcd_testing.Cluster(context, 2, fixed=False, options=[*METRICS, "--cluster-lease", "30s"])
+    cluster = etcd_testing.Cluster(context, 2, fixed=False, options=[*METRICS, "--cluster-lease", f"{60 * PATIENCE}s"])
     standby = cluster.add()
     standby.says("this process stands by")
     first = cluster.of(0)
@@ -179,7 +184,7 @@ def test_an_etcd_that_does_not_answer_is_named_and_no_longer_than_it_is_so(conte
 
 def test_a_disk_that_is_nearly_full_hides_neither_etcd_nor_a_missing_shard(context):
     """It may be so for weeks, and nothing waits for it."""
-    cluster = etcd_testing.Cluster(context, 2, options=[*NEARLY_FULL, "--cluster-lease", "30s"])
+    cluster = etcd_testing.Cluster(context, 2, options=[*NEARLY_FULL, "--cluster-lease", f"{60 * PATIENCE}s"])
     Job(cluster)  # whose first values are a checkpoint
     first, other = cluster.processes
     for process in (first, other):
@@ -225,6 +230,20 @@ def test_a_process_that_has_a_place_and_waits_for_the_other_shards_says_so(conte
     assert get(first.log(), "/readyz") == (503, wanted + "\n")
     cluster.add()
     cluster.wait_until_healthy()
+
+
+def test_why_shard_0_was_missing_is_not_told_of_the_address_where_it_is_now(context):
+    cluster = etcd_testing.Cluster(context, 2)
+    first, other = cluster.processes
+    first.kill()
+    soon(lambda: f"no session with shard 0 at {first.address}: cannot connect" in other.api().GetStatus().trouble, "it says why")
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connects, and says nothing
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        first.options += ["--advertise", address]
+        first.start()
+        trouble = eventually(lambda: next((text for text in [other.api().GetStatus().trouble] if address in text), None),
+                             "shard 0 is elsewhere")
+        assert trouble == f"no session with shard 0 at {address}; no step is decided without it", trouble
 
 
 def test_an_etcd_that_takes_no_writes_is_named_and_no_longer_than_it_is_so(context):

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 from ampd_testing import Api, CALL_TIMEOUT_S, HEALTH_SERVING, ROOT, run
@@ -17,6 +18,7 @@ from etcd_testing import Cluster
 
 UNIT = ROOT / "deploy" / "systemd" / "ampd.service"
 INSTANCE = UNIT.with_name("ampd@.service")
+DRAIN_MS = int(re.search(r"#define DRAIN_MS\s+(\d+)", (ROOT / "server/io/process/drain.c").read_text())[1])
 # Of one that runs beside others: comments aside, nothing else is different.
 OWN_OF_AN_INSTANCE = {"Description", "Environment", "EnvironmentFile", "ExecStart", "StateDirectory"}
 
@@ -62,6 +64,25 @@ def test_a_service_manager_hears_ready_when_calls_are_served(context):
             server.process.send_signal(signal.SIGTERM)
             assert manager.next("STOPPING")["STOPPING"] == "1"
             assert server.wait() == 0
+
+
+def test_a_service_manager_gives_a_drain_all_of_its_time(context):
+    """TimeoutStopSec counts from STOPPING on, and a grace may be longer."""
+    folder = context.folder()
+    folder.mkdir()
+    with Manager(folder / "notify") as manager:
+        server, ended, grace_ms = context.server(), threading.Event(), 120000
+        held = server.channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+        open_call = held(iter(lambda: ended.wait(60), True))
+        Api(server.channel).Drain(grace_ms=grace_ms)
+        drain_ms = DRAIN_MS + grace_ms
+        extended_us = int(manager.next("STOPPING")["EXTEND_TIMEOUT_USEC"])
+        assert drain_ms < extended_us / 1000 <= drain_ms + 30000, extended_us
+        server.process.send_signal(signal.SIGTERM)
+        assert int(manager.next("STOPPING")["EXTEND_TIMEOUT_USEC"]) < extended_us, "the grace is that of a signal now"
+        ended.set()
+        open_call.cancel()
+        assert server.wait() == 0
 
 
 def test_a_shard_that_waits_for_others_is_not_ready(context):
@@ -164,9 +185,8 @@ def test_the_example_of_a_cluster_is_a_good_configuration(context):
 
 
 def test_the_times_of_the_unit_are_longer_than_the_servers_own(context):
-    drain_ms = int(re.search(r"#define DRAIN_MS\s+(\d+)", (ROOT / "server/io/process/drain.c").read_text())[1])
     stop_s = int(re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.MULTILINE)[1])
-    assert stop_s * 1000 > drain_ms
+    assert stop_s * 1000 > DRAIN_MS
 
 
 if __name__ == "__main__":

@@ -322,6 +322,7 @@ def test_a_model_with_a_file_that_cannot_be_removed_is_deleted_and_ends_nothing(
     worker = test_model.worker()
     run_steps(worker, 2)
     eventually(lambda: test_model.status().durable_step == 2, "step 2 is durable")
+    eventually(lambda: len(found(server.data_dir, "models/gone/**/*.safetensors")) == 2, "that of step 0 is removed")
     first = found(server.data_dir, "models/gone/**/*.safetensors")[0]
     first.unlink()
     first.mkdir()  # no file, so that it cannot be removed like one

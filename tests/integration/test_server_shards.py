@@ -477,7 +477,7 @@ def test_a_stranger_in_a_session_is_refused_and_disturbs_nobody(context):
 
 
 def test_a_load_that_is_silent_on_one_of_two_shards_gives_way_to_one_that_waits(context):
-    job = Job(Cluster(context, 2, options=["--worker-lease", f"{3 * PATIENCE}s"]), load=False)
+    job = Job(Cluster(context, 2, options=["--worker-lease", f"{6 * PATIENCE}s"]), load=False)
     shards = job.shards()
     eventually(lambda: any(m.name == job.name for m in job.cluster.api(1).ListModels().models), "shard 1 has the model")
     header = params.LoadHeader(model=job.name, shard=0, load=99)
@@ -485,7 +485,7 @@ def test_a_load_that_is_silent_on_one_of_two_shards_gives_way_to_one_that_waits(
     eventually(lambda: job.cluster.api(0).GetStatus().models[0].state == common.MODEL_STATE_LOADING, "it loads")
     began = time.monotonic()
     job.load()
-    assert time.monotonic() - began < 6 * PATIENCE and len(shards) == 2  # two leases
+    assert time.monotonic() - began < 12 * PATIENCE and len(shards) == 2  # two leases
     refused(silent.result, Code.UNAVAILABLE, "RECOVERING")
     silent.end()
     workers = [job.join(rank) for rank in range(WORLD)]

@@ -95,9 +95,12 @@ def test_an_elder_that_writes_without_pause_mixes_nothing_into_its_successors_pu
     assert worker.model.latest()[1]["tail"] == tuple(index + 1 - 0.5 * 5 for index in range(5))
 
 
+LOAD_LEASE_S = 2 * LEASE_S  # a load and its checkpoint are to fit into one
+
+
 def test_a_load_that_falls_silent_gives_way_within_two_leases_to_one_that_waits(context):
     """Its connection lives and answers PINGs; one of the two sends the same block again now and then."""
-    server = context.server("--worker-lease", LEASE)
+    server = context.server("--worker-lease", f"{LOAD_LEASE_S}s")
     for repeats in (False, True):
         test_model = context.model(f"silent-{repeats}", server, load=False, parameters=THREE_BLOCKS)
         messages = list(load_messages(test_model.layout, test_model.name, {"big": [1.0] * 131072, "tail": [2.0] * 5}))
@@ -105,11 +108,11 @@ def test_a_load_that_falls_silent_gives_way_within_two_leases_to_one_that_waits(
         eventually(lambda m=test_model: m.status().state == common.MODEL_STATE_LOADING, "a Load is under way")
         began = time.monotonic()
         waits = held(test_model.api.start("Load", messages))
-        while repeats and not waits.done() and time.monotonic() - began < 10 * LEASE_S:
+        while repeats and not waits.done() and time.monotonic() - began < 10 * LOAD_LEASE_S:
             silent.send(messages[1])
-            time.sleep(LEASE_S / 10)
+            time.sleep(LOAD_LEASE_S / 10)
         assert not waits.result().already_loaded
-        assert time.monotonic() - began < 2 * LEASE_S
+        assert time.monotonic() - began < 2 * LOAD_LEASE_S
         refused(silent.result, Code.UNAVAILABLE, "RECOVERING")
         silent.end()
         assert test_model.latest()[1]["tail"] == (2.0,) * 5
@@ -117,14 +120,14 @@ def test_a_load_that_falls_silent_gives_way_within_two_leases_to_one_that_waits(
 
 
 def test_a_load_whose_blocks_come_slowly_is_left_to_its_end(context):
-    server = context.server("--worker-lease", LEASE)
+    server = context.server("--worker-lease", f"{LOAD_LEASE_S}s")
     test_model = context.model("slow", server, load=False, parameters=THREE_BLOCKS)
     messages = list(load_messages(test_model.layout, test_model.name, {"big": [1.0] * 131072, "tail": [2.0] * 5}))
     slow = OpenStream(test_model.api, "Load", messages[:1])
     eventually(lambda: test_model.status().state == common.MODEL_STATE_LOADING, "a Load is under way")
     waits = held(test_model.api.start("Load", messages))
     for message in messages[1:]:
-        time.sleep(LEASE_S / 2)
+        time.sleep(LOAD_LEASE_S / 2)
         slow.send(message)
     slow.end()
     assert not slow.result().already_loaded and waits.result().already_loaded

@@ -12,7 +12,7 @@ import ampd_testing
 from ampd_testing import Api, Code, OpenStream, common, eventually, grpc, params, refused, run, scales
 from test_server_shards import Cluster, Job
 
-LEASE_S = 1.5 * ampd_testing.PATIENCE
+LEASE_S = 4.0 * ampd_testing.PATIENCE
 LEASE = f"{int(LEASE_S * 1000)}ms"
 GRADIENT = {"w": [1.0] * 4}
 
@@ -184,7 +184,7 @@ def test_two_processes_under_one_rank_end_with_a_sentence(context):
     assert newer.api.KeepAlive(**newer.identity()).taken_by == ""
     row = rows(test_model)[0]
     assert (row.joins, row.replacements, row.fences, row.leaves) == (2, 1, 20, 0) and row.peer, row
-    eventually(lambda: "20 refused calls" in server.log(), "what was left out of the log is told", 20)
+    eventually(lambda: "20 refused calls" in server.log(), "what was left out of the log is told")
     lines = [line for line in server.log().splitlines() if "rank 0" in line]
     assert len(lines) == 2, lines  # the older one's Join, and what came within ten seconds of it
 

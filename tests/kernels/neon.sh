@@ -17,8 +17,9 @@ flags='-std=c17 -O2 -g -ffp-contract=off -fno-fast-math -fno-strict-aliasing -D_
 plain=$flags
 flags="$flags ${AMPD_NEON_FLAGS:-}"
 objects=
-for file in amp/kernels/ref.c amp/kernels/neon.c amp/kernels/copy.c amp/cpu.c amp/norm.c amp/optim.c amp/pass.c amp/reduce.c \
-    amp/verify.c base/err.c base/assert.c tests/kernels/inputs.c tests/kernels/cross/crc32c.c; do
+for file in amp/kernels/ref.c amp/kernels/neon.c amp/kernels/copy.c amp/cast.c amp/clip.c amp/cpu.c amp/norm.c amp/optim.c \
+    amp/pass.c amp/reduce.c amp/tensor.c amp/verify.c base/err.c base/assert.c tests/kernels/inputs.c \
+    tests/kernels/cross/crc32c.c; do
     object=$build/$(basename "$file" .c).o
     # shellcheck disable=SC2086 # a list of flags
     $compiler $flags -c "$file" -o "$object"
@@ -29,8 +30,8 @@ OBJDUMP=aarch64-linux-gnu-objdump tests/kernels/no_fused.sh "$build/ref.o"
 # The other compiler's objects: not contracted either, and the same hashes.
 if command -v clang >/dev/null; then
     theirs=
-    for file in amp/kernels/ref.c amp/kernels/neon.c amp/kernels/copy.c amp/cpu.c amp/norm.c amp/optim.c amp/pass.c \
-        amp/reduce.c; do
+    for file in amp/kernels/ref.c amp/kernels/neon.c amp/kernels/copy.c amp/cast.c amp/clip.c amp/cpu.c amp/norm.c amp/optim.c \
+        amp/pass.c amp/reduce.c amp/tensor.c; do
         object=$build/$(basename "$file" .c)-clang.o
         # shellcheck disable=SC2086 # a list of flags
         clang --target=aarch64-linux-gnu $plain -c "$file" -o "$object"

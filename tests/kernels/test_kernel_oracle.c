@@ -63,21 +63,24 @@ struct regime {
     double lr, weight_decay, eps;
     double beta1, beta2;
     uint64_t t;
+    bool at_the_guard; /* masters of 2 to 32 updates, every third just below a power of two */
 };
 
 static const struct regime regimes[] = {
-    {"as in training", -8, 1, -24, -4, 1e-3, 1e-2, 1e-8, 0.9, 0.999, 100},
-    {"first step", -8, 1, -24, -4, 1e-3, 1e-2, 1e-8, 0.9, 0.999, 1},
-    {"masters as small as updates", -16, -6, -10, 0, 1e-3, 0, 1e-8, 0.9, 0.999, 10},
-    {"masters far below updates", -60, -40, -10, 0, 1e-2, 0, 1e-8, 0.9, 0.95, 3},
-    {"large rate and decay", -4, 4, -10, 10, 1.0, 0.5, 1e-8, 0.9, 0.999, 7},
-    {"short memories", -4, 4, -10, 10, 0.1, 0.1, 1e-6, 0.1, 0.2, 7},
-    {"no memories", -4, 4, -10, 10, 0.1, 0.1, 1e-6, 0, 0, 7},
-    {"tiny gradients", -4, 4, -149, -100, 0.1, 0.1, 1e-8, 0.9, 0.999, 7},
-    {"tiny eps", -4, 4, -120, -30, 0.1, 0, 0x1p-100, 0.9, 0.999, 7},
-    {"huge gradients", -4, 4, 40, 62, 0.1, 0, 1e-8, 0.9, 0.999, 7},
-    {"rate zero", -4, 4, -10, 10, 0, 0.1, 1e-8, 0.9, 0.999, 7},
-    {"denormal masters", -149, -120, -20, 0, 1e-36, 0, 1e-8, 0.9, 0.999, 7},
+    {"as in training", -8, 1, -24, -4, 1e-3, 1e-2, 1e-8, 0.9, 0.999, 100, false},
+    {"first step", -8, 1, -24, -4, 1e-3, 1e-2, 1e-8, 0.9, 0.999, 1, false},
+    {"masters as small as updates", -16, -6, -10, 0, 1e-3, 0, 1e-8, 0.9, 0.999, 10, false},
+    {"masters far below updates", -60, -40, -10, 0, 1e-2, 0, 1e-8, 0.9, 0.95, 3, false},
+    {"large rate and decay", -4, 4, -10, 10, 1.0, 0.5, 1e-8, 0.9, 0.999, 7, false},
+    {"short memories", -4, 4, -10, 10, 0.1, 0.1, 1e-6, 0.1, 0.2, 7, false},
+    {"no memories", -4, 4, -10, 10, 0.1, 0.1, 1e-6, 0, 0, 7, false},
+    {"tiny gradients", -4, 4, -149, -100, 0.1, 0.1, 1e-8, 0.9, 0.999, 7, false},
+    {"tiny eps", -4, 4, -120, -30, 0.1, 0, 0x1p-100, 0.9, 0.999, 7, false},
+    {"huge gradients", -4, 4, 40, 62, 0.1, 0, 1e-8, 0.9, 0.999, 7, false},
+    {"rate zero", -4, 4, -10, 10, 0, 0.1, 1e-8, 0.9, 0.999, 7, false},
+    {"denormal masters", -149, -120, -20, 0, 1e-36, 0, 1e-8, 0.9, 0.999, 7, false},
+    {"at the guard", 0, 1, -8, 0, 1e-2, 0, 1e-8, 0.9, 0.999, 7, true},
+    {"at the guard, with decay", 0, 1, -8, 0, 1e-2, 1, 1e-8, 0.95, 0.95, 40, true},
 };
 
 static void fill(struct amp_random *random, const struct regime *r, bool with_history)
@@ -91,6 +94,23 @@ static void fill(struct amp_random *random, const struct regime *r, bool with_hi
             m[i] = (float)(-g[i] * (1 - r->beta1) / r->beta1 * (1 + 1e-6 * (double)(i % 100 + 1)));
         float root = input_spread(random, r->g_low, r->g_high);
         v[i] = with_history ? root * root : 0;
+    }
+}
+
+/* Where the guard has just let single precision pass, its error is the largest. */
+static void bring_to_the_guard(struct amp_random *random, const struct amp_apply *apply)
+{
+    memset(p0, 0, sizeof p0);
+    memcpy(m0, m, sizeof m);
+    memcpy(v0, v, sizeof v);
+    for (size_t i = 0; i < N; i++) {
+        int exponent;
+        long double x = adamw_expected(apply, i) * exp2(1 + 4 * amp_random_unit(random)) * (i % 2 ? -1 : 1);
+        if (i % 3 == 0 && x != 0) {
+            (void)frexpl(x, &exponent);
+            x = copysignl(ldexpl(1 - exp2(-3 - 20 * amp_random_unit(random)), exponent), x);
+        }
+        p[i] = (float)x;
     }
 }
 
@@ -110,6 +130,8 @@ static long double worst_adamw(const struct regime *r)
     apply.cast = AMP_F16;
     for (unsigned round = 0; round < ROUNDS; round++) {
         fill(&random, r, r->t > 1);
+        if (r->at_the_guard)
+            bring_to_the_guard(&random, &apply);
         step(&apply, true, true);
         for (size_t i = 0; i < N; i++) {
             long double error = error_in_ulps(p[i], adamw_expected(&apply, i), p0[i]);

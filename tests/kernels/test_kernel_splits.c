@@ -28,7 +28,7 @@
 #define THREADS_MAX 4
 
 /* The one hash. It changes only with docs/numerics.md. */
-#define GOLDEN 0x2cbea5ebu
+#define GOLDEN 0x9225814du
 
 static const size_t counts[PARAMETERS] = {70001, 7, 20000, 4096, 33333, 1};
 

@@ -395,8 +395,8 @@ static struct amp_apply_scalars make_scalars(enum amp_optimizer optimizer, struc
     k.eps_f = (float)k.eps;
     k.rate_f = (float)k.rate;
     k.decay_f = (float)k.decay;
-    k.guard_rate = (float)(10 * k.rate);
-    k.guard_keep = n % 6 ? (float)(1 - 10 * k.decay) : 0;
+    k.guard_fresh = (float)(0.4 * k.rate);
+    k.guard_keep = n % 6 ? 0.2f : 0;
     return k;
 }
 

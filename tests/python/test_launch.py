@@ -1,5 +1,5 @@
 """python3 -m ampd.launch: workers with ranks, an ampd for them, and how all of it ends."""
-from python_testing import PACKAGE, PATIENCE, folder, run  # noqa: F401 (first: it finds the package)
+from python_testing import PACKAGE, PATIENCE, Skip, folder, run  # noqa: F401 (first: it finds the package)
 
 import contextlib
 import os
@@ -223,6 +223,21 @@ def test_lines_come_when_they_are_written_and_arguments_are_the_scripts():
         assert said.splitlines()[1:] == ["[0] w\xe4hrend", "[0] ", "[0] x"], said
         out, _ = launch("-n", 1, "-m", "script", "-m", "x", cwd=path.parent)
         assert out == "[0] ['-m', 'x']0 1 1\n", out
+
+
+def test_a_script_that_still_has_a_process_group_of_torch_makes_it():
+    try:
+        import torch.distributed  # noqa: F401
+    except ImportError as error:
+        raise Skip(error) from None
+    of_another_job = {"MASTER_ADDR": "192.0.2.1", "MASTER_PORT": "1"}
+    with script("import datetime, torch, torch.distributed as group\n"
+                "group.init_process_group('gloo', timeout=datetime.timedelta(seconds=30))\n"
+                "sum = torch.tensor([1.0 + group.get_rank()])\ngroup.all_reduce(sum)\nprint(sum.item())\n") as path:
+        for environment in ({}, of_another_job):
+            with unittest.mock.patch.dict(os.environ, environment):
+                out, _ = launch("-n", 3, path)
+            assert sorted(out.splitlines()) == ["[0] 6.0", "[1] 6.0", "[2] 6.0"], out
 
 
 def test_a_progress_bar_that_writes_over_itself_is_shown_while_it_moves():

@@ -1,5 +1,5 @@
 """Scripts of torch that were moved to ampd: what docs/python.md says of them, and what a message says."""
-from python_testing import eventually, needs, raises, run, told  # (first: it finds the package)
+from python_testing import ROOT, eventually, needs, raises, run, told  # (first: it finds the package)
 
 needs("torch", "google.protobuf")
 
@@ -8,8 +8,9 @@ import copy
 import gc
 import pickle
 import random
+import re
 import signal
-import warnings
+from concurrent import futures
 from unittest import mock
 
 import ampd
@@ -144,7 +145,6 @@ def test_a_loop_that_is_interrupted_anywhere_and_run_again_ends_with_the_same_by
                 interrupts.append(optimizer.number)
             except ampd.WrongState as error:
                 assert "compute it again" in str(error) or "is done" in str(error), error
-        job.pull()  # the last one may have been cut off
 
     def interrupt(number, frame):
         if armed:
@@ -164,6 +164,39 @@ def test_a_loop_that_is_interrupted_anywhere_and_run_again_ends_with_the_same_by
         signal.signal(signal.SIGALRM, before)
     assert interrupts and all(torch.equal(one, other) for one, other in zip(nets[0].parameters(),
                                                                             nets[1].parameters())), interrupts
+
+
+def test_the_loop_over_a_data_loader_in_the_docs_has_each_steps_data_through_restarts_and_rollbacks():
+    page = (ROOT / "docs" / "python.md").read_text()
+    loop = re.search(r"```python\n(while not optimizer.done:\n    epoch = .*?)```", page, re.DOTALL)[1]
+    nets, data = [], [(torch.full((1,), float(i)), 0) for i in range(6)]
+
+    class Rolled(ampd.Optimizer):
+        """At one step of it an operator puts the model back, at another one its script ends."""
+
+        def step(self):
+            if self.number == at.get("ends"):
+                raise SystemExit
+            super().step()
+            if self.number == at.get("rolls", 0):
+                del at["rolls"]
+                self.job.server.rollback(self.job.name, 4)
+
+    def loss_of(made, y):
+        return made.square().mean()
+
+    with ampd.testing.server() as server:
+        for name, changes in (("whole", [{}]), ("cut", [{"ends": 3}, {"ends": 9}, {"rolls": 10, "ends": 16}, {}])):
+            for at in changes:
+                torch.manual_seed(3)
+                model, sampler = torch.nn.Linear(1, 2), torch.utils.data.DistributedSampler(data, 1, 0, seed=5)
+                loader = torch.utils.data.DataLoader(data, sampler=sampler)
+                with joined(server, name, model, max_steps=18, checkpoint_every=1, keep_last=18,
+                            optimizer=ampd.SGD(1e-3)) as job, contextlib.suppress(SystemExit):
+                    exec(loop, {"optimizer": Rolled(job), "scaler": ampd.GradScaler(job), "loader": loader,
+                                "sampler": sampler, "model": model, "loss_of": loss_of})
+            nets.append(model)
+    assert all(torch.equal(one, other) for one, other in zip(nets[0].parameters(), nets[1].parameters()))
 
 
 def test_parameters_in_the_place_of_their_names_are_refused_with_what_to_give():
@@ -223,6 +256,37 @@ def test_a_step_that_unscale_has_seen_to_overflow_is_skipped_whatever_is_made_of
                     scaler.scale(loss_of(net, 1)).backward()
                     scaler.unscale_(optimizer)
                     assert scaler.step(optimizer)
+
+
+def test_gradients_that_are_changed_behind_unscale_are_told_once_where_there_are_other_workers():
+    def clip(net):
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+
+    def replace(net):
+        net[3].bias.grad = net[3].bias.grad.clamp(-1e-3, 1e-3)
+
+    def look(net):
+        torch.stack([one.grad.norm() for one in net.parameters()]).norm()
+
+    def train(job, net, act):
+        optimizer, scaler = ampd.Optimizer(job), ampd.GradScaler(job)
+        while not optimizer.done:
+            scaler.scale(loss_of(net, 2 * optimizer.number + job.rank)).backward()
+            scaler.unscale_(optimizer)
+            act(net)
+            scaler.step(optimizer)
+            scaler.update()
+
+    with ampd.testing.server() as server:
+        for act, workers, lines in ((clip, 2, 2), (replace, 2, 2), (look, 2, 0), (clip, 1, 0)):
+            nets = [new_net() for _ in range(workers)]
+            with told() as said, contextlib.ExitStack() as stack, futures.ThreadPoolExecutor(workers) as pool:
+                jobs = [stack.enter_context(joined(server, "%s-%d" % (act.__name__, workers), net, cast="float16",
+                                                   scaler=ampd.DynamicScaler(init_scale=1024.0), rank=rank,
+                                                   world_size=workers)) for rank, net in enumerate(nets)]
+                list(pool.map(train, jobs, nets, [act] * workers))
+            assert len(said) == lines and all("behind unscale_" in one and "clip_norm=" in one and
+                                              "optimizer.result.norm" in one for one in said), (act, workers, said)
 
 
 def test_unscale_before_there_is_a_gradient_is_refused():
@@ -289,6 +353,35 @@ def test_a_step_that_is_cut_off_behind_its_verdict_can_be_called_again():
                 scaler.step(optimizer)
                 raise AssertionError("nothing was cut off")
             assert scaler.step(optimizer) and optimizer.result.step == number == optimizer.number - 1
+
+
+def test_the_last_pull_comes_where_it_was_cut_off_by_the_next_call():
+    net, whole = new_net(), new_net()
+
+    def cut_off(function, *arguments, **options):
+        if function == ampd.job.lib.ampclient_pull:
+            raise KeyboardInterrupt
+        return call(function, *arguments, **options)
+
+    with ampd.testing.server() as server:
+        with joined(server, "whole", whole, max_steps=2) as job:
+            train(job, whole)
+        for name, again in (("step", lambda optimizer, scaler: optimizer.step()),
+                            ("scale", lambda optimizer, scaler: scaler.scale(loss_of(net, 3))),
+                            ("optimizer", lambda optimizer, scaler: ampd.Optimizer(optimizer.job))):
+            net.load_state_dict(new_net().state_dict())
+            with joined(server, name, net, max_steps=2) as job:
+                train(job, net, until=1)
+                optimizer, scaler, call = ampd.Optimizer(job), ampd.GradScaler(job), job.client.call
+                scaler.scale(loss_of(net, 2)).backward()
+                with mock.patch.object(job.client, "call", cut_off), contextlib.suppress(KeyboardInterrupt):
+                    scaler.step(optimizer)
+                    raise AssertionError("nothing was cut off")
+                assert optimizer.result.step == 2 and not optimizer.done
+                with contextlib.suppress(ampd.WrongState):  # the model is done
+                    again(optimizer, scaler)
+                assert name == "optimizer" or optimizer.done
+                assert all(torch.equal(one, other) for one, other in zip(net.parameters(), whole.parameters())), name
 
 
 def test_an_optimizer_in_whose_place_another_one_was_made_says_so():
@@ -524,91 +617,6 @@ def test_a_value_of_param_groups_that_the_server_does_not_use_is_told_once():
                     optimizer.step()
             assert len(said) == lines and all(name + " of param_groups" in one and "ampd.Group(" in one
                                               for one in said), said
-
-
-def scheduler_of(optimizer, kind):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # torch's of a step() whose optimizer has made none
-        return (torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5) if kind == "step"
-                else torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=10))
-
-
-def rates_until(server, name, last, kind, saved=None):
-    """(the rates of the steps up to `last`, what is saved then): of a script that loads what it has saved."""
-    rates, options = [], {"schedule": ampd.Worker(), "optimizer": ampd.SGD(0.1, momentum=0.5)}
-    with joined(server, name, new_net(), max_steps=6, no_decay=["0.bias"], **options) as job:
-        optimizer = ampd.Optimizer(job)
-        scheduler = scheduler_of(optimizer, kind)
-        if saved is not None:
-            optimizer.load_state_dict(saved["optimizer"])
-            scheduler.load_state_dict(saved["scheduler"])
-        while not optimizer.done and optimizer.number <= last:
-            loss_of(job.module.module, optimizer.number).backward()
-            optimizer.step()
-            scheduler.step(*[1.0] * (kind == "plateau"))
-            rates.append(job.server.explain(name, optimizer.result.step).row.learning_rate)
-        return rates, {"optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict()}
-
-
-def test_a_script_that_loads_its_saved_state_goes_on_with_the_rate_of_its_scheduler():
-    with ampd.testing.server() as server:
-        for kind in ("step", "plateau"):
-            whole, _ = rates_until(server, "whole-" + kind, 6, kind)
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")  # all that was saved is as the server has it: nothing to say
-                first, saved = rates_until(server, "parts-" + kind, 3, kind)
-                second, _ = rates_until(server, "parts-" + kind, 6, kind, saved)
-            assert len(set(whole)) > 2 and first + second == whole, (kind, first, second, whole)
-
-
-def test_a_scheduler_that_a_rollback_has_left_ahead_is_told_once():
-    with ampd.testing.server() as server, ampd.connect(server.endpoint) as side:
-        for name, schedule, lines in (("worker", ampd.Worker(), 1), ("server", ampd.Constant(), 0)):
-            net = new_net()
-            options = {"schedule": schedule, "checkpoint_every": 1, "keep_last": 9}
-            with told() as said, joined(server, name, net, **options) as job:
-                optimizer = ampd.Optimizer(job)
-                verdicts = []
-                while not optimizer.done:
-                    if len(verdicts) in (2, 4):
-                        assert eventually(lambda: any(one.step == 1 for one in side.checkpoints(name)))
-                        side.rollback(name, 1)
-                    loss_of(net, optimizer.number).backward()
-                    optimizer.step()
-                    verdicts.append(optimizer.result.verdict)
-            assert verdicts.count("rolled_back") == 2, verdicts
-            found = [one for one in said if "a scheduler of torch" in one]
-            assert len(found) == lines and all("step 2" in one and "optimizer.number" in one for one in found), said
-
-
-def test_a_scheduler_that_the_steps_of_a_quorum_have_left_behind_is_told():
-    options = {"schedule": ampd.Worker(), "world_size": 2, "quorum": 1}
-    with ampd.testing.server() as server, told() as said:
-        with joined(server, "net", new_net(), rank=0, **options) as fast, \
-                joined(server, "net", new_net(), rank=1, **options) as slow:
-            ours, other = ampd.Optimizer(fast), ampd.Optimizer(slow)
-            train_to = {ours: 4, other: 2}  # step 4 is in hand on rank 0, when rank 1 hands in step 1
-            for optimizer, number in train_to.items():
-                while optimizer.number < number:
-                    loss_of(optimizer.job.module.module, optimizer.number).backward()
-                    optimizer.step()
-            assert other.result.verdict == "late" and other.number == 4
-    found = [one for one in said if "a scheduler of torch" in one]
-    assert len(found) == 1 and "step 4 has begun after step 1" in found[0], said
-
-
-def test_a_saved_state_of_another_step_or_of_other_groups_is_told():
-    with ampd.testing.server() as server, joined(server, "net", new_net(), schedule=ampd.Worker()) as job:
-        optimizer = ampd.Optimizer(job)
-        saved = optimizer.state_dict()
-        for _ in range(2):
-            loss_of(job.module.module, optimizer.number).backward()
-            optimizer.step()
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            optimizer.load_state_dict(saved)
-        assert len(said) == 1 and "step 1, and step 3" in str(said[0].message), [str(one.message) for one in said]
-        raises(ampd.InvalidArgument, lambda: optimizer.load_state_dict({**saved, "param_groups": []}), "groups")
 
 
 def test_a_training_that_is_ended_early_gets_its_masters_behind_leave_as_the_refusal_says():

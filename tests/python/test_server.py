@@ -538,6 +538,21 @@ def test_ctrl_c_close_and_oblivion_end_a_watch_at_once():
         server.start()
 
 
+def test_a_close_by_another_thread_or_a_signal_handler_ends_the_reader():
+    with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator, join(server) as job:
+        train(job, 2)
+        for close_by in (lambda watch: threading.Timer(0.3, watch.close).start(),
+                         lambda watch: signal.setitimer(signal.ITIMER_REAL, 0.3)):
+            watch = operator.watch("line", from_step=1)
+            before = signal.signal(signal.SIGALRM, lambda *_: watch.close())
+            try:
+                close_by(watch)
+                assert steps_of(watch) == [1, 2] and list(watch) == []
+            finally:
+                signal.signal(signal.SIGALRM, before)
+            assert eventually(lambda: watch_threads() == [])
+
+
 def test_a_program_may_end_with_a_watch_open():
     program = ("import sys; sys.path.insert(0, sys.argv[1]); import ampd; "
                "watch = ampd.connect(sys.argv[2]).watch('line', from_step=1); print(next(watch).kind)")

@@ -128,7 +128,8 @@ static void fill_join(struct sim *sim, const struct ampd_join_result *from, stru
     struct ampclient_join_answer *to = &message->answer.u.ended.u.join;
     to->rank = from->rank;
     to->world_size = from->world_size;
-    to->incarnation = (struct ampclient_incarnation){from->incarnation.fence, from->incarnation.counter};
+    to->incarnation.fence = from->incarnation.fence;
+    to->incarnation.counter = from->incarnation.counter;
     to->epoch = from->epoch;
     to->step = from->step;
     to->lease_ms = from->lease_ms;
@@ -174,7 +175,6 @@ static void fill_state(struct sim_call *call, const struct ampd_reply *reply)
     message->answer.type = AMPCLIENT_EVENT_PUSH_STATE;
     message->answer.u.push_state.ranges = message->ranges;
     message->answer.u.push_state.ranges_count = count;
-    message->answer.u.push_state.complete = reply->u.push_state.complete;
     send_down(call, message);
 }
 
@@ -211,14 +211,15 @@ static void do_reply(struct sim *sim, uint64_t id, const struct ampd_reply *repl
 
 static void do_pull_grant(struct sim *sim, struct sim_call *call, const struct ampd_pull_grant *grant)
 {
+    if (grant->dtype != sim->model.spec.cast)
+        sim_fail(sim, SIM_BITWISE, "a pull has another dtype than the model's cast");
     call->granted = true;
     call->pull = *grant;
     struct sim_message *message = sim_message_new(SIM_HEADER);
     message->answer.type = AMPCLIENT_EVENT_PULL_HEADER;
     message->answer.u.header = (struct ampclient_pull_header){grant->epoch,    grant->step,  grant->version,
-                                                              grant->scale_id, grant->scale, grant->dtype, NULL};
+                                                              grant->scale_id, grant->scale, NULL};
     send_down(call, message);
-    (void)sim;
 }
 
 static size_t block_size(const struct sim *sim, const struct sim_call *call, uint64_t block)

@@ -104,7 +104,7 @@ static inline void answer_join_on(uint32_t shards, uint64_t epoch, uint64_t step
     ended.u.join = (struct ampclient_join_answer){.rank = 1,
                                                   .world_size = 2,
                                                   .shards = shards,
-                                                  .incarnation = {1, incarnation},
+                                                  .incarnation = {.fence = 1, .counter = incarnation},
                                                   .epoch = epoch,
                                                   .step = step,
                                                   .lease_ms = 30000,
@@ -126,7 +126,7 @@ static inline void answer_pull(uint64_t epoch, uint64_t step, uint64_t version)
 {
     struct ampclient_output pull = take(AMPCLIENT_OUT_PULL);
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = pull.call};
-    event.u.header = (struct ampclient_pull_header){epoch, step, version, 5, 1024, AMP_F16, NULL};
+    event.u.header = (struct ampclient_pull_header){epoch, step, version, 5, 1024, NULL};
     send(&event);
     bool same = pull.u.pull.have_epoch == epoch && pull.u.pull.have_version == version;
     for (uint64_t b = 0; !same && b < 3; b++) {

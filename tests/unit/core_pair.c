@@ -37,6 +37,7 @@ struct ampd_incarnation pair_incarnation;
 double pair_lr = NAN;
 float pair_gradient;
 enum ampd_floor_policy pair_floor;
+enum ampd_durability pair_durability;
 
 static uint64_t cut_left[2];
 static struct ampd_message *messages[QUEUE_MAX];
@@ -44,6 +45,7 @@ static struct done done[QUEUE_MAX];
 static unsigned done_count;
 static struct ampd_checkpoint_record record = {.size_bytes = 1};
 static struct ampd_checkpoint_state restored;
+static struct core_record votes[2]; /* the last of each, with pair_durability */
 
 /* ---- two hosts ---- */
 
@@ -81,13 +83,42 @@ static void persist(unsigned shard, const struct ampd_persist *order)
         later(shard, &event);
 }
 
-/* It takes each vote, and a start finds none in it. */
+static void write_vote(struct core_record *vote, const struct ampd_vote_journal_order *order)
+{
+    assert_true(order->notes_size <= sizeof(vote->notes));
+    vote->key = order->key;
+    vote->notes_size = order->notes_size;
+    memcpy(vote->notes, order->notes, order->notes_size);
+    vote->has_g = order->g != NULL;
+    if (vote->has_g)
+        memcpy(vote->g, order->g, order->elements * sizeof(float));
+}
+
+static void read_vote(const struct core_record *vote, const struct ampd_replay_order *order,
+                      struct ampd_event_replayed *found)
+{
+    *found = (struct ampd_event_replayed){.token = order->token, .code = AMP_ENOTFOUND};
+    if (pair_durability != AMPD_DURABILITY_STEP || vote->key.epoch != order->epoch || vote->key.step != order->step)
+        return;
+    found->code = 0;
+    found->key = vote->key;
+    found->notes = vote->notes;
+    found->notes_size = vote->notes_size;
+    found->has_g = vote->has_g;
+    if (vote->has_g)
+        memcpy(order->g, vote->g, order->elements * sizeof(float));
+}
+
+/* It takes each vote, and a start finds none in it; with pair_durability it finds the last one. */
 static void journal(unsigned shard, const struct ampd_output *output)
 {
     struct ampd_event event = {.type = AMPD_EVENT_JOURNALLED, .u.persisted = {.token = output->u.journal.token}};
-    if (output->type == AMPD_OUT_REPLAY)
-        event = (struct ampd_event){.type = AMPD_EVENT_REPLAYED,
-                                    .u.replayed = {.token = output->u.replay.token, .code = AMP_ENOTFOUND}};
+    if (output->type == AMPD_OUT_REPLAY) {
+        event = (struct ampd_event){.type = AMPD_EVENT_REPLAYED};
+        read_vote(&votes[shard], &output->u.replay, &event.u.replayed);
+    } else if (pair_durability == AMPD_DURABILITY_STEP) {
+        write_vote(&votes[shard], &output->u.journal);
+    }
     later(shard, &event);
 }
 
@@ -294,6 +325,7 @@ static void create(enum ampd_weighting weighting)
     spec.weighting = weighting;
     spec.schedule = isnan(pair_lr) ? AMPD_SCHEDULE_CONSTANT : AMPD_SCHEDULE_WORKER;
     spec.checkpoint_every = 100;
+    spec.durability = pair_durability;
     if (pair_floor != 0) {
         spec.floor_policy = pair_floor;
         spec.max_consecutive_overflows = 1;
@@ -345,6 +377,7 @@ int pair_teardown(void **state)
     pair_lr = NAN;
     pair_gradient = 0;
     pair_floor = (enum ampd_floor_policy)0;
+    pair_durability = (enum ampd_durability)0;
     done_count = 0;
     pair_calls_count = 0;
     return 0;

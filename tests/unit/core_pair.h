@@ -33,6 +33,7 @@ extern struct ampd_incarnation pair_incarnation;    /* of rank 0 */
 extern double pair_lr;                              /* of pushes, and the schedule is WORKER; NAN: none */
 extern float pair_gradient;                         /* each element of a push; 0 */
 extern enum ampd_floor_policy pair_floor;           /* 0: none; else one overflow at the only scale, 1, is too many */
+extern enum ampd_durability pair_durability;        /* STEP: the journal keeps the last vote of each; 0: none */
 
 /* Two cores with a model that is loaded and joined: step 1 is open. With pair_setup it is decided, too. */
 void pair_start(unsigned shard, uint64_t boot);

@@ -28,7 +28,7 @@ ampd_test(test_storage_journal SUITE unit
 ampd_test(test_storage_parts SUITE unit
   SOURCES test_storage_parts.c storage_fixture.c
   LINK ampd_core ampd_store_sqlite ampd_checkpoint)
-ampd_test(test_storage_power SUITE unit TIMEOUT 600 # with sanitizers, on busy cores, 241 s were too few
+ampd_test(test_storage_power SUITE unit TIMEOUT 900 # with sanitizers, on busy cores, 241 s were too few for half of it
   SOURCES test_storage_power.c storage_record.c storage_fixture.c
   LINK ampd_store_sqlite ampd_checkpoint PkgConfig::XXHASH)
 ampd_test(test_storage_damage SUITE unit TIMEOUT 120

@@ -52,6 +52,8 @@ static struct {
     uint32_t count, room;
     uint32_t fds[FDS_MAX]; /* file of a descriptor, or NOBODY */
     uint32_t files;        /* ids given */
+    uint32_t syncs_left;   /* until one fails, and that one; 0: none does */
+    bool failed;           /* it did */
     struct disk now;       /* names alone */
 } record;
 
@@ -128,7 +130,7 @@ static struct record_op *note(enum record_kind kind, uint32_t file)
         AMP_ASSERT(record.ops != NULL);
     }
     struct record_op *op = &record.ops[record.count++];
-    *op = (struct record_op){.kind = kind, .file = file, .synced_at = RECORD_NEVER};
+    *op = (struct record_op){.kind = kind, .file = file, .synced_at = RECORD_NEVER, .lost_at = RECORD_NEVER};
     return op;
 }
 
@@ -154,10 +156,25 @@ static void note_sync(uint32_t file)
     for (uint32_t i = 0; i < record.count; i++) {
         struct record_op *op = &record.ops[i];
         bool bytes = op->kind == RECORD_WRITE || op->kind == RECORD_SIZE;
-        if (op->kind != RECORD_SYNC && op->synced_at == RECORD_NEVER && (bytes ? op->file : op->dir) == file)
+        if (op->kind != RECORD_SYNC && op->lost_at == RECORD_NEVER && op->synced_at == RECORD_NEVER &&
+            (bytes ? op->file : op->dir) == file)
             op->synced_at = record.count;
     }
     (void)note(RECORD_SYNC, file);
+}
+
+/* Names and sizes are written with the next sync all the same: the file system keeps them itself. */
+static int fail_sync(uint32_t file)
+{
+    for (uint32_t i = 0; i < record.count; i++) {
+        struct record_op *op = &record.ops[i];
+        if (op->kind == RECORD_WRITE && op->file == file && op->synced_at == RECORD_NEVER &&
+            op->lost_at == RECORD_NEVER)
+            op->lost_at = record.count;
+    }
+    record.failed = true;
+    errno = EIO;
+    return -1;
 }
 
 static uint32_t file_of(int fd)
@@ -281,6 +298,8 @@ CALL int fsync(int fd)
 {
     int rc = record.mute ? 0 : (int)syscall(SYS_fsync, fd);
     (void)pthread_mutex_lock(&lock);
+    if (rc == 0 && file_of(fd) != NOBODY && record.syncs_left > 0 && --record.syncs_left == 0)
+        rc = fail_sync(file_of(fd));
     if (rc == 0 && file_of(fd) != NOBODY)
         note_sync(file_of(fd));
     (void)pthread_mutex_unlock(&lock);
@@ -362,9 +381,12 @@ static void forget_from(uint32_t first)
         free(record.ops[i].data);
     }
     record.count = first < record.count ? first : record.count;
-    for (uint32_t i = 0; i < record.count; i++)
+    for (uint32_t i = 0; i < record.count; i++) {
         if (record.ops[i].synced_at >= record.count)
             record.ops[i].synced_at = RECORD_NEVER;
+        if (record.ops[i].lost_at > record.count)
+            record.ops[i].lost_at = RECORD_NEVER;
+    }
 }
 
 void storage_record_begin(const char *root)
@@ -377,6 +399,17 @@ void storage_record_begin(const char *root)
     disk_init(&record.now);
     record.on = true;
     record.mute = true;
+}
+
+void storage_record_fail_sync(uint32_t n)
+{
+    record.syncs_left = n;
+    record.failed = false;
+}
+
+bool storage_record_failed(void)
+{
+    return record.failed;
 }
 
 void storage_record_stop(void)
@@ -525,6 +558,9 @@ void storage_record_resume(const char *root, uint32_t prefix)
     const struct record_crash killed = {.prefix = prefix, .loss = RECORD_LOSE_NOTHING};
     AMP_ASSERT(!record.on && prefix <= record.count);
     forget_from(prefix);
+    record.files = ROOT + 1;
+    for (uint32_t i = 0; i < record.count; i++)
+        record.files += record.ops[i].kind == RECORD_ENTER;
     disk_close(&record.now);
     replay(&record.now, &killed);
     record.root_size = (size_t)snprintf(record.root, sizeof record.root, "%s", root);

@@ -36,6 +36,7 @@ struct record_op {
     uint64_t offset, size;
     uint8_t *data;
     uint32_t synced_at; /* the call that made it durable, or RECORD_NEVER */
+    uint32_t lost_at;   /* WRITE: calls before the sync of it that failed: no later one writes it; or RECORD_NEVER */
 };
 
 /* What a power loss takes. */
@@ -67,6 +68,12 @@ void storage_record_begin(const char *root);
  * (RECORD_LOSE_NOTHING).
  */
 void storage_record_resume(const char *root, uint32_t prefix);
+
+/* The n-th sync from now on fails with EIO; the system then takes the bytes for written that it has not written. */
+void storage_record_fail_sync(uint32_t n);
+
+/* True if there was such a sync. */
+bool storage_record_failed(void);
 
 /*
  * Stops; what was written down stays. Until storage_record_begin no sync reaches the disk: what is tested is thrown

@@ -8,7 +8,6 @@
 #include "amp/dynamic_scaler.h"
 #include "amp/fsdp.h"
 #include "amp/grad.h"
-#include "amp/norm.h"
 #include "amp/optim.h"
 #include "amp/static_scaler.h"
 
@@ -90,19 +89,12 @@ static void missing_arrays_of_tensors_are_refused(void **state)
 
 static void norms_and_clipping_refuse_what_is_missing(void **state)
 {
-    const struct amp_span span = {elements, 4, AMP_F32};
-    const struct amp_span nowhere = {NULL, 4, AMP_F32};
     double norm;
     REFUSED(amp_clip_by_value(NULL, &t, 1, &t, &error));
     REFUSED(amp_grads_norm(NULL, &t, 1, 2, &norm, &error));
     REFUSED(amp_grads_norm(k, &t, 1, 2, NULL, &error));
     REFUSED(amp_grads_clip_by_norm(NULL, &t, 1, 1, 2, &t, NULL, &error));
     REFUSED(amp_grad_clip_by_norm(NULL, &t, 1, 2, &t, NULL, &error));
-    REFUSED(amp_norm(NULL, &span, 1, 2, &norm, &error));
-    REFUSED(amp_norm(k, NULL, 1, 2, &norm, &error));
-    REFUSED(amp_norm(k, &span, 1, 2, NULL, &error));
-    assert_int_equal(amp_norm(k, &nowhere, 1, 2, &norm, &error), AMP_EINVAL);
-    assert_int_equal(amp_norm(k, NULL, 0, 2, &norm, &error), 0);
 }
 
 static void autocast_refuses_what_is_missing(void **state)
@@ -291,7 +283,6 @@ static void what_is_wrong_is_told_with_what_to_do(void **state)
     const struct amp_tensor huge = {"h", elements, SIZE_MAX / 2, AMP_F32}, shorter = {"s", elements, 3, AMP_F32};
     const struct amp_tensor nothing = {"n", NULL, 4, AMP_F32};
     const struct amp_tensor_view endless = {elements, SIZE_MAX / 2, AMP_F32, 0, 0};
-    const struct amp_span nowhere = {NULL, 4, AMP_F32};
     const struct amp_schedule backwards = {.kind = AMP_SCHEDULE_COSINE, .warmup_steps = 9, .total_steps = 9};
     const struct amp_schedule none = {.kind = (enum amp_schedule_kind)99};
     const struct amp_optim_config unknown = {.optimizer = (enum amp_optimizer)99};
@@ -300,7 +291,6 @@ static void what_is_wrong_is_told_with_what_to_do(void **state)
     struct amp_tensor_view out;
     struct amp_registry registry;
     enum amp_dtype in = AMP_F32, to;
-    double norm;
     uint16_t buffer[4];
     amp_registry_init(&registry);
     REMEDIED(amp_tensors_check(&wide, 1, &error));
@@ -310,7 +300,6 @@ static void what_is_wrong_is_told_with_what_to_do(void **state)
     REMEDIED(amp_grads_copy(k, &t, 1, &nothing, &error));
     REMEDIED(amp_overflow_stats_init(&stats, 0, 1, names, &error));
     REMEDIED(amp_overflow_stats_init(&stats, 1, 1, NULL, &error));
-    REMEDIED(amp_norm(k, &nowhere, 1, 2, &norm, &error));
     REMEDIED(amp_optim_check(&unknown, &error));
     REMEDIED(amp_schedule_check(&none, &error));
     REMEDIED(amp_schedule_check(&backwards, &error));

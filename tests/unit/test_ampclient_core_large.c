@@ -22,7 +22,7 @@ static void join(bool units)
     request(AMPCLIENT_EVENT_JOIN);
     ended.u.join = (struct ampclient_join_answer){.world_size = 1,
                                                   .shards = 1,
-                                                  .incarnation = {1, 1},
+                                                  .incarnation = {.fence = 1, .counter = 1},
                                                   .epoch = 1,
                                                   .step = 1,
                                                   .lease_ms = 30000,
@@ -39,7 +39,7 @@ static void answer_blocks(uint64_t first, uint64_t blocks)
 {
     uint64_t call = take(AMPCLIENT_OUT_PULL).call;
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = call};
-    event.u.header = (struct ampclient_pull_header){1, 1, 0, 5, 1024, AMP_F16, NULL};
+    event.u.header = (struct ampclient_pull_header){1, 1, 0, 5, 1024, NULL};
     send(&event);
     for (uint64_t b = first; b < first + blocks; b++) {
         event = (struct ampclient_event){.type = AMPCLIENT_EVENT_PULL_BLOCK, .call = call, .u.block = b};

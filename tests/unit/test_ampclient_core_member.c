@@ -2,6 +2,46 @@
 #include "client/core/client_memory.h"
 #include "tests/unit/client_core_fixture.h"
 
+/* ---- the first Join ---- */
+
+#define RECONNECT_MS 2000
+
+/* A Join of a new handle; until `failing_ms` every try fails at once, after that none is answered. */
+static void join_in_vain(uint64_t failing_ms)
+{
+    const struct ampclient_core_config config = {.model = "m", .rank = 1, .reconnect_timeout_ms = RECONNECT_MS};
+    ampclient_core_free(core);
+    assert_int_equal(0, ampclient_core_new(&config, &core));
+    count = 0;
+    request(AMPCLIENT_EVENT_JOIN);
+    uint64_t begun = now_ms;
+    while (now_ms - begun < RECONNECT_MS) {
+        assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
+        if (now_ms - begun < failing_ms)
+            fail_call(take(AMPCLIENT_OUT_JOIN).call, AMP_EUNAVAILABLE, "SHARD_AWAY", 0, 0);
+        tick(AMPCLIENT_BACKOFF_MAX_MS);
+    }
+}
+
+static void a_join_whose_every_try_fails_has_found_no_server(void **state)
+{
+    (void)state;
+    for (uint64_t failing_ms = 1; failing_ms <= RECONNECT_MS; failing_ms += RECONNECT_MS - 1) {
+        join_in_vain(failing_ms);
+        struct amp_error error = done(AMPCLIENT_EVENT_JOIN, AMP_EUNAVAILABLE).error;
+        assert_int_equal(AMP_EUNAVAILABLE, error.code);
+        assert_string_equal("text", error.text);
+        assert_string_equal("SHARD_AWAY", error.reason);
+    }
+}
+
+static void a_join_that_nobody_answers_ends_at_its_deadline(void **state)
+{
+    (void)state;
+    join_in_vain(0);
+    (void)done(AMPCLIENT_EVENT_JOIN, AMP_EDEADLINE);
+}
+
 /* ---- two workers of one RANK ---- */
 
 static void expect_stopped(const char *word)
@@ -14,6 +54,8 @@ static void expect_stopped(const char *word)
     assert_string_equal("RANK_TAKEN", told.reason);
     request(AMPCLIENT_EVENT_STEP_END);
     (void)done(AMPCLIENT_EVENT_STEP_END, AMP_EABORTED);
+    request(AMPCLIENT_EVENT_PULL_LATEST);
+    (void)done(AMPCLIENT_EVENT_PULL_LATEST, AMP_EABORTED);
     tick(60000);
     assert_int_equal(0, have(AMPCLIENT_OUT_JOIN) + have(AMPCLIENT_OUT_KEEP_ALIVE) + have(AMPCLIENT_OUT_PULL));
     request(AMPCLIENT_EVENT_LEAVE); /* it has nothing to give back */
@@ -316,7 +358,7 @@ static void parameters_that_a_pull_has_half_written_are_not_given(void **state)
     assert_non_null(ampclient_core_parameter(core, 0, &elements));
     request(AMPCLIENT_EVENT_STEP_BEGIN);
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = take(AMPCLIENT_OUT_PULL).call};
-    event.u.header = (struct ampclient_pull_header){1, 2, 1, 5, 1024, AMP_F16, NULL};
+    event.u.header = (struct ampclient_pull_header){1, 2, 1, 5, 1024, NULL};
     send(&event);
     request(AMPCLIENT_EVENT_INTERRUPT);
     fail_call(event.call, AMP_ECANCELLED, "", 0, 0);
@@ -350,6 +392,8 @@ int main(void)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
+        TEST(a_join_whose_every_try_fails_has_found_no_server),
+        TEST(a_join_that_nobody_answers_ends_at_its_deadline),
         TEST(a_worker_whose_rank_is_taken_stops_with_the_servers_sentence),
         TEST(a_fenced_worker_asks_whether_its_rank_is_taken_before_it_joins_again),
         TEST(a_pull_that_waits_ends_when_a_keep_alive_hears_that_the_rank_is_taken),

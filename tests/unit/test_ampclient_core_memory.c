@@ -16,7 +16,7 @@ static struct ampclient_output answer_in_memory(uint64_t step, uint64_t version,
     assert_null(pull.u.pull.memory);
     assert_int_equal(step, pull.u.pull.number);
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = pull.call};
-    event.u.header = (struct ampclient_pull_header){1, step, version, 5, 1024, AMP_F16, place};
+    event.u.header = (struct ampclient_pull_header){1, step, version, 5, 1024, place};
     send(&event);
     for (uint64_t b = 0; b < blocks; b++) {
         event = (struct ampclient_event){.type = AMPCLIENT_EVENT_PULL_BLOCK, .call = pull.call, .u.block = b};
@@ -233,7 +233,7 @@ static void what_was_pulled_ahead_goes_with_its_epoch(void **state)
     assert_int_equal(2, pull.u.pull.epoch);
     assert_int_equal(1, pull.u.pull.number);
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = pull.call};
-    event.u.header = (struct ampclient_pull_header){2, 1, 0, 5, 1024, AMP_F16, shared_copies[0]};
+    event.u.header = (struct ampclient_pull_header){2, 1, 0, 5, 1024, shared_copies[0]};
     send(&event);
     for (uint64_t b = 0; b < 3; b++) {
         event = (struct ampclient_event){.type = AMPCLIENT_EVENT_PULL_BLOCK, .call = pull.call, .u.block = b};
@@ -286,7 +286,7 @@ static void what_was_pulled_ahead_of_one_shard_goes_with_that_of_the_other(void 
             fail_call(other.call, AMP_EUNAVAILABLE, "", 0, 0);
         } else {
             struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = other.call};
-            event.u.header = (struct ampclient_pull_header){1, 4, 3, 6, 1024, AMP_F16, shared_copies[0]};
+            event.u.header = (struct ampclient_pull_header){1, 4, 3, 6, 1024, shared_copies[0]};
             send(&event);
             assert_int_equal(other.call, take(AMPCLIENT_OUT_CANCEL).call);
             fail_call(other.call, AMP_ECANCELLED, "", 0, 0);
@@ -372,7 +372,7 @@ static void parameters_that_stay_shared_are_not_copied_to_memory_of_the_user(voi
 static void tell_newest(uint64_t call, uint64_t step, uint64_t version, uint64_t scale_id)
 {
     struct ampclient_event event = {.type = AMPCLIENT_EVENT_PULL_HEADER, .call = call};
-    event.u.header = (struct ampclient_pull_header){1, step, version, scale_id, 1024, AMP_F16, NULL};
+    event.u.header = (struct ampclient_pull_header){1, step, version, scale_id, 1024, NULL};
     send(&event);
 }
 

@@ -45,7 +45,7 @@ static void user_state_given_after_the_header_begins_the_stream_anew(void **stat
     expect_state(&header, "here");
 }
 
-/* Between two step_ends the push goes on by itself, up to its trailer. */
+/* The trailer has gone out after the header with the older state. */
 static void user_state_given_after_a_step_end_that_took_too_long_goes_out_with_a_trailer(void **state)
 {
     (void)state;
@@ -54,10 +54,7 @@ static void user_state_given_after_a_step_end_that_took_too_long_goes_out_with_a
     request(AMPCLIENT_EVENT_STEP_END);
     uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
     request(AMPCLIENT_EVENT_INTERRUPT);
-    fail_call(call, AMP_ECANCELLED, "", 0, 0);
     (void)done(AMPCLIENT_EVENT_STEP_END, AMP_ECANCELLED);
-    end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
-    call = take(AMPCLIENT_OUT_PUSH).call;
     set_state("here");
     count = 0;
     request(AMPCLIENT_EVENT_STEP_END);

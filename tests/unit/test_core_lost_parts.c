@@ -1,4 +1,7 @@
-/* durability STEP: the journal keeps each step until a checkpoint holds it, so a part that was lost is made up for. */
+/*
+ * durability STEP: the journal keeps each step until a checkpoint holds it, so a part that was lost is made up for; and
+ * each verdict is in the rows that a replay goes over.
+ */
 #include "server/core/coordinator/checkpoints.h"
 #include "tests/unit/core_pair.h"
 
@@ -109,11 +112,52 @@ static void a_shard_that_has_lost_its_part_gets_the_next_checkpoint_at_once(void
         assert_int_equal(AMPD_VOTE_JOURNAL_STEPS + 1, pair_model(k)->shard->next_part.content.step);
 }
 
+static void start_1(struct ampd_model_record *store)
+{
+    pair_start_with(1, store, 0);
+    pair_send_start(1);
+}
+
+/* Shard 1 starts elsewhere, without its part, while shard 0 stores a verdict; then its first host comes back. */
+static void a_verdict_that_is_stored_during_sync_is_not_forgotten_by_the_next(void **state)
+{
+    (void)state;
+    struct ampd_coord *coord = pair_model(0)->coord;
+    struct ampd_checkpoint_record part = {.epoch = 1};
+    struct ampd_model_record elsewhere = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part, .no_journal = true};
+    struct ampd_model_record first = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
+    pair_hold_kind = AMPD_PERSIST_VERDICT;
+    (void)pair_push(0, 1, 1);
+    (void)pair_push(1, 1, 1);
+    pair_restore_code[1] = AMP_ENOTFOUND;
+    start_1(&elsewhere);
+    assert_int_equal(AMPD_COORD_SYNCING, coord->state);
+    pair_hold_kind = (enum ampd_persist_kind)0;
+    struct ampd_event stored = {.type = AMPD_EVENT_PERSISTED, .u.persisted = {pair_held_token}};
+    pair_step(0, &stored);
+    pair_settle();
+    assert_int_equal(1, coord->decided);
+    assert_int_equal(AMPD_COORD_RESTORING, coord->state);
+    start_1(&first);
+    assert_int_equal(AMPD_COORD_RUNNING, coord->state);
+    assert_int_equal(1, coord->epoch);
+    assert_int_equal(1, coord->carry.scaler.attempted); /* it was decided once */
+    (void)pair_push(0, 2, 1);
+    assert_true(pair_push(1, 2, 1)->answered);
+    assert_int_equal(2, coord->decided);
+}
+
 static int setup_pair(void **state)
 {
     (void)state;
     pair_begin(AMPD_WEIGHTING_EQUAL);
     return 0;
+}
+
+static int setup_journals(void **state)
+{
+    pair_durability = AMPD_DURABILITY_STEP;
+    return setup_pair(state);
 }
 
 static int teardown_pair(void **state)
@@ -129,6 +173,8 @@ int main(void)
         cmocka_unit_test_teardown(a_start_before_a_checkpoint_is_due_writes_none, close_hosts),
         cmocka_unit_test_setup_teardown(a_shard_that_has_lost_its_part_gets_the_next_checkpoint_at_once, setup_pair,
                                         teardown_pair),
+        cmocka_unit_test_setup_teardown(a_verdict_that_is_stored_during_sync_is_not_forgotten_by_the_next,
+                                        setup_journals, teardown_pair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

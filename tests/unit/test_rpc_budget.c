@@ -250,11 +250,11 @@ static const struct arpc_method methods[] = {
 static struct arpc_memory_budgets budgets;
 static struct arpc_host host;
 
-/* Messages may take so much; so may calls that wait, and answers that have not left. */
+/* Messages may take so much; so may calls that wait. */
 static void allow(size_t bytes)
 {
     struct arpc_limits limits = arpc_limits_default;
-    limits.unfinished = limits.waiting = limits.unsent = (int64_t)bytes;
+    limits.unfinished = limits.waiting = (int64_t)bytes;
     limits.unfinished_per_address = 0;
     arpc_memory_budgets_init(&budgets, &limits);
     arpc_host_init(&host, &budgets, &limits, raw.now_ms);
@@ -313,7 +313,7 @@ static int teardown(void **state)
 {
     (void)state;
     close_raw();
-    assert_int_equal(budgets.unfinished.used + budgets.waiting.used + budgets.open.used + budgets.unsent.used, 0);
+    assert_int_equal(budgets.unfinished.used + budgets.waiting.used + budgets.open.used, 0);
     return 0;
 }
 
@@ -661,95 +661,6 @@ static void what_inflates_counts_with_what_inflates_it_from_its_first_byte_on(vo
     assert_int_equal(raw.server.link.call_count, 1);
 }
 
-/* ---- answers ---- */
-
-#define ANSWER (16 * KIB)
-
-static uint8_t ones[ANSWER];
-
-static void answer(struct arpc_call *call)
-{
-    rpc_noting.half_close(call);
-    (void)arpc_call_reply(call, ones, sizeof ones - ARPC_PREFIX_SIZE);
-}
-
-static void answers_that_get_no_window_take_no_more_than_their_budget_and_the_oldest_go(void **state)
-{
-    (void)state;
-    const nghttp2_settings_entry shut = {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, 0};
-    struct arpc_link *link = &raw.server.link;
-    noting.half_close = answer;
-    assert_int_equal(nghttp2_submit_settings(raw.session, NGHTTP2_FLAG_NONE, &shut, 1), 0);
-    for (int i = 0; i < 20; i++) {
-        (void)rpc_raw_request("/t.T/Work", NULL, NULL, NULL, 0, true);
-        assert_int_equal(raw.resets, i >= 4);
-        assert_in_range(budgets.unsent.used, 1, budgets.unsent.most);
-        assert_int_equal(link->queued, budgets.unsent.used);
-    }
-    assert_int_equal(raw.reset_code, NGHTTP2_ENHANCE_YOUR_CALM);
-    assert_int_equal(raw.server.config.abuses[ARPC_ABUSE_UNSENT], 16);
-    assert_int_equal(link->call_count, 4);
-    assert_int_equal(link->abuse, ARPC_ABUSE_NONE);
-}
-
-static nghttp2_nv field(const char *name, const char *value)
-{
-    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value),
-                        NGHTTP2_NV_FLAG_NONE};
-}
-
-/* A request to a server whose socket takes nothing any more. */
-static void request_unread(void)
-{
-    const nghttp2_nv nv[] = {field(":method", "POST"),    field(":scheme", "http"),
-                             field(":path", "/t.T/Work"), field(":authority", "x"),
-                             field("te", "trailers"),     field("content-type", "application/grpc")};
-    const uint8_t *data;
-    assert_true(nghttp2_submit_request(raw.session, NULL, nv, COUNT(nv), NULL, NULL) > 0);
-    for (ssize_t size; (size = nghttp2_session_mem_send(raw.session, &data)) > 0;)
-        rpc_raw_feed(data, (size_t)size);
-}
-
-/* No RST_STREAM leaves either: the memory must not wait for it. */
-static void answers_that_nobody_reads_take_no_more_than_their_budget(void **state)
-{
-    (void)state;
-    struct arpc_link *link = &raw.server.link;
-    rpc_raw_run();
-    noting.half_close = answer;
-    for (int i = 0; i < 20; i++) {
-        request_unread();
-        assert_int_equal(link->queued, (size_t)(i < 4 ? i + 1 : 4) * ANSWER);
-    }
-    assert_int_equal(link->call_count, 20);
-    raw.resets = raw.ended = 0;
-    rpc_raw_run();
-    assert_int_equal(raw.resets, 16);
-    assert_int_equal(raw.ended, 4);
-    assert_int_equal(budgets.unsent.used, 0);
-}
-
-static void count_release(void *arg)
-{
-    (*(int *)arg)++;
-}
-
-static void an_answer_that_has_left_is_charged_no_more_and_a_body_of_the_users_never(void **state)
-{
-    (void)state;
-    static int released;
-    released = 0;
-    (void)rpc_raw_request("/t.T/Work", NULL, NULL, "", 0, false);
-    struct arpc_call *call = rpc_seen_of_server.call;
-    assert_int_equal(arpc_call_send(call, "head", 4, ones, sizeof ones, count_release, &released), 0);
-    assert_int_equal(budgets.unsent.used, ARPC_PREFIX_SIZE + 4);
-    assert_int_equal(arpc_call_send(call, ones, 100, NULL, 0, NULL, NULL), 0);
-    assert_int_equal(budgets.unsent.used, 2 * ARPC_PREFIX_SIZE + 104);
-    rpc_raw_run();
-    assert_int_equal(released, 1);
-    assert_int_equal(budgets.unsent.used, 0);
-}
-
 int main(void)
 {
 #define WITH_ADMISSION(test) cmocka_unit_test_setup_teardown(test, open_admission, close_admission)
@@ -780,9 +691,6 @@ int main(void)
         WITH_RAW(an_open_call_that_has_sent_something_is_told_why_it_has_to_end),
         WITH_RAW(connections_of_one_address_pay_together_for_what_their_messages_inflate_to),
         WITH_RAW(what_inflates_counts_with_what_inflates_it_from_its_first_byte_on),
-        WITH_RAW(answers_that_get_no_window_take_no_more_than_their_budget_and_the_oldest_go),
-        WITH_RAW(answers_that_nobody_reads_take_no_more_than_their_budget),
-        WITH_RAW(an_answer_that_has_left_is_charged_no_more_and_a_body_of_the_users_never),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,7 +62,7 @@ static void every_fault_is_told_and_the_rest_is_read(void **state)
 {
     (void)state;
     assert_string_equal("1 a=1;2! a list ne;4 b=2;", read_text("a: 1\n? [e]\n: f\nb: 2\n"));
-    assert_string_equal("1 a=1;2! a is alre;4! an option;6 b=2;", read_text("a: 1\na: 2\nc:\n  d: 4\n\nb: 2\n"));
+    assert_string_equal("1 a=1;2 a=2;4! an option;6 b=2;", read_text("a: 1\na: 2\nc:\n  d: 4\n\nb: 2\n"));
     assert_string_equal("1! a list ca;2 b=1;", read_text("a: [x, [y, {z: 1}]]\nb: 1\n"));
     assert_string_equal("1! a list ne;", read_text("- a\n- b\n"));
     assert_string_equal("1! this is n;", read_text("listen\n"));
@@ -222,6 +222,16 @@ static void five_faults_are_all_told_with_their_lines(void **state)
         assert_non_null(strstr((const char *)config.faults.data, wanted[i]));
 }
 
+static void an_option_that_comes_again_is_told_though_its_first_value_is_wrong(void **state)
+{
+    (void)state;
+    write_file("shards: 900\nshards: 2\n");
+    assert_int_equal(AMP_EINVAL, read_all(NULL));
+    assert_int_equal(2, config.faults_count);
+    assert_int_equal(0, amp_buf_append(&config.faults, "", 1));
+    assert_non_null(strstr((const char *)config.faults.data, ":2: shards is already given in line 1"));
+}
+
 static void a_file_that_is_not_there_is_a_fault(void **state)
 {
     (void)state;
@@ -315,6 +325,8 @@ int main(void)
             a_flag_goes_before_the_environment_that_before_the_file_and_that_before_the_default, make_file, remove_all),
         cmocka_unit_test_setup_teardown(every_option_can_be_given_in_every_place, make_file, remove_all),
         cmocka_unit_test_setup_teardown(five_faults_are_all_told_with_their_lines, make_file, remove_all),
+        cmocka_unit_test_setup_teardown(an_option_that_comes_again_is_told_though_its_first_value_is_wrong, make_file,
+                                        remove_all),
         cmocka_unit_test_setup_teardown(a_file_that_is_not_there_is_a_fault, make_file, remove_all),
         cmocka_unit_test_setup_teardown(a_file_that_is_a_pipe_is_a_fault_and_holds_nothing_up, make_file, remove_all),
         cmocka_unit_test_setup_teardown(an_empty_value_is_none_in_the_environment_and_a_fault_elsewhere, make_file,

@@ -63,8 +63,11 @@ struct life {
     struct ampd_vote_journal *journal;
     float *values, *back; /* [elements] */
     struct ampd_checkpoint_record parts[STEPS_MAX];
+    struct ampd_model_spec spec;
+    struct ampd_checkpoint_state state; /* of the checkpoint that was written last */
     struct act acts[ACTS_MAX];
     uint32_t acts_count;
+    jmp_buf ended; /* the process ends here after a sync that failed */
 };
 
 static struct life life;
@@ -98,22 +101,31 @@ static struct act *begin(enum act_kind kind, uint64_t step)
 {
     assert_true(life.acts_count < ACTS_MAX);
     struct act *act = &life.acts[life.acts_count++];
-    *act = (struct act){.kind = kind, .step = step, .full = true, .begun = storage_record_count()};
+    *act =
+        (struct act){.kind = kind, .step = step, .full = true, .begun = storage_record_count(), .ended = RECORD_NEVER};
     return act;
+}
+
+/* Nothing but a sync may fail; the process ends then. */
+static void need(int rc)
+{
+    if (rc != 0 && storage_record_failed())
+        longjmp(life.ended, 1);
+    assert_int_equal(rc, 0);
 }
 
 static void end(struct act *act, int rc)
 {
-    assert_int_equal(rc, 0);
+    need(rc);
     act->ended = storage_record_count();
 }
 
 static void open_all(const char *data)
 {
     const struct ampd_checkpoint_path place = place_of(data);
-    assert_int_equal(ampd_datadir_open(&life.dir, data, NULL), 0);
-    assert_int_equal(ampd_store_sqlite_open(data, &life.store, NULL), 0);
-    assert_int_equal(ampd_vote_journal_open(&place, &life.journal, NULL), 0);
+    need(ampd_datadir_open(&life.dir, data, NULL));
+    need(ampd_store_sqlite_open(data, &life.store, NULL));
+    need(ampd_vote_journal_open(&place, &life.journal, NULL));
 }
 
 static void close_all(void)
@@ -127,11 +139,8 @@ static void close_all(void)
 
 static void put_model(void)
 {
-    struct ampd_model_spec spec = storage_fixture_spec(MODEL);
-    spec.durability = AMPD_DURABILITY_STEP;
     struct act *act = begin(ACT_MODEL, 0);
-    end(act, ampd_store_put_model(life.store, &spec, 42, NULL));
-    ampd_model_spec_clear(&spec);
+    end(act, ampd_store_put_model(life.store, &life.spec, 42, NULL));
 }
 
 static void put_epoch(void)
@@ -180,12 +189,12 @@ static void put_checkpoint(uint64_t step)
     const struct ampd_checkpoint_path place = place_of(life.data);
     const struct ampd_checkpoint_tensor tensor = {"w", 1, &life.elements, life.values, life.back, NULL, false, 0, 0};
     struct ampd_checkpoint_record *part = &life.parts[step];
-    struct ampd_checkpoint_state state;
-    fill_state(step, &state);
+    ampd_checkpoint_state_clear(&life.state);
+    fill_state(step, &life.state);
     fill(step, 32, life.values);
     fill(step, 33, life.back);
     struct act *act = begin(ACT_FILE, step);
-    end(act, ampd_checkpoint_write(&place, &tensor, 1, &state, NULL, part, NULL));
+    end(act, ampd_checkpoint_write(&place, &tensor, 1, &life.state, NULL, part, NULL));
     part->epoch = 1;
     part->at_us = 77;
     act = begin(ACT_CHECKPOINT, step);
@@ -193,7 +202,6 @@ static void put_checkpoint(uint64_t step)
     act = begin(ACT_PRUNE, step);
     ampd_vote_journal_prune(life.journal, 1, step);
     end(act, 0);
-    ampd_checkpoint_state_clear(&state);
     part->parts_count = PARTS;
     memset(part->parts, (int)step, sizeof part->parts);
     act = begin(ACT_PARTS, step);
@@ -204,15 +212,16 @@ static void drop_checkpoint(uint64_t step)
 {
     struct act *act = begin(ACT_DROP, step);
     end(act, ampd_store_drop_checkpoint(life.store, MODEL, 1, step, NULL));
-    assert_int_equal(ampd_checkpoint_remove(life.data, life.parts[step].file, NULL), 0);
+    need(ampd_checkpoint_remove(life.data, life.parts[step].file, NULL));
 }
 
 /* Votes in the journal, verdicts, checkpoints, an older one that goes, and a restart half-way. */
-static void live(void)
+static void live(uint32_t failing_sync)
 {
     (void)snprintf(life.root, sizeof life.root, "%s", storage_fixture_directory());
     (void)snprintf(life.data, sizeof life.data, "%s/data", life.root);
     storage_record_begin(life.root);
+    storage_record_fail_sync(failing_sync);
     open_all(life.data);
     put_model();
     put_epoch();
@@ -559,50 +568,76 @@ static void cut_acts(uint32_t prefix)
     life.acts_count = kept;
 }
 
+/* What a start finds in the journal is voted on as it is. */
+static void vote_on_what_is_found(void)
+{
+    for (uint32_t i = 0; i < life.acts_count; i++) {
+        struct act *act = &life.acts[i];
+        if (act->kind == ACT_JOURNAL && act->ended == RECORD_NEVER && read_journal(act->step) == (int)act->try_number)
+            end(act, 0);
+    }
+}
+
 /* What a start finds, and one more step, durable; with its vote and a checkpoint, or by itself. */
 static void live_on(bool with_files)
 {
     struct ampd_model_record *records;
     size_t count;
     open_all(life.data);
+    vote_on_what_is_found();
     assert_int_equal(ampd_store_load(life.store, &records, &count, NULL), 0);
     uint64_t step = count == 1 && records[0].last != NULL ? records[0].last->step + 1 : 1;
+    bool has_epoch = count == 1 && records[0].epoch != 0;
+    ampd_model_records_free(records, count);
     if (count == 0)
         put_model();
-    if (count == 0 || records[0].epoch == 0)
+    if (!has_epoch)
         put_epoch();
-    ampd_model_records_free(records, count);
     if (with_files)
         put_journal(step, 1);
     put_row(step, true);
     if (with_files)
         put_checkpoint(step);
-    storage_record_stop();
-    close_all();
 }
 
-/*
- * The process is killed after that call; another one starts on what the system has, works on, and then the power goes.
- */
-static void kill_then_lose_power(struct tally *tally, uint32_t prefix)
+/* The process is killed after that call; another one starts on what the system has, and works on. */
+static void kill_and_live_on(uint32_t prefix, bool with_files, uint32_t failing_sync)
 {
-    struct record_crash crash = {.prefix = prefix, .loss = RECORD_LOSE_NOTHING};
+    const struct record_crash crash = {.prefix = prefix, .loss = RECORD_LOSE_NOTHING};
     char root[256];
     (void)snprintf(root, sizeof root, "%s", storage_fixture_directory());
     (void)snprintf(life.data, sizeof life.data, "%s/data", root);
     storage_record_make(&crash, root);
     cut_acts(prefix);
     storage_record_resume(root, prefix);
+    storage_record_fail_sync(failing_sync);
     last = crash;
-    live_on(prefix % 2 == 1);
+    if (setjmp(life.ended) == 0)
+        live_on(with_files);
+    storage_record_stop();
+    close_all();
     storage_fixture_remove(root);
-    crash.prefix = storage_record_count();
-    crash.loss = RECORD_LOSE_UNSYNCED;
+}
+
+/* With all that was not synced, or with one call of it. */
+static void lose_power(struct tally *tally)
+{
+    struct record_crash crash = {.prefix = storage_record_count(), .loss = RECORD_LOSE_UNSYNCED};
     look_at(tally, &crash);
     crash.loss = RECORD_LOSE_ONE;
     for (crash.call = 0; crash.call < crash.prefix; crash.call++)
         if (storage_record_open(crash.call, crash.prefix))
             look_at(tally, &crash);
+}
+
+/* False: there are fewer syncs in the life. */
+static bool live_until_a_sync_fails(uint32_t n)
+{
+    if (setjmp(life.ended) == 0)
+        live(n);
+    storage_record_stop();
+    close_all();
+    return storage_record_failed();
 }
 
 /* ---- life ---- */
@@ -615,6 +650,8 @@ static int setup(void **state)
     life.elements = is_long ? 4000 : 700;
     life.values = calloc(life.elements, sizeof *life.values);
     life.back = calloc(life.elements, sizeof *life.back);
+    life.spec = storage_fixture_spec(MODEL);
+    life.spec.durability = AMPD_DURABILITY_STEP;
     return 0;
 }
 
@@ -624,6 +661,8 @@ static int teardown(void **state)
     storage_record_end();
     if (life.root[0] != 0)
         storage_fixture_remove(life.root);
+    ampd_model_spec_clear(&life.spec);
+    ampd_checkpoint_state_clear(&life.state);
     free(life.values);
     free(life.back);
     return 0;
@@ -632,7 +671,7 @@ static int teardown(void **state)
 static void whenever_the_power_goes_what_was_answered_is_there_and_nothing_by_half(void **state)
 {
     struct tally tally = {0};
-    live();
+    live(0);
     lose_power_everywhere(&tally);
     (void)printf(
         "%u calls, %u acts: %u prefixes, %u single calls lost, %u sectors, %u random losses; %u different disks\n",
@@ -644,13 +683,55 @@ static void whenever_the_power_goes_what_was_answered_is_there_and_nothing_by_ha
 static void a_power_loss_after_a_kill_takes_no_more(void **state)
 {
     struct tally tally = {0};
-    live();
+    live(0);
     uint32_t calls = storage_record_count();
-    for (uint32_t prefix = calls + 1; prefix-- > 0;)
-        kill_then_lose_power(&tally, prefix);
+    for (uint32_t prefix = calls + 1; prefix-- > 0;) {
+        kill_and_live_on(prefix, prefix % 2 == 1, 0);
+        lose_power(&tally);
+    }
     (void)printf("%u calls, killed after each: %u different disks\n", calls, tally.disks);
     assert_true(tally.disks > 100);
     free(tally.seen.hashes);
+}
+
+/* The system may take what it could not write for written; the process ends, and the next one finds it all the same. */
+static void a_power_loss_after_a_sync_that_failed_takes_no_more(void **state)
+{
+    uint32_t n = 1, disks = 0;
+    for (; live_until_a_sync_fails(n); n++) {
+        struct tally tally = {0}; /* other lives may have other things to keep on a disk of the same bytes */
+        kill_and_live_on(storage_record_count(), n % 2 == 1, 0);
+        lose_power(&tally);
+        disks += tally.disks;
+        free(tally.seen.hashes);
+        (void)teardown(state);
+        (void)setup(state);
+    }
+    (void)printf("%u syncs, each failed: %u disks\n", n - 1, disks);
+    assert_true(n > 40);
+}
+
+/* What the first process did not come to sync, the second one cannot; the third one finds it all the same. */
+static void a_power_loss_after_a_kill_and_a_sync_that_failed_takes_no_more(void **state)
+{
+    unsigned failed = 0;
+    live(0);
+    for (uint32_t prefix = storage_record_count(); prefix-- > 0;) {
+        if (storage_record_op(prefix)->kind != RECORD_SYNC || (!is_long && prefix % 7 != 0))
+            continue;
+        for (uint32_t n = 1;; n++) {
+            struct tally tally = {0};
+            kill_and_live_on(prefix, false, n);
+            if (!storage_record_failed())
+                break;
+            kill_and_live_on(storage_record_count(), n % 2 == 1, 0);
+            look_at(&tally, &(const struct record_crash){storage_record_count(), RECORD_LOSE_UNSYNCED, 0, 0, 0});
+            free(tally.seen.hashes);
+            failed++;
+        }
+    }
+    (void)printf("%u syncs failed after a kill\n", failed);
+    assert_true(failed > 100);
 }
 
 int main(int argc, char **argv)
@@ -659,6 +740,9 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(whenever_the_power_goes_what_was_answered_is_there_and_nothing_by_half, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_power_loss_after_a_kill_takes_no_more, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_power_loss_after_a_sync_that_failed_takes_no_more, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_power_loss_after_a_kill_and_a_sync_that_failed_takes_no_more, setup,
+                                        teardown),
     };
     /* No byte of these disks is to outlive the test, and many are made: memory will do. */
     if (access("/dev/shm", W_OK) == 0)

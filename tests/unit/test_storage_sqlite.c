@@ -2,7 +2,6 @@
 #include "storage/datadir.h"
 #include "storage/sqlite/sqlite_statements.h"
 #include "storage/store.h"
-#include "storage/store_delete.h"
 #include "tests/unit/storage_faults.h"
 #include "tests/unit/storage_fixture.h"
 

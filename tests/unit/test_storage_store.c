@@ -1,6 +1,5 @@
 /* One suite for every implementation of the store: what store.h promises. */
 #include "storage/store.h"
-#include "storage/store_delete.h"
 #include "tests/unit/storage_fixture.h"
 
 #include <setjmp.h>

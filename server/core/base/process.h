@@ -35,9 +35,8 @@ struct ampd_sync_round {
     bool unlearned;                        /* shard 0: another shard holds a model that there is no room for here */
     uint64_t done;                         /* shard 0: bits of the shards that have answered it */
     uint64_t synced_with[AMPD_SHARDS_MAX]; /* shard 0: counter of the fence under which each shard answered last */
-    uint64_t started; /* shard 0: bits of the shards that answer under that fence for the first time */
-    uint64_t asked;   /* the round that waits for this shard's answer; 0: none */
-    uint64_t seen;    /* the newest round of the present coordinator; 0: none */
+    uint64_t asked;                        /* the round that waits for this shard's answer; 0: none */
+    uint64_t seen;                         /* the newest round of the present coordinator; 0: none */
 };
 
 /* The end of this process in order (process/leave.c). */

@@ -177,8 +177,7 @@ void ampd_actions_place(struct ampd_model *model)
     AMP_ASSERT(model->core->config.shard == 0);
     if (coord->step.state == AMPD_STEP_VOTED)
         return;
-    bool open =
-        coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED || coord->step.opened_before;
+    bool open = ampd_coord_was_open(coord);
     for (; coord->actions.placed < coord->actions.count; coord->actions.placed++) {
         struct ampd_action *act = &coord->actions.waiting[coord->actions.placed];
         act->from_step = coord->decided + 1 + (open && act->kind != AMPD_ROW_LR ? 1 : 0);
@@ -310,7 +309,6 @@ void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pe
     AMP_ASSERT(coord->actions.storing > 0);
     coord->actions.storing--;
     coord->carry = pending->act.after;
-    coord->decision.unstable = coord->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     ampd_actions_remember(coord, &pending->act);
     if (pending->act.kind != AMPD_ROW_EVICT)
         ampd_out_log(model->core, AMP_LOG_INFO, model, "the %s is %.*g from step %llu on, set by hand",

@@ -84,7 +84,6 @@ static void adopt_verdict(struct ampd_model *model, const struct ampd_sync_state
     struct ampd_coord *coord = model->coord;
     coord->step.open = (struct ampd_open){.step = theirs->decided, .try_number = theirs->last.tries - 1};
     ampd_coord_set_step(coord, AMPD_STEP_VOTED);
-    coord->step.opened_before = false;
     ampd_coord_set_decision(coord,
                             AMPD_DECIDED_NONE); /* all have voted on this one, so all have applied the one before */
     coord->decision.made_us = coord->decision.applied_us = 0;
@@ -114,7 +113,6 @@ static void hold_scale(struct ampd_model *model, bool late_act)
 {
     struct ampd_coord *coord = model->coord;
     struct ampd_found found = ampd_local_found(model);
-    coord->step.opened_before = true;
     coord->step.open = (struct ampd_open){.step = coord->decided + 1,
                                           .scale = late_act ? found.open_scale : coord->carry.scaler.scale,
                                           .scale_id = late_act ? found.open_scale_id : coord->carry.scaler.scale_id};
@@ -148,7 +146,6 @@ void ampd_adopt(struct ampd_model *model, const struct ampd_checkpoint_record *c
     coord->checkpoint.durable_step = known != 0 ? known - 1 : 0;
     bool started = !coord->has_record; /* if not, it still knows the step that was open */
     take_decided(model, mine);
-    coord->decision.unstable = coord->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     bool late_act = started && found.late_action; /* an action came while a step was open, perhaps the epoch's first */
     bool open = !started && coord->step.state != AMPD_STEP_NONE;
     bool begun = best->has_last || anybody_voted(model) || late_act || open;

@@ -12,8 +12,7 @@
  *   LOADED    -> WAITING, SYNCING, DELETING       its first checkpoint is written
  *   LOADED    -> DONE                             that is written, for a load from elsewhere, after max_steps
  *   WAITING   -> RUNNING, FROZEN, RESTORING, SYNCING, DELETING   all ranks have joined under the epoch
- *   RUNNING   -> STALLED, FROZEN, FINISHING       a rank is gone too long; the scale is at its floor; max_steps are
- *                                                 decided
+ *   RUNNING   -> STALLED, FROZEN, FINISHING       a rank is gone too long; the scale is at its floor; after max_steps
  *   RUNNING   -> RESTORING, SYNCING, DELETING
  *   STALLED   -> RUNNING, RESTORING, SYNCING, DELETING     it came back
  *   FROZEN    -> RUNNING, RESTORING, SYNCING, DELETING     an operator has set the scale
@@ -160,16 +159,22 @@ static uint32_t keep_listed(const struct ampd_model *model, struct ampd_open *op
     return kept;
 }
 
-static void fill_open(struct ampd_model *model, uint32_t try_number)
+bool ampd_coord_was_open(const struct ampd_coord *coord)
+{
+    return coord->step.open.step == coord->decided + 1;
+}
+
+/* The step after the last decided one, in its first try, or in the next one if it was open before. */
+static void fill_open(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
     struct ampd_open *open = &coord->step.open;
-    bool first = try_number == 0;
+    bool first = !ampd_coord_was_open(coord);
     uint32_t kept = model->spec.on_loss == AMPD_ON_LOSS_SHRINK && !first ? keep_listed(model, open) : 0;
     bool keeps = kept >= ampd_workers_least(model);
     open->step = coord->decided + 1;
     open->version = coord->version;
-    open->try_number = try_number;
+    open->try_number = first ? 0 : open->try_number + 1;
     if (first) { /* all tries have the scale of the first: gradients carry it */
         open->scale = coord->carry.scaler.scale;
         open->scale_id = coord->carry.scaler.scale_id;
@@ -250,28 +255,19 @@ static void forget_votes(struct ampd_coord *coord)
     memset(coord->step.complete, 0, sizeof coord->step.complete);
 }
 
-static void open_step(struct ampd_model *model, uint32_t try_number)
+static void open_step(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
-    fill_open(model, try_number);
+    fill_open(model);
     forget_votes(coord);
     coord->step.opened_ms = model->core->now_ms;
     coord->step.whole_us = 0;
-    coord->step.opened_before = false;
     ampd_coord_set_step(coord, AMPD_STEP_OPEN);
     log_open(model);
     if (!coord->step.open.closed)
         return;
     close_with_open(coord);
     log_close(model);
-}
-
-/*
- * The number of the first try. It is above 0 where the step may have been open before: gradients may carry that scale.
- */
-static uint32_t first_try(const struct ampd_coord *coord)
-{
-    return coord->step.opened_before ? coord->step.open.try_number + 1 : 0;
 }
 
 static void send_open(struct ampd_model *model)
@@ -321,7 +317,7 @@ static void open_first(struct ampd_model *model)
     }
     if (frozen)
         return;
-    open_step(model, first_try(coord));
+    open_step(model);
     send_open(model);
 }
 
@@ -344,7 +340,7 @@ void ampd_coord_ranks(struct ampd_model *model)
     if (running && coord->step.state == AMPD_STEP_NONE) {
         open_first(model);
     } else if (open && ampd_coord_has_steps(coord) && ampd_workers_enough(model) && list_is_old(model)) {
-        open_step(model, coord->step.open.try_number + 1);
+        open_step(model);
         send_open(model);
     }
     ampd_coord_review(model); /* last: a step that opens now may not wait for who is gone */
@@ -594,6 +590,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     struct ampd_coord *coord = model->coord;
     struct ampd_verdict_message *verdict = coord->decision.verdict;
     const struct ampd_step_row *row = &verdict->row;
+    bool was_unstable = ampd_is_unstable(&model->spec, &coord->carry.scaler);
     AMP_ASSERT(model->core->config.shard == 0);
     coord->decided = row->step;
     coord->parent_step = row->step;
@@ -604,11 +601,9 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     AMP_ASSERT(coord->step.state == AMPD_STEP_VOTED);
     ampd_coord_set_step(coord, AMPD_STEP_NONE); /* from here on coord->decision has the step */
     ampd_coord_set_decision(coord, AMPD_DECIDED_APPLYING);
-    bool unstable = row->after.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
-    if (unstable && !coord->decision.unstable)
+    if (!was_unstable && ampd_is_unstable(&model->spec, &row->after.scaler))
         ampd_out_log(model->core, AMP_LOG_WARN, model, "unstable: %u overflows in a row, scale %.9g",
                      row->after.scaler.consecutive_overflows, (double)row->after.scaler.scale);
-    coord->decision.unstable = unstable;
     if (row->cut)
         ampd_checkpoints_expect(coord, row->step);
     ampd_health_count(model, row);
@@ -625,13 +620,14 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     else if (next != AMPD_COORD_RUNNING)
         ampd_coord_set(model, next);
     else if (!ampd_core_pauses(model->core) && ampd_workers_enough(model))
-        open_step(model, 0);
+        open_step(model);
     verdict->has_next = coord->step.state != AMPD_STEP_NONE;
     if (verdict->has_next)
         verdict->next = coord->step.open;
+    /* Shard 0 is told during SYNC, too: its rows must be those of its store, for they may have to be replayed. */
+    send_verdict(model, interrupted ? AMPD_BIT(0) : AMPD_ALL_SHARDS(model->core));
     if (interrupted)
         return;
-    send_verdict(model, AMPD_ALL_SHARDS(model->core));
     if (verdict->has_next && coord->decision.made_us == 0)
         send_open(model); /* it was adopted: a shard that had it takes nothing from it */
     if (stalled || next == AMPD_COORD_FROZEN)
@@ -708,7 +704,7 @@ void ampd_coord_forget_step(struct ampd_model *model)
     forget_votes(coord);
     if (coord->step.state != AMPD_STEP_NONE)
         ampd_coord_set_step(coord, AMPD_STEP_NONE);
-    coord->step.opened_before = false;
+    coord->step.open.step = 0;
     ampd_coord_set_decision(coord, AMPD_DECIDED_NONE);
     coord->decision.applied_bits = 0;
     coord->decision.warnings = (struct ampd_applied){0};
@@ -728,14 +724,12 @@ void ampd_coord_resume(struct ampd_model *model)
     struct ampd_coord *coord = model->coord;
     AMP_ASSERT(model->core->config.shard == 0);
     ampd_coord_set(model, coord->sync.before);
-    if (coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED) {
-        /* What shards sent about this try may be lost. The next try waits until there are enough workers for it. */
+    /* What shards sent about an open try may be lost. The next try waits until there are enough workers for it. */
+    if (coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED)
         ampd_coord_set_step(coord, AMPD_STEP_NONE);
-        coord->step.opened_before = true;
-    }
     bool running = coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED;
     if (running && coord->step.state == AMPD_STEP_NONE && !ampd_core_pauses(model->core) && ampd_workers_enough(model))
-        open_step(model, first_try(coord));
+        open_step(model);
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
         ampd_coord_resend(model, k);
     ampd_coord_ranks(model);

@@ -24,10 +24,9 @@ struct ampd_model;
 /* The step that collects gradients, of all shards. */
 struct ampd_coord_step {
     enum ampd_step_state state;
-    struct ampd_open open;   /* the newest try; with state NONE that of an earlier step, unless opened_before */
-    bool opened_before;      /* NONE: the step may have been open before a start or SYNC, with the scale in `open` */
-    struct ampd_close close; /* CLOSED and VOTED */
-    uint64_t hash;           /* CLOSED and VOTED: ampd_contributors_hash of `close` */
+    struct ampd_open open; /* the newest try; with state NONE that of an earlier step, or as ampd_coord_was_open says */
+    struct ampd_close close;           /* CLOSED and VOTED */
+    uint64_t hash;                     /* CLOSED and VOTED: ampd_contributors_hash of `close` */
     uint64_t complete[AMPD_WORLD_MAX]; /* per rank: bit k is set when its push is whole on shard k */
     uint32_t complete_count;           /* ranks whose push is whole on all shards */
     float weights[AMPD_WORLD_MAX];     /* per rank with a bit in `complete`: the weight of its push */
@@ -47,7 +46,6 @@ struct ampd_decision {
     uint64_t applied_bits;                /* APPLYING: bit k is set when shard k has applied it */
     struct ampd_applied warnings;         /* range warnings of the last apply that is complete, all shards together */
     struct ampd_applied gathers;          /* those of the present apply so far */
-    bool unstable;                        /* max_consecutive_overflows is reached */
     /* UTC microseconds: when it was made, and shard 0 had applied it; 0: not by this process, or not in this epoch. */
     int64_t made_us, applied_us;
 };
@@ -100,6 +98,11 @@ void ampd_coord_set_step(struct ampd_coord *coord, enum ampd_step_state to);
 void ampd_coord_set_decision(struct ampd_coord *coord, enum ampd_decided_state to);
 /* A rank has joined or left, a lease has ended, or an action is stored: opens a step or a new try if that is due. */
 void ampd_coord_ranks(struct ampd_model *model);
+/*
+ * Whether the step after the last decided one is open, or may have been before a start or SYNC: then gradients may
+ * carry the scale in step.open.
+ */
+bool ampd_coord_was_open(const struct ampd_coord *coord);
 /* Handles COMPLETE of the present try: closes the step after the last contributor, or sends UNFIT. */
 void ampd_coord_complete(struct ampd_model *model, const struct ampd_message *message);
 /* Whether the push of a rank is complete on all shards, for the present try. */

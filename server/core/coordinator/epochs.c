@@ -142,7 +142,6 @@ void ampd_epochs_stored(struct ampd_model *model, const struct ampd_message *mes
     ampd_checkpoints_begin(model);
     ampd_coord_record(coord, &coord->begins.carry);
     coord->state_sequence = 0;
-    coord->decision.unstable = coord->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows;
     bool done = model->spec.max_steps != 0 && coord->decided >= model->spec.max_steps;
     if (!coord->checkpoint.exists)
         ampd_coord_set(model, AMPD_COORD_CREATED);

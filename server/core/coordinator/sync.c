@@ -460,7 +460,7 @@ static bool lacks_a_store(struct ampd_model *model)
 
 /*
  * The row of the newest verdict beyond *decided, which becomes its step; NULL: there is none. A verdict whose storing
- * SYNC has waited for is in no answer, since it is sent after SYNC.
+ * SYNC has waited for may be in no answer: shard 0 may have answered before it heard of it.
  */
 static const struct ampd_step_row *newest_verdict(const struct ampd_model *model, uint64_t *decided)
 {
@@ -701,16 +701,13 @@ void ampd_sync_done(struct ampd_core *core, const struct ampd_message *message)
     if (!sync->running || message->round != sync->current)
         return;
     sync->done |= AMPD_BIT(message->from);
-    if (sync->synced_with[message->from] != message->from_fence.counter)
-        sync->started |= AMPD_BIT(message->from);
+    bool started = sync->synced_with[message->from] != message->from_fence.counter;
+    for (uint32_t i = 0; started && i < core->models_count; i++)
+        core->models[i]->coord->sync.started |= AMPD_BIT(message->from);
     sync->synced_with[message->from] = message->from_fence.counter;
     if (sync->done != AMPD_ALL_SHARDS(core))
         return;
     sync->running = false;
-    uint64_t started = sync->started;
-    sync->started = 0;
-    for (uint32_t i = 0; i < core->models_count; i++)
-        core->models[i]->coord->sync.started |= started;
     for (uint32_t i = 0; i < core->models_count; i++) {
         if (!core->models[i]->gone)
             try_decide(core->models[i]);

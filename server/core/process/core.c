@@ -244,7 +244,6 @@ static void model_found(struct ampd_core *core, const struct ampd_model_record *
     struct ampd_shard *shard = model->shard;
     model->created_us = record->created_us;
     memcpy(model->owner, record->owner, sizeof model->owner);
-    shard->stored = true;
     shard->epoch = record->epoch;
     shard->base_epoch = record->base_epoch;
     shard->base_step = record->base_step;

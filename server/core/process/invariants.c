@@ -150,7 +150,7 @@ static void check_memory(const struct ampd_model *model)
     bool stores = pendings_of(model, AMPD_PERSIST_MODEL) + pendings_of(model, AMPD_PERSIST_EPOCH) > 0;
     AMP_ASSERT(stores == (shard->new_epoch != 0) && (!stores || shard->new_epoch > shard->epoch));
     AMP_ASSERT(shard->memory != AMPD_MEMORY_LOADING || shard->load.granted != 0);
-    AMP_ASSERT(shard->memory != AMPD_MEMORY_READY || (shard->stored && shard->epoch != 0));
+    AMP_ASSERT(shard->memory != AMPD_MEMORY_READY || shard->epoch != 0);
     unsigned newest = (unsigned)(shard->version % AMPD_COPIES);
     AMP_ASSERT(shard->memory != AMPD_MEMORY_READY || shard->new_epoch != 0 ||
                (shard->apply.copy_valid[newest] && shard->apply.copy_version[newest] == shard->version));
@@ -165,8 +165,7 @@ static void check_open(const struct ampd_model *model)
     uint64_t all = AMPD_ALL_SHARDS(model->core);
     uint32_t complete = 0, votes = 0;
     AMP_ASSERT(coord->step.state <= AMPD_STEP_VOTED);
-    AMP_ASSERT(coord->step.state == AMPD_STEP_NONE ||
-               (coord->step.open.step == coord->decided + 1 && !coord->step.opened_before));
+    AMP_ASSERT(coord->step.state == AMPD_STEP_NONE || ampd_coord_was_open(coord));
     for (uint32_t r = 0; r < model->spec.world_size; r++)
         complete += coord->step.complete[r] == all ? 1 : 0;
     for (uint32_t k = 0; k < AMPD_COUNT(model->core); k++)

@@ -13,6 +13,7 @@
 #include "server/core/shard/journal.h"
 #include "server/core/shard/shard.h"
 #include "server/core/wire/fences.h"
+#include "server/core/wire/verdict_rows.h"
 
 /* ---- a model ---- */
 
@@ -63,7 +64,7 @@ static bool is_recovering(const struct ampd_model *model)
     if (shard->announced.deleting || state == AMPD_COORD_DELETING)
         return false;
     if (model->core->config.shard != 0)
-        return shard->stored && lost;
+        return shard->epoch != 0 && lost;
     return state != AMPD_COORD_CREATING && (lost || state <= AMPD_COORD_STORING);
 }
 
@@ -132,8 +133,7 @@ void ampd_core_model(const struct ampd_core *core, uint32_t index, struct ampd_m
         .trouble = is_recovering(model) ? trouble_of(model) : NULL,
         .deleted = model->gone,
         .deleting = shard->announced.deleting || coord->state == AMPD_COORD_DELETING,
-        .unstable = decides ? coord->decision.unstable
-                            : shard->carry.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows,
+        .unstable = ampd_is_unstable(&model->spec, &carry->scaler),
         .frozen = shard->announced.frozen,
         .epoch = shard->epoch,
         .base_epoch = shard->base_epoch,

@@ -182,7 +182,7 @@ static void free_part(struct ampd_model *model);
 static void try_end(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
-    if (shard->part.state != AMPD_PART_ENDING || !shard->part.is_over || shard->part.saving != 0)
+    if (shard->part.state != AMPD_PART_ENDING || shard->part.token != 0 || shard->part.saving != 0)
         return;
     for (uint64_t local = 0; shard->part.left != 0 && local < model->tensors.count; local++) {
         if (shard->part.blocks[local] != AMPD_PART_BLOCK_DONE)
@@ -204,8 +204,6 @@ static void begin(struct ampd_model *model)
     clear_state(model, &shard->part.content);
     shard->part.content = shard->next_part.content;
     shard->next_part.content = (struct ampd_checkpoint_state){0};
-    shard->part.is_void = false;
-    shard->part.is_over = false;
     shard->part.epoch = shard->next_part.epoch;
     shard->part.step = shard->part.content.step;
     shard->part.token = ++model->core->last_token;
@@ -308,7 +306,6 @@ void ampd_part_written(struct ampd_model *model, const struct ampd_event_part *p
             record = part_record(model, part);
             ampd_catalogue_add_void(shard, &record); /* its step may be written again: the file goes before that */
         }
-        shard->part.is_over = true;
         try_end(model);
         return;
     }
@@ -360,7 +357,8 @@ void ampd_part_stored(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
     bool above = shard->base_epoch == 0 || shard->part.step > shard->base_step;
-    bool is_void = shard->part.is_void && above;
+    bool over = shard->new_epoch != 0 || shard->part.epoch != shard->epoch || shard->announced.deleting;
+    bool is_void = over && above;
     if (!is_void) {
         AMP_NEED(ampd_catalogue_add(shard, &shard->part.record) == 0);
         ampd_catalogue_prune(model);
@@ -447,10 +445,4 @@ void ampd_part_end(struct ampd_model *model)
         return;
     set_part(shard, AMPD_PART_ENDING);
     ampd_out(model->core, AMPD_OUT_CUT_CANCEL, 0)->u.token = shard->part.token;
-}
-
-void ampd_part_void(struct ampd_model *model)
-{
-    ampd_part_end(model);
-    model->shard->part.is_void = true;
 }

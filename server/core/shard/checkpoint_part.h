@@ -23,7 +23,6 @@ struct ampd_part {
     enum ampd_part_state state;
     uint64_t epoch, step, token;          /* token: names the part towards the I/O layer; 0: it has let go of it */
     struct ampd_checkpoint_state content; /* version, scale record, user states of the step; owns the user states */
-    bool is_void;                         /* STORING: a new epoch began meanwhile, so it may count for nothing */
     struct ampd_checkpoint_record record; /* STORING: what the catalogue gets */
     uint8_t *blocks;                      /* per block: enum ampd_part_block_state */
     uint32_t *buffers;                    /* per block: index of the buffer with its copy, or AMPD_NO_BUFFER */
@@ -32,7 +31,6 @@ struct ampd_part {
     /* Next block to be given to the writer, counted from the first; numbers of blocks OUT, not DONE, and SAVING. */
     uint64_t next, out, left, saving;
     uint64_t blocked_ms; /* how long apply has stood still for this part */
-    bool is_over;        /* ENDING: the I/O layer has let go of it */
 };
 
 /* The part after that one: no apply begins before it does. */
@@ -79,14 +77,14 @@ void ampd_part_blocks(struct ampd_model *model, const struct ampd_event_part_blo
 /* AMPD_EVENT_PART_WRITTEN: the file is durable, and the catalogue is asked for; or an abandoned part is let go of. */
 void ampd_part_written(struct ampd_model *model, const struct ampd_event_part *part);
 
-/* The store's catalogue has the part: adds it to ours unless a new epoch has voided it, and sends PART_DONE. */
+/*
+ * The store's catalogue has the part: adds it to ours and sends PART_DONE, unless a new epoch with a base below it has
+ * begun meanwhile, or the model is being deleted.
+ */
 void ampd_part_stored(struct ampd_model *model);
 
 /* Abandons the part being written and the one that waits. The masters are free once ampd_part_reads is false. */
 void ampd_part_end(struct ampd_model *model);
-
-/* Does the same for a new epoch: a part above its base that is just being catalogued counts for nothing, too. */
-void ampd_part_void(struct ampd_model *model);
 
 /* Whether the I/O layer, or a job for it, may still read masters. */
 bool ampd_part_reads(const struct ampd_shard *shard);

@@ -456,6 +456,7 @@ void ampd_shard_journal_drop(struct ampd_model *model)
 void ampd_shard_journal_found(struct ampd_model *model, const struct ampd_model_record *record)
 {
     struct ampd_replay *replay = &model->shard->journal.replay;
+    struct ampd_found *found = &model->shard->journal.found;
     if (!journals(model) || record->checkpoints_count == 0 || record->no_journal)
         return;
     replay->capacity = record->rows_count + 1;
@@ -464,16 +465,16 @@ void ampd_shard_journal_found(struct ampd_model *model, const struct ampd_model_
         const struct ampd_step_row *row = &record->rows[i];
         if (row->kind == AMPD_ROW_STEP) {
             replay->rows[replay->count++] = *row;
-            replay->late_act = false;
-        } else if (!replay->late_act && row->from_step > row->step + 1) {
-            replay->late_act = true;
-            replay->open_scale = row->scale;
-            replay->open_scale_id = row->scale_id;
+            found->late_action = false;
+        } else if (!found->late_action && row->from_step > row->step + 1) {
+            found->late_action = true;
+            found->open_scale = row->scale;
+            found->open_scale_id = row->scale_id;
         }
     }
-    replay->carry_set = record->last != NULL;
+    found->has_carry = record->last != NULL;
     if (record->last != NULL)
-        replay->carry = record->last->after;
+        found->carry = record->last->after;
     replay->on = true;
 }
 
@@ -493,6 +494,7 @@ void ampd_shard_journal_clear(struct ampd_model *model)
     struct ampd_replay *replay = &model->shard->journal.replay;
     free(replay->rows);
     *replay = (struct ampd_replay){.token = replay->token};
+    model->shard->journal.found = (struct ampd_found){0};
 }
 
 void ampd_shard_journal_note(struct ampd_model *model, const struct ampd_step_row *row)
@@ -577,8 +579,6 @@ static void replayed_all(struct ampd_model *model)
     }
     if (replay->next > 0)
         shard->carry = shard->decided.verdict->row.after;
-    shard->journal.found_carry = replay->carry_set;
-    shard->journal.newest_carry = replay->carry;
     for (uint32_t r = 0; r < model->spec.world_size; r++) {
         struct ampd_bytes *base = &shard->decided.base_user_states[r];
         free(base->data);
@@ -589,9 +589,6 @@ static void replayed_all(struct ampd_model *model)
     ampd_out_log(model->core, AMP_LOG_INFO, model, "epoch %llu goes on after step %llu: %llu steps from the journal",
                  (unsigned long long)shard->epoch, (unsigned long long)shard->decided.step,
                  (unsigned long long)(shard->decided.step - shard->restore.step));
-    shard->journal.late_action = replay->late_act;
-    shard->journal.open_scale = replay->open_scale;
-    shard->journal.open_scale_id = replay->open_scale_id;
     uint64_t base = shard->restore.step;
     ampd_shard_journal_stop(model);
     ampd_shard_journal_trim(model, base);

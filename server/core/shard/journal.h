@@ -6,6 +6,7 @@
 #ifndef AMPD_CORE_SHARD_JOURNAL_H
 #define AMPD_CORE_SHARD_JOURNAL_H
 
+#include "server/core/base/local.h"
 #include "storage/records.h"
 
 #include <stdbool.h>
@@ -23,11 +24,6 @@ struct ampd_replay {
     struct ampd_step_row *rows;
     /* next: the row whose journal record is asked for; next == count asks for a vote that has no verdict yet. */
     uint32_t count, capacity, next;
-    bool carry_set;          /* `carry` was found in the store */
-    struct ampd_carry carry; /* after the newest row, of whatever kind it is */
-    bool late_act;           /* an operator action came while a step was open, which keeps the scale before it */
-    float open_scale;        /* late_act: the scale of that step */
-    uint64_t open_scale_id;
     uint64_t token; /* of the record that is being read; 0: none is */
 };
 
@@ -38,12 +34,7 @@ struct ampd_shard_journal {
     /* A vote from before a restart, of the try that is open. Its slots' bytes are gone: step.plan is `given`. Owned. */
     struct ampd_vote *kept;
     struct ampd_replay replay;
-    /* What the start has found, as in `replay`: for a coordinator that starts in this process (ampd_local_found). */
-    bool found_carry;
-    struct ampd_carry newest_carry;
-    bool late_action;
-    float open_scale;
-    uint64_t open_scale_id;
+    struct ampd_found found; /* for a coordinator that starts in this process; without the base (ampd_local_found) */
 };
 
 /* Writes the record of the vote on the CLOSED step. ampd_shard_journal_stored follows when it is synced. */
@@ -75,7 +66,7 @@ void ampd_shard_journal_stop(struct ampd_model *model);
 void ampd_shard_journal_note(struct ampd_model *model, const struct ampd_step_row *row);
 /* Forgets the kept rows below a step, since a checkpoint of that step holds what they did. */
 void ampd_shard_journal_trim(struct ampd_model *model, uint64_t step);
-/* Forgets all kept rows: the epoch is over, or they are of no use. */
+/* Forgets all kept rows, and what the start has found: the epoch is over, or they are of no use. */
 void ampd_shard_journal_clear(struct ampd_model *model);
 
 /* Whether a vote is kept and serves this OPEN too: the same step, scale id, ranks and incarnations. */

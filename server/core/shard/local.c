@@ -34,13 +34,14 @@ uint64_t ampd_local_goes_without(const struct ampd_model *model, uint32_t rank)
 struct ampd_found ampd_local_found(const struct ampd_model *model)
 {
     const struct ampd_shard *shard = model->shard;
+    const struct ampd_found *found = &shard->journal.found;
     return (struct ampd_found){.base_epoch = shard->base_epoch,
                                .base_step = shard->base_step,
-                               .has_carry = shard->journal.found_carry,
-                               .carry = shard->journal.newest_carry,
-                               .late_action = shard->journal.late_action,
-                               .open_scale = shard->journal.open_scale,
-                               .open_scale_id = shard->journal.open_scale_id};
+                               .has_carry = found->has_carry,
+                               .carry = found->carry,
+                               .late_action = found->late_action,
+                               .open_scale = found->open_scale,
+                               .open_scale_id = found->open_scale_id};
 }
 
 struct ampd_carry ampd_local_carry(const struct ampd_model *model)
@@ -55,7 +56,7 @@ bool ampd_local_loads(const struct ampd_model *model)
 
 bool ampd_local_is_stored(const struct ampd_model *model)
 {
-    return model->shard->stored || model->shard->new_epoch != 0;
+    return model->shard->epoch != 0 || model->shard->new_epoch != 0;
 }
 
 const struct ampd_checkpoint_record *ampd_local_checkpoint(const struct ampd_model *model, uint64_t epoch,

@@ -378,10 +378,10 @@ static void persist_epoch(struct ampd_model *model, const struct ampd_epoch_mess
     epoch->at_us = core->utc_us;
     fill_epoch_row(model, message, row);
     row->at_us = core->utc_us;
-    if (!model->shard->stored)
+    if (model->shard->epoch == 0)
         model->created_us = message->created_us; /* shard 0's, so that all shards have the same */
     struct ampd_persist *persist;
-    (void)ampd_out_persist(model, model->shard->stored ? AMPD_PERSIST_EPOCH : AMPD_PERSIST_MODEL, 0, &persist);
+    (void)ampd_out_persist(model, model->shard->epoch != 0 ? AMPD_PERSIST_EPOCH : AMPD_PERSIST_MODEL, 0, &persist);
     persist->at_us = model->created_us;
     persist->spec = &model->spec;
     persist->epoch = ampd_out_own(core, epoch);
@@ -435,7 +435,7 @@ void ampd_memory_epoch(struct ampd_model *model, const struct ampd_message *mess
         return;
     }
     ampd_catalogue_void(shard, record);
-    ampd_part_void(model);
+    ampd_part_end(model);
     take_base(model, record);
     shard->base_epoch = record->base_epoch;
     shard->base_step = record->base_step;
@@ -455,7 +455,6 @@ void ampd_memory_epoch_stored(struct ampd_model *model)
     struct ampd_shard *shard = model->shard;
     shard->epoch = shard->new_epoch;
     shard->new_epoch = 0;
-    shard->stored = true;
     shard->restore.refused = false;
     shard->catalogue.found_durable_step = shard->base_epoch != 0 ? shard->base_step : 0;
     shard->announced.sequence = 0;

@@ -46,7 +46,7 @@ void ampd_push_result(const struct ampd_model *model, const struct ampd_verdict_
         .durable_step = model->spec.durability == AMPD_DURABILITY_STEP ? row->step : row->durable_step,
         .lr = row->lr,
         .consecutive_overflows = row->after.scaler.consecutive_overflows,
-        .unstable = row->after.scaler.consecutive_overflows >= model->spec.max_consecutive_overflows,
+        .unstable = ampd_is_unstable(&model->spec, &row->after.scaler),
         .frozen = stops && model->spec.floor_policy == AMPD_FLOOR_FREEZE,
         .failed = stops && model->spec.floor_policy == AMPD_FLOOR_FAIL,
         .clips_count = row->clips_count,

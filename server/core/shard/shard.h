@@ -59,13 +59,13 @@ struct ampd_announced {
 /* A model on a shard: a struct for each machine, owned by the file that declares it. */
 struct ampd_shard {
     enum ampd_memory_state memory;
-    uint64_t epoch, base_epoch, base_step; /* the epoch that is stored, and the checkpoint it began from (0: none) */
-    uint64_t new_epoch;                    /* being stored; 0: none */
-    bool stored;                           /* the store has the model */
-    bool sync_waits;         /* SYNC was answered with `waits` for this model: the rest of the answer is owed */
-    uint64_t version;        /* the newest that is complete in the masters */
-    struct ampd_carry carry; /* loss-scale record and set learning rate after the last decided step */
-    struct ampd_slot *slots; /* [world_size] */
+    uint64_t epoch;                 /* that is stored; 0: the store does not have the model */
+    uint64_t base_epoch, base_step; /* the checkpoint it began from; base_epoch 0: none */
+    uint64_t new_epoch;             /* being stored; 0: none */
+    bool sync_waits;                /* SYNC was answered with `waits` for this model: the rest of the answer is owed */
+    uint64_t version;               /* the newest that is complete in the masters */
+    struct ampd_carry carry;        /* loss-scale record and set learning rate after the last decided step */
+    struct ampd_slot *slots;        /* [world_size] */
     struct ampd_open_step step;
     struct ampd_decided decided;
     struct ampd_shard_jobs jobs;

@@ -51,7 +51,7 @@ void ampd_local_delete(struct ampd_model *model)
     shard->announced.frozen = false;
     ampd_shard_journal_stop(model);
     ampd_shard_forget(model);
-    ampd_part_void(model);
+    ampd_part_end(model);
     end_calls(model);
     ampd_local_delete_try(model);
 }

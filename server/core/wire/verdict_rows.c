@@ -8,9 +8,14 @@
 #include <float.h>
 #include <math.h>
 
+bool ampd_is_unstable(const struct ampd_model_spec *spec, const struct amp_scaler_state *scaler)
+{
+    return scaler->consecutive_overflows >= spec->max_consecutive_overflows;
+}
+
 bool ampd_floor_stops(const struct ampd_model_spec *spec, const struct amp_scaler_state *scaler)
 {
-    return spec->floor_policy != AMPD_FLOOR_CLAMP && scaler->consecutive_overflows >= spec->max_consecutive_overflows &&
+    return spec->floor_policy != AMPD_FLOOR_CLAMP && ampd_is_unstable(spec, scaler) &&
            amp_scaler_at_floor(&spec->scaler, scaler);
 }
 

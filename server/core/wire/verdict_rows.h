@@ -13,7 +13,10 @@
 struct ampd_model;
 struct ampd_plan;
 
-/* Whether no step opens after this record: at the floor after too many overflows in a row, under FREEZE and FAIL. */
+/* Whether there were max_consecutive_overflows overflows in a row. */
+bool ampd_is_unstable(const struct ampd_model_spec *spec, const struct amp_scaler_state *scaler);
+
+/* Whether no step opens after this record: unstable at the floor, under FREEZE and FAIL. */
 bool ampd_floor_stops(const struct ampd_model_spec *spec, const struct amp_scaler_state *scaler);
 
 /* Fills group_lr, bias1 and bias2 of an applied step's verdict from its row. */

@@ -70,9 +70,13 @@ void io_notify_reloading(void)
     notify(text);
 }
 
-void io_notify_stopping(void)
+void io_notify_stopping(uint64_t within_ms)
 {
-    notify("STOPPING=1\nSTATUS=draining: writing the last checkpoints\n");
+    char text[128];
+    (void)snprintf(text, sizeof text,
+                   "STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64 "\nSTATUS=draining: writing the last checkpoints\n",
+                   within_ms * 1000);
+    notify(text);
 }
 
 void io_notify_status(const char *text)

@@ -6,6 +6,8 @@
 #ifndef AMPD_IO_NOTIFY_H
 #define AMPD_IO_NOTIFY_H
 
+#include <stdint.h>
+
 /*
  * The start, or a reload, is over: calls are served, or the process stands by. `status` is a line as in
  * io_notify_status; NULL: it stays as it is.
@@ -15,8 +17,8 @@ void io_notify_ready(const char *status);
 /* A reload has begun: files are being read again. io_notify_ready ends it. */
 void io_notify_reloading(void);
 
-/* The process has begun to end. */
-void io_notify_stopping(void);
+/* The process has begun to end, which takes no longer than this: the manager kills it only then. */
+void io_notify_stopping(uint64_t within_ms);
 
 /* Sets the line of status that `systemctl status` shows. */
 void io_notify_status(const char *text);

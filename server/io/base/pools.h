@@ -6,7 +6,8 @@
  *             memory
  *   writer    all writing to the store, in the order of the core's outputs, and no other work on a disk that has room
  *   readers   reading the store: pages of history
- *   exports   reading checkpoint files for ReadCheckpoint: their disk may be another one than the store's, and hang
+ *   exports   reading checkpoint files for ReadCheckpoint, and looking for some for CreateModel: their disk may be
+ *             another one than the store's, and hang
  *   files     checkpoint files: written beside the steps, read at a restore. With --checkpoint-memory 100, where
  *             steps hardly wait for them, a background thread, but for restores and from the beginning of a drain on.
  *             Removes all files of deleted models, journals too

@@ -33,7 +33,6 @@ struct io_disk_silence;
 struct io_history_limit;
 struct io_drain;
 struct io_http;
-struct io_jobs;
 struct io_membership;
 struct io_peers;
 struct io_refill;
@@ -92,7 +91,6 @@ struct ampd_server {
     struct io_refill *refill;   /* NULL: the store is not being filled or compared */
 
     /* host */
-    struct io_jobs *jobs;
     struct io_checkpoint_files *checkpoint_files;
     struct io_write_journal *write_journal;
     struct io_disk_share *disk_share;

@@ -22,7 +22,7 @@ static int64_t interval_ms(const struct ampd_server *server)
 static void look_at(struct io_alive *alive, int64_t every_ms)
 {
     struct io_server_call *call = alive->call;
-    if (call->rpc == NULL || call->finished)
+    if (call->finished)
         return;
     bool lives = arpc_call_silent_ms(call->rpc) < 2 * every_ms;
     arpc_call_ask(call->rpc, every_ms / 2);

@@ -78,8 +78,8 @@ static struct attachment *find(const struct ampd_server *server, const char *mod
     AMP_LIST_EACH(node, next, &server->attachments->list)
     {
         struct attachment *own = AMP_CONTAINER(node, struct attachment, node);
-        if (own->call.rpc != NULL && !own->call.finished && own->rank == rank &&
-            ampd_incarnation_same(own->incarnation, incarnation) && strcmp(own->model, model) == 0)
+        if (!own->call.finished && own->rank == rank && ampd_incarnation_same(own->incarnation, incarnation) &&
+            strcmp(own->model, model) == 0)
             return own;
     }
     return NULL;
@@ -140,7 +140,7 @@ static void give_copies(const struct ampd_server *server, struct attachment *own
 /* Whether the descriptors are still to be given, to this process of this user. */
 static bool is_for(const struct attachment *own, int64_t pid, int64_t uid)
 {
-    return own->call.rpc != NULL && !own->call.finished && !own->taken && own->pid == pid && own->uid == uid;
+    return !own->call.finished && !own->taken && own->pid == pid && own->uid == uid;
 }
 
 bool io_attachment_awaits(const struct ampd_server *server, int64_t pid, int64_t uid)
@@ -203,7 +203,7 @@ static int make_room(const struct attachment *newcomer, struct ampd_incarnation 
         if (own->rank != rank || strcmp(own->model, model) != 0)
             continue;
         all++;
-        if (own->call.rpc == NULL || own->call.finished)
+        if (own->call.finished)
             continue;
         live++;
         if (spare && ampd_incarnation_same(own->incarnation, listed))

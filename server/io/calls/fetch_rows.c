@@ -180,7 +180,7 @@ static void fetch_done(struct io_task *task);
 static void go_on(struct fetch *fetch)
 {
     struct io_server_call *call = &fetch->call;
-    if (fetch->busy || call->rpc == NULL || call->finished)
+    if (fetch->busy || call->finished)
         return;
     while (fetch->sent < fetch->out.size) {
         size_t left = fetch->out.size - fetch->sent, size = left < PART_BYTES ? left : PART_BYTES;

@@ -102,7 +102,7 @@ static int look_for_journal(const struct ampd_server *server, const struct ampd_
 }
 
 /*
- * On the reader's thread: looks for checkpoint files under the name of a new model. If there are some, the model is
+ * On the thread for exports: looks for checkpoint files under the name of a new model. If there are some, the model is
  * known to another data directory, which may just not be mounted; a new model would overwrite and remove its files.
  */
 static void create_look(struct io_task *task)
@@ -127,11 +127,10 @@ static void create_looked(struct io_task *task)
 {
     struct create *create = AMP_CONTAINER(task, struct create, task);
     struct io_server_call *call = &create->call;
-    io_server_call_was_read(call);
     /* What was found may be of a model that another call has created meanwhile. */
     if (create->code != 0 && ampd_core_find(call->server->core, create->spec.name) < 0)
         io_server_call_fail(call, &create->error);
-    else if (call->rpc != NULL && !call->finished)
+    else if (!call->finished)
         create_now(create);
     io_server_call_unref(call);
 }
@@ -153,12 +152,13 @@ static void create_decoded(struct create *create, struct ampd_msg_create_model_r
     }
     bool is_new = server->options->shard == 0 && ampd_core_synced(server->core) &&
                   ampd_datadir_name_ok(create->spec.name) && ampd_core_find(server->core, create->spec.name) < 0;
-    /* Before reads of histories that wait, of which there may be many. */
-    create->task = (struct io_task){.run_cb = create_look, .done_cb = create_looked, .first = true};
-    if (is_new)
-        io_server_call_read(call, &create->task);
-    else
+    if (!is_new) {
         create_now(create);
+        return;
+    }
+    create->task = (struct io_task){.run_cb = create_look, .done_cb = create_looked};
+    io_server_call_ref(call);
+    io_threads_submit(server->pools.exports, &create->task);
 }
 
 static void create_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
@@ -176,7 +176,16 @@ static void create_message(struct arpc_call *rpc, const uint8_t *data, size_t si
     ampd_msg_create_model_request_free(&request);
 }
 
-const struct arpc_handler ampd_handle_create_model = {.message = create_message, .closed = io_server_call_closed};
+/* Takes the task back if no thread has begun it, since nobody wants the model any more. */
+static void create_closed(struct arpc_call *rpc, const struct arpc_result *result)
+{
+    struct io_server_call *call = io_server_call_of(rpc);
+    if (call != NULL && io_threads_take_back(call->server->pools.exports, &create_of(call)->task))
+        io_server_call_unref(call); /* not the last reference: the rpc call has one */
+    io_server_call_closed(rpc, result);
+}
+
+const struct arpc_handler ampd_handle_create_model = {.message = create_message, .closed = create_closed};
 
 /* ---- GetModel ---- */
 

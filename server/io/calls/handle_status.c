@@ -188,13 +188,11 @@ static void checkpoint_reply(struct io_server_call *call, const struct ampd_repl
 
 static const struct io_server_call_ops checkpoint_ops = {checkpoint_reply, NULL, NULL};
 
-/* Answers a request with no_wait. The core goes on with the call; its own answer will only drop the reference. */
+/* Answers a request with no_wait. The core makes the checkpoint also when the call is closed. */
 static void answer_at_once(struct io_server_call *call)
 {
     struct ampd_msg_checkpoint_response response = {.has_checkpoint = false};
     struct amp_buf buf = io_message_buf();
-    io_server_call_ref(call);
-    call->detached = true;
     io_server_call_reply_buf(call, &buf, ampd_msg_checkpoint_response_encode(&response, &buf));
 }
 

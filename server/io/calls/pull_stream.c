@@ -106,7 +106,7 @@ static void send_ranges(struct pull *pull)
 {
     for (; pull->ranges_at < pull->ranges_count; pull->ranges_at++) {
         const struct ampd_block_range *range = &pull->ranges[pull->ranges_at];
-        if (pull->call.rpc == NULL || pull->call.finished || !send_placed(pull, range))
+        if (pull->call.finished || !send_placed(pull, range))
             return;
         pull->sent += range->count;
     }
@@ -120,7 +120,7 @@ static void send_listed(struct pull *pull)
         send_ranges(pull);
         return;
     }
-    while (pull->call.rpc != NULL && !pull->call.finished && pull->ranges_at < pull->ranges_count &&
+    while (!pull->call.finished && pull->ranges_at < pull->ranges_count &&
            arpc_call_queued(pull->call.rpc) < ARPC_HIGH_WATER) {
         struct ampd_block_range *range = &pull->ranges[pull->ranges_at];
         if (!send_block(pull, range->first))

@@ -38,7 +38,7 @@ struct reading {
     struct ampd_msg_read_checkpoint_header header;
     bool counted;                  /* server->calls->readings counts this call */
     int fd;                        /* the file's descriptor, owned; -1: not open yet */
-    bool busy, more;               /* the thread has the portion; the file goes on after the portion */
+    bool busy;                     /* the thread has the portion */
     uint8_t *data;                 /* the portion: [PORTION_BLOCKS * AMPD_BLOCK_DATA_MAX], owned */
     uint64_t offset;               /* where the portion begins in the file, bytes */
     uint32_t size;                 /* bytes of the portion */
@@ -146,7 +146,7 @@ static void read_on(struct reading *reading);
 static void send_on(struct reading *reading)
 {
     struct io_server_call *call = &reading->call;
-    if (reading->busy || call->rpc == NULL || call->finished)
+    if (reading->busy || call->finished)
         return;
     int rc = send_portion(reading);
     if (rc == AMP_EEXHAUSTED)
@@ -155,8 +155,7 @@ static void send_on(struct reading *reading)
         io_server_call_refuse(call, rc, NULL, "a block cannot be sent: %s", amp_strerror(rc));
         return;
     }
-    reading->more = reading->offset + reading->size < reading->header.size_bytes;
-    if (reading->more)
+    if (reading->offset + reading->size < reading->header.size_bytes)
         read_on(reading);
     else
         io_server_call_end(call);
@@ -174,14 +173,10 @@ static void reading_done(struct io_task *task)
     io_server_call_unref(call);
 }
 
-/*
- * Begins to read the next portion. If a task is under way or the connection is full, the end of the task or
- * reading_writable calls this again.
- */
+/* Begins to read the next portion. If the connection is full, reading_writable calls this again, by send_on. */
 static void read_on(struct reading *reading)
 {
-    if (reading->busy || !reading->more || reading->call.rpc == NULL || reading->call.finished ||
-        arpc_call_queued(reading->call.rpc) > ARPC_LOW_WATER)
+    if (arpc_call_queued(reading->call.rpc) > ARPC_LOW_WATER)
         return;
     reading->busy = true;
     reading->offset += reading->size;
@@ -235,7 +230,6 @@ static void begin(struct reading *reading, const struct ampd_msg_read_checkpoint
         io_server_call_refuse(&reading->call, AMP_ENOMEM, NULL, "out of memory for this stream; read again");
         return;
     }
-    reading->more = true;
     read_on(reading);
 }
 
@@ -256,15 +250,8 @@ static void reading_message(struct arpc_call *rpc, const uint8_t *data, size_t s
 static void reading_writable(struct arpc_call *rpc)
 {
     struct io_server_call *call = io_server_call_of(rpc);
-    if (call == NULL)
-        return;
-    struct reading *reading = reading_of(call);
-    if (reading->busy)
-        return; /* the thread has the portion */
-    if (reading->sent < reading->size)
-        send_on(reading);
-    else
-        read_on(reading);
+    if (call != NULL)
+        send_on(reading_of(call));
 }
 
 const struct arpc_handler ampd_handle_read_checkpoint = {

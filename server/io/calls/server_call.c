@@ -121,7 +121,7 @@ void io_server_call_unref(struct io_server_call *call)
 /* Gives the core CALL_CLOSED once the stream is over and no memory of the model is in use. Calls into the core. */
 static void notify_closed(struct io_server_call *call)
 {
-    if (call->rpc != NULL || call->pins > 0 || !call->at_core || call->detached)
+    if (call->rpc != NULL || call->pins > 0 || !call->at_core)
         return;
     call->at_core = false;
     struct ampd_event event = {.type = AMPD_EVENT_CALL_CLOSED, .call = call->id};
@@ -162,10 +162,6 @@ void io_server_call_read(struct io_server_call *call, struct io_task *task)
     struct io_server_calls *calls = call->server->calls;
     io_server_call_ref(call);
     call->reading = task;
-    if (task->first) {
-        give_read(call);
-        return;
-    }
     amp_list_push(&calls->turns[arpc_call_peer_info(call->rpc)->source % IO_SERVER_CALL_TURNS], &call->in_turn);
     give_reads(calls);
 }
@@ -230,7 +226,7 @@ void io_server_call_event(struct io_server_call *call, struct ampd_event *event)
 
 static void finish(struct io_server_call *call, int status, const char *message, const struct arpc_details *details)
 {
-    if (call->rpc == NULL || call->finished)
+    if (call->finished)
         return;
     call->finished = true;
     arpc_call_finish(call->rpc, status, message, details);
@@ -318,12 +314,7 @@ static void send_to_coordinator(struct io_server_call *call, const struct amp_er
 void io_server_call_answer(struct io_server_call *call, const struct ampd_reply *reply)
 {
     call->at_core = false;
-    if (call->detached) {
-        call->detached = false;
-        io_server_call_unref(call);
-        return;
-    }
-    if (call->rpc == NULL || call->finished)
+    if (call->finished)
         return;
     if (reply->error.code != 0 && strcmp(reply->error.reason, "NOT_COORDINATOR") == 0)
         send_to_coordinator(call, &reply->error);
@@ -360,7 +351,7 @@ void io_server_call_reply_buf(struct io_server_call *call, struct amp_buf *buf, 
     if (encoded != 0) {
         io_server_call_refuse(call, encoded == AMP_EINVAL ? AMP_EINTERNAL : encoded, NULL,
                               "the answer cannot be written: %s", amp_strerror(encoded));
-    } else if (call->rpc != NULL && !call->finished) {
+    } else if (!call->finished) {
         call->finished = true;
         (void)arpc_call_reply(call->rpc, buf->data, buf->size); /* fails the call itself */
     }

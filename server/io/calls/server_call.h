@@ -40,8 +40,7 @@ struct io_server_call {
     unsigned refs;           /* the call is freed when this falls to 0 */
     unsigned pins;           /* bodies in a model's memory that the rpc library has not yet released */
     bool at_core;            /* the core got an event of this call, and has neither answered nor got CALL_CLOSED */
-    bool finished;           /* the status was given to the rpc library: nothing more can be sent */
-    bool detached;           /* the client was answered before the core: the core gets no CALL_CLOSED */
+    bool finished;           /* the rpc library has the status, or has called `closed`: nothing more can be sent */
     struct ampd_model *held; /* the model whose specification this call reads (ampd_core_hold), or NULL */
     struct io_task *reading; /* the task of io_server_call_read, until it is done; or NULL */
     struct amp_list in_turn; /* in io_server_calls.turns while that task waits for its turn */
@@ -102,9 +101,9 @@ void io_server_call_unpin(void *arg);
 
 /*
  * Gives a task to the readers' thread and takes a reference, which the task's done_cb has to drop. A call has at most
- * one such task at a time. Each address has its turn, however many tasks wait for others; one that is `first` waits for
- * nobody. If the rpc call closes before a reader has begun the task, run_cb is never called, and done_cb is called at
- * once: a client that opens calls and resets them causes no reads and no queue of them.
+ * one such task at a time. Each address has its turn, however many tasks wait for others. If the rpc call
+ * closes before a reader has begun the task, run_cb is never called, and done_cb is called at once: a client that opens
+ * calls and resets them causes no reads and no queue of them.
  */
 void io_server_call_read(struct io_server_call *call, struct io_task *task);
 /* Has to be the first thing that the task's done_cb calls: from here on the call has no task. */

@@ -74,8 +74,8 @@ struct io_peers {
     struct arpc_channel *channel;         /* to shard 0; NULL on shard 0, and while its address is not known */
     char address[IO_CLUSTER_ADDRESS_MAX]; /* of the channel */
     struct io_peer_secure secure;         /* credentials of the channel */
-    char trouble
-        [AMP_ERROR_TEXT_MAX]; /* why there is no session with shard 0, as it was last written to the log; "": not yet */
+    /* Why there is no session with shard 0 where it is now, as last logged; "": not logged since the last session. */
+    char trouble[AMP_ERROR_TEXT_MAX];
     uint64_t complained_ms;   /* when that was, by the loop's clock; 0: never */
     uv_timer_t again, report; /* the next session is due; the problem to report may have changed */
     bool timers_open, closing;
@@ -268,6 +268,7 @@ static int take_envelope(struct link *link, const struct ampd_msg_envelope *enve
     if (rc != 0)
         return rc;
     link->heard = true;
+    link->server->peers->trouble[0] = 0;
     if (!link->known)
         become_known(link, envelope->sender);
     if (envelope->part_count <= 1)
@@ -475,18 +476,23 @@ static void own_closed(struct arpc_call *call, const struct arpc_result *result)
 
 static const struct arpc_handler own_session = {.message = own_message, .closed = own_closed};
 
+static struct arpc_channel_options channel_options(const struct ampd_server *server)
+{
+    return (struct arpc_channel_options){.size = sizeof(struct arpc_channel_options),
+                                         .tls = server->peers->secure.tls,
+                                         .keepalive_time_ms = IO_PEERS_KEEPALIVE_MS,
+                                         .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
+                                         .initial_backoff_ms = AGAIN_MS,
+                                         .max_backoff_ms = 1000};
+}
+
 static int open_channel(struct ampd_server *server, struct amp_error *error)
 {
     struct io_peers *peers = server->peers;
     const char *address = io_peers_address(server, 0);
-    struct arpc_channel_options options = {.size = sizeof options,
-                                           .arg = server,
-                                           .state_cb = on_channel,
-                                           .tls = peers->secure.tls,
-                                           .keepalive_time_ms = IO_PEERS_KEEPALIVE_MS,
-                                           .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
-                                           .initial_backoff_ms = AGAIN_MS,
-                                           .max_backoff_ms = 1000};
+    struct arpc_channel_options options = channel_options(server);
+    options.arg = server;
+    options.state_cb = on_channel;
     (void)snprintf(peers->address, sizeof peers->address, "%s", address);
     if (address[0] == 0)
         return 0;
@@ -532,12 +538,7 @@ static void begin_session(struct ampd_server *server)
 
 int io_peers_channel(struct ampd_server *server, uint32_t shard, struct arpc_channel **channel, struct amp_error *error)
 {
-    struct arpc_channel_options options = {.size = sizeof options,
-                                           .tls = server->peers->secure.tls,
-                                           .keepalive_time_ms = IO_PEERS_KEEPALIVE_MS,
-                                           .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
-                                           .initial_backoff_ms = AGAIN_MS,
-                                           .max_backoff_ms = 1000};
+    struct arpc_channel_options options = channel_options(server);
     const char *address = io_peers_address(server, shard);
     if (address[0] == 0)
         return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "no process holds shard %u", shard);
@@ -557,6 +558,7 @@ void io_peers_moved(struct ampd_server *server, uint32_t shard)
         return;
     amp_log(server->log, AMP_LOG_INFO, "peer", "msg=\"shard 0 is another process now\" before=%s now=%s",
             peers->address, io_peers_address(server, 0));
+    peers->trouble[0] = 0;
     if (peers->channel != NULL)
         arpc_channel_close(peers->channel, NULL, NULL); /* ends the session; own_closed begins the next one */
     peers->channel = NULL;

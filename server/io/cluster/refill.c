@@ -26,12 +26,11 @@
 #include "server/io/base/peer_bytes.h"
 #include "server/io/base/server.h"
 #include "server/io/cluster/cluster.h"
-#include "server/io/cluster/cluster_address.h"
 #include "server/io/cluster/membership.h"
 #include "server/io/cluster/peers.h"
 #include "server/io/cluster/stale.h"
 #include "storage/checkpoint.h"
-#include "storage/store_delete.h"
+#include "storage/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -154,7 +154,7 @@ static void watch_done(struct io_task *task)
     watch->reading = false;
     io_server_call_was_read(&watch->call);
     bool room = true;
-    for (size_t i = 0; i < watch->count && watch->call.rpc != NULL && !watch->call.finished; i++) {
+    for (size_t i = 0; i < watch->count && !watch->call.finished; i++) {
         room = send_row(watch, &watch->rows[i]);
         if (!room)
             break;
@@ -181,8 +181,7 @@ static void watch_done(struct io_task *task)
 static void read_on(struct watch *watch)
 {
     watch->more = true;
-    if (watch->reading || watch->call.rpc == NULL || watch->call.finished ||
-        arpc_call_queued(watch->call.rpc) > ARPC_LOW_WATER)
+    if (watch->reading || watch->call.finished || arpc_call_queued(watch->call.rpc) > ARPC_LOW_WATER)
         return;
     watch->more = false;
     watch->reading = true;

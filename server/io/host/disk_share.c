@@ -1,6 +1,7 @@
 /*
  * Every few seconds the file system is asked, on the files' thread, since a network file system may keep its caller
- * waiting. Not while a checkpoint is being written: then the disk also holds an older one that is about to be removed.
+ * waiting. While a checkpoint is being written, the alert stays as it is: then the disk also holds an older one that is
+ * about to be removed.
  */
 #include "server/io/host/disk_share.h"
 
@@ -28,6 +29,7 @@ struct look_task {
     uint32_t share_max;        /* --checkpoint-disk-share, percent */
     char model[AMPD_NAME_MAX]; /* whose next checkpoint is the largest */
     struct io_disk_room room;
+    bool alone; /* no checkpoint was being written when it was submitted; later ones wait behind it */
     bool known; /* the file system has answered */
 };
 
@@ -79,7 +81,11 @@ static void look_done(struct io_task *base)
     struct look_task *look = AMP_CONTAINER(base, struct look_task, task);
     struct ampd_server *server = look->server;
     server->disk_share->looking = false;
-    if (look->known && amp_list_empty(&server->checkpoint_files->cuts))
+    if (look->known) {
+        server->disk_share->total_bytes = look->room.total_bytes;
+        server->disk_share->free_bytes = look->room.free_bytes;
+    }
+    if (look->known && look->alone)
         report(look);
     free(look);
 }
@@ -107,8 +113,7 @@ static void find_next(const struct ampd_server *server, struct look_task *look)
 static void on_look(uv_timer_t *timer)
 {
     struct ampd_server *server = timer->data;
-    if (server->life.state != SERVER_RUNNING || server->core == NULL || server->disk_share->looking ||
-        !amp_list_empty(&server->checkpoint_files->cuts))
+    if (server->life.state != SERVER_RUNNING || server->disk_share->looking)
         return;
     struct look_task *look = calloc(1, sizeof *look);
     if (look == NULL)
@@ -116,6 +121,7 @@ static void on_look(uv_timer_t *timer)
     look->task = (struct io_task){.run_cb = look_run, .done_cb = look_done};
     look->server = server;
     look->share_max = server->options->checkpoint_disk_share;
+    look->alone = amp_list_empty(&server->checkpoint_files->cuts);
     find_next(server, look);
     server->disk_share->looking = true;
     io_threads_submit(server->pools.files, &look->task);
@@ -126,7 +132,11 @@ void io_disk_share_open(struct ampd_server *server)
     uv_timer_t *timer = &server->disk_share->timer;
     AMP_ASSERT(uv_timer_init(&server->loop, timer) == 0);
     timer->data = server;
-    (void)uv_timer_start(timer, on_look, LOOK_MS, LOOK_MS); /* cannot fail on an open handle */
+}
+
+void io_disk_share_start(struct ampd_server *server)
+{
+    (void)uv_timer_start(&server->disk_share->timer, on_look, 0, LOOK_MS); /* cannot fail on an open handle */
 }
 
 void io_disk_share_close(struct ampd_server *server)

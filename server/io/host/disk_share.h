@@ -1,6 +1,6 @@
 /*
- * Watches how full the file system of the checkpoints is, and raises an alert (storage_alert.h) if the next checkpoint
- * would fill it beyond --checkpoint-disk-share. On the loop's thread.
+ * Watches how full the file system of the checkpoints is, which the page shows, and raises an alert (storage_alert.h)
+ * if the next checkpoint would fill it beyond --checkpoint-disk-share. On the loop's thread.
  */
 #ifndef AMPD_IO_DISK_SHARE_H
 #define AMPD_IO_DISK_SHARE_H
@@ -14,7 +14,8 @@ struct ampd_server;
 
 struct io_disk_share {
     uv_timer_t timer;
-    bool looking; /* the files' thread is asking the file system */
+    bool looking;                     /* the files' thread is asking the file system */
+    uint64_t total_bytes, free_bytes; /* at the last look, as in struct io_disk_room; 0: not known yet */
 };
 
 /* The sizes of a file system, and of the checkpoint that comes next. */
@@ -29,8 +30,11 @@ struct io_disk_room {
  */
 uint32_t io_disk_share_after(const struct io_disk_room *room);
 
-/* Opens the timer, which looks every few seconds while the server runs; closes it. */
+/* Opens the timer, and closes it. */
 void io_disk_share_open(struct ampd_server *server);
 void io_disk_share_close(struct ampd_server *server);
+
+/* Looks at once, and from then on every few seconds while the server runs. */
+void io_disk_share_start(struct ampd_server *server);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * A disk that neither answers nor fails keeps a thread in one call: that of the store, of the journals or of the
- * checkpoint files, or the one that reads these for ReadCheckpoint. Nothing else would tell why no step goes on, or no
- * export. A thread that waits for room has an alert of its own.
+ * checkpoint files, or the one that reads these for ReadCheckpoint and CreateModel. Nothing else would tell why no step
+ * goes on, or no export. A thread that waits for room has an alert of its own.
  */
 #include "server/io/host/disk_silence.h"
 
@@ -28,7 +28,8 @@ static void find_silent(const struct ampd_server *server, struct amp_error *sile
         {server->pools.writer, "the store", server->data.dir.path, IO_STORAGE_ALERT_STORE},
         {server->pools.journal, "the journal of votes", server->data.dir.path, IO_STORAGE_ALERT_JOURNAL},
         {server->pools.files, "the file of a checkpoint", server->data.checkpoint_dir, IO_STORAGE_ALERT_REMOVAL},
-        {server->pools.exports, "the export of a checkpoint", server->data.checkpoint_dir, IO_STORAGE_ALERT_COUNT}};
+        {server->pools.exports, "an export of a checkpoint or a new model", server->data.checkpoint_dir,
+         IO_STORAGE_ALERT_COUNT}};
     for (size_t i = 0; i < sizeof places / sizeof *places && silent->code == 0; i++) {
         uint64_t busy_ms = io_threads_busy_ms(places[i].pool);
         bool waits =

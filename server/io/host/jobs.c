@@ -34,7 +34,7 @@ static void job_done(struct io_task *task)
     struct job_task *done = AMP_CONTAINER(task, struct job_task, task);
     struct ampd_server *server = done->server;
     struct ampd_event event = {.type = AMPD_EVENT_JOB_DONE, .u.job = done->job};
-    amp_list_push(&server->jobs->idle, &task->node);
+    free(done);
     JOB_FAILPOINT(&event.u.job, "told");
     io_core_event(server, &event);
     AMP_FAILPOINT("job.done");
@@ -42,8 +42,7 @@ static void job_done(struct io_task *task)
 
 void io_jobs_submit(struct ampd_server *server, const struct ampd_job *job)
 {
-    struct amp_list *node = amp_list_shift(&server->jobs->idle);
-    struct job_task *task = node != NULL ? AMP_CONTAINER(node, struct job_task, task.node) : malloc(sizeof *task);
+    struct job_task *task = malloc(sizeof *task);
     if (task == NULL) {
         /* No memory for a task: the loop does the job itself. */
         struct ampd_event event = {.type = AMPD_EVENT_JOB_DONE, .u.job = *job};
@@ -60,15 +59,4 @@ void io_jobs_submit(struct ampd_server *server, const struct ampd_job *job)
     task->server = server;
     task->job = *job;
     io_threads_submit(server->pools.compute, &task->task);
-}
-
-void io_jobs_init(struct io_jobs *jobs)
-{
-    amp_list_init(&jobs->idle);
-}
-
-void io_jobs_free(struct io_jobs *jobs)
-{
-    for (struct amp_list *node; (node = amp_list_shift(&jobs->idle)) != NULL;)
-        free(AMP_CONTAINER(node, struct job_task, task.node));
 }

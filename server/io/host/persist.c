@@ -24,7 +24,7 @@
 #include "server/io/host/write_journal.h"
 #include "storage/checkpoint.h"
 #include "storage/checkpoint_remove.h"
-#include "storage/store_delete.h"
+#include "storage/store.h"
 #include "storage/vote_journal.h"
 
 #include <stdlib.h>

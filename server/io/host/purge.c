@@ -13,7 +13,7 @@
 #include "server/io/host/watchers.h"
 #include "storage/checkpoint.h"
 #include "storage/checkpoint_remove.h"
-#include "storage/store_delete.h"
+#include "storage/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>

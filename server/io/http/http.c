@@ -437,8 +437,11 @@ static enum MHD_Result begin_stream(struct ask *ask)
     }
     struct MHD_Response *response =
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, HTTP_STREAM_PIECE, read_stream, ask, NULL);
-    if (response != NULL) /* the next request comes by a new connection, which is in the list again */
+    if (response != NULL) {
+        /* The next request comes by a new connection, which is in the list again. */
         add_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+        add_header(response, "X-Accel-Buffering", "no"); /* nginx would wait for 4 KiB before it hands on any */
+    }
     return queue(ask->connection, IO_HTTP_OK, with_page_headers(response, "text/event-stream", "no-store"));
 }
 

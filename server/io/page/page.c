@@ -4,8 +4,6 @@
  * model cost about as much as one.
  */
 #include "base/assert.h"
-#include "server/io/base/clock.h"
-#include "server/io/base/options.h"
 #include "server/io/base/pools.h"
 #include "server/io/base/server.h"
 #include "server/io/page/page_read.h"
@@ -14,10 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
-
-/* For how long the numbers of the disk are good: it fills slowly, and reading them may block. */
-#define DISK_FRESH_MS 5000
 
 /*
  * The page may load only what this server serves, and no script or style that is in its HTML. So even if a name got
@@ -235,50 +229,6 @@ bool io_page_number(struct io_page_ask *ask, const struct io_page_request *reque
     return false;
 }
 
-/* ---- the disk ---- */
-
-bool io_page_disk_is_old(struct io_page *page)
-{
-    uint64_t at_ms = atomic_load(&page->disk_at_ms);
-    return at_ms == 0 || io_clock_now_us() / 1000 - at_ms >= DISK_FRESH_MS;
-}
-
-/* Reads the numbers of the disk again, if they are old. On the reader's thread. */
-static void disk_look(struct io_page *page)
-{
-    struct statvfs disk;
-    if (!io_page_disk_is_old(page))
-        return;
-    atomic_store(&page->disk_at_ms, io_clock_now_us() / 1000);
-    if (statvfs(page->server->options->data_dir, &disk) != 0)
-        return;
-    atomic_store(&page->disk_free, (uint64_t)disk.f_bavail * disk.f_frsize);
-    atomic_store(&page->disk_size, (uint64_t)disk.f_blocks * disk.f_frsize);
-}
-
-static void look_run(struct io_task *task)
-{
-    disk_look(AMP_CONTAINER(task, struct io_page, look));
-}
-
-static void look_done(struct io_task *task)
-{
-    struct io_page *page = AMP_CONTAINER(task, struct io_page, look);
-    page->looking = false;
-    io_page_unref(page);
-}
-
-/* Keeps the numbers of the disk new while the page is open, also when nothing is read since no step is taken. */
-static void look_again(struct io_page *page)
-{
-    if (page->looking || !io_page_disk_is_old(page))
-        return;
-    page->looking = true;
-    page->refs++;
-    page->look = (struct io_task){.run_cb = look_run, .done_cb = look_done};
-    io_threads_submit(page->server->pools.readers, &page->look);
-}
-
 /* ---- reads ---- */
 
 static void read_free(struct io_page_read *read)
@@ -298,9 +248,8 @@ static void read_free(struct io_page_read *read)
 static void read_run(struct io_task *task)
 {
     struct io_page_read *read = AMP_CONTAINER(task, struct io_page_read, task);
-    disk_look(read->page);
     read->more = false;
-    if (read->error.code == 0 && read->run_cb != NULL)
+    if (read->error.code == 0)
         read->run_cb(read);
 }
 
@@ -480,7 +429,6 @@ uint64_t io_page_tick(struct io_page *page, uint64_t now_ms)
         return UINT64_MAX;
     if (now_ms >= page->next_tick_ms) {
         page->next_tick_ms = now_ms + IO_PAGE_TICK_MS;
-        look_again(page);
         io_page_feed_tick(page, now_ms);
     }
     return page->next_tick_ms - now_ms;

@@ -11,8 +11,6 @@
 #include "server/io/page/page.h"
 #include "server/core/core.h"
 
-#include <stdatomic.h>
-
 #define IO_PAGE_OK          200u
 #define IO_PAGE_BAD         400u
 #define IO_PAGE_NO_TOKEN    401u
@@ -54,10 +52,6 @@ struct io_page {
     uint64_t news; /* rises with new rows for streams; in a history's cache key, so that no older answer is given */
     struct io_page_cached cache[IO_PAGE_CACHE_MAX];
     uint64_t refused, cut; /* requests that were refused, and streams that this server has ended */
-    /* Bytes of the data directory's disk, and when they were read. Written by the reader's thread, read by the loop. */
-    atomic_uint_least64_t disk_free, disk_size, disk_at_ms;
-    struct io_task look; /* reads them for the streams */
-    bool looking;        /* `look` is with the readers' thread */
 };
 
 /* Who made a request. It is kept, since a stream's caller is checked again each second. */
@@ -143,8 +137,5 @@ void io_page_events(struct io_page_ask *ask, const struct io_page_request *reque
 void io_page_stream_end(struct io_page_ask *ask);
 void io_page_feed_tick(struct io_page *page, uint64_t now_ms);
 void io_page_feed_close(struct io_page *page);
-
-/* Whether the numbers of the disk are missing, or some seconds old. Any thread. */
-bool io_page_disk_is_old(struct io_page *page);
 
 #endif

@@ -22,7 +22,7 @@ struct io_page_read {
     bool more;                                    /* run_cb wants another slice; false before each slice */
     struct amp_error error;                       /* code 0: none; else the request gets it in place of `json` */
     struct io_json json;                          /* the answer */
-    void (*run_cb)(struct io_page_read *read);    /* NULL: only the disk is looked at */
+    void (*run_cb)(struct io_page_read *read);    /* on the reader's thread */
     void (*finish_cb)(struct io_page_read *read); /* on the loop, before the answer, if there is no error; or NULL */
     void (*free_cb)(struct io_page_read *read);   /* frees what the kind owns; or NULL */
 };

@@ -11,8 +11,8 @@
 #include "server/io/cluster/cluster.h"
 #include "server/io/cluster/peers.h"
 #include "server/io/history/explain_text.h"
+#include "server/io/host/disk_share.h"
 #include "server/io/page/page_impl.h"
-#include "server/io/page/page_read.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -60,7 +60,7 @@ static void tell_of_server(const struct ampd_server *server, struct troubles *tr
     char text[AMP_ERROR_TEXT_MAX];
     io_storage_alert_text(server->storage_alert, text, sizeof text);
     if (text[0] != 0)
-        tell(troubles, "", "Make room on the disk that it names; what waits continues by itself.", "%s", text);
+        tell(troubles, "", "What waits goes on by itself once this is fixed.", "%s", text);
     io_peers_cluster_trouble(server, text, sizeof text);
     if (text[0] != 0)
         tell(troubles, "", "See docs/cluster.md: what happens at failures; ampctl cluster shows each shard.", "%s",
@@ -108,7 +108,8 @@ static void tell_of_model(const struct ampd_server *server, uint32_t index, cons
 {
     const char *name = info->spec->name;
     if (info->trouble != NULL)
-        tell(troubles, name, "It continues by itself once this is fixed.", "%s", info->trouble);
+        tell(troubles, name, "See docs/operations.md, A directory that is not there; meanwhile nothing is deleted.",
+             "%s", info->trouble);
     if (info->frozen || info->unstable)
         tell_of_overflows(info, troubles);
     if (info->range_total > 0)
@@ -152,8 +153,8 @@ static void write_server(const struct io_page *page, struct io_json *json)
     io_json_count(json, "shard", server->options->shard);
     io_json_truth(json, "serving", server->life.serving);
     io_json_count(json, "memory_max", server->options->memory_max);
-    io_json_count(json, "disk_free", atomic_load(&page->disk_free));
-    io_json_count(json, "disk_size", atomic_load(&page->disk_size));
+    io_json_count(json, "disk_free", server->disk_share->free_bytes);
+    io_json_count(json, "disk_size", server->disk_share->total_bytes);
     if (server->cluster != NULL)
         io_json_count(json, "standbys", io_cluster_standbys(server->cluster));
 }
@@ -331,23 +332,9 @@ void io_page_status_write(struct io_page *page, struct io_json *json)
     io_json_shut(json, '}');
 }
 
-/* finish_cb: the reader's thread has read the numbers of the disk, as it does with every read. */
-static void looked(struct io_page_read *read)
-{
-    io_page_status_write(read->page, &read->json);
-}
-
 void io_page_status(struct io_page_ask *ask, const struct io_page_request *request)
 {
     struct io_json json;
-    if (!io_page_disk_is_old(ask->page)) {
-        io_page_status_write(ask->page, &json);
-        io_page_answer_json(ask, IO_PAGE_OK, &json);
-        return;
-    }
-    struct io_page_read *read = io_page_read_new(ask, sizeof *read);
-    if (read == NULL)
-        return;
-    read->finish_cb = looked;
-    io_page_read_begin(read);
+    io_page_status_write(ask->page, &json);
+    io_page_answer_json(ask, IO_PAGE_OK, &json);
 }

@@ -52,6 +52,9 @@
 /* Longest time of a drain before its grace. It allows for the last checkpoint of a large model on a slow disk. */
 #define DRAIN_MS 60000
 
+/* Enough for the process to end once its drain has taken too long. */
+#define END_MS 10000
+
 static void on_drain_timeout(uv_timer_t *timer)
 {
     const struct ampd_server *server = timer->data;
@@ -91,6 +94,7 @@ static void begin_time(struct ampd_server *server, int64_t grace_ms)
     server->drain->grace_ms = grace_ms;
     server->drain->due_ms = uv_now(&server->loop) + DRAIN_MS + (uint64_t)grace_ms;
     (void)uv_timer_start(&server->drain->timer, on_still_draining, GRACE_MS, 0); /* cannot fail: it is open */
+    io_notify_stopping(DRAIN_MS + (uint64_t)grace_ms + END_MS);
 }
 
 void io_drain_begin(struct ampd_server *server, const char *cause, int64_t grace_ms)
@@ -101,7 +105,6 @@ void io_drain_begin(struct ampd_server *server, const char *cause, int64_t grace
     amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"draining\" cause=\"%s\" grace_ms=%" PRId64, cause, grace_ms);
     begin_time(server, grace_ms);
     io_server_health_set(server, false);
-    io_notify_stopping();
     io_watchers_draining(server);
     io_threads_raise(server->pools.files); /* since DRAIN_MS bounds the last checkpoints */
     struct ampd_event event = {.type = AMPD_EVENT_DRAIN};

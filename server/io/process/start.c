@@ -26,7 +26,6 @@
 #include "server/io/host/disk_silence.h"
 #include "server/io/host/free_memory.h"
 #include "server/io/host/history_limit.h"
-#include "server/io/host/jobs.h"
 #include "server/io/host/recover.h"
 #include "server/io/host/shared_copies.h"
 #include "server/io/host/watchers.h"
@@ -99,6 +98,7 @@ static int open_core(struct ampd_server *server, struct amp_error *error)
         struct ampd_event begin = {.type = AMPD_EVENT_START};
         server->life.found = true;
         io_core_event(server, &begin);
+        io_disk_share_start(server);
     }
     ampd_model_records_free(found.records, found.count);
     return rc == 0 ? io_peers_start(server, error) : rc;
@@ -199,7 +199,6 @@ struct process {
     struct ampd_server server;
     struct ampd_auth auth;
     struct io_admit admit;
-    struct io_jobs jobs;
     struct io_checkpoint_files checkpoint_files;
     struct io_write_journal write_journal;
     struct io_disk_share disk_share;
@@ -218,7 +217,6 @@ static void init_parts(struct process *process)
     struct ampd_server *server = &process->server;
     server->auth = &process->auth;
     server->admit = &process->admit;
-    server->jobs = &process->jobs;
     server->checkpoint_files = &process->checkpoint_files;
     server->write_journal = &process->write_journal;
     server->disk_share = &process->disk_share;
@@ -232,7 +230,6 @@ static void init_parts(struct process *process)
     server->trim = &process->trim;
     io_pools_init(&server->pools);
     io_data_init(&server->data);
-    io_jobs_init(server->jobs);
     io_checkpoint_files_init(server->checkpoint_files);
     io_write_journal_init(server->write_journal);
     io_watchers_init(server->watchers);
@@ -245,7 +242,6 @@ static void free_parts(struct ampd_server *server)
 {
     ampd_core_free(server->core);
     io_shared_copies_close(server);
-    io_jobs_free(server->jobs);
     io_counts_close(&server->counts);
     io_write_journal_close_all(server);
     io_data_close(&server->data);
