@@ -48,7 +48,6 @@ int cluster_setup(void **state)
 {
     struct cluster_fixture *fixture = calloc(1, sizeof *fixture);
     assert_non_null(fixture);
-    fixture->kind = *state;
     fixture->lease_ms = LONG_LEASE_MS;
     fixture->log = (struct amp_log){.level = AMP_LOG_DEBUG, .write_cb = write_line, .now_us_cb = log_now};
     assert_int_equal(uv_loop_init(&fixture->loop), 0);
@@ -57,12 +56,10 @@ int cluster_setup(void **state)
     (void)uv_timer_start(&fixture->guard, on_guard, GUARD_MS, 0);
     (void)uv_timer_init(&fixture->loop, &fixture->beat);
     (void)uv_timer_start(&fixture->beat, on_beat, BEAT_MS, BEAT_MS);
-    if (fixture->kind->etcd) {
-        fixture->etcd = &shared;
-        if (shared.pid == 0)
-            etcd_start(&shared);
-        (void)snprintf(fixture->url.endpoints, sizeof fixture->url.endpoints, "127.0.0.1:%d", shared.port);
-    }
+    fixture->etcd = &shared;
+    if (shared.pid == 0)
+        etcd_start(&shared);
+    (void)snprintf(fixture->url.endpoints, sizeof fixture->url.endpoints, "127.0.0.1:%d", shared.port);
     (void)snprintf(fixture->url.name, sizeof fixture->url.name, "test-%d", ++tests);
     *state = fixture;
     return 0;
@@ -122,14 +119,6 @@ static void on_moved(void *arg, uint32_t shard)
 static const struct io_cluster_events events = {
     .taken_cb = on_taken, .waiting_cb = on_waiting, .lost_cb = on_lost, .moved_cb = on_moved};
 
-/* Stands for the store of a shard, which outlives its process. */
-static int count_boot(void *arg, uint32_t shard, struct ampd_fence *fence, struct amp_error *error)
-{
-    struct part *part = arg;
-    fence->counter = ++part->fixture->boots[shard];
-    return 0;
-}
-
 static void on_lease(void *arg, int64_t lease)
 {
     ((struct part *)arg)->lease = lease;
@@ -155,16 +144,12 @@ void cluster_open(struct cluster_fixture *fixture, uint32_t index, const struct 
                                          .local = given->local,
                                          .models = given->models,
                                          .lease_before = given->lease_before,
-                                         .lease_cb = on_lease,
-                                         .list = "127.0.0.1:7000,127.0.0.1:7001,127.0.0.1:7002",
-                                         .boot_cb = count_boot};
+                                         .lease_cb = on_lease};
     for (uint32_t k = 0; k < SHARDS; k++) {
         options.served[k] = (given->local >> k & 1) != 0 ? given->served : 0;
         options.known[k] = given->floor > options.served[k] ? given->floor : options.served[k];
     }
-    int rc = fixture->kind->etcd ? io_cluster_new_etcd(&fixture->loop, &options, &part->cluster, &error)
-                                 : io_cluster_new_list(&fixture->loop, &options, &part->cluster, &error);
-    assert_int_equal(rc, 0);
+    assert_int_equal(io_cluster_new(&fixture->loop, &options, &part->cluster, &error), 0);
 }
 
 void cluster_join(struct cluster_fixture *fixture, uint32_t index, uint32_t shard)

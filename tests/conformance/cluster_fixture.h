@@ -3,7 +3,6 @@
 #define TESTS_CONFORMANCE_CLUSTER_FIXTURE_H
 
 #include "server/io/cluster/cluster.h"
-#include "server/io/cluster/cluster_list.h"
 #include "tests/conformance/etcd_process.h"
 
 #include <uv.h>
@@ -34,13 +33,7 @@ struct part {
     bool closed;
 };
 
-struct cluster_kind {
-    const char *name;
-    bool etcd;
-};
-
 struct cluster_fixture {
-    const struct cluster_kind *kind;
     uv_loop_t loop;
     uv_timer_t guard, beat;
     bool hangs; /* the guard has fired */
@@ -49,7 +42,6 @@ struct cluster_fixture {
     int64_t lease_ms;          /* of parts that are made from here on: LONG_LEASE_MS, unless a test sets it */
     struct etcd_process *etcd; /* one for all tests of a program; each has a cluster of its own in it */
     struct part parts[PARTS_MAX];
-    uint64_t boots[SHARDS]; /* of a fixed list: what the shards' stores count */
 };
 
 /* What a part is made with, besides its number. */
@@ -62,7 +54,7 @@ struct part_options {
     int64_t lease_before;
 };
 
-/* The initial state of cmocka's tests is a struct cluster_kind; it becomes a struct cluster_fixture. */
+/* The state of cmocka's tests becomes a struct cluster_fixture. */
 int cluster_setup(void **state);
 int cluster_teardown(void **state);
 

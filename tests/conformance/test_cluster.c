@@ -1,7 +1,4 @@
-/*
- * One suite for both ways to know who is which shard: locks in etcd, and a fixed list. What only one of them can do
- * (struct io_cluster_abilities) is asked of that one alone, in test_cluster_etcd.c.
- */
+/* Places are taken, given back and shown to all (server/io/cluster/cluster.h); test_cluster_etcd.c makes etcd fail. */
 #include "tests/conformance/cluster_fixture.h"
 
 #include <stdio.h>
@@ -17,7 +14,6 @@ static void a_place_is_taken_under_a_fence(void **state)
     struct cluster_fixture *fixture = *state;
     struct part *part = &fixture->parts[0];
     cluster_open(fixture, 0, &(struct part_options){.shard = 1});
-    assert_int_equal(io_cluster_shards(part->cluster), SHARDS);
     assert_false(io_cluster_holds(part->cluster));
     io_cluster_take(part->cluster);
     assert_int_equal(part->taken, 0); /* not from inside */
@@ -89,14 +85,12 @@ static void a_cluster_may_be_closed_at_any_time(void **state)
         cluster_kill(fixture, 0);
     }
     cluster_join(fixture, 0, 0);
-    bool remembers = io_cluster_abilities(fixture->parts[0].cluster).remembers;
-    for (int i = 0; remembers && i < 50; i++) {
+    for (int i = 0; i < 50; i++) {
         assert_int_equal(io_cluster_raise_epoch(fixture->parts[0].cluster, "m", 1, NULL, NULL), 0);
         io_cluster_raise_fences(fixture->parts[0].cluster, 7, NULL, NULL);
     }
     int none = 0;
-    if (remembers)
-        assert_int_equal(io_cluster_serves(fixture->parts[0].cluster, false, on_done, &none), 0);
+    assert_int_equal(io_cluster_serves(fixture->parts[0].cluster, false, on_done, &none), 0);
     cluster_kill(fixture, 0); /* nobody is told */
     assert_int_equal(none, 0);
 }
@@ -112,21 +106,16 @@ static void options_that_fit_no_cluster_are_refused(void **state)
                                          .address = "127.0.0.1:7000",
                                          .log = &fixture->log,
                                          .events = &none,
-                                         .url = &fixture->url,
-                                         .list = "127.0.0.1:7000,127.0.0.1:7001,127.0.0.1:7002"};
-    int (*make)(struct uv_loop_s *, const struct io_cluster_options *, struct io_cluster **, struct amp_error *) =
-        fixture->kind->etcd ? io_cluster_new_etcd : io_cluster_new_list;
-    assert_int_equal(make(&fixture->loop, &options, &cluster, &error), AMP_EINVAL);
+                                         .url = &fixture->url};
+    assert_int_equal(io_cluster_new(&fixture->loop, &options, &cluster, &error), AMP_EINVAL);
     assert_true(error.text[0] != 0);
     options.shard = 0;
     options.shards = 0;
-    assert_int_equal(make(&fixture->loop, &options, &cluster, &error), AMP_EINVAL);
+    assert_int_equal(io_cluster_new(&fixture->loop, &options, &cluster, &error), AMP_EINVAL);
     options.shards = IO_CLUSTER_SHARDS_MAX + 1;
-    assert_int_equal(make(&fixture->loop, &options, &cluster, &error), AMP_EINVAL);
+    assert_int_equal(io_cluster_new(&fixture->loop, &options, &cluster, &error), AMP_EINVAL);
     assert_null(cluster);
 }
-
-static struct cluster_kind kinds[] = {{.name = "list"}, {.name = "etcd", .etcd = true}};
 
 #define TEST(name)                                                                                                     \
     {                                                                                                                  \
@@ -135,23 +124,16 @@ static struct cluster_kind kinds[] = {{.name = "list"}, {.name = "etcd", .etcd =
 
 int main(void)
 {
-    struct CMUnitTest tests[] = {
+    if (!etcd_available()) {
+        (void)printf("SKIPPED: test_cluster: no etcd (package etcd-server)\n");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
         TEST(a_place_is_taken_under_a_fence),          TEST(the_fence_of_a_place_is_above_those_before),
         TEST(a_place_that_was_given_back_is_not_held), TEST(all_know_where_all_are),
         TEST(a_cluster_may_be_closed_at_any_time),     TEST(options_that_fit_no_cluster_are_refused),
     };
-    int failed = 0;
-    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
-        char name[32];
-        if (kinds[kind].etcd && !etcd_available()) {
-            (void)printf("SKIPPED: test_cluster: no etcd, one half of the suite (package etcd-server)\n");
-            continue;
-        }
-        for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-            tests[i].initial_state = &kinds[kind];
-        (void)snprintf(name, sizeof name, "cluster of a %s", kinds[kind].name);
-        failed += _cmocka_run_group_tests(name, tests, sizeof tests / sizeof *tests, NULL, NULL);
-    }
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     cluster_end();
     return failed;
 }

@@ -61,18 +61,18 @@ static void check_move(void *arg, uint32_t shard)
     AMP_ASSERT(shard < SHARDS);
 }
 
-static void check_map(struct etcd_cluster *cluster)
+static void check_map(struct io_cluster *cluster)
 {
     cluster_map_settled(cluster);
-    AMP_ASSERT(cluster->processes <= CLUSTER_PROCESSES_MAX && cluster->base.standbys <= IO_CLUSTER_STANDBYS_MAX);
+    AMP_ASSERT(cluster->processes <= CLUSTER_PROCESSES_MAX && cluster->standbys <= IO_CLUSTER_STANDBYS_MAX);
     for (uint32_t k = 0; k < SHARDS; k++) {
-        const struct io_cluster_member *member = &cluster->base.members[k];
+        const struct io_cluster_member *member = &cluster->members[k];
         AMP_ASSERT(memchr(member->address, 0, sizeof member->address) != NULL);
         AMP_ASSERT(!member->held || io_cluster_address_ok(member->address));
     }
 }
 
-static void follow_events(struct etcd_cluster *cluster, const struct ampd_etcd_watch_response *watch)
+static void follow_events(struct io_cluster *cluster, const struct ampd_etcd_watch_response *watch)
 {
     for (size_t i = 0; i < watch->events.count; i++) {
         const struct ampd_etcd_key_value *kv = &watch->events.items[i].kv;
@@ -86,10 +86,10 @@ static void follow_events(struct etcd_cluster *cluster, const struct ampd_etcd_w
 static void follow(unsigned kind, const void *message)
 {
     static const struct io_cluster_events events = {.moved_cb = check_move};
-    struct etcd_cluster *cluster = calloc(1, sizeof *cluster);
+    struct io_cluster *cluster = calloc(1, sizeof *cluster);
     AMP_ASSERT(cluster != NULL);
     memcpy(cluster->prefix, PREFIX, sizeof PREFIX);
-    cluster->base.options = (struct io_cluster_options){.shards = SHARDS, .events = &events};
+    cluster->options = (struct io_cluster_options){.shards = SHARDS, .events = &events};
     cluster_map_reset(cluster);
     const struct ampd_etcd_range_response *range = message;
     for (size_t i = 0; kind == RANGE && i < range->kvs.count; i++)

@@ -29,7 +29,7 @@ foreach(name io_etcd_loop io_etcd_log io_etcd_preferred io_etcd_failed io_etcd_c
   target_link_options(test_server_etcd_watch PRIVATE -Wl,--wrap=${name})
 endforeach()
 ampd_test(test_server_peers SUITE unit SOURCES test_server_peers.c LINK ampd_server)
-foreach(name io_cluster_shards io_cluster_member io_membership_address arpc_channel_new arpc_channel_close arpc_channel_call
+foreach(name io_cluster_member io_membership_address arpc_channel_new arpc_channel_close arpc_channel_call
         arpc_call_user arpc_call_cancel arpc_call_send arpc_call_queued io_core_event)
   target_link_options(test_server_peers PRIVATE -Wl,--wrap=${name})
 endforeach()

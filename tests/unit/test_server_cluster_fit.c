@@ -17,12 +17,12 @@
 #define LEASE_MS 2000
 
 /* This process waits, and is shown as number 1. */
-static struct etcd_cluster *new_cluster(void)
+static struct io_cluster *new_cluster(void)
 {
-    static struct etcd_cluster cluster;
+    static struct io_cluster cluster;
     memset(&cluster, 0, sizeof cluster);
     memcpy(cluster.prefix, "ampd/c/", sizeof "ampd/c/");
-    cluster.base.options = (struct io_cluster_options){.shards = SHARDS, .shard = IO_CLUSTER_ANY, .lease_ms = LEASE_MS};
+    cluster.options = (struct io_cluster_options){.shards = SHARDS, .shard = IO_CLUSTER_ANY, .lease_ms = LEASE_MS};
     cluster.showing = cluster.shown = 1;
     return &cluster;
 }
@@ -33,7 +33,7 @@ static struct ampd_msg_bytes bytes(const char *text)
 }
 
 /* etcd tells of a key; `revision` has made it. */
-static void put(struct etcd_cluster *cluster, const char *key, const char *value, int64_t revision)
+static void put(struct io_cluster *cluster, const char *key, const char *value, int64_t revision)
 {
     char whole[CLUSTER_KEY_MAX];
     (void)snprintf(whole, sizeof whole, "ampd/c/who/%s", key);
@@ -41,7 +41,7 @@ static void put(struct etcd_cluster *cluster, const char *key, const char *value
     cluster_map_put(cluster, &kv);
 }
 
-static void delete (struct etcd_cluster *cluster, const char *key)
+static void delete (struct io_cluster *cluster, const char *key)
 {
     char whole[CLUSTER_KEY_MAX];
     (void)snprintf(whole, sizeof whole, "ampd/c/who/%s", key);
@@ -49,15 +49,15 @@ static void delete (struct etcd_cluster *cluster, const char *key)
 }
 
 /* This process's data. */
-static void has(struct etcd_cluster *cluster, uint32_t shard, uint64_t served, bool models)
+static void has(struct io_cluster *cluster, uint32_t shard, uint64_t served, bool models)
 {
-    struct io_cluster_options *options = &cluster->base.options;
+    struct io_cluster_options *options = &cluster->options;
     options->local |= (uint64_t)1 << shard;
     options->models |= (uint64_t)models << shard;
     options->served[shard] = options->known[shard] = served;
 }
 
-static void expect(const struct etcd_cluster *cluster, uint32_t shard, int64_t patience_ms)
+static void expect(const struct io_cluster *cluster, uint32_t shard, int64_t patience_ms)
 {
     int64_t given_ms = 0;
     assert_int_equal(cluster_candidate(cluster, &given_ms), shard);
@@ -66,7 +66,7 @@ static void expect(const struct etcd_cluster *cluster, uint32_t shard, int64_t p
 
 static void of_data_of_several_shards_those_count_that_no_other_process_has_been_since(void **state)
 {
-    struct etcd_cluster *cluster = new_cluster();
+    struct io_cluster *cluster = new_cluster();
     has(cluster, 0, 10, true);
     has(cluster, 2, 12, true);
     put(cluster, "last-0", "50", 1);
@@ -80,7 +80,7 @@ static void of_data_of_several_shards_those_count_that_no_other_process_has_been
 
 static void data_of_before_or_none_take_a_place_only_where_a_shard_serves_that_can_fill_them(void **state)
 {
-    struct etcd_cluster *cluster = new_cluster();
+    struct io_cluster *cluster = new_cluster();
     put(cluster, "shards", "3", 1);
     put(cluster, "last-0", "10", 2);
     put(cluster, "last-1", "11", 3);
@@ -98,7 +98,7 @@ static void data_of_before_or_none_take_a_place_only_where_a_shard_serves_that_c
 
 static void nobody_takes_the_place_of_a_process_that_waits_with_its_data(void **state)
 {
-    struct etcd_cluster *cluster = new_cluster();
+    struct io_cluster *cluster = new_cluster();
     for (int k = 0; k < SHARDS; k++) {
         char key[16];
         (void)snprintf(key, sizeof key, "last-%d", k);
@@ -124,7 +124,7 @@ static void nobody_takes_the_place_of_a_process_that_waits_with_its_data(void **
 
 static void what_etcd_has_forgotten_the_data_know_together(void **state)
 {
-    struct etcd_cluster *cluster = new_cluster();
+    struct io_cluster *cluster = new_cluster();
     has(cluster, 0, 10, true);
     assert_true(cluster_forgotten(cluster, 0));
     expect(cluster, 0, 5000); /* others may have newer data, and may still have to start */
@@ -143,7 +143,7 @@ static void what_etcd_has_forgotten_the_data_know_together(void **state)
 
 static void what_etcd_has_told_before_it_lost_all_is_remembered_until_an_operator_deletes_it(void **state)
 {
-    struct etcd_cluster *cluster = new_cluster();
+    struct io_cluster *cluster = new_cluster();
     char value[CLUSTER_DATA_MAX];
     put(cluster, "shards", "3", 1);
     put(cluster, "last-0", "10", 2);
@@ -163,16 +163,16 @@ static void what_etcd_has_told_before_it_lost_all_is_remembered_until_an_operato
 
 static void fences_are_above_that_of_a_store_without_models_too(void **state)
 {
-    struct etcd_cluster *cluster = new_cluster();
+    struct io_cluster *cluster = new_cluster();
     has(cluster, 1, 63, false);
-    cluster->base.options.known[1] = 0; /* as io_membership_open has it */
+    cluster->options.known[1] = 0; /* as io_membership_open has it */
     assert_int_equal(cluster_newest(cluster, 1), 0);
     assert_int_equal(cluster_floor(cluster), 63);
 }
 
 static void a_cluster_without_models_is_begun_by_whoever_comes(void **state)
 {
-    struct etcd_cluster *cluster = new_cluster();
+    struct io_cluster *cluster = new_cluster();
     expect(cluster, 0, 250);
     put(cluster, "last-0", "10", 1); /* it had some, which were deleted */
     put(cluster, "last-1", "11", 1);
@@ -184,12 +184,12 @@ static void a_cluster_without_models_is_begun_by_whoever_comes(void **state)
 
 static void a_store_without_models_that_only_held_a_place_is_no_newer_than_the_data(void **state)
 {
-    struct etcd_cluster *cluster = new_cluster();
+    struct io_cluster *cluster = new_cluster();
     put(cluster, "shards", "3", 1);
     put(cluster, "last-1", "11", 1);
-    cluster->base.options.shard = 1;
+    cluster->options.shard = 1;
     has(cluster, 1, 30, false);
-    cluster->base.options.known[1] = 0;
+    cluster->options.known[1] = 0;
     assert_int_equal(cluster_served(cluster, 1), 0);
     expect(cluster, IO_CLUSTER_ANY, 0);
     has(cluster, 1, 11, false); /* the first model was noted in etcd, and never stored */
@@ -200,7 +200,7 @@ static void a_store_without_models_that_only_held_a_place_is_no_newer_than_the_d
 
 static void newer_data_than_those_that_are_served_are_told(void **state)
 {
-    struct etcd_cluster *cluster = new_cluster();
+    struct io_cluster *cluster = new_cluster();
     has(cluster, 1, 30, true);
     put(cluster, "shard-1", ADDRESS, 7);
     assert_int_equal(cluster_served_older(cluster), IO_CLUSTER_ANY); /* it does not serve yet, and gives it back */
@@ -213,7 +213,7 @@ static void newer_data_than_those_that_are_served_are_told(void **state)
 
 static void who_gets_its_own_place_soon_takes_no_other_at_once(void **state)
 {
-    struct etcd_cluster *cluster = new_cluster();
+    struct io_cluster *cluster = new_cluster();
     has(cluster, 1, 11, true);
     put(cluster, "last-1", "11", 1);
     put(cluster, "shard-1", ADDRESS, 11); /* this process's own, of before it was started anew */
@@ -222,10 +222,10 @@ static void who_gets_its_own_place_soon_takes_no_other_at_once(void **state)
     expect(cluster, 0, 5000);
     put(cluster, "last-1", "30", 31); /* and serves */
     expect(cluster, 0, 250);
-    cluster->base.options.lease_ms = 20000;
+    cluster->options.lease_ms = 20000;
     has(cluster, 1, 30, true);
     expect(cluster, 0, 20000); /* its own again: until the lease ends */
-    cluster->base.options.shard = 2;
+    cluster->options.shard = 2;
     expect(cluster, 2, 250); /* it would not take that one */
 }
 
@@ -236,13 +236,13 @@ static void what_a_process_says_of_its_data_is_read_again(void **state)
         "1 3 3:1:1", "1 3 0:1",     "1 3 0:1:",  "1 3  0:1:1", "1 3 0:1:1 ",
         "1 3 0:x:1", "1 3 0:1:1:1", "1 3 0,1,1", "1 3 -1:1:1", "1 3 0:9223372036854775808:1"};
     static const uint8_t zero[] = {'1', ' ', '3', 0};
-    struct etcd_cluster *cluster = new_cluster();
+    struct io_cluster *cluster = new_cluster();
     static struct cluster_process process;
     char value[CLUSTER_DATA_MAX];
     assert_false(cluster_data_value(cluster, value));
     has(cluster, 0, 10, true);
     has(cluster, 2, INT64_MAX, true);
-    cluster->base.options.known[1] = 7;
+    cluster->options.known[1] = 7;
     assert_true(cluster_data_value(cluster, value));
     assert_string_equal(value, "1 3 0:10:10 1:0:7 2:9223372036854775807:9223372036854775807");
     struct ampd_msg_bytes as_bytes = bytes(value);
@@ -250,7 +250,7 @@ static void what_a_process_says_of_its_data_is_read_again(void **state)
     assert_int_equal(process.served[0], 10);
     assert_int_equal(process.known[1], 7);
     assert_int_equal(process.served[2], INT64_MAX);
-    cluster->base.options.shard = 2; /* it takes no other place, but it knows of them */
+    cluster->options.shard = 2; /* it takes no other place, but it knows of them */
     assert_true(cluster_data_value(cluster, value));
     assert_string_equal(value, "1 3 0:0:10 1:0:7 2:9223372036854775807:9223372036854775807");
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -264,10 +264,10 @@ static void what_a_process_says_of_its_data_is_read_again(void **state)
 
 static void the_longest_value_has_room(void **state)
 {
-    struct etcd_cluster *cluster = new_cluster();
+    struct io_cluster *cluster = new_cluster();
     static struct cluster_process process;
     char value[CLUSTER_DATA_MAX];
-    cluster->base.options.shards = IO_CLUSTER_SHARDS_MAX;
+    cluster->options.shards = IO_CLUSTER_SHARDS_MAX;
     for (uint32_t k = 0; k < IO_CLUSTER_SHARDS_MAX; k++)
         has(cluster, k, INT64_MAX, true);
     assert_true(cluster_data_value(cluster, value));
@@ -278,7 +278,7 @@ static void the_longest_value_has_room(void **state)
 
 static void processes_come_and_go(void **state)
 {
-    struct etcd_cluster *cluster = new_cluster();
+    struct io_cluster *cluster = new_cluster();
     char key[32];
     for (int i = 0; i < 2 * CLUSTER_PROCESSES_MAX; i++) {
         (void)snprintf(key, sizeof key, "standby-%x", 16 + i);

@@ -119,7 +119,7 @@ static struct ampd_msg_bytes bytes(const char *text)
 
 static void what_a_process_writes_is_read_again(void **state)
 {
-    struct etcd_cluster cluster = {.base = {.options = {.shards = 3}, .address = "10.0.0.7:7420"}};
+    struct io_cluster cluster = {.options = {.shards = 3, .address = "10.0.0.7:7420"}};
     char value[CLUSTER_VALUE_MAX];
     struct cluster_entry entry;
     cluster_value(&cluster, 12345678901, value);

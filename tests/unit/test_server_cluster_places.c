@@ -40,7 +40,7 @@ struct process {
     bool shown, told, doubt, bare, has_models;
     uint64_t last, fence, without;
     uint32_t shard;
-    struct etcd_cluster view;
+    struct io_cluster view;
 };
 
 /* What is bound to a lease, which may be that of a process that is gone. */
@@ -100,7 +100,7 @@ static bool is_live(uint64_t lease)
 /* What a process reads of it; else its view is of before. */
 static void look(struct process *process)
 {
-    struct etcd_cluster *view = &process->view;
+    struct io_cluster *view = &process->view;
     view->processes = 0;
     view->models = sim.models;
     view->showing = (int64_t)process->lease;
@@ -135,7 +135,7 @@ static void grant(struct process *process)
 
 static void start(struct process *process)
 {
-    struct io_cluster_options *options = &process->view.base.options;
+    struct io_cluster_options *options = &process->view.options;
     memset(process->view.seen, 0, sizeof process->view.seen);
     *options = (struct io_cluster_options){.shards = sim.shards, .shard = IO_CLUSTER_ANY, .lease_ms = 5000};
     process->has_models = false;
@@ -172,7 +172,7 @@ static void start_over(struct process *process)
 
 static void show(struct process *process)
 {
-    const struct io_cluster_options *options = &process->view.base.options;
+    const struct io_cluster_options *options = &process->view.options;
     struct lease *lease = lease_of(process->lease);
     lease->waits = process->shown = true;
     for (uint32_t k = 0; k < sim.shards; k++) {

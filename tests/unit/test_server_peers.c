@@ -32,12 +32,6 @@ static char cluster, channel; /* addresses of what is never looked into */
 
 /* ---- in front of the cluster's map, rpc and the core (--wrap) ---- */
 
-uint32_t __wrap_io_cluster_shards(const struct io_cluster *of);
-uint32_t __wrap_io_cluster_shards(const struct io_cluster *of)
-{
-    return 2;
-}
-
 const struct io_cluster_member *__wrap_io_cluster_member(const struct io_cluster *of, uint32_t shard);
 const struct io_cluster_member *__wrap_io_cluster_member(const struct io_cluster *of, uint32_t shard)
 {

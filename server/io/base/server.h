@@ -53,6 +53,7 @@ enum server_state { SERVER_STARTING, SERVER_RUNNING, SERVER_DRAINING, SERVER_CLO
 struct io_life {
     enum server_state state;
     uint64_t started_ms; /* when it began to listen, by the loop's clock */
+    uint64_t taken_ms;   /* when it became a shard, by the loop's clock */
     bool found;          /* the core was given all that is stored, and START */
     bool serving;        /* the health service says SERVING */
     bool notified_ready; /* the service manager was told that the start is over (notify.h) */
@@ -82,11 +83,12 @@ struct ampd_server {
     struct ampd_auth *auth;
     struct io_admit *admit;
 
-    /* cluster. The first three are NULL where this is the only shard */
-    struct io_membership *membership;
-    struct io_cluster *cluster; /* membership.c; also NULL before a place is asked for, and after it was given back */
-    struct io_peers *peers;
-    struct io_refill *refill; /* NULL: the store is not being filled or compared */
+    /* cluster */
+    struct io_membership *membership; /* NULL without etcd */
+    struct io_cluster *cluster; /* membership.c; NULL without etcd, before a place is asked for, and after it was given
+                                   back */
+    struct io_peers *peers;     /* NULL where this is the only shard */
+    struct io_refill *refill;   /* NULL: the store is not being filled or compared */
 
     /* host */
     struct io_checkpoint_files *checkpoint_files;

@@ -4,7 +4,6 @@
 #include "server/io/base/counts.h"
 #include "server/io/base/server.h"
 #include "server/io/calls/waiting.h"
-#include "server/io/cluster/cluster.h"
 #include "server/io/cluster/peers.h"
 
 #include <stdio.h>
@@ -18,7 +17,7 @@ int io_check_shard(const struct ampd_server *server, uint32_t shard, struct amp_
 {
     if (shard == server->options->shard)
         return 0;
-    if (server->cluster != NULL && io_cluster_abilities(server->cluster).moves && shard < io_peers_shards(server))
+    if (server->cluster != NULL && shard < io_peers_shards(server))
         return amp_error_set(
             error, AMP_EUNAVAILABLE, "SHARD_MOVED",
             "shard: %u is not here any more; this process is shard %u now, ask GetStatus where that one is", shard,

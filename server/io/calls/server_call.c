@@ -43,8 +43,9 @@ static void refuse_standby(const struct ampd_server *server, struct arpc_call *r
     struct arpc_details details = {.reason = "STANDBY", .retry_ms = NEVER_HERE_MS};
     char text[AMP_ERROR_TEXT_MAX];
     const char *why = io_membership_missing(server);
-    const struct io_cluster_member *first = server->cluster != NULL ? io_cluster_member(server->cluster, 0) : NULL;
-    const char *address = first != NULL && first->held ? first->address : "";
+    bool told = server->cluster != NULL ? io_cluster_member(server->cluster, 0)->held
+                                        : server->options->peers != NULL && server->options->shard != 0;
+    const char *address = told ? io_peers_address(server, 0) : "";
     const struct arpc_pair at = {SERVER_COORDINATOR_KEY, address};
     details.pairs = &at;
     details.pair_count = address[0] != 0;

@@ -1,11 +1,7 @@
 /*
- * Which process is which shard of a cluster. Each shard index has one place, which at most one process holds at a time.
- * A struct io_cluster takes the place of this process, and keeps a map: which process holds each place, at which
- * address. Two implementations, which struct io_cluster_abilities tells apart:
- *
- *   etcd           `--cluster etcd://h:2379,.../NAME`, or etcds: a place is a key bound to a lease (cluster_etcd.c)
- *   a fixed list   `--peers A,B,...`: the process started with an index holds its place; its fence is a counter of
- *                  starts, kept in its own store (cluster_list.c)
+ * Which process is which shard of a cluster in etcd (`--cluster`). Each shard index has one place, a key bound to a
+ * lease, which at most one process holds at a time. A struct io_cluster takes the place of this process, and keeps a
+ * map: which process holds each place, at which address. With a fixed list of shards (`--peers`) there is none.
  *
  *   OPEN -> WAITING -> HOLDING -> LOST             io_cluster_take leaves OPEN; LOST is final, and the process ends
  *   any -> CLOSED
@@ -26,15 +22,10 @@
 struct uv_loop_s;
 struct io_cluster;
 
-/* What an implementation can do. */
-struct io_cluster_abilities {
-    bool excludes;  /* a second process for a place waits until the first one is gone */
-    bool remembers; /* the highest epoch of each model is kept outside the stores, and outlives all of them */
-    bool any_index; /* options.shard may be IO_CLUSTER_ANY */
-    bool moves;     /* addresses are those of the present holders, and change when a holder changes */
-};
+/* Most standbys that io_cluster_standbys reports; any further ones are left out. */
+#define IO_CLUSTER_STANDBYS_MAX 16
 
-/* One place, as this process knows it. With a fixed list all places count as held. */
+/* One place, as this process knows it. */
 struct io_cluster_member {
     bool held;
     uint64_t fence;                       /* of the holder; 0: not known, or the place is not held */
@@ -42,11 +33,11 @@ struct io_cluster_member {
 };
 
 /*
- * Makes a cluster in etcd and begins to read its map; takes no place yet. Copies the options, except what they say must
- * outlive the cluster. On success *out is the caller's (io_cluster_close). AMP_EINVAL, AMP_ENOMEM.
+ * Begins to read the cluster's map; takes no place yet. On success *out is the caller's (io_cluster_close). AMP_EINVAL,
+ * AMP_ENOMEM.
  */
-int io_cluster_new_etcd(struct uv_loop_s *loop, const struct io_cluster_options *options, struct io_cluster **out,
-                        struct amp_error *error);
+int io_cluster_new(struct uv_loop_s *loop, const struct io_cluster_options *options, struct io_cluster **out,
+                   struct amp_error *error);
 
 /* Begins to take the place that the options name: taken_cb, waiting_cb and lost_cb report. To be called once. */
 void io_cluster_take(struct io_cluster *cluster);
@@ -59,8 +50,8 @@ void io_cluster_leave(struct io_cluster *cluster, void (*done_cb)(void *arg), vo
 
 /*
  * Frees the cluster without giving the place back; to be called once. From then on no callback comes, except done_cb of
- * an io_cluster_leave that is under way in etcd and closed_cb (may be NULL), which comes when the memory is freed and
- * nothing uses the loop any more.
+ * an io_cluster_leave that is under way and closed_cb (may be NULL), which comes when the memory is freed and nothing
+ * uses the loop any more.
  */
 void io_cluster_close(struct io_cluster *cluster, void (*closed_cb)(void *arg), void *arg);
 
@@ -74,7 +65,7 @@ bool io_cluster_holds(const struct io_cluster *cluster);
  * Raises the highest epoch of a model; only the holder of shard 0 may. done_cb gets a number that is at least `epoch`,
  * and above all numbers given before. It is tried until it succeeds or the place is lost; then done_cb does not come.
  * AMP_ESTATE: shard 0 is not held; AMP_EEXHAUSTED: too many raises at a time; AMP_ENOMEM. After an error done_cb does
- * not come. Only where the cluster remembers (struct io_cluster_abilities).
+ * not come.
  */
 int io_cluster_raise_epoch(struct io_cluster *cluster, const char *model, uint64_t epoch,
                            void (*done_cb)(void *arg, const char *model, uint64_t epoch), void *arg);
@@ -82,7 +73,7 @@ int io_cluster_raise_epoch(struct io_cluster *cluster, const char *model, uint64
 /*
  * For a process that holds its place while other shards know a higher fence, because etcd has lost its data. All fences
  * given from now on are to be above `above`. done_cb (may be NULL) comes when that is stored, and also when it has
- * failed for good, but not if the place is lost before (lost_cb). Only where the cluster remembers.
+ * failed for good, but not if the place is lost before (lost_cb).
  */
 void io_cluster_raise_fences(struct io_cluster *cluster, uint64_t above, void (*done_cb)(void *arg), void *arg);
 
@@ -94,7 +85,6 @@ void io_cluster_keep(struct io_cluster *cluster);
  * from io_cluster_last. To be called before the process stores anything that other shards lack. `models`: its data have
  * models, which is noted, too (io_cluster_models). done_cb comes when this is stored; it is tried until then, or until
  * the place is lost, when done_cb does not come. Implies io_cluster_keep. AMP_ESTATE: no place is held; AMP_ENOMEM.
- * Only where the cluster remembers.
  */
 int io_cluster_serves(struct io_cluster *cluster, bool models, void (*done_cb)(void *arg), void *arg);
 
@@ -109,27 +99,24 @@ void io_cluster_reload(struct io_cluster *cluster);
 
 /* ---- query ---- */
 
-/* Milliseconds for which the place is surely still held, whatever happens to etcd. 0: none is held; -1: no leases. */
+/* Milliseconds for which the place is surely still held, whatever happens to etcd. 0: none is held. */
 int64_t io_cluster_lease_left_ms(const struct io_cluster *cluster);
 
-/* Why the last attempt to read etcd or to write to it failed, in a sentence. "": it succeeded, or there is no etcd. */
+/* Why the last attempt to read etcd or to write to it failed, in a sentence. "": it succeeded. */
 const char *io_cluster_trouble(const struct io_cluster *cluster);
-
-struct io_cluster_abilities io_cluster_abilities(const struct io_cluster *cluster);
-uint32_t io_cluster_shards(const struct io_cluster *cluster);
 
 /* The place of `shard`; valid until the next turn of the loop. */
 const struct io_cluster_member *io_cluster_member(const struct io_cluster *cluster, uint32_t shard);
 
 /*
  * The highest fence of the place taken that was noted before (io_cluster_serves) or that the data of any known process
- * name. Data that last served under a lower fence are outdated. 0: none, or a fixed list.
+ * name. Data that last served under a lower fence are outdated. 0: none.
  */
 uint64_t io_cluster_last(const struct io_cluster *cluster);
 
 /*
  * The number of shards of a cluster that has models, as noted in etcd when this process took its place: a directory
- * without models then lacks them. 0: the cluster has no models, or is a fixed list.
+ * without models then lacks them. 0: the cluster has no models.
  */
 uint32_t io_cluster_models(const struct io_cluster *cluster);
 

@@ -21,7 +21,6 @@
 #include "server/io/cluster/cluster.h"
 #include "server/io/cluster/cluster_address.h"
 #include "server/io/cluster/cluster_fit.h"
-#include "server/io/cluster/cluster_impl.h"
 #include "server/io/cluster/cluster_map.h"
 #include "server/io/cluster/cluster_options.h"
 #include "server/io/cluster/cluster_raise.h"
@@ -41,21 +40,16 @@
  */
 #define POLL_MAX_MS 5000
 
-static struct etcd_cluster *of(struct io_cluster *base)
-{
-    return (struct etcd_cluster *)base;
-}
-
-static void consider(struct etcd_cluster *cluster);
+static void consider(struct io_cluster *cluster);
 
 /* ---- reports ---- */
 
 /* Calls waiting_cb, unless its text is the same as the last time. */
-static void say_waiting(struct etcd_cluster *cluster, int code, const char *format, ...)
+static void say_waiting(struct io_cluster *cluster, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static void say_waiting(struct etcd_cluster *cluster, int code, const char *format, ...)
+static void say_waiting(struct io_cluster *cluster, int code, const char *format, ...)
 {
-    const struct io_cluster_options *options = &cluster->base.options;
+    const struct io_cluster_options *options = &cluster->options;
     struct amp_error error = {.code = code};
     va_list args;
     va_start(args, format);
@@ -67,9 +61,9 @@ static void say_waiting(struct etcd_cluster *cluster, int code, const char *form
     options->events->waiting_cb(options->arg, &error);
 }
 
-void cluster_lost(struct etcd_cluster *cluster, int code, const char *format, ...)
+void cluster_lost(struct io_cluster *cluster, int code, const char *format, ...)
 {
-    const struct io_cluster_options *options = &cluster->base.options;
+    const struct io_cluster_options *options = &cluster->options;
     struct amp_error error = {.code = code};
     va_list args;
     if (cluster->state == CLUSTER_LOST || cluster->state == CLUSTER_LEFT)
@@ -84,7 +78,7 @@ void cluster_lost(struct etcd_cluster *cluster, int code, const char *format, ..
 }
 
 /* A place under this cluster's name held by a process with another format or number of shards. NULL: none. */
-static const struct cluster_place *foreign_place(const struct etcd_cluster *cluster)
+static const struct cluster_place *foreign_place(const struct io_cluster *cluster)
 {
     for (uint32_t k = 0; k < IO_CLUSTER_SHARDS_MAX; k++)
         if (cluster->places[k].held && cluster->places[k].foreign)
@@ -92,25 +86,25 @@ static const struct cluster_place *foreign_place(const struct etcd_cluster *clus
     return NULL;
 }
 
-static void refuse(struct etcd_cluster *cluster, const struct cluster_entry *entry)
+static void refuse(struct io_cluster *cluster, const struct cluster_entry *entry)
 {
     if (entry->format != CLUSTER_FORMAT)
         cluster_lost(cluster, AMP_ESTATE,
                      "cluster %s belongs to another version of ampd (format %" PRIu32
                      ", this one %d); run the same ampd on "
                      "all shards, or give this one another name",
-                     cluster->base.url.name, entry->format, CLUSTER_FORMAT);
+                     cluster->options.url->name, entry->format, CLUSTER_FORMAT);
     else
         cluster_lost(cluster, AMP_ESTATE,
                      "cluster %s has %" PRIu32 " shards, as %s says; this process was started for %" PRIu32
                      ": give all the same --shards, or this process another --cluster name",
-                     cluster->base.url.name, entry->shards, entry->address, cluster->base.options.shards);
+                     cluster->options.url->name, entry->shards, entry->address, cluster->options.shards);
 }
 
 /* True: the models in this cluster are split for another number of shards, and the place is lost for good. */
-static bool refuse_other_number(struct etcd_cluster *cluster)
+static bool refuse_other_number(struct io_cluster *cluster)
 {
-    uint32_t shards = cluster->base.options.shards;
+    uint32_t shards = cluster->options.shards;
     if (cluster->models == 0 || cluster->models == shards)
         return false;
     cluster_lost(
@@ -119,21 +113,21 @@ static bool refuse_other_number(struct etcd_cluster *cluster)
         " shards, as the key %swho/shards in etcd says, and models on them; this process was started for %" PRIu32
         ": start it with --shards %" PRIu64
         ", or give it another --cluster name; docs/runbooks.md says how the number is changed",
-        cluster->base.url.name, cluster->models, cluster->prefix, shards, cluster->models);
+        cluster->options.url->name, cluster->models, cluster->prefix, shards, cluster->models);
     return true;
 }
 
 /* ---- claiming ---- */
 
 /* Goes back to WAITING with a new lease. Revoking the old one undoes whatever was requested under it. */
-static void start_over(struct etcd_cluster *cluster)
+static void start_over(struct io_cluster *cluster)
 {
     cluster->state = CLUSTER_WAITING;
     io_etcd_lease_revoke(cluster->lease, NULL, NULL);
     io_etcd_lease_start(cluster->lease);
 }
 
-static void claim_failed(struct etcd_cluster *cluster, const struct amp_error *error)
+static void claim_failed(struct io_cluster *cluster, const struct amp_error *error)
 {
     say_waiting(cluster, AMP_EUNAVAILABLE, "shard %" PRIu32 " cannot be claimed, trying again: %s", cluster->shard,
                 error->text);
@@ -142,19 +136,19 @@ static void claim_failed(struct etcd_cluster *cluster, const struct amp_error *e
 
 /* A place that was already held by a process that does not fit this one, and its entry. NULL: none. */
 static const struct ampd_etcd_key_value *
-misfit(const struct etcd_cluster *cluster, const struct ampd_etcd_range_response *range, struct cluster_entry *entry)
+misfit(const struct io_cluster *cluster, const struct ampd_etcd_range_response *range, struct cluster_entry *entry)
 {
     for (size_t i = 0; i < range->kvs.count; i++) {
         bool readable = cluster_entry_parse(&range->kvs.items[i].value, entry);
-        if (readable && (entry->format != CLUSTER_FORMAT || entry->shards != cluster->base.options.shards))
+        if (readable && (entry->format != CLUSTER_FORMAT || entry->shards != cluster->options.shards))
             return &range->kvs.items[i];
     }
     return NULL;
 }
 
-static bool all_are_held(const struct etcd_cluster *cluster)
+static bool all_are_held(const struct io_cluster *cluster)
 {
-    for (uint32_t k = 0; k < cluster->base.options.shards; k++)
+    for (uint32_t k = 0; k < cluster->options.shards; k++)
         if (k != cluster->shard && !cluster->places[k].held)
             return false;
     return true;
@@ -165,13 +159,13 @@ static bool all_are_held(const struct etcd_cluster *cluster)
  * holder: their data may name higher fences. If a process has come whose data name a fence that is not below this
  * one's, the place is given up and claimed again, under a higher fence.
  */
-static void report_taken(struct etcd_cluster *cluster)
+static void report_taken(struct io_cluster *cluster)
 {
-    const struct io_cluster_options *options = &cluster->base.options;
+    const struct io_cluster_options *options = &cluster->options;
     uint64_t newest = cluster_newest(cluster, cluster->shard);
     if (cluster->reported)
         return;
-    if (cluster->base.last == 0 && newest != 0 && !all_are_held(cluster)) {
+    if (cluster->last_fence == 0 && newest != 0 && !all_are_held(cluster)) {
         say_waiting(cluster, AMP_ESTATE,
                     "shard %" PRIu32 " is held by this process, and etcd has lost which process held it last: it waits "
                     "for the processes of the other shards, whose data say more",
@@ -183,25 +177,25 @@ static void report_taken(struct etcd_cluster *cluster)
         return;
     }
     cluster->reported = true;
-    cluster->base.last = newest > cluster->base.last ? newest : cluster->base.last;
+    cluster->last_fence = newest > cluster->last_fence ? newest : cluster->last_fence;
     options->events->taken_cb(options->arg, cluster->shard, &cluster->fence);
 }
 
 static void on_given_back(void *arg)
 {
-    struct etcd_cluster *cluster = arg;
-    const struct io_cluster_options *options = &cluster->base.options;
+    struct io_cluster *cluster = arg;
+    const struct io_cluster_options *options = &cluster->options;
     if (!cluster_call_over(cluster))
         options->events->lost_cb(options->arg, &cluster->why);
 }
 
 /* Gives the place back if a process with newer data waits and the place is not kept. True: it did. */
-static bool gives_way(struct etcd_cluster *cluster)
+static bool gives_way(struct io_cluster *cluster)
 {
-    const struct cluster_process *owner = cluster->base.keeps ? NULL : cluster_owner(cluster, cluster->shard);
+    const struct cluster_process *owner = cluster->keeps ? NULL : cluster_owner(cluster, cluster->shard);
     if (owner == NULL)
         return false;
-    amp_log(cluster->base.options.log, AMP_LOG_INFO, "cluster",
+    amp_log(cluster->options.log, AMP_LOG_INFO, "cluster",
             "msg=\"the place is given back to a process with newer data\" shard=%" PRIu32 " address=%s served=%" PRIu64,
             cluster->shard, owner->address, owner->served[cluster->shard]);
     if (!cluster->reported) {
@@ -218,9 +212,9 @@ static bool gives_way(struct etcd_cluster *cluster)
     return true;
 }
 
-static void claimed(struct etcd_cluster *cluster, const struct ampd_etcd_txn_response *answer)
+static void claimed(struct io_cluster *cluster, const struct ampd_etcd_txn_response *answer)
 {
-    const struct io_cluster_options *options = &cluster->base.options;
+    const struct io_cluster_options *options = &cluster->options;
     struct cluster_entry entry = {0};
     bool listed = answer->responses.count > 1 && answer->responses.items[1].has_response_range;
     if (listed && misfit(cluster, &answer->responses.items[1].response_range, &entry) != NULL) {
@@ -228,9 +222,9 @@ static void claimed(struct etcd_cluster *cluster, const struct ampd_etcd_txn_res
         return;
     }
     const struct ampd_etcd_key_value *last = cluster_answer(answer, 3);
-    if (last == NULL || !cluster_number_parse(&last->value, &cluster->base.last))
-        cluster->base.last = 0;
-    cluster->base.models = (uint32_t)cluster->models; /* 0 or this number of shards: consider has checked it */
+    if (last == NULL || !cluster_number_parse(&last->value, &cluster->last_fence))
+        cluster->last_fence = 0;
+    cluster->noted_models = (uint32_t)cluster->models; /* 0 or this number of shards: consider has checked it */
     cluster->state = CLUSTER_HOLDING;
     cluster->place_revision = answer->header.revision;
     cluster->confirmed = cluster->reported = false;
@@ -243,11 +237,11 @@ static void claimed(struct etcd_cluster *cluster, const struct ampd_etcd_txn_res
     memcpy(cluster->fence.boot_id, &cluster->claim_lease, sizeof cluster->claim_lease);
     amp_log(options->log, AMP_LOG_INFO, "cluster",
             "msg=\"holding a place\" cluster=%s shard=%" PRIu32 " fence=%" PRIu64 " lease_ms=%" PRId64,
-            cluster->base.url.name, cluster->shard, cluster->fence.counter, options->lease_ms);
+            cluster->options.url->name, cluster->shard, cluster->fence.counter, options->lease_ms);
     report_taken(cluster);
 }
 
-static void read_number(struct etcd_cluster *cluster, const struct ampd_etcd_key_value *kv)
+static void read_number(struct io_cluster *cluster, const struct ampd_etcd_key_value *kv)
 {
     uint64_t number = 0;
     bool readable = kv != NULL && cluster_number_parse(&kv->value, &number);
@@ -257,7 +251,7 @@ static void read_number(struct etcd_cluster *cluster, const struct ampd_etcd_key
 
 static void on_claimed(void *arg, const struct amp_error *error, const uint8_t *data, size_t size)
 {
-    struct etcd_cluster *cluster = arg;
+    struct io_cluster *cluster = arg;
     struct ampd_etcd_txn_response answer = {0};
     struct amp_error wrong = *error;
     if (cluster_call_over(cluster) || cluster->state != CLUSTER_CLAIMING)
@@ -279,13 +273,13 @@ static void on_claimed(void *arg, const struct amp_error *error, const uint8_t *
 }
 
 /* The base for a fence that is claimed now: as it is in etcd, or raised above all fences that any data name. */
-static uint64_t base_for(const struct etcd_cluster *cluster)
+static uint64_t base_for(const struct io_cluster *cluster)
 {
     uint64_t floor = cluster_floor(cluster);
     return cluster->number + (uint64_t)cluster->revision >= floor ? cluster->number : floor;
 }
 
-static void claim(struct etcd_cluster *cluster, uint32_t shard)
+static void claim(struct io_cluster *cluster, uint32_t shard)
 {
     char place[CLUSTER_KEY_MAX], standby[CLUSTER_KEY_MAX], number[CLUSTER_KEY_MAX], who[CLUSTER_KEY_MAX];
     char end[CLUSTER_KEY_MAX], last[CLUSTER_KEY_MAX], value[CLUSTER_VALUE_MAX], text[32];
@@ -320,7 +314,7 @@ static void claim(struct etcd_cluster *cluster, uint32_t shard)
 
 static void on_shown(void *arg, const struct amp_error *error, const uint8_t *data, size_t size)
 {
-    struct etcd_cluster *cluster = arg;
+    struct io_cluster *cluster = arg;
     if (cluster_call_over(cluster) || cluster->state != CLUSTER_WAITING ||
         cluster->showing != io_etcd_lease_id(cluster->lease))
         return; /* it was for an earlier lease */
@@ -335,7 +329,7 @@ static void on_shown(void *arg, const struct amp_error *error, const uint8_t *da
 }
 
 /* Writes the keys who/standby-ID and who/data-ID, bound to the present lease; on_shown goes on. */
-static void show(struct etcd_cluster *cluster)
+static void show(struct io_cluster *cluster)
 {
     char standby[CLUSTER_KEY_MAX], data[CLUSTER_KEY_MAX], waits[CLUSTER_VALUE_MAX], has[CLUSTER_DATA_MAX];
     int64_t id = io_etcd_lease_id(cluster->lease);
@@ -355,9 +349,9 @@ static void show(struct etcd_cluster *cluster)
  * The free place to name in waiting_cb: the one that the options ask for; else the one whose data here served most
  * recently; else the lowest. IO_CLUSTER_ANY: none is free.
  */
-static uint32_t free_place(const struct etcd_cluster *cluster)
+static uint32_t free_place(const struct io_cluster *cluster)
 {
-    const struct io_cluster_options *options = &cluster->base.options;
+    const struct io_cluster_options *options = &cluster->options;
     uint32_t found = IO_CLUSTER_ANY;
     for (uint32_t k = options->shards; k-- > 0;) {
         if (cluster->places[k].held || (options->shard != IO_CLUSTER_ANY && options->shard != k))
@@ -369,7 +363,7 @@ static uint32_t free_place(const struct etcd_cluster *cluster)
 }
 
 /* Reports that a place is free, but not for this process: its data are not the shard's newest. */
-static void say_what_lacks(struct etcd_cluster *cluster, uint32_t shard)
+static void say_what_lacks(struct io_cluster *cluster, uint32_t shard)
 {
     const struct cluster_process *owner = cluster_owner(cluster, shard);
     if (owner != NULL) {
@@ -382,9 +376,9 @@ static void say_what_lacks(struct etcd_cluster *cluster, uint32_t shard)
     say_waiting(cluster, AMP_EDATALOSS, "%s", text);
 }
 
-static void stand_by(struct etcd_cluster *cluster)
+static void stand_by(struct io_cluster *cluster)
 {
-    const struct io_cluster_options *options = &cluster->base.options;
+    const struct io_cluster_options *options = &cluster->options;
     uint32_t shard = free_place(cluster);
     cluster->unlocked = false;
     uint32_t older = cluster_served_older(cluster);
@@ -410,13 +404,13 @@ static void stand_by(struct etcd_cluster *cluster)
 /* Other processes had their time to go first. */
 static void on_claim_timer(uv_timer_t *timer)
 {
-    struct etcd_cluster *cluster = timer->data;
+    struct io_cluster *cluster = timer->data;
     cluster->unlocked = true;
     consider(cluster);
 }
 
 /* The next step of a process that waits: end, write its keys, claim a place, wait for its turn, or stand by. */
-static void consider(struct etcd_cluster *cluster)
+static void consider(struct io_cluster *cluster)
 {
     if (cluster->state != CLUSTER_WAITING || !cluster->settled || !io_etcd_lease_holds(cluster->lease))
         return;
@@ -445,9 +439,9 @@ static void consider(struct etcd_cluster *cluster)
 
 static void on_ended(void *arg, const struct amp_error *error, const uint8_t *data, size_t size)
 {
-    struct etcd_cluster *cluster = arg;
+    struct io_cluster *cluster = arg;
     if (!cluster_call_over(cluster) && error->code == 0)
-        amp_log(cluster->base.options.log, AMP_LOG_INFO, "cluster",
+        amp_log(cluster->options.log, AMP_LOG_INFO, "cluster",
                 "msg=\"the lease of the process that had this directory before is ended\"");
 }
 
@@ -455,11 +449,11 @@ static void on_ended(void *arg, const struct amp_error *error, const uint8_t *da
  * Revokes the lease of the process that used this directory before and is gone, so that its place is free at once. Done
  * once, without a retry: where etcd does not answer, the lease runs out by itself.
  */
-static void end_lease_before(struct etcd_cluster *cluster)
+static void end_lease_before(struct io_cluster *cluster)
 {
-    struct ampd_etcd_lease_revoke_request request = {.id = cluster->base.options.lease_before};
+    struct ampd_etcd_lease_revoke_request request = {.id = cluster->options.lease_before};
     struct amp_buf buf;
-    cluster->base.options.lease_before = 0;
+    cluster->options.lease_before = 0;
     if (request.id == 0)
         return;
     amp_buf_init(&buf, IO_ETCD_MESSAGE_MAX);
@@ -473,8 +467,8 @@ static void end_lease_before(struct etcd_cluster *cluster)
 
 static void on_granted(void *arg)
 {
-    struct etcd_cluster *cluster = arg;
-    const struct io_cluster_options *options = &cluster->base.options;
+    struct io_cluster *cluster = arg;
+    const struct io_cluster_options *options = &cluster->options;
     cluster->unlocked = false;
     end_lease_before(cluster);
     if (options->lease_cb != NULL)
@@ -484,7 +478,7 @@ static void on_granted(void *arg)
 
 static void on_lost(void *arg, const struct amp_error *why)
 {
-    struct etcd_cluster *cluster = arg;
+    struct io_cluster *cluster = arg;
     if (cluster->state == CLUSTER_HOLDING) {
         cluster_lost(cluster, AMP_EUNAVAILABLE, "the lease on the place of shard %" PRIu32 " is lost: %s",
                      cluster->shard, why->text);
@@ -514,7 +508,7 @@ static void on_remove(void *arg, const uint8_t *key, size_t size)
 
 static void on_settled(void *arg, int64_t revision)
 {
-    struct etcd_cluster *cluster = arg;
+    struct io_cluster *cluster = arg;
     cluster->settled = true;
     cluster->revision = revision;
     const struct cluster_place *mine = &cluster->places[cluster->shard];
@@ -534,12 +528,12 @@ static void on_settled(void *arg, int64_t revision)
 
 static void on_failed(void *arg, const struct amp_error *error)
 {
-    struct etcd_cluster *cluster = arg;
+    struct io_cluster *cluster = arg;
     if (cluster->state == CLUSTER_WAITING)
         say_waiting(cluster, AMP_EUNAVAILABLE, "etcd cannot be asked, trying again: %s", error->text);
     else
-        amp_log(cluster->base.options.log, AMP_LOG_WARN, "cluster",
-                "msg=\"etcd cannot be asked, trying again\" err=\"%s\"", error->text);
+        amp_log(cluster->options.log, AMP_LOG_WARN, "cluster", "msg=\"etcd cannot be asked, trying again\" err=\"%s\"",
+                error->text);
 }
 
 static const struct io_etcd_lease_events lease_events = {.granted_cb = on_granted, .lost_cb = on_lost};
@@ -549,49 +543,49 @@ static const struct io_etcd_watch_events watch_events = {
 
 /* ---- the interface ---- */
 
-static void etcd_take(struct io_cluster *base)
+void io_cluster_take(struct io_cluster *cluster)
 {
-    struct etcd_cluster *cluster = of(base);
     if (cluster->state != CLUSTER_OPEN)
         return;
     cluster->state = CLUSTER_WAITING;
     io_etcd_lease_start(cluster->lease);
 }
 
-static void etcd_leave(struct io_cluster *base, void (*done_cb)(void *arg), void *arg)
+void io_cluster_leave(struct io_cluster *cluster, void (*done_cb)(void *arg), void *arg)
 {
-    struct etcd_cluster *cluster = of(base);
     cluster->state = CLUSTER_LEFT;
     cluster_raise_drop(cluster);
     io_etcd_lease_revoke(cluster->lease, done_cb, arg);
 }
 
-static bool etcd_holds(const struct io_cluster *base)
+bool io_cluster_holds(const struct io_cluster *cluster)
 {
-    const struct etcd_cluster *cluster = (const struct etcd_cluster *)base;
     return cluster->state == CLUSTER_HOLDING && io_etcd_lease_holds(cluster->lease);
 }
 
-static int64_t etcd_lease_left_ms(const struct io_cluster *base)
+int64_t io_cluster_lease_left_ms(const struct io_cluster *cluster)
 {
-    const struct etcd_cluster *cluster = (const struct etcd_cluster *)base;
     return cluster->state == CLUSTER_HOLDING ? io_etcd_lease_left_ms(cluster->lease) : 0;
 }
 
-static const char *etcd_trouble(const struct io_cluster *base)
+const char *io_cluster_trouble(const struct io_cluster *cluster)
 {
-    const struct etcd_cluster *cluster = (const struct etcd_cluster *)base;
     const char *read = io_etcd_watch_failing(cluster->watch), *lease = io_etcd_lease_failing(cluster->lease);
     return read[0] != 0 ? read : lease[0] != 0 ? lease : cluster->raise_failing;
 }
 
-static void free_if_closed(struct etcd_cluster *cluster)
+static void free_if_closed(struct io_cluster *cluster)
 {
-    if (cluster->closing && cluster->open == 0 && cluster->calls == 0 && cluster->etcd == NULL)
-        io_cluster_closed(&cluster->base);
+    void (*closed_cb)(void *arg) = cluster->closed_cb;
+    void *arg = cluster->closed_arg;
+    if (!cluster->closing || cluster->open > 0 || cluster->calls > 0 || cluster->etcd != NULL)
+        return;
+    free(cluster);
+    if (closed_cb != NULL)
+        closed_cb(arg);
 }
 
-bool cluster_call_over(struct etcd_cluster *cluster)
+bool cluster_call_over(struct io_cluster *cluster)
 {
     cluster->calls--;
     return cluster->closing;
@@ -599,22 +593,23 @@ bool cluster_call_over(struct etcd_cluster *cluster)
 
 static void on_handle_closed(uv_handle_t *handle)
 {
-    struct etcd_cluster *cluster = handle->data;
+    struct io_cluster *cluster = handle->data;
     cluster->open--;
     free_if_closed(cluster);
 }
 
 static void on_etcd_closed(void *arg)
 {
-    struct etcd_cluster *cluster = arg;
+    struct io_cluster *cluster = arg;
     cluster->etcd = NULL;
     free_if_closed(cluster);
 }
 
-static void etcd_close(struct io_cluster *base)
+void io_cluster_close(struct io_cluster *cluster, void (*closed_cb)(void *arg), void *arg)
 {
-    struct etcd_cluster *cluster = of(base);
     AMP_ASSERT(!cluster->closing);
+    cluster->closed_cb = closed_cb;
+    cluster->closed_arg = arg;
     cluster->closing = true;
     cluster->state = CLUSTER_LEFT;
     cluster_raise_drop(cluster);
@@ -627,29 +622,47 @@ static void etcd_close(struct io_cluster *base)
     io_etcd_close(cluster->etcd, on_etcd_closed, cluster);
 }
 
-static void etcd_reload(struct io_cluster *base)
+void io_cluster_reload(struct io_cluster *cluster)
 {
-    io_etcd_reload(of(base)->etcd);
+    io_etcd_reload(cluster->etcd);
 }
 
-static const struct io_cluster_ops etcd_ops = {
-    .abilities = {.excludes = true, .remembers = true, .any_index = true, .moves = true},
-    .take = etcd_take,
-    .leave = etcd_leave,
-    .close = etcd_close,
-    .holds = etcd_holds,
-    .lease_left_ms = etcd_lease_left_ms,
-    .trouble = etcd_trouble,
-    .raise_epoch = cluster_raise_epoch,
-    .raise_fences = cluster_raise_fences,
-    .serves = cluster_serves,
-    .no_models = cluster_no_models,
-    .reload = etcd_reload};
+void io_cluster_keep(struct io_cluster *cluster)
+{
+    cluster->keeps = true;
+}
 
-static int begin(struct etcd_cluster *cluster)
+const struct io_cluster_member *io_cluster_member(const struct io_cluster *cluster, uint32_t shard)
+{
+    AMP_ASSERT(shard < cluster->options.shards);
+    return &cluster->members[shard];
+}
+
+uint64_t io_cluster_last(const struct io_cluster *cluster)
+{
+    return cluster->last_fence;
+}
+
+uint32_t io_cluster_models(const struct io_cluster *cluster)
+{
+    return cluster->noted_models;
+}
+
+uint32_t io_cluster_standbys(const struct io_cluster *cluster)
+{
+    return cluster->standbys;
+}
+
+const char *io_cluster_standby(const struct io_cluster *cluster, uint32_t index)
+{
+    AMP_ASSERT(index < cluster->standbys);
+    return cluster->standby[index];
+}
+
+static int begin(struct io_cluster *cluster)
 {
     char who[CLUSTER_KEY_MAX];
-    const struct io_cluster_options *options = &cluster->base.options;
+    const struct io_cluster_options *options = &cluster->options;
     int64_t poll_ms = options->lease_ms < POLL_MAX_MS ? options->lease_ms : POLL_MAX_MS;
     int rc = io_etcd_lease_new(cluster->etcd, options->lease_ms, &lease_events, cluster, &cluster->lease);
     cluster_key(cluster, who, "who/");
@@ -658,27 +671,30 @@ static int begin(struct etcd_cluster *cluster)
     return rc;
 }
 
-int io_cluster_new_etcd(struct uv_loop_s *loop, const struct io_cluster_options *options, struct io_cluster **out,
-                        struct amp_error *error)
+int io_cluster_new(struct uv_loop_s *loop, const struct io_cluster_options *options, struct io_cluster **out,
+                   struct amp_error *error)
 {
-    struct etcd_cluster *cluster = calloc(1, sizeof *cluster);
-    if (cluster == NULL)
-        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the cluster");
-    int rc = io_cluster_init(&cluster->base, &etcd_ops, options, error);
-    if (rc == 0 && !io_cluster_address_ok(cluster->base.address))
-        rc = amp_error_set(
+    if (options->shards == 0 || options->shards > IO_CLUSTER_SHARDS_MAX ||
+        (options->shard != IO_CLUSTER_ANY && options->shard >= options->shards))
+        return amp_error_set(error, AMP_EINVAL, NULL, "shard %u of %u: a cluster has 1 to %d shards, counted from 0",
+                             options->shard, options->shards, IO_CLUSTER_SHARDS_MAX);
+    if (!io_cluster_address_ok(options->address))
+        return amp_error_set(
             error, AMP_EINVAL, NULL,
             "%.200s: no other machine could connect to this address; give one to which they can with --advertise",
             options->address);
-    if (rc == 0)
-        rc = io_etcd_new(loop, cluster->base.url.endpoints, options->access, options->log, &cluster->etcd, error);
+    struct io_cluster *cluster = calloc(1, sizeof *cluster);
+    if (cluster == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the cluster");
+    cluster->options = *options;
+    int rc = io_etcd_new(loop, options->url->endpoints, options->access, options->log, &cluster->etcd, error);
     if (rc != 0) {
         free(cluster);
         return rc;
     }
-    if (cluster->base.options.lease_ms == 0)
-        cluster->base.options.lease_ms = IO_CLUSTER_LEASE_MS;
-    (void)snprintf(cluster->prefix, sizeof cluster->prefix, "ampd/%s/", cluster->base.url.name);
+    if (cluster->options.lease_ms == 0)
+        cluster->options.lease_ms = IO_CLUSTER_LEASE_MS;
+    (void)snprintf(cluster->prefix, sizeof cluster->prefix, "ampd/%s/", cluster->options.url->name);
     amp_list_init(&cluster->raises);
     (void)uv_timer_init(loop, &cluster->claim_timer); /* cannot fail */
     (void)uv_timer_init(loop, &cluster->raise_timer);
@@ -687,9 +703,9 @@ int io_cluster_new_etcd(struct uv_loop_s *loop, const struct io_cluster_options 
     cluster->open = 2;
     rc = begin(cluster);
     if (rc != 0) {
-        etcd_close(&cluster->base);
+        io_cluster_close(cluster, NULL, NULL);
         return amp_error_set(error, rc, NULL, "out of memory for the cluster");
     }
-    *out = &cluster->base;
+    *out = cluster;
     return 0;
 }

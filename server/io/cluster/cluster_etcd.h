@@ -1,13 +1,13 @@
 /*
- * A cluster in etcd: struct etcd_cluster and what its files share. cluster_etcd.c takes and keeps a place,
- * cluster_fit.c decides which process may claim which place, cluster_map.c reads and writes the keys, cluster_raise.c
- * raises epochs and fences. Internal to these files. On the loop's thread.
+ * struct io_cluster (cluster.h), and what its files share. cluster_etcd.c takes and keeps a place, cluster_fit.c
+ * decides which process may claim which place, cluster_map.c reads and writes the keys, cluster_raise.c raises epochs
+ * and fences. Internal to these files. On the loop's thread.
  */
 #ifndef AMPD_IO_CLUSTER_ETCD_H
 #define AMPD_IO_CLUSTER_ETCD_H
 
 #include "base/list.h"
-#include "server/io/cluster/cluster_impl.h"
+#include "server/io/cluster/cluster.h"
 #include "server/io/cluster/cluster_map.h"
 
 #include <uv.h>
@@ -28,8 +28,8 @@ enum cluster_state {
 /* A number in etcd that is being raised (cluster_raise.c). */
 struct cluster_raise;
 
-struct etcd_cluster {
-    struct io_cluster base;
+struct io_cluster {
+    struct io_cluster_options options;
     struct io_etcd *etcd;
     struct io_etcd_lease *lease;
     struct io_etcd_watch *watch;
@@ -46,9 +46,12 @@ struct etcd_cluster {
      * only an operator who deletes the key resets it. It is not written to etcd: each process remembers for itself.
      */
     uint64_t seen[IO_CLUSTER_SHARDS_MAX];
-    uint64_t models;  /* value of who/shards; 0: no such key */
-    bool settled;     /* the whole map was read at least once */
-    int64_t revision; /* etcd's revision that the map shows */
+    uint64_t models;                                         /* value of who/shards; 0: no such key */
+    bool settled;                                            /* the whole map was read at least once */
+    int64_t revision;                                        /* etcd's revision that the map shows */
+    struct io_cluster_member members[IO_CLUSTER_SHARDS_MAX]; /* by shard, of the map when it was settled last */
+    uint32_t standbys;                                       /* entries of standby[] in use */
+    char standby[IO_CLUSTER_STANDBYS_MAX][IO_CLUSTER_ADDRESS_MAX];
 
     /* Taking a place. */
     uint32_t shard;          /* the place that is claimed or held */
@@ -59,6 +62,9 @@ struct etcd_cluster {
     int64_t place_revision;  /* HOLDING: the revision that made the key of the place */
     bool confirmed;          /* the map has reached place_revision; if it then lacks the key, the place is lost */
     bool reported;           /* HOLDING: taken_cb was called */
+    bool keeps;              /* io_cluster_keep was called, or io_cluster_serves */
+    uint64_t last_fence;     /* io_cluster_last */
+    uint32_t noted_models;   /* io_cluster_models */
     struct ampd_fence fence; /* HOLDING: of the place */
     int64_t showing;         /* the lease under which who/standby-ID and who/data-ID are being written; 0: none */
     int64_t shown;           /* the lease under which etcd has confirmed that they are written; 0: none */
@@ -76,16 +82,17 @@ struct etcd_cluster {
     uint32_t calls; /* to etcd, under way: the memory is kept until they have ended */
     uint32_t open;  /* timers that are not closed yet */
     bool closing;
+    void (*closed_cb)(void *arg); /* of io_cluster_close; may be NULL */
+    void *closed_arg;
 };
 
 /*
  * Ends in LOST: drops all raises, revokes the lease and calls lost_cb with this code and text. No effect in LOST and
  * LEFT. Calls out, so the caller does nothing more with the cluster.
  */
-void cluster_lost(struct etcd_cluster *cluster, int code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void cluster_lost(struct io_cluster *cluster, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Counts the end of a call to etcd. True: the cluster is closing, and the caller must do nothing more with it. */
-bool cluster_call_over(struct etcd_cluster *cluster);
+bool cluster_call_over(struct io_cluster *cluster);
 
 #endif

@@ -47,9 +47,9 @@
  */
 #define PATIENCE_MS 5000
 
-uint64_t cluster_newest(const struct etcd_cluster *cluster, uint32_t shard)
+uint64_t cluster_newest(const struct io_cluster *cluster, uint32_t shard)
 {
-    uint64_t newest = cluster->last[shard], known = cluster->base.options.known[shard];
+    uint64_t newest = cluster->last[shard], known = cluster->options.known[shard];
     newest = known > newest ? known : newest;
     newest = cluster->seen[shard] > newest ? cluster->seen[shard] : newest;
     for (uint32_t i = 0; i < cluster->processes; i++)
@@ -58,18 +58,18 @@ uint64_t cluster_newest(const struct etcd_cluster *cluster, uint32_t shard)
     return newest;
 }
 
-uint64_t cluster_floor(const struct etcd_cluster *cluster)
+uint64_t cluster_floor(const struct io_cluster *cluster)
 {
     uint64_t floor = 0;
-    for (uint32_t k = 0; k < cluster->base.options.shards; k++) {
-        uint64_t newest = cluster_newest(cluster, k), served = cluster->base.options.served[k];
+    for (uint32_t k = 0; k < cluster->options.shards; k++) {
+        uint64_t newest = cluster_newest(cluster, k), served = cluster->options.served[k];
         floor = newest > floor ? newest : floor;
         floor = served > floor ? served : floor;
     }
     return floor;
 }
 
-bool cluster_forgotten(const struct etcd_cluster *cluster, uint32_t shard)
+bool cluster_forgotten(const struct io_cluster *cluster, uint32_t shard)
 {
     return cluster->last[shard] == 0 && cluster_newest(cluster, shard) != 0;
 }
@@ -78,20 +78,20 @@ bool cluster_forgotten(const struct etcd_cluster *cluster, uint32_t shard)
  * A store without models counts only if etcd's note is not below its fence: earlier versions of ampd stored the fence
  * of a place in an empty store as soon as they took it, though they may never have served as the shard.
  */
-uint64_t cluster_served(const struct etcd_cluster *cluster, uint32_t shard)
+uint64_t cluster_served(const struct io_cluster *cluster, uint32_t shard)
 {
-    const struct io_cluster_options *options = &cluster->base.options;
+    const struct io_cluster_options *options = &cluster->options;
     bool models = (options->models >> shard & 1) != 0;
     return models || options->served[shard] <= cluster->last[shard] ? options->served[shard] : 0;
 }
 
-bool cluster_is_own(const struct etcd_cluster *cluster, uint32_t shard)
+bool cluster_is_own(const struct io_cluster *cluster, uint32_t shard)
 {
-    const struct io_cluster_options *options = &cluster->base.options;
+    const struct io_cluster_options *options = &cluster->options;
     return (options->local >> shard & 1) != 0 && cluster_served(cluster, shard) >= cluster_newest(cluster, shard);
 }
 
-const struct cluster_process *cluster_owner(const struct etcd_cluster *cluster, uint32_t shard)
+const struct cluster_process *cluster_owner(const struct io_cluster *cluster, uint32_t shard)
 {
     uint64_t newest = cluster_newest(cluster, shard);
     char own[CLUSTER_ID_MAX];
@@ -106,36 +106,36 @@ const struct cluster_process *cluster_owner(const struct etcd_cluster *cluster, 
     return NULL;
 }
 
-bool cluster_lacks(const struct etcd_cluster *cluster, uint32_t shard)
+bool cluster_lacks(const struct io_cluster *cluster, uint32_t shard)
 {
-    const struct io_cluster_options *options = &cluster->base.options;
+    const struct io_cluster_options *options = &cluster->options;
     return cluster_served(cluster, shard) < cluster_newest(cluster, shard) &&
            ((options->models >> shard & 1) != 0 || cluster->models != 0);
 }
 
 /* The holder has put its own fence into who/last-K. */
-bool cluster_serves_there(const struct etcd_cluster *cluster, uint32_t shard)
+bool cluster_serves_there(const struct io_cluster *cluster, uint32_t shard)
 {
     const struct cluster_place *place = &cluster->places[shard];
     return place->held && !place->foreign && cluster->last[shard] != 0 && cluster->last[shard] == place->fence;
 }
 
 /* Whether another shard serves, which could fill the directory of this one. */
-static bool can_be_filled(const struct etcd_cluster *cluster, uint32_t shard)
+static bool can_be_filled(const struct io_cluster *cluster, uint32_t shard)
 {
-    for (uint32_t k = 0; k < cluster->base.options.shards; k++)
+    for (uint32_t k = 0; k < cluster->options.shards; k++)
         if (k != shard && cluster_serves_there(cluster, k))
             return true;
     return false;
 }
 
-static bool is_wanted(const struct etcd_cluster *cluster, uint32_t shard)
+static bool is_wanted(const struct io_cluster *cluster, uint32_t shard)
 {
-    uint32_t wanted = cluster->base.options.shard;
+    uint32_t wanted = cluster->options.shard;
     return wanted == IO_CLUSTER_ANY || wanted == shard;
 }
 
-static bool may_claim(const struct etcd_cluster *cluster, uint32_t shard)
+static bool may_claim(const struct io_cluster *cluster, uint32_t shard)
 {
     if (cluster_is_own(cluster, shard))
         return true;
@@ -147,9 +147,9 @@ static bool may_claim(const struct etcd_cluster *cluster, uint32_t shard)
  * Whether a place whose newest data are here is held, but will be free soon: its holder does not serve yet and will
  * give it back, or it is this process itself before its restart, whose lease runs out.
  */
-static bool has_one_to_come(const struct etcd_cluster *cluster)
+static bool has_one_to_come(const struct io_cluster *cluster)
 {
-    const struct io_cluster_options *options = &cluster->base.options;
+    const struct io_cluster_options *options = &cluster->options;
     for (uint32_t k = 0; k < options->shards; k++)
         if (is_wanted(cluster, k) && cluster->places[k].held && cluster_is_own(cluster, k) &&
             cluster_served(cluster, k) != 0 &&
@@ -158,18 +158,18 @@ static bool has_one_to_come(const struct etcd_cluster *cluster)
     return false;
 }
 
-uint32_t cluster_served_older(const struct etcd_cluster *cluster)
+uint32_t cluster_served_older(const struct io_cluster *cluster)
 {
-    for (uint32_t k = 0; k < cluster->base.options.shards; k++)
+    for (uint32_t k = 0; k < cluster->options.shards; k++)
         if (is_wanted(cluster, k) && cluster_serves_there(cluster, k) &&
             cluster_served(cluster, k) > cluster->places[k].fence)
             return k;
     return IO_CLUSTER_ANY;
 }
 
-uint32_t cluster_candidate(const struct etcd_cluster *cluster, int64_t *patience_ms)
+uint32_t cluster_candidate(const struct io_cluster *cluster, int64_t *patience_ms)
 {
-    const struct io_cluster_options *options = &cluster->base.options;
+    const struct io_cluster_options *options = &cluster->options;
     uint32_t found = IO_CLUSTER_ANY;
     for (uint32_t k = options->shards; k-- > 0;) {
         if (cluster->places[k].held || !is_wanted(cluster, k) || !may_claim(cluster, k))
@@ -188,10 +188,10 @@ uint32_t cluster_candidate(const struct etcd_cluster *cluster, int64_t *patience
     return found;
 }
 
-void cluster_what_lacks(const struct etcd_cluster *cluster, uint32_t shard, char *text, size_t size)
+void cluster_what_lacks(const struct io_cluster *cluster, uint32_t shard, char *text, size_t size)
 {
-    const struct io_cluster_options *options = &cluster->base.options;
-    const char *name = cluster->base.url.name;
+    const struct io_cluster_options *options = &cluster->options;
+    const char *name = cluster->options.url->name;
     char what[240], remedy[240];
     if ((options->models >> shard & 1) != 0)
         (void)snprintf(what, sizeof what,

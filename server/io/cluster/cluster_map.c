@@ -3,7 +3,6 @@
 #include "server/io/cluster/cluster.h"
 #include "server/io/cluster/cluster_address.h"
 #include "server/io/cluster/cluster_fit.h"
-#include "server/io/cluster/cluster_impl.h"
 #include "server/io/cluster/cluster_etcd.h"
 #include "server/io/cluster/cluster_options.h"
 #include "server/io/etcd/etcd.h"
@@ -16,7 +15,7 @@
 
 /* ---- keys and values ---- */
 
-void cluster_key(const struct etcd_cluster *cluster, char key[CLUSTER_KEY_MAX], const char *format, ...)
+void cluster_key(const struct io_cluster *cluster, char key[CLUSTER_KEY_MAX], const char *format, ...)
 {
     va_list args;
     int size = snprintf(key, CLUSTER_KEY_MAX, "%s", cluster->prefix);
@@ -25,15 +24,15 @@ void cluster_key(const struct etcd_cluster *cluster, char key[CLUSTER_KEY_MAX], 
     va_end(args);
 }
 
-void cluster_value(const struct etcd_cluster *cluster, uint64_t base, char value[CLUSTER_VALUE_MAX])
+void cluster_value(const struct io_cluster *cluster, uint64_t base, char value[CLUSTER_VALUE_MAX])
 {
-    (void)snprintf(value, CLUSTER_VALUE_MAX, "%d %" PRIu32 " %" PRIu64 " %s", CLUSTER_FORMAT,
-                   cluster->base.options.shards, base, cluster->base.address);
+    (void)snprintf(value, CLUSTER_VALUE_MAX, "%d %" PRIu32 " %" PRIu64 " %s", CLUSTER_FORMAT, cluster->options.shards,
+                   base, cluster->options.address);
 }
 
-bool cluster_data_value(const struct etcd_cluster *cluster, char value[CLUSTER_DATA_MAX])
+bool cluster_data_value(const struct io_cluster *cluster, char value[CLUSTER_DATA_MAX])
 {
-    const struct io_cluster_options *options = &cluster->base.options;
+    const struct io_cluster_options *options = &cluster->options;
     int size = snprintf(value, CLUSTER_DATA_MAX, "%d %" PRIu32, CLUSTER_FORMAT, options->shards);
     bool any = false;
     for (uint32_t k = 0; k < options->shards; k++) {
@@ -129,7 +128,7 @@ bool cluster_data_parse(const struct ampd_msg_bytes *value, uint32_t shards, str
 enum key_kind { KEY_OTHER, KEY_SHARD, KEY_LAST, KEY_STANDBY, KEY_DATA, KEY_MODELS };
 
 /* The kind of a key. Sets *shard for KEY_SHARD and KEY_LAST, and id for KEY_STANDBY and KEY_DATA. */
-static enum key_kind kind_of(const struct etcd_cluster *cluster, const uint8_t *key, size_t size, uint32_t *shard,
+static enum key_kind kind_of(const struct io_cluster *cluster, const uint8_t *key, size_t size, uint32_t *shard,
                              char id[CLUSTER_ID_MAX])
 {
     static const char who[] = "who/", place[] = "shard-", last[] = "last-", standby[] = "standby-", data[] = "data-";
@@ -162,7 +161,7 @@ static enum key_kind kind_of(const struct etcd_cluster *cluster, const uint8_t *
     return kind;
 }
 
-void cluster_map_reset(struct etcd_cluster *cluster)
+void cluster_map_reset(struct io_cluster *cluster)
 {
     memset(cluster->places, 0, sizeof cluster->places);
     memset(cluster->last, 0, sizeof cluster->last);
@@ -170,17 +169,17 @@ void cluster_map_reset(struct etcd_cluster *cluster)
     cluster->processes = 0;
 }
 
-static void put_place(struct etcd_cluster *cluster, uint32_t shard, const struct ampd_etcd_key_value *kv)
+static void put_place(struct io_cluster *cluster, uint32_t shard, const struct ampd_etcd_key_value *kv)
 {
     struct cluster_place *place = &cluster->places[shard];
     *place = (struct cluster_place){.held = true, .revision = kv->create_revision};
     bool readable = cluster_entry_parse(&kv->value, &place->entry);
     place->foreign =
-        !readable || place->entry.format != CLUSTER_FORMAT || place->entry.shards != cluster->base.options.shards;
+        !readable || place->entry.format != CLUSTER_FORMAT || place->entry.shards != cluster->options.shards;
     place->fence = place->entry.base + (uint64_t)kv->create_revision;
 }
 
-static struct cluster_process *find_process(struct etcd_cluster *cluster, const char *id)
+static struct cluster_process *find_process(struct io_cluster *cluster, const char *id)
 {
     for (uint32_t i = 0; i < cluster->processes; i++)
         if (strcmp(cluster->process[i].id, id) == 0)
@@ -189,13 +188,13 @@ static struct cluster_process *find_process(struct etcd_cluster *cluster, const 
 }
 
 /* Removes a process from the map if both of its keys are gone. */
-static void drop_if_gone(struct etcd_cluster *cluster, struct cluster_process *process)
+static void drop_if_gone(struct io_cluster *cluster, struct cluster_process *process)
 {
     if (!process->waits && !process->has_data)
         *process = cluster->process[--cluster->processes];
 }
 
-static void remove_process(struct etcd_cluster *cluster, enum key_kind kind, const char *id)
+static void remove_process(struct io_cluster *cluster, enum key_kind kind, const char *id)
 {
     struct cluster_process *process = find_process(cluster, id);
     if (process == NULL)
@@ -210,7 +209,7 @@ static void remove_process(struct etcd_cluster *cluster, enum key_kind kind, con
     drop_if_gone(cluster, process);
 }
 
-static void put_last(struct etcd_cluster *cluster, uint32_t shard, const struct ampd_msg_bytes *value)
+static void put_last(struct io_cluster *cluster, uint32_t shard, const struct ampd_msg_bytes *value)
 {
     uint64_t number = 0;
     cluster->last[shard] = cluster_number_parse(value, &number) ? number : 0;
@@ -219,7 +218,7 @@ static void put_last(struct etcd_cluster *cluster, uint32_t shard, const struct 
 }
 
 /* A process for which the map has no room (CLUSTER_PROCESSES_MAX) is ignored. */
-static void put_process(struct etcd_cluster *cluster, enum key_kind kind, const char *id,
+static void put_process(struct io_cluster *cluster, enum key_kind kind, const char *id,
                         const struct ampd_etcd_key_value *kv)
 {
     struct cluster_process *process = find_process(cluster, id);
@@ -232,7 +231,7 @@ static void put_process(struct etcd_cluster *cluster, enum key_kind kind, const 
         (void)snprintf(process->id, sizeof process->id, "%s", id);
     }
     if (kind == KEY_DATA) {
-        process->has_data = cluster_data_parse(&kv->value, cluster->base.options.shards, process);
+        process->has_data = cluster_data_parse(&kv->value, cluster->options.shards, process);
     } else {
         process->waits = cluster_entry_parse(&kv->value, &entry) && entry.format == CLUSTER_FORMAT;
         if (process->waits)
@@ -241,7 +240,7 @@ static void put_process(struct etcd_cluster *cluster, enum key_kind kind, const 
     drop_if_gone(cluster, process);
 }
 
-void cluster_map_put(struct etcd_cluster *cluster, const struct ampd_etcd_key_value *kv)
+void cluster_map_put(struct io_cluster *cluster, const struct ampd_etcd_key_value *kv)
 {
     uint32_t shard = 0;
     char id[CLUSTER_ID_MAX] = "";
@@ -256,7 +255,7 @@ void cluster_map_put(struct etcd_cluster *cluster, const struct ampd_etcd_key_va
         put_process(cluster, kind, id, kv);
 }
 
-void cluster_map_remove(struct etcd_cluster *cluster, const uint8_t *key, size_t size)
+void cluster_map_remove(struct io_cluster *cluster, const uint8_t *key, size_t size)
 {
     uint32_t shard = 0;
     char id[CLUSTER_ID_MAX] = "";
@@ -271,17 +270,16 @@ void cluster_map_remove(struct etcd_cluster *cluster, const uint8_t *key, size_t
         remove_process(cluster, kind, id);
 }
 
-void cluster_map_settled(struct etcd_cluster *cluster)
+void cluster_map_settled(struct io_cluster *cluster)
 {
-    struct io_cluster *base = &cluster->base;
-    const struct io_cluster_options *options = &base->options;
-    base->standbys = 0;
-    for (uint32_t i = 0; i < cluster->processes && base->standbys < IO_CLUSTER_STANDBYS_MAX; i++)
+    const struct io_cluster_options *options = &cluster->options;
+    cluster->standbys = 0;
+    for (uint32_t i = 0; i < cluster->processes && cluster->standbys < IO_CLUSTER_STANDBYS_MAX; i++)
         if (cluster->process[i].waits)
-            memcpy(base->standby[base->standbys++], cluster->process[i].address, sizeof base->standby[0]);
+            memcpy(cluster->standby[cluster->standbys++], cluster->process[i].address, sizeof cluster->standby[0]);
     for (uint32_t k = 0; k < options->shards && !cluster->closing; k++) {
         const struct cluster_place *place = &cluster->places[k];
-        struct io_cluster_member *member = &base->members[k], before = *member;
+        struct io_cluster_member *member = &cluster->members[k], before = *member;
         member->held = place->held && !place->foreign;
         member->fence = member->held ? place->fence : 0;
         if (member->held) /* otherwise the address of the last holder stays */
@@ -329,7 +327,7 @@ struct ampd_etcd_compare cluster_changed_by(const char *key, int64_t mod_revisio
         .target = AMPD_ETCD_MOD, .key = cluster_bytes(key), .has_mod_revision = true, .mod_revision = mod_revision};
 }
 
-int cluster_txn(struct etcd_cluster *cluster, const struct ampd_etcd_txn_request *request, io_etcd_done_cb done_cb,
+int cluster_txn(struct io_cluster *cluster, const struct ampd_etcd_txn_request *request, io_etcd_done_cb done_cb,
                 void *arg)
 {
     struct amp_buf buf;

@@ -26,7 +26,7 @@
 #include "server/io/etcd/etcd.h"
 #include "storage/records.h"
 
-struct etcd_cluster;
+struct io_cluster;
 
 /* FORMAT of the values. A process that finds another one belongs to another version of ampd, and ends. */
 #define CLUSTER_FORMAT 1
@@ -72,14 +72,14 @@ struct cluster_process {
 };
 
 /* Writes the key ampd/NAME/..., whose end is given like printf's arguments. */
-void cluster_key(const struct etcd_cluster *cluster, char key[CLUSTER_KEY_MAX], const char *format, ...)
+void cluster_key(const struct io_cluster *cluster, char key[CLUSTER_KEY_MAX], const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Writes the value of who/data-ID for this process. False: it has no data, and wants no such key. */
-bool cluster_data_value(const struct etcd_cluster *cluster, char value[CLUSTER_DATA_MAX]);
+bool cluster_data_value(const struct io_cluster *cluster, char value[CLUSTER_DATA_MAX]);
 
 /* Writes the value of who/shard-K or who/standby-ID for this process. */
-void cluster_value(const struct etcd_cluster *cluster, uint64_t base, char value[CLUSTER_VALUE_MAX]);
+void cluster_value(const struct io_cluster *cluster, uint64_t base, char value[CLUSTER_VALUE_MAX]);
 
 /* Parses the value of who/shard-K or who/standby-ID. False: it is malformed. True also for another format. */
 bool cluster_entry_parse(const struct ampd_msg_bytes *value, struct cluster_entry *entry);
@@ -98,10 +98,10 @@ bool cluster_number_parse(const struct ampd_msg_bytes *value, uint64_t *number);
  * new state to the rest of the process: it updates members and standbys, and calls moved_cb for each place that has
  * changed.
  */
-void cluster_map_reset(struct etcd_cluster *cluster);
-void cluster_map_put(struct etcd_cluster *cluster, const struct ampd_etcd_key_value *kv);
-void cluster_map_remove(struct etcd_cluster *cluster, const uint8_t *key, size_t size);
-void cluster_map_settled(struct etcd_cluster *cluster);
+void cluster_map_reset(struct io_cluster *cluster);
+void cluster_map_put(struct io_cluster *cluster, const struct ampd_etcd_key_value *kv);
+void cluster_map_remove(struct io_cluster *cluster, const uint8_t *key, size_t size);
+void cluster_map_settled(struct io_cluster *cluster);
 
 /* ---- requests ---- */
 
@@ -118,7 +118,7 @@ struct ampd_etcd_compare cluster_changed_by(const char *key, int64_t mod_revisio
  * Sends a transaction, as io_etcd_call does, and counts it in cluster->calls. done_cb must take that back, by
  * cluster_call_over or by itself. The request is only read.
  */
-int cluster_txn(struct etcd_cluster *cluster, const struct ampd_etcd_txn_request *request, io_etcd_done_cb done_cb,
+int cluster_txn(struct io_cluster *cluster, const struct ampd_etcd_txn_request *request, io_etcd_done_cb done_cb,
                 void *arg);
 
 /* The key that the index-th operation of a transaction, a get, has found. NULL: none, or it was no get of one key. */

@@ -37,30 +37,29 @@ struct io_cluster_events {
     /*
      * The place is lost, or it is not known whether it is still held: from now on nothing may be said or answered in
      * the shard's name. AMP_ESTATE: this process can never get a place, since its command line does not fit the
-     * cluster; a fixed list gives the code of boot_cb. Called at most once; no taken_cb or waiting_cb follows.
+     * cluster. Called at most once; no taken_cb or waiting_cb follows.
      */
     void (*lost_cb)(void *arg, const struct amp_error *why);
     /* In the map the holder of `shard`, its fence or its address has changed (io_cluster_member has the new ones). */
     void (*moved_cb)(void *arg, uint32_t shard);
 };
 
+/* What pointers point to must outlive the cluster. */
 struct io_cluster_options {
     uint32_t shards;     /* of the cluster: 1 to IO_CLUSTER_SHARDS_MAX */
     uint32_t shard;      /* the index to take, or IO_CLUSTER_ANY */
     const char *address; /* at which other processes and clients reach this one */
     const struct amp_log *log;
-    const struct io_cluster_events *events; /* must outlive the cluster */
-    void *arg;                              /* of all callbacks */
-
-    /* For etcd only. */
+    const struct io_cluster_events *events;
+    void *arg; /* of all callbacks */
     const struct io_cluster_url *url;
-    const struct io_etcd_access *access;    /* must outlive the cluster */
+    const struct io_etcd_access *access;
     int64_t lease_ms;                       /* 0: IO_CLUSTER_LEASE_MS */
     uint64_t local;                         /* bit k: this process has a store of shard k */
     uint64_t models;                        /* bit k: the store of shard k has models */
     uint64_t served[IO_CLUSTER_SHARDS_MAX]; /* by shard: the fence under which the data here last served; 0: never */
     uint64_t known[IO_CLUSTER_SHARDS_MAX];  /* by shard: the highest fence that the data here name; 0: none */
-    const char *data_dir;                   /* for texts of errors; must outlive the cluster */
+    const char *data_dir;                   /* for texts of errors */
     /*
      * The lease of the process that used this data directory before and is known to be gone: it is revoked once this
      * process has a lease. 0: none is known.
@@ -68,11 +67,6 @@ struct io_cluster_options {
     int64_t lease_before;
     /* Gets each new lease that places are bound to, so that the next start can pass it as lease_before. May be NULL. */
     void (*lease_cb)(void *arg, int64_t lease);
-
-    /* For a fixed list only. */
-    const char *list; /* of addresses by shard, with commas */
-    int (*boot_cb)(void *arg, uint32_t shard, struct ampd_fence *fence,
-                   struct amp_error *error); /* counts this start in the shard's store; an error is passed to lost_cb */
 };
 
 #endif

@@ -28,20 +28,20 @@
 
 struct cluster_raise {
     struct amp_list node;
-    struct etcd_cluster *cluster; /* NULL: dropped while a call is under way */
-    bool under_way;               /* its transaction is */
-    uint32_t tries;               /* left; 0: it is tried as long as the place is held */
-    uint32_t failed;              /* transactions that etcd has not answered, or whose answer could not be read */
-    uint64_t least;               /* the lowest number that the caller asks for */
-    bool next;                    /* the number must also be above the one in etcd */
-    bool models;                  /* the key MODELS_KEY is put with it */
-    bool forgets;                 /* instead of raising a number, the key is deleted, unless there is a model by then */
-    int64_t revision;             /* that last changed the key, as read last; 0: no such key */
-    uint64_t there;               /* the number at that revision; 0: none */
-    uint64_t wanted;              /* the number of the last transaction */
+    struct io_cluster *cluster; /* NULL: dropped while a call is under way */
+    bool under_way;             /* its transaction is */
+    uint32_t tries;             /* left; 0: it is tried as long as the place is held */
+    uint32_t failed;            /* transactions that etcd has not answered, or whose answer could not be read */
+    uint64_t least;             /* the lowest number that the caller asks for */
+    bool next;                  /* the number must also be above the one in etcd */
+    bool models;                /* the key MODELS_KEY is put with it */
+    bool forgets;               /* instead of raising a number, the key is deleted, unless there is a model by then */
+    int64_t revision;           /* that last changed the key, as read last; 0: no such key */
+    uint64_t there;             /* the number at that revision; 0: none */
+    uint64_t wanted;            /* the number of the last transaction */
     char key[CLUSTER_KEY_MAX];
     char model[AMPD_NAME_MAX];
-    void (*epoch_cb)(void *arg, const char *model, uint64_t epoch); /* of cluster_raise_epoch; else NULL */
+    void (*epoch_cb)(void *arg, const char *model, uint64_t epoch); /* of io_cluster_raise_epoch; else NULL */
     void (*done_cb)(void *arg);                                     /* of the other raises; may be NULL */
     void *arg;
 };
@@ -74,7 +74,7 @@ static void attempt(struct cluster_raise *raise);
 /* The comparison failed, and the answer has the place's key and the number: ends in LOST, or tries with that number. */
 static void take_answer(struct cluster_raise *raise, const struct ampd_etcd_txn_response *answer)
 {
-    struct etcd_cluster *cluster = raise->cluster;
+    struct io_cluster *cluster = raise->cluster;
     const struct ampd_etcd_key_value *place = cluster_answer(answer, 0), *number = cluster_answer(answer, 1);
     if (place == NULL || place->create_revision != cluster->place_revision) {
         cluster_lost(cluster, AMP_EUNAVAILABLE,
@@ -90,7 +90,7 @@ static void take_answer(struct cluster_raise *raise, const struct ampd_etcd_txn_
 static void on_answer(void *arg, const struct amp_error *error, const uint8_t *data, size_t size)
 {
     struct cluster_raise *raise = arg;
-    struct etcd_cluster *cluster = raise->cluster;
+    struct io_cluster *cluster = raise->cluster;
     struct ampd_etcd_txn_response answer = {0};
     struct amp_error wrong = *error;
     raise->under_way = false;
@@ -114,7 +114,7 @@ static void on_answer(void *arg, const struct amp_error *error, const uint8_t *d
         (void)snprintf(cluster->raise_failing, sizeof cluster->raise_failing, "etcd cannot be written to: %.400s",
                        wrong.text);
         if (raise->failed++ % IO_ETCD_LOG_EVERY == 0)
-            amp_log(cluster->base.options.log, AMP_LOG_WARN, "cluster",
+            amp_log(cluster->options.log, AMP_LOG_WARN, "cluster",
                     "msg=\"cannot be raised, trying again\" key=%s err=\"%s\"", raise->key, wrong.text);
         (void)uv_timer_start(&cluster->raise_timer, on_timer, IO_ETCD_AGAIN_MS, 0);
     }
@@ -123,7 +123,7 @@ static void on_answer(void *arg, const struct amp_error *error, const uint8_t *d
 
 static void attempt(struct cluster_raise *raise)
 {
-    struct etcd_cluster *cluster = raise->cluster;
+    struct io_cluster *cluster = raise->cluster;
     char place[CLUSTER_KEY_MAX], models[CLUSTER_KEY_MAX], value[32], shards[16];
     uint64_t above = raise->next ? raise->there + 1 : raise->there;
     if (raise->forgets && cluster->has_models) {
@@ -134,7 +134,7 @@ static void attempt(struct cluster_raise *raise)
     cluster_key(cluster, place, "who/shard-%" PRIu32, cluster->shard);
     cluster_key(cluster, models, MODELS_KEY);
     (void)snprintf(value, sizeof value, "%" PRIu64, raise->wanted);
-    (void)snprintf(shards, sizeof shards, "%" PRIu32, cluster->base.options.shards);
+    (void)snprintf(shards, sizeof shards, "%" PRIu32, cluster->options.shards);
     struct ampd_etcd_compare compares[] = {cluster_made_by(place, cluster->place_revision),
                                            cluster_changed_by(raise->key, raise->revision)};
     struct ampd_etcd_request_op put[] = {cluster_op_put(raise->key, value, 0), cluster_op_put(models, shards, 0)};
@@ -150,7 +150,7 @@ static void attempt(struct cluster_raise *raise)
         (void)uv_timer_start(&cluster->raise_timer, on_timer, IO_ETCD_AGAIN_MS, 0); /* cannot fail: it is open */
 }
 
-void cluster_raise_again(struct etcd_cluster *cluster)
+void cluster_raise_again(struct io_cluster *cluster)
 {
     AMP_LIST_EACH(it, safe, &cluster->raises)
     {
@@ -160,7 +160,7 @@ void cluster_raise_again(struct etcd_cluster *cluster)
     }
 }
 
-void cluster_raise_drop(struct etcd_cluster *cluster)
+void cluster_raise_drop(struct io_cluster *cluster)
 {
     cluster->raise_failing[0] = 0;
     for (struct amp_list *node; (node = amp_list_shift(&cluster->raises)) != NULL;) {
@@ -174,7 +174,7 @@ void cluster_raise_drop(struct etcd_cluster *cluster)
     }
 }
 
-static struct cluster_raise *new_raise(struct etcd_cluster *cluster)
+static struct cluster_raise *new_raise(struct io_cluster *cluster)
 {
     struct cluster_raise *raise = calloc(1, sizeof *raise);
     if (raise == NULL)
@@ -185,10 +185,9 @@ static struct cluster_raise *new_raise(struct etcd_cluster *cluster)
     return raise;
 }
 
-int cluster_raise_epoch(struct io_cluster *base, const char *model, uint64_t epoch,
-                        void (*done_cb)(void *arg, const char *model, uint64_t epoch), void *arg)
+int io_cluster_raise_epoch(struct io_cluster *cluster, const char *model, uint64_t epoch,
+                           void (*done_cb)(void *arg, const char *model, uint64_t epoch), void *arg)
 {
-    struct etcd_cluster *cluster = (struct etcd_cluster *)base;
     if (cluster->state != CLUSTER_HOLDING || cluster->shard != 0)
         return AMP_ESTATE;
     if (cluster->raises_count == RAISES_MAX)
@@ -206,9 +205,8 @@ int cluster_raise_epoch(struct io_cluster *base, const char *model, uint64_t epo
     return 0;
 }
 
-void cluster_raise_fences(struct io_cluster *base, uint64_t above, void (*done_cb)(void *arg), void *arg)
+void io_cluster_raise_fences(struct io_cluster *cluster, uint64_t above, void (*done_cb)(void *arg), void *arg)
 {
-    struct etcd_cluster *cluster = (struct etcd_cluster *)base;
     struct cluster_raise *raise = cluster->state == CLUSTER_HOLDING ? new_raise(cluster) : NULL;
     if (raise == NULL) {
         if (done_cb != NULL)
@@ -223,9 +221,8 @@ void cluster_raise_fences(struct io_cluster *base, uint64_t above, void (*done_c
     attempt(raise);
 }
 
-int cluster_serves(struct io_cluster *base, bool models, void (*done_cb)(void *arg), void *arg)
+int io_cluster_serves(struct io_cluster *cluster, bool models, void (*done_cb)(void *arg), void *arg)
 {
-    struct etcd_cluster *cluster = (struct etcd_cluster *)base;
     if (cluster->state != CLUSTER_HOLDING)
         return AMP_ESTATE;
     struct cluster_raise *raise = new_raise(cluster);
@@ -236,13 +233,13 @@ int cluster_serves(struct io_cluster *base, bool models, void (*done_cb)(void *a
     raise->done_cb = done_cb;
     raise->arg = arg;
     cluster_key(cluster, raise->key, "who/last-%" PRIu32, cluster->shard);
+    io_cluster_keep(cluster);
     attempt(raise);
     return 0;
 }
 
-void cluster_no_models(struct io_cluster *base)
+void io_cluster_no_models(struct io_cluster *cluster)
 {
-    struct etcd_cluster *cluster = (struct etcd_cluster *)base;
     struct cluster_raise *raise = cluster->state == CLUSTER_HOLDING && cluster->shard == 0 ? new_raise(cluster) : NULL;
     cluster->has_models = false;
     if (raise == NULL)

@@ -1,27 +1,30 @@
 /*
- * The way of a process to its place, and from there to serving. The flags of struct io_membership form these states, in
- * this order; `models` says beside them that data here had models at the start:
+ * The way of a process to its place in etcd, and from there to serving. The flags of struct io_membership form these
+ * states, in this order; `models` says beside them that data here had models at the start:
  *
- *   OPENED    no flag is set: the data directory is locked; with etcd all stores below it have been looked into
+ *   OPENED    no flag is set: the data directory is locked, and all stores below it have been looked into
  *   ASKED     still none: io_membership_take has made the cluster, which has not reported yet
  *   WAITING   waits: the cluster has said why there is no place yet. lacks is "" where this process could take one as
  *             soon as it is free (it stands by), else it says why not: for its data, or because etcd refuses it
  *   REFUSED   over, with `why`: there will never be a place; io_membership_take returns the reason, and the process
  *             ends
- *   TAKEN     taken: there is a place. With etcd the shard's store is then opened, which gives one of three cases:
+ *   TAKEN     taken: there is a place. The shard's store is then opened, which gives one of three cases:
  *               neither doubt nor bare   nobody else has been the shard since, or the cluster is new
  *               doubt                    the store has models, and another process has been the shard since
  *               bare                     the same of a store without a model, where the cluster has models
  *             refill.c deals with the last two. `has`: the store that is to be served has models
- *   SERVING   taken and noted, doubt is false: etcd knows that this process serves. Only with etcd; with a list a
- *             process serves in TAKEN
+ *   SERVING   taken and noted, doubt is false: etcd knows that this process serves
  *   CLOSING   closing: the place is being given back, and is not checked any more
  *
  *   OPENED -> ASKED -> WAITING -> TAKEN -> SERVING -> CLOSING
  *             ASKED -> TAKEN, REFUSED       WAITING -> REFUSED         OPENED, ASKED, WAITING, TAKEN -> CLOSING
  *
  * No way leads back: a place that is lost in TAKEN or SERVING ends the process with exit code 4. `bare` is not reset by
- * serving; nothing reads it then. With one shard alone there is no struct io_membership.
+ * serving; nothing reads it then.
+ *
+ * Without etcd there is no struct io_membership: the process is the shard that its command line names, and its fence is
+ * a counter of starts in its own store. If two processes are started as the same shard of a list, the other shards
+ * refuse the one with the lower fence (server/core/wire/fences.c).
  */
 #define _DEFAULT_SOURCE /* getrandom */
 #include "server/io/cluster/membership.h"
@@ -37,7 +40,6 @@
 #include "server/io/base/server.h"
 #include "server/io/cluster/cluster.h"
 #include "server/io/cluster/cluster_address.h"
-#include "server/io/cluster/cluster_list.h"
 #include "server/io/cluster/cluster_options.h"
 #include "server/io/cluster/peers.h"
 #include "server/io/cluster/refill.h"
@@ -69,7 +71,7 @@ struct raise {
 };
 
 struct io_membership {
-    struct ampd_datadir dir; /* --data-dir, below which the shards' directories are; only with etcd, else not locked */
+    struct ampd_datadir dir; /* --data-dir, below which the shards' directories are */
     uint64_t local, filled;  /* `local` and `models` of struct io_cluster_options: bits of the stores found in `dir` */
     uint64_t served[IO_CLUSTER_SHARDS_MAX], known[IO_CLUSTER_SHARDS_MAX]; /* as in struct io_cluster_options */
     int64_t lease_before;           /* of the process that used the directory before; 0: not known */
@@ -86,7 +88,6 @@ struct io_membership {
     bool has;   /* the store that io_membership_serve declares has models */
     struct amp_error why;    /* with `over` */
     uint32_t shard;          /* with `taken`; then that of options, too */
-    uint64_t taken_ms;       /* with `taken`: when that was, by the loop's clock */
     struct ampd_fence fence; /* with `taken`; then server->fence, too */
     struct amp_list raises;  /* struct raise, owned */
     bool closing;            /* io_membership_close was called */
@@ -96,12 +97,7 @@ struct io_membership {
 
 const char *io_membership_directory(const struct ampd_server *server)
 {
-    return server->options->cluster != NULL ? server->membership->dir.path : server->data.dir.path;
-}
-
-uint64_t io_membership_since_ms(const struct ampd_server *server)
-{
-    return server->membership != NULL ? server->membership->taken_ms : server->life.started_ms;
+    return server->membership != NULL ? server->membership->dir.path : server->data.dir.path;
 }
 
 const char *io_membership_address(const struct ampd_server *server)
@@ -153,7 +149,7 @@ static int look_into(struct ampd_server *server, uint32_t own, const char *path,
 
 bool io_membership_has_models(const struct ampd_server *server)
 {
-    return server->options->cluster != NULL && server->membership->models;
+    return server->membership != NULL && server->membership->models;
 }
 
 bool io_membership_is_bare(const struct ampd_server *server)
@@ -271,7 +267,7 @@ static void note_lease(void *arg, int64_t lease)
         (void)close(fd); /* a loss is harmless, see above */
 }
 
-/* With etcd: locks the data directory, and looks into the store of each shard below it. */
+/* Locks the data directory, and looks into the store of each shard below it. */
 static int look_around(struct ampd_server *server, struct amp_error *error)
 {
     char path[AMPD_DATADIR_PATH_MAX];
@@ -295,27 +291,26 @@ static int look_around(struct ampd_server *server, struct amp_error *error)
 
 int io_membership_open(struct ampd_server *server, struct amp_error *error)
 {
-    const struct ampd_server_options *options = server->options;
-    if (options->cluster != NULL || options->peers != NULL) {
-        server->membership = calloc(1, sizeof *server->membership);
-        if (server->membership == NULL)
-            return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the cluster");
-        amp_list_init(&server->membership->raises);
-        server->membership->dir.lock_fd = -1;
+    if (server->options->cluster == NULL) {
+        int rc = io_data_open(server, server->options->data_dir, error);
+        return rc == 0 ? io_data_lock_checkpoints(server, io_peers_shards(server), error) : rc;
     }
-    if (options->cluster != NULL)
-        return look_around(server, error);
-    int rc = io_data_open(server, options->data_dir, error);
-    return rc == 0 ? io_data_lock_checkpoints(server, io_peers_shards(server), error) : rc;
+    server->membership = calloc(1, sizeof *server->membership);
+    if (server->membership == NULL)
+        return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the cluster");
+    amp_list_init(&server->membership->raises);
+    server->membership->dir.lock_fd = -1;
+    return look_around(server, error);
 }
 
 /*
  * Gives the fence of this start where etcd does not: a counter of starts kept in the store, and a random id of this
  * start. --fence-above can raise it.
  */
-static int boot(void *arg, uint32_t shard, struct ampd_fence *fence, struct amp_error *error)
+static int boot(struct ampd_server *server, struct amp_error *error)
 {
-    struct ampd_server *server = arg;
+    uint32_t shard = server->options->shard;
+    struct ampd_fence *fence = &server->fence;
     uint8_t boot_id[AMPD_BOOT_ID_BYTES];
     if (getrandom(boot_id, sizeof boot_id, 0) != sizeof boot_id)
         return amp_error_set(error, AMP_EIO, NULL, "no random numbers from the system");
@@ -341,7 +336,6 @@ static void on_taken(void *arg, uint32_t shard, const struct ampd_fence *fence)
     server->membership->shard = shard;
     server->membership->fence = *fence;
     server->membership->taken = true;
-    server->membership->taken_ms = uv_now(&server->loop);
     server->membership->waits = false;
     server->membership->lacks[0] = 0;
     uv_stop(&server->loop); /* so that io_membership_take goes on */
@@ -492,7 +486,7 @@ static int note_fence(void *arg, struct amp_error *error)
 int io_membership_serve(struct ampd_server *server, struct amp_error *error)
 {
     struct io_membership *membership = server->membership;
-    if (server->options->cluster == NULL)
+    if (membership == NULL)
         return 0;
     io_membership_check(server); /* the place may be on its way back to a process with newer data; a kept one stays */
     io_cluster_keep(server->cluster);
@@ -521,13 +515,9 @@ static int make_cluster(struct ampd_server *server, struct amp_error *error)
                                          .models = server->membership->filled,
                                          .data_dir = server->membership->dir.path,
                                          .lease_before = server->membership->lease_before,
-                                         .lease_cb = note_lease,
-                                         .list = given->peers,
-                                         .boot_cb = boot};
+                                         .lease_cb = note_lease};
     memcpy(options.served, server->membership->served, sizeof options.served);
     memcpy(options.known, server->membership->known, sizeof options.known);
-    if (given->cluster == NULL)
-        return io_cluster_new_list(&server->loop, &options, &server->cluster, error);
     if (server->membership->other[0] != 0)
         return amp_error_set(error, AMP_EINVAL, NULL,
                              "%s has models of a cluster of %" PRIu32
@@ -537,15 +527,15 @@ static int make_cluster(struct ampd_server *server, struct amp_error *error)
                              server->membership->other_shards);
     amp_log(server->log, AMP_LOG_INFO, "cluster", "msg=\"waiting for a place\" cluster=%s etcd=%s shards=%" PRIu32,
             given->cluster->name, given->cluster->endpoints, given->shards);
-    return io_cluster_new_etcd(&server->loop, &options, &server->cluster, error);
+    return io_cluster_new(&server->loop, &options, &server->cluster, error);
 }
 
 int io_membership_take(struct ampd_server *server, struct amp_error *error)
 {
     struct io_membership *membership = server->membership;
-    if (membership == NULL)
-        return boot(server, 0, &server->fence, error);
     uv_update_time(&server->loop); /* opening the stores may have taken longer than the deadline of a call to etcd */
+    if (membership == NULL)
+        return boot(server, error);
     int rc = make_cluster(server, error);
     if (rc != 0)
         return rc;
@@ -559,7 +549,7 @@ int io_membership_take(struct ampd_server *server, struct amp_error *error)
         return AMP_ECANCELLED;
     server->own_options.shard = membership->shard;
     server->fence = membership->fence;
-    return server->options->cluster != NULL ? io_off_loop(server, open_shard, server, error) : 0;
+    return io_off_loop(server, open_shard, server, error);
 }
 
 void io_membership_no_models(struct ampd_server *server)
@@ -642,7 +632,7 @@ _Noreturn static void end_for_another(const struct ampd_server *server, const st
 
 void io_membership_fenced(struct ampd_server *server, const struct ampd_fence *fence)
 {
-    if (server->membership == NULL || !io_cluster_abilities(server->cluster).remembers)
+    if (server->membership == NULL)
         end_for_another(server, fence);
     io_cluster_raise_fences(server->cluster, fence->counter, on_fences_raised, server);
 }

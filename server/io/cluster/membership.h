@@ -1,8 +1,8 @@
 /*
  * This process's membership in its cluster: which shard it is, under which fence, and at which address others find it
- * (cluster.h, docs/cluster.md). A process without a place stands by: it listens, but serves nothing. One that loses its
- * place ends with exit code 4: nothing that it might still say in the shard's name is valid, and a restart finds out
- * what its data are worth.
+ * (cluster.h, docs/cluster.md). Without etcd, the command line says which shard it is. With etcd, a process without a
+ * place stands by: it listens, but serves nothing. One that loses its place ends with exit code 4: nothing that it
+ * might still say in the shard's name is valid, and a restart finds out what its data are worth.
  *
  * Functions run on the loop's thread. Those that say "runs the loop" may not be called from one of its callbacks.
  */
@@ -26,11 +26,11 @@ struct io_membership;
 int io_membership_open(struct ampd_server *server, struct amp_error *error);
 
 /*
- * Waits for a place, running the loop, and then sets options->shard and server->fence; with etcd it also opens the
- * store of that shard. The server must listen already. With one shard alone it counts this start, and does not wait. 0;
- * AMP_ECANCELLED: a signal came while it waited; AMP_EINVAL: the options do not fit the cluster; AMP_EUNAVAILABLE,
- * AMP_ESTATE: the place was lost meanwhile, or another process has served as this shard, and ampd is to be started
- * again; else an error of the store.
+ * With etcd: waits for a place, running the loop, sets options->shard and server->fence, and opens the store of that
+ * shard. The server must listen already. Without etcd: counts this start in the store, which gives server->fence, and
+ * does not run the loop. 0; AMP_ECANCELLED: a signal came while it waited; AMP_EINVAL: the options do not fit the
+ * cluster; AMP_EUNAVAILABLE, AMP_ESTATE: the place was lost meanwhile, or another process has served as this shard, and
+ * ampd is to be started again; else an error of the store.
  */
 int io_membership_take(struct ampd_server *server, struct amp_error *error);
 
@@ -61,7 +61,7 @@ int io_membership_serve(struct ampd_server *server, struct amp_error *error);
 
 /*
  * Ends the process (exit code 4) if its place is lost by a clock that is read now. To be called before anything is said
- * in the shard's name. No effect before a place is taken and after io_membership_close.
+ * in the shard's name. No effect without etcd, before a place is taken and after io_membership_close.
  */
 void io_membership_check(const struct ampd_server *server);
 
@@ -105,9 +105,6 @@ const char *io_membership_missing(const struct ampd_server *server);
 
 /* Whether this process waits for a place, and could take one as soon as one is free. */
 bool io_membership_stands_by(const struct ampd_server *server);
-
-/* Since when this process is a shard, by the loop's clock: not before it has taken its place. */
-uint64_t io_membership_since_ms(const struct ampd_server *server);
 
 /* The address at which other processes and clients reach this one: --advertise, or where it listens. */
 const char *io_membership_address(const struct ampd_server *server);

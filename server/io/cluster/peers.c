@@ -66,6 +66,8 @@ struct link {
 };
 
 struct io_peers {
+    /* --peers, by shard; not used without --peers. */
+    char listed[IO_PEERS_MAX][IO_CLUSTER_ADDRESS_MAX];
     uint32_t count;                       /* of shards */
     struct link *links[IO_PEERS_MAX];     /* by shard: the session with it, or NULL */
     int64_t changed_us[IO_PEERS_MAX];     /* by shard: when its session began or ended last, UTC; 0: never */
@@ -88,11 +90,12 @@ uint32_t io_peers_shards(const struct ampd_server *server)
 
 const char *io_peers_address(const struct ampd_server *server, uint32_t shard)
 {
+    if (server->options->peers != NULL)
+        return shard < server->peers->count ? server->peers->listed[shard] : "";
     const char *own = io_membership_address(server);
     if (server->cluster == NULL)
         return shard == 0 ? own : "";
-    const char *known =
-        shard < io_cluster_shards(server->cluster) ? io_cluster_member(server->cluster, shard)->address : "";
+    const char *known = shard < io_peers_shards(server) ? io_cluster_member(server->cluster, shard)->address : "";
     return known[0] == 0 && shard == server->options->shard ? own : known;
 }
 
@@ -536,10 +539,7 @@ static void begin_session(struct ampd_server *server)
 int io_peers_channel(struct ampd_server *server, uint32_t shard, struct arpc_channel **channel, struct amp_error *error)
 {
     struct arpc_channel_options options = channel_options(server);
-    char listed[IO_CLUSTER_ADDRESS_MAX];
-    const char *list = server->options->peers; /* used also before there is a server->cluster */
-    bool is_listed = list != NULL && io_cluster_list_address(list, shard, listed);
-    const char *address = is_listed ? listed : io_peers_address(server, shard);
+    const char *address = io_peers_address(server, shard);
     if (address[0] == 0)
         return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "no process holds shard %u", shard);
     return arpc_channel_new(&server->loop, address, &options, channel, error);
@@ -572,7 +572,7 @@ bool io_peers_up(const struct ampd_server *server, uint32_t shard, int64_t *sinc
 {
     const struct io_peers *peers = server->peers;
     if (peers == NULL || shard == server->options->shard) {
-        *since_us = io_clock_utc_us() - (int64_t)(uv_now(&server->loop) - io_membership_since_ms(server)) * 1000;
+        *since_us = io_clock_utc_us() - (int64_t)(uv_now(&server->loop) - server->life.taken_ms) * 1000;
         return true;
     }
     *since_us = peers->changed_us[shard];
@@ -667,7 +667,9 @@ int io_peers_new(struct ampd_server *server, struct amp_error *error)
         return amp_error_set(error, AMP_ENOMEM, NULL, "out of memory for the other shards");
     server->peers = peers;
     peers->count = server->options->shards;
-    AMP_ASSERT(peers->count > 0 && peers->count <= IO_PEERS_MAX); /* checked with the options */
+    AMP_ASSERT(peers->count > 0 && peers->count <= IO_PEERS_MAX); /* checked with the options, as is the list */
+    for (uint32_t k = 0; server->options->peers != NULL && k < peers->count; k++)
+        (void)io_cluster_list_address(server->options->peers, k, peers->listed[k]);
     return io_peer_secure_open(&peers->secure, server->options->auth, server->log, error);
 }
 

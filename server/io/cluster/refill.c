@@ -111,7 +111,7 @@ static int is_due(struct ampd_server *server, bool *due, struct amp_error *error
     size_t count = 0;
     *due = false;
     bool asks = server->options->refills || server->options->cluster != NULL;
-    if (!asks || server->peers == NULL || io_peers_shards(server) < 2)
+    if (!asks || io_peers_shards(server) < 2)
         return 0;
     int rc = ampd_store_count_models(server->data.store, &count, error);
     *due = rc == 0 && (count == 0 || io_membership_in_doubt(server));

@@ -17,7 +17,6 @@
 #include "server/io/calls/alive.h"
 #include "server/io/calls/attach_memory.h"
 #include "server/io/calls/server_call.h"
-#include "server/io/cluster/cluster.h"
 #include "server/io/cluster/membership.h"
 #include "server/io/cluster/peers.h"
 #include "server/io/cluster/refill.h"
@@ -77,8 +76,7 @@ static int make_core(struct ampd_server *server, struct amp_error *error)
                                       .copy_memory = io_shared_copies_open(server),
                                       .large_memory = {io_large_memory_free, server},
                                       .epoch_above = server->options->epoch_above,
-                                      .asks_epochs =
-                                          server->cluster != NULL && io_cluster_abilities(server->cluster).remembers};
+                                      .asks_epochs = server->cluster != NULL};
     int rc = ampd_core_new(&config, &server->core);
     return rc == 0 ? 0 : amp_error_set(error, rc, NULL, "cannot make the core: %s", amp_strerror(rc));
 }
@@ -128,6 +126,7 @@ static int take_membership(struct ampd_server *server, struct amp_error *error)
     int rc = server->options->peers != NULL ? io_refill_if_due(server, error) : 0; /* before this boot is counted */
     if (rc == 0)
         rc = io_membership_take(server, error);
+    server->life.taken_ms = uv_now(&server->loop);
     if (rc == 0 && server->options->cluster != NULL)
         rc = io_refill_if_due(server, error);
     if (rc == 0)
