@@ -49,8 +49,9 @@ struct amp_apply_scalars {
     float eps_f;
     float rate_f;
     float decay_f;
-    float guard_fresh; /* for the test by which they choose: docs/numerics.md section 6 */
-    float guard_keep;  /* the same; 0 where every element needs double */
+    /* For the test whether an element is computed in single precision or in double: docs/numerics.md section 6. */
+    float guard_fresh;
+    float guard_keep; /* 0 where every element needs double */
 };
 
 /*

@@ -206,8 +206,8 @@ static double rounding(double x)
 }
 
 /*
- * How much the roundings of single precision may reach, in the same units, part by part (docs/numerics.md section 6).
- * coupled: the gradient has been rounded, too.
+ * Sets the scalars of the test for single precision or double (docs/numerics.md section 6), from bounds of the
+ * roundings of single precision in units of 2^-24. coupled: the gradient has weight_decay * p in it, and is rounded.
  */
 static void set_guard(struct amp_apply_scalars *k, bool coupled)
 {

@@ -17,9 +17,9 @@
 /* Elements of a tile: as in amp/pass.c where the vote keeps g. */
 #define TILE 256
 
-/* Elements of a span that are computed in double: fewer than the data of bench_kernels.c have, one in sixty. */
-#define LATE 8
+/* Of each SPAN elements LATE are computed in double: one in 64, and with the data of bench_kernels.c one in sixty. */
 #define SPAN 512
+#define LATE 8
 
 /* Software prefetch: none, ONE_BYTES ahead to the first cache level, or to both levels as our AVX-512 kernels do it. */
 enum ahead { NOTHING, ONE_LEVEL, TWO_LEVELS };

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 /*
- * In all loops n is a multiple of 256, and arrays that are written begin at a cache line. In k the gradient's factor, a
+ * In all loops n is a multiple of 512, and arrays that are written begin at a cache line. In k the gradient's factor, a
  * power of two, is a factor of rest1, and its square one of rest2.
  */
 typedef void bound_step_fn(const struct amp_apply_scalars *k, const void *g, float *p, float *m, float *v,

@@ -312,7 +312,7 @@ struct ampclient_join_options {
  * the next ampclient_step_begin, ampclient_pull or ampclient_leave of that handle, and with units until
  * ampclient_release. If memory is shared with the server and a step is decided without this worker (by a quorum, after
  * a loss, or by a rollback), the server may overwrite `data` from then on. ampclient_step_end reports such a step if
- * this worker has begun it. Between two steps nothing does: evaluate there after ampclient_pull, which brings a copy.
+ * this worker has begun it. Between two steps nothing reports it: to evaluate then, use ampclient_pull, which copies.
  */
 struct ampclient_tensor {
     const char *name;
@@ -551,8 +551,8 @@ AMPCLIENT_API size_t ampclient_memory_size(const struct ampclient_model *model);
  * step_timeout_ms at most. With units it only fixes which version ampclient_gather brings from then on. version: may be
  * NULL.
  * Ownership: views of parameters that were given before end.
- * Returns: 0; AMP_ESTATE (a step is begun, or the model has no values), AMP_EABORTED (another process has taken the
- * rank), AMP_ENOTFOUND (the model was deleted), or a common code; it may be called again. Thread: the client's.
+ * Returns: 0; AMP_ESTATE (a step is begun, or there are no values yet), AMP_EABORTED (another process has the rank),
+ * AMP_ENOTFOUND (the model is deleted), or a common code. After a failure it may be called again. Thread: the client's.
  */
 AMPCLIENT_API int ampclient_pull(struct ampclient_model *model, uint64_t *version);
 

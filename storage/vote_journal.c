@@ -139,18 +139,21 @@ static int get_all(int fd, void *data, uint64_t size, uint64_t offset, const cha
 
 /*
  * Makes the first `size` bytes of a slot durable. After a failed sync the system may take them for written although the
- * disk does not have them, so that a later sync would do nothing: they are written again, for that of the next open.
+ * disk does not have them, so that a later sync would do nothing. So they are written again here, and the sync by
+ * which the next start opens the slot (look_at_slot) takes them to the disk, or fails.
  */
 static int sync_slot(int fd, uint64_t size, const char *path, struct amp_error *error)
 {
     uint8_t page[PAGE];
-    ssize_t got;
     if (fdatasync(fd) == 0)
         return 0;
-    int rc = checkpoint_final_error(error, "cannot fsync", path);
-    for (uint64_t at = 0; at < size && (got = pread(fd, page, PAGE, (off_t)at)) > 0; at += PAGE)
-        if (pwrite(fd, page, (size_t)got, (off_t)at) != got)
-            break;
+    int rc = checkpoint_final_error(error, "cannot fsync", path), again = 0;
+    for (uint64_t at = 0; again == 0 && at < size; at += PAGE) {
+        uint64_t rest = size - at < PAGE ? size - at : PAGE;
+        again = get_all(fd, page, rest, at, path, NULL);
+        if (again == 0)
+            again = put_all(fd, page, rest, at, path, NULL);
+    }
     return rc;
 }
 
@@ -195,8 +198,8 @@ static int look_at_slot(struct ampd_vote_journal *journal, unsigned i, struct am
 }
 
 /*
- * Finds the records. A run that ended before they or their names were durable may have left them, and they are voted on
- * as they are.
+ * Finds the records, and makes them and the names of their files durable. A run that ended before they were durable may
+ * have left them, and the caller votes on them as they are.
  */
 static int look_at_slots(struct ampd_vote_journal *journal, struct amp_error *error)
 {

@@ -29,7 +29,7 @@ INLINE __m256 absolute(__m256 x)
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
 }
 
-/* As the reference's. */
+/* The largest power of two that is not above |x|, by the bits as in ref.c. */
 INLINE __m256 power_of_two(__m256 x)
 {
     return _mm256_and_ps(_mm256_castsi256_ps(_mm256_set1_epi32(AMP_F32_INF)), x);

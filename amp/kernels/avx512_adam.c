@@ -12,9 +12,9 @@
  *   (VPCOMPRESS) longer still;
  * - the cast of the span's masters.
  *
- * With one thread on Zen 4 the loop took two thirds of the time, by its root and its quotient, and the late elements,
- * one in thirty then and one in sixty now, a quarter. To do these a span later, or in turns with the loop, was not
- * faster.
+ * Measured with one thread on Zen 4, with one late element in thirty (in a training about one in sixty is late): the
+ * loop took two thirds of the time, by its root and its quotient, and the late elements a quarter. To do these a span
+ * later, or in turns with the loop, was not faster.
  */
 #include "amp/kernels/avx512_parts.h"
 
@@ -45,7 +45,7 @@ static inline __m512 absolute(__m512 x)
     return _mm512_castsi512_ps(magnitude(x));
 }
 
-/* As the reference's. */
+/* The largest power of two that is not above |x|, by the bits as in ref.c. */
 static inline __m512 power_of_two(__m512 x)
 {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(AMP_F32_INF)));

@@ -336,7 +336,7 @@ static vf absolute(vf x)
     return vabsq_f32(x);
 }
 
-/* As the reference's. */
+/* The largest power of two that is not above |x|, by the bits as in ref.c. */
 static vf power_of_two(vf x)
 {
     return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), vdupq_n_u32(AMP_F32_INF)));

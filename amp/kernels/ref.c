@@ -340,7 +340,7 @@ static float adam_in_double(const struct amp_apply_scalars *k, double g, float p
     return (float)((double)p - update);
 }
 
-/* The largest one that is not above |x|: 0 for a denormal, Inf for NaN. */
+/* The largest power of two that is not above |x|: 0 for a denormal, Inf for NaN. */
 static float power_of_two(float x)
 {
     return float_of(bits_of(x) & AMP_F32_INF);

@@ -57,7 +57,7 @@ struct ampclient_join_answer {
     uint32_t user_state_size;
 };
 
-/* The header of a Pull's answer: which version its blocks have. (Their dtype is the one that the output has named.) */
+/* The header of a Pull's answer: which version its blocks have. Their dtype is that of the ampclient_out_pull. */
 struct ampclient_pull_header {
     uint64_t epoch, step, version;
     uint64_t scale_id;
@@ -78,7 +78,7 @@ enum ampclient_event_type {
     AMPCLIENT_EVENT_PULL_LATEST,
     AMPCLIENT_EVENT_LEAVE,
     AMPCLIENT_EVENT_GATHER,    /* answered when the parameters of u.unit are in memory */
-    AMPCLIENT_EVENT_DRAIN,     /* units: answered when gradients that were handed in are not read any more */
+    AMPCLIENT_EVENT_DRAIN,     /* units: answered with 0 when gradients that were handed in are not read any more */
     AMPCLIENT_EVENT_INTERRUPT, /* the user stops waiting: the request ends as at its deadline, with AMP_ECANCELLED */
     /* What comes from the network, and the timer. */
     AMPCLIENT_EVENT_PULL_HEADER = 20, /* u.header has arrived on a Pull */

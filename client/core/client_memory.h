@@ -24,7 +24,10 @@ void ampclient_core_set_in_memory(struct ampclient_core *core, bool in_memory, b
  * stay readable, until the next ampclient_core_set_in_memory.
  */
 void ampclient_core_leave_memory(struct ampclient_core *core);
-/* Whether the servers share memory now: what these two said last, and never with units. */
+/*
+ * Whether memory is shared with the servers now, as the last call of ampclient_core_set_in_memory or
+ * ampclient_core_leave_memory has said. False with units.
+ */
 bool ampclient_core_in_memory(const struct ampclient_core *core);
 /* After Join: the flat index of the parameter's first element. */
 uint64_t ampclient_core_start(const struct ampclient_core *core, uint32_t parameter);

@@ -565,6 +565,10 @@ bool ampclient_core_push_ended(struct ampclient_core *core, uint64_t call, const
     if (k < 0)
         return false;
     push->calls[k] = 0;
+    if (ended->code == AMP_EDEADLINE) { /* other workers took as long: no server has failed, GetPushState asks it */
+        push->asked[k] = push->ended[k] = false;
+        return true;
+    }
     if (ended->code != 0) {
         push_failed(core, (uint32_t)k, ended);
         return true;

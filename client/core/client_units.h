@@ -9,8 +9,8 @@
  *
  * Invariants. A unit that is HERE has the version of the step in hand, or of the last PULL_LATEST, and is freed only by
  * the user's own calls. Memory that a cancelled stream may still write is freed when the stream has ended. A gradient
- * is read until DRAIN is answered, and not afterwards: if a server lacks a block whose bytes are gone, the step in hand
- * is void (ROLLED_BACK), and the user computes it again.
+ * is read until DRAIN is answered, unless with AMP_EDEADLINE or AMP_ECANCELLED, and not afterwards: if a server lacks a
+ * block whose bytes are gone, the step in hand is void (ROLLED_BACK), and the user computes it again.
  *
  * Threads: one at a time, with the lock of the I/O layer (client_core.h).
  */
@@ -88,9 +88,9 @@ int ampclient_core_prefetch(struct ampclient_core *core, uint64_t now_ms, uint32
 int ampclient_core_release(struct ampclient_core *core, uint32_t unit, struct amp_error *error);
 /*
  * Hands in the gradients of a unit, in the order of its parameters; NULL for one that has none. They are borrowed until
- * DRAIN or STEP_END is answered. 0; 1 if the step in hand is void; AMP_EINVAL, AMP_ERANGE (no such unit), AMP_ESTATE
- * (no step, scattered before, or a handle without units), AMP_EABORTED (rank taken), AMP_ENOMEM with a text. Unless 0,
- * nothing is borrowed or sent.
+ * DRAIN or STEP_END is answered, unless with AMP_EDEADLINE or AMP_ECANCELLED. 0; 1 if the step in hand is void;
+ * AMP_EINVAL, AMP_ERANGE (no such unit), AMP_ESTATE (no step, scattered before, or a handle without units),
+ * AMP_EABORTED (rank taken), AMP_ENOMEM with a text. Unless 0, nothing is borrowed or sent.
  */
 int ampclient_core_scatter(struct ampclient_core *core, uint64_t now_ms, uint32_t unit, const void *const *gradients,
                            enum amp_dtype dtype, struct amp_error *error);

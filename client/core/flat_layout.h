@@ -41,7 +41,7 @@ void ampclient_core_layout_put(const struct ampclient_core_layout *flat, uint32_
                                size_t size, uint64_t block, void *to);
 /*
  * The values of a block, of `size` bytes each: a view into values[p] if parameter p fills the block, else gathered into
- * scratch, with zeros for pads and for parameters whose values are NULL.
+ * scratch, which has room for block_elements values, with zeros for pads and for parameters whose values are NULL.
  */
 const void *ampclient_core_layout_values(const struct ampclient_core_layout *flat, const void *const *values,
                                          size_t size, uint64_t block, void *scratch);

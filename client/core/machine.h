@@ -87,6 +87,7 @@ struct ampclient_core {
 bool ampclient_core_may_call(const struct ampclient_core *core);
 /*
  * The deadline of a call that waits for other workers: the user's request ends before it, and says what was waited for.
+ * A Push goes on after that, and when its deadline has passed it is made again.
  */
 uint64_t ampclient_core_wait_ms(const struct ampclient_core *core);
 /* Changes the state; asserts that the table of client_core.c allows it. */

@@ -15,7 +15,7 @@
 /* Most blocks in the slot that one message announces: the server reads them while the next ones are written. */
 #define AMPCLIENT_PLACED_MAX 16
 
-/* The mapped memory: read with the mutex, changed only between two steps. It is in use if ampclient_core_in_memory. */
+/* The mapped memory, in use while ampclient_core_in_memory is true. Read with the mutex, changed between two steps. */
 struct ampclient_attached {
     enum amp_dtype dtype;        /* widest dtype of gradients that the slots have room for */
     uint8_t *copies[2];          /* version v lies in copies[v % 2]: the flat space in the cast's dtype */

@@ -10,12 +10,16 @@
 
 /* ---- outputs ---- */
 
-/* Whether the answer gives gradients back. GATHER has none, and after a STEP_END or DRAIN in vain the push goes on. */
+/*
+ * Whether the answer gives gradients back. Those to GATHER or PULL_LATEST have none; and after a STEP_END or DRAIN that
+ * has passed its deadline or was interrupted the push goes on.
+ */
 static bool gives_back(const struct ampclient_user_done *done)
 {
     bool in_vain = done->code == AMP_EDEADLINE || done->code == AMP_ECANCELLED;
     bool ends = done->request == AMPCLIENT_EVENT_STEP_END || done->request == AMPCLIENT_EVENT_DRAIN;
-    return done->request != AMPCLIENT_EVENT_GATHER && !(ends && in_vain);
+    bool none = done->request == AMPCLIENT_EVENT_GATHER || done->request == AMPCLIENT_EVENT_PULL_LATEST;
+    return !none && !(ends && in_vain);
 }
 
 /* With the mutex: wakes the waiting thread if its answer is there and no memory that it gives back is in use. */

@@ -220,9 +220,9 @@ class Optimizer(torch.optim.Optimizer):
         if found is not None:
             self.job._warn_once("own clip", "%s: the gradient of parameter %s was changed behind unscale_, where it is "
                                 "this worker's own; with DistributedDataParallel it is the mean of all workers, whose "
-                                "norm is smaller: clip that one by ampd.join clip_norm=, and read "
-                                "optimizer.result.norm (if the module is still in one, all is well)", self.job.name,
-                                found)
+                                "norm is smaller: clip the mean by ampd.join(..., clip_norm=...), and read its norm in "
+                                "optimizer.result.norm (if the module is still wrapped in DistributedDataParallel, "
+                                "all is well)", self.job.name, found)
 
     def __getstate__(self) -> dict:
         return self.__dict__  # with the job, which refuses to be copied; torch's state would be one without a job

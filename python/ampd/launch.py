@@ -5,9 +5,9 @@
     python3 -m ampd.launch -n 4 --endpoint HOST:PORT train.py     an ampd that runs; also by AMPD_ENDPOINT
 
 Each worker has RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and AMPD_ENDPOINT in its environment, which
-`ampd.join(None, ...)` reads. MASTER_ADDR and MASTER_PORT are there for a script that still has torch's
-init_process_group. What they write is shown line by line with "[rank] " in front; a progress bar, which writes over its
-line, is shown every 10 s.
+`ampd.join(None, ...)` reads, and MASTER_ADDR and MASTER_PORT for a script that still calls torch's init_process_group.
+What the workers write is shown line by line with "[rank] " in front; a progress bar, which writes over its line, is
+shown every 10 s.
 
 When a worker fails the others get SIGTERM, and what is left after --grace seconds SIGKILL; the exit code is that of the
 first that failed, 128 + N where signal N ended it. Ctrl-C is passed on to the workers, then the ampd ends: code 130. A

@@ -50,7 +50,7 @@ struct arpc_memory_budgets {
     struct arpc_budget strange;    /* bytes of such messages on other connections: 4 KiB for each of limits.strangers */
     struct arpc_budget waiting;    /* bytes of calls that are paused before they have moved bulk data */
     struct arpc_budget open;       /* 4 KiB and the kept metadata of each open call on an admitted connection */
-    struct arpc_budget unsent;     /* bytes of messages that were copied to be sent */
+    struct arpc_budget unsent;     /* bytes of messages that are copies as a whole, and have not left */
 };
 
 /* What the calls of one address share. */

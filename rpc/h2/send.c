@@ -39,7 +39,7 @@ _Static_assert(ARPC_BATCH_SCRATCH >= 2 * ARPC_FRAME_SCRATCH, "one frame is no wh
 /* What goes in place of a body that was taken back: one piece is never longer. Never written to. */
 static uint8_t zeros[ARPC_FRAME_OUT_MAX];
 
-/* The bytes of a message that is a copy as a whole. The prefix and the head of a body that is lent count as nothing. */
+/* The bytes of a message if all of it is a copy; 0 if its body is lent, although its prefix and head are copies. */
 static size_t copied_of(const struct arpc_out *out)
 {
     return out->head_size == out->size ? out->size : 0;
@@ -113,10 +113,10 @@ static void wake_refused(struct arpc_link *link)
 }
 
 /*
- * Drops the messages in the queue behind its first `keep` bytes, or only the copies among them, for which no callback
- * comes.
+ * Drops the messages in the queue behind its first `keep` bytes. copies_only: of these only the ones that are copies
+ * and have no release callback.
  */
-static void drop_behind(struct arpc_call *call, size_t keep, bool copies)
+static void drop_behind(struct arpc_call *call, size_t keep, bool copies_only)
 {
     size_t kept = 0;
     AMP_LIST_EACH(it, safe, &call->out.messages)
@@ -127,7 +127,7 @@ static void drop_behind(struct arpc_call *call, size_t keep, bool copies)
             kept += rest;
             continue;
         }
-        if (copies && (copied_of(out) == 0 || out->release_cb != NULL))
+        if (copies_only && (copied_of(out) == 0 || out->release_cb != NULL))
             continue;
         amp_list_remove(&out->node);
         call->out.unsent -= rest;

@@ -52,7 +52,7 @@ static void set(struct ampd_config *config, size_t option, const char *where, co
     ampd_arguments_init(&trial);
     ampd_option_set(&trial, &ampd_options[option], text);
     free(value->where);
-    value->where = strdup(where); /* also where the value is wrong, so that one is told that comes again in the file */
+    value->where = strdup(where); /* of a wrong value, too: on_value finds by it that the file gives the option again */
     if (trial.wrong[0] != 0) {
         fault(config, flag ? "" : where, trial.wrong);
         return;
@@ -164,7 +164,7 @@ static void on_value(void *arg, unsigned line, const char *name, const char *val
         describe_unknown(name, text, sizeof text);
     else if (!ampd_option_is_for_file(option))
         (void)snprintf(text, sizeof text, "%.64s can be given only on the command line", name);
-    else if (before != NULL) /* the file is the first source */
+    else if (before != NULL) /* in this file, since no other source is read before it */
         (void)snprintf(text, sizeof text, "%.64s is already given in line %.16s; keep one of them", name,
                        strrchr(before, ':') + 1);
     if (text[0] != 0) {

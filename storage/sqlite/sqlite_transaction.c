@@ -7,9 +7,10 @@
  * built-in one ignores errors, and after a failed fsync another try may succeed although pages are lost. Here any
  * failed fsync or write makes the handle refuse all later writes.
  *
- * The next process finds a log whose pages may be lost for all that the system gives them to it, and after a power loss
- * nothing behind such a page would count. So it moves what it finds before it writes, and begins the log anew; only
- * where another program reads an old state meanwhile, the log stays.
+ * After a failed fsync the system may show the next process pages of the log that the disk does not have. After a power
+ * loss nothing in the log behind such a page would count. So opening a store moves the log that it finds into the
+ * database file, and begins an empty one before the first write. Only while another program reads an old state, or
+ * where the disk is full or memory short, does the log stay.
  */
 #include "storage/sqlite/sqlite_transaction.h"
 

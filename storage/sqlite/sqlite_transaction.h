@@ -9,7 +9,8 @@
 
 /*
  * Sets up a writer's connection after it was opened: its synchronous mode, and the hook that moves the log into the
- * database file if ampd_store_move_log has not been called in time. 0 or an error.
+ * database file if ampd_store_move_log has not been called in time. It first moves a log that it finds, for which it
+ * may wait for other programs (BUSY_TIMEOUT_MS). 0 or an error.
  */
 int store_transactions_init(struct sqlite_store *store, struct amp_error *error);
 

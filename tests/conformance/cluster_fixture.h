@@ -54,7 +54,7 @@ struct part_options {
     int64_t lease_before;
 };
 
-/* The state of cmocka's tests becomes a struct cluster_fixture. */
+/* Sets *state to a new struct cluster_fixture, which cluster_teardown frees. */
 int cluster_setup(void **state);
 int cluster_teardown(void **state);
 

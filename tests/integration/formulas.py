@@ -33,6 +33,27 @@ class Sgd:
             self.buffer = None
 
 
+def error_of(x):
+    """How far fp32(x) is from x, in units of 2^-24 of x."""
+    return 0.0 if x == 0 else abs(f32(x) / x - 1) * 2.0 ** 24
+
+
+def guard(b1, b2, rate, epsilon, decay=0.0, coupled=False):
+    """(fresh, keep) of the test for single precision."""
+    terms = max(error_of(b1), error_of(1 - b1) + coupled) + 1
+    square = max(error_of(b2) + 1, error_of(1 - b2) + 2 * coupled + 2) + 1
+    divisor = max(square / 2 + 1, error_of(epsilon)) + 1
+    update = terms + 1 + error_of(rate) + 1 + divisor + 1 + (decay != 0)
+    keep = (2 - 2 * (error_of(decay) + 2) * decay) / update
+    return f32(2 * terms / update * rate), f32(keep) if keep > 0 and epsilon >= 2.0 ** -40 else 0.0
+
+
+def is_small(p, divisor, rated, fresh_m, scalars):
+    fresh, keep = scalars
+    power = 2.0 ** (math.frexp(p)[1] - 1) if abs(p) >= 2.0 ** -126 else 0.0
+    return f32(f32(power * divisor) * keep) >= f32(f32(abs(rated) + f32(fresh * abs(fresh_m))) + 2.0 ** -100)
+
+
 class AdamW:
     def __init__(self, values, rate, beta1=0.9, beta2=0.999, epsilon=1e-8, weight_decay=0.01):
         self.p, self.t = [f32(value) for value in values], 0
@@ -54,12 +75,9 @@ class AdamW:
         new_m = f32(bm + pc)
         new_v = f32(f32(f32(b2) * v) + f32(f32(rho2) * f32(c * c)))
         d = f32(f32(math.sqrt(new_v)) + f32(epsilon))
-        bound = f32(10 * rate)
-        keep = 0.0 if 10 * decay >= 1 or epsilon < 2.0 ** -40 else f32(1 - 10 * decay)
-        small = f32(f32(abs(p) * d) * keep) >= f32(f32(bound * f32(abs(bm) + abs(pc))) + 2.0 ** -100)
-        if small:
-            step = f32(f32(f32(rate) * new_m) / d)
-            self.p[i] = f32(p - f32(step + f32(f32(decay) * p)))
+        rated = f32(f32(rate) * new_m)
+        if is_small(p, d, rated, pc, guard(b1, b2, rate, epsilon, decay)):
+            self.p[i] = f32(p - f32(f32(rated / d) + f32(f32(decay) * p)))
         else:
             m1, v1 = b1 * m + rho1 * c, b2 * v + rho2 * (c * c)
             self.p[i] = f32(p - (rate * m1 / (math.sqrt(v1) + epsilon) + decay * p))
@@ -127,11 +145,9 @@ class Adam(AdamW):
         rho1, rho2 = 1 - b1, 1 - b2
         bm, pc = f32(f32(b1) * m), f32(f32(rho1) * c)
         new_m, new_v = f32(bm + pc), f32(f32(f32(b2) * v) + f32(f32(rho2) * f32(c * c)))
-        below = f32(f32(math.sqrt(new_v)) + f32(epsilon))
-        keep = 0.0 if epsilon < 2.0 ** -40 else 1.0
-        bracket = f32(f32(f32(12 * rate) * f32(abs(bm) + abs(pc))) + 2.0 ** -100)
-        if f32(f32(abs(p) * below) * keep) >= bracket:
-            self.p[i] = f32(p - f32(f32(f32(rate) * new_m) / below))
+        divisor, rated = f32(f32(math.sqrt(new_v)) + f32(epsilon)), f32(f32(rate) * new_m)
+        if is_small(p, divisor, rated, pc, guard(b1, b2, rate, epsilon, coupled=self.weight_decay != 0)):
+            self.p[i] = f32(p - f32(rated / divisor))
         else:
             m1, v1 = b1 * m + rho1 * d, b2 * v + rho2 * (d * d)
             self.p[i] = f32(p - rate * m1 / (math.sqrt(v1) + epsilon))

@@ -194,6 +194,23 @@ def test_a_disk_that_does_not_answer_ends_the_drain_in_time_or_at_a_second_signa
     assert waits.log().splitlines()[-1].startswith("ampd: the drain took too long, ending"), waits.log()
 
 
+def test_a_second_signal_ends_a_drain_that_waits_for_a_disk(context):
+    server = Shimmed(context, "hanging_sync", "HANG_WHILE")
+    api, worker = Api(server.channel), context.model("m", server).worker()
+    worker.train({"w": [1.0] * 4})
+    server.flag.touch()
+    checkpoint = api.start("Checkpoint", model="m")
+    server.is_silent(api, "the file of a checkpoint")
+    server.process.send_signal(signal.SIGTERM)
+    eventually(lambda: "the drain waits for the disk" in server.log(), "so says the drain")
+    server.process.send_signal(signal.SIGTERM)
+    assert server.wait() == 1 and 'msg="second signal, ending at once"' in server.log(), server.log()
+    checkpoint.cancel()
+    server.flag.unlink()
+    server.start()
+    assert Api(server.channel).GetModel(model="m").status.epoch == 2
+
+
 def test_a_disk_that_does_not_answer_is_told_until_it_does(context):
     server = Shimmed(context, "hanging_sync", "HANG_WHILE")
     api, worker = Api(server.channel), context.model("m", server).worker()

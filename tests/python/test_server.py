@@ -104,7 +104,8 @@ def address(server):
 
 def test_values_may_take_longer_than_a_call_over_a_slow_network():
     limit, values = 3.0 * PATIENCE, {"w": numpy.zeros(16 << 20, numpy.float32)}
-    with ampd.testing.server() as server, slow_way_to(server, int(values["w"].nbytes / (2e3 * limit))) as endpoint:
+    pace = int(values["w"].nbytes / (1e3 * limit + 3e3))  # three seconds longer
+    with ampd.testing.server() as server, slow_way_to(server, pace) as endpoint:
         began = time.monotonic()
         with ampd.join(endpoint, "large", values, cast="float16", max_steps=1, call_timeout=limit) as job:
             assert job.status().state == "running" and time.monotonic() - began > limit

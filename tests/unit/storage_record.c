@@ -52,8 +52,8 @@ static struct {
     uint32_t count, room;
     uint32_t fds[FDS_MAX]; /* file of a descriptor, or NOBODY */
     uint32_t files;        /* ids given */
-    uint32_t syncs_left;   /* until one fails, and that one; 0: none does */
-    bool failed;           /* it did */
+    uint32_t syncs_left;   /* which of the next syncs fails, from 1; 0: none does */
+    bool failed;           /* that sync has come */
     struct disk now;       /* names alone */
 } record;
 

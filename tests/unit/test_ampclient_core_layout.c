@@ -84,7 +84,7 @@ static float *whole(const struct ampclient_core_layout *flat, const void *const 
     return out;
 }
 
-/* With blocks of 128: [a a] [a . b . ] [c ...] [c .] with pads between; c is there, or not. */
+/* With blocks of 128: [a] [a .] [b . c] [d] [d . e .] with pads between; every other time d has no values. */
 static void every_block_is_the_part_of_the_flat_space_that_it_names(void **state)
 {
     (void)state;

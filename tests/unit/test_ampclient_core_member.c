@@ -258,6 +258,24 @@ static void what_failed_before_is_no_reason_of_a_wait_that_ends(void **state)
     assert_non_null(strstr(done(AMPCLIENT_EVENT_STEP_BEGIN, AMP_EDEADLINE).error.text, "still waiting"));
 }
 
+static void a_push_that_waits_beyond_its_deadline_is_no_server_that_fails(void **state)
+{
+    (void)state;
+    begin(1, 1);
+    push(1, second);
+    for (uint32_t i = 0; i < 4; i++) {
+        request(AMPCLIENT_EVENT_STEP_END);
+        uint64_t call = take(AMPCLIENT_OUT_PUSH).call;
+        count = 0; /* of KeepAlive, which nothing has answered */
+        tick(AMPCLIENT_STEP_TIMEOUT_MS);
+        assert_non_null(strstr(done(AMPCLIENT_EVENT_STEP_END, AMP_EDEADLINE).error.text, "still waiting"));
+        tick(AMPCLIENT_STEP_TIMEOUT_MS);
+        fail_call(call, AMP_EDEADLINE, "", 0, 0);
+        assert_int_equal(0, have(AMPCLIENT_OUT_LOG));
+        end_with(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, (struct ampclient_ended){0});
+    }
+}
+
 /* ---- how long a lost server is waited for ---- */
 
 /* Of a push that is whole and waits, five times, each time longer than a lost server is waited for. */
@@ -406,6 +424,7 @@ int main(void)
         TEST(whom_a_step_waits_for_is_said_and_is_in_the_error),
         TEST(a_short_wait_ends_with_what_the_model_waits_for_too),
         TEST(what_failed_before_is_no_reason_of_a_wait_that_ends),
+        TEST(a_push_that_waits_beyond_its_deadline_is_no_server_that_fails),
         TEST(a_server_that_waits_for_others_is_not_a_lost_one),
         TEST(a_server_that_lived_between_two_failures_is_not_lost_since_the_first),
         TEST(who_leaves_while_he_joins_again_leaves_as_the_one_that_joined),

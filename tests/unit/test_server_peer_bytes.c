@@ -259,7 +259,7 @@ static bool in_pointer(const struct ampd_message *m, size_t at)
     return false;
 }
 
-/* Whether the content differs, or cannot be written, when one byte of the struct does. Written into one buffer again and again. */
+/* Whether the content, written to `now`, differs or cannot be written when one byte of the struct differs. */
 static bool matters(struct ampd_message *message, size_t at, const struct amp_buf *before, struct amp_buf *now)
 {
     uint8_t *byte = (uint8_t *)&message->u + at;
@@ -282,7 +282,7 @@ static bool is_owned_count(const struct ampd_message *m, size_t at)
     return m->type == AMPD_MESSAGE_SYNCED && (IN(m->u.sync.checkpoints_count) || IN(m->u.sync.spec.parameters_count));
 }
 
-/* All actions of a list are written alike: the first and the last stand for them. Otherwise this test takes the square of their number. */
+/* All actions of a list are written alike: the first and the last stand for them, or the test would take too long. */
 static bool in_middle_action(const struct ampd_message *m, size_t at)
 {
     const struct ampd_action *acts = m->type == AMPD_MESSAGE_ACTS      ? m->u.acts.acts

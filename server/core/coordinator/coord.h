@@ -24,7 +24,8 @@ struct ampd_model;
 /* The step that collects gradients, of all shards. */
 struct ampd_coord_step {
     enum ampd_step_state state;
-    struct ampd_open open; /* the newest try; with state NONE that of an earlier step, or as ampd_coord_was_open says */
+    /* The newest try. With state NONE it is of an earlier step, unless ampd_coord_was_open is true. */
+    struct ampd_open open;
     struct ampd_close close;           /* CLOSED and VOTED */
     uint64_t hash;                     /* CLOSED and VOTED: ampd_contributors_hash of `close` */
     uint64_t complete[AMPD_WORLD_MAX]; /* per rank: bit k is set when its push is whole on shard k */

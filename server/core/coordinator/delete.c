@@ -68,7 +68,7 @@ void ampd_delete_begin(struct ampd_model *model)
     model->coord->rollback.active = false;
     model->coord->checkpoint.writing_count = 0;
     model->coord->checkpoint.parts_sent = 0;                            /* no checkpoint of it is waited for */
-    if (AMPD_COUNT(model->core) == 1 || !ampd_local_is_stored(model)) { /* or no store knows it */
+    if (AMPD_COUNT(model->core) == 1 || !ampd_local_is_stored(model)) { /* or no epoch of it is stored */
         ampd_delete_marked(model);
         return;
     }

@@ -59,7 +59,7 @@ struct ampd_announced {
 /* A model on a shard: a struct for each machine, owned by the file that declares it. */
 struct ampd_shard {
     enum ampd_memory_state memory;
-    uint64_t epoch;                 /* that is stored; 0: the store does not have the model */
+    uint64_t epoch;                 /* that is stored; 0: none, though the store may have the model */
     uint64_t base_epoch, base_step; /* the checkpoint it began from; base_epoch 0: none */
     uint64_t new_epoch;             /* being stored; 0: none */
     bool sync_waits;                /* SYNC was answered with `waits` for this model: the rest of the answer is owed */

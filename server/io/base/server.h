@@ -85,10 +85,10 @@ struct ampd_server {
 
     /* cluster */
     struct io_membership *membership; /* NULL without etcd */
-    struct io_cluster *cluster; /* membership.c; NULL without etcd, before a place is asked for, and after it was given
-                                   back */
-    struct io_peers *peers;     /* NULL where this is the only shard */
-    struct io_refill *refill;   /* NULL: the store is not being filled or compared */
+    /* Made by membership.c. NULL without etcd, before a place is asked for, and after it was given back. */
+    struct io_cluster *cluster;
+    struct io_peers *peers;   /* NULL without --peers and --cluster */
+    struct io_refill *refill; /* NULL: the store is not being filled or compared */
 
     /* host */
     struct io_checkpoint_files *checkpoint_files;

@@ -23,7 +23,7 @@ struct io_task {
      * the same group_cb, at most IO_GROUP_MAX. `tasks` is a list of their nodes, which it must not change.
      */
     void (*group_cb)(struct amp_list *tasks);
-    bool first;  /* queued before all that wait, because what it reads is still in the caches, or more depends on it */
+    bool first;  /* queued before all that wait, because what it reads is still in the caches */
     bool urgent; /* BACKGROUND: it, and what is queued before it, runs with ordinary priority; not taken back */
     bool slow;   /* io_threads_busy_ms does not count it */
     bool queued; /* used by the pool */

@@ -33,8 +33,8 @@ struct io_cluster_member {
 };
 
 /*
- * Begins to read the cluster's map; takes no place yet. On success *out is the caller's (io_cluster_close). AMP_EINVAL,
- * AMP_ENOMEM.
+ * Makes a cluster and begins to read its map; takes no place yet. The options are copied, and what their pointers point
+ * to must outlive the cluster. On success *out is the caller's (io_cluster_close). AMP_EINVAL, AMP_ENOMEM.
  */
 int io_cluster_new(struct uv_loop_s *loop, const struct io_cluster_options *options, struct io_cluster **out,
                    struct amp_error *error);

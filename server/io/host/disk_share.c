@@ -113,7 +113,8 @@ static void find_next(const struct ampd_server *server, struct look_task *look)
 static void on_look(uv_timer_t *timer)
 {
     struct ampd_server *server = timer->data;
-    if (server->life.state != SERVER_RUNNING || server->disk_share->looking)
+    bool drains = server->life.state == SERVER_DRAINING;
+    if ((server->life.state != SERVER_RUNNING && !drains) || server->disk_share->looking)
         return;
     struct look_task *look = calloc(1, sizeof *look);
     if (look == NULL)
@@ -121,7 +122,7 @@ static void on_look(uv_timer_t *timer)
     look->task = (struct io_task){.run_cb = look_run, .done_cb = look_done};
     look->server = server;
     look->share_max = server->options->checkpoint_disk_share;
-    look->alone = amp_list_empty(&server->checkpoint_files->cuts);
+    look->alone = !drains && amp_list_empty(&server->checkpoint_files->cuts);
     find_next(server, look);
     server->disk_share->looking = true;
     io_threads_submit(server->pools.files, &look->task);
@@ -136,7 +137,8 @@ void io_disk_share_open(struct ampd_server *server)
 
 void io_disk_share_start(struct ampd_server *server)
 {
-    (void)uv_timer_start(&server->disk_share->timer, on_look, 0, LOOK_MS); /* cannot fail on an open handle */
+    (void)uv_timer_start(&server->disk_share->timer, on_look, LOOK_MS, LOOK_MS); /* cannot fail on an open handle */
+    on_look(&server->disk_share->timer);
 }
 
 void io_disk_share_close(struct ampd_server *server)

@@ -1,7 +1,8 @@
 /*
  * A disk that neither answers nor fails keeps a thread in one call: that of the store, of the journals or of the
  * checkpoint files, or the one that reads these for ReadCheckpoint and CreateModel. Nothing else would tell why no step
- * goes on, or no export. A thread that waits for room has an alert of its own.
+ * goes on, or no export. A thread that waits for room has an alert of its own. (A creation with durability step looks
+ * below the data directory, too; the sentence names the directory of the checkpoints all the same.)
  */
 #include "server/io/host/disk_silence.h"
 

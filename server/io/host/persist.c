@@ -59,7 +59,7 @@ static int store_model(const struct persist_task *task, struct amp_error *error)
 {
     struct ampd_store *store = task->server->data.store;
     int rc = ampd_store_put_model(store, &task->spec, task->at_us, error);
-    if (rc == 0 || rc == AMP_EEXIST) /* AMP_EEXIST: an earlier try has stored the model, and then found the disk full */
+    if (rc == 0 || rc == AMP_EEXIST) /* AMP_EEXIST: an earlier try or process has stored the model without an epoch */
         rc = ampd_store_put_epoch(store, task->model, &task->epoch, task->row, error);
     return rc;
 }

@@ -283,7 +283,8 @@ static void read_done(struct io_task *task)
         ask->ready_cb(ask->arg);
 }
 
-struct io_page_read *io_page_read_new(struct io_page_ask *ask, size_t size)
+struct io_page_read *io_page_read_of(struct io_page_ask *ask, size_t size, uint32_t model,
+                                     const struct ampd_model_info *info)
 {
     struct io_page *page = ask->page;
     struct io_page_read *read = page->reads < IO_PAGE_READS_MAX ? calloc(1, size) : NULL;
@@ -291,22 +292,15 @@ struct io_page_read *io_page_read_new(struct io_page_ask *ask, size_t size)
         io_page_answer_refusal(ask, IO_PAGE_BUSY, "BUSY", "too many requests for the history at once: try again");
         return NULL;
     }
-    *read = (struct io_page_read){.task = {.run_cb = read_run, .done_cb = read_done}, .page = page, .ask = ask};
+    *read = (struct io_page_read){.task = {.run_cb = read_run, .done_cb = read_done},
+                                  .page = page,
+                                  .ask = ask,
+                                  .held = ampd_core_hold(page->server->core, model),
+                                  .spec = info->spec,
+                                  .model = model};
     io_json_init(&read->json, IO_PAGE_TEXT_BYTES_MAX);
     page->reads++;
     page->refs++;
-    return read;
-}
-
-struct io_page_read *io_page_read_of(struct io_page_ask *ask, size_t size, uint32_t model,
-                                     const struct ampd_model_info *info)
-{
-    struct io_page_read *read = io_page_read_new(ask, size);
-    if (read == NULL)
-        return NULL;
-    read->held = ampd_core_hold(ask->page->server->core, model);
-    read->spec = info->spec;
-    read->model = model;
     return read;
 }
 

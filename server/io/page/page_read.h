@@ -14,9 +14,9 @@
 struct io_page_read {
     struct io_task task;
     struct io_page *page;
-    struct io_page_ask *ask; /* the request; NULL: it has ended, and nobody waits for the answer */
-    struct ampd_model *held; /* the model, held for its spec (ampd_core_hold); NULL: the read is of no model */
-    const struct ampd_model_spec *spec;           /* the held model's, or NULL */
+    struct io_page_ask *ask;                      /* the request; NULL: it has ended, and nobody waits for the answer */
+    struct ampd_model *held;                      /* the model, held for its spec (ampd_core_hold) */
+    const struct ampd_model_spec *spec;           /* the held model's */
     uint32_t model;                               /* index of the model in the core when the read began */
     char key[IO_PAGE_KEY_MAX];                    /* names this request in the cache of answers; "": it is not cached */
     bool more;                                    /* run_cb wants another slice; false before each slice */
@@ -28,11 +28,10 @@ struct io_page_read {
 };
 
 /*
- * Makes a read of `size` bytes, zeroed but for task, page, ask and json. NULL: too many are under way, or out of
- * memory, and the request has been refused. The caller has to begin the read, which then frees itself.
+ * Makes a read of `size` bytes of a model's rows, zeroed but for task, page, ask, json, held, spec and model. NULL: too
+ * many are under way, or out of memory, and the request has been refused. The caller has to begin the read, which then
+ * frees itself.
  */
-struct io_page_read *io_page_read_new(struct io_page_ask *ask, size_t size);
-/* Makes one that reads a model's rows: held, spec and model are filled in, too. */
 struct io_page_read *io_page_read_of(struct io_page_ask *ask, size_t size, uint32_t model,
                                      const struct ampd_model_info *info);
 /* Queues the first slice; the request waits from here on. */

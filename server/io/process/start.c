@@ -97,8 +97,8 @@ static int open_core(struct ampd_server *server, struct amp_error *error)
     if (rc == 0) {
         struct ampd_event begin = {.type = AMPD_EVENT_START};
         server->life.found = true;
+        io_disk_share_start(server); /* its first look is queued before what the core has read of checkpoints */
         io_core_event(server, &begin);
-        io_disk_share_start(server);
     }
     ampd_model_records_free(found.records, found.count);
     return rc == 0 ? io_peers_start(server, error) : rc;
