@@ -1,13 +1,13 @@
 /*
  * Models that stop when their scale is at its floor: an operator sets it, perhaps after acts that cannot help. No shard
- * takes such a model for one that goes on, or the other way round, once it has heard all; and none stays frozen whose
- * scale was set.
+ * takes such a model for one that goes on, or the other way round, once it has heard all; and a step opens as soon
+ * as the scale is set.
  */
 #include "server/core/base/model.h"
 #include "server/core/base/process.h"
 #include "server/core/coordinator/coord.h"
+#include "server/core/coordinator/workers.h"
 #include "server/core/shard/shard.h"
-#include "server/core/wire/verdict_rows.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -28,7 +28,7 @@ bool sim_is_frozen(const struct sim *sim)
 {
     const struct sim_shard *zero = &sim->shard[0];
     return sim_has(sim->seed, SIM_FLOORS) && sim->end < SIM_DELETING && sim_server_knows(zero) &&
-           zero->core->models[0]->coord->state == AMPD_COORD_FROZEN;
+           ampd_coord_has_steps(zero->core->models[0]->coord) && ampd_coord_is_frozen(zero->core->models[0]);
 }
 
 bool sim_floors_refuse(const struct sim *sim, const struct amp_error *error)
@@ -73,12 +73,13 @@ void sim_floors_check(struct sim *sim)
     if (!sim_has(sim->seed, SIM_FLOORS) || !sim_server_knows(zero) || ampd_core_pauses(zero->core))
         return;
     const struct ampd_coord *coord = zero->core->models[0]->coord;
-    bool frozen = coord->state == AMPD_COORD_FROZEN;
+    bool frozen = ampd_coord_is_frozen(zero->core->models[0]);
     bool over = coord->state == AMPD_COORD_FINISHING || coord->state == AMPD_COORD_DONE; /* no step opens anyway */
-    if (!frozen && !over && coord->state != AMPD_COORD_RUNNING)
+    if (!over && coord->state != AMPD_COORD_RUNNING)
         return;
-    if (frozen && coord->actions.storing == 0 && !ampd_floor_stops(&sim->model.spec, &coord->carry.scaler))
-        sim_fail(sim, SIM_PROGRESS, "the model is frozen, though its scale was set");
+    if (!frozen && !over && coord->step.state == AMPD_STEP_NONE && coord->actions.storing == 0 &&
+        ampd_workers_enough(zero->core->models[0]))
+        sim_fail(sim, SIM_PROGRESS, "no step is open, though nothing keeps one from opening");
     for (uint32_t k = 0; k < sim->shards; k++) {
         const struct sim_shard *shard = &sim->shard[k];
         if (has_heard_all(sim, shard) && shard->core->models[0]->shard->announced.frozen != frozen)

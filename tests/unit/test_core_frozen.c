@@ -38,7 +38,9 @@ static void freeze(void)
 {
     (void)pair_push(0, 1, 1);
     (void)pair_push(1, 1, 1);
-    assert_int_equal(AMPD_COORD_FROZEN, pair_model(0)->coord->state);
+    assert_int_equal(AMPD_COORD_RUNNING, pair_model(0)->coord->state);
+    assert_true(ampd_coord_is_frozen(pair_model(0)));
+    assert_int_equal(AMPD_STEP_NONE, pair_model(0)->coord->step.state);
 }
 
 static void assert_goes_on(uint64_t step)

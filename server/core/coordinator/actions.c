@@ -272,8 +272,6 @@ static void go_on(struct ampd_model *model)
     struct ampd_coord *coord = model->coord;
     if (coord->actions.storing > 0)
         return;
-    if (coord->state == AMPD_COORD_WAITING)
-        ampd_coord_send_state(model);
     ampd_coord_ranks(model);
     ampd_rollback_try(model);
 }
@@ -308,6 +306,7 @@ void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pe
         return; /* an action that shard 0 has sent: nothing waits for it here */
     AMP_ASSERT(coord->actions.storing > 0);
     coord->actions.storing--;
+    bool was_frozen = ampd_coord_is_frozen(model);
     coord->carry = pending->act.after;
     ampd_actions_remember(coord, &pending->act);
     if (pending->act.kind != AMPD_ROW_EVICT)
@@ -327,6 +326,9 @@ void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pe
     row->after = pending->act.after;
     output->u.notify.model = model->index;
     output->u.notify.row = ampd_out_own(model->core, row);
+    /* During SYNC the state follows when that is over; and before it waits for workers, the shards know no state. */
+    if (was_frozen && !ampd_coord_is_frozen(model) && coord->state >= AMPD_COORD_WAITING)
+        ampd_coord_send_state(model);
     go_on(model);
 }
 

@@ -104,9 +104,7 @@ static enum ampd_coord_state state_of(const struct ampd_model *model, bool begun
         return AMPD_COORD_LOADED;
     if (model->spec.max_steps != 0 && coord->decided >= model->spec.max_steps)
         return coord->checkpoint.durable_step == coord->decided ? AMPD_COORD_DONE : AMPD_COORD_FINISHING;
-    if (!begun)
-        return AMPD_COORD_WAITING;
-    return ampd_floor_stops(&model->spec, &coord->carry.scaler) ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING;
+    return begun ? AMPD_COORD_RUNNING : AMPD_COORD_WAITING;
 }
 
 static void hold_scale(struct ampd_model *model, bool late_act)

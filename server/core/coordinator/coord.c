@@ -3,7 +3,7 @@
  *
  *   CREATING  -> CREATED, SYNCING, DELETING       the model is stored on all shards; a shard has no memory for it
  *   SYNCING   -> RESTORING                        sync.c: a shard has started, and memory is lost
- *   SYNCING   -> CREATED, LOADED, WAITING, RUNNING, STALLED, FROZEN, FINISHING, DONE   nothing is lost
+ *   SYNCING   -> CREATED, LOADED, WAITING, RUNNING, STALLED, FINISHING, DONE   nothing is lost
  *   SYNCING   -> DELETING                         its checkpoints are out of reach, and an operator gives it up
  *   RESTORING -> RESTORING, STORING, SYNCING, DELETING
  *   STORING   -> CREATED, WAITING, DONE, SYNCING, DELETING  the new epoch is stored on all shards
@@ -11,11 +11,10 @@
  *   CREATED   -> RESTORING                        a load broke off: the next one has an epoch of its own
  *   LOADED    -> WAITING, SYNCING, DELETING       its first checkpoint is written
  *   LOADED    -> DONE                             that is written, for a load from elsewhere, after max_steps
- *   WAITING   -> RUNNING, FROZEN, RESTORING, SYNCING, DELETING   all ranks have joined under the epoch
- *   RUNNING   -> STALLED, FROZEN, FINISHING       a rank is gone too long; the scale is at its floor; after max_steps
+ *   WAITING   -> RUNNING, RESTORING, SYNCING, DELETING     all ranks have joined under the epoch
+ *   RUNNING   -> STALLED, FINISHING               a rank is gone too long; after max_steps
  *   RUNNING   -> RESTORING, SYNCING, DELETING
  *   STALLED   -> RUNNING, RESTORING, SYNCING, DELETING     it came back
- *   FROZEN    -> RUNNING, RESTORING, SYNCING, DELETING     an operator has set the scale
  *   FINISHING -> DONE, RESTORING, SYNCING, DELETING        the last checkpoint is written
  *   DONE      -> RESTORING, SYNCING, DELETING     RESTORING: an operator rolls back (rollback.c)
  *   DELETING  ->                                  delete.c
@@ -23,6 +22,9 @@
  * Its step goes through NONE, OPEN, CLOSED and VOTED as on a shard (shard.c). VOTED means that all votes are in and the
  * verdict is being stored: from then on nothing can change it. Until then a newer incarnation of an expected rank opens
  * a new try.
+ *
+ * A model is frozen while its scale at the floor keeps steps from opening. That is no state, but what its record says
+ * (ampd_coord_is_frozen), so that it ends with the row that sets the scale.
  */
 #include "server/core/coordinator/coord.h"
 
@@ -103,7 +105,6 @@ enum ampd_model_state ampd_coord_public(const struct ampd_model *model)
     case AMPD_COORD_WAITING:
         return AMPD_MODEL_WAITING;
     case AMPD_COORD_RUNNING:
-    case AMPD_COORD_FROZEN:
     case AMPD_COORD_FINISHING:
         return AMPD_MODEL_RUNNING;
     case AMPD_COORD_STALLED:
@@ -115,8 +116,7 @@ enum ampd_model_state ampd_coord_public(const struct ampd_model *model)
     }
 }
 
-/* Whether a scale at its floor keeps steps from opening. After max_steps none would open anyway. */
-static bool is_stopped(const struct ampd_model *model)
+bool ampd_coord_is_frozen(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = model->coord;
     bool over = coord->state == AMPD_COORD_FINISHING || coord->state == AMPD_COORD_DONE;
@@ -131,7 +131,7 @@ static struct ampd_message *state_message(struct ampd_model *model, uint32_t sha
     message->u.state.state = ampd_coord_public(model);
     message->u.state.missing_rank = model->coord->missing_rank;
     message->u.state.trouble = ampd_sync_troubled(model);
-    message->u.state.frozen = is_stopped(model);
+    message->u.state.frozen = ampd_coord_is_frozen(model);
     return message;
 }
 
@@ -241,7 +241,7 @@ static void close_with_open(struct ampd_coord *coord)
 bool ampd_coord_has_steps(const struct ampd_coord *coord)
 {
     return coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED ||
-           coord->state == AMPD_COORD_FROZEN || coord->state == AMPD_COORD_FINISHING;
+           coord->state == AMPD_COORD_FINISHING;
 }
 
 static void forget_votes(struct ampd_coord *coord)
@@ -268,6 +268,12 @@ static void open_step(struct ampd_model *model)
         return;
     close_with_open(coord);
     log_close(model);
+}
+
+/* Whether nothing but a step that is open or being stored keeps the next one from opening. */
+static bool may_open(const struct ampd_model *model)
+{
+    return !ampd_core_pauses(model->core) && !ampd_coord_is_frozen(model) && ampd_workers_enough(model);
 }
 
 static void send_open(struct ampd_model *model)
@@ -309,13 +315,11 @@ static void open_first(struct ampd_model *model)
     struct ampd_coord *coord = model->coord;
     if (!ampd_workers_enough(model) || coord->actions.storing > 0)
         return;
-    bool waited = coord->state == AMPD_COORD_WAITING;
-    bool frozen = ampd_floor_stops(&model->spec, &coord->carry.scaler);
-    if (waited) {
-        ampd_coord_set(model, frozen ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING);
+    if (coord->state == AMPD_COORD_WAITING) {
+        ampd_coord_set(model, AMPD_COORD_RUNNING);
         ampd_coord_send_state(model);
     }
-    if (frozen)
+    if (!may_open(model))
         return;
     open_step(model);
     send_open(model);
@@ -327,10 +331,6 @@ void ampd_coord_ranks(struct ampd_model *model)
     AMP_ASSERT(model->core->config.shard == 0);
     if (ampd_core_pauses(model->core))
         return;
-    if (coord->state == AMPD_COORD_FROZEN && !ampd_floor_stops(&model->spec, &coord->carry.scaler)) {
-        ampd_coord_set(model, AMPD_COORD_RUNNING); /* the scale was set, perhaps while SYNC was under way */
-        ampd_coord_send_state(model);
-    }
     if (coord->state == AMPD_COORD_WAITING) {
         open_first(model);
         return;
@@ -506,7 +506,7 @@ bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank)
     const struct ampd_coord *coord = model->coord;
     bool open = coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED;
     if (coord->step.state == AMPD_STEP_NONE) /* SHRINK: too few are left */
-        return !ampd_core_pauses(model->core) && !ampd_workers_enough(model) &&
+        return !ampd_core_pauses(model->core) && !ampd_coord_is_frozen(model) && !ampd_workers_enough(model) &&
                (coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED);
     if (!open || ampd_open_find(&coord->step.open, rank) == NULL || ampd_coord_is_complete(model, rank))
         return false;
@@ -577,14 +577,6 @@ static void send_verdict(struct ampd_model *model, uint64_t shards)
     }
 }
 
-/* The state after a decided step: the model goes on, stops at the floor, or ends. */
-static enum ampd_coord_state state_after(const struct ampd_model *model, const struct ampd_step_row *row)
-{
-    if (model->spec.max_steps != 0 && row->step >= model->spec.max_steps)
-        return AMPD_COORD_FINISHING;
-    return ampd_floor_stops(&model->spec, &row->after.scaler) ? AMPD_COORD_FROZEN : AMPD_COORD_RUNNING;
-}
-
 void ampd_coord_verdict_stored(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
@@ -614,12 +606,12 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     if (coord->state == AMPD_COORD_DELETING)
         return;
     bool interrupted = coord->state == AMPD_COORD_SYNCING; /* SYNC decides how the model goes on */
-    enum ampd_coord_state next = state_after(model, row);
-    if (interrupted)
-        coord->sync.before = next == AMPD_COORD_RUNNING ? coord->sync.before : next;
-    else if (next != AMPD_COORD_RUNNING)
-        ampd_coord_set(model, next);
-    else if (!ampd_core_pauses(model->core) && ampd_workers_enough(model))
+    bool last = model->spec.max_steps != 0 && row->step >= model->spec.max_steps;
+    if (last && interrupted)
+        coord->sync.before = AMPD_COORD_FINISHING;
+    else if (last)
+        ampd_coord_set(model, AMPD_COORD_FINISHING);
+    else if (!interrupted && may_open(model))
         open_step(model);
     verdict->has_next = coord->step.state != AMPD_STEP_NONE;
     if (verdict->has_next)
@@ -630,7 +622,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
         return;
     if (verdict->has_next && coord->decision.made_us == 0)
         send_open(model); /* it was adopted: a shard that had it takes nothing from it */
-    if (stalled || next == AMPD_COORD_FROZEN)
+    if (stalled || ampd_coord_is_frozen(model))
         ampd_coord_send_state(model);
     ampd_rollback_try(model);
 }
@@ -728,7 +720,7 @@ void ampd_coord_resume(struct ampd_model *model)
     if (coord->step.state == AMPD_STEP_OPEN || coord->step.state == AMPD_STEP_CLOSED)
         ampd_coord_set_step(coord, AMPD_STEP_NONE);
     bool running = coord->state == AMPD_COORD_RUNNING || coord->state == AMPD_COORD_STALLED;
-    if (running && coord->step.state == AMPD_STEP_NONE && !ampd_core_pauses(model->core) && ampd_workers_enough(model))
+    if (running && coord->step.state == AMPD_STEP_NONE && may_open(model))
         open_step(model);
     for (uint32_t k = AMPD_COUNT(model->core); k-- > 0;)
         ampd_coord_resend(model, k);

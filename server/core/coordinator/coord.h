@@ -120,8 +120,10 @@ void ampd_coord_store_verdict(struct ampd_model *model);
 void ampd_coord_verdict_stored(struct ampd_model *model);
 /* Handles APPLIED of the last decided step. */
 void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *message);
-/* Whether steps have begun and the model is not done: RUNNING, STALLED, FROZEN or FINISHING. */
+/* Whether steps have begun and the model is not done: RUNNING, STALLED or FINISHING. */
 bool ampd_coord_has_steps(const struct ampd_coord *coord);
+/* Whether a scale at its floor keeps steps from opening before an operator acts. After max_steps none opens anyway. */
+bool ampd_coord_is_frozen(const struct ampd_model *model);
 /* RUNNING becomes STALLED when a rank has been gone for loss_timeout, and RUNNING again when it is back. */
 void ampd_coord_review(struct ampd_model *model);
 /* Sends STATE to all shards. */

@@ -78,7 +78,6 @@ enum ampd_coord_state {
     AMPD_COORD_WAITING,   /* ranks are missing before the first OPEN of the epoch */
     AMPD_COORD_RUNNING,
     AMPD_COORD_STALLED,   /* a rank that the step needs has been gone for loss_timeout */
-    AMPD_COORD_FROZEN,    /* at the floor of the scale: no step opens before an operator acts */
     AMPD_COORD_FINISHING, /* max_steps decided; the last checkpoint is being written */
     AMPD_COORD_DONE,      /* max_steps decided and in a checkpoint */
     AMPD_COORD_DELETING,  /* all shards delete the model */

@@ -191,8 +191,10 @@ static void check_run(const struct ampd_model *model)
     const struct ampd_coord *coord = model->coord;
     enum ampd_coord_state state = coord->state;
     bool none = state == AMPD_COORD_CREATED || state == AMPD_COORD_LOADED || state == AMPD_COORD_WAITING ||
-                state == AMPD_COORD_FROZEN || state == AMPD_COORD_FINISHING || state == AMPD_COORD_DONE;
+                state == AMPD_COORD_FINISHING || state == AMPD_COORD_DONE;
     AMP_ASSERT(!none || coord->step.state == AMPD_STEP_NONE);
+    AMP_ASSERT(!ampd_coord_has_steps(coord) || !ampd_coord_is_frozen(model) || coord->step.state == AMPD_STEP_NONE ||
+               coord->step.state == AMPD_STEP_VOTED); /* VOTED: adopted by a store that had lost the row of a scale */
     AMP_ASSERT(coord->decision.state != AMPD_DECIDED_APPLYING ||
                coord->decision.applied_bits != AMPD_ALL_SHARDS(model->core));
     bool ready = state > AMPD_COORD_STORING && state != AMPD_COORD_DELETING;
