@@ -8,6 +8,7 @@
 #include "server/core/coordinator/coord.h"
 #include "server/core/coordinator/workers.h"
 #include "server/core/shard/shard.h"
+#include "server/core/wire/verdict_rows.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -73,8 +74,8 @@ void sim_floors_check(struct sim *sim)
     if (!sim_has(sim->seed, SIM_FLOORS) || !sim_server_knows(zero) || ampd_core_pauses(zero->core))
         return;
     const struct ampd_coord *coord = zero->core->models[0]->coord;
-    bool frozen = ampd_coord_is_frozen(zero->core->models[0]);
     bool over = coord->state == AMPD_COORD_FINISHING || coord->state == AMPD_COORD_DONE; /* no step opens anyway */
+    bool frozen = !over && ampd_floor_stops(&sim->model.spec, &coord->carry.scaler);
     if (!over && coord->state != AMPD_COORD_RUNNING)
         return;
     if (!frozen && !over && coord->step.state == AMPD_STEP_NONE && coord->actions.storing == 0 &&

@@ -111,12 +111,6 @@ static void orders_for_ranks_that_there_are_not_are_refused(void **state)
         misfit(message);
     }
     struct ampd_message *message = pair_verdict(2);
-    message->u.verdict.has_next = true;
-    message->u.verdict.next.scale = 1;
-    message->u.verdict.next.expected_count = 1;
-    message->u.verdict.next.expected[0].rank = 1;
-    misfit(message);
-    message = pair_verdict(2);
     message->u.verdict.row.contributors_count = 1;
     message->u.verdict.row.contributors[0].rank = 1;
     misfit(message);

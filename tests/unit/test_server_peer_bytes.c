@@ -48,7 +48,7 @@ static const struct kind kinds[] = {
     {AMPD_MESSAGE_COMPLETE, MEMBER(complete), 12},
     {AMPD_MESSAGE_CLOSE, MEMBER(close), 2051},
     {AMPD_MESSAGE_VOTE, MEMBER(vote), 296},
-    {AMPD_MESSAGE_VERDICT, MEMBER(verdict), 3719},
+    {AMPD_MESSAGE_VERDICT, MEMBER(verdict), 2681},
     {AMPD_MESSAGE_APPLIED, MEMBER(applied), 260},
     {AMPD_MESSAGE_CUT, MEMBER(restore), 13},
     {AMPD_MESSAGE_PART_DONE, MEMBER(restore), 13},
@@ -177,7 +177,6 @@ static struct ampd_message *full(enum ampd_message_type type)
         m->u.verdict.acts_count = AMPD_ACTIONS_WAIT_MAX;
         for (int i = 0; i < AMPD_ACTIONS_WAIT_MAX; i++)
             fill_note(&m->u.verdict.acts[i].note);
-        m->u.verdict.next.expected_count = AMPD_WORLD_MAX;
         break;
     case AMPD_MESSAGE_ACTS:
         m->u.acts.count = AMPD_ACTIONS_WAIT_MAX;

@@ -613,15 +613,12 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
         ampd_coord_set(model, AMPD_COORD_FINISHING);
     else if (!interrupted && may_open(model))
         open_step(model);
-    verdict->has_next = coord->step.state != AMPD_STEP_NONE;
-    if (verdict->has_next)
-        verdict->next = coord->step.open;
     /* Shard 0 is told during SYNC, too: its rows must be those of its store, for they may have to be replayed. */
     send_verdict(model, interrupted ? AMPD_BIT(0) : AMPD_ALL_SHARDS(model->core));
     if (interrupted)
         return;
-    if (verdict->has_next && coord->decision.made_us == 0)
-        send_open(model); /* it was adopted: a shard that had it takes nothing from it */
+    if (coord->step.state != AMPD_STEP_NONE)
+        send_open(model);
     if (stalled || ampd_coord_is_frozen(model))
         ampd_coord_send_state(model);
     ampd_rollback_try(model);

@@ -116,7 +116,7 @@ bool ampd_coord_waits_for(const struct ampd_model *model, uint32_t rank);
 void ampd_coord_vote(struct ampd_model *model, const struct ampd_message *message);
 /* Stores the row of decision.verdict; the step must be VOTED. */
 void ampd_coord_store_verdict(struct ampd_model *model);
-/* It is stored: the step is decided. Sends VERDICT, with OPEN of the next step if one opens. */
+/* It is stored: the step is decided. Sends VERDICT, and OPEN of the next step if one opens. */
 void ampd_coord_verdict_stored(struct ampd_model *model);
 /* Handles APPLIED of the last decided step. */
 void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *message);

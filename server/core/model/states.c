@@ -60,9 +60,8 @@ static const uint32_t part_block_allowed[AMPD_PART_BLOCK_STATES] = {
 const struct ampd_machine ampd_machine_part_block = {"part_block", part_block_names, AMPD_PART_BLOCK_STATES,
                                                      part_block_allowed};
 
-static const char *const coord_names[] = {"CREATING",  "SYNCING", "RESTORING", "STORING", "CREATED",
-                                          "LOADED",    "WAITING", "RUNNING",   "STALLED", "FINISHING",
-                                          "DONE",      "DELETING"};
+static const char *const coord_names[] = {"CREATING", "SYNCING", "RESTORING", "STORING",   "CREATED", "LOADED",
+                                          "WAITING",  "RUNNING", "STALLED",   "FINISHING", "DONE",    "DELETING"};
 /* A shard starts; or it is deleted. */
 #define ANY_TIME (TO(AMPD_COORD_SYNCING) | TO(AMPD_COORD_DELETING))
 static const uint32_t coord_allowed[AMPD_COORD_STATES] = {
@@ -75,8 +74,7 @@ static const uint32_t coord_allowed[AMPD_COORD_STATES] = {
     [AMPD_COORD_CREATED] = TO(AMPD_COORD_LOADED) | TO(AMPD_COORD_RESTORING) | ANY_TIME,
     [AMPD_COORD_LOADED] = TO(AMPD_COORD_WAITING) | TO(AMPD_COORD_DONE) | ANY_TIME,
     [AMPD_COORD_WAITING] = TO(AMPD_COORD_RUNNING) | TO(AMPD_COORD_RESTORING) | ANY_TIME,
-    [AMPD_COORD_RUNNING] =
-        TO(AMPD_COORD_STALLED) | TO(AMPD_COORD_FINISHING) | TO(AMPD_COORD_RESTORING) | ANY_TIME,
+    [AMPD_COORD_RUNNING] = TO(AMPD_COORD_STALLED) | TO(AMPD_COORD_FINISHING) | TO(AMPD_COORD_RESTORING) | ANY_TIME,
     [AMPD_COORD_STALLED] = TO(AMPD_COORD_RUNNING) | TO(AMPD_COORD_RESTORING) | ANY_TIME,
     [AMPD_COORD_FINISHING] = TO(AMPD_COORD_DONE) | TO(AMPD_COORD_RESTORING) | ANY_TIME,
     [AMPD_COORD_DONE] = TO(AMPD_COORD_RESTORING) | ANY_TIME,

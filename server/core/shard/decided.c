@@ -94,7 +94,7 @@ static void decide(struct ampd_model *model, const struct ampd_verdict_message *
         ampd_slot_next(model, r); /* (a stream of it that goes on drops what it gets: the slot has its trailer) */
 }
 
-static void take_verdict(struct ampd_model *model, const struct ampd_verdict_message *verdict, uint64_t fence)
+static void take_verdict(struct ampd_model *model, const struct ampd_verdict_message *verdict)
 {
     struct ampd_shard *shard = model->shard;
     decide(model, verdict);
@@ -112,8 +112,6 @@ static void take_verdict(struct ampd_model *model, const struct ampd_verdict_mes
     ampd_push_answer(model);
     if (!shard->apply.waits)
         ampd_decided_applied(model);
-    if (verdict->has_next)
-        ampd_shard_take_open(model, &verdict->next, fence);
     ampd_shard_try_apply(model);
 }
 
@@ -150,7 +148,7 @@ void ampd_decided_verdict(struct ampd_model *model, const struct ampd_message *m
         return;
     ampd_shard_journal_note(model, &verdict->row);
     if (model->core->config.shard == 0) {
-        take_verdict(model, verdict, message->from_fence.counter);
+        take_verdict(model, verdict);
         return;
     }
     shard->decided.next = ampd_need(ampd_copy(verdict, sizeof *verdict));
@@ -167,7 +165,7 @@ void ampd_decided_stored(struct ampd_model *model)
     shard->decided.next = NULL;
     if (verdict == NULL)
         return; /* a restore came meanwhile */
-    take_verdict(model, verdict, ampd_fences_of(model->core, 0).counter);
+    take_verdict(model, verdict);
     free(verdict);
     ampd_shard_take_waiting(model);
 }

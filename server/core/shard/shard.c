@@ -319,7 +319,11 @@ static void note_listed(struct ampd_model *model)
         model->workers[open->expected[i].rank].listed = open->expected[i].incarnation;
 }
 
-void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open, uint64_t fence)
+/*
+ * Opens the step after the last decided one, or opens it again: only in a READY memory, and only if (fence, try) is
+ * above the open try. Empties slots whose incarnation it does not list, and judges held pushes and pulls again.
+ */
+static void take_open(struct ampd_model *model, const struct ampd_open *open, uint64_t fence)
 {
     struct ampd_shard *shard = model->shard;
     struct ampd_open_step *step = &shard->step;
@@ -390,7 +394,7 @@ void ampd_shard_open(struct ampd_model *model, const struct ampd_message *messag
     bool refused = close != NULL && not_of_kept_vote(model, message, close);
     free(close);
     if (!refused)
-        ampd_shard_take_open(model, open, message->from_fence.counter);
+        take_open(model, open, message->from_fence.counter);
 }
 
 void ampd_shard_take_close(struct ampd_model *model, const struct ampd_message *message)

@@ -85,11 +85,6 @@ int ampd_shard_init(struct ampd_model *model);
 void ampd_shard_close(struct ampd_model *model);
 /* Handles OPEN: keeps it while a verdict is being stored, refuses one that contradicts a kept vote, else takes it. */
 void ampd_shard_open(struct ampd_model *model, const struct ampd_message *message);
-/*
- * Opens the step after the last decided one, or opens it again: only in a READY memory, and only if (fence, try) is
- * above the open try. Empties slots whose incarnation it does not list, and judges held pushes and pulls again.
- */
-void ampd_shard_take_open(struct ampd_model *model, const struct ampd_open *open, uint64_t fence);
 /* Handles CLOSE of the open try: OPEN -> CLOSED, and vote passes begin. Kept or refused as by ampd_shard_open. */
 void ampd_shard_take_close(struct ampd_model *model, const struct ampd_message *message);
 /* Sends the vote pass of a block out, if the step is CLOSED, its contributions are here, and nothing else uses it. */

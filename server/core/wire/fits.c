@@ -102,8 +102,7 @@ static bool verdict_fits(const struct ampd_model *model, const struct ampd_verdi
     for (uint32_t i = 0; i < AMPD_GROUPS_MAX; i++)
         finite = finite && isfinite(verdict->group_lr[i]);
     return finite && ampd_row_fits(model, &verdict->row) && acts_fit(model, verdict->acts, verdict->acts_count) &&
-           range_fits(model, verdict->range, verdict->range_count) &&
-           (!verdict->has_next || open_fits(model, &verdict->next));
+           range_fits(model, verdict->range, verdict->range_count);
 }
 
 /* The square of a finite float is below 2^256, and a step has one for each element, summed over ranks before. */

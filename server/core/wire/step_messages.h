@@ -121,9 +121,7 @@ struct ampd_verdict_message {
     uint64_t range_total;             /* values beyond the cast's range in the apply before, all shards together */
     uint32_t range_count;             /* parameters with such values; the first of them */
     struct ampd_range_warning range[AMPD_OVERFLOW_ROWS_MAX];
-    bool has_next;         /* the next step opens with this verdict */
-    struct ampd_open next; /* has_next: its OPEN */
-    uint32_t acts_count;   /* operator actions since the verdict before: their rows come before this one's */
+    uint32_t acts_count; /* operator actions since the verdict before: their rows come before this one's */
     struct ampd_action acts[AMPD_ACTIONS_WAIT_MAX];
 };
 

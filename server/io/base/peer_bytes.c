@@ -402,8 +402,6 @@ static void verdict(struct visit *v, struct ampd_verdict_message *x)
     NUMBER(v, x->range_total);
     range_warnings(v, &x->range_count, x->range);
     acts(v, &x->acts_count, x->acts);
-    flag(v, &x->has_next);
-    open_step(v, &x->next);
 }
 
 static void applied(struct visit *v, struct ampd_applied *x)
