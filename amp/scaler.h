@@ -35,7 +35,7 @@ struct amp_scaler_config {
     float growth_factor;           /* default 2; > 1 */
     float backoff_factor;          /* default 0.5; in (0, 1) */
     uint32_t growth_interval;      /* default 2000 clean steps; >= 1 */
-    uint32_t hysteresis;           /* default 2; >= 1. From MEGATRON on: the overflow of this number lowers the scale */
+    uint32_t hysteresis;           /* default 2; >= 1. MEGATRON to PADDLE: overflows that it takes to lower the scale */
     float min_scale;               /* default 1; > 0 */
     float max_scale;               /* default 2^24; finite, >= min_scale */
 };

@@ -188,7 +188,7 @@ struct ampclient_parameter_spec {
 struct ampclient_group_spec {
     const char *name;      /* shown in status; NULL: none */
     bool lr_factor_set;    /* false: lr_factor is 1 */
-    double lr_factor;      /* multiplies the scheduled learning rate; 0: the group is frozen */
+    double lr_factor;      /* multiplies the scheduled learning rate; 0: its parameters stay as they are */
     bool weight_decay_set; /* false: the group has the optimizer's weight_decay */
     double weight_decay;
     float clip_max_norm; /* largest 2-norm of the group, with AMPCLIENT_CLIP_GROUP; 0: the model's clip_max_norm */
@@ -325,7 +325,7 @@ struct ampclient_tensor {
 
 struct ampclient_step {
     size_t size;
-    uint64_t epoch;    /* number of restores and rollbacks of the model, from 1 */
+    uint64_t epoch;    /* from 1; rises with each restore and rollback of the model */
     uint64_t step;     /* from 1; the data of a step should be a function of this number alone */
     uint64_t version;  /* version of the parameters: how many steps were applied to them */
     float scale;       /* multiply the loss by it, and by no scale of your own (amp_fsdp_set_server_scale) */
@@ -368,7 +368,7 @@ struct ampclient_result {
 struct ampclient_status {
     size_t size;
     uint64_t epoch;
-    uint64_t step;      /* the open step, or the last one when the model is done */
+    uint64_t step;      /* the open step, or the next one; when the model is done, the last one */
     uint64_t version;   /* of the parameters */
     uint64_t attempted; /* decided steps: applied + skipped */
     uint64_t applied;

@@ -60,7 +60,7 @@ class ModelStatus:
     total_overflows: int
     learning_rate: float        # base rate of the next verdict; 0: the workers give it
     unstable: bool              # max_consecutive_overflows in a row are reached
-    frozen: bool                # floor_policy="freeze" has stopped it
+    frozen: bool                # floor_policy "freeze" or "fail": no step before an operator acts
     recovering: bool            # the server has just started: `state` is what it may have been
     world_size: int
     parameter_count: int

@@ -64,7 +64,7 @@ class RankTaken(Error):
 
 
 class Unstable(Error):
-    """The loss scale is at its floor, and the model is to fail there."""
+    """The loss scale is at its floor, and floor_policy is "fail": training should end."""
 
     code, remedy = "EUNSTABLE", "look at the parameters that the text names, then set the scale or roll back"
 

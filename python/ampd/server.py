@@ -73,7 +73,7 @@ class Server:
                 include_superseded: bool = False, newest_first: bool = False) -> Iterator[HistoryRow]:
         """One row for each decided step, oldest first, and between them new epochs and scales that were set by hand.
 
-        `from_step` counts by the `step` of a row; with `to_step` come also the acts behind that step.
+        `from_step` counts by the `step` of a row; `to_step` includes what operators did after that step.
         `verdicts`: only these ("applied", "skipped_overflow", "skipped_empty", and None for what operators did and for
         epochs); `only_changes`: only rows after which the scale differs; `epoch`: only this one;
         `include_superseded`: also what was rolled back later."""

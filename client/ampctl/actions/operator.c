@@ -189,9 +189,8 @@ const struct ampctl_verb ampctl_scale_set_verb = {
 const struct ampctl_verb ampctl_scale_reset_verb = {
     .name = "scale reset",
     .arguments = "MODEL",
-    .summary = "resets the scale to the start of its policy",
-    .doc = "Resets the loss scale to the start of its policy, from the next step on. The history says who, when and "
-           "why.",
+    .summary = "resets the loss scale to its initial value",
+    .doc = "Resets the loss scale to its initial value, from the next step on. The history says who, when and why.",
     .examples = "ampctl scale reset digits",
     .options = operation_options,
     .parser = parse_scale_reset,

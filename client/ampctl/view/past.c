@@ -284,7 +284,7 @@ static const struct argp_option replay_options[] = {
     {"growth-factor", KEY_GROWTH, "FACTOR", 0, "Above 1 (2)", 0},
     {"backoff-factor", KEY_BACKOFF, "FACTOR", 0, "Between 0 and 1 (0.5)", 0},
     {"growth-interval", KEY_INTERVAL, "STEPS", 0, "Clean steps before it grows (2000)", 0},
-    {"hysteresis", KEY_HYSTERESIS, "OVERFLOWS", 0, "The overflow of this number shrinks it (2)", 0},
+    {"hysteresis", KEY_HYSTERESIS, "OVERFLOWS", 0, "Overflows that it takes to shrink the scale (2)", 0},
     {"min-scale", KEY_MIN, "SCALE", 0, "Its floor (1)", 0},
     {"max-scale", KEY_MAX, "SCALE", 0, "Its cap (16777216)", 0},
     {"from", KEY_FROM, "STEP", 0, "First step", 0},

@@ -6,8 +6,8 @@
  *   CLOSED  -> OPEN, VOTED, NONE    every vote pass is done
  *   VOTED   -> OPEN, NONE           a newer try; VERDICT came: from here on decided.c has the step
  *
- * Two steps are under way at a time: the decided one is applied while the next one, whose OPEN came with the VERDICT,
- * collects. A step is voted on only when the one before is APPLIED.
+ * Two steps are under way at a time: the decided one is applied while the next one, whose OPEN came behind its
+ * VERDICT, collects. A step is voted on only when the one before is APPLIED.
  *
  * The vote pass of a block runs as soon as the contributors are fixed and all of them have that block: with equal
  * weights and sync_mode SYNC that is while the push is still under way.

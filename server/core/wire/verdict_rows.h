@@ -22,7 +22,7 @@ bool ampd_floor_stops(const struct ampd_model_spec *spec, const struct amp_scale
 /* Fills group_lr, bias1 and bias2 of an applied step's verdict from its row. */
 void ampd_verdict_rates(const struct ampd_model *model, struct ampd_verdict_message *verdict);
 
-/* Fills a verdict from its row as it was made, without range warnings, the next OPEN and actions. */
+/* Fills a verdict from its row as it was made, without range warnings and actions. */
 void ampd_verdict_of_row(const struct ampd_model *model, const struct ampd_step_row *row,
                          struct ampd_verdict_message *verdict);
 
