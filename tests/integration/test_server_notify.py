@@ -184,6 +184,12 @@ def test_the_example_of_a_cluster_is_a_good_configuration(context):
     assert done.returncode == 0, done.stdout
 
 
+def test_no_option_gives_an_instance_the_file_of_another(_context):
+    """Of two that are given ampd takes the last one."""
+    line, = (line.partition("=")[2] for line in lines_of(INSTANCE) if line.startswith("ExecStart="))
+    assert re.fullmatch(r"/usr/bin/ampd \$AMPD_OPTIONS --config \S+%i\.conf --data-dir \$\{STATE_DIRECTORY\}", line), line
+
+
 def test_the_times_of_the_unit_are_longer_than_the_servers_own(context):
     stop_s = int(re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.MULTILINE)[1])
     assert stop_s * 1000 > DRAIN_MS
