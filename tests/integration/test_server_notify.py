@@ -177,6 +177,13 @@ def test_the_unit_of_instances_is_the_other_one_but_for_names(_context):
     assert own and all("%i" in line for line in own), own
 
 
+def test_an_etcd_of_the_machine_is_stopped_after_ampd(_context):
+    """Without etcd a shard has no lease, and a drain writes no last checkpoint."""
+    for unit in (UNIT, INSTANCE):
+        after, = (line for line in lines_of(unit) if line.startswith("After="))
+        assert "etcd.service" in after.partition("=")[2].split(), (unit.name, after)
+
+
 def test_the_example_of_a_cluster_is_a_good_configuration(context):
     done = subprocess.run([context.bin_dir / "ampd", "--config", UNIT.with_name("cluster.conf"), "--data-dir", "/var/lib/ampd-prod",
                            "--check-config"], timeout=CALL_TIMEOUT_S, encoding="utf-8", stdout=subprocess.PIPE,
