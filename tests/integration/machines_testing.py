@@ -152,7 +152,7 @@ class Service:
     def run(self, words):
         options = [word for word in words if word.startswith("-")]
         verb, *_ = [word for word in words if not word.startswith("-")]
-        assert set(options) <= {"--no-block", "-p"}, words
+        assert set(options) <= {"--no-block", "-p", "--value"}, words
         if verb in ("stop", "restart"):
             self.end(signal.SIGTERM)
         if verb in ("start", "restart"):
@@ -161,8 +161,9 @@ class Service:
             self.starts = []
         if verb in ("stop", "reset-failed"):
             return "0 "
-        assert verb == "show", words
-        return f"0 StatusText={self.status}\n"
+        assert verb == "show" and words[1] == "-p", words
+        value = {"StatusText": self.status, "ExecMainStatus": self.code or 0}[words[2]]
+        return f"0 {value}\n" if "--value" in options else f"0 {words[2]}={value}\n"
 
     def log(self):
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
