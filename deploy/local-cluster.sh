@@ -29,7 +29,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # From the first process to the last that is healthy; etcd needs a few seconds to elect.
 start_timeout_s=60
-# Workers of `run`; a drain of the unit takes at most a minute.
+# Workers of `run`; a drain takes at most a minute (--drain-time).
 run_timeout_s=${RUN_TIMEOUT_S:-900} drain_timeout_s=90
 # Ports below the range that the kernel takes for connections; each cluster on loopback has so many.
 port_first=20000 port_last=30000 ports_each=512

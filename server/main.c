@@ -122,6 +122,7 @@ static void on_reload(void *arg, struct ampd_server_options *running)
     if (options->arguments.level != before)
         (void)amp_log_set_level(&options->log, options->arguments.level);
     running->checkpoint_disk_share = options->arguments.server.checkpoint_disk_share;
+    running->times_ms[AMPD_TIME_DRAIN] = options->arguments.server.times_ms[AMPD_TIME_DRAIN];
     running->history_rows = options->arguments.server.history_rows;
     running->history_age_ms = options->arguments.server.history_age_ms;
 }

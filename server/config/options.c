@@ -155,8 +155,8 @@ bool ampd_option_is_for_file(const struct argp_option *option)
 
 bool ampd_option_reloads(const struct argp_option *option)
 {
-    static const int reloads[] = {OPTION_LOG_LEVEL, OPTION_CHECKPOINT_DISK_SHARE, OPTION_HISTORY_ROWS,
-                                  OPTION_HISTORY_AGE};
+    static const int reloads[] = {OPTION_LOG_LEVEL, OPTION_CHECKPOINT_DISK_SHARE, OPTION_DRAIN_TIME,
+                                  OPTION_HISTORY_ROWS, OPTION_HISTORY_AGE};
     for (size_t i = 0; i < sizeof reloads / sizeof *reloads; i++)
         if (option == &ampd_options[reloads[i]])
             return true;

@@ -10,6 +10,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 image=ampd-packages-test bare=ampd-packages-bare
 # So many that the job outlives all that happens to its server meanwhile.
 life_steps=2000
+# A disk of its own in the data of an instance.
+mounted=/var/lib/ampd-third/checkpoints
 # Far longer than all of it takes; for a hang.
 container_timeout_s=600
 if ! docker version >/dev/null 2>&1; then
@@ -105,7 +107,8 @@ builds_the_next_version() {
 
 lives_in_a_container() {
 	cp -r "$out/packages" "$out/life/now"
-	docker create --name "$container" --network none "$bare" bash /packages_life.sh /packages "$life_steps" >/dev/null
+	docker create --name "$container" --network none --tmpfs "$mounted" "$bare" \
+		bash /packages_life.sh /packages "$life_steps" "$mounted" >/dev/null
 	docker cp tests/containers/packages_life.sh "$container:/packages_life.sh"
 	docker cp "$out/life" "$container:/packages"
 	timeout "$container_timeout_s" docker start -a "$container"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# packages_life.sh: in a bare container of packages.sh, without a network and without systemd: a server's life by its packages, in
-# the folders of $packages: "before" ampctl was in a package of its own, "now", and "later", a higher version. What systemd would
-# start is started here as the unit says. The job at the end of all of it goes to $packages/exported.safetensors.
+# packages_life.sh PACKAGES STEPS MOUNTED: in a bare container of packages.sh, without a network and without systemd: a server's life
+# by its packages, in the folders of PACKAGES: "before" ampctl was in a package of its own, "now", and "later", a higher version. What
+# systemd would start is started here as the unit says. The job at the end of all of it goes to PACKAGES/exported.safetensors. MOUNTED
+# is a file system inside the data of the instance "third".
 # shellcheck disable=SC2015 # failed() does not return
 set -euo pipefail
-packages=$1 steps=$2
+packages=$1 steps=$2 mounted=$3
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 # For each wait.
 limit_s=120
@@ -189,7 +190,9 @@ installs later
 removes remove
 [ -e /var/lib/ampd/ampd.db ] || failed "a removal has taken the data"
 installs later
+touch /etc/ampd/third.conf /var/lib/ampd-third/ampd.db "$mounted/kept"
 echo 'ampd ampd/purge-data boolean true' | debconf-set-selections
 removes purge
-[ ! -e /var/lib/ampd ] && [ ! -e /var/lib/ampd-second ] || failed "the data are left"
+[ ! -e /var/lib/ampd ] && [ ! -e /var/lib/ampd-second ] && [ ! -e /var/lib/ampd-third/ampd.db ] || failed "the data are left"
+[ -e "$mounted/kept" ] || failed "what is mounted inside the data has gone, too"
 [ -e /var/lib/ampd-other ] || failed "what is of no instance has gone, too"

@@ -1,8 +1,8 @@
 """Machines for the runbooks of docs/runbooks.md: each has files and a name of its own, and a `systemctl` that runs ampd as
-deploy/systemd/ampd.service says, and etcd as Debian's package does.
+deploy/systemd/ampd.service says, or the instance prod of ampd@.service, and etcd as Debian's package does.
 
 A block of commands runs on a machine as printed: but paths lead into the machine's folder, and addresses (ampd1:7420) are free
-ports of loopback, since all machines are this one.
+ports of loopback, since all machines are this one. Where ampd is an instance, the document's names give way to those that it tells.
 """
 import os
 import pathlib
@@ -22,10 +22,12 @@ if shutil.which("etcd") is None or shutil.which("etcdctl") is None:
     print(f"SKIPPED: {ampd_testing.FILE}: no etcd or no etcdctl (packages etcd-server, etcd-client)")
     sys.exit(77)
 
-UNIT = (ROOT / "deploy" / "systemd" / "ampd.service").read_text()
+INSTANCE = "ampd@prod"
+UNITS = {name: (ROOT / "deploy" / "systemd" / f"{name.removesuffix('prod')}.service").read_text().replace("%i", "prod")
+         for name in ("ampd", INSTANCE)}
 BLOCK_TIMEOUT_S = 300
 STOP_TIMEOUT_S = 90   # TimeoutStopSec of the unit
-OWN = ["/var/lib/ampd", "/var/lib/etcd", "/etc/ampd", "/etc/default", "/usr/bin"]  # each machine has its own
+OWN = ["/var/lib/ampd", "/var/lib/ampd-prod", "/var/lib/etcd", "/etc/ampd", "/etc/default", "/usr/bin"]  # each machine has its own
 SHARED = "/srv"                                                      # all machines see it
 
 # Tells the test what is wanted, and ends as it says.
@@ -41,8 +43,20 @@ sys.exit(int(code))
 """
 
 
-def of_unit(key):
-    return re.search(rf"^{key}=(.*)$", UNIT, re.M)[1]
+def of_unit(key, unit="ampd"):
+    return re.search(rf"^{key}=(.*)$", UNITS[unit], re.M)[1]
+
+
+def names_of_the_instance():
+    """Pairs of the document: what its blocks have, and what takes its place."""
+    text = (ROOT / "docs" / "runbooks.md").read_text()
+    return re.findall(r"^  \| `(\S+)`[^|]* \| `(\S+)`", text, re.M)
+
+
+def said_for_the_instance(block):
+    for old, new in names_of_the_instance():
+        block = re.sub(rf"(?<![\w/-]){old}(?![\w{'-' if '/' in old else '/-'}])", new, block)
+    return block
 
 
 class Service:
@@ -71,16 +85,20 @@ class Service:
                     self.status = line[7:]
 
     def command(self):
-        path = self.machine.path
         if self.name == "etcd":
             return ["etcd"]
-        options = (path("/etc/default/ampd").read_text().partition("AMPD_OPTIONS=")[2]).split()
-        words = of_unit("ExecStart").replace("${STATE_DIRECTORY}", str(path("/var/lib/ampd"))).split()
-        assert words[-1] == "$AMPD_OPTIONS"
-        return [path(words[0]), *words[1:-1], *options]
+        line = of_unit("ExecStart", self.name).replace("${STATE_DIRECTORY}", f"/var/lib/{of_unit('StateDirectory', self.name)}")
+        assert line.count(" $AMPD_OPTIONS") == 1
+        settings = self.settings()
+        options = settings.read_text().partition("AMPD_OPTIONS=")[2] if settings.exists() else ""
+        return self.machine.lab.here(line, self.machine).replace("$AMPD_OPTIONS", options).split()
+
+    def settings(self):
+        path = "/etc/default/etcd" if self.name == "etcd" else of_unit("EnvironmentFile", self.name).removeprefix("-")
+        return self.machine.path(path)
 
     def environment(self):
-        settings = self.machine.path(f"/etc/default/{self.name}")
+        settings = self.settings()
         lines = settings.read_text().splitlines() if settings.exists() else []
         given = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
         return {**os.environ, **self.of_the_unit(), **given, "NOTIFY_SOCKET": self.address}
@@ -134,7 +152,7 @@ class Service:
     def run(self, words):
         options = [word for word in words if word.startswith("-")]
         verb, *_ = [word for word in words if not word.startswith("-")]
-        assert set(options) <= {"--no-block", "-p"}, words
+        assert set(options) <= {"--no-block", "-p", "--value"}, words
         if verb in ("stop", "restart"):
             self.end(signal.SIGTERM)
         if verb in ("start", "restart"):
@@ -143,8 +161,9 @@ class Service:
             self.starts = []
         if verb in ("stop", "reset-failed"):
             return "0 "
-        assert verb == "show", words
-        return f"0 StatusText={self.status}\n"
+        assert verb == "show" and words[1] == "-p", words
+        value = {"StatusText": self.status, "ExecMainStatus": self.code or 0}[words[2]]
+        return f"0 {value}\n" if "--value" in options else f"0 {words[2]}={value}\n"
 
     def log(self):
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
@@ -156,8 +175,9 @@ class Machine:
         for folder in OWN:
             self.path(folder).mkdir(parents=True)
         self.path("/var/lib/ampd").chmod(0o700)
+        self.path("/var/lib/ampd-prod").chmod(0o700)
         (self.root / "bin").mkdir()
-        self.services = {kind: Service(self, kind) for kind in ("ampd", "etcd")}
+        self.services = {unit: Service(self, unit) for unit in (lab.unit, "etcd")}
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(self.root / "systemctl"))
         self.listener.listen()
@@ -194,7 +214,7 @@ class Machine:
 
     def run(self, block):
         """The output of commands; they must succeed."""
-        text = self.lab.here(block, self)
+        text = self.lab.here(said_for_the_instance(block) if self.lab.unit == INSTANCE else block, self)
         environment = {**os.environ, "PATH": f"{self.root / 'bin'}:{self.path('/usr/bin')}:{os.environ['PATH']}"}
         done = subprocess.run(["sh", "-euc", text], cwd=self.root, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=BLOCK_TIMEOUT_S, encoding="utf-8", check=False)
@@ -203,7 +223,7 @@ class Machine:
 
     @property
     def ampd(self):
-        return self.services["ampd"]
+        return self.services[self.lab.unit]
 
     @property
     def etcd(self):
@@ -213,8 +233,8 @@ class Machine:
 class Lab:
     """Machines by name, and their addresses."""
 
-    def __init__(self, context, names):
-        self.context, self.folder, self.ports, self.machines = context, context.folder(), {}, {}
+    def __init__(self, context, names, unit="ampd"):
+        self.context, self.folder, self.ports, self.machines, self.unit = context, context.folder(), {}, {}, unit
         self.folder.mkdir()
         (self.folder / "srv").mkdir()
         context._own.append(self)

@@ -4,6 +4,7 @@
     test_kubernetes.py BIN_DIR [NAME ...]
 """
 import os
+import re
 import subprocess
 
 import yaml
@@ -130,6 +131,16 @@ def test_workers_are_as_many_as_their_world_and_they_and_the_operator_reach_ampd
         labels = kubernetes.labels_of(one)
         assert any(wanted.items() <= labels.items() for wanted in admitted), "the NetworkPolicy keeps it out"
     assert "--connect=ampd:7420" in pod_of(job)["containers"][0]["command"]
+
+
+def test_the_operator_has_room_for_a_model_of_all_shards(_context):
+    def gigabytes(one):
+        return int(re.fullmatch(r"(\d+)Gi", pod_of(one)["containers"][0]["resources"]["limits"]["memory"])[1])
+
+    objects = plain(FOLDER / "overlays/three-shards")
+    operator = one_of(plain(FOLDER / "operator"), "Pod", "ampctl")
+    shards = yaml.safe_load(conf_of(objects))["shards"]
+    assert gigabytes(operator) >= shards * gigabytes(one_of(objects, "StatefulSet", "ampd"))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from etcd_testing import Cluster
 
 UNIT = ROOT / "deploy" / "systemd" / "ampd.service"
 INSTANCE = UNIT.with_name("ampd@.service")
-DRAIN_MS = int(re.search(r"#define DRAIN_MS\s+(\d+)", (ROOT / "server/io/process/drain.c").read_text())[1])
+DRAIN_MS, GRACE_MS = (int(re.search(rf"#define {name}\s+(\d+)", (ROOT / "server/io/process/drain.c").read_text())[1])
+                      for name in ("DRAIN_MS", "GRACE_MS"))
 # Of one that runs beside others: comments aside, nothing else is different.
 OWN_OF_AN_INSTANCE = {"Description", "Environment", "EnvironmentFile", "ExecStart", "StateDirectory"}
 
@@ -71,11 +72,11 @@ def test_a_service_manager_gives_a_drain_all_of_its_time(context):
     folder = context.folder()
     folder.mkdir()
     with Manager(folder / "notify") as manager:
-        server, ended, grace_ms = context.server(), threading.Event(), 120000
+        server, ended, grace_ms = context.server("--drain-time", "5m"), threading.Event(), 120000
         held = server.channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
         open_call = held(iter(lambda: ended.wait(60), True))
         Api(server.channel).Drain(grace_ms=grace_ms)
-        drain_ms = DRAIN_MS + grace_ms
+        drain_ms = 5 * 60000 + grace_ms
         extended_us = int(manager.next("STOPPING")["EXTEND_TIMEOUT_USEC"])
         assert drain_ms < extended_us / 1000 <= drain_ms + 30000, extended_us
         server.process.send_signal(signal.SIGTERM)
@@ -177,6 +178,13 @@ def test_the_unit_of_instances_is_the_other_one_but_for_names(_context):
     assert own and all("%i" in line for line in own), own
 
 
+def test_an_etcd_of_the_machine_is_stopped_after_ampd(_context):
+    """Without etcd a shard has no lease, and a drain writes no last checkpoint."""
+    for unit in (UNIT, INSTANCE):
+        after, = (line for line in lines_of(unit) if line.startswith("After="))
+        assert "etcd.service" in after.partition("=")[2].split(), (unit.name, after)
+
+
 def test_the_example_of_a_cluster_is_a_good_configuration(context):
     done = subprocess.run([context.bin_dir / "ampd", "--config", UNIT.with_name("cluster.conf"), "--data-dir", "/var/lib/ampd-prod",
                            "--check-config"], timeout=CALL_TIMEOUT_S, encoding="utf-8", stdout=subprocess.PIPE,
@@ -184,9 +192,19 @@ def test_the_example_of_a_cluster_is_a_good_configuration(context):
     assert done.returncode == 0, done.stdout
 
 
-def test_the_times_of_the_unit_are_longer_than_the_servers_own(context):
-    stop_s = int(re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.MULTILINE)[1])
-    assert stop_s * 1000 > DRAIN_MS
+def test_no_option_gives_an_instance_the_file_of_another(_context):
+    """Of two that are given ampd takes the last one."""
+    line, = (line.partition("=")[2] for line in lines_of(INSTANCE) if line.startswith("ExecStart="))
+    assert re.fullmatch(r"/usr/bin/ampd \$AMPD_OPTIONS --config \S+%i\.conf --data-dir \$\{STATE_DIRECTORY\}", line), line
+
+
+def test_whoever_stops_a_server_waits_longer_than_a_drain_may_take(_context):
+    """Its grace included."""
+    for path, pattern in (("deploy/systemd/ampd.service", r"^TimeoutStopSec=(\d+)$"), ("docker-compose.yml", r"^ +stop_grace_period: (\d+)s$"),
+                          ("deploy/cluster.yml", r"^ +stop_grace_period: (\d+)s$"),
+                          ("deploy/kubernetes/base/statefulset.yaml", r"^ +terminationGracePeriodSeconds: (\d+)$")):
+        found_s, = re.findall(pattern, (ROOT / path).read_text(), re.M)
+        assert int(found_s) * 1000 > DRAIN_MS + GRACE_MS, path
 
 
 if __name__ == "__main__":

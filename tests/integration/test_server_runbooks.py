@@ -16,7 +16,7 @@ import subprocess
 import time
 
 from ampd_testing import DIE_WITH_PARENT, PATIENCE, ROOT, eventually, run
-from machines_testing import Lab
+from machines_testing import INSTANCE, Lab
 
 DATA_DIR = 3     # exit code
 RETURN_S = 30 * PATIENCE    # within which the cluster is back, as the document says
@@ -80,12 +80,16 @@ def options_of_the_document():
 def configure(lab, name, etcd=("etcd1",)):
     """What the test adds: a short lease, for its own time's sake, and no port that another test may have."""
     options = options_of_the_document().replace("ampd1:7420", f"{name}:7420").replace("etcd1:2379", ",".join(f"{e}:2379" for e in etcd))
-    lab.write(name, "/etc/default/ampd", f"{options} --cluster-lease {4 * PATIENCE}s --metrics-listen none\n")
+    options += f" --cluster-lease {4 * PATIENCE}s --metrics-listen none"
+    if lab.unit == INSTANCE:
+        lab.write(name, "/etc/ampd/prod.conf", "".join(f"{key}: {value}\n" for key, value in re.findall(r"--(\S+) (\S+)", options)))
+    else:
+        lab.write(name, "/etc/default/ampd", f"{options}\n")
 
 
-def begin(context, *more):
+def begin(context, *more, unit="ampd"):
     """The cluster of the document, and machines that nothing runs on yet."""
-    lab = Lab(context, ["etcd1", *SHARDS, STANDBY, *more])
+    lab = Lab(context, ["etcd1", *SHARDS, STANDBY, *more], unit)
     for machine in lab.machines.values():
         machine.install(context.bin_dir)
     etcd = [name for name in lab.machines if name.startswith("etcd")]
@@ -382,6 +386,18 @@ def test_a_cluster_goes_on_with_another_number_of_shards_and_back(context):
         assert worker.process.wait(STEP_TIMEOUT_S) == 1 and f"the model is on {new} shards now" in worker.out.read_text()
         assert len(in_order(lab)[0]) == 3 - new
         old = new
+    worker = Worker(context, lab, [*SHARDS, STANDBY])
+    worker.await_steps(25)
+    end_and_check(context, lab, worker)
+
+
+def test_instances_go_on_with_another_number_of_shards(context):
+    """By the names that the document has for them."""
+    lab = begin(context, unit=INSTANCE)
+    worker = Worker(context, lab, [*SHARDS, STANDBY])
+    worker.await_steps(25)
+    change_shards(lab, 2, 3)
+    worker.process.wait(STEP_TIMEOUT_S)
     worker = Worker(context, lab, [*SHARDS, STANDBY])
     worker.await_steps(25)
     end_and_check(context, lab, worker)

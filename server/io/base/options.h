@@ -37,7 +37,7 @@ enum {
     AMPD_EXIT_LOST = 4 /* the place in the cluster is lost: the process is to be started again */
 };
 
-/* Times of connections, under gRPC's names (gRFC A8, A9; rpc/arpc_server.h), and of leases. */
+/* Times of connections, under gRPC's names (gRFC A8, A9; rpc/arpc_server.h), of leases, and of the drain. */
 enum ampd_time {
     AMPD_TIME_KEEPALIVE,
     AMPD_TIME_KEEPALIVE_TIMEOUT,
@@ -47,6 +47,7 @@ enum ampd_time {
     AMPD_TIME_CONNECTION_AGE_GRACE,
     AMPD_TIME_WORKER_LEASE,  /* docs/step-protocol.md section 1 */
     AMPD_TIME_CLUSTER_LEASE, /* of a place in etcd (server/io/cluster/cluster.h) */
+    AMPD_TIME_DRAIN,         /* server/io/process/drain.c; SIGHUP changes it */
     AMPD_TIMES_COUNT
 };
 
@@ -68,7 +69,7 @@ struct ampd_server_options {
     const char *listen;   /* HOST:PORT or unix:/PATH of the gRPC port */
     const char *metrics_listen; /* the same of the HTTP port (server/io/http/http.h); NULL: its default */
     const struct ampd_auth_options *auth;
-    int64_t times_ms[AMPD_TIMES_COUNT]; /* by enum ampd_time; 0: the default of rpc, or of the core */
+    int64_t times_ms[AMPD_TIMES_COUNT]; /* by enum ampd_time; 0: the default of what has it */
     uint32_t shards;                    /* of the cluster */
     uint32_t shard;    /* which this is; IO_CLUSTER_ANY (only with `cluster`): any free one, until it has a place */
     const char *peers; /* --peers: addresses of all shards by index, with commas; or NULL */

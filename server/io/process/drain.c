@@ -9,9 +9,9 @@
  *   or SIGINT
  *   SIGHUP            ends nothing: options, certificates and tokens are read again
  *
- * The drain is bounded: after DRAIN_MS and the grace the process ends, whatever it waits for. That holds, and so does
- * the second signal, also at the very end, where the loop does not run but waits for threads, and these for disks: from
- * then on signals have handlers that need no loop (end_without_loop).
+ * The drain is bounded: after --drain-time and the grace the process ends, whatever it waits for. That holds, and so
+ * does the second signal, also at the very end, where the loop does not run but waits for threads, and these for disks:
+ * from then on signals have handlers that need no loop (end_without_loop).
  */
 #include "server/io/process/drain.h"
 
@@ -49,18 +49,29 @@
 /* Grace after a signal, in which answers that are queued can be sent. The RPC Drain gives its own. */
 #define GRACE_MS 1000
 
-/* Longest time of a drain before its grace. It allows for the last checkpoint of a large model on a slow disk. */
+/*
+ * Default of --drain-time. It is below the 90 s after which systemd ends a service (DefaultTimeoutStopSec), and writes
+ * 6 GB to a disk of 100 MB/s. A last checkpoint that takes longer is lost.
+ */
 #define DRAIN_MS 60000
 
 /* Enough for the process to end once its drain has taken too long. */
 #define END_MS 10000
 
+/* Longest time of a drain without its grace. */
+static uint64_t drain_ms(const struct ampd_server *server)
+{
+    int64_t given_ms = server->options->times_ms[AMPD_TIME_DRAIN];
+    return given_ms != 0 ? (uint64_t)given_ms : DRAIN_MS;
+}
+
 static void on_drain_timeout(uv_timer_t *timer)
 {
     const struct ampd_server *server = timer->data;
     struct amp_error error;
-    (void)amp_error_set(&error, AMP_EDEADLINE, "DRAIN_TIMEOUT", "not drained within %" PRId64 " ms",
-                        DRAIN_MS + server->drain->grace_ms);
+    (void)amp_error_set(&error, AMP_EDEADLINE, "DRAIN_TIMEOUT",
+                        "not drained within %" PRIu64 " ms; where a last checkpoint takes longer, raise --drain-time",
+                        drain_ms(server) + (uint64_t)server->drain->grace_ms);
     io_fatal(server->log, "the drain took too long", &error);
 }
 
@@ -69,7 +80,7 @@ static uint64_t left(const struct ampd_server *server)
 {
     uint64_t now_ms = uv_now(&server->loop), due_ms = server->drain->due_ms;
     if (due_ms == 0)
-        return DRAIN_MS + GRACE_MS;
+        return drain_ms(server) + GRACE_MS;
     return due_ms > now_ms ? due_ms - now_ms : 0;
 }
 
@@ -91,10 +102,11 @@ static void on_still_draining(uv_timer_t *timer)
 /* Gives the drain all of its time, with this grace. */
 static void begin_time(struct ampd_server *server, int64_t grace_ms)
 {
+    uint64_t time_ms = drain_ms(server) + (uint64_t)grace_ms;
     server->drain->grace_ms = grace_ms;
-    server->drain->due_ms = uv_now(&server->loop) + DRAIN_MS + (uint64_t)grace_ms;
+    server->drain->due_ms = uv_now(&server->loop) + time_ms;
     (void)uv_timer_start(&server->drain->timer, on_still_draining, GRACE_MS, 0); /* cannot fail: it is open */
-    io_notify_stopping(DRAIN_MS + (uint64_t)grace_ms + END_MS);
+    io_notify_stopping(time_ms + END_MS);
 }
 
 void io_drain_begin(struct ampd_server *server, const char *cause, int64_t grace_ms)
@@ -106,7 +118,7 @@ void io_drain_begin(struct ampd_server *server, const char *cause, int64_t grace
     begin_time(server, grace_ms);
     io_server_health_set(server, false);
     io_watchers_draining(server);
-    io_threads_raise(server->pools.files); /* since DRAIN_MS bounds the last checkpoints */
+    io_threads_raise(server->pools.files); /* since drain_ms bounds the last checkpoints */
     struct ampd_event event = {.type = AMPD_EVENT_DRAIN};
     io_core_event(server, &event);
 }
@@ -227,9 +239,9 @@ static void end_without_loop(struct ampd_server *server)
 {
     struct io_drain *drain = server->drain;
     const struct sigaction action = {.sa_handler = on_signal_without_loop, .sa_flags = SA_RESTART};
-    uint64_t left_ms = left(server);
-    if (left_ms > DRAIN_MS + GRACE_MS) /* of a long grace, which nobody needs any more */
-        left_ms = DRAIN_MS + GRACE_MS;
+    uint64_t left_ms = left(server), most_ms = drain_ms(server) + GRACE_MS;
+    if (left_ms > most_ms) /* of a long grace, which nobody needs any more */
+        left_ms = most_ms;
     io_drain_mask(SIG_BLOCK);
     uv_close((uv_handle_t *)&drain->timer, NULL);
     uv_close((uv_handle_t *)&drain->on_term, NULL);
