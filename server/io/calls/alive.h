@@ -20,7 +20,8 @@
 /* All open calls that renew a lease. */
 struct io_alive_calls {
     struct amp_list calls; /* struct io_alive */
-    uv_timer_t timer;      /* repeats IO_ALIVE_PER_LEASE times in a lease */
+    uv_timer_t timer;      /* IO_ALIVE_PER_LEASE times in a lease; once more soon after the process stood still */
+    uint64_t due_ms;       /* when the timer is due, by the loop's clock */
 };
 
 /* The worker whose lease a call renews. A member of the call's own struct; all zero: the call renews none. */
