@@ -16,23 +16,27 @@ static int64_t interval_ms(const struct ampd_server *server)
     return lease_ms / IO_ALIVE_PER_LEASE > 0 ? lease_ms / IO_ALIVE_PER_LEASE : 1;
 }
 
+void io_alive_renew(const struct io_alive *alive)
+{
+    struct ampd_event event = {
+        .type = AMPD_EVENT_RENEW,
+        .u.worker = {.model = alive->model, .rank = alive->rank, .incarnation = alive->incarnation}};
+    io_core_event(alive->call->server, &event);
+}
+
 /*
  * Renews the lease if bytes came on the connection within two intervals, since the answer to a PING may take a little
  * longer than one. Sends a PING if the connection has been silent for half an interval.
  */
-static void look_at(struct io_alive *alive, int64_t every_ms)
+static void look_at(const struct io_alive *alive, int64_t every_ms)
 {
-    struct io_server_call *call = alive->call;
+    const struct io_server_call *call = alive->call;
     if (call->finished)
         return;
     bool lives = arpc_call_silent_ms(call->rpc) < 2 * every_ms;
     arpc_call_ask(call->rpc, every_ms / 2);
-    if (!lives)
-        return;
-    struct ampd_event event = {
-        .type = AMPD_EVENT_RENEW,
-        .u.worker = {.model = alive->model, .rank = alive->rank, .incarnation = alive->incarnation}};
-    io_core_event(call->server, &event);
+    if (lives)
+        io_alive_renew(alive);
 }
 
 static void on_timer(uv_timer_t *timer)

@@ -36,6 +36,8 @@ struct io_alive {
 /* From now on the call renews this worker's lease as long as it is open and its connection lives. */
 void io_alive_begin(struct io_alive *alive, struct io_server_call *call, const char *model, uint32_t rank,
                     struct ampd_incarnation incarnation);
+/* Renews it now. Calls into the core, last. */
+void io_alive_renew(const struct io_alive *alive);
 /* Ends that; for the call's free_cb. No effect on one that is all zero. */
 void io_alive_end(struct io_alive *alive);
 
