@@ -536,7 +536,6 @@ int io_membership_take(struct ampd_server *server, struct amp_error *error)
     int rc = make_cluster(server, error);
     if (rc != 0)
         return rc;
-    io_cluster_take(server->cluster);
     while (!membership->taken && membership->why.code == 0 && !server->life.signalled)
         (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* returns when on_taken, on_lost or a signal stops it */
     if (membership->why.code != 0)
