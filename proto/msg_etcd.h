@@ -7,7 +7,7 @@
 
 #include "proto/msg_common.h"
 
-/* A cluster has a key for each shard, each standby and each model's epoch (server/io/cluster/cluster_etcd.c). */
+/* A cluster has a key for each shard, each standby and each model's epoch (server/io/cluster/cluster.c). */
 #define AMPD_ETCD_KEYS_MAX   8192
 #define AMPD_ETCD_EVENTS_MAX 8192
 /* Comparisons, and operations, of one transaction. */

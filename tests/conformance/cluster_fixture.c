@@ -156,7 +156,6 @@ void cluster_join(struct cluster_fixture *fixture, uint32_t index, uint32_t shar
 {
     struct part *part = &fixture->parts[index];
     cluster_open(fixture, index, &(struct part_options){.shard = shard});
-    io_cluster_take(part->cluster);
     cluster_until(fixture, &part->taken, 1);
     assert_int_equal(part->shard, shard);
 }

@@ -61,7 +61,7 @@ int cluster_teardown(void **state);
 /* At the end of the program. */
 void cluster_end(void);
 
-/* Makes part `index`; and lets it take its place. */
+/* Makes part `index`, which begins to take its place; and waits until it has it. */
 void cluster_open(struct cluster_fixture *fixture, uint32_t index, const struct part_options *options);
 void cluster_join(struct cluster_fixture *fixture, uint32_t index, uint32_t shard);
 

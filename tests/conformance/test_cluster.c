@@ -15,13 +15,11 @@ static void a_place_is_taken_under_a_fence(void **state)
     struct part *part = &fixture->parts[0];
     cluster_open(fixture, 0, &(struct part_options){.shard = 1});
     assert_false(io_cluster_holds(part->cluster));
-    io_cluster_take(part->cluster);
     assert_int_equal(part->taken, 0); /* not from inside */
     cluster_until(fixture, &part->taken, 1);
     assert_true(io_cluster_holds(part->cluster));
     assert_int_equal(part->shard, 1);
     assert_true(part->fence >= 1);
-    io_cluster_take(part->cluster); /* once is enough */
     cluster_run_ms(fixture, 100);
     assert_int_equal(part->taken, 1);
     assert_int_equal(part->lost, 0);
@@ -78,7 +76,6 @@ static void a_cluster_may_be_closed_at_any_time(void **state)
     cluster_kill(fixture, 0);
     for (int ms = 0; ms < 40; ms += 2) { /* in each state of taking */
         cluster_open(fixture, 0, &(struct part_options){.shard = 0, .local = 7});
-        io_cluster_take(fixture->parts[0].cluster);
         cluster_run_ms(fixture, ms);
         if (ms % 4 == 0)
             io_cluster_leave(fixture->parts[0].cluster, NULL, NULL);

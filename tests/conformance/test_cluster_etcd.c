@@ -15,21 +15,15 @@
 /* cmocka needs the headers above. */
 #include <cmocka.h>
 
-static void take(struct cluster_fixture *fixture, uint32_t index, const struct part_options *options)
-{
-    cluster_open(fixture, index, options);
-    io_cluster_take(fixture->parts[index].cluster);
-}
-
 static void take_any(struct cluster_fixture *fixture, uint32_t index)
 {
-    take(fixture, index, &(struct part_options){.shard = IO_CLUSTER_ANY});
+    cluster_open(fixture, index, &(struct part_options){.shard = IO_CLUSTER_ANY});
 }
 
 /* As a process that is started again on its data. */
 static void take_again(struct cluster_fixture *fixture, uint32_t index, const struct part_options *options)
 {
-    take(fixture, index, options);
+    cluster_open(fixture, index, options);
     cluster_until(fixture, &fixture->parts[index].taken, 1);
 }
 
@@ -97,7 +91,7 @@ static void a_place_that_is_held_is_waited_for(void **state)
 {
     struct cluster_fixture *fixture = *state;
     cluster_join(fixture, 0, 1);
-    take(fixture, 1, &(struct part_options){.shard = 1});
+    cluster_open(fixture, 1, &(struct part_options){.shard = 1});
     cluster_until(fixture, &fixture->parts[1].waiting, 1);
     assert_non_null(strstr(fixture->parts[1].why_waiting.text, fixture->parts[0].address));
     cluster_run_ms(fixture, 3 * LONG_LEASE_MS / 2); /* however long */
@@ -113,7 +107,7 @@ static void of_two_that_claim_at_once_one_gets_the_place(void **state)
     struct cluster_fixture *fixture = *state;
     for (int round = 0; round < 5; round++) {
         for (uint32_t i = 0; i < 4; i++)
-            take(fixture, i, &(struct part_options){.shard = 2, .local = 4});
+            cluster_open(fixture, i, &(struct part_options){.shard = 2, .local = 4});
         int taken = 0;
         while (taken == 0) {
             cluster_turn(fixture);
@@ -136,7 +130,7 @@ static void the_place_of_a_process_that_was_killed_is_free_when_its_lease_ends(v
     fixture->lease_ms = LEASE_MS;
     cluster_join(fixture, 0, 0);
     fixture->lease_ms = LONG_LEASE_MS;
-    take(fixture, 1, &(struct part_options){.shard = 0});
+    cluster_open(fixture, 1, &(struct part_options){.shard = 0});
     cluster_until(fixture, &fixture->parts[1].waiting, 1);
     cluster_kill(fixture, 0);
     cluster_until(fixture, &fixture->parts[1].taken, 1);
@@ -172,12 +166,12 @@ static void any_free_index_is_taken_and_one_more_stands_by(void **state)
 static void a_place_whose_data_are_here_is_preferred(void **state)
 {
     struct cluster_fixture *fixture = *state;
-    take(fixture, 0, &(struct part_options){.shard = IO_CLUSTER_ANY, .local = 1 << 2});
+    cluster_open(fixture, 0, &(struct part_options){.shard = IO_CLUSTER_ANY, .local = 1 << 2});
     cluster_until(fixture, &fixture->parts[0].taken, 1);
     assert_int_equal(fixture->parts[0].shard, 2);
     /* And of two that wait, the one with data gets it. */
-    take(fixture, 1, &(struct part_options){.shard = 2});
-    take(fixture, 3, &(struct part_options){.shard = 2, .local = 1 << 2});
+    cluster_open(fixture, 1, &(struct part_options){.shard = 2});
+    cluster_open(fixture, 3, &(struct part_options){.shard = 2, .local = 1 << 2});
     cluster_until(fixture, &fixture->parts[1].waiting, 1);
     cluster_until(fixture, &fixture->parts[3].waiting, 1);
     cluster_leave(fixture, 0);
@@ -195,9 +189,9 @@ static void data_of_before_the_last_process_let_those_of_it_go_first(void **stat
     cluster_join(fixture, 0, 2);
     cluster_serve(fixture, 0);
     uint64_t last = fixture->parts[0].fence;
-    take(fixture, 1, &(struct part_options){.shard = 2, .local = 1 << 2, .served = before});
+    cluster_open(fixture, 1, &(struct part_options){.shard = 2, .local = 1 << 2, .served = before});
     cluster_until(fixture, &fixture->parts[1].waiting, 1);
-    take(fixture, 3, &(struct part_options){.shard = 2, .local = 1 << 2, .served = last});
+    cluster_open(fixture, 3, &(struct part_options){.shard = 2, .local = 1 << 2, .served = last});
     cluster_until(fixture, &fixture->parts[3].waiting, 1);
     cluster_leave(fixture, 0);
     cluster_until(fixture, &fixture->parts[3].taken, 1);
@@ -215,7 +209,7 @@ static void who_serves_does_not_give_its_place_back(void **state)
     cluster_join(fixture, 0, 2);
     cluster_serve(fixture, 0);
     /* Its data are the newest ones, though those of who comes are said to be as new: a copy of the directory. */
-    take(fixture, 1, &(struct part_options){.shard = 2, .local = 1 << 2, .served = fixture->parts[0].fence});
+    cluster_open(fixture, 1, &(struct part_options){.shard = 2, .local = 1 << 2, .served = fixture->parts[0].fence});
     cluster_run_ms(fixture, LEASE_MS / 2);
     assert_int_equal(fixture->parts[1].taken, 0);
     assert_int_equal(fixture->parts[0].lost, 0);
@@ -233,7 +227,7 @@ static void a_place_is_given_back_to_who_comes_with_its_data_until_it_is_kept(vo
         cluster_join(fixture, 1, 2); /* without data */
         if (kept)
             io_cluster_keep(fixture->parts[1].cluster);
-        take(fixture, 3, &(struct part_options){.shard = 2, .local = 1 << 2, .served = served});
+        cluster_open(fixture, 3, &(struct part_options){.shard = 2, .local = 1 << 2, .served = served});
         if (kept) {
             cluster_run_ms(fixture, LEASE_MS / 2);
             assert_int_equal(fixture->parts[1].lost + fixture->parts[3].taken, 0);
@@ -255,12 +249,12 @@ static void a_place_is_given_back_to_who_comes_with_its_data_until_it_is_kept(vo
 static void what_etcd_has_forgotten_is_told_when_all_places_are_held(void **state)
 {
     struct cluster_fixture *fixture = *state;
-    take(fixture, 0, &(struct part_options){.shard = 0, .local = 1, .models = 1, .served = 10});
+    cluster_open(fixture, 0, &(struct part_options){.shard = 0, .local = 1, .models = 1, .served = 10});
     cluster_until_held(fixture, 0, 0, 0);
-    take(fixture, 1, &(struct part_options){.shard = 1, .local = 2, .models = 2, .served = 11, .floor = 50});
+    cluster_open(fixture, 1, &(struct part_options){.shard = 1, .local = 2, .models = 2, .served = 11, .floor = 50});
     cluster_until_held(fixture, 1, 1, 1);
     assert_int_equal(fixture->parts[0].taken + fixture->parts[1].taken, 0);
-    take(fixture, 2, &(struct part_options){.shard = 2});
+    cluster_open(fixture, 2, &(struct part_options){.shard = 2});
     for (int i = 0; i < 3; i++)
         cluster_until(fixture, &fixture->parts[i].taken, 1);
     for (int i = 0; i < 3; i++) { /* by one of them */
@@ -293,7 +287,7 @@ static void a_place_under_a_lease_that_took_long_to_grant_is_kept(void **state)
     for (int tries = 0; tries < 5 && lost > 0;
          tries++) { /* on a busy machine the grant may take longer than the lease */
         etcd_pause(fixture->etcd);
-        take(fixture, 0, &(struct part_options){.shard = 2, .local = 4});
+        cluster_open(fixture, 0, &(struct part_options){.shard = 2, .local = 4});
         cluster_run_ms(fixture, LEASE_MS - 150); /* a tenth of the lease, after which a keepalive is due, is longer */
         etcd_continue(fixture->etcd);
         cluster_until(fixture, &fixture->parts[0].taken, 1);
@@ -344,7 +338,7 @@ static void a_process_for_another_number_of_shards_is_refused(void **state)
 {
     struct cluster_fixture *fixture = *state;
     cluster_join(fixture, 0, 0);
-    take(fixture, 1, &(struct part_options){.shard = 1, .shards = 2, .local = 2});
+    cluster_open(fixture, 1, &(struct part_options){.shard = 1, .shards = 2, .local = 2});
     cluster_until(fixture, &fixture->parts[1].lost, 1);
     assert_int_equal(fixture->parts[1].why_lost.code, AMP_ESTATE);
     assert_non_null(strstr(fixture->parts[1].why_lost.text, "--shards"));
@@ -352,8 +346,8 @@ static void a_process_for_another_number_of_shards_is_refused(void **state)
     cluster_leave(fixture, 0);
     cluster_kill(fixture, 1);
     for (int round = 0; round < 5; round++) {
-        take(fixture, 0, &(struct part_options){.shard = 0, .local = 1});
-        take(fixture, 1, &(struct part_options){.shard = 1, .shards = 2, .local = 2});
+        cluster_open(fixture, 0, &(struct part_options){.shard = 0, .local = 1});
+        cluster_open(fixture, 1, &(struct part_options){.shard = 1, .shards = 2, .local = 2});
         while (fixture->parts[0].lost + fixture->parts[1].lost == 0)
             cluster_turn(fixture);
         cluster_run_ms(fixture, 100);
@@ -373,7 +367,7 @@ static void models_are_noted_with_their_number_of_shards_until_there_are_none(vo
     cluster_serve(fixture, 0); /* without any */
     (void)cluster_raise(fixture, 0, "m", 1);
     cluster_leave(fixture, 0);
-    take(fixture, 1, &(struct part_options){.shard = 1, .shards = 2, .local = 2}); /* nobody else is there */
+    cluster_open(fixture, 1, &(struct part_options){.shard = 1, .shards = 2, .local = 2}); /* nobody else is there */
     cluster_until(fixture, &fixture->parts[1].lost, 1);
     assert_int_equal(fixture->parts[1].why_lost.code, AMP_ESTATE);
     assert_non_null(strstr(fixture->parts[1].why_lost.text, "who/shards"));
@@ -412,7 +406,7 @@ static void another_format_and_foreign_keys(void **state)
     put(fixture, "2/who/shard-1", "1 3 0 a:1"); /* of a cluster whose name begins with this one's */
     cluster_join(fixture, 0, 1);
     put(fixture, "/who/shard-2", "2 anything else");
-    take(fixture, 1, &(struct part_options){.shard = 0});
+    cluster_open(fixture, 1, &(struct part_options){.shard = 0});
     cluster_until(fixture, &fixture->parts[1].lost, 1);
     assert_int_equal(fixture->parts[1].why_lost.code, AMP_ESTATE);
     assert_non_null(strstr(fixture->parts[1].why_lost.text, "version"));
@@ -547,7 +541,7 @@ static void a_wiped_etcd_ends_the_holders_and_later_fences_are_higher(void **sta
     /* ... one whose data know of the fence before a higher one, and so does everyone after it. */
     cluster_join(fixture, 4, 1);
     cluster_join(fixture, 5, 2);
-    take(fixture, 2, &(struct part_options){.shard = 0, .floor = before});
+    cluster_open(fixture, 2, &(struct part_options){.shard = 0, .floor = before});
     cluster_until(fixture, &fixture->parts[2].taken, 1);
     assert_true(fixture->parts[2].fence > before);
     cluster_leave(fixture, 2);
@@ -573,7 +567,7 @@ static void a_standby_outlives_an_etcd_that_is_away(void **state)
     struct cluster_fixture *fixture = *state;
     fixture->lease_ms = LEASE_MS;
     cluster_join(fixture, 0, 0);
-    take(fixture, 1, &(struct part_options){.shard = 0});
+    cluster_open(fixture, 1, &(struct part_options){.shard = 0});
     cluster_until(fixture, &fixture->parts[1].waiting, 1);
     etcd_kill(fixture->etcd);
     cluster_until(fixture, &fixture->parts[0].lost, 1);

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "proto/msg_etcd.h"
 #include "server/io/base/peer_bytes.h"
-#include "server/io/cluster/cluster_etcd.h"
+#include "server/io/cluster/cluster_impl.h"
 #include "storage/store.h"
 
 #include <stdlib.h>

@@ -477,6 +477,23 @@ def test_a_server_that_was_stopped_for_longer_than_a_lease_ends_none_whose_worke
     eventually(lambda: "the lease of rank 0" in server.log(), "the lease of who is silent ends")
 
 
+def test_a_server_that_was_stopped_for_longer_than_a_lease_ends_none_whose_worker_waits(context):
+    """A call that is open renews the lease: its connection answers a PING before the lease counts as ended."""
+    lease_s = 12  # the time from one look at the call to the next is longer than what the clock is set back by
+    server = context.server("--worker-lease", f"{lease_s}s")
+    worker = context.model("stopped", server).worker()
+    worker.pull()
+    watch = worker.api.start("WatchSteps", timeout_s=5 * lease_s, **worker.identity())
+    time.sleep(lease_s / 6)
+    server.process.send_signal(signal.SIGSTOP)
+    time.sleep(lease_s + 2)  # later than the lease's end by so much that it counts as a stop
+    server.process.send_signal(signal.SIGCONT)
+    time.sleep(lease_s / 4)  # for who would end it only now
+    assert "has ended" not in server.log(), server.log()[-1500:]
+    assert worker.push({"w": [1024.0] * 4}).verdict == common.VERDICT_APPLIED
+    watch.call.cancel()
+
+
 def test_a_stored_model_that_does_not_fit_ends_the_start_and_is_kept(context):
     server = context.server("--memory-max", "64M")
     test_model = context.model("kept", server, parameters=MIB_ELEMENTS, tensors={"w": [1.0] * MIB})

@@ -1,5 +1,5 @@
 /* Who is to take which place of a cluster in etcd, by what is known of all data (server/io/cluster/cluster_fit.c). */
-#include "server/io/cluster/cluster_etcd.h"
+#include "server/io/cluster/cluster_impl.h"
 #include "server/io/cluster/cluster_fit.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* What the command line says of a cluster, and what processes write about themselves into etcd. */
-#include "server/io/cluster/cluster_etcd.h"
+#include "server/io/cluster/cluster_impl.h"
 #include "server/io/etcd/etcd_access.h"
 #include "tests/temp_folder.h"
 

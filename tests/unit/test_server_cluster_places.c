@@ -1,11 +1,11 @@
 /*
  * Processes that start, end and lose their directories in any order, beside an etcd that ends leases late: who takes which place is
- * decided by server/io/cluster/cluster_fit.c, what else a process does is done here as cluster_etcd.c, membership.c and refill.c do it. Whatever has
+ * decided by server/io/cluster/cluster_fit.c, what else a process does is done here as cluster.c, membership.c and refill.c do it. Whatever has
  * happened, only the newest data are ever served, and when all processes are there again, they are, with no more ends on the way than
  * there are processes: those who lack something stand by, and do not take a place, find that out and end, again and again.
  */
 #include "base/random.h"
-#include "server/io/cluster/cluster_etcd.h"
+#include "server/io/cluster/cluster_impl.h"
 #include "server/io/cluster/cluster_fit.h"
 
 #include <inttypes.h>
@@ -198,7 +198,7 @@ static void claim(struct process *process, uint32_t shard)
     process->state = HOLDS;
 }
 
-/* As cluster_etcd.c's tell_taken, and membership.c's doubt. */
+/* As cluster.c's report_taken, and membership.c's doubt. */
 static void take(struct process *process)
 {
     uint64_t newest = cluster_newest(&process->view, process->shard);

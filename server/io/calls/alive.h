@@ -20,7 +20,8 @@
 /* All open calls that renew a lease. */
 struct io_alive_calls {
     struct amp_list calls; /* struct io_alive */
-    uv_timer_t timer;      /* repeats IO_ALIVE_PER_LEASE times in a lease */
+    uv_timer_t timer;      /* IO_ALIVE_PER_LEASE times in a lease; once more soon after the process stood still */
+    uint64_t due_ms;       /* when the timer is due, by the loop's clock */
 };
 
 /* The worker whose lease a call renews. A member of the call's own struct; all zero: the call renews none. */
@@ -35,6 +36,8 @@ struct io_alive {
 /* From now on the call renews this worker's lease as long as it is open and its connection lives. */
 void io_alive_begin(struct io_alive *alive, struct io_server_call *call, const char *model, uint32_t rank,
                     struct ampd_incarnation incarnation);
+/* Renews it now. Calls into the core, last. */
+void io_alive_renew(const struct io_alive *alive);
 /* Ends that; for the call's free_cb. No effect on one that is all zero. */
 void io_alive_end(struct io_alive *alive);
 

@@ -189,8 +189,6 @@ const struct arpc_handler ampd_handle_create_model = {.message = create_message,
 
 /* ---- GetModel ---- */
 
-static const struct io_server_call_ops plain_ops = {NULL, NULL, NULL};
-
 static void answer_get(struct io_server_call *call, uint32_t index, const struct ampd_model_info *info)
 {
     const struct ampd_server *server = call->server;
@@ -217,7 +215,7 @@ static void get_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
     struct amp_error error = {0};
     struct ampd_model_info info;
     uint32_t index;
-    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &plain_ops);
+    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &io_server_call_plain);
     if (call == NULL)
         return;
     if (ampd_msg_get_model_request_decode(&request, data, size, &error) != 0)
@@ -297,7 +295,7 @@ static void list_message(struct arpc_call *rpc, const uint8_t *data, size_t size
     struct ampd_msg_list_models_request request;
     struct amp_error error = {0};
     uint32_t page_size = 0;
-    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &plain_ops);
+    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &io_server_call_plain);
     if (call == NULL)
         return;
     int rc = ampd_msg_list_models_request_decode(&request, data, size, &error);

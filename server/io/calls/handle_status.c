@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct io_server_call_ops plain_ops = {NULL, NULL, NULL};
-
 static bool find_model(struct io_server_call *call, const char *name, struct ampd_model_info *info)
 {
     uint32_t index;
@@ -45,7 +43,7 @@ static void scale_message(struct arpc_call *rpc, const uint8_t *data, size_t siz
     struct ampd_msg_get_scale_request request;
     struct ampd_model_info info;
     struct amp_error error = {0};
-    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &plain_ops);
+    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &io_server_call_plain);
     if (call == NULL)
         return;
     if (ampd_msg_get_scale_request_decode(&request, data, size, &error) != 0) {
@@ -137,7 +135,7 @@ static void status_message(struct arpc_call *rpc, const uint8_t *data, size_t si
     struct ampd_msg_get_status_request request;
     struct ampd_model_info info;
     struct amp_error error = {0};
-    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &plain_ops);
+    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &io_server_call_plain);
     if (call == NULL)
         return;
     if (ampd_msg_get_status_request_decode(&request, data, size, &error) != 0) {

@@ -85,21 +85,27 @@ static bool send_block(struct pull *pull, uint64_t index)
     return false;
 }
 
+/* Sends a part whose body was encoded with the result rc. Closes the body. False: the call has been refused. */
+static bool send_part(struct pull *pull, enum ampd_block_part part, struct amp_buf *body, int rc)
+{
+    struct amp_buf message = io_message_buf();
+    if (rc == 0)
+        rc = ampd_block_part_encode(part, body, &message);
+    if (rc == 0 && pull->call.rpc != NULL)
+        rc = arpc_call_send(pull->call.rpc, NULL, 0, message.data, message.size, NULL, NULL);
+    if (rc != 0)
+        io_server_call_refuse(&pull->call, rc, NULL, "a message cannot be sent: %s", amp_strerror(rc));
+    amp_buf_close(&message);
+    amp_buf_close(body);
+    return rc == 0;
+}
+
 /* Sends a range of blocks without data (in_memory). False: the call has been refused. */
 static bool send_placed(struct pull *pull, const struct ampd_block_range *range)
 {
     const struct ampd_msg_block_range message = {.first = (uint32_t)range->first, .count = (uint32_t)range->count};
-    struct amp_buf body = io_message_buf(), buf = io_message_buf();
-    int rc = ampd_msg_block_range_encode(&message, &body);
-    if (rc == 0)
-        rc = ampd_block_part_encode(AMPD_BLOCK_PLACED, &body, &buf);
-    if (rc == 0)
-        rc = arpc_call_send(pull->call.rpc, NULL, 0, buf.data, buf.size, NULL, NULL);
-    if (rc != 0)
-        io_server_call_refuse(&pull->call, rc, NULL, "a message cannot be sent: %s", amp_strerror(rc));
-    amp_buf_close(&body);
-    amp_buf_close(&buf);
-    return rc == 0;
+    struct amp_buf body = io_message_buf();
+    return send_part(pull, AMPD_BLOCK_PLACED, &body, ampd_msg_block_range_encode(&message, &body));
 }
 
 static void send_ranges(struct pull *pull)
@@ -147,16 +153,8 @@ static void send_header(struct pull *pull)
                                           .first_block = (uint32_t)pull->first,
                                           .block_count = (uint32_t)pull->count,
                                           .unchanged = grant->unchanged};
-    struct amp_buf body = io_message_buf(), message = io_message_buf();
-    int rc = ampd_msg_pull_header_encode(&header, &body);
-    if (rc == 0)
-        rc = ampd_block_part_encode(AMPD_BLOCK_HEADER, &body, &message);
-    if (rc == 0 && pull->call.rpc != NULL)
-        rc = arpc_call_send(pull->call.rpc, NULL, 0, message.data, message.size, NULL, NULL);
-    if (rc != 0)
-        io_server_call_refuse(&pull->call, rc, NULL, "the header cannot be sent: %s", amp_strerror(rc));
-    amp_buf_close(&message);
-    amp_buf_close(&body);
+    struct amp_buf body = io_message_buf();
+    (void)send_part(pull, AMPD_BLOCK_HEADER, &body, ampd_msg_pull_header_encode(&header, &body)); /* refuses the call */
 }
 
 static void take_grant(struct pull *pull, const struct ampd_pull_grant *grant)

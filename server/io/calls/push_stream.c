@@ -20,7 +20,6 @@
 #include "base/failpoint.h"
 #include "proto/block.h"
 #include "proto/msg_step.h"
-#include "server/io/base/core_event.h"
 #include "server/io/base/message_buf.h"
 #include "server/io/calls/alive.h"
 #include "server/io/calls/attach_memory.h"
@@ -49,12 +48,10 @@ struct receive {
     bool is_push;
     struct ampd_block_reader reader; /* parses the messages, and puts data where on_block_begin says */
 
-    /* From the header. rank, incarnation, renewed_ms and alive belong to a Push. */
+    /* From the header. renewed_ms and alive belong to a Push. */
     char model[AMPD_NAME_MAX];
-    uint32_t rank;
-    struct ampd_incarnation incarnation;
     uint64_t renewed_ms;   /* when the lease was last renewed because data arrived; the loop's clock */
-    struct io_alive alive; /* renews the lease while the call is open */
+    struct io_alive alive; /* has the worker's rank and incarnation, and renews the lease while the call is open */
 
     /* From the core's grant. Once `revoked` is set, only takes that have begun may use the memory. */
     bool granted, revoked;
@@ -320,7 +317,7 @@ static void notify_taken(struct receive *receive, const struct io_slot_take *tak
     }
     if (taken->whole < taken->count && !receive->revoked)
         io_server_call_refuse(&receive->call, AMP_EINVAL, "INVALID_TENSOR",
-                              "placed: the slot of rank %u ends before the end of block %llu", receive->rank,
+                              "placed: the slot of rank %u ends before the end of block %llu", receive->alive.rank,
                               (unsigned long long)(taken->first + taken->whole));
 }
 
@@ -357,11 +354,11 @@ static struct take *new_take(struct receive *receive, uint64_t first, uint32_t c
     size_t at = (size_t)(first - receive->first) * receive->stride;
     struct io_slot slot;
     struct io_server_call *attached =
-        io_attached_slot(server, receive->model, receive->rank, receive->incarnation, &slot);
+        io_attached_slot(server, receive->model, receive->alive.rank, receive->alive.incarnation, &slot);
     if (attached == NULL) {
         io_server_call_refuse(&receive->call, AMP_EUNAVAILABLE, "NOT_ATTACHED",
                               "rank %u of %s has no memory attached here; call AttachMemory, or send the blocks",
-                              receive->rank, receive->model);
+                              receive->alive.rank, receive->model);
         return NULL;
     }
     struct take *take = malloc(sizeof *take);
@@ -379,7 +376,7 @@ static struct take *new_take(struct receive *receive, uint64_t first, uint32_t c
                                             .left = at < slot.size ? slot.size - at : 0,
                                             .to = place_of(receive, first)}};
         take->slot_take.has_terms =
-            ampd_core_vote_terms(server->core, receive->model_index, receive->rank, &take->slot_take.terms);
+            ampd_core_vote_terms(server->core, receive->model_index, receive->alive.rank, &take->slot_take.terms);
     }
     if (take != NULL && io_slot_take_open(&take->slot_take) == 0)
         return take;
@@ -495,17 +492,17 @@ static int begin_push(struct receive *receive, const uint8_t *data, size_t size,
     if (rc != 0)
         return rc;
     memcpy(receive->model, header.model, sizeof receive->model);
-    receive->rank = header.rank;
-    receive->incarnation = io_incarnation(header.has_incarnation, &header.incarnation);
     receive->renewed_ms = uv_now(&receive->call.server->loop);
     rc = io_check_shard(receive->call.server, header.shard, error);
     if (rc == 0) {
+        io_alive_begin(&receive->alive, &receive->call, receive->model, header.rank,
+                       io_incarnation(header.has_incarnation, &header.incarnation));
         struct ampd_event event = {.type = AMPD_EVENT_PUSH_BEGIN,
                                    .u.push = {.model = receive->model,
                                               .epoch = header.epoch,
                                               .step = header.step,
                                               .rank = header.rank,
-                                              .incarnation = receive->incarnation,
+                                              .incarnation = receive->alive.incarnation,
                                               .scale_id = header.scale_id,
                                               .dtype = (enum amp_dtype)header.dtype,
                                               .weight = header.has_weight ? header.weight : 1.0f,
@@ -514,7 +511,6 @@ static int begin_push(struct receive *receive, const uint8_t *data, size_t size,
                                               .user_state = header.user_state.data,
                                               .user_state_size = (uint32_t)header.user_state.size}};
         AMP_FAILPOINT("push.header");
-        io_alive_begin(&receive->alive, &receive->call, receive->model, receive->rank, receive->incarnation);
         io_server_call_event(&receive->call, &event);
         AMP_FAILPOINT("push.done");
     }
@@ -719,10 +715,7 @@ static void renew(struct receive *receive)
     if (!receive->is_push || !receive->call.at_core || now - receive->renewed_ms < RENEW_MS)
         return;
     receive->renewed_ms = now;
-    struct ampd_event event = {
-        .type = AMPD_EVENT_RENEW,
-        .u.worker = {.model = receive->model, .rank = receive->rank, .incarnation = receive->incarnation}};
-    io_core_event(receive->call.server, &event);
+    io_alive_renew(&receive->alive);
 }
 
 static void on_message_bytes(struct arpc_call *rpc, const uint8_t *data, size_t size)

@@ -58,6 +58,8 @@ static void refuse_standby(const struct ampd_server *server, struct arpc_call *r
     arpc_call_finish(rpc, ARPC_STATUS_UNAVAILABLE, text, &details);
 }
 
+const struct io_server_call_ops io_server_call_plain = {NULL, NULL, NULL};
+
 struct io_server_call *io_server_call_open(struct arpc_call *rpc, size_t size, const struct io_server_call_ops *ops)
 {
     struct ampd_server *server = arpc_call_server_arg(rpc);

@@ -30,6 +30,9 @@ struct io_server_call_ops {
     void (*free_cb)(struct io_server_call *call);
 };
 
+/* Of calls whose answers do not come from the core, and that own nothing. */
+extern const struct io_server_call_ops io_server_call_plain;
+
 /* What all kinds of calls have; the member `call` in the struct of each kind. */
 struct io_server_call {
     struct amp_list node; /* in io_server_calls.buckets */

@@ -3,7 +3,7 @@
  * lease, which at most one process holds at a time. A struct io_cluster takes the place of this process, and keeps a
  * map: which process holds each place, at which address. With a fixed list of shards (`--peers`) there is none.
  *
- *   OPEN -> WAITING -> HOLDING -> LOST             io_cluster_take leaves OPEN; LOST is final, and the process ends
+ *   WAITING -> HOLDING -> LOST             LOST is final, and the process ends
  *   any -> CLOSED
  *
  * All functions and callbacks run on the loop's thread. Callbacks come from the loop and never from within a function,
@@ -33,14 +33,12 @@ struct io_cluster_member {
 };
 
 /*
- * Makes a cluster and begins to read its map; takes no place yet. The options are copied, and what their pointers point
- * to must outlive the cluster. On success *out is the caller's (io_cluster_close). AMP_EINVAL, AMP_ENOMEM.
+ * Makes a cluster, and begins to read its map and to take the place that the options name: taken_cb, waiting_cb and
+ * lost_cb report. The options are copied, and what their pointers point to must outlive the cluster. On success *out is
+ * the caller's (io_cluster_close). AMP_EINVAL, AMP_ENOMEM.
  */
 int io_cluster_new(struct uv_loop_s *loop, const struct io_cluster_options *options, struct io_cluster **out,
                    struct amp_error *error);
-
-/* Begins to take the place that the options name: taken_cb, waiting_cb and lost_cb report. To be called once. */
-void io_cluster_take(struct io_cluster *cluster);
 
 /*
  * Gives the place back, so that the next process need not wait until the lease runs out. Whatever this process says in

@@ -25,7 +25,7 @@
  */
 #include "server/io/cluster/cluster_fit.h"
 
-#include "server/io/cluster/cluster_etcd.h"
+#include "server/io/cluster/cluster_impl.h"
 #include "server/io/cluster/cluster_map.h"
 #include "server/io/cluster/cluster_options.h"
 

@@ -3,7 +3,7 @@
 #include "server/io/cluster/cluster.h"
 #include "server/io/cluster/cluster_address.h"
 #include "server/io/cluster/cluster_fit.h"
-#include "server/io/cluster/cluster_etcd.h"
+#include "server/io/cluster/cluster_impl.h"
 #include "server/io/cluster/cluster_options.h"
 #include "server/io/etcd/etcd.h"
 

@@ -6,7 +6,7 @@
  */
 #include "server/io/cluster/cluster_raise.h"
 
-#include "server/io/cluster/cluster_etcd.h"
+#include "server/io/cluster/cluster_impl.h"
 #include "server/io/cluster/cluster_map.h"
 #include "server/io/etcd/etcd.h"
 

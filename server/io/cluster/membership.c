@@ -6,7 +6,7 @@
  *   ASKED     still none: io_membership_take has made the cluster, which has not reported yet
  *   WAITING   waits: the cluster has said why there is no place yet. lacks is "" where this process could take one as
  *             soon as it is free (it stands by), else it says why not: for its data, or because etcd refuses it
- *   REFUSED   over, with `why`: there will never be a place; io_membership_take returns the reason, and the process
+ *   REFUSED   why.code is not 0: there will never be a place; io_membership_take returns the reason, and the process
  *             ends
  *   TAKEN     taken: there is a place. The shard's store is then opened, which gives one of three cases:
  *               neither doubt nor bare   nobody else has been the shard since, or the cluster is new
@@ -75,7 +75,7 @@ struct io_membership {
     uint64_t local, filled;  /* `local` and `models` of struct io_cluster_options: bits of the stores found in `dir` */
     uint64_t served[IO_CLUSTER_SHARDS_MAX], known[IO_CLUSTER_SHARDS_MAX]; /* as in struct io_cluster_options */
     int64_t lease_before;           /* of the process that used the directory before; 0: not known */
-    bool taken, over;               /* taken: it holds a place. over: it never will, for the reason in `why` */
+    bool taken;                     /* it holds a place, that of options.shard, under server->fence */
     bool noted;                     /* etcd has confirmed that this process serves (io_membership_serve) */
     bool waits;                     /* it has asked for a place, and waiting_cb has said why it has none yet */
     char lacks[AMP_ERROR_TEXT_MAX]; /* while it waits: why it could take no place that is free; "": it could */
@@ -86,11 +86,9 @@ struct io_membership {
     bool doubt; /* the shard's store has models, and another process has been this shard since they were stored */
     bool bare;  /* the shard's store has no model, the cluster has, and another process has been this shard since */
     bool has;   /* the store that io_membership_serve declares has models */
-    struct amp_error why;    /* with `over` */
-    uint32_t shard;          /* with `taken`; then that of options, too */
-    struct ampd_fence fence; /* with `taken`; then server->fence, too */
-    struct amp_list raises;  /* struct raise, owned */
-    bool closing;            /* io_membership_close was called */
+    struct amp_error why;   /* why there will never be a place; code 0: there may be */
+    struct amp_list raises; /* struct raise, owned */
+    bool closing;           /* io_membership_close was called */
 };
 
 /* ---- the directories ---- */
@@ -333,8 +331,8 @@ static int boot(struct ampd_server *server, struct amp_error *error)
 static void on_taken(void *arg, uint32_t shard, const struct ampd_fence *fence)
 {
     struct ampd_server *server = arg;
-    server->membership->shard = shard;
-    server->membership->fence = *fence;
+    server->own_options.shard = shard;
+    server->fence = *fence;
     server->membership->taken = true;
     server->membership->waits = false;
     server->membership->lacks[0] = 0;
@@ -386,7 +384,6 @@ static void on_lost(void *arg, const struct amp_error *why)
         return; /* nothing is said in the shard's name any more */
     if (server->life.state != SERVER_STARTING || server->membership->taken)
         end_without_place(server, why->text);
-    server->membership->over = true;
     server->membership->why = *why;
     uv_stop(&server->loop);
 }
@@ -539,17 +536,12 @@ int io_membership_take(struct ampd_server *server, struct amp_error *error)
     int rc = make_cluster(server, error);
     if (rc != 0)
         return rc;
-    io_cluster_take(server->cluster);
-    while (!membership->taken && !membership->over && !server->life.signalled)
+    while (!membership->taken && membership->why.code == 0 && !server->life.signalled)
         (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* returns when on_taken, on_lost or a signal stops it */
-    if (membership->over)
+    if (membership->why.code != 0)
         return amp_error_set(error, membership->why.code == AMP_ESTATE ? AMP_EINVAL : membership->why.code,
                              membership->why.reason, "%s", membership->why.text);
-    if (!membership->taken)
-        return AMP_ECANCELLED;
-    server->own_options.shard = membership->shard;
-    server->fence = membership->fence;
-    return io_off_loop(server, open_shard, server, error);
+    return membership->taken ? io_off_loop(server, open_shard, server, error) : AMP_ECANCELLED;
 }
 
 void io_membership_no_models(struct ampd_server *server)

@@ -3,7 +3,7 @@
  * directory, and puts the copy in place of the store.
  *
  *   ask -> answers of one shard arrive (take_item) -> answer_closed:
- *             a copy that will do, or all shards are empty   -> done, answered -> finish (off the loop)
+ *             a copy that will do, or all shards are empty   -> done, without an error -> finish (off the loop)
  *             the shard asked has no model, or has failed    -> the next shard is asked, AGAIN_MS later
  *             no copy can be made on this disk               -> done, with the error
  *             all are empty, but there have been models      -> done, AMP_ESTATE (on_refused, give_up)
@@ -80,9 +80,8 @@ static const char *const store_files[] = {"ampd.db", "ampd.db-wal", "ampd.db-shm
 
 struct io_refill {
     struct ampd_server *server;
-    bool done;     /* it is over: by an error (result, error), or, if `answered`, with success so far */
-    bool answered; /* the others have sent all: the shard goes on from the copy, or from an empty store */
-    int result;
+    bool done;  /* no shard is asked any more */
+    int result; /* of the asking; 0: the shard goes on from the copy, or from an empty store. Else `error` says why */
     struct arpc_channel *channel; /* of the attempt; NULL: none is under way */
     struct arpc_call *call;
     uint32_t source;                /* the shard that is asked */
@@ -538,7 +537,6 @@ static void answer_closed(struct arpc_call *call, const struct arpc_result *resu
         uint64_t wait_ms = io_membership_in_doubt(refill->server) ? 0 : REFUSED_MS;
         (void)uv_timer_start(&refill->again, on_refused, wait_ms, 0); /* cannot fail: it is open and has a callback */
     } else if (answered && will_do(refill)) {
-        refill->answered = true;
         end(refill, 0);
     } else {
         try_next(refill, answered ? "it has no model" : refill->code != 0 ? refill->error.text : result->message);
@@ -624,12 +622,11 @@ int io_refill_if_due(struct ampd_server *server, struct amp_error *error)
     while (!refill->done && !server->life.signalled)
         (void)uv_run(&server->loop, UV_RUN_ONCE);
     server->refill = NULL;
-    if (refill->done && refill->result != 0)
+    rc = refill->done ? refill->result : AMP_ECANCELLED;
+    if (refill->done && rc != 0)
         *error = refill->error;
-    if (!refill->done)
-        rc = AMP_ECANCELLED;
-    else
-        rc = refill->answered ? io_off_loop(server, finish, refill, error) : refill->result;
+    else if (rc == 0)
+        rc = io_off_loop(server, finish, refill, error);
     leave(refill);
     return rc;
 }

@@ -176,8 +176,6 @@ static void explain_done(struct io_task *task)
     io_server_call_unref(&explain->call);
 }
 
-static const struct io_server_call_ops explain_ops = {NULL, NULL, NULL};
-
 static void begin(struct explain *explain, const struct ampd_msg_explain_step_request *request)
 {
     struct ampd_model_info info;
@@ -198,7 +196,7 @@ static void explain_message(struct arpc_call *rpc, const uint8_t *data, size_t s
 {
     struct ampd_msg_explain_step_request request;
     struct amp_error error = {0};
-    struct io_server_call *call = io_server_call_open(rpc, sizeof(struct explain), &explain_ops);
+    struct io_server_call *call = io_server_call_open(rpc, sizeof(struct explain), &io_server_call_plain);
     if (call == NULL)
         return;
     if (ampd_msg_explain_step_request_decode(&request, data, size, &error) != 0)

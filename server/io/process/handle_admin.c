@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct io_server_call_ops plain_ops = {NULL, NULL, NULL};
-
 /* ---- Drain ---- */
 
 #define GRACE_DEFAULT_MS 10000
@@ -36,7 +34,7 @@ static void drain_message(struct arpc_call *rpc, const uint8_t *data, size_t siz
 {
     struct ampd_msg_drain_request request;
     struct amp_error error = {0};
-    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &plain_ops);
+    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &io_server_call_plain);
     if (call == NULL)
         return;
     uint64_t grace_ms = GRACE_DEFAULT_MS;
@@ -60,7 +58,7 @@ static void level_message(struct arpc_call *rpc, const uint8_t *data, size_t siz
 {
     struct ampd_msg_set_log_level_request request;
     struct amp_error error = {0};
-    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &plain_ops);
+    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &io_server_call_plain);
     if (call == NULL)
         return;
     struct amp_log *log = call->server->options->log;
@@ -98,7 +96,7 @@ static void level_in_force(const struct amp_log *log, struct ampd_msg_config_val
 
 static void config_message(struct arpc_call *rpc, const uint8_t *data, size_t size)
 {
-    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &plain_ops);
+    struct io_server_call *call = io_server_call_open(rpc, sizeof *call, &io_server_call_plain);
     if (call == NULL)
         return;
     const struct ampd_server_options *options = call->server->options;

@@ -3,9 +3,9 @@
  * alive, watches the keys, and claims a free place by a transaction: it requires that the key does not exist, and puts
  * it bound to the lease. The process holds the place as long as its lease runs by its own clock (etcd_lease.h).
  *
- *   OPEN -> WAITING -> CLAIMING -> HOLDING -> LOST
- *           WAITING <- CLAIMING (another process was faster, or etcd has not answered)       any -> LEFT
- *           WAITING <- HOLDING (given back before taken_cb was called)
+ *   WAITING -> CLAIMING -> HOLDING -> LOST
+ *   WAITING <- CLAIMING (another process was faster, or etcd has not answered)       any -> LEFT
+ *   WAITING <- HOLDING (given back before taken_cb was called)
  *
  * A process that waits writes its keys who/standby-ID and who/data-ID, and claims a place only after that; which
  * process may claim which place, and when, is decided in cluster_fit.c. With a place it calls taken_cb (`reported`) as
@@ -15,12 +15,12 @@
  * A request without an answer from etcd may have been carried out, or may still be. Its lease is revoked, which undoes
  * whatever it did, and the next request is bound to a new lease.
  */
-#include "server/io/cluster/cluster_etcd.h"
+#include "server/io/cluster/cluster.h"
 
 #include "base/assert.h"
-#include "server/io/cluster/cluster.h"
 #include "server/io/cluster/cluster_address.h"
 #include "server/io/cluster/cluster_fit.h"
+#include "server/io/cluster/cluster_impl.h"
 #include "server/io/cluster/cluster_map.h"
 #include "server/io/cluster/cluster_options.h"
 #include "server/io/cluster/cluster_raise.h"
@@ -543,14 +543,6 @@ static const struct io_etcd_watch_events watch_events = {
 
 /* ---- the interface ---- */
 
-void io_cluster_take(struct io_cluster *cluster)
-{
-    if (cluster->state != CLUSTER_OPEN)
-        return;
-    cluster->state = CLUSTER_WAITING;
-    io_etcd_lease_start(cluster->lease);
-}
-
 void io_cluster_leave(struct io_cluster *cluster, void (*done_cb)(void *arg), void *arg)
 {
     cluster->state = CLUSTER_LEFT;
@@ -706,6 +698,8 @@ int io_cluster_new(struct uv_loop_s *loop, const struct io_cluster_options *opti
         io_cluster_close(cluster, NULL, NULL);
         return amp_error_set(error, rc, NULL, "out of memory for the cluster");
     }
+    cluster->state = CLUSTER_WAITING;
+    io_etcd_lease_start(cluster->lease);
     *out = cluster;
     return 0;
 }

@@ -1,10 +1,10 @@
 /*
- * struct io_cluster (cluster.h), and what its files share. cluster_etcd.c takes and keeps a place, cluster_fit.c
+ * struct io_cluster (cluster.h), and what its files share. cluster.c takes and keeps a place, cluster_fit.c
  * decides which process may claim which place, cluster_map.c reads and writes the keys, cluster_raise.c raises epochs
  * and fences. Internal to these files. On the loop's thread.
  */
-#ifndef AMPD_IO_CLUSTER_ETCD_H
-#define AMPD_IO_CLUSTER_ETCD_H
+#ifndef AMPD_IO_CLUSTER_IMPL_H
+#define AMPD_IO_CLUSTER_IMPL_H
 
 #include "base/list.h"
 #include "server/io/cluster/cluster.h"
@@ -15,9 +15,8 @@
 struct io_etcd_lease;
 struct io_etcd_watch;
 
-/* The head of cluster_etcd.c has the transitions. */
+/* The head of cluster.c has the transitions. */
 enum cluster_state {
-    CLUSTER_OPEN,     /* the map is followed; no place is asked for yet */
     CLUSTER_WAITING,  /* for a lease, for a free place, or for etcd's next report of the map */
     CLUSTER_CLAIMING, /* the transaction that claims a place is under way */
     CLUSTER_HOLDING,  /* the place was this process's when etcd answered; see also `reported` */
