@@ -108,7 +108,6 @@ static int new_model(struct ampclient *client, const struct identity *identity,
     amp_list_init(&model->calls);
     amp_list_init(&model->attach_calls);
     amp_list_init(&model->lines);
-    amp_list_init(&model->failed);
     model->user_state = malloc(AMPCLIENT_USER_STATE_MAX);
     int rc = model->user_state != NULL ? ampclient_core_new(&config, &model->core) : AMP_ENOMEM;
     if (rc == 0)

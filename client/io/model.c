@@ -114,13 +114,14 @@ static void act(struct ampclient_model *model, const struct ampclient_output *ou
     }
 }
 
-/* Gives the core the end of a call that could not begin. */
-static void tell_failed(struct ampclient_model *model, uint64_t number, int code, const char *text)
+/* Gives the core the end of the call that could not begin. */
+static void tell_unstarted(struct ampclient_model *model)
 {
-    struct ampclient_event event = {.type = AMPCLIENT_EVENT_ENDED, .call = number};
-    event.u.ended.code = code;
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_ENDED, .call = model->unstarted};
+    event.u.ended.code = model->start_error.code;
     event.u.ended.reason = "";
-    event.u.ended.text = text;
+    event.u.ended.text = model->start_error.text;
+    model->unstarted = 0;
     ampclient_core_step(model->core, ampclient_now_ms(), &event);
 }
 
@@ -157,21 +158,13 @@ static void drain_locked(struct ampclient_model *model)
 {
     struct ampclient_output output;
     for (;;) {
-        while (model->unborn == 0 && ampclient_core_next(model->core, &output))
+        while (model->unstarted == 0 && ampclient_core_next(model->core, &output))
             act(model, &output);
         feed_pushes(model);
-        struct amp_list *node = amp_list_shift(&model->failed);
-        if (node != NULL) {
-            struct ampclient_core_call *call = AMP_CONTAINER(node, struct ampclient_core_call, node);
-            tell_failed(model, call->number, call->error.code, call->error.text);
-            ampclient_call_free(call);
-        } else if (model->unborn != 0) {
-            uint64_t number = model->unborn;
-            model->unborn = 0;
-            tell_failed(model, number, AMP_ENOMEM, "There is no memory for a call.");
-        } else if (!tell_drained(model)) {
+        if (model->unstarted != 0)
+            tell_unstarted(model);
+        else if (!tell_drained(model))
             break;
-        }
     }
     tell_done(model);
 }

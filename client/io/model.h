@@ -67,8 +67,8 @@ struct ampclient_model {
     struct amp_list attach_calls; /* calls of AttachMemory (attach.c), until each is closed */
     struct amp_list lines;        /* lines for the log, which are written when the mutex is free */
     bool units;                   /* as in the join options; constant */
-    struct amp_list failed;       /* calls that could not begin; the core gets their ENDED after the present outputs */
-    uint64_t unborn;              /* number of a call for which there was no memory at all; 0: none */
+    uint64_t unstarted;           /* number of a call that could not begin: the core gets its ENDED next; 0: none */
+    struct amp_error start_error; /* why it could not */
     uint8_t *scratch;             /* room for one block of a push that has to be gathered */
     bool detaching;               /* the user's thread waits for the detachment */
     /* The user's thread. */

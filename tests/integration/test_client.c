@@ -1,9 +1,25 @@
-/* libampclient against a server that behaves: the loop of a worker, and what wrong use gets. */
+/* libampclient against a server that behaves: the loop of a worker, what wrong use gets, and a call without memory. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "tests/integration/client_fixture.h"
 
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+/* ---- a call for whose path there is no memory (linked with --wrap) ---- */
+
+static _Atomic(const char *) starved; /* the next call of this method; NULL: none */
+
+char *__real_strdup(const char *text);
+char *__wrap_strdup(const char *text);
+char *__wrap_strdup(const char *text)
+{
+    const char *method = starved, *name = strrchr(text, '/');
+    if (method == NULL || name == NULL || strcmp(name, method) != 0)
+        return __real_strdup(text);
+    starved = NULL;
+    return NULL;
+}
 
 static void a_worker_goes_round_until_the_model_is_done(void **state)
 {
@@ -245,6 +261,27 @@ static void wrong_arguments_get_a_code_and_a_sentence(void **state)
     assert_int_equal(ampclient_leave(NULL), AMP_EINVAL);
 }
 
+static void a_call_that_cannot_begin_for_want_of_memory_has_failed(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_begin(fixture);
+    starved = "/Push";
+    fixture_push(fixture);
+    assert_int_equal(ampclient_step_end(fixture->model, &fixture->result), AMP_ENOMEM);
+    assert_null(starved);
+    assert_non_null(strstr(ampclient_error_text(fixture->client), "no memory for a call"));
+    fixture_begin(fixture);
+    fixture_push(fixture);
+    fixture_end(fixture);
+    assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
+    fixture_begin(fixture);
+    fixture_check(fixture, 1);
+    starved = "/Leave";
+    assert_int_equal(ampclient_leave(fixture->model), AMP_ENOMEM);
+    assert_null(starved);
+    assert_int_equal(fake_counts(fixture->fake).leaves, 0);
+}
+
 static void a_learning_rate_is_refused_where_the_schedule_gives_it_and_steps_go_on_without(void **state)
 {
     struct fixture *fixture = *state;
@@ -441,6 +478,7 @@ int main(void)
         JOINED(accumulated_pushes_go_out_as_their_sum),
         JOINED(gradients_may_be_freed_once_the_step_has_ended),
         JOINED(wrong_arguments_get_a_code_and_a_sentence),
+        JOINED(a_call_that_cannot_begin_for_want_of_memory_has_failed),
         JOINED(a_learning_rate_is_refused_where_the_schedule_gives_it_and_steps_go_on_without),
         JOINED(a_specification_that_differs_is_refused),
         JOINED(rank_and_world_size_come_from_the_environment),
