@@ -168,8 +168,7 @@ void ampclient_core_lose(struct ampclient_core *core, bool fenced, const char *w
 static void cancel_streams(struct ampclient_core *core)
 {
     ampclient_core_units_cancel(core);
-    if (core->state == AMPCLIENT_STATE_PULLING || core->state == AMPCLIENT_STATE_FETCHING || core->pull.ahead)
-        ampclient_core_pull_cancel(core);
+    ampclient_core_pull_cancel(core);
     if (core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING) {
         for (uint32_t k = 0; k < core->config.shards; k++) {
             ampclient_core_cancel(core, &core->push.calls[k], true);
