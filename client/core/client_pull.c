@@ -104,15 +104,6 @@ void ampclient_core_pull_ahead(struct ampclient_core *core)
         ask(core, true);
 }
 
-static int shard_of(const struct ampclient_core *core, uint64_t call)
-{
-    for (uint32_t k = 0; k < core->config.shards; k++) {
-        if (core->pull.calls[k] == call)
-            return (int)k;
-    }
-    return -1;
-}
-
 void ampclient_core_pull_cancel(struct ampclient_core *core)
 {
     for (uint32_t k = 0; k < core->config.shards; k++) {
@@ -133,7 +124,7 @@ static bool same_header(const struct ampclient_core *core, const struct ampclien
 void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, const struct ampclient_pull_header *header)
 {
     struct ampclient_pull *pull = &core->pull;
-    if (shard_of(core, call) < 0)
+    if (ampclient_core_shard_of(core, core->pull.calls, call) < 0)
         return;
     if (pull->has_header && !same_header(core, &pull->header, header)) {
         struct ampclient_ended ended = {.code = AMP_EUNAVAILABLE, .text = "shards are at different steps"};
@@ -159,7 +150,8 @@ void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, cons
 void ampclient_core_pull_block(struct ampclient_core *core, uint64_t call, uint64_t block)
 {
     struct ampclient_pull *pull = &core->pull;
-    if (shard_of(core, call) < 0 || block >= core->flat.blocks || pull->have[block] != 0)
+    if (ampclient_core_shard_of(core, core->pull.calls, call) < 0 || block >= core->flat.blocks ||
+        pull->have[block] != 0)
         return;
     pull->have[block] = 1;
     pull->blocks_here++;
@@ -246,7 +238,7 @@ static void pull_failed(struct ampclient_core *core, const struct ampclient_ende
 
 bool ampclient_core_pull_ended(struct ampclient_core *core, uint64_t call, const struct ampclient_ended *ended)
 {
-    int k = shard_of(core, call);
+    int k = ampclient_core_shard_of(core, core->pull.calls, call);
     if (k < 0)
         return false;
     bool ahead = core->state == AMPCLIENT_STATE_READY;

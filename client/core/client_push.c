@@ -134,8 +134,7 @@ void ampclient_core_push_reset(struct ampclient_core *core)
 /* Whether something was pushed to the step in hand, so that its header may have been sent. */
 static bool has_pushed(const struct ampclient_core *core)
 {
-    bool in_hand = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
-    return in_hand && core->push.dtype != AMP_DTYPE_NONE;
+    return ampclient_core_has_step(core) && core->push.dtype != AMP_DTYPE_NONE;
 }
 
 int ampclient_core_weight(struct ampclient_core *core, float weight, struct amp_error *error)
@@ -265,13 +264,12 @@ static int add_up(struct ampclient_core *core, uint32_t parameter, const void *g
 
 static void parameter_whole(struct ampclient_core *core, uint32_t parameter)
 {
-    const struct ampclient_core_layout *flat = &core->flat;
-    uint64_t first = flat->starts[parameter] / flat->block_elements;
-    uint64_t last = (flat->starts[parameter] + flat->sizes[parameter] - 1) / flat->block_elements;
-    for (uint64_t b = first; b <= last; b++)
+    uint64_t ends[2];
+    ends_of(&core->flat, parameter, ends);
+    for (uint64_t b = ends[0]; b <= ends[1]; b++)
         core->push.missing[b]--;
     for (uint32_t k = 0; k < core->config.shards; k++)
-        set_due(core, k, first, last + 1);
+        set_due(core, k, ends[0], ends[1] + 1);
 }
 
 int ampclient_core_push(struct ampclient_core *core, uint64_t now_ms, uint32_t parameter, const void *gradient,
@@ -446,34 +444,22 @@ static void drive_shard(struct ampclient_core *core, uint32_t k)
     output->u.end.metrics = &push->metrics;
 }
 
+static bool may_send(const struct ampclient_core *core)
+{
+    return ampclient_core_may_call(core) && ampclient_core_has_step(core) && core->push.error.code == 0;
+}
+
 void ampclient_core_push_drive(struct ampclient_core *core)
 {
-    bool holds = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
-    if (!holds || core->need_join || core->join_call != 0 || core->retry_ms != 0 || core->streams_dying != 0 ||
-        core->push.error.code != 0)
-        return;
-    for (uint32_t k = 0; k < core->config.shards && holds; k++) {
+    for (uint32_t k = 0; k < core->config.shards && may_send(core); k++)
         drive_shard(core, k);
-        holds = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
-        if (core->push.error.code != 0)
-            return;
-    }
 }
 
 /* ---- answers ---- */
 
-static int shard_of(const uint64_t *calls, uint32_t shards, uint64_t call)
-{
-    for (uint32_t k = 0; k < shards; k++) {
-        if (calls[k] == call)
-            return (int)k;
-    }
-    return -1;
-}
-
 void ampclient_core_push_state(struct ampclient_core *core, uint64_t call, const struct ampclient_event *event)
 {
-    if (shard_of(core->push.states, core->config.shards, call) < 0)
+    if (ampclient_core_shard_of(core, core->push.states, call) < 0)
         return;
     for (uint64_t i = 0; i < event->u.push_state.ranges_count; i++) {
         const struct ampclient_range *range = &event->u.push_state.ranges[i];
@@ -493,7 +479,7 @@ bool ampclient_core_push_answered(const struct ampclient_core *core)
 
 void ampclient_core_push_drained(struct ampclient_core *core, uint64_t call)
 {
-    int k = shard_of(core->push.calls, core->config.shards, call);
+    int k = ampclient_core_shard_of(core, core->push.calls, call);
     if (k >= 0 && call != 0)
         core->push.drained[k] = true;
 }
@@ -501,7 +487,7 @@ void ampclient_core_push_drained(struct ampclient_core *core, uint64_t call)
 bool ampclient_core_push_let_go(struct ampclient_core *core)
 {
     struct ampclient_push *push = &core->push;
-    if (core->need_join || core->join_call != 0 || core->retry_ms != 0 || core->streams_dying != 0)
+    if (!ampclient_core_may_call(core))
         return false;
     for (uint32_t k = 0; k < core->config.shards; k++) {
         bool known = push->asked[k] && push->states[k] == 0;
@@ -552,7 +538,7 @@ static void push_failed(struct ampclient_core *core, uint32_t k, const struct am
 bool ampclient_core_push_ended(struct ampclient_core *core, uint64_t call, const struct ampclient_ended *ended)
 {
     struct ampclient_push *push = &core->push;
-    int k = shard_of(push->states, core->config.shards, call);
+    int k = ampclient_core_shard_of(core, push->states, call);
     if (k >= 0) {
         push->states[k] = 0;
         if (ended->code != 0)
@@ -561,7 +547,7 @@ bool ampclient_core_push_ended(struct ampclient_core *core, uint64_t call, const
             push->asked[k] = true;
         return true;
     }
-    k = shard_of(push->calls, core->config.shards, call);
+    k = ampclient_core_shard_of(core, push->calls, call);
     if (k < 0)
         return false;
     push->calls[k] = 0;
