@@ -285,6 +285,22 @@ void ampclient_model_free(struct ampclient_model *model)
 
 /* ---- requests ---- */
 
+int ampclient_model_lock(struct ampclient_model *model)
+{
+    struct ampclient *client = model->client;
+    ampclient_begin(client);
+    (void)pthread_mutex_lock(&client->link->mutex);
+    return client->link->broken ? ampclient_link_break(client->link, &client->error) : 0;
+}
+
+int ampclient_model_unlock(struct ampclient_model *model, int rc)
+{
+    if (ampclient_core_has_output(model->core))
+        ampclient_link_kick(model->client->link);
+    (void)pthread_mutex_unlock(&model->client->link->mutex);
+    return rc;
+}
+
 int ampclient_model_request(struct ampclient_model *model, enum ampclient_event_type type,
                             struct ampclient_user_done *done)
 {

@@ -118,6 +118,13 @@ int ampclient_model_request(struct ampclient_model *model, enum ampclient_event_
 int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_event *request,
                         struct ampclient_user_done *done);
 
+/*
+ * Begins one of the user's calls and takes the mutex, for what the core does at once. 0; AMP_EINTERNAL (the link is
+ * broken). ampclient_model_unlock follows in both cases: it has the loop carry out the core's outputs, and returns rc.
+ */
+int ampclient_model_lock(struct ampclient_model *model);
+int ampclient_model_unlock(struct ampclient_model *model, int rc);
+
 /* ---- the loop's thread ---- */
 
 /* Carries out all outputs of the core; does nothing once the model is stopped. Without the mutex. */
