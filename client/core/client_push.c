@@ -171,7 +171,6 @@ void ampclient_core_push_cancel(struct ampclient_core *core)
     for (uint32_t k = 0; k < core->config.shards; k++) {
         ampclient_core_cancel(core, &push->calls[k], true);
         ampclient_core_cancel(core, &push->states[k], false);
-        push->ended[k] = false;
     }
 }
 
@@ -313,12 +312,9 @@ void ampclient_core_push_close_step(struct ampclient_core *core)
         push->dtype = AMP_F32; /* nothing was pushed */
     for (uint32_t k = 0; k < core->config.shards; k++) {
         set_due(core, k, 0, core->flat.blocks);
-        if (push->calls[k] == 0 || !push->outdated[k])
-            continue;
         /* The header that was sent has an older user state: begin the stream again, and go on where it was. */
-        ampclient_core_cancel(core, &push->calls[k], true);
-        push->asked[k] = false;
-        push->ended[k] = false; /* after a step_end that took too long the trailer may have gone on the old stream */
+        if (push->outdated[k])
+            ampclient_core_cancel(core, &push->calls[k], true);
     }
 }
 
@@ -344,8 +340,7 @@ static bool ready(const struct ampclient_core *core, uint64_t block)
 static void open_stream(struct ampclient_core *core, uint32_t k)
 {
     struct ampclient_push *push = &core->push;
-    push->ended[k] = false;
-    push->outdated[k] = false;
+    push->asked[k] = push->ended[k] = push->outdated[k] = false;
     struct ampclient_output *output =
         ampclient_core_out(core, AMPCLIENT_OUT_PUSH, k, ampclient_core_wait_ms(core), &push->calls[k]);
     push->drained[k] = true;
@@ -432,10 +427,12 @@ static void drive_shard(struct ampclient_core *core, uint32_t k)
         push->drained[k] = false;
     }
     push->due[k].count = 0;
-    if (!push->closed || push->ended[k])
+    if (!push->closed)
         return;
     if (push->calls[k] == 0)
         open_stream(core, k);
+    if (push->ended[k])
+        return;
     push->ended[k] = true;
     struct ampclient_output *output = ampclient_core_out(core, AMPCLIENT_OUT_PUSH_END, k, 0, NULL);
     output->call = push->calls[k];
@@ -490,7 +487,7 @@ bool ampclient_core_push_let_go(struct ampclient_core *core)
     if (!ampclient_core_may_call(core))
         return false;
     for (uint32_t k = 0; k < core->config.shards; k++) {
-        bool known = push->asked[k] && push->states[k] == 0;
+        bool known = (push->asked[k] || push->calls[k] != 0) && push->states[k] == 0;
         if (!push->answered[k] && (!known || (push->calls[k] != 0 && !push->drained[k])))
             return false;
     }
@@ -516,11 +513,9 @@ void ampclient_core_push_too_late(struct ampclient_core *core)
         core->push.answered[k] = true;
 }
 
-static void push_failed(struct ampclient_core *core, uint32_t k, const struct ampclient_ended *ended)
+static void push_failed(struct ampclient_core *core, const struct ampclient_ended *ended)
 {
     struct ampclient_push *push = &core->push;
-    push->asked[k] = false;
-    push->ended[k] = false;
     if (ended->code == AMP_EABORTED && ended->epoch == core->epoch && strcmp(ended->reason, "STALE_STEP") == 0) {
         ampclient_core_push_too_late(core);
         return;
@@ -542,7 +537,7 @@ bool ampclient_core_push_ended(struct ampclient_core *core, uint64_t call, const
     if (k >= 0) {
         push->states[k] = 0;
         if (ended->code != 0)
-            push_failed(core, (uint32_t)k, ended);
+            push_failed(core, ended);
         else
             push->asked[k] = true;
         return true;
@@ -551,12 +546,10 @@ bool ampclient_core_push_ended(struct ampclient_core *core, uint64_t call, const
     if (k < 0)
         return false;
     push->calls[k] = 0;
-    if (ended->code == AMP_EDEADLINE) { /* other workers took as long: no server has failed, GetPushState asks it */
-        push->asked[k] = push->ended[k] = false;
+    if (ended->code == AMP_EDEADLINE) /* other workers took as long: no server has failed, GetPushState asks it */
         return true;
-    }
     if (ended->code != 0) {
-        push_failed(core, (uint32_t)k, ended);
+        push_failed(core, ended);
         return true;
     }
     ampclient_core_succeeded(core);

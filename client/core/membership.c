@@ -168,14 +168,7 @@ static void cancel_streams(struct ampclient_core *core)
 {
     ampclient_core_units_cancel(core);
     ampclient_core_pull_cancel(core);
-    if (ampclient_core_has_step(core)) {
-        for (uint32_t k = 0; k < core->config.shards; k++) {
-            ampclient_core_cancel(core, &core->push.calls[k], true);
-            ampclient_core_cancel(core, &core->push.states[k], false);
-            core->push.asked[k] = false;
-            core->push.ended[k] = false;
-        }
-    }
+    ampclient_core_push_cancel(core);
 }
 
 /* Another process has the rank: the request that the user waits for, and all later ones, end with this error. */
