@@ -111,7 +111,7 @@ static int new_model(struct ampclient *client, const struct identity *identity,
     model->user_state = malloc(AMPCLIENT_USER_STATE_MAX);
     int rc = model->user_state != NULL ? ampclient_core_new(&config, &model->core) : AMP_ENOMEM;
     if (rc == 0)
-        rc = ampclient_model_attach(model);
+        rc = ampclient_model_add(model);
     else
         (void)amp_error_set(
             &client->error, rc, NULL,
@@ -127,7 +127,7 @@ static int new_model(struct ampclient *client, const struct identity *identity,
 /* Takes the model from the loop and frees it. */
 static int drop_model(struct ampclient_model *model)
 {
-    int rc = ampclient_model_detach(model);
+    int rc = ampclient_model_remove(model);
     if (rc == 0)
         ampclient_model_free(model);
     return rc;

@@ -1,4 +1,4 @@
-/* A joined model (model.h): carries out the outputs of its core, makes requests, attaches to the loop and detaches. */
+/* A joined model (model.h): how it carries out outputs of its core, makes requests, and comes to the loop and goes. */
 #include "client/io/model.h"
 
 #include "base/large.h"
@@ -190,28 +190,26 @@ void ampclient_model_event(struct ampclient_model *model, const struct ampclient
     tell_lines(model);
 }
 
-/* ---- attaching and detaching ---- */
+/* ---- adding and removing ---- */
 
-static void run_attach(struct ampclient_job *job)
+static void run_add(struct ampclient_job *job)
 {
     struct ampclient_model *model = AMP_CONTAINER(job, struct ampclient_model, job);
     (void)uv_timer_init(&model->client->link->loop, &model->timer); /* cannot fail */
     model->timer.data = model;
     amp_list_push(&model->client->models, &model->node);
-    model->attached = true;
     ampclient_link_finish(model->client->link, job);
 }
 
-void ampclient_model_detach_if_idle(struct ampclient_model *model)
+void ampclient_model_remove_if_idle(struct ampclient_model *model)
 {
     (void)pthread_mutex_lock(&model->client->link->mutex);
     bool idle = model->borrowed == 0;
     (void)pthread_mutex_unlock(&model->client->link->mutex);
-    if (!model->detaching || !idle || !amp_list_empty(&model->calls) || !amp_list_empty(&model->attach_calls) ||
+    if (!model->removing || !idle || !amp_list_empty(&model->calls) || !amp_list_empty(&model->attach_calls) ||
         !model->timer_closed)
         return;
-    model->detaching = false;
-    model->attached = false;
+    model->removing = false;
     amp_list_remove(&model->node);
     ampclient_link_finish(model->client->link, &model->job);
 }
@@ -225,14 +223,14 @@ void ampclient_model_sent(void *arg)
         ampclient_link_kick(model->client->link); /* not from here: the stream may be in the middle of its own end */
     tell_done(model);
     (void)pthread_mutex_unlock(&model->client->link->mutex);
-    ampclient_model_detach_if_idle(model);
+    ampclient_model_remove_if_idle(model);
 }
 
 static void on_timer_closed(uv_handle_t *handle)
 {
     struct ampclient_model *model = handle->data;
     model->timer_closed = true;
-    ampclient_model_detach_if_idle(model);
+    ampclient_model_remove_if_idle(model);
 }
 
 void ampclient_model_stop(struct ampclient_model *model)
@@ -242,10 +240,10 @@ void ampclient_model_stop(struct ampclient_model *model)
     model->stopped = true;
 }
 
-static void run_detach(struct ampclient_job *job)
+static void run_remove(struct ampclient_job *job)
 {
     struct ampclient_model *model = AMP_CONTAINER(job, struct ampclient_model, job);
-    model->detaching = true;
+    model->removing = true;
     AMP_LIST_EACH(node, next, &model->calls)
     arpc_call_cancel(AMP_CONTAINER(node, struct ampclient_core_call, node)->call, ARPC_STATUS_CANCELLED,
                      "the client left the model");
@@ -260,16 +258,16 @@ int ampclient_model_run(struct ampclient_model *model, void (*run_cb)(struct amp
     return ampclient_link_run(model->client->link, &model->job, timeout_ms, error);
 }
 
-int ampclient_model_attach(struct ampclient_model *model)
+int ampclient_model_add(struct ampclient_model *model)
 {
     struct ampclient *client = model->client;
-    return ampclient_model_run(model, run_attach, client->options.call_timeout_ms, &client->error);
+    return ampclient_model_run(model, run_add, client->options.call_timeout_ms, &client->error);
 }
 
-int ampclient_model_detach(struct ampclient_model *model)
+int ampclient_model_remove(struct ampclient_model *model)
 {
     struct ampclient *client = model->client;
-    return ampclient_model_run(model, run_detach, client->options.call_timeout_ms, &client->error);
+    return ampclient_model_run(model, run_remove, client->options.call_timeout_ms, &client->error);
 }
 
 void ampclient_model_free(struct ampclient_model *model)

@@ -86,7 +86,7 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
     else
         ampclient_model_event(model, &event);
     ampclient_call_free(own);
-    ampclient_model_detach_if_idle(model);
+    ampclient_model_remove_if_idle(model);
 }
 
 static const struct arpc_handler unary_handler = {.message = on_message, .writable = on_writable, .closed = on_closed};
