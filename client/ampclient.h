@@ -27,7 +27,7 @@
  *   AMP_EUNAUTHENTICATED, AMP_EDENIED  the server does not know the token, or its role does not allow the call
  *   AMP_EDATALOSS         bytes came damaged several times in a row
  *   AMP_EINTERNAL         the server sent what cannot be, or the loop thread does not answer any more; then every later
- *                         call that waits fails in the same way: close the client and make another one
+ *                         call that waits or hands something in fails so, too: close the client and make another one
  * A call that does not wait for workers is tried again for reconnect_timeout_ms while no server can be reached; each
  * try takes at most call_timeout_ms. What the server refuses otherwise arrives as the code of its gRPC status, with the
  * reason of docs/protocol.md.

@@ -5,14 +5,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-
-uint64_t ampctl_now_ms(void)
-{
-    struct timespec at = {0};
-    (void)clock_gettime(CLOCK_MONOTONIC, &at);
-    return (uint64_t)at.tv_sec * 1000 + (uint64_t)at.tv_nsec / 1000000;
-}
 
 int ampctl_open(struct ampctl *ctl)
 {

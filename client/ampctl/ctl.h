@@ -37,9 +37,6 @@ struct ampctl {
 /* Limit of verbs that move the tensors of a model, per shard: a file of many GB over a slow network. */
 #define AMPCTL_FILE_TIMEOUT_MS 3600000
 
-/* Milliseconds of the monotonic clock. */
-uint64_t ampctl_now_ms(void);
-
 /*
  * Makes the link for the options of `ctl`, if there is none; connects nowhere yet. A call does it, too, and main closes
  * it after the verb; one that has other work between two calls closes it before. 0, or an exit code after a sentence on

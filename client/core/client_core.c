@@ -88,6 +88,20 @@ bool ampclient_core_may_call(const struct ampclient_core *core)
            core->streams_dying == 0;
 }
 
+bool ampclient_core_has_step(const struct ampclient_core *core)
+{
+    return core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
+}
+
+int ampclient_core_shard_of(const struct ampclient_core *core, const uint64_t *calls, uint64_t call)
+{
+    for (uint32_t k = 0; k < core->config.shards; k++) {
+        if (calls[k] == call)
+            return (int)k;
+    }
+    return -1;
+}
+
 static void drive(struct ampclient_core *core)
 {
     bool waits = core->retry_ms != 0 || core->streams_dying != 0;
@@ -102,8 +116,7 @@ static void drive(struct ampclient_core *core)
     if (ampclient_core_may_call(core) && !core->done_ready &&
         (core->state == AMPCLIENT_STATE_PULLING || core->state == AMPCLIENT_STATE_FETCHING))
         ampclient_core_pull_start(core);
-    if (ampclient_core_may_call(core))
-        ampclient_core_push_drive(core);
+    ampclient_core_push_drive(core);
     ampclient_core_units_drive(core);
     ampclient_core_drive_request(core);
 }

@@ -43,8 +43,7 @@ int ampclient_core_make_parameters(struct ampclient_core *core)
 
 void ampclient_core_set_in_memory(struct ampclient_core *core, bool in_memory, bool may_pull_ahead)
 {
-    if (core->pull.ahead) /* its header points into the copies that were mapped before */
-        ampclient_core_pull_cancel(core);
+    ampclient_core_pull_cancel(core); /* one begun ahead: its header points into the copies that were mapped before */
     core->in_memory = in_memory && !core->config.units;
     core->may_pull_ahead = in_memory && may_pull_ahead;
     if (core->values == core->parameters)

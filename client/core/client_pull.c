@@ -47,6 +47,7 @@ static bool used_in_place(const struct ampclient_core *core)
 static void ask(struct ampclient_core *core, bool in_memory)
 {
     struct ampclient_pull *pull = &core->pull;
+    bool latest = core->state == AMPCLIENT_STATE_FETCHING;
     pull->has_header = false;
     pull->blocks_here = 0;
     pull->blocks_wanted = 0;
@@ -60,8 +61,8 @@ static void ask(struct ampclient_core *core, bool in_memory)
         bool part = core->config.units;
         pull->blocks_wanted += part ? 0 : end - first;
         output->u.pull = (struct ampclient_out_pull){
-            .by = pull->by,
-            .epoch = pull->by == AMPCLIENT_PULL_LATEST ? 0 : core->epoch,
+            .by = latest ? AMPCLIENT_PULL_LATEST : AMPCLIENT_PULL_STEP,
+            .epoch = latest ? 0 : core->epoch,
             .number = core->step,
             .have_epoch = core->held_epoch,
             .have_version = core->held_version,
@@ -77,7 +78,7 @@ static void ask(struct ampclient_core *core, bool in_memory)
 
 void ampclient_core_pull_start(struct ampclient_core *core)
 {
-    bool in_memory = core->in_memory && core->pull.by == AMPCLIENT_PULL_STEP;
+    bool in_memory = core->in_memory && core->state != AMPCLIENT_STATE_FETCHING;
     if (under_way(core)) {
         if (all_done(core))
             pull_complete(core);
@@ -99,21 +100,8 @@ void ampclient_core_pull_start(struct ampclient_core *core)
 void ampclient_core_pull_ahead(struct ampclient_core *core)
 {
     bool may = core->in_memory && core->may_pull_ahead && used_in_place(core);
-    if (!may || !ampclient_core_may_call(core) || under_way(core))
-        return;
-    core->pull.ahead = true;
-    core->pull.by = AMPCLIENT_PULL_STEP;
-    core->pull.resends = 0;
-    ask(core, true);
-}
-
-static int shard_of(const struct ampclient_core *core, uint64_t call)
-{
-    for (uint32_t k = 0; k < core->config.shards; k++) {
-        if (core->pull.calls[k] == call)
-            return (int)k;
-    }
-    return -1;
+    if (may && ampclient_core_may_call(core) && !under_way(core))
+        ask(core, true);
 }
 
 void ampclient_core_pull_cancel(struct ampclient_core *core)
@@ -122,7 +110,6 @@ void ampclient_core_pull_cancel(struct ampclient_core *core)
         ampclient_core_cancel(core, &core->pull.calls[k], true);
         core->pull.done[k] = false;
     }
-    core->pull.ahead = false;
 }
 
 /* Whether two shards speak of the same version; where it is pulled for a step, of the same step, too. */
@@ -131,22 +118,21 @@ static bool same_header(const struct ampclient_core *core, const struct ampclien
 {
     bool step = a->step == b->step && a->scale_id == b->scale_id && memcmp(&a->scale, &b->scale, sizeof a->scale) == 0;
     return a->epoch == b->epoch && a->version == b->version && a->place == b->place &&
-           (step || core->pull.by == AMPCLIENT_PULL_LATEST);
+           (step || core->state == AMPCLIENT_STATE_FETCHING);
 }
 
 void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, const struct ampclient_pull_header *header)
 {
     struct ampclient_pull *pull = &core->pull;
-    if (shard_of(core, call) < 0)
+    if (ampclient_core_shard_of(core, core->pull.calls, call) < 0)
         return;
     if (pull->has_header && !same_header(core, &pull->header, header)) {
         struct ampclient_ended ended = {.code = AMP_EUNAVAILABLE, .text = "shards are at different steps"};
-        bool ahead = pull->ahead;
         ampclient_core_pull_cancel(core);
-        if (ahead) /* the pull that step_begin makes reports what is wrong */
+        if (core->state == AMPCLIENT_STATE_READY) /* the pull that step_begin makes reports what is wrong */
             return;
         /* The newest version is another one a moment later, if the model goes on without this worker. */
-        if (pull->by == AMPCLIENT_PULL_LATEST && pull->resends++ < AMPCLIENT_BLOCK_RESENDS_MAX)
+        if (core->state == AMPCLIENT_STATE_FETCHING && pull->resends++ < AMPCLIENT_BLOCK_RESENDS_MAX)
             return;
         (void)ampclient_core_failed(core, &ended); /* asked again after a pause */
         return;
@@ -164,7 +150,8 @@ void ampclient_core_pull_header(struct ampclient_core *core, uint64_t call, cons
 void ampclient_core_pull_block(struct ampclient_core *core, uint64_t call, uint64_t block)
 {
     struct ampclient_pull *pull = &core->pull;
-    if (shard_of(core, call) < 0 || block >= core->flat.blocks || pull->have[block] != 0)
+    if (ampclient_core_shard_of(core, core->pull.calls, call) < 0 || block >= core->flat.blocks ||
+        pull->have[block] != 0)
         return;
     pull->have[block] = 1;
     pull->blocks_here++;
@@ -251,19 +238,20 @@ static void pull_failed(struct ampclient_core *core, const struct ampclient_ende
 
 bool ampclient_core_pull_ended(struct ampclient_core *core, uint64_t call, const struct ampclient_ended *ended)
 {
-    int k = shard_of(core, call);
+    int k = ampclient_core_shard_of(core, core->pull.calls, call);
     if (k < 0)
         return false;
+    bool ahead = core->state == AMPCLIENT_STATE_READY;
     core->pull.calls[k] = 0;
     if (ended->code != 0) {
-        if (core->pull.ahead)
+        if (ahead)
             ampclient_core_pull_cancel(core);
         else
             pull_failed(core, ended);
         return true;
     }
     core->pull.done[k] = true;
-    if (!core->pull.ahead && all_done(core))
+    if (!ahead && all_done(core))
         pull_complete(core);
     return true;
 }

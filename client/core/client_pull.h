@@ -10,15 +10,14 @@
 
 struct ampclient_core;
 
+/*
+ * FETCHING: of the newest version; else of a step. In READY it is that of the next step, which was begun when the
+ * verdict came, before the user asks for it: it writes nothing that the user can see, and one that fails before the
+ * user asks is forgotten.
+ */
 struct ampclient_pull {
-    enum ampclient_pull_by by;
     uint64_t calls[AMPCLIENT_SHARDS_MAX]; /* by shard: number of its Pull; 0: none is under way */
     bool done[AMPCLIENT_SHARDS_MAX];      /* by shard: its Pull has ended well */
-    /*
-     * The pull of the next step was begun when the verdict came, before the user asks for it. It writes nothing that
-     * the user can see, and one that fails before the user asks is forgotten.
-     */
-    bool ahead;
     bool has_header;
     struct ampclient_pull_header header; /* of the first shard that answered; the others must agree with it */
     bool unchanged;                      /* the version is the one that is held already */

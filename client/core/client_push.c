@@ -134,8 +134,7 @@ void ampclient_core_push_reset(struct ampclient_core *core)
 /* Whether something was pushed to the step in hand, so that its header may have been sent. */
 static bool has_pushed(const struct ampclient_core *core)
 {
-    bool in_hand = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
-    return in_hand && core->push.dtype != AMP_DTYPE_NONE;
+    return ampclient_core_has_step(core) && core->push.dtype != AMP_DTYPE_NONE;
 }
 
 int ampclient_core_weight(struct ampclient_core *core, float weight, struct amp_error *error)
@@ -172,7 +171,6 @@ void ampclient_core_push_cancel(struct ampclient_core *core)
     for (uint32_t k = 0; k < core->config.shards; k++) {
         ampclient_core_cancel(core, &push->calls[k], true);
         ampclient_core_cancel(core, &push->states[k], false);
-        push->ended[k] = false;
     }
 }
 
@@ -265,13 +263,12 @@ static int add_up(struct ampclient_core *core, uint32_t parameter, const void *g
 
 static void parameter_whole(struct ampclient_core *core, uint32_t parameter)
 {
-    const struct ampclient_core_layout *flat = &core->flat;
-    uint64_t first = flat->starts[parameter] / flat->block_elements;
-    uint64_t last = (flat->starts[parameter] + flat->sizes[parameter] - 1) / flat->block_elements;
-    for (uint64_t b = first; b <= last; b++)
+    uint64_t ends[2];
+    ends_of(&core->flat, parameter, ends);
+    for (uint64_t b = ends[0]; b <= ends[1]; b++)
         core->push.missing[b]--;
     for (uint32_t k = 0; k < core->config.shards; k++)
-        set_due(core, k, first, last + 1);
+        set_due(core, k, ends[0], ends[1] + 1);
 }
 
 int ampclient_core_push(struct ampclient_core *core, uint64_t now_ms, uint32_t parameter, const void *gradient,
@@ -315,12 +312,9 @@ void ampclient_core_push_close_step(struct ampclient_core *core)
         push->dtype = AMP_F32; /* nothing was pushed */
     for (uint32_t k = 0; k < core->config.shards; k++) {
         set_due(core, k, 0, core->flat.blocks);
-        if (push->calls[k] == 0 || !push->outdated[k])
-            continue;
         /* The header that was sent has an older user state: begin the stream again, and go on where it was. */
-        ampclient_core_cancel(core, &push->calls[k], true);
-        push->asked[k] = false;
-        push->ended[k] = false; /* after a step_end that took too long the trailer may have gone on the old stream */
+        if (push->outdated[k])
+            ampclient_core_cancel(core, &push->calls[k], true);
     }
 }
 
@@ -346,8 +340,7 @@ static bool ready(const struct ampclient_core *core, uint64_t block)
 static void open_stream(struct ampclient_core *core, uint32_t k)
 {
     struct ampclient_push *push = &core->push;
-    push->ended[k] = false;
-    push->outdated[k] = false;
+    push->asked[k] = push->ended[k] = push->outdated[k] = false;
     struct ampclient_output *output =
         ampclient_core_out(core, AMPCLIENT_OUT_PUSH, k, ampclient_core_wait_ms(core), &push->calls[k]);
     push->drained[k] = true;
@@ -434,10 +427,12 @@ static void drive_shard(struct ampclient_core *core, uint32_t k)
         push->drained[k] = false;
     }
     push->due[k].count = 0;
-    if (!push->closed || push->ended[k])
+    if (!push->closed)
         return;
     if (push->calls[k] == 0)
         open_stream(core, k);
+    if (push->ended[k])
+        return;
     push->ended[k] = true;
     struct ampclient_output *output = ampclient_core_out(core, AMPCLIENT_OUT_PUSH_END, k, 0, NULL);
     output->call = push->calls[k];
@@ -446,34 +441,22 @@ static void drive_shard(struct ampclient_core *core, uint32_t k)
     output->u.end.metrics = &push->metrics;
 }
 
+static bool may_send(const struct ampclient_core *core)
+{
+    return ampclient_core_may_call(core) && ampclient_core_has_step(core) && core->push.error.code == 0;
+}
+
 void ampclient_core_push_drive(struct ampclient_core *core)
 {
-    bool holds = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
-    if (!holds || core->need_join || core->join_call != 0 || core->retry_ms != 0 || core->streams_dying != 0 ||
-        core->push.error.code != 0)
-        return;
-    for (uint32_t k = 0; k < core->config.shards && holds; k++) {
+    for (uint32_t k = 0; k < core->config.shards && may_send(core); k++)
         drive_shard(core, k);
-        holds = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
-        if (core->push.error.code != 0)
-            return;
-    }
 }
 
 /* ---- answers ---- */
 
-static int shard_of(const uint64_t *calls, uint32_t shards, uint64_t call)
-{
-    for (uint32_t k = 0; k < shards; k++) {
-        if (calls[k] == call)
-            return (int)k;
-    }
-    return -1;
-}
-
 void ampclient_core_push_state(struct ampclient_core *core, uint64_t call, const struct ampclient_event *event)
 {
-    if (shard_of(core->push.states, core->config.shards, call) < 0)
+    if (ampclient_core_shard_of(core, core->push.states, call) < 0)
         return;
     for (uint64_t i = 0; i < event->u.push_state.ranges_count; i++) {
         const struct ampclient_range *range = &event->u.push_state.ranges[i];
@@ -493,7 +476,7 @@ bool ampclient_core_push_answered(const struct ampclient_core *core)
 
 void ampclient_core_push_drained(struct ampclient_core *core, uint64_t call)
 {
-    int k = shard_of(core->push.calls, core->config.shards, call);
+    int k = ampclient_core_shard_of(core, core->push.calls, call);
     if (k >= 0 && call != 0)
         core->push.drained[k] = true;
 }
@@ -501,10 +484,10 @@ void ampclient_core_push_drained(struct ampclient_core *core, uint64_t call)
 bool ampclient_core_push_let_go(struct ampclient_core *core)
 {
     struct ampclient_push *push = &core->push;
-    if (core->need_join || core->join_call != 0 || core->retry_ms != 0 || core->streams_dying != 0)
+    if (!ampclient_core_may_call(core))
         return false;
     for (uint32_t k = 0; k < core->config.shards; k++) {
-        bool known = push->asked[k] && push->states[k] == 0;
+        bool known = (push->asked[k] || push->calls[k] != 0) && push->states[k] == 0;
         if (!push->answered[k] && (!known || (push->calls[k] != 0 && !push->drained[k])))
             return false;
     }
@@ -530,11 +513,9 @@ void ampclient_core_push_too_late(struct ampclient_core *core)
         core->push.answered[k] = true;
 }
 
-static void push_failed(struct ampclient_core *core, uint32_t k, const struct ampclient_ended *ended)
+static void push_failed(struct ampclient_core *core, const struct ampclient_ended *ended)
 {
     struct ampclient_push *push = &core->push;
-    push->asked[k] = false;
-    push->ended[k] = false;
     if (ended->code == AMP_EABORTED && ended->epoch == core->epoch && strcmp(ended->reason, "STALE_STEP") == 0) {
         ampclient_core_push_too_late(core);
         return;
@@ -552,25 +533,23 @@ static void push_failed(struct ampclient_core *core, uint32_t k, const struct am
 bool ampclient_core_push_ended(struct ampclient_core *core, uint64_t call, const struct ampclient_ended *ended)
 {
     struct ampclient_push *push = &core->push;
-    int k = shard_of(push->states, core->config.shards, call);
+    int k = ampclient_core_shard_of(core, push->states, call);
     if (k >= 0) {
         push->states[k] = 0;
         if (ended->code != 0)
-            push_failed(core, (uint32_t)k, ended);
+            push_failed(core, ended);
         else
             push->asked[k] = true;
         return true;
     }
-    k = shard_of(push->calls, core->config.shards, call);
+    k = ampclient_core_shard_of(core, push->calls, call);
     if (k < 0)
         return false;
     push->calls[k] = 0;
-    if (ended->code == AMP_EDEADLINE) { /* other workers took as long: no server has failed, GetPushState asks it */
-        push->asked[k] = push->ended[k] = false;
+    if (ended->code == AMP_EDEADLINE) /* other workers took as long: no server has failed, GetPushState asks it */
         return true;
-    }
     if (ended->code != 0) {
-        push_failed(core, (uint32_t)k, ended);
+        push_failed(core, ended);
         return true;
     }
     ampclient_core_succeeded(core);

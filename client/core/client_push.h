@@ -15,7 +15,7 @@ struct ampclient_core;
 struct ampclient_push {
     uint64_t calls[AMPCLIENT_SHARDS_MAX];  /* number of the Push stream; 0: none is open */
     uint64_t states[AMPCLIENT_SHARDS_MAX]; /* number of the GetPushState call; 0: none is under way */
-    bool asked[AMPCLIENT_SHARDS_MAX];      /* it is known which blocks the shard has; false: GetPushState is needed */
+    bool asked[AMPCLIENT_SHARDS_MAX];      /* before a stream opens: it is known which blocks the shard has */
     bool ended[AMPCLIENT_SHARDS_MAX];      /* the trailer was sent on the present stream */
     bool outdated[AMPCLIENT_SHARDS_MAX];   /* the present stream's header may have an older user state than the core */
     bool answered[AMPCLIENT_SHARDS_MAX];   /* the shard has answered with the step's result */

@@ -100,10 +100,8 @@ static void request_step_begin(struct ampclient_core *core, uint64_t waited_ms)
         return;
     }
     ampclient_core_units_forget(core);
-    core->pull.ahead = false; /* a pull that was begun ahead becomes the pull of this request */
-    core->pull.by = AMPCLIENT_PULL_STEP;
     core->pull.resends = 0;
-    ampclient_core_set_state(core, AMPCLIENT_STATE_PULLING);
+    ampclient_core_set_state(core, AMPCLIENT_STATE_PULLING); /* a pull that was begun ahead is that of this request */
 }
 
 /* Answers a step_end whose step is void. */
@@ -153,7 +151,6 @@ static void request_pull(struct ampclient_core *core)
     ampclient_core_units_forget(core);
     ampclient_core_pull_cancel(core); /* one that was begun ahead */
     core->fetch_from = core->state;
-    core->pull.by = AMPCLIENT_PULL_LATEST;
     core->pull.resends = 0;
     ampclient_core_set_state(core, AMPCLIENT_STATE_FETCHING);
 }

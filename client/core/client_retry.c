@@ -46,7 +46,7 @@ static bool is_behind(const struct ampclient_core *core, const struct ampclient_
     bool older = ended->epoch != 0 && ended->epoch < core->epoch;
     bool empty = core->has_values && has_reason(ended, "MODEL_NOT_LOADED");
     /* All shards have opened the step that this worker has begun, and no model stops within a step. */
-    bool begun = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
+    bool begun = ampclient_core_has_step(core);
     bool stopped = begun && (has_reason(ended, "MODEL_FROZEN") || has_reason(ended, "MODEL_UNSTABLE"));
     return (ended->code == AMP_ESTATE && (older || empty || stopped || has_reason(ended, "STEP_AHEAD"))) ||
            (ended->code == AMP_EINVAL && has_reason(ended, "INCOMPLETE_PUSH"));

@@ -85,6 +85,9 @@ struct ampclient_core {
  * lasts, and no cancelled stream is still ending.
  */
 bool ampclient_core_may_call(const struct ampclient_core *core);
+bool ampclient_core_has_step(const struct ampclient_core *core); /* COMPUTING or WAITING: a step is in hand */
+/* The shard whose call, of calls[shards], has this number; -1: none has. */
+int ampclient_core_shard_of(const struct ampclient_core *core, const uint64_t *calls, uint64_t call);
 /*
  * The deadline of a call that waits for other workers: the user's request ends before it, and says what was waited for.
  * A Push goes on after that, and when its deadline has passed it is made again.

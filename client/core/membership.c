@@ -99,8 +99,7 @@ static void join_failed(struct ampclient_core *core)
  */
 static void rejoined(struct ampclient_core *core, uint64_t old_epoch, uint64_t next_step)
 {
-    bool holds = core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING;
-    if (!holds) {
+    if (!ampclient_core_has_step(core)) {
         core->step = next_step;
         return;
     }
@@ -168,16 +167,8 @@ void ampclient_core_lose(struct ampclient_core *core, bool fenced, const char *w
 static void cancel_streams(struct ampclient_core *core)
 {
     ampclient_core_units_cancel(core);
-    if (core->state == AMPCLIENT_STATE_PULLING || core->state == AMPCLIENT_STATE_FETCHING || core->pull.ahead)
-        ampclient_core_pull_cancel(core);
-    if (core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING) {
-        for (uint32_t k = 0; k < core->config.shards; k++) {
-            ampclient_core_cancel(core, &core->push.calls[k], true);
-            ampclient_core_cancel(core, &core->push.states[k], false);
-            core->push.asked[k] = false;
-            core->push.ended[k] = false;
-        }
-    }
+    ampclient_core_pull_cancel(core);
+    ampclient_core_push_cancel(core);
 }
 
 /* Another process has the rank: the request that the user waits for, and all later ones, end with this error. */
@@ -187,7 +178,7 @@ static void rank_taken(struct ampclient_core *core, const char *text)
     core->taken = core->last_error;
     core->need_join = false;
     cancel_streams(core);
-    if (core->state == AMPCLIENT_STATE_COMPUTING || core->state == AMPCLIENT_STATE_WAITING)
+    if (ampclient_core_has_step(core))
         core->push.error = core->taken;
     else if (core->state == AMPCLIENT_STATE_PULLING)
         ampclient_core_finish(core, core->taken.code, &core->taken, AMPCLIENT_STATE_READY);

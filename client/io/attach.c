@@ -94,7 +94,7 @@ static void on_timer_closed(uv_handle_t *handle)
     struct ampclient_model *model = own->model;
     amp_list_remove(&own->node);
     free(own);
-    ampclient_model_detach_if_idle(model);
+    ampclient_model_remove_if_idle(model);
 }
 
 /* The slot is gone: views that the user has stay valid, and from now on bytes are sent. */

@@ -3,38 +3,18 @@
 #include "client/io/client.h"
 #include "client/io/model.h"
 
-#include <inttypes.h>
-
-/* Takes the mutex, for what the core does at once. AMP_EINTERNAL: the link is broken. leave() follows in both cases. */
-static int enter(struct ampclient_model *model)
-{
-    struct ampclient *client = model->client;
-    ampclient_begin(client);
-    (void)pthread_mutex_lock(&client->link->mutex);
-    return client->link->broken ? ampclient_link_break(client->link, &client->error) : 0;
-}
-
-/* Has the loop's thread carry out the core's outputs. Returns rc. */
-static int leave(struct ampclient_model *model, int rc)
-{
-    ampclient_link_kick(model->client->link);
-    (void)pthread_mutex_unlock(&model->client->link->mutex);
-    return rc;
-}
-
 int ampclient_unit_add(struct ampclient_model *model, const uint32_t *parameters, uint32_t parameters_count,
                        uint32_t *unit)
 {
     if (model == NULL)
         return AMP_EINVAL;
-    ampclient_begin(model->client);
     if (unit == NULL)
         return amp_error_set(&model->client->error, AMP_EINVAL, NULL,
                              "unit is NULL; pass the address of a variable for the number of the unit.");
-    int rc = enter(model);
+    int rc = ampclient_model_lock(model);
     if (rc == 0)
         rc = ampclient_core_unit_add(model->core, parameters, parameters_count, unit, &model->client->error);
-    return leave(model, rc);
+    return ampclient_model_unlock(model, rc);
 }
 
 int ampclient_gather(struct ampclient_model *model, uint32_t unit)
@@ -51,20 +31,20 @@ int ampclient_prefetch(struct ampclient_model *model, uint32_t unit)
 {
     if (model == NULL)
         return AMP_EINVAL;
-    int rc = enter(model);
+    int rc = ampclient_model_lock(model);
     if (rc == 0)
         rc = ampclient_core_prefetch(model->core, ampclient_now_ms(), unit, &model->client->error);
-    return leave(model, rc);
+    return ampclient_model_unlock(model, rc);
 }
 
 int ampclient_release(struct ampclient_model *model, uint32_t unit)
 {
     if (model == NULL)
         return AMP_EINVAL;
-    int rc = enter(model);
+    int rc = ampclient_model_lock(model);
     if (rc == 0)
         rc = ampclient_core_release(model->core, unit, &model->client->error);
-    return leave(model, rc);
+    return ampclient_model_unlock(model, rc);
 }
 
 int ampclient_drain(struct ampclient_model *model)
@@ -85,10 +65,10 @@ int ampclient_scatter(struct ampclient_model *model, uint32_t unit, const void *
     int rc = ampclient_drain(model);
     if (rc != 0)
         return rc;
-    rc = enter(model);
+    rc = ampclient_model_lock(model);
     if (rc == 0)
         rc = ampclient_core_scatter(model->core, ampclient_now_ms(), unit, gradients, dtype, &model->client->error);
-    return leave(model, rc);
+    return ampclient_model_unlock(model, rc);
 }
 
 uint64_t ampclient_units_bytes(const struct ampclient_model *model)

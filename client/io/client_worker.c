@@ -108,11 +108,10 @@ static int new_model(struct ampclient *client, const struct identity *identity,
     amp_list_init(&model->calls);
     amp_list_init(&model->attach_calls);
     amp_list_init(&model->lines);
-    amp_list_init(&model->failed);
     model->user_state = malloc(AMPCLIENT_USER_STATE_MAX);
     int rc = model->user_state != NULL ? ampclient_core_new(&config, &model->core) : AMP_ENOMEM;
     if (rc == 0)
-        rc = ampclient_model_attach(model);
+        rc = ampclient_model_add(model);
     else
         (void)amp_error_set(
             &client->error, rc, NULL,
@@ -128,7 +127,7 @@ static int new_model(struct ampclient *client, const struct identity *identity,
 /* Takes the model from the loop and frees it. */
 static int drop_model(struct ampclient_model *model)
 {
-    int rc = ampclient_model_detach(model);
+    int rc = ampclient_model_remove(model);
     if (rc == 0)
         ampclient_model_free(model);
     return rc;
@@ -287,12 +286,10 @@ int ampclient_use_memory(struct ampclient_model *model, void *memory, size_t siz
 {
     if (model == NULL)
         return AMP_EINVAL;
-    struct ampclient *client = model->client;
-    ampclient_begin(client);
-    (void)pthread_mutex_lock(&client->link->mutex);
-    int rc = ampclient_core_use_memory(model->core, memory, size, &client->error);
-    (void)pthread_mutex_unlock(&client->link->mutex);
-    return rc;
+    int rc = ampclient_model_lock(model);
+    if (rc == 0)
+        rc = ampclient_core_use_memory(model->core, memory, size, &model->client->error);
+    return ampclient_model_unlock(model, rc);
 }
 
 /* ---- steps ---- */
@@ -354,7 +351,6 @@ int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void
     if (model == NULL)
         return AMP_EINVAL;
     struct ampclient *client = model->client;
-    ampclient_begin(client);
     if (model->units)
         return amp_error_set(&client->error, AMP_ESTATE, NULL,
                              "This handle has units, whose gradients are not kept until step_end; call "
@@ -365,17 +361,16 @@ int ampclient_push(struct ampclient_model *model, uint32_t parameter, const void
                              parameter);
     if (parameter >= model->parameters_count)
         return bad_index(client, parameter, model->parameters_count);
-    (void)pthread_mutex_lock(&client->link->mutex);
-    int rc = ampclient_core_push(model->core, ampclient_now_ms(), parameter, gradient, dtype, &client->error);
+    int rc = ampclient_model_lock(model);
+    if (rc == 0)
+        rc = ampclient_core_push(model->core, ampclient_now_ms(), parameter, gradient, dtype, &client->error);
     if (rc == 0) {
         enum amp_dtype sent =
             ampclient_core_push_dtype(model->core); /* of accumulated gradients the sums are, in f32 */
         if (amp_dtype_size(sent) > amp_dtype_size(model->gradients))
             model->gradients = sent;
-        ampclient_link_kick(client->link);
     }
-    (void)pthread_mutex_unlock(&client->link->mutex);
-    return rc;
+    return ampclient_model_unlock(model, rc);
 }
 
 /* With the mutex: the place in the slot, or in memory of the handle's own, which is made when it is needed. */
@@ -408,7 +403,6 @@ int ampclient_gradient(struct ampclient_model *model, uint32_t parameter, enum a
     if (model == NULL)
         return AMP_EINVAL;
     struct ampclient *client = model->client;
-    ampclient_begin(client);
     if (place == NULL || (dtype != AMP_F16 && dtype != AMP_BF16 && dtype != AMP_F32))
         return amp_error_set(&client->error, AMP_EINVAL, NULL,
                              "Give the place for the address, and a dtype of AMP_F16, AMP_BF16 or AMP_F32.");
@@ -417,10 +411,10 @@ int ampclient_gradient(struct ampclient_model *model, uint32_t parameter, enum a
                              "This handle has units: give ampclient_scatter gradients of your own.");
     if (parameter >= model->parameters_count)
         return bad_index(client, parameter, model->parameters_count);
-    (void)pthread_mutex_lock(&client->link->mutex);
-    int rc = find_place(model, parameter, dtype, place);
-    (void)pthread_mutex_unlock(&client->link->mutex);
-    return rc;
+    int rc = ampclient_model_lock(model);
+    if (rc == 0)
+        rc = find_place(model, parameter, dtype, place);
+    return ampclient_model_unlock(model, rc);
 }
 
 bool ampclient_shares_memory(const struct ampclient_model *model)
@@ -489,52 +483,45 @@ int ampclient_set_weight(struct ampclient_model *model, float weight)
 {
     if (model == NULL)
         return AMP_EINVAL;
-    struct ampclient *client = model->client;
-    ampclient_begin(client);
-    (void)pthread_mutex_lock(&client->link->mutex);
-    int rc = ampclient_core_weight(model->core, weight, &client->error);
-    (void)pthread_mutex_unlock(&client->link->mutex);
-    return rc;
+    int rc = ampclient_model_lock(model);
+    if (rc == 0)
+        rc = ampclient_core_weight(model->core, weight, &model->client->error);
+    return ampclient_model_unlock(model, rc);
 }
 
 int ampclient_set_learning_rate(struct ampclient_model *model, double lr)
 {
     if (model == NULL)
         return AMP_EINVAL;
-    struct ampclient *client = model->client;
-    ampclient_begin(client);
-    (void)pthread_mutex_lock(&client->link->mutex);
-    int rc = model->takes_rate
-                 ? ampclient_core_learning_rate(model->core, lr, &client->error)
-                 : amp_error_set(&client->error, AMP_EINVAL, NULL,
+    struct amp_error *error = &model->client->error;
+    int rc = ampclient_model_lock(model);
+    if (rc == 0)
+        rc = model->takes_rate
+                 ? ampclient_core_learning_rate(model->core, lr, error)
+                 : amp_error_set(error, AMP_EINVAL, NULL,
                                  "The model has a schedule of its own and takes no learning rate of a worker; leave "
                                  "out this call, or create a model with the schedule AMPCLIENT_WORKER.");
-    (void)pthread_mutex_unlock(&client->link->mutex);
-    return rc;
+    return ampclient_model_unlock(model, rc);
 }
 
 int ampclient_loss(struct ampclient_model *model, float loss)
 {
     if (model == NULL)
         return AMP_EINVAL;
-    struct ampclient *client = model->client;
-    ampclient_begin(client);
-    (void)pthread_mutex_lock(&client->link->mutex);
-    int rc = ampclient_core_loss(model->core, loss, &client->error);
-    (void)pthread_mutex_unlock(&client->link->mutex);
-    return rc;
+    int rc = ampclient_model_lock(model);
+    if (rc == 0)
+        rc = ampclient_core_loss(model->core, loss, &model->client->error);
+    return ampclient_model_unlock(model, rc);
 }
 
 int ampclient_metric(struct ampclient_model *model, const char *name, float value)
 {
     if (model == NULL)
         return AMP_EINVAL;
-    struct ampclient *client = model->client;
-    ampclient_begin(client);
-    (void)pthread_mutex_lock(&client->link->mutex);
-    int rc = ampclient_core_metric(model->core, name, value, &client->error);
-    (void)pthread_mutex_unlock(&client->link->mutex);
-    return rc;
+    int rc = ampclient_model_lock(model);
+    if (rc == 0)
+        rc = ampclient_core_metric(model->core, name, value, &model->client->error);
+    return ampclient_model_unlock(model, rc);
 }
 
 /* ---- user state ---- */
@@ -543,12 +530,10 @@ int ampclient_set_user_state(struct ampclient_model *model, const void *data, si
 {
     if (model == NULL)
         return AMP_EINVAL;
-    struct ampclient *client = model->client;
-    ampclient_begin(client);
-    (void)pthread_mutex_lock(&client->link->mutex);
-    int rc = ampclient_core_set_user_state(model->core, data, size, &client->error);
-    (void)pthread_mutex_unlock(&client->link->mutex);
-    return rc;
+    int rc = ampclient_model_lock(model);
+    if (rc == 0)
+        rc = ampclient_core_set_user_state(model->core, data, size, &model->client->error);
+    return ampclient_model_unlock(model, rc);
 }
 
 int ampclient_user_state(const struct ampclient_model *model, const void **data, size_t *size)

@@ -1,4 +1,4 @@
-/* A joined model (model.h): carries out the outputs of its core, makes requests, attaches to the loop and detaches. */
+/* A joined model (model.h): how it carries out outputs of its core, makes requests, and comes to the loop and goes. */
 #include "client/io/model.h"
 
 #include "base/large.h"
@@ -114,13 +114,14 @@ static void act(struct ampclient_model *model, const struct ampclient_output *ou
     }
 }
 
-/* Gives the core the end of a call that could not begin. */
-static void tell_failed(struct ampclient_model *model, uint64_t number, int code, const char *text)
+/* Gives the core the end of the call that could not begin. */
+static void tell_unstarted(struct ampclient_model *model)
 {
-    struct ampclient_event event = {.type = AMPCLIENT_EVENT_ENDED, .call = number};
-    event.u.ended.code = code;
+    struct ampclient_event event = {.type = AMPCLIENT_EVENT_ENDED, .call = model->unstarted};
+    event.u.ended.code = model->start_error.code;
     event.u.ended.reason = "";
-    event.u.ended.text = text;
+    event.u.ended.text = model->start_error.text;
+    model->unstarted = 0;
     ampclient_core_step(model->core, ampclient_now_ms(), &event);
 }
 
@@ -157,21 +158,13 @@ static void drain_locked(struct ampclient_model *model)
 {
     struct ampclient_output output;
     for (;;) {
-        while (model->unborn == 0 && ampclient_core_next(model->core, &output))
+        while (model->unstarted == 0 && ampclient_core_next(model->core, &output))
             act(model, &output);
         feed_pushes(model);
-        struct amp_list *node = amp_list_shift(&model->failed);
-        if (node != NULL) {
-            struct ampclient_core_call *call = AMP_CONTAINER(node, struct ampclient_core_call, node);
-            tell_failed(model, call->number, call->error.code, call->error.text);
-            ampclient_call_free(call);
-        } else if (model->unborn != 0) {
-            uint64_t number = model->unborn;
-            model->unborn = 0;
-            tell_failed(model, number, AMP_ENOMEM, "There is no memory for a call.");
-        } else if (!tell_drained(model)) {
+        if (model->unstarted != 0)
+            tell_unstarted(model);
+        else if (!tell_drained(model))
             break;
-        }
     }
     tell_done(model);
 }
@@ -197,28 +190,26 @@ void ampclient_model_event(struct ampclient_model *model, const struct ampclient
     tell_lines(model);
 }
 
-/* ---- attaching and detaching ---- */
+/* ---- adding and removing ---- */
 
-static void run_attach(struct ampclient_job *job)
+static void run_add(struct ampclient_job *job)
 {
     struct ampclient_model *model = AMP_CONTAINER(job, struct ampclient_model, job);
     (void)uv_timer_init(&model->client->link->loop, &model->timer); /* cannot fail */
     model->timer.data = model;
     amp_list_push(&model->client->models, &model->node);
-    model->attached = true;
     ampclient_link_finish(model->client->link, job);
 }
 
-void ampclient_model_detach_if_idle(struct ampclient_model *model)
+void ampclient_model_remove_if_idle(struct ampclient_model *model)
 {
     (void)pthread_mutex_lock(&model->client->link->mutex);
     bool idle = model->borrowed == 0;
     (void)pthread_mutex_unlock(&model->client->link->mutex);
-    if (!model->detaching || !idle || !amp_list_empty(&model->calls) || !amp_list_empty(&model->attach_calls) ||
+    if (!model->removing || !idle || !amp_list_empty(&model->calls) || !amp_list_empty(&model->attach_calls) ||
         !model->timer_closed)
         return;
-    model->detaching = false;
-    model->attached = false;
+    model->removing = false;
     amp_list_remove(&model->node);
     ampclient_link_finish(model->client->link, &model->job);
 }
@@ -232,14 +223,14 @@ void ampclient_model_sent(void *arg)
         ampclient_link_kick(model->client->link); /* not from here: the stream may be in the middle of its own end */
     tell_done(model);
     (void)pthread_mutex_unlock(&model->client->link->mutex);
-    ampclient_model_detach_if_idle(model);
+    ampclient_model_remove_if_idle(model);
 }
 
 static void on_timer_closed(uv_handle_t *handle)
 {
     struct ampclient_model *model = handle->data;
     model->timer_closed = true;
-    ampclient_model_detach_if_idle(model);
+    ampclient_model_remove_if_idle(model);
 }
 
 void ampclient_model_stop(struct ampclient_model *model)
@@ -249,10 +240,10 @@ void ampclient_model_stop(struct ampclient_model *model)
     model->stopped = true;
 }
 
-static void run_detach(struct ampclient_job *job)
+static void run_remove(struct ampclient_job *job)
 {
     struct ampclient_model *model = AMP_CONTAINER(job, struct ampclient_model, job);
-    model->detaching = true;
+    model->removing = true;
     AMP_LIST_EACH(node, next, &model->calls)
     arpc_call_cancel(AMP_CONTAINER(node, struct ampclient_core_call, node)->call, ARPC_STATUS_CANCELLED,
                      "the client left the model");
@@ -267,16 +258,16 @@ int ampclient_model_run(struct ampclient_model *model, void (*run_cb)(struct amp
     return ampclient_link_run(model->client->link, &model->job, timeout_ms, error);
 }
 
-int ampclient_model_attach(struct ampclient_model *model)
+int ampclient_model_add(struct ampclient_model *model)
 {
     struct ampclient *client = model->client;
-    return ampclient_model_run(model, run_attach, client->options.call_timeout_ms, &client->error);
+    return ampclient_model_run(model, run_add, client->options.call_timeout_ms, &client->error);
 }
 
-int ampclient_model_detach(struct ampclient_model *model)
+int ampclient_model_remove(struct ampclient_model *model)
 {
     struct ampclient *client = model->client;
-    return ampclient_model_run(model, run_detach, client->options.call_timeout_ms, &client->error);
+    return ampclient_model_run(model, run_remove, client->options.call_timeout_ms, &client->error);
 }
 
 void ampclient_model_free(struct ampclient_model *model)
@@ -291,6 +282,22 @@ void ampclient_model_free(struct ampclient_model *model)
 }
 
 /* ---- requests ---- */
+
+int ampclient_model_lock(struct ampclient_model *model)
+{
+    struct ampclient *client = model->client;
+    ampclient_begin(client);
+    (void)pthread_mutex_lock(&client->link->mutex);
+    return client->link->broken ? ampclient_link_break(client->link, &client->error) : 0;
+}
+
+int ampclient_model_unlock(struct ampclient_model *model, int rc)
+{
+    if (ampclient_core_has_output(model->core))
+        ampclient_link_kick(model->client->link);
+    (void)pthread_mutex_unlock(&model->client->link->mutex);
+    return rc;
+}
 
 int ampclient_model_request(struct ampclient_model *model, enum ampclient_event_type type,
                             struct ampclient_user_done *done)

@@ -11,7 +11,7 @@
  *
  * Borrowed memory. Gradients (the user's) and sums (the core's) are sent from where they lie; `borrowed` counts the
  * pieces that are still being read. A request is answered only when it is 0, so the user may change gradients from then
- * on, and the core may be freed once the model is detached. Two kinds of answers do not wait: GATHER does not concern
+ * on, and the core may be freed once the model is removed. Two kinds of answers do not wait: GATHER does not concern
  * gradients, and after AMP_EDEADLINE or AMP_ECANCELLED of STEP_END or DRAIN they stay borrowed and the push goes on.
  * With units the core gets PUSH_DRAINED when nothing is borrowed and all blocks it has named on a stream have left.
  */
@@ -60,17 +60,16 @@ struct ampclient_model {
     struct ampclient_model_overflows received; /* from the newest answer to a push */
     /* The loop's thread. */
     uv_timer_t timer;             /* the core's TIMER */
-    bool attached;                /* the model is in client->models, and its timer is initialised */
     bool timer_closed;            /* the timer's close callback has run */
     bool stopped;                 /* the core gets no further events */
     struct amp_list calls;        /* of struct ampclient_core_call: RPCs under way */
     struct amp_list attach_calls; /* calls of AttachMemory (attach.c), until each is closed */
     struct amp_list lines;        /* lines for the log, which are written when the mutex is free */
     bool units;                   /* as in the join options; constant */
-    struct amp_list failed;       /* calls that could not begin; the core gets their ENDED after the present outputs */
-    uint64_t unborn;              /* number of a call for which there was no memory at all; 0: none */
+    uint64_t unstarted;           /* number of a call that could not begin: the core gets its ENDED next; 0: none */
+    struct amp_error start_error; /* why it could not */
     uint8_t *scratch;             /* room for one block of a push that has to be gathered */
-    bool detaching;               /* the user's thread waits for the detachment */
+    bool removing;                /* the user's thread waits for the removal */
     /* The user's thread. */
     struct ampclient_job job; /* of ampclient_model_run: one at a time */
     void *restore_arg;        /* restore and shared callbacks: as in the join options */
@@ -99,13 +98,13 @@ int ampclient_model_run(struct ampclient_model *model, void (*run_cb)(struct amp
                         struct amp_error *error);
 
 /* Adds the model to the loop, once. 0; AMP_EINTERNAL (the link is broken: the model must not be freed). */
-int ampclient_model_attach(struct ampclient_model *model);
+int ampclient_model_add(struct ampclient_model *model);
 /*
  * Ends all calls of the model and removes it from the loop. 0: it may be freed. AMP_EINTERNAL: the link is broken, and
  * the model must not be freed.
  */
-int ampclient_model_detach(struct ampclient_model *model);
-/* Frees a model that is not attached, or whose loop has ended; calls shared_cb for memory that is unmapped. */
+int ampclient_model_remove(struct ampclient_model *model);
+/* Frees a model that is not on the loop, or whose loop has ended; calls shared_cb for memory that is unmapped. */
 void ampclient_model_free(struct ampclient_model *model);
 
 /*
@@ -118,18 +117,25 @@ int ampclient_model_request(struct ampclient_model *model, enum ampclient_event_
 int ampclient_model_ask(struct ampclient_model *model, const struct ampclient_event *request,
                         struct ampclient_user_done *done);
 
+/*
+ * Begins one of the user's calls and takes the mutex, for what the core does at once. 0; AMP_EINTERNAL (the link is
+ * broken). ampclient_model_unlock follows in both cases: it has the loop carry out the core's outputs, and returns rc.
+ */
+int ampclient_model_lock(struct ampclient_model *model);
+int ampclient_model_unlock(struct ampclient_model *model, int rc);
+
 /* ---- the loop's thread ---- */
 
 /* Carries out all outputs of the core; does nothing once the model is stopped. Without the mutex. */
 void ampclient_model_drain(struct ampclient_model *model);
-/* Closes the timer and gives the core no further events. For a detachment, and when the link closes. */
+/* Closes the timer and gives the core no further events. For a removal, and when the link closes. */
 void ampclient_model_stop(struct ampclient_model *model);
 
 /* Gives the core an event and carries out its outputs; does nothing once the model is stopped. Without the mutex. */
 void ampclient_model_event(struct ampclient_model *model, const struct ampclient_event *event);
 
-/* Completes the detachment under way, if there is one and no call and no borrowed memory is left. */
-void ampclient_model_detach_if_idle(struct ampclient_model *model);
+/* Completes the removal under way, if there is one and no call and no borrowed memory is left. */
+void ampclient_model_remove_if_idle(struct ampclient_model *model);
 
 /* The release_cb of arpc_call_send for borrowed memory: `arg` is the model, whose `borrowed` was raised for it. */
 void ampclient_model_sent(void *arg);

@@ -32,8 +32,7 @@ void ampclient_call_give_up(struct ampclient_core_call *call, int code, const ch
 {
     if (call->error.code == 0)
         (void)amp_error_set(&call->error, code, NULL, "%s", text);
-    if (call->call != NULL)
-        arpc_call_cancel(call->call, ARPC_STATUS_CANCELLED, text);
+    arpc_call_cancel(call->call, ARPC_STATUS_CANCELLED, text);
 }
 
 static void on_message(struct arpc_call *call, const uint8_t *data, size_t size)
@@ -87,7 +86,7 @@ static void on_closed(struct arpc_call *call, const struct arpc_result *result)
     else
         ampclient_model_event(model, &event);
     ampclient_call_free(own);
-    ampclient_model_detach_if_idle(model);
+    ampclient_model_remove_if_idle(model);
 }
 
 static const struct arpc_handler unary_handler = {.message = on_message, .writable = on_writable, .closed = on_closed};
@@ -152,7 +151,8 @@ void ampclient_call_begin(struct ampclient_model *model, const struct ampclient_
 {
     struct ampclient_core_call *call = calloc(1, sizeof *call);
     if (call == NULL) {
-        model->unborn = output->call; /* drain_locked tells its end before it takes another output */
+        model->unstarted = output->call;
+        (void)amp_error_set(&model->start_error, AMP_ENOMEM, NULL, "There is no memory for a call.");
         return;
     }
     call->model = model;
@@ -163,5 +163,12 @@ void ampclient_call_begin(struct ampclient_model *model, const struct ampclient_
     amp_buf_init(&call->push.trailer, AMPD_MSG_SIZE_MAX);
     ampclient_pull_begin(call, output->type == AMPCLIENT_OUT_PULL ? &output->u.pull : NULL);
     int rc = start(call, output);
-    amp_list_push(rc == 0 ? &model->calls : &model->failed, &call->node);
+    if (rc == 0) {
+        amp_list_push(&model->calls, &call->node);
+        return;
+    }
+    model->unstarted = call->number;
+    model->start_error = call->error;
+    model->start_error.code = rc;
+    ampclient_call_free(call);
 }

@@ -16,7 +16,7 @@ struct ampclient_core_call {
     uint64_t number;
     enum ampclient_output_type kind;
     uint32_t shard;
-    struct arpc_call *call; /* NULL: the call could not begin */
+    struct arpc_call *call;
     bool cancelled;         /* the core has cancelled it, and ignores its result */
     struct amp_error error; /* code not 0: what this side found wrong; it replaces the status of the server */
     struct amp_buf reply;   /* the one answer message of all kinds but PULL */
@@ -38,8 +38,7 @@ struct ampclient_core_call {
 
 /*
  * Makes the call of an output that begins an RPC, and sends its request. The call goes into model->calls or, if it
- * could not begin, into model->failed (without memory: its number into model->unborn), so that the core gets its ENDED
- * in every case. With the mutex.
+ * could not begin, its number into model->unstarted, so that the core gets its ENDED in every case. With the mutex.
  */
 void ampclient_call_begin(struct ampclient_model *model, const struct ampclient_output *output);
 /* The call of this number in model->calls. NULL: it could not begin, or has ended and the core does not know it yet. */

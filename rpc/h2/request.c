@@ -51,7 +51,8 @@ int arpc_request_new(struct arpc_link *link, const char *path, const struct arpc
     if (call == NULL)
         return amp_error_set(error, AMP_ENOMEM, NULL, "no memory for a call");
     call->path = strdup(path);
-    int rc = call->path != NULL ? add_metadata(call, metadata, metadata_count, error) : AMP_ENOMEM;
+    int rc = call->path != NULL ? add_metadata(call, metadata, metadata_count, error)
+                                : amp_error_set(error, AMP_ENOMEM, NULL, "no memory for a call");
     if (rc == 0) {
         arpc_call_mark_dirty(call);
         *out = call;

@@ -1,9 +1,26 @@
-/* libampclient against a server that behaves: the loop of a worker, and what wrong use gets. */
+/* libampclient against a server that behaves: the loop of a worker, what wrong use gets, and a call without memory. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include "client/io/client.h"
 #include "tests/integration/client_fixture.h"
 
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+/* ---- a call for whose path there is no memory (linked with --wrap) ---- */
+
+static _Atomic(const char *) starved; /* the next call of this method; NULL: none */
+
+char *__real_strdup(const char *text);
+char *__wrap_strdup(const char *text);
+char *__wrap_strdup(const char *text)
+{
+    const char *method = starved, *name = strrchr(text, '/');
+    if (method == NULL || name == NULL || strcmp(name, method) != 0)
+        return __real_strdup(text);
+    starved = NULL;
+    return NULL;
+}
 
 static void a_worker_goes_round_until_the_model_is_done(void **state)
 {
@@ -245,6 +262,45 @@ static void wrong_arguments_get_a_code_and_a_sentence(void **state)
     assert_int_equal(ampclient_leave(NULL), AMP_EINVAL);
 }
 
+static void a_call_that_cannot_begin_for_want_of_memory_has_failed(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_begin(fixture);
+    starved = "/Push";
+    fixture_push(fixture);
+    assert_int_equal(ampclient_step_end(fixture->model, &fixture->result), AMP_ENOMEM);
+    assert_null(starved);
+    assert_non_null(strstr(ampclient_error_text(fixture->client), "no memory for a call"));
+    fixture_begin(fixture);
+    fixture_push(fixture);
+    fixture_end(fixture);
+    assert_int_equal(fixture->result.verdict, AMPCLIENT_APPLIED);
+    fixture_begin(fixture);
+    fixture_check(fixture, 1);
+    starved = "/Leave";
+    assert_int_equal(ampclient_leave(fixture->model), AMP_ENOMEM);
+    assert_null(starved);
+    assert_int_equal(fake_counts(fixture->fake).leaves, 0);
+}
+
+static void a_loop_that_stands_still_is_told_by_every_call_that_hands_something_in(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ampclient_link *link = fixture->client->link;
+    void *place;
+    fixture_begin(fixture);
+    (void)pthread_mutex_lock(&link->mutex);
+    (void)ampclient_link_break(link, NULL);
+    (void)pthread_mutex_unlock(&link->mutex);
+    assert_int_equal(ampclient_gradient(fixture->model, 0, AMP_F32, &place), AMP_EINTERNAL);
+    assert_int_equal(ampclient_push(fixture->model, 0, fixture->gradients[0], AMP_F32), AMP_EINTERNAL);
+    assert_non_null(strstr(ampclient_error_text(fixture->client), "does not answer any more"));
+    assert_int_equal(ampclient_set_weight(fixture->model, 1), AMP_EINTERNAL);
+    assert_int_equal(ampclient_loss(fixture->model, 1), AMP_EINTERNAL);
+    assert_int_equal(ampclient_set_user_state(fixture->model, "s", 1), AMP_EINTERNAL);
+    assert_int_equal(ampclient_step_end(fixture->model, &fixture->result), AMP_EINTERNAL);
+}
+
 static void a_learning_rate_is_refused_where_the_schedule_gives_it_and_steps_go_on_without(void **state)
 {
     struct fixture *fixture = *state;
@@ -441,6 +497,8 @@ int main(void)
         JOINED(accumulated_pushes_go_out_as_their_sum),
         JOINED(gradients_may_be_freed_once_the_step_has_ended),
         JOINED(wrong_arguments_get_a_code_and_a_sentence),
+        JOINED(a_call_that_cannot_begin_for_want_of_memory_has_failed),
+        JOINED(a_loop_that_stands_still_is_told_by_every_call_that_hands_something_in),
         JOINED(a_learning_rate_is_refused_where_the_schedule_gives_it_and_steps_go_on_without),
         JOINED(a_specification_that_differs_is_refused),
         JOINED(rank_and_world_size_come_from_the_environment),

@@ -351,7 +351,7 @@ static int follow(struct writing *x)
     int code = 0;
     while (!x->done) {
         (void)nanosleep(&pause, NULL);
-        const uint64_t now_ms = ampctl_now_ms();
+        const uint64_t now_ms = ampclient_now_ms();
         const bool quiet = away_since_ms > 0; /* a server that is away is told of once */
         x->ctl->quiet = quiet;
         x->ctl->failure.text[0] = 0;
@@ -363,7 +363,7 @@ static int follow(struct writing *x)
             away_since_ms = 0;
         else if (away_since_ms == 0)
             away_since_ms = now_ms;
-        if (code != 0 && (!is_passing(code) || ampctl_now_ms() - away_since_ms >= FOLLOW_PATIENCE_MS)) {
+        if (code != 0 && (!is_passing(code) || ampclient_now_ms() - away_since_ms >= FOLLOW_PATIENCE_MS)) {
             if (quiet && x->ctl->failure.text[0] != 0)
                 (void)ampctl_print(stderr, "ampctl: %s: %s", x->ctl->verb, x->ctl->failure.text);
             return code;

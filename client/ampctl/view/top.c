@@ -89,20 +89,20 @@ static int key_of(int key)
 /* Until somebody ends it. */
 static void show(struct polling *x)
 {
-    uint64_t next = ampctl_now_ms() + x->interval_ms;
+    uint64_t next = ampclient_now_ms() + x->interval_ms;
     bool goes_on = true;
     while (goes_on) {
-        uint64_t now = ampctl_now_ms();
+        uint64_t now = ampclient_now_ms();
         x->top.lines = LINES;
         paint(&x->top);
         timeout(next > now ? (int)(next - now) : 0);
         int key = getch(); /* at KEY_RESIZE the next painting has the new size */
         if (key != ERR && key != KEY_RESIZE)
             goes_on = ampctl_top_key(&x->top, key_of(key));
-        if (ampctl_now_ms() < next)
+        if (ampclient_now_ms() < next)
             continue;
         (void)poll_server(x);
-        next = ampctl_now_ms() + x->interval_ms;
+        next = ampclient_now_ms() + x->interval_ms;
     }
 }
 
