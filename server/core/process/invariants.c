@@ -225,7 +225,7 @@ static void check_worker(const struct ampd_model *model, uint32_t rank)
     }
     AMP_ASSERT(writes == (worker->storing ? 1 : 0));
     AMP_ASSERT(worker->has_holder || (worker->lease == AMPD_LEASE_NONE && writes == 0));
-    AMP_ASSERT(worker->lease != AMPD_LEASE_LIVE || worker->lease_until_ms != 0);
+    AMP_ASSERT(worker->lease != AMPD_LEASE_LIVE || (worker->lease_until_ms != 0 && !worker->record.left));
     AMP_ASSERT(worker->joined_epoch <= model->coord->epoch);
     for (uint32_t r = 0; worker->has_holder && r < rank; r++) {
         const struct ampd_worker *other = &model->workers[r];
