@@ -574,7 +574,7 @@ static void replayed_all(struct ampd_model *model)
     struct ampd_replay *replay = &shard->journal.replay;
     if (replay->next > 0) {
         shard->decided.verdict = ampd_need(calloc(1, sizeof *shard->decided.verdict));
-        ampd_verdict_of_row(model, &replay->rows[replay->next - 1], shard->decided.verdict);
+        shard->decided.verdict->row = replay->rows[replay->next - 1];
         ampd_decided_set(shard, AMPD_DECIDED_APPLIED);
     }
     if (replay->next > 0)
@@ -612,7 +612,7 @@ void ampd_shard_journal_applied(struct ampd_model *model)
     ampd_shard_journal_read_on(model);
 }
 
-/* Applies a decided step again, with g of the record and the scalars of its verdict. */
+/* Applies a decided step again, with g of the record and the row of its verdict. */
 static void replay_step(struct ampd_model *model, const struct notes *notes)
 {
     struct ampd_shard *shard = model->shard;
@@ -626,12 +626,9 @@ static void replay_step(struct ampd_model *model, const struct notes *notes)
         ampd_shard_journal_applied(model);
         return;
     }
-    struct ampd_verdict_message *verdict = ampd_need(calloc(1, sizeof *verdict));
-    ampd_verdict_of_row(model, row, verdict);
     struct ampd_plan *plan = given_plan(model, notes);
     ampd_plan_copy(plan, (unsigned)(row->version % AMPD_COPIES), true);
-    ampd_verdict_plan(model, verdict, plan);
-    free(verdict);
+    ampd_verdict_plan(model, row, plan);
     ampd_shard_bulk(model, AMPD_BULK_REPLAY, AMPD_JOB_APPLY | AMPD_JOB_GIVEN, plan);
     ampd_plan_unref(plan);
 }

@@ -113,13 +113,11 @@ struct ampd_range_warning {
     uint64_t count; /* of such elements */
 };
 
-/* VERDICT: everything that apply needs, as bits, and the row as it is stored. */
+/* VERDICT: the row as it is stored, from which all that apply needs follows (verdict_rows.c). */
 struct ampd_verdict_message {
     struct ampd_step_row row;
-    double bias1, bias2;              /* 1 - beta^t; 0 where the optimizer has none */
-    double group_lr[AMPD_GROUPS_MAX]; /* learning rate of each group */
-    uint64_t range_total;             /* values beyond the cast's range in the apply before, all shards together */
-    uint32_t range_count;             /* parameters with such values; the first of them */
+    uint64_t range_total; /* values beyond the cast's range in the apply before, all shards together */
+    uint32_t range_count; /* parameters with such values; the first of them */
     struct ampd_range_warning range[AMPD_OVERFLOW_ROWS_MAX];
     uint32_t acts_count; /* operator actions since the verdict before: their rows come before this one's */
     struct ampd_action acts[AMPD_ACTIONS_WAIT_MAX];

@@ -396,9 +396,6 @@ static void acts(struct visit *v, uint32_t *count, struct ampd_action *list)
 static void verdict(struct visit *v, struct ampd_verdict_message *x)
 {
     step_row(v, &x->row);
-    NUMBER(v, x->bias1);
-    NUMBER(v, x->bias2);
-    NUMBER(v, x->group_lr);
     NUMBER(v, x->range_total);
     range_warnings(v, &x->range_count, x->range);
     acts(v, &x->acts_count, x->acts);
