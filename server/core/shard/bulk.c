@@ -170,7 +170,6 @@ static void apply_done(struct ampd_model *model)
     shard->version++;
     AMP_ASSERT(shard->version == shard->decided.verdict->row.version);
     shard->apply.copy_valid[shard->version % AMPD_COPIES] = true;
-    shard->apply.copy_version[shard->version % AMPD_COPIES] = shard->version;
     ampd_decided_applied(model);
     if (shard->decided.verdict->row.cut)
         ampd_part_request(model);

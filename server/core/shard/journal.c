@@ -559,7 +559,6 @@ void ampd_shard_journal_restored(struct ampd_model *model)
     shard->decided.step = shard->restore.step;
     for (unsigned c = 0; c < AMPD_COPIES; c++)
         shard->apply.copy_valid[c] = c == shard->version % AMPD_COPIES;
-    shard->apply.copy_version[shard->version % AMPD_COPIES] = shard->version;
     ampd_shard_begin_anew(model);
     replay->next = 0;
     while (replay->next < replay->count && replay->rows[replay->next].step <= shard->decided.step)
@@ -608,7 +607,6 @@ void ampd_shard_journal_applied(struct ampd_model *model)
     shard->version = row->version;
     for (unsigned c = 0; c < AMPD_COPIES; c++)
         shard->apply.copy_valid[c] = c == shard->version % AMPD_COPIES;
-    shard->apply.copy_version[shard->version % AMPD_COPIES] = shard->version;
     ampd_shard_journal_read_on(model);
 }
 

@@ -374,6 +374,5 @@ void ampd_load_cast_done(struct ampd_model *model)
     ampd_memory_set(shard, AMPD_MEMORY_READY);
     AMP_ASSERT(shard->version == shard->load.base.version);
     shard->apply.copy_valid[shard->version % AMPD_COPIES] = true;
-    shard->apply.copy_version[shard->version % AMPD_COPIES] = shard->version;
     ampd_load_loaded(model);
 }

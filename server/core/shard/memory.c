@@ -403,7 +403,6 @@ static void take_base(struct ampd_model *model, const struct ampd_epoch_record *
     }
     for (unsigned c = 0; c < AMPD_COPIES; c++)
         shard->apply.copy_valid[c] = restored && c == shard->version % AMPD_COPIES;
-    shard->apply.copy_version[shard->version % AMPD_COPIES] = shard->version;
     shard->decided.step = record->base_step;
     shard->restore.taken = false;
     ampd_shard_journal_clear(model);

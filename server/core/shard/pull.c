@@ -110,7 +110,7 @@ static void try_version(struct ampd_model *model, struct ampd_call *call, uint64
     const struct ampd_shard *shard = model->shard;
     unsigned copy = (unsigned)(version % AMPD_COPIES);
     bool writing = version == newest_version(shard) && version != shard->version;
-    bool held = shard->apply.copy_valid[copy] && shard->apply.copy_version[copy] == version;
+    bool held = shard->apply.copy_valid[copy] && (version == shard->version || version + 1 == shard->version);
     if (writing || held) {
         grant(model, call, version);
         return;
