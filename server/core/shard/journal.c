@@ -591,7 +591,8 @@ static void replayed_all(struct ampd_model *model)
     uint64_t base = shard->restore.step;
     ampd_shard_journal_stop(model);
     ampd_shard_journal_trim(model, base);
-    shard->announced.loaded = true;
+    if (shard->announced.state < AMPD_MODEL_WAITING)
+        shard->announced.state = AMPD_MODEL_WAITING;
     shard->announced.loaded_is_confirmed = false;
     ampd_memory_end_replay(model, true);
     ampd_shard_journal_prune(model, base);

@@ -105,7 +105,8 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
  */
 static bool is_loaded(const struct ampd_shard *shard)
 {
-    return shard->memory == AMPD_MEMORY_READY && shard->announced.loaded && shard->announced.loaded_is_confirmed;
+    return shard->memory == AMPD_MEMORY_READY && shard->announced.state >= AMPD_MODEL_WAITING &&
+           shard->announced.loaded_is_confirmed;
 }
 
 void ampd_load_next(struct ampd_model *model)
@@ -122,7 +123,7 @@ void ampd_load_next(struct ampd_model *model)
             grant(model, call);
         }
     }
-    if (shard->announced.loaded)
+    if (shard->announced.state >= AMPD_MODEL_WAITING)
         shard->load.loader = 0;
     else if (shard->memory == AMPD_MEMORY_EMPTY && shard->load.loader == 0)
         ampd_load_wants(model);
@@ -151,7 +152,7 @@ static const struct ampd_call *find_granted(const struct ampd_model *model)
 void ampd_load_wants(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
-    if (shard->announced.loaded || shard->memory < AMPD_MEMORY_EMPTY)
+    if (shard->announced.state >= AMPD_MODEL_WAITING || shard->memory < AMPD_MEMORY_EMPTY)
         return;
     bool is_casting = shard->memory == AMPD_MEMORY_LOADING && shard->jobs.bulk != AMPD_BULK_NONE;
     bool moved = shard->load.moved || is_casting;
@@ -199,8 +200,9 @@ void ampd_load_granted(struct ampd_model *model, const struct ampd_message *mess
     uint64_t loader = message->u.load;
     bool trains = shard->step.state != AMPD_STEP_NONE || shard->decided.step > shard->base_step; /* nothing is loaded */
     AMP_ASSERT(message->from == 0);
-    if (!is_mine(model, message) || shard->announced.loaded || trains || shard->memory < AMPD_MEMORY_EMPTY ||
-        shard->new_epoch != 0 || loader == 0 || (shard->load.granted != 0 && shard->load.granted != loader))
+    if (!is_mine(model, message) || shard->announced.state >= AMPD_MODEL_WAITING || trains ||
+        shard->memory < AMPD_MEMORY_EMPTY || shard->new_epoch != 0 || loader == 0 ||
+        (shard->load.granted != 0 && shard->load.granted != loader))
         return;
     shard->load.granted = loader;
     ampd_load_loaded(model);
@@ -361,7 +363,7 @@ void ampd_load_closed(struct ampd_model *model, uint64_t id)
 void ampd_load_loaded(struct ampd_model *model)
 {
     const struct ampd_shard *shard = model->shard;
-    if (shard->memory != AMPD_MEMORY_READY || shard->announced.loaded)
+    if (shard->memory != AMPD_MEMORY_READY || shard->announced.state >= AMPD_MODEL_WAITING)
         return;
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOADED, 0);
     message->u.applied = shard->apply.warnings;
