@@ -70,7 +70,6 @@ void ampd_checkpoints_send(struct ampd_model *model)
     AMP_ASSERT(model->core->config.shard == 0);
     ampd_checkpoints_expect(model->coord, model->coord->decided);
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CUT, 0);
-    message->u.restore.epoch = model->coord->epoch;
     message->u.restore.step = model->coord->decided;
     ampd_bus_send_all_take(model->core, message);
 }
@@ -340,7 +339,6 @@ void ampd_checkpoints_resend(struct ampd_model *model, uint32_t shard)
         if ((coord->checkpoint.writing[i].bits & AMPD_BIT(shard)) != 0)
             continue;
         struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CUT, shard);
-        message->u.restore.epoch = coord->epoch;
         message->u.restore.step = coord->checkpoint.writing[i].step;
         ampd_bus_send_take(model->core, message);
     }

@@ -173,7 +173,6 @@ static void fill_open(struct ampd_model *model)
     uint32_t kept = model->spec.on_loss == AMPD_ON_LOSS_SHRINK && !first ? keep_listed(model, open) : 0;
     bool keeps = kept >= ampd_workers_least(model);
     open->step = coord->decided + 1;
-    open->version = coord->version;
     open->try_number = first ? 0 : open->try_number + 1;
     if (first) { /* all tries have the scale of the first: gradients carry it */
         open->scale = coord->carry.scaler.scale;

@@ -324,9 +324,7 @@ static void send_part_done(struct ampd_model *model, const struct ampd_checkpoin
 {
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_PART_DONE, 0);
     message->epoch = record->epoch;
-    message->u.restore.epoch = record->epoch;
     message->u.restore.step = record->step;
-    message->u.restore.version = record->version;
     message->u.restore.ok = ampd_catalogue_knows(model, record);
     memcpy(message->u.restore.manifest, record->manifest, sizeof record->manifest);
     ampd_bus_send_take(model->core, message);

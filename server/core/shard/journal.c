@@ -114,7 +114,7 @@ static void put_notes(const struct ampd_model *model, const struct ampd_vote *vo
     struct notes_head head = {
         .version = notes_version(model, has_metrics),
         .contributors_count = step->close.contributors_count,
-        .open_version = step->open.version,
+        .open_version = model->shard->version,
         .scale_id = step->open.scale_id,
         .hash = step->hash,
         .overflow_params = vote->overflow_params,
@@ -373,7 +373,6 @@ static void hold(struct ampd_model *model, const struct ampd_event_replayed *eve
     AMP_ASSERT(step->state == AMPD_STEP_NONE && step->plan == NULL);
     step->fence = event->key.fence;
     step->open = (struct ampd_open){.step = event->key.step,
-                                    .version = notes->head.open_version,
                                     .try_number = event->key.try_number,
                                     .scale = notes->head.scale,
                                     .scale_id = notes->head.scale_id,

@@ -38,8 +38,8 @@ struct ampd_alive {
 
 /* OPEN: a try of a step. With `closed` it carries its CLOSE. */
 struct ampd_open {
-    uint64_t step, version; /* version: the one that the step computes on */
-    uint32_t try_number;    /* from 0; (the sender's fence, try_number) orders tries */
+    uint64_t step;
+    uint32_t try_number; /* from 0; (the sender's fence, try_number) orders tries */
     float scale;
     uint64_t scale_id;
     uint32_t expected_count; /* ascending ranks */
@@ -132,7 +132,7 @@ struct ampd_actions_message {
 
 /* APPLIED: the decided step is in the sender's masters; with its range warnings, as in a verdict. */
 struct ampd_applied {
-    uint64_t step, version, range_total;
+    uint64_t step, range_total;
     uint32_t range_count;
     struct ampd_range_warning range[AMPD_OVERFLOW_ROWS_MAX];
 };

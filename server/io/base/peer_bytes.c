@@ -298,7 +298,6 @@ static void checkpoint(struct visit *v, struct ampd_checkpoint_record *x)
 static void open_step(struct visit *v, struct ampd_open *x)
 {
     NUMBER(v, x->step);
-    NUMBER(v, x->version);
     NUMBER(v, x->try_number);
     NUMBER(v, x->scale);
     NUMBER(v, x->scale_id);
@@ -404,7 +403,6 @@ static void verdict(struct visit *v, struct ampd_verdict_message *x)
 static void applied(struct visit *v, struct ampd_applied *x)
 {
     NUMBER(v, x->step);
-    NUMBER(v, x->version);
     NUMBER(v, x->range_total);
     range_warnings(v, &x->range_count, x->range);
 }
