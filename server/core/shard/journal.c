@@ -525,7 +525,7 @@ void ampd_shard_journal_give_up(struct ampd_model *model, const char *why)
     ampd_out_log(
         model->core, AMP_LOG_ERROR, model,
         "steps after the checkpoint of step %llu cannot be brought back: %s; the model goes back to a checkpoint",
-        (unsigned long long)model->shard->restore.step, why);
+        (unsigned long long)model->shard->restore.record.step, why);
     ampd_shard_journal_clear(model);
     model->shard->restore.taken = false;
     if (model->shard->memory == AMPD_MEMORY_REPLAYING)
