@@ -64,9 +64,9 @@ static void take_decided(struct ampd_model *model, const struct ampd_sync_state 
         ampd_coord_record(coord, found.has_carry ? &found.carry : &mine->carry);
     ampd_coord_set_decision(coord, AMPD_DECIDED_NONE);
     coord->decision.applied_bits = 0;
-    coord->decision.gathers = (struct ampd_applied){0};
     if (!mine->has_last)
         return;
+    coord->decision.warnings = (struct ampd_applied){0};
     struct ampd_verdict_message *had = coord->decision.verdict; /* the same, or the actions that the start has found */
     coord->decision.verdict = ampd_need(calloc(1, sizeof *coord->decision.verdict));
     coord->decision.verdict->row = mine->last;

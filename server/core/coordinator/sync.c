@@ -538,7 +538,7 @@ static void tell_verdict_again(struct ampd_model *model)
     if (!behind || coord->decision.state == AMPD_DECIDED_NONE)
         return;
     coord->decision.applied_bits = 0;
-    coord->decision.gathers = (struct ampd_applied){0};
+    coord->decision.warnings = (struct ampd_applied){0};
     struct ampd_coord_checkpoints *checkpoint = &coord->checkpoint;
     uint32_t count = checkpoint->writing_count;
     if (count > 0 && checkpoint->writing[count - 1].step == coord->decided && !coord->decision.verdict->row.cut) {
