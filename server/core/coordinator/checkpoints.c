@@ -115,8 +115,7 @@ void ampd_checkpoints_send_synced(struct ampd_model *model, const struct ampd_ch
     uint8_t manifests[AMPD_SHARDS_MAX][16];
     model->coord->checkpoint.parts.count = 0;
     for (uint32_t k = 0; newest->epoch != 0 && k < AMPD_COUNT(model->core); k++) {
-        const struct ampd_checkpoint_record *told =
-            k == 0 ? newest : ampd_sync_record_of(model->coord, k, newest->epoch, newest->step);
+        const struct ampd_checkpoint_record *told = ampd_sync_record_of(model->coord, k, newest->epoch, newest->step);
         AMP_ASSERT(told != NULL); /* the caller has looked */
         memcpy(manifests[k], told->manifest, sizeof told->manifest);
     }
