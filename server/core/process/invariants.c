@@ -199,9 +199,8 @@ static void check_run(const struct ampd_model *model)
     bool ready = state > AMPD_COORD_STORING && state != AMPD_COORD_DELETING;
     AMP_ASSERT(!ready || (coord->has_record && coord->epoch != 0 && coord->checkpoint.durable_step <= coord->decided));
     AMP_ASSERT(state != AMPD_COORD_DONE || coord->checkpoint.durable_step == coord->decided);
-    bool rolls_back = coord->rollback.active && coord->rollback.begun;
-    AMP_ASSERT(!rolls_back || state == AMPD_COORD_SYNCING || state == AMPD_COORD_RESTORING ||
-               state == AMPD_COORD_STORING);
+    AMP_ASSERT(coord->rollback.state != AMPD_ROLLBACK_BEGUN || state == AMPD_COORD_SYNCING ||
+               state == AMPD_COORD_RESTORING || state == AMPD_COORD_STORING);
     AMP_ASSERT(coord->actions.placed <= coord->actions.count);
     AMP_ASSERT(coord->actions.placed == coord->actions.count || coord->step.state == AMPD_STEP_VOTED);
     for (uint32_t i = 0; i < coord->checkpoint.writing_count; i++) {
