@@ -268,9 +268,8 @@ static bool check_squares(struct ampd_call *call, const struct ampd_event_block 
     return true;
 }
 
-void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block)
+void ampd_load_block(struct ampd_call *call, const struct ampd_event_block *block)
 {
-    (void)core;
     struct ampd_model *model = call->model;
     struct ampd_shard *shard = model->shard;
     uint64_t local = block->block - model->tensors.first;
@@ -304,9 +303,8 @@ void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struc
     }
 }
 
-void ampd_load_state(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_load_state *state)
+void ampd_load_state(struct ampd_call *call, const struct ampd_event_load_state *state)
 {
-    (void)core;
     struct ampd_model *model = call->model;
     if (call->state != AMPD_CALL_STREAMING || !call->is_full)
         return;

@@ -490,9 +490,8 @@ void ampd_push_retry(struct ampd_model *model)
 
 /* ---- blocks and trailer ---- */
 
-void ampd_push_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block)
+void ampd_push_block(struct ampd_call *call, const struct ampd_event_block *block)
 {
-    (void)core;
     struct ampd_model *model = call->model;
     uint64_t local = block->block - model->tensors.first;
     if (call->kind != AMPD_CALL_PUSH || call->state != AMPD_CALL_STREAMING || local >= model->tensors.count)
