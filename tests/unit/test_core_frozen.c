@@ -114,6 +114,35 @@ static void a_scale_that_is_stored_while_shards_find_out_where_they_are_lets_the
     assert_goes_on(2);
 }
 
+/* Its other shards would hear of a state that a model which is being deleted does not have. */
+static void a_scale_that_is_stored_for_a_model_that_is_being_deleted_tells_no_state(void **state)
+{
+    (void)state;
+    freeze();
+    pair_hold_kind = AMPD_PERSIST_ACT;
+    (void)reset_scale();
+    uint64_t act = pair_held_token;
+    pair_hold_kind = AMPD_PERSIST_DELETING;
+    struct ampd_event event = {.type = AMPD_EVENT_DELETE_MODEL,
+                               .u.act = {.model = "model", .note = &note, .force = true}};
+    struct core_call *call = pair_call(0, &event);
+    uint64_t deleting = pair_held_token;
+    assert_true(deleting != act && pair_model(0)->coord->state == AMPD_COORD_DELETING);
+    pair_hold_messages = true;
+    pair_held_token = act;
+    stored(0);
+    assert_true(pair_messages_count > 0);
+    while (pair_messages_count > 0) {
+        assert_int_equal(AMPD_MESSAGE_ACTS, pair_first()->type);
+        pair_deliver_first();
+        pair_settle();
+    }
+    pair_hold_messages = false;
+    pair_held_token = deleting;
+    stored(0);
+    assert_true(call->answered && call->reply.error.code == 0);
+}
+
 /* What is being stored on both is stored, until nothing is. */
 static void store_all(void)
 {
@@ -219,6 +248,7 @@ int main(void)
         TEST(each_shard_hears_that_a_model_is_frozen),
         TEST(a_shard_that_hears_of_it_while_the_verdict_is_being_stored_knows_it_then),
         TEST(a_scale_that_is_stored_while_shards_find_out_where_they_are_lets_the_model_go_on),
+        TEST(a_scale_that_is_stored_for_a_model_that_is_being_deleted_tells_no_state),
         TEST(skipped_steps_do_not_begin_more_checkpoints_than_there_is_room_for),
         TEST(the_last_place_is_for_a_checkpoint_that_a_step_becomes_by_itself),
         TEST(a_drain_waits_for_room_for_its_checkpoint),

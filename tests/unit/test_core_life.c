@@ -326,10 +326,11 @@ static void after_max_steps_and_its_checkpoint_the_model_is_done(void **state)
 
 /* ---- restarts ---- */
 
-static void restart(struct ampd_checkpoint_record *checkpoints, uint32_t count)
+static void restart_with(enum ampd_durability durability, struct ampd_checkpoint_record *checkpoints, uint32_t count)
 {
     struct ampd_model_spec spec;
     core_spec(&spec, 2);
+    spec.durability = durability;
     whole_spec(&spec);
     struct ampd_model_record record = {
         .spec = spec, .epoch = 4, .checkpoints = checkpoints, .checkpoints_count = count};
@@ -337,6 +338,11 @@ static void restart(struct ampd_checkpoint_record *checkpoints, uint32_t count)
     core_event(&host, &event);
     event = (struct ampd_event){.type = AMPD_EVENT_START};
     core_event(&host, &event);
+}
+
+static void restart(struct ampd_checkpoint_record *checkpoints, uint32_t count)
+{
+    restart_with(AMPD_DURABILITY_CHECKPOINT, checkpoints, count);
 }
 
 static void a_restart_begins_a_higher_epoch_from_the_newest_checkpoint(void **state)
@@ -380,6 +386,18 @@ static void a_damaged_checkpoint_is_passed_over_for_the_one_before(void **state)
     assert_int_equal(5, info.epoch);
     assert_int_equal(5, info.base_step);
     assert_int_equal(1, info.checkpoints_count); /* the damaged one is void */
+}
+
+static void steps_after_a_damaged_checkpoint_are_named_by_its_step(void **state)
+{
+    (void)state;
+    struct ampd_checkpoint_record checkpoint = {.epoch = 4, .step = 9, .version = 8};
+    host.restore_code = AMP_EDATALOSS;
+    host.hold_files = true;
+    restart_with(AMPD_DURABILITY_STEP, &checkpoint, 1);
+    core_do_task(&host, 0);
+    assert_non_null(strstr(host.logged, "steps after the checkpoint of step 9 cannot be brought back"));
+    core_do_all(&host);
 }
 
 static void without_a_checkpoint_the_model_waits_for_load_again(void **state)
@@ -470,6 +488,7 @@ int main(void)
         FRESH(after_max_steps_and_its_checkpoint_the_model_is_done),
         FRESH(a_restart_begins_a_higher_epoch_from_the_newest_checkpoint),
         FRESH(a_damaged_checkpoint_is_passed_over_for_the_one_before),
+        FRESH(steps_after_a_damaged_checkpoint_are_named_by_its_step),
         FRESH(without_a_checkpoint_the_model_waits_for_load_again),
         FRESH(a_checkpoint_that_is_not_there_is_waited_for_and_none_before_it_taken),
         FRESH(checkpoints_that_are_all_damaged_are_kept_and_the_model_is_refused),

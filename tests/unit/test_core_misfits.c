@@ -148,19 +148,21 @@ static void numbers_and_records_that_no_step_has_are_refused(void **state)
     (void)state;
     misfit(pair_verdict(2));
     assert_non_null(strstr(refused_as, "not voted on"));
-    for (unsigned i = 0; i < 8; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         struct ampd_message *message = pair_verdict(2);
-        struct ampd_verdict_message *verdict = &message->u.verdict;
-        double *wide[] = {&verdict->bias1, &verdict->bias2, &verdict->group_lr[0], &verdict->row.norm,
-                          &verdict->row.lr};
-        float *narrow[] = {&verdict->row.coefficient, &verdict->row.clip, &verdict->row.after.scaler.scale};
-        if (i < 5)
+        struct ampd_step_row *row = &message->u.verdict.row;
+        double *wide[] = {&row->norm, &row->lr};
+        float *narrow[] = {&row->coefficient, &row->clip, &row->after.scaler.scale};
+        if (i < 2)
             *wide[i] = (double)NAN;
         else
-            *narrow[i - 5] = NAN;
+            *narrow[i - 2] = NAN;
         refused_for_its_numbers(message);
     }
     struct ampd_message *message = pair_verdict(2);
+    message->u.verdict.row.lr = -DBL_MAX; /* times the factor of a group it may be -Inf */
+    refused_for_its_numbers(message);
+    message = pair_verdict(2);
     message->u.verdict.row.clips_count = 1;
     message->u.verdict.row.clips[0] = INFINITY;
     refused_for_its_numbers(message);

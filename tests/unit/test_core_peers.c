@@ -522,7 +522,7 @@ static void a_part_that_went_after_it_was_promised_costs_no_memory_and_the_model
     struct ampd_event event = {.type = AMPD_EVENT_ROLLBACK,
                                .u.act = {.model = "model", .note = &note, .epoch = 1, .step = 0}};
     const struct core_call *call = pair_call(0, &event);
-    while (!pair_model(0)->coord->rollback.begun) /* until both have said that they hold it */
+    while (pair_model(0)->coord->rollback.state != AMPD_ROLLBACK_BEGUN) /* until both have said that they hold it */
         pair_deliver_first();
     struct ampd_checkpoint_record had = pair_model(1)->shard->catalogue.records[0];
     pair_model(1)->shard->catalogue.count = 0;

@@ -308,7 +308,7 @@ static void a_load_is_not_answered_before_the_coordinator_of_now_says_that_the_m
     struct ampd_checkpoint_record part = {.epoch = 1, .step = 7, .parts_count = 2};
     struct ampd_model_record record = {.epoch = 1, .checkpoints_count = 1, .checkpoints = &part};
     pair_start_zero(&record, 0); /* SYNC does not end: no checkpoint is whole */
-    assert_true(pair_model(1)->shard->announced.loaded);
+    assert_true(pair_model(1)->shard->announced.state >= AMPD_MODEL_WAITING);
     assert_false(begin_load(1)->answered);
 }
 
@@ -657,7 +657,7 @@ static void a_rollback_waits_for_what_each_shard_says_of_that_checkpoint(void **
     const struct ampd_coord *coord = pair_model(0)->coord;
     pair_hold_messages = true;
     const struct core_call *first = roll_back(0, "one");
-    assert_true(coord->rollback.active);
+    assert_int_equal(AMPD_ROLLBACK_ASKING, coord->rollback.state);
     assert_int_equal(AMPD_BIT(0), coord->rollback.held);
     assert_false(roll_back(0, "one")->answered); /* the same: it waits too */
     assert_string_equal("ROLLING_BACK", roll_back(1, "one")->reply.error.reason);
@@ -694,7 +694,7 @@ static void a_rollback_that_sync_comes_into_tells_them_to_the_shard_that_has_sta
     (void)state;
     pair_hold_messages = true;
     (void)roll_back(0, "one");
-    while (!pair_model(0)->coord->rollback.begun)
+    while (pair_model(0)->coord->rollback.state != AMPD_ROLLBACK_BEGUN)
         pair_deliver_first();
     pair_forget_messages();
     pair_hold_messages = false;

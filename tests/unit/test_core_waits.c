@@ -551,6 +551,25 @@ static void a_rank_that_is_being_stored_goes_to_no_other_name(void **state)
     assert_int_equal(1, core_call(&host, again)->reply.u.join.rank);
 }
 
+/* On a full disk the model would stall, instead of saying that it waits for workers. */
+static void a_rank_that_has_left_counts_as_here_when_its_next_join_is_stored(void **state)
+{
+    (void)state;
+    struct ampd_model_spec spec;
+    core_spec(&spec, 2);
+    (void)core_create(&host, &spec);
+    (void)core_load(&host, 1);
+    incarnations[0] = core_joined(&host, core_join(&host, "w0", 0));
+    (void)of_worker(AMPD_EVENT_LEAVE, 0, incarnations[0]);
+    host.hold_persists = true;
+    (void)core_join(&host, "w1", 1);
+    (void)core_join(&host, "w0", 0);
+    core_do_task(&host, 0);
+    assert_int_equal(AMPD_MODEL_WAITING, core_info(&host).state);
+    core_do_task(&host, 0);
+    assert_int_equal(AMPD_MODEL_RUNNING, core_info(&host).state);
+}
+
 static void of_a_rank_one_join_or_leave_is_stored_at_a_time_however_many_come(void **state)
 {
     (void)state;
@@ -730,6 +749,8 @@ int main(void)
         TEST_OF(a_waiting_push_of_an_older_incarnation_is_aborted_when_the_step_opens_without_it),
         TEST_OF(a_sign_of_life_of_a_rank_out_of_range_is_passed_over),
         TEST_OF(a_rank_that_is_being_stored_goes_to_no_other_name),
+        cmocka_unit_test_setup_teardown(a_rank_that_has_left_counts_as_here_when_its_next_join_is_stored, setup,
+                                        teardown),
         TEST_OF(of_a_rank_one_join_or_leave_is_stored_at_a_time_however_many_come),
         TEST_OF(of_two_that_replace_one_rank_one_gets_it),
         TEST_OF(a_leave_that_a_newer_join_has_overtaken_gives_nothing_back),

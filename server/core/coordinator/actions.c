@@ -327,7 +327,8 @@ void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pe
     output->u.notify.model = model->index;
     output->u.notify.row = ampd_out_own(model->core, row);
     /* During SYNC the state follows when that is over; and before it waits for workers, the shards know no state. */
-    if (was_frozen && !ampd_coord_is_frozen(model) && coord->state >= AMPD_COORD_WAITING)
+    if (was_frozen && !ampd_coord_is_frozen(model) &&
+        (coord->state == AMPD_COORD_WAITING || ampd_coord_has_steps(coord)))
         ampd_coord_send_state(model);
     go_on(model);
 }

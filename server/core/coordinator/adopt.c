@@ -64,12 +64,12 @@ static void take_decided(struct ampd_model *model, const struct ampd_sync_state 
         ampd_coord_record(coord, found.has_carry ? &found.carry : &mine->carry);
     ampd_coord_set_decision(coord, AMPD_DECIDED_NONE);
     coord->decision.applied_bits = 0;
-    coord->decision.gathers = (struct ampd_applied){0};
     if (!mine->has_last)
         return;
+    coord->decision.warnings = (struct ampd_applied){0};
     struct ampd_verdict_message *had = coord->decision.verdict; /* the same, or the actions that the start has found */
     coord->decision.verdict = ampd_need(calloc(1, sizeof *coord->decision.verdict));
-    ampd_verdict_of_row(model, &mine->last, coord->decision.verdict);
+    coord->decision.verdict->row = mine->last;
     if (had != NULL && had->row.step == mine->decided) {
         coord->decision.verdict->acts_count = had->acts_count;
         memcpy(coord->decision.verdict->acts, had->acts, sizeof had->acts);
@@ -89,7 +89,7 @@ static void adopt_verdict(struct ampd_model *model, const struct ampd_sync_state
     coord->decision.made_us = coord->decision.applied_us = 0;
     free(coord->decision.verdict);
     coord->decision.verdict = ampd_need(calloc(1, sizeof *coord->decision.verdict));
-    ampd_verdict_of_row(model, &theirs->last, coord->decision.verdict);
+    coord->decision.verdict->row = theirs->last;
     ampd_actions_take(coord, coord->decision.verdict);
     coord->newest = theirs->last.after;
     ampd_out_log(model->core, AMP_LOG_WARN, model, "the verdict of step %llu is adopted from another shard",

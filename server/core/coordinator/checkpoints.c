@@ -70,7 +70,6 @@ void ampd_checkpoints_send(struct ampd_model *model)
     AMP_ASSERT(model->core->config.shard == 0);
     ampd_checkpoints_expect(model->coord, model->coord->decided);
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CUT, 0);
-    message->u.restore.epoch = model->coord->epoch;
     message->u.restore.step = model->coord->decided;
     ampd_bus_send_all_take(model->core, message);
 }
@@ -116,8 +115,7 @@ void ampd_checkpoints_send_synced(struct ampd_model *model, const struct ampd_ch
     uint8_t manifests[AMPD_SHARDS_MAX][16];
     model->coord->checkpoint.parts.count = 0;
     for (uint32_t k = 0; newest->epoch != 0 && k < AMPD_COUNT(model->core); k++) {
-        const struct ampd_checkpoint_record *told =
-            k == 0 ? newest : ampd_sync_record_of(model->coord, k, newest->epoch, newest->step);
+        const struct ampd_checkpoint_record *told = ampd_sync_record_of(model->coord, k, newest->epoch, newest->step);
         AMP_ASSERT(told != NULL); /* the caller has looked */
         memcpy(manifests[k], told->manifest, sizeof told->manifest);
     }
@@ -340,7 +338,6 @@ void ampd_checkpoints_resend(struct ampd_model *model, uint32_t shard)
         if ((coord->checkpoint.writing[i].bits & AMPD_BIT(shard)) != 0)
             continue;
         struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_CUT, shard);
-        message->u.restore.epoch = coord->epoch;
         message->u.restore.step = coord->checkpoint.writing[i].step;
         ampd_bus_send_take(model->core, message);
     }

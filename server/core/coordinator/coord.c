@@ -173,7 +173,6 @@ static void fill_open(struct ampd_model *model)
     uint32_t kept = model->spec.on_loss == AMPD_ON_LOSS_SHRINK && !first ? keep_listed(model, open) : 0;
     bool keeps = kept >= ampd_workers_least(model);
     open->step = coord->decided + 1;
-    open->version = coord->version;
     open->try_number = first ? 0 : open->try_number + 1;
     if (first) { /* all tries have the scale of the first: gradients carry it */
         open->scale = coord->carry.scaler.scale;
@@ -589,7 +588,7 @@ void ampd_coord_verdict_stored(struct ampd_model *model)
     coord->version = row->version;
     coord->carry = row->after;
     coord->decision.applied_bits = 0;
-    coord->decision.gathers = (struct ampd_applied){0};
+    coord->decision.warnings = (struct ampd_applied){0};
     AMP_ASSERT(coord->step.state == AMPD_STEP_VOTED);
     ampd_coord_set_step(coord, AMPD_STEP_NONE); /* from here on coord->decision has the step */
     ampd_coord_set_decision(coord, AMPD_DECIDED_APPLYING);
@@ -662,11 +661,10 @@ void ampd_coord_applied(struct ampd_model *model, const struct ampd_message *mes
     coord->decision.applied_bits |= bit;
     if (message->from == 0)
         coord->decision.applied_us = model->core->utc_us;
-    merge_range(&coord->decision.gathers, &message->u.applied);
+    merge_range(&coord->decision.warnings, &message->u.applied);
     if (coord->decision.applied_bits != AMPD_ALL_SHARDS(model->core))
         return;
     ampd_coord_set_decision(coord, AMPD_DECIDED_APPLIED);
-    coord->decision.warnings = coord->decision.gathers;
     ampd_checkpoints_try(model);
 }
 

@@ -45,8 +45,8 @@ struct ampd_decision {
     enum ampd_decided_state state;
     struct ampd_verdict_message *verdict; /* the one being stored (step VOTED), else the last one; owned, or NULL */
     uint64_t applied_bits;                /* APPLYING: bit k is set when shard k has applied it */
-    struct ampd_applied warnings;         /* range warnings of the last apply that is complete, all shards together */
-    struct ampd_applied gathers;          /* those of the present apply so far */
+    /* Range warnings of the last load or apply, of all shards that have it by now: of all, when a verdict is made. */
+    struct ampd_applied warnings;
     /* UTC microseconds: when it was made, and shard 0 had applied it; 0: not by this process, or not in this epoch. */
     int64_t made_us, applied_us;
 };

@@ -65,7 +65,7 @@ void ampd_delete_begin(struct ampd_model *model)
 {
     AMP_ASSERT(model->core->config.shard == 0);
     ampd_coord_set(model, AMPD_COORD_DELETING);
-    model->coord->rollback.active = false;
+    model->coord->rollback.state = AMPD_ROLLBACK_NONE;
     model->coord->checkpoint.writing_count = 0;
     model->coord->checkpoint.parts_sent = 0;                            /* no checkpoint of it is waited for */
     if (AMPD_COUNT(model->core) == 1 || !ampd_local_is_stored(model)) { /* or no epoch of it is stored */

@@ -45,7 +45,7 @@ void ampd_epochs_send(struct ampd_model *model, uint32_t shard)
     record->base_epoch = coord->base_epoch;
     record->base_step = coord->base_step;
     memcpy(record->reason, coord->reason, sizeof record->reason);
-    if (coord->rollback.active && coord->rollback.begun)
+    if (coord->rollback.state == AMPD_ROLLBACK_BEGUN)
         message->u.epoch.note = coord->rollback.note;
     else if (coord->epoch == 0) /* a start finds in this row who created the model */
         memcpy(message->u.epoch.note.actor, model->owner, sizeof model->owner);

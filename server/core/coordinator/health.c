@@ -222,11 +222,8 @@ bool ampd_health_awaits(const struct ampd_model *model, uint32_t rank)
     return !ampd_coord_is_complete(model, rank) && ampd_open_find(open, rank) != NULL;
 }
 
-/*
- * When the line for the present try is due; 0: it has been written, or nobody waits. Lines about one model are at least
- * AMPD_AWAITED_MS apart.
- */
-static uint64_t line_due(const struct ampd_model *model)
+/* Lines about one model are at least AMPD_AWAITED_MS apart. */
+uint64_t ampd_health_next_ms(const struct ampd_model *model)
 {
     const struct ampd_coord *coord = model->coord;
     uint64_t late = ampd_health_late_ms(model), again = coord->step.awaited_logged_ms + AMPD_AWAITED_MS;
@@ -234,11 +231,6 @@ static uint64_t line_due(const struct ampd_model *model)
     if (late == 0 || coord->step.awaited_logged_ms > began)
         return 0;
     return coord->step.awaited_logged_ms != 0 && again > late ? again : late;
-}
-
-uint64_t ampd_health_next_ms(const struct ampd_model *model)
-{
-    return line_due(model);
 }
 
 void ampd_health_names(const struct ampd_model *model, char *text, size_t size)
@@ -260,7 +252,7 @@ void ampd_health_names(const struct ampd_model *model, char *text, size_t size)
 void ampd_health_tick(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
-    uint64_t due = line_due(model), now = model->core->now_ms;
+    uint64_t due = ampd_health_next_ms(model), now = model->core->now_ms;
     char ranks[AMPD_AWAITED_NAMES_MAX];
     if (due == 0 || due > now)
         return;

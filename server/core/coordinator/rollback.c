@@ -57,10 +57,10 @@ static bool wait_for(struct ampd_model *model, uint64_t id)
 static bool meets_another(struct ampd_core *core, uint64_t id, const struct ampd_event_act *act)
 {
     struct ampd_model *model = core->config.shard == 0 ? ampd_core_model_named(core, act->model) : NULL;
-    if (model == NULL || !model->coord->rollback.active)
+    if (model == NULL || model->coord->rollback.state == AMPD_ROLLBACK_NONE)
         return false;
-    if (!model->coord->rollback.begun && amp_list_empty(&model->rollbacks)) { /* given up */
-        model->coord->rollback.active = false;
+    if (model->coord->rollback.state == AMPD_ROLLBACK_ASKING && amp_list_empty(&model->rollbacks)) { /* given up */
+        model->coord->rollback.state = AMPD_ROLLBACK_NONE;
         return false;
     }
     if (is_the_same(model->coord, act))
@@ -88,8 +88,7 @@ void ampd_rollback_call(struct ampd_core *core, uint64_t id, const struct ampd_e
     if (!wait_for(model, id))
         return;
     struct ampd_coord *coord = model->coord;
-    coord->rollback.active = true;
-    coord->rollback.begun = false;
+    coord->rollback.state = AMPD_ROLLBACK_ASKING;
     coord->rollback.epoch = act->epoch;
     coord->rollback.step = act->step;
     coord->rollback.held = 0;
@@ -100,7 +99,7 @@ void ampd_rollback_call(struct ampd_core *core, uint64_t id, const struct ampd_e
 
 void ampd_rollback_fail(struct ampd_model *model, int code, const char *reason, const char *text)
 {
-    model->coord->rollback.active = false;
+    model->coord->rollback.state = AMPD_ROLLBACK_NONE;
     AMP_LIST_EACH(it, next, &model->rollbacks)
     {
         ampd_call_end(AMP_CONTAINER(it, struct ampd_call, node), code, reason, "%s: %s", model->spec.name, text);
@@ -112,7 +111,7 @@ void ampd_rollback_held(struct ampd_model *model, const struct ampd_message *mes
     struct ampd_coord *coord = model->coord;
     const struct ampd_restore *answer = &message->u.restore;
     AMP_ASSERT(model->core->config.shard == 0 && message->from < AMPD_COUNT(model->core));
-    if (!coord->rollback.active || coord->rollback.begun || answer->epoch != coord->rollback.epoch ||
+    if (coord->rollback.state != AMPD_ROLLBACK_ASKING || answer->epoch != coord->rollback.epoch ||
         answer->step != coord->rollback.step)
         return;
     if (!answer->ok) {
@@ -135,14 +134,14 @@ void ampd_rollback_try(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
     AMP_ASSERT(model->core->config.shard == 0);
-    if (!coord->rollback.active || coord->rollback.begun || coord->rollback.held != AMPD_ALL_SHARDS(model->core) ||
+    if (coord->rollback.state != AMPD_ROLLBACK_ASKING || coord->rollback.held != AMPD_ALL_SHARDS(model->core) ||
         coord->state <= AMPD_COORD_LOADED || coord->state == AMPD_COORD_DELETING || is_storing(model))
         return;
     if (amp_list_empty(&model->rollbacks)) { /* all callers have gone */
-        coord->rollback.active = false;
+        coord->rollback.state = AMPD_ROLLBACK_NONE;
         return;
     }
-    coord->rollback.begun = true;
+    coord->rollback.state = AMPD_ROLLBACK_BEGUN;
     ampd_out_log(model->core, AMP_LOG_WARN, model, "rolling back to step %llu of epoch %llu, as %s has asked",
                  (unsigned long long)coord->rollback.step, (unsigned long long)coord->rollback.epoch,
                  coord->rollback.note.actor[0] != 0 ? coord->rollback.note.actor : "an operator");
@@ -160,7 +159,7 @@ void ampd_rollback_resend(struct ampd_model *model, uint32_t shard)
 {
     struct ampd_coord *coord = model->coord;
     AMP_ASSERT(shard < AMPD_COUNT(model->core));
-    if (!coord->rollback.active || coord->rollback.begun)
+    if (coord->rollback.state != AMPD_ROLLBACK_ASKING)
         return;
     coord->rollback.held &= ~AMPD_BIT(shard); /* it may be another process now, which has other files */
     ask(model, shard);
@@ -171,9 +170,9 @@ void ampd_rollback_done(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
     AMP_ASSERT(model->core->config.shard == 0);
-    if (!coord->rollback.active || !coord->rollback.begun)
+    if (coord->rollback.state != AMPD_ROLLBACK_BEGUN)
         return;
-    coord->rollback.active = false;
+    coord->rollback.state = AMPD_ROLLBACK_NONE;
     struct ampd_act_record act = {.kind = AMPD_ROW_EPOCH,
                                   .epoch = coord->epoch,
                                   .step = coord->base_step,

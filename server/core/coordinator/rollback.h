@@ -16,12 +16,14 @@ struct ampd_event_act;
 struct ampd_message;
 struct ampd_model;
 
+/* ASKING: do the shards hold the checkpoint? BEGUN: RESTORE has been sent, and the epoch is not stored yet. */
+enum ampd_rollback_state { AMPD_ROLLBACK_NONE, AMPD_ROLLBACK_ASKING, AMPD_ROLLBACK_BEGUN };
+
 /* The rollback that is under way; a model has one at a time. */
 struct ampd_rollback {
-    bool active;          /* one is under way: its epoch is not stored yet, and the other fields are set */
-    bool begun;           /* RESTORE has been sent; before that the shards are asked whether they hold the checkpoint */
-    uint64_t epoch, step; /* of the checkpoint */
-    uint64_t held;        /* bit k: shard k holds its part */
+    enum ampd_rollback_state state;
+    uint64_t epoch, step;                   /* of the checkpoint */
+    uint64_t held;                          /* bit k: shard k holds its part */
     uint8_t manifests[AMPD_SHARDS_MAX][16]; /* [k], with bit k: the hash of that part's manifest */
     struct ampd_note note;                  /* who asked, why, and the request id */
 };

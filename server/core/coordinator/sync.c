@@ -226,7 +226,7 @@ static void restore_from(struct ampd_model *model, uint64_t epoch, uint64_t step
 static bool roll_back_again(struct ampd_model *model)
 {
     const struct ampd_coord *coord = model->coord;
-    if (!coord->rollback.active || !coord->rollback.begun)
+    if (coord->rollback.state != AMPD_ROLLBACK_BEGUN)
         return false;
     struct ampd_checkpoint_record record = {.epoch = coord->rollback.epoch, .step = coord->rollback.step};
     bool all = all_hold(model, &record);
@@ -345,12 +345,11 @@ void ampd_sync_roll_back(struct ampd_model *model)
 static void restore_failed(struct ampd_model *model)
 {
     struct ampd_coord *coord = model->coord;
-    bool rolls_back = coord->rollback.active && coord->rollback.begun;
-    if (!rolls_back && coord->restore.absent) {
+    if (coord->rollback.state != AMPD_ROLLBACK_BEGUN && coord->restore.absent) {
         ampd_sync_start(model->core);
         return;
     }
-    if (!rolls_back) {
+    if (coord->rollback.state != AMPD_ROLLBACK_BEGUN) {
         restore_next(model);
         return;
     }
@@ -538,7 +537,7 @@ static void tell_verdict_again(struct ampd_model *model)
     if (!behind || coord->decision.state == AMPD_DECIDED_NONE)
         return;
     coord->decision.applied_bits = 0;
-    coord->decision.gathers = (struct ampd_applied){0};
+    coord->decision.warnings = (struct ampd_applied){0};
     struct ampd_coord_checkpoints *checkpoint = &coord->checkpoint;
     uint32_t count = checkpoint->writing_count;
     if (count > 0 && checkpoint->writing[count - 1].step == coord->decided && !coord->decision.verdict->row.cut) {
@@ -753,8 +752,8 @@ void ampd_sync_restored(struct ampd_model *model, const struct ampd_message *mes
         restore->epoch != coord->base_epoch || restore->step != coord->base_step ||
         (coord->answered & AMPD_BIT(message->from)) != 0)
         return;
-    bool rolls_back = coord->rollback.active && coord->rollback.begun;
-    if (restore->waits && !(restore->absent && rolls_back)) { /* absent: the operator may choose another one */
+    bool ends = restore->absent && coord->rollback.state == AMPD_ROLLBACK_BEGUN; /* another one may be chosen */
+    if (restore->waits && !ends) {
         coord->restore.unread |= AMPD_BIT(message->from);
         ampd_coord_send_state(model);
         return;

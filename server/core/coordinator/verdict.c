@@ -15,7 +15,6 @@
 #include "server/core/model/spec.h"
 #include "server/core/model/step_times.h"
 #include "server/core/wire/findings.h"
-#include "server/core/wire/verdict_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -146,17 +145,15 @@ static bool cut_here(const struct ampd_model *model, uint64_t step)
 }
 
 /* Scalars that only an applied step has. */
-static void fill_scalars(const struct ampd_model *model, struct ampd_verdict_message *verdict)
+static void fill_scalars(const struct ampd_model *model, struct ampd_step_row *row)
 {
     const struct ampd_model_spec *spec = &model->spec;
-    struct ampd_step_row *row = &verdict->row;
     struct amp_schedule schedule = ampd_spec_schedule(spec);
     fill_clips(model, row);
     row->version = model->coord->version + 1;
     double base =
         spec->schedule == AMPD_SCHEDULE_WORKER ? model->coord->step.lr : ampd_spec_base_lr(spec, &model->coord->newest);
     row->lr = amp_schedule_lr(&schedule, base, model->coord->version);
-    ampd_verdict_rates(model, verdict);
 }
 
 /* Where the time since the decision before went. */
@@ -206,7 +203,7 @@ struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model)
         row->verdict = AMPD_VERDICT_SKIPPED_OVERFLOW;
         outcome = AMP_SCALER_OVERFLOW;
     } else {
-        fill_scalars(model, verdict);
+        fill_scalars(model, row);
     }
     row->after = coord->newest;
     if (row->scale_id == row->after.scaler.scale_id)

@@ -6,7 +6,7 @@ struct ampd_model;
 struct ampd_verdict_message;
 
 /*
- * Makes the verdict of the closed step, of which all shards' votes must be here: with the row, all scalars and range
+ * Makes the verdict of the closed step, of which all shards' votes must be here: with its row and the range
  * warnings, without actions. The caller owns it.
  */
 struct ampd_verdict_message *ampd_verdict_make(struct ampd_model *model);

@@ -46,7 +46,7 @@ bool ampd_workers_expected(const struct ampd_model *model, uint32_t rank)
     AMP_ASSERT(rank < model->spec.world_size);
     if (model->spec.on_loss != AMPD_ON_LOSS_SHRINK)
         return true;
-    return worker->joined_epoch == model->coord->epoch && worker->lease == AMPD_LEASE_LIVE && !worker->record.left;
+    return worker->joined_epoch == model->coord->epoch && worker->lease == AMPD_LEASE_LIVE;
 }
 
 uint32_t ampd_workers_least(const struct ampd_model *model)
@@ -69,7 +69,7 @@ bool ampd_workers_enough(const struct ampd_model *model)
     uint32_t count = 0;
     for (uint32_t r = 0; r < spec->world_size; r++) {
         const struct ampd_worker *worker = &model->workers[r];
-        bool here = worker->joined_epoch == model->coord->epoch && !worker->record.left;
+        bool here = worker->joined_epoch == model->coord->epoch && worker->lease != AMPD_LEASE_LEFT;
         count += shrinks ? (ampd_workers_expected(model, r) ? 1 : 0) : (here || !begins ? 1 : 0);
     }
     return count >= ampd_workers_least(model);

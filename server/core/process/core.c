@@ -106,17 +106,9 @@ bool ampd_core_synced(const struct ampd_core *core)
 
 /* ---- events ---- */
 
-/* A call has ended without the core's answer: frees what it held, and goes on with what waited for that. */
-static void call_closed(struct ampd_core *core, uint64_t id)
+/* A call reads or writes memory of the model no more: what waited for that goes on. */
+static void let_go(struct ampd_model *model, enum ampd_call_kind kind, uint64_t id)
 {
-    struct ampd_call *call = ampd_call_find(core, id);
-    if (call == NULL)
-        return;
-    struct ampd_model *model = call->model;
-    enum ampd_call_kind kind = call->kind;
-    if (kind == AMPD_CALL_PULL)
-        ampd_pull_closed(call);
-    ampd_call_forget(core, call);
     if (kind == AMPD_CALL_PUSH)
         ampd_push_closed(model, id);
     else if (kind == AMPD_CALL_LOAD)
@@ -127,6 +119,20 @@ static void call_closed(struct ampd_core *core, uint64_t id)
     ampd_local_delete_try(model);
 }
 
+/* A call has ended without the core's answer. */
+static void call_closed(struct ampd_core *core, uint64_t id)
+{
+    struct ampd_call *call = ampd_call_find(core, id);
+    if (call == NULL)
+        return;
+    struct ampd_model *model = call->model;
+    enum ampd_call_kind kind = call->kind;
+    if (kind == AMPD_CALL_PULL)
+        ampd_pull_closed(call);
+    ampd_call_forget(core, call);
+    let_go(model, kind, id);
+}
+
 static void call_revoked(struct ampd_core *core, uint64_t id)
 {
     struct ampd_call *call = ampd_call_find(core, id);
@@ -135,14 +141,7 @@ static void call_revoked(struct ampd_core *core, uint64_t id)
     struct ampd_model *model = call->model;
     enum ampd_call_kind kind = call->kind;
     ampd_call_let_go(core, call);
-    if (kind == AMPD_CALL_PUSH)
-        ampd_push_closed(model, id);
-    else if (kind == AMPD_CALL_LOAD)
-        ampd_load_closed(model, id);
-    else
-        ampd_shard_try_apply(model);
-    ampd_memory_try_restore(model);
-    ampd_local_delete_try(model);
+    let_go(model, kind, id);
 }
 
 /* An event of a stream whose call was answered meanwhile has no effect. */
@@ -153,16 +152,16 @@ static void stream_event(struct ampd_core *core, const struct ampd_event *event)
         return;
     switch (event->type) {
     case AMPD_EVENT_LOAD_BLOCK:
-        ampd_load_block(core, call, &event->u.block);
+        ampd_load_block(call, &event->u.block);
         break;
     case AMPD_EVENT_LOAD_STATE:
-        ampd_load_state(core, call, &event->u.load_state);
+        ampd_load_state(call, &event->u.load_state);
         break;
     case AMPD_EVENT_LOAD_END:
         ampd_load_end(core, call);
         break;
     case AMPD_EVENT_PUSH_BLOCK:
-        ampd_push_block(core, call, &event->u.block);
+        ampd_push_block(call, &event->u.block);
         break;
     default:
         ampd_push_end(core, call, &event->u.push_end);

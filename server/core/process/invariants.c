@@ -151,9 +151,8 @@ static void check_memory(const struct ampd_model *model)
     AMP_ASSERT(stores == (shard->new_epoch != 0) && (!stores || shard->new_epoch > shard->epoch));
     AMP_ASSERT(shard->memory != AMPD_MEMORY_LOADING || shard->load.granted != 0);
     AMP_ASSERT(shard->memory != AMPD_MEMORY_READY || shard->epoch != 0);
-    unsigned newest = (unsigned)(shard->version % AMPD_COPIES);
     AMP_ASSERT(shard->memory != AMPD_MEMORY_READY || shard->new_epoch != 0 ||
-               (shard->apply.copy_valid[newest] && shard->apply.copy_version[newest] == shard->version));
+               shard->apply.copy_valid[shard->version % AMPD_COPIES]);
 }
 
 /* ---- the coordinator ---- */
@@ -200,9 +199,8 @@ static void check_run(const struct ampd_model *model)
     bool ready = state > AMPD_COORD_STORING && state != AMPD_COORD_DELETING;
     AMP_ASSERT(!ready || (coord->has_record && coord->epoch != 0 && coord->checkpoint.durable_step <= coord->decided));
     AMP_ASSERT(state != AMPD_COORD_DONE || coord->checkpoint.durable_step == coord->decided);
-    bool rolls_back = coord->rollback.active && coord->rollback.begun;
-    AMP_ASSERT(!rolls_back || state == AMPD_COORD_SYNCING || state == AMPD_COORD_RESTORING ||
-               state == AMPD_COORD_STORING);
+    AMP_ASSERT(coord->rollback.state != AMPD_ROLLBACK_BEGUN || state == AMPD_COORD_SYNCING ||
+               state == AMPD_COORD_RESTORING || state == AMPD_COORD_STORING);
     AMP_ASSERT(coord->actions.placed <= coord->actions.count);
     AMP_ASSERT(coord->actions.placed == coord->actions.count || coord->step.state == AMPD_STEP_VOTED);
     for (uint32_t i = 0; i < coord->checkpoint.writing_count; i++) {
@@ -225,7 +223,7 @@ static void check_worker(const struct ampd_model *model, uint32_t rank)
     }
     AMP_ASSERT(writes == (worker->storing ? 1 : 0));
     AMP_ASSERT(worker->has_holder || (worker->lease == AMPD_LEASE_NONE && writes == 0));
-    AMP_ASSERT(worker->lease != AMPD_LEASE_LIVE || worker->lease_until_ms != 0);
+    AMP_ASSERT(worker->lease != AMPD_LEASE_LIVE || (worker->lease_until_ms != 0 && !worker->record.left));
     AMP_ASSERT(worker->joined_epoch <= model->coord->epoch);
     for (uint32_t r = 0; worker->has_holder && r < rank; r++) {
         const struct ampd_worker *other = &model->workers[r];

@@ -23,15 +23,9 @@ static enum ampd_model_state announced_state(const struct ampd_model *model)
     const struct ampd_shard *shard = model->shard;
     if (shard->memory <= AMPD_MEMORY_RESTORED)
         return AMPD_MODEL_WAITING; /* what shard 0 says, too, of a model that is being brought back */
-    if (shard->memory == AMPD_MEMORY_EMPTY)
-        return AMPD_MODEL_CREATED;
-    if (!shard->announced.loaded)
-        return AMPD_MODEL_LOADING;
-    if (shard->announced.done || shard->announced.stalled)
-        return shard->announced.done ? AMPD_MODEL_DONE : AMPD_MODEL_STALLED;
-    bool began =
-        shard->step.state != AMPD_STEP_NONE || shard->decided.step > shard->base_step || shard->announced.frozen;
-    return began ? AMPD_MODEL_RUNNING : AMPD_MODEL_WAITING;
+    if (shard->announced.state >= AMPD_MODEL_WAITING)
+        return shard->announced.state;
+    return shard->memory == AMPD_MEMORY_EMPTY ? AMPD_MODEL_CREATED : AMPD_MODEL_LOADING;
 }
 
 /*
@@ -40,7 +34,7 @@ static enum ampd_model_state announced_state(const struct ampd_model *model)
  */
 static uint64_t announced_durable(const struct ampd_shard *shard)
 {
-    if (shard->announced.done)
+    if (shard->announced.state == AMPD_MODEL_DONE)
         return shard->decided.step;
     uint64_t told = shard->decided.verdict == NULL ? 0 : shard->decided.verdict->row.durable_step;
     return told > shard->base_step ? told : shard->base_step;

@@ -128,7 +128,7 @@ void ampd_shard_try_apply(struct ampd_model *model)
         /* A client that had the version before as a stream will want this one, or has asked for it already. */
         bool streams = shard->apply.streamed == version - 1 || shard->apply.streamed == version;
         ampd_plan_copy(shard->apply.plan, (unsigned)(version % AMPD_COPIES), streams);
-        ampd_verdict_plan(model, shard->decided.verdict, shard->apply.plan);
+        ampd_verdict_plan(model, row, shard->apply.plan);
         ampd_shard_bulk(model, AMPD_BULK_APPLY, apply_work(shard), shard->apply.plan);
         return;
     }
@@ -170,7 +170,6 @@ static void apply_done(struct ampd_model *model)
     shard->version++;
     AMP_ASSERT(shard->version == shard->decided.verdict->row.version);
     shard->apply.copy_valid[shard->version % AMPD_COPIES] = true;
-    shard->apply.copy_version[shard->version % AMPD_COPIES] = shard->version;
     ampd_decided_applied(model);
     if (shard->decided.verdict->row.cut)
         ampd_part_request(model);

@@ -41,8 +41,8 @@ struct ampd_apply {
     struct ampd_applied warnings; /* values beyond the cast's range, found by the last cast of all blocks */
     uint8_t *pending;             /* per block: 1 while slots hold bytes of the decided step that apply must read */
     uint8_t *published;           /* per block: 1 when its cast of the version being written is complete */
-    bool copy_valid[AMPD_COPIES]; /* the copy holds all of copy_version */
-    uint64_t copy_version[AMPD_COPIES];
+    /* Of two versions, the shard's and the one before, each has its copy; true: it holds all of that version. */
+    bool copy_valid[AMPD_COPIES];
     uint64_t streamed;        /* the newest version that was granted to a pull which wants its blocks as a stream */
     uint8_t *blocked;         /* per block: 1 while its apply waits for the checkpoint's writer */
     uint64_t blocked_count;   /* blocks with `blocked` set */

@@ -204,8 +204,7 @@ static void begin(struct ampd_model *model)
     clear_state(model, &shard->part.content);
     shard->part.content = shard->next_part.content;
     shard->next_part.content = (struct ampd_checkpoint_state){0};
-    shard->part.epoch = shard->next_part.epoch;
-    shard->part.step = shard->part.content.step;
+    shard->part.epoch = shard->epoch; /* that in which it was requested: a new one ends what waits */
     shard->part.token = ++model->core->last_token;
     shard->part.blocked_ms = 0;
     shard->part.next = 0;
@@ -219,7 +218,7 @@ static void begin(struct ampd_model *model)
         .spec = &model->spec,
         .layout = model->layout,
         .epoch = shard->part.epoch,
-        .step = shard->part.step,
+        .step = shard->part.content.step,
         .first = model->tensors.first,
         .count = model->tensors.count,
         .has_m = model->tensors.m != NULL,
@@ -289,7 +288,7 @@ static struct ampd_checkpoint_record part_record(const struct ampd_model *model,
     const struct ampd_shard *shard = model->shard;
     struct ampd_checkpoint_record record = *part->record;
     record.epoch = shard->part.epoch;
-    record.step = shard->part.step;
+    record.step = shard->part.content.step;
     record.version = shard->part.content.version;
     record.scale = shard->part.content.carry.scaler.scale;
     record.at_us = model->core->utc_us;
@@ -324,9 +323,7 @@ static void send_part_done(struct ampd_model *model, const struct ampd_checkpoin
 {
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_PART_DONE, 0);
     message->epoch = record->epoch;
-    message->u.restore.epoch = record->epoch;
     message->u.restore.step = record->step;
-    message->u.restore.version = record->version;
     message->u.restore.ok = ampd_catalogue_knows(model, record);
     memcpy(message->u.restore.manifest, record->manifest, sizeof record->manifest);
     ampd_bus_send_take(model->core, message);
@@ -356,15 +353,15 @@ void ampd_part_send_known(struct ampd_model *model)
 void ampd_part_stored(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
-    bool above = shard->base_epoch == 0 || shard->part.step > shard->base_step;
+    bool above = shard->base_epoch == 0 || shard->part.content.step > shard->base_step;
     bool over = shard->new_epoch != 0 || shard->part.epoch != shard->epoch || shard->announced.deleting;
     bool is_void = over && above;
     if (!is_void) {
         AMP_NEED(ampd_catalogue_add(shard, &shard->part.record) == 0);
         ampd_catalogue_prune(model);
         if (!shard->restore.taken) { /* else a replay may need them */
-            ampd_shard_journal_prune(model, shard->part.step);
-            ampd_shard_journal_trim(model, shard->part.step);
+            ampd_shard_journal_prune(model, shard->part.content.step);
+            ampd_shard_journal_trim(model, shard->part.content.step);
         }
         send_part_done(model, &shard->part.record);
     } else {
@@ -373,7 +370,7 @@ void ampd_part_stored(struct ampd_model *model)
     ampd_shard_watch_blocked(model);
     if (shard->part.blocked_ms > 0)
         ampd_out_log(model->core, AMP_LOG_INFO, model, "apply waited %llu ms for checkpoint %llu to be written",
-                     (unsigned long long)shard->part.blocked_ms, (unsigned long long)shard->part.step);
+                     (unsigned long long)shard->part.blocked_ms, (unsigned long long)shard->part.content.step);
     free_part(model);
 }
 
@@ -382,7 +379,6 @@ void ampd_part_request(struct ampd_model *model)
     struct ampd_shard *shard = model->shard;
     AMP_ASSERT(!shard->next_part.waits);
     shard->next_part.waits = true;
-    shard->next_part.epoch = shard->epoch;
     struct ampd_checkpoint_state *state = &shard->next_part.content;
     state->step = shard->decided.step;
     state->version = shard->decided.verdict == NULL ? shard->version : shard->decided.verdict->row.version;
@@ -413,7 +409,8 @@ void ampd_part_begin(struct ampd_model *model, const struct ampd_message *messag
         send_part_done(model, done);
         return;
     }
-    bool written = shard->part.state != AMPD_PART_FREE && shard->part.step == step && shard->part.epoch == shard->epoch;
+    bool written =
+        shard->part.state != AMPD_PART_FREE && shard->part.content.step == step && shard->part.epoch == shard->epoch;
     bool waits = shard->next_part.waits && shard->next_part.content.step == step;
     if (!here || written || waits || step != shard->decided.step || shard->decided.state == AMPD_DECIDED_APPLYING)
         return;

@@ -21,8 +21,8 @@ struct ampd_shard;
 /* The part that is being written; with state FREE there is none. */
 struct ampd_part {
     enum ampd_part_state state;
-    uint64_t epoch, step, token;          /* token: names the part towards the I/O layer; 0: it has let go of it */
-    struct ampd_checkpoint_state content; /* version, scale record, user states of the step; owns the user states */
+    uint64_t epoch, token;                /* token: names the part towards the I/O layer; 0: it has let go of it */
+    struct ampd_checkpoint_state content; /* step, version, scale record and user states; owns the latter */
     struct ampd_checkpoint_record record; /* STORING: what the catalogue gets */
     uint8_t *blocks;                      /* per block: enum ampd_part_block_state */
     uint32_t *buffers;                    /* per block: index of the buffer with its copy, or AMPD_NO_BUFFER */
@@ -35,11 +35,10 @@ struct ampd_part {
 
 /* The part after that one: no apply begins before it does. */
 struct ampd_next_part {
-    bool waits;                           /* it is to begin; `content` and `epoch` are set */
+    bool waits;                           /* it is to begin; `content` is set */
     struct ampd_checkpoint_state content; /* owns its user states */
-    uint64_t epoch;
-    bool is_asked;       /* a CUT of asked_step came while another part waited */
-    uint64_t asked_step; /* is_asked: taken if it is still the last decided step by then */
+    bool is_asked;                        /* a CUT of asked_step came while another part waited */
+    uint64_t asked_step;                  /* is_asked: taken if it is still the last decided step by then */
 };
 
 /* Allocates the arrays per block. AMP_ENOMEM: ampd_part_close frees what there is. */

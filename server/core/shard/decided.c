@@ -37,7 +37,6 @@ void ampd_decided_send_applied(struct ampd_model *model)
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_APPLIED, 0);
     message->u.applied = shard->apply.warnings;
     message->u.applied.step = shard->decided.step;
-    message->u.applied.version = shard->version;
     ampd_bus_send_take(model->core, message);
 }
 

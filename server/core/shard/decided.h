@@ -45,7 +45,7 @@ void ampd_decided_consume(struct ampd_model *model, uint64_t local);
 /* APPLYING -> APPLIED, and sends APPLIED to the coordinator. */
 void ampd_decided_applied(struct ampd_model *model);
 
-/* Sends APPLIED to the coordinator, with step, version and range warnings. */
+/* Sends APPLIED to the coordinator, with step and range warnings. */
 void ampd_decided_send_applied(struct ampd_model *model);
 
 #endif

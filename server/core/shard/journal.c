@@ -114,7 +114,7 @@ static void put_notes(const struct ampd_model *model, const struct ampd_vote *vo
     struct notes_head head = {
         .version = notes_version(model, has_metrics),
         .contributors_count = step->close.contributors_count,
-        .open_version = step->open.version,
+        .open_version = model->shard->version,
         .scale_id = step->open.scale_id,
         .hash = step->hash,
         .overflow_params = vote->overflow_params,
@@ -373,7 +373,6 @@ static void hold(struct ampd_model *model, const struct ampd_event_replayed *eve
     AMP_ASSERT(step->state == AMPD_STEP_NONE && step->plan == NULL);
     step->fence = event->key.fence;
     step->open = (struct ampd_open){.step = event->key.step,
-                                    .version = notes->head.open_version,
                                     .try_number = event->key.try_number,
                                     .scale = notes->head.scale,
                                     .scale_id = notes->head.scale_id,
@@ -526,7 +525,7 @@ void ampd_shard_journal_give_up(struct ampd_model *model, const char *why)
     ampd_out_log(
         model->core, AMP_LOG_ERROR, model,
         "steps after the checkpoint of step %llu cannot be brought back: %s; the model goes back to a checkpoint",
-        (unsigned long long)model->shard->restore.step, why);
+        (unsigned long long)model->shard->restore.record.step, why);
     ampd_shard_journal_clear(model);
     model->shard->restore.taken = false;
     if (model->shard->memory == AMPD_MEMORY_REPLAYING)
@@ -559,7 +558,6 @@ void ampd_shard_journal_restored(struct ampd_model *model)
     shard->decided.step = shard->restore.step;
     for (unsigned c = 0; c < AMPD_COPIES; c++)
         shard->apply.copy_valid[c] = c == shard->version % AMPD_COPIES;
-    shard->apply.copy_version[shard->version % AMPD_COPIES] = shard->version;
     ampd_shard_begin_anew(model);
     replay->next = 0;
     while (replay->next < replay->count && replay->rows[replay->next].step <= shard->decided.step)
@@ -574,7 +572,7 @@ static void replayed_all(struct ampd_model *model)
     struct ampd_replay *replay = &shard->journal.replay;
     if (replay->next > 0) {
         shard->decided.verdict = ampd_need(calloc(1, sizeof *shard->decided.verdict));
-        ampd_verdict_of_row(model, &replay->rows[replay->next - 1], shard->decided.verdict);
+        shard->decided.verdict->row = replay->rows[replay->next - 1];
         ampd_decided_set(shard, AMPD_DECIDED_APPLIED);
     }
     if (replay->next > 0)
@@ -592,7 +590,8 @@ static void replayed_all(struct ampd_model *model)
     uint64_t base = shard->restore.step;
     ampd_shard_journal_stop(model);
     ampd_shard_journal_trim(model, base);
-    shard->announced.loaded = true;
+    if (shard->announced.state < AMPD_MODEL_WAITING)
+        shard->announced.state = AMPD_MODEL_WAITING;
     shard->announced.loaded_is_confirmed = false;
     ampd_memory_end_replay(model, true);
     ampd_shard_journal_prune(model, base);
@@ -608,11 +607,10 @@ void ampd_shard_journal_applied(struct ampd_model *model)
     shard->version = row->version;
     for (unsigned c = 0; c < AMPD_COPIES; c++)
         shard->apply.copy_valid[c] = c == shard->version % AMPD_COPIES;
-    shard->apply.copy_version[shard->version % AMPD_COPIES] = shard->version;
     ampd_shard_journal_read_on(model);
 }
 
-/* Applies a decided step again, with g of the record and the scalars of its verdict. */
+/* Applies a decided step again, with g of the record and the row of its verdict. */
 static void replay_step(struct ampd_model *model, const struct notes *notes)
 {
     struct ampd_shard *shard = model->shard;
@@ -626,12 +624,9 @@ static void replay_step(struct ampd_model *model, const struct notes *notes)
         ampd_shard_journal_applied(model);
         return;
     }
-    struct ampd_verdict_message *verdict = ampd_need(calloc(1, sizeof *verdict));
-    ampd_verdict_of_row(model, row, verdict);
     struct ampd_plan *plan = given_plan(model, notes);
     ampd_plan_copy(plan, (unsigned)(row->version % AMPD_COPIES), true);
-    ampd_verdict_plan(model, verdict, plan);
-    free(verdict);
+    ampd_verdict_plan(model, row, plan);
     ampd_shard_bulk(model, AMPD_BULK_REPLAY, AMPD_JOB_APPLY | AMPD_JOB_GIVEN, plan);
     ampd_plan_unref(plan);
 }

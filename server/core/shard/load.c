@@ -105,7 +105,8 @@ static void grant(struct ampd_model *model, struct ampd_call *call)
  */
 static bool is_loaded(const struct ampd_shard *shard)
 {
-    return shard->memory == AMPD_MEMORY_READY && shard->announced.loaded && shard->announced.loaded_is_confirmed;
+    return shard->memory == AMPD_MEMORY_READY && shard->announced.state >= AMPD_MODEL_WAITING &&
+           shard->announced.loaded_is_confirmed;
 }
 
 void ampd_load_next(struct ampd_model *model)
@@ -122,7 +123,7 @@ void ampd_load_next(struct ampd_model *model)
             grant(model, call);
         }
     }
-    if (shard->announced.loaded)
+    if (shard->announced.state >= AMPD_MODEL_WAITING)
         shard->load.loader = 0;
     else if (shard->memory == AMPD_MEMORY_EMPTY && shard->load.loader == 0)
         ampd_load_wants(model);
@@ -151,7 +152,7 @@ static const struct ampd_call *find_granted(const struct ampd_model *model)
 void ampd_load_wants(struct ampd_model *model)
 {
     struct ampd_shard *shard = model->shard;
-    if (shard->announced.loaded || shard->memory < AMPD_MEMORY_EMPTY)
+    if (shard->announced.state >= AMPD_MODEL_WAITING || shard->memory < AMPD_MEMORY_EMPTY)
         return;
     bool is_casting = shard->memory == AMPD_MEMORY_LOADING && shard->jobs.bulk != AMPD_BULK_NONE;
     bool moved = shard->load.moved || is_casting;
@@ -199,8 +200,9 @@ void ampd_load_granted(struct ampd_model *model, const struct ampd_message *mess
     uint64_t loader = message->u.load;
     bool trains = shard->step.state != AMPD_STEP_NONE || shard->decided.step > shard->base_step; /* nothing is loaded */
     AMP_ASSERT(message->from == 0);
-    if (!is_mine(model, message) || shard->announced.loaded || trains || shard->memory < AMPD_MEMORY_EMPTY ||
-        shard->new_epoch != 0 || loader == 0 || (shard->load.granted != 0 && shard->load.granted != loader))
+    if (!is_mine(model, message) || shard->announced.state >= AMPD_MODEL_WAITING || trains ||
+        shard->memory < AMPD_MEMORY_EMPTY || shard->new_epoch != 0 || loader == 0 ||
+        (shard->load.granted != 0 && shard->load.granted != loader))
         return;
     shard->load.granted = loader;
     ampd_load_loaded(model);
@@ -266,9 +268,8 @@ static bool check_squares(struct ampd_call *call, const struct ampd_event_block 
     return true;
 }
 
-void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block)
+void ampd_load_block(struct ampd_call *call, const struct ampd_event_block *block)
 {
-    (void)core;
     struct ampd_model *model = call->model;
     struct ampd_shard *shard = model->shard;
     uint64_t local = block->block - model->tensors.first;
@@ -302,9 +303,8 @@ void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struc
     }
 }
 
-void ampd_load_state(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_load_state *state)
+void ampd_load_state(struct ampd_call *call, const struct ampd_event_load_state *state)
 {
-    (void)core;
     struct ampd_model *model = call->model;
     if (call->state != AMPD_CALL_STREAMING || !call->is_full)
         return;
@@ -361,7 +361,7 @@ void ampd_load_closed(struct ampd_model *model, uint64_t id)
 void ampd_load_loaded(struct ampd_model *model)
 {
     const struct ampd_shard *shard = model->shard;
-    if (shard->memory != AMPD_MEMORY_READY || shard->announced.loaded)
+    if (shard->memory != AMPD_MEMORY_READY || shard->announced.state >= AMPD_MODEL_WAITING)
         return;
     struct ampd_message *message = ampd_bus_message(model, AMPD_MESSAGE_LOADED, 0);
     message->u.applied = shard->apply.warnings;
@@ -374,6 +374,5 @@ void ampd_load_cast_done(struct ampd_model *model)
     ampd_memory_set(shard, AMPD_MEMORY_READY);
     AMP_ASSERT(shard->version == shard->load.base.version);
     shard->apply.copy_valid[shard->version % AMPD_COPIES] = true;
-    shard->apply.copy_version[shard->version % AMPD_COPIES] = shard->version;
     ampd_load_loaded(model);
 }

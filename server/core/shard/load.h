@@ -40,10 +40,10 @@ void ampd_load_begin(struct ampd_core *core, uint64_t call, const struct ampd_ev
  * A block of the granted stream is in memory. Ends the call with AMP_EDATALOSS for a wrong checksum, and with
  * AMP_EINVAL for an Inf or NaN in the masters or a NaN in the moments.
  */
-void ampd_load_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block);
+void ampd_load_block(struct ampd_call *call, const struct ampd_event_block *block);
 
 /* A user state of a full load; copied. */
-void ampd_load_state(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_load_state *state);
+void ampd_load_state(struct ampd_call *call, const struct ampd_event_load_state *state);
 
 /* The client has sent all it has: casts the masters, or fails the call with AMP_ESTATE if a block is missing. */
 void ampd_load_end(struct ampd_core *core, struct ampd_call *call);

@@ -403,7 +403,6 @@ static void take_base(struct ampd_model *model, const struct ampd_epoch_record *
     }
     for (unsigned c = 0; c < AMPD_COPIES; c++)
         shard->apply.copy_valid[c] = restored && c == shard->version % AMPD_COPIES;
-    shard->apply.copy_version[shard->version % AMPD_COPIES] = shard->version;
     shard->decided.step = record->base_step;
     shard->restore.taken = false;
     ampd_shard_journal_clear(model);
@@ -458,10 +457,8 @@ void ampd_memory_epoch_stored(struct ampd_model *model)
     shard->restore.refused = false;
     shard->catalogue.found_durable_step = shard->base_epoch != 0 ? shard->base_step : 0;
     shard->announced.sequence = 0;
-    shard->announced.stalled = false;
+    shard->announced.state = shard->memory == AMPD_MEMORY_RESTORED ? AMPD_MODEL_WAITING : AMPD_MODEL_CREATED;
     shard->announced.frozen = false;
-    shard->announced.done = false;
-    shard->announced.loaded = shard->memory == AMPD_MEMORY_RESTORED;
     shard->announced.loaded_is_confirmed = false;
     shard->announced.troubled = false;
     shard->load.loader = 0; /* its stream ended before the epoch began */

@@ -110,7 +110,7 @@ static void try_version(struct ampd_model *model, struct ampd_call *call, uint64
     const struct ampd_shard *shard = model->shard;
     unsigned copy = (unsigned)(version % AMPD_COPIES);
     bool writing = version == newest_version(shard) && version != shard->version;
-    bool held = shard->apply.copy_valid[copy] && shard->apply.copy_version[copy] == version;
+    bool held = shard->apply.copy_valid[copy] && (version == shard->version || version + 1 == shard->version);
     if (writing || held) {
         grant(model, call, version);
         return;
@@ -135,7 +135,7 @@ static void try_step(struct ampd_model *model, struct ampd_call *call)
                       (unsigned long long)wanted, (unsigned long long)next);
         return;
     }
-    if (shard->announced.done) {
+    if (shard->announced.state == AMPD_MODEL_DONE) {
         ampd_call_end(call, AMP_ESTATE, "MODEL_DONE", "%s is done after step %llu: pull the latest version",
                       model->spec.name, (unsigned long long)shard->decided.step);
         return;
@@ -151,7 +151,7 @@ static void try_step(struct ampd_model *model, struct ampd_call *call)
     }
     if (open && wanted == next)
         grant(model, call, newest_version(shard));
-    else if (shard->announced.stalled)
+    else if (shard->announced.state == AMPD_MODEL_STALLED)
         ampd_call_end(call, AMP_EUNAVAILABLE, "MODEL_STALLED", "%s waits for rank %u, which has been gone too long",
                       model->spec.name, shard->announced.missing_rank);
 }

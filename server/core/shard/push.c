@@ -337,7 +337,7 @@ static void judge_open(struct ampd_model *model, struct ampd_call *call)
     const struct ampd_event_push *push = &call->push;
     const struct ampd_expected *expected = ampd_shard_expected(model, push->rank);
     if (expected == NULL || ampd_incarnation_newer(push->incarnation, expected->incarnation)) {
-        if (model->shard->announced.stalled)
+        if (model->shard->announced.state == AMPD_MODEL_STALLED)
             ampd_push_stalled(model, call);
         return; /* held until an OPEN lists it */
     }
@@ -372,7 +372,7 @@ static void judge(struct ampd_model *model, struct ampd_call *call)
     } else if (push->step < next) {
         ampd_call_end(call, AMP_EABORTED, "STALE_STEP", "step %llu is decided; the model is at step %llu",
                       (unsigned long long)push->step, (unsigned long long)next);
-    } else if (shard->announced.done) {
+    } else if (shard->announced.state == AMPD_MODEL_DONE) {
         ampd_call_end(call, AMP_ESTATE, "MODEL_DONE", "%s is done after step %llu", model->spec.name,
                       (unsigned long long)shard->decided.step);
     } else if (push->step > next + (open ? 1 : 0)) {
@@ -382,7 +382,7 @@ static void judge(struct ampd_model *model, struct ampd_call *call)
         judge_open(model, call);
     } else if (shard->announced.frozen) {
         ampd_call_frozen(call);
-    } else if (shard->announced.stalled) {
+    } else if (shard->announced.state == AMPD_MODEL_STALLED) {
         ampd_push_stalled(model, call);
     }
 }
@@ -490,9 +490,8 @@ void ampd_push_retry(struct ampd_model *model)
 
 /* ---- blocks and trailer ---- */
 
-void ampd_push_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block)
+void ampd_push_block(struct ampd_call *call, const struct ampd_event_block *block)
 {
-    (void)core;
     struct ampd_model *model = call->model;
     uint64_t local = block->block - model->tensors.first;
     if (call->kind != AMPD_CALL_PUSH || call->state != AMPD_CALL_STREAMING || local >= model->tensors.count)
@@ -668,7 +667,7 @@ void ampd_push_end(struct ampd_core *core, struct ampd_call *call, const struct 
     uint64_t id = call->id;
     check_end(model, rank);
     call = ampd_call_find(core, id);
-    if (call != NULL && model->shard->announced.stalled)
+    if (call != NULL && model->shard->announced.state == AMPD_MODEL_STALLED)
         ampd_push_stalled(model, call);
     ampd_push_retry(model);
 }

@@ -46,7 +46,7 @@ struct ampd_slot {
  */
 void ampd_push_begin(struct ampd_core *core, uint64_t call, const struct ampd_event_push *push);
 /* A listed block is in memory: PRESENT, and its vote pass may begin. A wrong checksum ends the call with DATA_LOSS. */
-void ampd_push_block(struct ampd_core *core, struct ampd_call *call, const struct ampd_event_block *block);
+void ampd_push_block(struct ampd_call *call, const struct ampd_event_block *block);
 /*
  * The trailer is here: the slot has no writer any more, and the push is judged. It is answered when its step is
  * decided.

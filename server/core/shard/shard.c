@@ -625,11 +625,9 @@ void ampd_shard_state(struct ampd_model *model, const struct ampd_message *messa
     if (message->epoch != shard->epoch || state->sequence <= shard->announced.sequence)
         return;
     shard->announced.sequence = state->sequence;
-    shard->announced.stalled = state->state == AMPD_MODEL_STALLED;
-    shard->announced.done = state->state == AMPD_MODEL_DONE;
+    shard->announced.state = state->state;
     shard->announced.frozen = state->frozen; /* it may come while the verdict that says so is being stored */
-    shard->announced.loaded = state->state >= AMPD_MODEL_WAITING;
-    shard->announced.loaded_is_confirmed = shard->announced.loaded;
+    shard->announced.loaded_is_confirmed = state->state >= AMPD_MODEL_WAITING;
     shard->announced.missing_rank = state->missing_rank;
     if (shard->catalogue.voids_go)
         ampd_catalogue_remove_voids(model);
@@ -637,7 +635,7 @@ void ampd_shard_state(struct ampd_model *model, const struct ampd_message *messa
     AMP_LIST_EACH(it, next, &model->pushes)
     {
         struct ampd_call *call = AMP_CONTAINER(it, struct ampd_call, node);
-        if (shard->announced.stalled && call->state == AMPD_CALL_ENDED)
+        if (state->state == AMPD_MODEL_STALLED && call->state == AMPD_CALL_ENDED)
             ampd_push_stalled(model, call);
     }
     ampd_push_retry(model);

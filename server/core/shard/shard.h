@@ -46,11 +46,12 @@ struct ampd_open_step {
 
 /* What the coordinator has said about the model in STATE and DELETE. */
 struct ampd_announced {
-    uint64_t sequence; /* of the newest STATE */
-    bool loaded, stalled, done, frozen;
-    /* STATE has said `loaded` since the memory was last brought back. False: it is only what the disk had. */
+    uint64_t sequence;           /* of the newest STATE */
+    enum ampd_model_state state; /* from WAITING on the model is loaded; 0: this shard has none that is stored */
+    /* STATE has said that it is loaded since the memory was last brought back. False: it is only what the disk had. */
     bool loaded_is_confirmed;
-    uint32_t missing_rank; /* stalled: the rank that is waited for */
+    bool frozen;
+    uint32_t missing_rank; /* STALLED: the rank that is waited for */
     bool troubled;         /* the model cannot be brought back now */
     bool deleting;         /* everything about the model ends; then it is taken out of the store */
     uint64_t delete_round; /* of the newest DELETE: its answer names it */

@@ -78,11 +78,11 @@ static bool alive_fits(const struct ampd_model *model, const struct ampd_alive *
     return true;
 }
 
-/* Whether all numbers that a step computes with are finite. */
+/* Whether all numbers that a step computes with are finite; so is a rate of 0 or more times the factor of a group. */
 static bool numbers_fit(const struct ampd_step_row *row)
 {
     bool fit = isfinite(row->scale) && isfinite(row->coefficient) && isfinite(row->norm) && isfinite(row->clip) &&
-               isfinite(row->lr);
+               isfinite(row->lr) && row->lr >= 0;
     for (uint32_t i = 0; i < row->clips_count; i++)
         fit = fit && isfinite(row->clips[i]);
     return fit;
@@ -98,10 +98,7 @@ bool ampd_row_fits(const struct ampd_model *model, const struct ampd_step_row *r
 
 static bool verdict_fits(const struct ampd_model *model, const struct ampd_verdict_message *verdict)
 {
-    bool finite = isfinite(verdict->bias1) && isfinite(verdict->bias2);
-    for (uint32_t i = 0; i < AMPD_GROUPS_MAX; i++)
-        finite = finite && isfinite(verdict->group_lr[i]);
-    return finite && ampd_row_fits(model, &verdict->row) && acts_fit(model, verdict->acts, verdict->acts_count) &&
+    return ampd_row_fits(model, &verdict->row) && acts_fit(model, verdict->acts, verdict->acts_count) &&
            range_fits(model, verdict->range, verdict->range_count);
 }
 

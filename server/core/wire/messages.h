@@ -71,7 +71,8 @@ struct ampd_message {
         struct ampd_applied applied; /* APPLIED; LOADED: the range warnings alone */
         struct ampd_sync_state sync;
         /*
-         * RESTORE and RESTORED; CUT and HOLDS: epoch and step; HELD: also ok and manifest; PART_DONE: ok means `known`.
+         * RESTORE and RESTORED; HOLDS: epoch and step; HELD: also ok and manifest; CUT: step; PART_DONE: step, manifest
+         * and ok, which means `known`.
          */
         struct ampd_restore restore;
         struct ampd_parts parts;

@@ -38,8 +38,8 @@ struct ampd_alive {
 
 /* OPEN: a try of a step. With `closed` it carries its CLOSE. */
 struct ampd_open {
-    uint64_t step, version; /* version: the one that the step computes on */
-    uint32_t try_number;    /* from 0; (the sender's fence, try_number) orders tries */
+    uint64_t step;
+    uint32_t try_number; /* from 0; (the sender's fence, try_number) orders tries */
     float scale;
     uint64_t scale_id;
     uint32_t expected_count; /* ascending ranks */
@@ -113,13 +113,11 @@ struct ampd_range_warning {
     uint64_t count; /* of such elements */
 };
 
-/* VERDICT: everything that apply needs, as bits, and the row as it is stored. */
+/* VERDICT: the row as it is stored, from which all that apply needs follows (verdict_rows.c). */
 struct ampd_verdict_message {
     struct ampd_step_row row;
-    double bias1, bias2;              /* 1 - beta^t; 0 where the optimizer has none */
-    double group_lr[AMPD_GROUPS_MAX]; /* learning rate of each group */
-    uint64_t range_total;             /* values beyond the cast's range in the apply before, all shards together */
-    uint32_t range_count;             /* parameters with such values; the first of them */
+    uint64_t range_total; /* values beyond the cast's range in the apply before, all shards together */
+    uint32_t range_count; /* parameters with such values; the first of them */
     struct ampd_range_warning range[AMPD_OVERFLOW_ROWS_MAX];
     uint32_t acts_count; /* operator actions since the verdict before: their rows come before this one's */
     struct ampd_action acts[AMPD_ACTIONS_WAIT_MAX];
@@ -134,7 +132,7 @@ struct ampd_actions_message {
 
 /* APPLIED: the decided step is in the sender's masters; with its range warnings, as in a verdict. */
 struct ampd_applied {
-    uint64_t step, version, range_total;
+    uint64_t step, range_total;
     uint32_t range_count;
     struct ampd_range_warning range[AMPD_OVERFLOW_ROWS_MAX];
 };

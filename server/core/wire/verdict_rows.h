@@ -19,15 +19,7 @@ bool ampd_is_unstable(const struct ampd_model_spec *spec, const struct amp_scale
 /* Whether no step opens after this record: unstable at the floor, under FREEZE and FAIL. */
 bool ampd_floor_stops(const struct ampd_model_spec *spec, const struct amp_scaler_state *scaler);
 
-/* Fills group_lr, bias1 and bias2 of an applied step's verdict from its row. */
-void ampd_verdict_rates(const struct ampd_model *model, struct ampd_verdict_message *verdict);
-
-/* Fills a verdict from its row as it was made, without range warnings and actions. */
-void ampd_verdict_of_row(const struct ampd_model *model, const struct ampd_step_row *row,
-                         struct ampd_verdict_message *verdict);
-
-/* Fills plan->applies, for each group of parameters, with what apply does by this verdict. */
-void ampd_verdict_plan(const struct ampd_model *model, const struct ampd_verdict_message *verdict,
-                       struct ampd_plan *plan);
+/* Fills plan->applies, for each group of parameters, with what apply does by the row of an applied step. */
+void ampd_verdict_plan(const struct ampd_model *model, const struct ampd_step_row *row, struct ampd_plan *plan);
 
 #endif

@@ -298,7 +298,6 @@ static void checkpoint(struct visit *v, struct ampd_checkpoint_record *x)
 static void open_step(struct visit *v, struct ampd_open *x)
 {
     NUMBER(v, x->step);
-    NUMBER(v, x->version);
     NUMBER(v, x->try_number);
     NUMBER(v, x->scale);
     NUMBER(v, x->scale_id);
@@ -396,9 +395,6 @@ static void acts(struct visit *v, uint32_t *count, struct ampd_action *list)
 static void verdict(struct visit *v, struct ampd_verdict_message *x)
 {
     step_row(v, &x->row);
-    NUMBER(v, x->bias1);
-    NUMBER(v, x->bias2);
-    NUMBER(v, x->group_lr);
     NUMBER(v, x->range_total);
     range_warnings(v, &x->range_count, x->range);
     acts(v, &x->acts_count, x->acts);
@@ -407,7 +403,6 @@ static void verdict(struct visit *v, struct ampd_verdict_message *x)
 static void applied(struct visit *v, struct ampd_applied *x)
 {
     NUMBER(v, x->step);
-    NUMBER(v, x->version);
     NUMBER(v, x->range_total);
     range_warnings(v, &x->range_count, x->range);
 }

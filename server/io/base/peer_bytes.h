@@ -16,13 +16,13 @@
 #include "server/core/wire/messages.h"
 
 /*
- * The number of the format: 17 with the 45 fields that a specification had then, and one more for each field that was
- * added since. To raise it for another reason, raise the 17.
+ * The number of the format: 18 with the 45 fields that a specification had then, and one more for each field that was
+ * added since. To raise it for another reason, raise the 18.
  */
 #define AMPD_SPEC_NUMBER(...) +1
 #define AMPD_SPEC_CHOICE(...) +1
 enum {
-    AMPD_PEER_FORMAT = 17 - 45
+    AMPD_PEER_FORMAT = 18 - 45
 #define AMPD_SPEC_PARTS AMPD_SPEC_ALL
 #include "proto/spec_fields.def"
 };
