@@ -399,6 +399,20 @@ static void checksums_are_those_of_the_version_for_who_asks_before_its_apply_and
     }
 }
 
+static void checksums_are_those_of_the_version_for_who_is_granted_it_while_its_apply_still_waits(void **state)
+{
+    (void)state;
+    uint64_t slow = core_pull_latest(&host); /* version 0, whose copy version 2 will be written to */
+    decide(1);
+    uint64_t early = core_pull_step(&host, 1, 3);
+    decide(2);
+    assert_true(core_call(&host, early)->granted);
+    assert_int_equal(1, core_info(&host).version); /* the apply waits for the slow one */
+    core_revoked(&host, slow);
+    assert_int_equal(2, core_info(&host).version);
+    assert_true(has_crcs(early));
+}
+
 static void the_verdict_is_stored_before_anyone_is_told(void **state)
 {
     (void)state;
@@ -501,6 +515,7 @@ int main(void)
         STEP(a_version_that_the_client_has_is_not_sent),
         STEP(apply_forms_checksums_where_blocks_of_the_version_before_were_sent),
         STEP(checksums_are_those_of_the_version_for_who_asks_before_its_apply_and_after_it),
+        STEP(checksums_are_those_of_the_version_for_who_is_granted_it_while_its_apply_still_waits),
         STEP(the_verdict_is_stored_before_anyone_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
