@@ -1,5 +1,5 @@
 /*
- * Optimizers and the scalars of a step: what a coordinator computes once, in double, and sends as bits.
+ * Optimizers and the scalars of a step, in double. Each shard computes them from the row of the step's verdict.
  *
  * Nothing here calls libm but sqrt: powers are by repeated squaring, the cosine is a polynomial of our own, so that
  * every machine gets the same bits (docs/numerics.md). All functions are pure; any thread.

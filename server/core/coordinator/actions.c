@@ -326,7 +326,7 @@ void ampd_actions_stored(struct ampd_model *model, const struct ampd_pending *pe
     row->after = pending->act.after;
     output->u.notify.model = model->index;
     output->u.notify.row = ampd_out_own(model->core, row);
-    /* During SYNC the state follows when that is over; and before it waits for workers, the shards know no state. */
+    /* Else the state follows: when SYNC is over, or the model waits for its workers. */
     if (was_frozen && !ampd_coord_is_frozen(model) &&
         (coord->state == AMPD_COORD_WAITING || ampd_coord_has_steps(coord)))
         ampd_coord_send_state(model);

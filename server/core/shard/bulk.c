@@ -125,7 +125,7 @@ void ampd_shard_try_apply(struct ampd_model *model)
         return;
     shard->apply.waits = false;
     if (applied) {
-        /* A client that had the version before as a stream will want this one, or has asked for it already. */
+        /* Who had the version before as a stream will want this one; or was granted it while the apply waited. */
         bool streams = shard->apply.streamed == version - 1 || shard->apply.streamed == version;
         ampd_plan_copy(shard->apply.plan, (unsigned)(version % AMPD_COPIES), streams);
         ampd_verdict_plan(model, row, shard->apply.plan);

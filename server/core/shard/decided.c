@@ -19,7 +19,6 @@
 #include "server/core/shard/received_actions.h"
 #include "server/core/shard/shard.h"
 #include "server/core/wire/bus.h"
-#include "server/core/wire/fences.h"
 
 #include <stdio.h>
 #include <stdlib.h>

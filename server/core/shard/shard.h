@@ -47,7 +47,7 @@ struct ampd_open_step {
 /* What the coordinator has said about the model in STATE and DELETE. */
 struct ampd_announced {
     uint64_t sequence;           /* of the newest STATE */
-    enum ampd_model_state state; /* from WAITING on the model is loaded; 0: this shard has none that is stored */
+    enum ampd_model_state state; /* from WAITING on the model is loaded; 0: nothing is known yet */
     /* STATE has said that it is loaded since the memory was last brought back. False: it is only what the disk had. */
     bool loaded_is_confirmed;
     bool frozen;
