@@ -193,7 +193,8 @@ def test_a_disk_that_does_not_answer_ends_the_drain_in_time_or_at_a_second_signa
         server.process.send_signal(signal.SIGTERM)
         assert server.wait() == 1, server.log()
         assert server.log().splitlines()[-1] == "ampd: second signal, ending at once", server.log()
-    assert waits.process.wait(CALL_TIMEOUT_S) == 1 and DRAIN_S < time.monotonic() - began, waits.log()
+    assert waits.process.wait(CALL_TIMEOUT_S) == 1, waits.log()
+    assert DRAIN_S < time.monotonic() - began < DRAIN_S + 20 * PATIENCE, waits.log()
     assert waits.log().splitlines()[-1].startswith("ampd: the drain took too long, ending"), waits.log()
 
 

@@ -47,7 +47,7 @@ enum ampd_time {
     AMPD_TIME_CONNECTION_AGE_GRACE,
     AMPD_TIME_WORKER_LEASE,  /* docs/step-protocol.md section 1 */
     AMPD_TIME_CLUSTER_LEASE, /* of a place in etcd (server/io/cluster/cluster.h) */
-    AMPD_TIME_DRAIN,         /* server/io/process/drain.c; SIGHUP changes it */
+    AMPD_TIME_DRAIN,         /* server/io/process/drain.c; SIGHUP changes it for drains that begin later */
     AMPD_TIMES_COUNT
 };
 

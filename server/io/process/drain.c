@@ -58,11 +58,10 @@
 /* Enough for the process to end once its drain has taken too long. */
 #define END_MS 10000
 
-/* Longest time of a drain without its grace. */
+/* Longest time of the drain without its grace; also of a start that fails, which writes no checkpoint: the default. */
 static uint64_t drain_ms(const struct ampd_server *server)
 {
-    int64_t given_ms = server->options->times_ms[AMPD_TIME_DRAIN];
-    return given_ms != 0 ? (uint64_t)given_ms : DRAIN_MS;
+    return server->drain->time_ms != 0 ? server->drain->time_ms : DRAIN_MS;
 }
 
 static void on_drain_timeout(uv_timer_t *timer)
@@ -102,6 +101,7 @@ static void on_still_draining(uv_timer_t *timer)
 /* Gives the drain all of its time, with this grace. */
 static void begin_time(struct ampd_server *server, int64_t grace_ms)
 {
+    server->drain->time_ms = (uint64_t)server->options->times_ms[AMPD_TIME_DRAIN];
     uint64_t time_ms = drain_ms(server) + (uint64_t)grace_ms;
     server->drain->grace_ms = grace_ms;
     server->drain->due_ms = uv_now(&server->loop) + time_ms;

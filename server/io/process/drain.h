@@ -12,6 +12,7 @@ struct io_drain {
     uv_timer_t timer; /* ends the process when the drain has taken too long */
     uv_signal_t on_term, on_int, on_hup;
     uint64_t due_ms;  /* by when all has to be over, on the loop's clock; 0: no drain has begun */
+    uint64_t time_ms; /* --drain-time as it was when the drain began; 0: none has, or the default */
     int64_t grace_ms; /* how long calls under way may go on once the core is drained */
     bool open;        /* the handles above are open, and so are those that start.c opens before them */
 };
