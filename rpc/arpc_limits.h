@@ -20,10 +20,10 @@
     X(connections, 1024, "open at a time; C-core has no limit, but an ampd serves workers, not the public")            \
     X(connections_per_address, 1000,                                                                                   \
       "of one address (IPv6: one /64; unix: one user), which many clients may share; the rest is for others")          \
-    X(strangers, 256, "without an admitted call yet; one more closes the oldest of the address that has most")         \
-    X(stranger_ms, 30000, "life of such a connection: TCP, TLS and the first call take a few round trips")             \
-    X(stranger_least_ms, 1000, "a younger one is not closed for one of its own address: else none of a crowd gets in") \
-    X(stranger_calls, 16, "calls of such a connection, each with up to 8 KiB of metadata: some health checks")         \
+    X(unadmitted, 256, "without an admitted call yet; one more closes the oldest of the address that has most")        \
+    X(unadmitted_ms, 30000, "life of such a connection: TCP, TLS and the first call take a few round trips")           \
+    X(unadmitted_least_ms, 1000, "an older one alone is closed for one of its own address: some of a crowd get in")    \
+    X(unadmitted_calls, 16, "calls of such a connection, each with up to 8 KiB of metadata: some health checks")       \
     X(strikes_burst, 16, "connections of one address that were ended as abuse, before others are refused")             \
     X(strikes_per_s, 1, "in a second: so an attacker that comes back costs one connection each second")                \
     X(refused_burst, 64, "connections closed as soon as they were accepted; more wait in the kernel's queue")          \
@@ -75,8 +75,8 @@
     X(resets_per_s, 33, "the default of nghttp2; resets after the answer are not counted (nghttp2#1984)")              \
     X(faults_burst, 100, "frames that make us reset a stream or are invalid (CVE-2025-8671)")                          \
     X(faults_per_s, 10, "a correct peer causes none")                                                                  \
-    X(nonsense_burst, 200, "requests that cannot be served: unknown method, bad metadata, a message over its limit")   \
-    X(nonsense_per_s, 50, "a client of another version sends one now and then")                                        \
+    X(bad_requests_burst, 200, "requests with an unknown method, bad metadata or a message over its limit")            \
+    X(bad_requests_per_s, 50, "a client of another version sends one now and then")                                    \
     X(refusals_burst, 1000, "streams above the limit before our SETTINGS are acknowledged: of a client's start")       \
     X(refusals_per_s, 33, "as resets")                                                                                 \
     X(outbound_frames, 1000, "queued frames that the peer's own frames cause, and that it does not read")              \
@@ -114,7 +114,7 @@ bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value
     X(CONTINUATIONS, "continuations", "a header block in too many frames")                                             \
     X(HEADER_BLOCK, "header_block", "a header block or a GOAWAY of too many bytes")                                    \
     X(METADATA, "metadata", "a header block of too many fields or bytes")                                              \
-    X(NONSENSE, "nonsense", "too many requests that cannot be served")                                                 \
+    X(BAD_REQUESTS, "bad_requests", "too many requests that cannot be served")                                         \
     X(RESETS, "resets", "too many calls reset before their answer")                                                    \
     X(FAULTS, "faults", "too many faults")                                                                             \
     X(REFUSALS, "refusals", "too many streams above the limit")                                                        \
@@ -129,7 +129,7 @@ bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value
     X(OPEN, "open", "an address whose open calls take too much memory")                                                \
     X(UNSENT, "unsent", "an address whose unsent answers take too much memory")                                        \
     X(INFLATED, "inflated", "an address whose messages inflate to too much")                                           \
-    X(STRANGERS, "strangers", "too many connections without a call that was accepted")                                 \
+    X(UNADMITTED, "unadmitted", "too many connections without a call that was accepted")                               \
     X(CONNECTIONS, "connections", "too many connections in all")                                                       \
     X(ADDRESS, "address", "too many connections of one address")                                                       \
     X(STRIKES, "strikes", "an address whose connections were ended as abuse")                                          \

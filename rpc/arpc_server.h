@@ -26,7 +26,7 @@ struct arpc_server_options {
     /*
      * Called for each call of a known method, before `started`. 0 admits the call; anything else refuses it: it ends as
      * by arpc_call_fail with *error, and its handler gets no callback, not even `closed`. NULL: all are admitted. A
-     * connection lasts for limits.stranger_ms at most until a call of a method with roles is admitted on it (without
+     * connection lasts for limits.unadmitted_ms at most until a call of a method with roles is admitted on it (without
      * admit_cb: a call of any method).
      */
     int (*admit_cb)(struct arpc_call *call, void *arg, struct amp_error *error);

@@ -76,10 +76,10 @@ void arpc_link_watch_received(struct arpc_link *link, const nghttp2_frame *frame
         arpc_link_punish(link, arpc_watch_reset(&link->watch, arpc_link_now(link)));
 }
 
-void arpc_call_nonsense(struct arpc_call *call)
+void arpc_call_bad_request(struct arpc_call *call)
 {
     struct arpc_link *link = call->link;
-    arpc_link_punish(link, arpc_watch_nonsense(&link->watch, arpc_link_now(link)));
+    arpc_link_punish(link, arpc_watch_bad_request(&link->watch, arpc_link_now(link)));
 }
 
 int arpc_link_watch_invalid(nghttp2_session *session, const nghttp2_frame *frame, int error, void *arg)

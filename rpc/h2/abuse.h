@@ -49,7 +49,7 @@ int64_t arpc_call_stall_ms(const struct arpc_call *call);
 void arpc_call_stall(struct arpc_call *call, int64_t now_ms);
 
 /* Server: counts a request that cannot be served, and punishes too many of them. */
-void arpc_call_nonsense(struct arpc_call *call);
+void arpc_call_bad_request(struct arpc_call *call);
 /* Begins the time of arpc_call_stall_ms. */
 void arpc_call_begin_progress(struct arpc_call *call);
 /* `size` bytes of the call were put into a batch: begins the time of arpc_call_stall_ms again if they are enough. */

@@ -23,7 +23,7 @@ void arpc_account_init(struct arpc_account *account, struct arpc_budget *budget)
 void arpc_memory_budgets_init(struct arpc_memory_budgets *budgets, const struct arpc_limits *limits)
 {
     arpc_budget_init(&budgets->unfinished, limits->unfinished, limits->unfinished_per_address, 0);
-    arpc_budget_init(&budgets->strange, limits->strangers * (int64_t)ARPC_CALL_BYTES, 0, 0);
+    arpc_budget_init(&budgets->unadmitted, limits->unadmitted * (int64_t)ARPC_CALL_BYTES, 0, 0);
     arpc_budget_init(&budgets->waiting, limits->waiting, 0, 0);
     arpc_budget_init(&budgets->open, limits->open, 0, 0);
     arpc_budget_init(&budgets->unsent, limits->unsent, 0, 0);
@@ -33,7 +33,7 @@ void arpc_host_init(struct arpc_host *host, struct arpc_memory_budgets *budgets,
                     int64_t now_ms)
 {
     arpc_account_init(&host->unfinished, budgets != NULL ? &budgets->unfinished : NULL);
-    arpc_account_init(&host->strange, budgets != NULL ? &budgets->strange : NULL);
+    arpc_account_init(&host->unadmitted, budgets != NULL ? &budgets->unadmitted : NULL);
     arpc_account_init(&host->waiting, budgets != NULL ? &budgets->waiting : NULL);
     arpc_account_init(&host->open, budgets != NULL ? &budgets->open : NULL);
     arpc_account_init(&host->unsent, budgets != NULL ? &budgets->unsent : NULL);

@@ -255,7 +255,7 @@ void arpc_call_fault(struct arpc_call *call, int status, const char *message)
 {
     if (call->server) {
         if (status != ARPC_STATUS_RESOURCE_EXHAUSTED) /* that may be this side's trouble */
-            arpc_call_nonsense(call);
+            arpc_call_bad_request(call);
         arpc_call_finish(call, status, message, NULL);
         return;
     }
@@ -282,7 +282,7 @@ void arpc_call_admit(struct arpc_call *call)
     struct arpc_link *link = call->link;
     call->admitted = true;
     link->admitted++;
-    link->known = true;
+    link->was_admitted = true;
     link->age.idle_since_ms = INT64_MAX;
 }
 

@@ -108,9 +108,9 @@ static struct arpc_call *call_of(nghttp2_session *session, int32_t stream_id)
 static bool has_too_many_calls(const struct arpc_link *link)
 {
     const struct arpc_limits *limits = link->watch.limits;
-    bool stranger = !link->known && limits->stranger_calls > 0;
+    bool unadmitted = !link->was_admitted && limits->unadmitted_calls > 0;
     return link->call_count >= (size_t)limits->calls_factor * link->config->max_streams ||
-           (stranger && link->call_count >= (size_t)limits->stranger_calls);
+           (unadmitted && link->call_count >= (size_t)limits->unadmitted_calls);
 }
 
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *arg)

@@ -55,7 +55,7 @@ struct arpc_link {
     size_t stream_count;     /* client: streams begun and not over */
     size_t call_count;       /* of `calls` */
     size_t admitted;         /* server: number of calls that admit_cb has let in and that are not GONE */
-    bool known;              /* server: a call was let in, now or before */
+    bool was_admitted;       /* server: a call was let in, now or before */
     size_t queued;           /* bytes of all calls that have not left */
     size_t buffered;         /* received bytes that paused calls keep */
     size_t uncredited;       /* part of `buffered` for which the connection's window was not reopened */

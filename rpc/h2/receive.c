@@ -42,7 +42,7 @@ static struct arpc_account *account_of(const struct arpc_call *call)
     struct arpc_host *host = call->link->host;
     if (call->in.unfinished.account != NULL)
         return call->in.unfinished.account;
-    return call->link->known ? &host->unfinished : &host->strange;
+    return call->link->was_admitted ? &host->unfinished : &host->unadmitted;
 }
 
 /* The message under way takes more, or less: the oldest of the address that has most gives way if that is too much. */
@@ -123,7 +123,7 @@ static void compressed_continues(struct arpc_call *call, const struct arpc_piece
         (void)snprintf(text, sizeof text, "message is over the limit of %zu bytes once it is inflated",
                        call->in.max_message);
         if (call->server)
-            arpc_call_nonsense(call);
+            arpc_call_bad_request(call);
         arpc_call_fault(call, ARPC_STATUS_RESOURCE_EXHAUSTED, text);
     } else {
         arpc_call_fault(call, ARPC_STATUS_RESOURCE_EXHAUSTED, "no memory to inflate a message");
@@ -161,7 +161,7 @@ static void message_begins(struct arpc_call *call, const struct arpc_piece *piec
         (void)snprintf(text, sizeof text, "message of %zu bytes is over the limit of %zu", piece->size,
                        call->in.max_message);
         if (call->server)
-            arpc_call_nonsense(call);
+            arpc_call_bad_request(call);
         arpc_call_fault(call, ARPC_STATUS_RESOURCE_EXHAUSTED, text);
         return;
     }

@@ -80,7 +80,7 @@ int arpc_serve_field(struct arpc_call *call, const uint8_t *name, size_t name_si
 static void refuse(struct arpc_call *call, int status, const char *message)
 {
     call->quiet = true;
-    arpc_call_nonsense(call);
+    arpc_call_bad_request(call);
     arpc_call_finish(call, status, message, NULL);
 }
 
@@ -139,12 +139,12 @@ unsigned arpc_link_admit_again(struct arpc_link *link,
 
 /*
  * A call may stay open for as long as its client likes, and send nothing: all of them share a budget, and the oldest of
- * the address that has most ends if that is too much. Strangers have few (limits.stranger_calls), for which nobody
- * else's ends.
+ * the address that has most ends if that is too much. Unadmitted connections have few (limits.unadmitted_calls), for
+ * which nobody else's ends.
  */
 static void charge_open(struct arpc_call *call)
 {
-    if (!call->link->known)
+    if (!call->link->was_admitted)
         return;
     struct arpc_account *account = &call->link->host->open;
     int64_t now_ms = arpc_link_now(call->link);

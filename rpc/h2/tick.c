@@ -37,9 +37,9 @@ static int64_t keepalive_ms(const struct arpc_link *link)
 int64_t arpc_link_idle_due_ms(const struct arpc_link *link)
 {
     int64_t wait_ms = link->config->idle_ms;
-    int64_t stranger_ms = link->watch.limits->stranger_ms;
-    if (link->config->server && !link->known && stranger_ms > 0 && (wait_ms <= 0 || stranger_ms < wait_ms))
-        wait_ms = stranger_ms;
+    int64_t unadmitted_ms = link->watch.limits->unadmitted_ms;
+    if (link->config->server && !link->was_admitted && unadmitted_ms > 0 && (wait_ms <= 0 || unadmitted_ms < wait_ms))
+        wait_ms = unadmitted_ms;
     return after(link->age.idle_since_ms, wait_ms);
 }
 

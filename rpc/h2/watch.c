@@ -23,10 +23,10 @@ enum frame_type {
 };
 
 #define TOKEN 1000
-/* The prefix of a gRPC message: who sends DATA in smaller pieces than this sends crumbs. */
-#define CRUMB 5
+/* The prefix of a gRPC message: who sends DATA in smaller pieces than this only costs. */
+#define SMALL_DATA 5
 /* Nobody pads gRPC: a padded frame below this may hold nothing else. */
-#define PADDED_CRUMB (256 + CRUMB)
+#define PADDED_SMALL_DATA (256 + SMALL_DATA)
 /* What a frame with payload earns: an update of the stream's window and of the connection's. */
 #define EARNED_BY_FRAME 2
 /* Bytes that earn one frame more: receivers update their windows in larger steps. */
@@ -91,7 +91,7 @@ void arpc_watch_init(struct arpc_watch *watch, const struct arpc_limits *limits,
     arpc_bucket_init(&watch->frames, limits->frames_burst, now_ms);
     arpc_bucket_init(&watch->resets, limits->resets_burst, now_ms);
     arpc_bucket_init(&watch->faults, limits->faults_burst, now_ms);
-    arpc_bucket_init(&watch->nonsense, limits->nonsense_burst, now_ms);
+    arpc_bucket_init(&watch->bad_requests, limits->bad_requests_burst, now_ms);
     arpc_bucket_init(&watch->refusals, limits->refusals_burst, now_ms);
 }
 
@@ -118,8 +118,8 @@ static enum arpc_abuse data_frame(struct arpc_watch *watch, uint32_t size, uint8
     if (size == 0 && (flags & FLAG_END_STREAM) == 0)
         return empty(watch);
     watch->empties = 0;
-    bool crumb = size < CRUMB || ((flags & FLAG_PADDED) != 0 && size < PADDED_CRUMB);
-    if (crumb)
+    bool small = size < SMALL_DATA || ((flags & FLAG_PADDED) != 0 && size < PADDED_SMALL_DATA);
+    if (small)
         return useless(watch);
     earn(watch, size);
     return ARPC_ABUSE_NONE;
@@ -266,11 +266,11 @@ enum arpc_abuse arpc_watch_fault(struct arpc_watch *watch, int64_t now_ms)
     return take(&watch->faults, limits->faults_burst, ARPC_ABUSE_FAULTS);
 }
 
-enum arpc_abuse arpc_watch_nonsense(struct arpc_watch *watch, int64_t now_ms)
+enum arpc_abuse arpc_watch_bad_request(struct arpc_watch *watch, int64_t now_ms)
 {
     const struct arpc_limits *limits = watch->limits;
-    arpc_bucket_fill(&watch->nonsense, limits->nonsense_burst, limits->nonsense_per_s, now_ms);
-    return take(&watch->nonsense, limits->nonsense_burst, ARPC_ABUSE_NONSENSE);
+    arpc_bucket_fill(&watch->bad_requests, limits->bad_requests_burst, limits->bad_requests_per_s, now_ms);
+    return take(&watch->bad_requests, limits->bad_requests_burst, ARPC_ABUSE_BAD_REQUESTS);
 }
 
 enum arpc_abuse arpc_watch_refusal(struct arpc_watch *watch, int64_t now_ms)

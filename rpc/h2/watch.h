@@ -38,7 +38,7 @@ struct arpc_watch {
     struct arpc_bucket resets;
     struct arpc_bucket faults;
     struct arpc_bucket refusals;
-    struct arpc_bucket nonsense;
+    struct arpc_bucket bad_requests;
     uint32_t preface_left; /* bytes of the client's preface that are still to come */
     uint32_t payload_left; /* of the frame under way */
     uint8_t head[9];
@@ -68,7 +68,7 @@ void arpc_watch_sent(struct arpc_watch *watch, size_t size);
  */
 enum arpc_abuse arpc_watch_reset(struct arpc_watch *watch, int64_t now_ms);
 enum arpc_abuse arpc_watch_fault(struct arpc_watch *watch, int64_t now_ms);
-enum arpc_abuse arpc_watch_nonsense(struct arpc_watch *watch, int64_t now_ms);
+enum arpc_abuse arpc_watch_bad_request(struct arpc_watch *watch, int64_t now_ms);
 enum arpc_abuse arpc_watch_refusal(struct arpc_watch *watch, int64_t now_ms);
 
 #endif

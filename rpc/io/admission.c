@@ -54,8 +54,8 @@ void arpc_admission_init(struct arpc_admission *admission, const struct arpc_lim
     admission->limits = limits;
     admission->idle_count = 0;
     admission->most = most;
-    admission->known = 0;
-    arpc_budget_init(&admission->strangers, limits->strangers, 0, limits->stranger_least_ms);
+    admission->admitted = 0;
+    arpc_budget_init(&admission->unadmitted, limits->unadmitted, 0, limits->unadmitted_least_ms);
     arpc_memory_budgets_init(&admission->memory, limits);
     amp_list_init(&admission->idle);
     for (size_t i = 0; i < ARPC_ADMISSION_ROWS; i++)
@@ -95,7 +95,7 @@ static struct arpc_source *find(struct arpc_admission *admission, const struct a
         return NULL;
     source->key = *key;
     arpc_bucket_init(&source->strikes, admission->limits->strikes_burst, now_ms);
-    arpc_account_init(&source->strangers, &admission->strangers);
+    arpc_account_init(&source->unadmitted, &admission->unadmitted);
     arpc_host_init(&source->host, &admission->memory, admission->limits, now_ms);
     amp_list_init(&source->in_idle);
     amp_list_push(row, &source->in_row);
@@ -122,35 +122,35 @@ static void rest(struct arpc_admission *admission, struct arpc_source *source, i
         forget(admission, AMP_CONTAINER(admission->idle.next, struct arpc_source, in_idle));
 }
 
-/* Finds a place for a stranger: NONE, and who has to go for it, or NULL. */
-static enum arpc_abuse take_place(struct arpc_admission *admission, struct arpc_admitted *admitted, int64_t now_ms,
-                                  struct arpc_admitted **out)
+/* Finds a place for an unadmitted connection: NONE, and who has to go for it, or NULL. */
+static enum arpc_abuse take_place(struct arpc_admission *admission, struct arpc_admission_conn *conn, int64_t now_ms,
+                                  struct arpc_admission_conn **out)
 {
     const struct arpc_limits *limits = admission->limits;
-    struct arpc_budget *places = &admission->strangers;
-    if (admission->known >= admission->most)
+    struct arpc_budget *places = &admission->unadmitted;
+    if (admission->admitted >= admission->most)
         return ARPC_ABUSE_CONNECTIONS;
-    places->most = (int64_t)(admission->most - admission->known);
-    if (limits->strangers > 0 && limits->strangers < places->most)
-        places->most = limits->strangers;
-    arpc_charge_set(&admitted->stranger, &admitted->source->strangers, 1, now_ms);
-    struct arpc_charge *excess = arpc_charge_excess(&admitted->stranger, now_ms);
+    places->most = (int64_t)(admission->most - admission->admitted);
+    if (limits->unadmitted > 0 && limits->unadmitted < places->most)
+        places->most = limits->unadmitted;
+    arpc_charge_set(&conn->unadmitted, &conn->source->unadmitted, 1, now_ms);
+    struct arpc_charge *excess = arpc_charge_excess(&conn->unadmitted, now_ms);
     if (excess == NULL)
         return ARPC_ABUSE_NONE;
     arpc_charge_set(excess, excess->account, 0, now_ms);
-    if (excess == &admitted->stranger)
-        return ARPC_ABUSE_STRANGERS;
-    *out = AMP_CONTAINER(excess, struct arpc_admitted, stranger);
+    if (excess == &conn->unadmitted)
+        return ARPC_ABUSE_UNADMITTED;
+    *out = AMP_CONTAINER(excess, struct arpc_admission_conn, unadmitted);
     return ARPC_ABUSE_NONE;
 }
 
 enum arpc_abuse arpc_admission_enter(struct arpc_admission *admission, const struct arpc_admission_key *key,
-                                     int64_t now_ms, struct arpc_admitted *admitted, struct arpc_admitted **out)
+                                     int64_t now_ms, struct arpc_admission_conn *conn, struct arpc_admission_conn **out)
 {
     const struct arpc_limits *limits = admission->limits;
     struct arpc_source *found = find(admission, key, now_ms);
     enum arpc_abuse cause = ARPC_ABUSE_NONE;
-    *admitted = (struct arpc_admitted){.source = found};
+    *conn = (struct arpc_admission_conn){.source = found};
     *out = NULL;
     if (found == NULL)
         return ARPC_ABUSE_CONNECTIONS;
@@ -160,9 +160,9 @@ enum arpc_abuse arpc_admission_enter(struct arpc_admission *admission, const str
     else if (limits->connections_per_address > 0 && found->connections >= (size_t)limits->connections_per_address)
         cause = ARPC_ABUSE_ADDRESS;
     else
-        cause = take_place(admission, admitted, now_ms, out);
+        cause = take_place(admission, conn, now_ms, out);
     if (cause != ARPC_ABUSE_NONE) {
-        admitted->source = NULL;
+        conn->source = NULL;
         rest(admission, found, now_ms);
         return cause;
     }
@@ -174,13 +174,13 @@ enum arpc_abuse arpc_admission_enter(struct arpc_admission *admission, const str
     return ARPC_ABUSE_NONE;
 }
 
-void arpc_admission_know(struct arpc_admission *admission, struct arpc_admitted *admitted)
+void arpc_admission_admit(struct arpc_admission *admission, struct arpc_admission_conn *conn)
 {
-    if (admitted->known)
+    if (conn->admitted)
         return;
-    admitted->known = true;
-    admission->known++;
-    arpc_charge_set(&admitted->stranger, &admitted->source->strangers, 0, 0);
+    conn->admitted = true;
+    admission->admitted++;
+    arpc_charge_set(&conn->unadmitted, &conn->source->unadmitted, 0, 0);
 }
 
 void arpc_admission_strike(struct arpc_admission *admission, struct arpc_source *source, int64_t now_ms)
@@ -189,13 +189,13 @@ void arpc_admission_strike(struct arpc_admission *admission, struct arpc_source 
     (void)arpc_bucket_take(&source->strikes, admission->limits->strikes_burst);
 }
 
-void arpc_admission_leave(struct arpc_admission *admission, struct arpc_admitted *admitted, int64_t now_ms)
+void arpc_admission_leave(struct arpc_admission *admission, struct arpc_admission_conn *conn, int64_t now_ms)
 {
-    struct arpc_source *source = admitted->source;
+    struct arpc_source *source = conn->source;
     AMP_ASSERT(source->connections > 0);
     source->connections--;
-    admission->known -= admitted->known;
-    arpc_charge_set(&admitted->stranger, &source->strangers, 0, now_ms);
-    *admitted = (struct arpc_admitted){0};
+    admission->admitted -= conn->admitted;
+    arpc_charge_set(&conn->unadmitted, &source->unadmitted, 0, now_ms);
+    *conn = (struct arpc_admission_conn){0};
     rest(admission, source, now_ms);
 }

@@ -1,6 +1,6 @@
 /*
  * Admission of connections: counts those of each source address, and remembers for a while which addresses had
- * connections that were ended as abuse. A connection counts as a stranger until a call on it was admitted. Strangers
+ * connections that were ended as abuse. A connection is unadmitted until a call on it was admitted. Such
  * have only the places that are left over, and the oldest one makes room for the next (rpc/h2/budget.h says of which
  * address). No I/O; on the loop's thread. Internal to rpc/io.
  */
@@ -31,9 +31,9 @@ struct arpc_admission {
     struct amp_list rows[ARPC_ADMISSION_ROWS]; /* by hash */
     struct amp_list idle; /* sources without a connection, whose strikes are remembered; oldest first */
     size_t idle_count;
-    size_t most;                  /* bound of all connections */
-    size_t known;                 /* connections that are no strangers */
-    struct arpc_budget strangers; /* places */
+    size_t most;                   /* bound of all connections */
+    size_t admitted;               /* connections on which a call was admitted */
+    struct arpc_budget unadmitted; /* places */
     struct arpc_memory_budgets memory;
 };
 
@@ -45,15 +45,15 @@ struct arpc_source {
     size_t connections;           /* open now */
     struct arpc_bucket strikes;   /* connections that may still end as abuse before the address is refused */
     struct arpc_flow_group flows; /* of its connections in the loop's time */
-    struct arpc_account strangers;
+    struct arpc_account unadmitted;
     struct arpc_host host;
 };
 
 /* One connection. Zeroed: it was not let in. */
-struct arpc_admitted {
+struct arpc_admission_conn {
     struct arpc_source *source;
-    struct arpc_charge stranger; /* amount 1 while it is a stranger */
-    bool known;                  /* a call on it was admitted */
+    struct arpc_charge unadmitted; /* amount 1 until a call on it was admitted */
+    bool admitted;
 };
 
 /* Prepares the admission of at most `most` connections; `limits` must outlive it. */
@@ -61,20 +61,21 @@ void arpc_admission_init(struct arpc_admission *admission, const struct arpc_lim
 void arpc_admission_close(struct arpc_admission *admission);
 
 /*
- * Asks whether a new connection is let in. NONE: it is, and arpc_admission_leave is due for `admitted`; *out is another
- * connection that has to be closed for it, or NULL. Else why not: ADDRESS, STRIKES, STRANGERS or CONNECTIONS (also if
+ * Asks whether a new connection is let in. NONE: it is, and arpc_admission_leave is due for `conn`; *out is another
+ * connection that has to be closed for it, or NULL. Else why not: ADDRESS, STRIKES, UNADMITTED or CONNECTIONS (also if
  * there is no memory to count it).
  */
 enum arpc_abuse arpc_admission_enter(struct arpc_admission *admission, const struct arpc_admission_key *key,
-                                     int64_t now_ms, struct arpc_admitted *admitted, struct arpc_admitted **out);
+                                     int64_t now_ms, struct arpc_admission_conn *conn,
+                                     struct arpc_admission_conn **out);
 
-/* A call was let in on this connection: it is no stranger from now on. */
-void arpc_admission_know(struct arpc_admission *admission, struct arpc_admitted *admitted);
+/* A call was admitted on this connection. */
+void arpc_admission_admit(struct arpc_admission *admission, struct arpc_admission_conn *conn);
 
 /* A connection of this source is being ended as abuse. */
 void arpc_admission_strike(struct arpc_admission *admission, struct arpc_source *source, int64_t now_ms);
 
 /* A connection that was let in has closed. */
-void arpc_admission_leave(struct arpc_admission *admission, struct arpc_admitted *admitted, int64_t now_ms);
+void arpc_admission_leave(struct arpc_admission *admission, struct arpc_admission_conn *conn, int64_t now_ms);
 
 #endif

@@ -91,7 +91,7 @@ static void set_config(struct arpc_server *server, const struct arpc_server_opti
 /* A connection with the address that it is counted for. */
 struct visit {
     struct arpc_conn conn;
-    struct arpc_admitted admitted;
+    struct arpc_admission_conn admission;
     bool struck; /* its abuse is counted */
 };
 
@@ -205,20 +205,20 @@ int arpc_server_enable_reflection(struct arpc_server *server, const uint8_t *des
 }
 
 /*
- * Abuse counts at once: until the connection is gone many more of its address might have been let in. That a stranger
- * had to go is none: others of its address may be no strangers.
+ * Abuse counts at once: until the connection is gone many more of its address might have been let in. That an
+ * unadmitted one had to go is none: others of its address may be admitted.
  */
 static void on_conn_pumped(struct arpc_conn *conn)
 {
     struct arpc_server *server = conn->owner;
     struct visit *visit = AMP_CONTAINER(conn, struct visit, conn);
     enum arpc_abuse abuse = conn->link.abuse;
-    if (conn->link.known)
-        arpc_admission_know(&server->admission, &visit->admitted);
-    if (visit->struck || abuse == ARPC_ABUSE_NONE || abuse == ARPC_ABUSE_STRANGERS)
+    if (conn->link.was_admitted)
+        arpc_admission_admit(&server->admission, &visit->admission);
+    if (visit->struck || abuse == ARPC_ABUSE_NONE || abuse == ARPC_ABUSE_UNADMITTED)
         return;
     visit->struck = true;
-    arpc_admission_strike(&server->admission, visit->admitted.source, arpc_deferred_now(&server->deferred));
+    arpc_admission_strike(&server->admission, visit->admission.source, arpc_deferred_now(&server->deferred));
 }
 
 static void on_conn_closed(struct arpc_conn *conn)
@@ -232,8 +232,8 @@ static void on_conn_closed(struct arpc_conn *conn)
         if (server->handshake_failed_cb != NULL)
             server->handshake_failed_cb(conn->link.peer, &conn->error, server->config.arg);
     }
-    if (visit->admitted.source != NULL)
-        arpc_admission_leave(&server->admission, &visit->admitted, arpc_deferred_now(&server->deferred));
+    if (visit->admission.source != NULL)
+        arpc_admission_leave(&server->admission, &visit->admission, arpc_deferred_now(&server->deferred));
     arpc_deferred_add(&server->deferred, &server->item);
     free(visit);
 }
@@ -248,15 +248,15 @@ static void peer_name(struct arpc_conn *conn, bool is_unix, char *text, int size
         (void)snprintf(text, (size_t)size, "%s", is_unix ? "unix" : "?");
 }
 
-/* A stranger makes room, if it has not become known in this turn of the loop. */
-static void make_room(struct arpc_server *server, struct arpc_admitted *admitted)
+/* An unadmitted connection makes room, if no call on it was admitted in this turn of the loop. */
+static void make_room(struct arpc_server *server, struct arpc_admission_conn *admission)
 {
-    struct arpc_conn *conn = &AMP_CONTAINER(admitted, struct visit, admitted)->conn;
-    if (conn->link.known) {
-        arpc_admission_know(&server->admission, admitted);
+    struct arpc_conn *conn = &AMP_CONTAINER(admission, struct visit, admission)->conn;
+    if (conn->link.was_admitted) {
+        arpc_admission_admit(&server->admission, admission);
         return;
     }
-    arpc_link_punish(&conn->link, ARPC_ABUSE_STRANGERS);
+    arpc_link_punish(&conn->link, ARPC_ABUSE_UNADMITTED);
     arpc_conn_dismiss(conn);
 }
 
@@ -271,9 +271,9 @@ static enum arpc_abuse enter(struct arpc_server *server, struct visit *visit, bo
     int length = (int)sizeof address;
     if (!is_unix && uv_tcp_getpeername(&visit->conn.socket.tcp, (struct sockaddr *)&address, &length) == 0)
         key = arpc_admission_key_of_address((const struct sockaddr *)&address);
-    struct arpc_admitted *out;
+    struct arpc_admission_conn *out;
     enum arpc_abuse cause =
-        arpc_admission_enter(&server->admission, &key, arpc_deferred_now(&server->deferred), &visit->admitted, &out);
+        arpc_admission_enter(&server->admission, &key, arpc_deferred_now(&server->deferred), &visit->admission, &out);
     if (out != NULL)
         make_room(server, out);
     return cause;
@@ -314,7 +314,7 @@ static void on_connection(uv_stream_t *stream, int status)
         server->config.abuses[ARPC_ABUSE_DESCRIPTORS]++; /* libuv has closed the connection by its spare one */
         return;
     }
-    server->deferred.strangers = true;
+    server->deferred.unadmitted = true;
     /* A connection that is not accepted stays with libuv, which listens again once it is. */
     listener->waiting = true;
     if (!may_accept(listener))
@@ -326,7 +326,7 @@ static void on_connection(uv_stream_t *stream, int status)
     }
     listener->waiting = false;
     struct arpc_conn *conn = &visit->conn;
-    visit->admitted = (struct arpc_admitted){0};
+    visit->admission = (struct arpc_admission_conn){0};
     visit->struck = false;
     arpc_conn_init(conn, &server->deferred, listener->is_unix, server, on_conn_pumped, on_conn_closed);
     conn->bytes_received = &server->bytes_received;
@@ -346,11 +346,11 @@ static void on_connection(uv_stream_t *stream, int status)
         listener->accepted = ACCEPTS_A_TURN;
     }
     if (rc == 0 && cause == ARPC_ABUSE_NONE) {
-        arpc_flow_join(&conn->item.flow, &visit->admitted.source->flows);
+        arpc_flow_join(&conn->item.flow, &visit->admission.source->flows);
         peer_name(conn, listener->is_unix, peer, sizeof peer);
         rc = arpc_conn_start_tls(conn, &server->config, peer, listener->tls, NULL);
-        conn->link.host = &visit->admitted.source->host;
-        conn->link.peer_info.source = arpc_admission_hash(&visit->admitted.source->key);
+        conn->link.host = &visit->admission.source->host;
+        conn->link.peer_info.source = arpc_admission_hash(&visit->admission.source->key);
         if (rc == 0 && listener->is_unix)
             arpc_peer_credentials(&conn->socket.handle, &conn->link.peer_info);
         if (rc == 0)

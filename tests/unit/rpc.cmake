@@ -12,7 +12,7 @@ ampd_test(test_rpc_abuse SUITE unit SOURCES test_rpc_abuse.c rpc_raw.c rpc_pair.
 ampd_test(test_rpc_budget SUITE unit SOURCES test_rpc_budget.c rpc_raw.c rpc_pair.c LINK arpc)
 ampd_test(test_rpc_budget_random SUITE unit SOURCES test_rpc_budget_random.c rpc_frames.c rpc_pair.c LINK arpc)
 ampd_test(test_rpc_unsent SUITE unit SOURCES test_rpc_unsent.c rpc_raw.c rpc_frames.c rpc_pair.c LINK arpc)
-ampd_test(test_rpc_strangers SUITE unit SOURCES test_rpc_strangers.c rpc_raw.c rpc_pair.c LINK arpc)
+ampd_test(test_rpc_unadmitted SUITE unit SOURCES test_rpc_unadmitted.c rpc_raw.c rpc_pair.c LINK arpc)
 ampd_test(test_rpc_fair_queue SUITE unit SOURCES test_rpc_fair_queue.c LINK arpc)
 ampd_test(test_rpc_stats SUITE unit SOURCES test_rpc_stats.c rpc_pair.c LINK arpc_h2)
 ampd_test(test_rpc_call SUITE unit SOURCES test_rpc_call.c LINK arpc)

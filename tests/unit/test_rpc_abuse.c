@@ -114,7 +114,7 @@ static void add_empty_data(void)
     bytes_head(&out, 0, H2_DATA, 0, 1);
 }
 
-static void add_crumb(void)
+static void add_small_data(void)
 {
     bytes_frame(&out, H2_DATA, 0, 1, "x", 1);
 }
@@ -148,7 +148,7 @@ static void each_kind_of_frame_has_its_limit_however_the_bytes_are_cut(void **st
     expect_limit((int)limits->priorities_burst, ARPC_ABUSE_PRIORITIES, add_priority);
     expect_limit((int)limits->empty_frames, ARPC_ABUSE_EMPTY_FRAMES, add_empty_data);
     expect_limit((int)limits->continuations, ARPC_ABUSE_CONTINUATIONS, add_continuation);
-    expect_limit((int)limits->frames_burst, ARPC_ABUSE_FRAMES, add_crumb);
+    expect_limit((int)limits->frames_burst, ARPC_ABUSE_FRAMES, add_small_data);
     expect_limit((int)limits->frames_burst, ARPC_ABUSE_FRAMES, add_window_update);
     expect_limit((int)limits->frames_burst, ARPC_ABUSE_FRAMES, add_unknown);
     expect_limit((int)limits->frames_burst, ARPC_ABUSE_FRAMES, add_answer_to_nothing);
@@ -239,9 +239,9 @@ static struct arpc_admission_key ipv4(uint32_t address)
     return arpc_admission_key_of_address((const struct sockaddr *)&four);
 }
 
-static enum arpc_abuse enter(const struct arpc_admission_key *key, int64_t now_ms, struct arpc_admitted *one)
+static enum arpc_abuse enter(const struct arpc_admission_key *key, int64_t now_ms, struct arpc_admission_conn *one)
 {
-    struct arpc_admitted *leaves;
+    struct arpc_admission_conn *leaves;
     enum arpc_abuse cause = arpc_admission_enter(&admission, key, now_ms, one, &leaves);
     assert_null(leaves);
     return cause;
@@ -250,14 +250,14 @@ static enum arpc_abuse enter(const struct arpc_admission_key *key, int64_t now_m
 static void an_address_has_its_own_limit_of_connections(void **state)
 {
     (void)state;
-    static struct arpc_admitted admitted[1000];
-    struct arpc_admitted other;
+    static struct arpc_admission_conn admitted[1000];
+    struct arpc_admission_conn other;
     struct arpc_admission_key key = ipv4(0x7f000002);
     struct arpc_admission_key next = ipv4(0x7f000003);
     arpc_admission_init(&admission, &arpc_limits_default, 1024);
     for (size_t i = 0; i < COUNT(admitted); i++) {
         assert_int_equal(enter(&key, 0, &admitted[i]), ARPC_ABUSE_NONE);
-        arpc_admission_know(&admission, &admitted[i]);
+        arpc_admission_admit(&admission, &admitted[i]);
     }
     assert_int_equal(enter(&key, 0, &other), ARPC_ABUSE_ADDRESS);
     assert_int_equal(enter(&next, 0, &other), ARPC_ABUSE_NONE);
@@ -273,7 +273,7 @@ static void an_address_has_its_own_limit_of_connections(void **state)
 static void abuse_is_remembered_and_forgiven_at_one_a_second(void **state)
 {
     (void)state;
-    struct arpc_admitted one;
+    struct arpc_admission_conn one;
     struct arpc_admission_key key = ipv4(0x7f000002);
     arpc_admission_init(&admission, &arpc_limits_default, 1024);
     for (int i = 0; i < 16; i++) {
@@ -295,7 +295,7 @@ static void abuse_is_remembered_and_forgiven_at_one_a_second(void **state)
 static void a_hundred_thousand_addresses_take_no_more_memory_than_a_thousand(void **state)
 {
     (void)state;
-    struct arpc_admitted one;
+    struct arpc_admission_conn one;
     arpc_admission_init(&admission, &arpc_limits_default, 1024);
     for (uint32_t i = 0; i < 100000; i++) {
         struct arpc_admission_key key = ipv4(0x0a000000 + i);
@@ -310,8 +310,8 @@ static void a_hundred_thousand_addresses_take_no_more_memory_than_a_thousand(voi
 static void abuse_counts_while_the_connection_is_still_there(void **state)
 {
     (void)state;
-    struct arpc_admitted admitted[16];
-    struct arpc_admitted other;
+    struct arpc_admission_conn admitted[16];
+    struct arpc_admission_conn other;
     struct arpc_admission_key key = ipv4(0x7f000002);
     arpc_admission_init(&admission, &arpc_limits_default, 1024);
     for (size_t i = 0; i < COUNT(admitted); i++) {
@@ -463,7 +463,7 @@ static void a_message_that_comes_too_slowly_ends_its_call_unavailable_and_no_oth
     int32_t id = rpc_raw_request("/t.T/Unary", NULL, NULL, "\0\0\1\0\0", 5, false);
     for (int i = 0; i < 9; i++) {
         rpc_raw_pass(1000);
-        add_crumb();
+        add_small_data();
         out.data[out.size - 2] = (uint8_t)id;
         rpc_raw_feed(out.data + out.size - 10, 10);
     }
@@ -553,8 +553,8 @@ static void faults_and_refusals_have_their_limits(void **state)
         assert_int_equal(arpc_watch_reset(&watch, 0), ARPC_ABUSE_NONE);
     assert_int_equal(arpc_watch_reset(&watch, 0), ARPC_ABUSE_RESETS);
     for (int i = 0; i < 200; i++)
-        assert_int_equal(arpc_watch_nonsense(&watch, 0), ARPC_ABUSE_NONE);
-    assert_int_equal(arpc_watch_nonsense(&watch, 0), ARPC_ABUSE_NONSENSE);
+        assert_int_equal(arpc_watch_bad_request(&watch, 0), ARPC_ABUSE_NONE);
+    assert_int_equal(arpc_watch_bad_request(&watch, 0), ARPC_ABUSE_BAD_REQUESTS);
 }
 
 static void streams_that_the_server_is_made_to_reset_end_the_connection(void **state)
@@ -600,7 +600,7 @@ static void requests_that_cannot_be_served_have_a_limit(void **state)
         assert_int_equal(raw.server.link.abuse, ARPC_ABUSE_NONE);
         (void)rpc_raw_request("/t.T/None", NULL, NULL, "", 0, true);
     }
-    assert_int_equal(raw.server.link.abuse, ARPC_ABUSE_NONSENSE);
+    assert_int_equal(raw.server.link.abuse, ARPC_ABUSE_BAD_REQUESTS);
 }
 
 static int reports;

@@ -82,15 +82,15 @@ static void without_a_budget_nothing_is_counted_and_0_is_no_limit(void **state)
 
 /* ---- places ---- */
 
-#define PLACES    1024
-#define STRANGERS 256 /* arpc_limits_default.strangers */
+#define PLACES     1024
+#define UNADMITTED 256 /* arpc_limits_default.unadmitted */
 
 static struct arpc_admission admission;
-static struct arpc_admitted admitted[PLACES];
-static struct arpc_admitted honest;
-static struct arpc_admitted *leaves;
+static struct arpc_admission_conn admitted[PLACES];
+static struct arpc_admission_conn honest;
+static struct arpc_admission_conn *leaves;
 
-static enum arpc_abuse enter(uint32_t address, int64_t now_ms, struct arpc_admitted *one)
+static enum arpc_abuse enter(uint32_t address, int64_t now_ms, struct arpc_admission_conn *one)
 {
     struct sockaddr_in four = {.sin_family = AF_INET};
     four.sin_addr.s_addr = htonl(0x0a000000 + address);
@@ -103,7 +103,7 @@ static int open_admission(void **state)
     (void)state;
     arpc_admission_init(&admission, &arpc_limits_default, PLACES);
     memset(admitted, 0, sizeof admitted);
-    honest = (struct arpc_admitted){0};
+    honest = (struct arpc_admission_conn){0};
     return 0;
 }
 
@@ -115,8 +115,8 @@ static int close_admission(void **state)
             arpc_admission_leave(&admission, &admitted[i], 0);
     if (honest.source != NULL)
         arpc_admission_leave(&admission, &honest, 0);
-    assert_int_equal(admission.known, 0);
-    assert_int_equal(admission.strangers.used, 0);
+    assert_int_equal(admission.admitted, 0);
+    assert_int_equal(admission.unadmitted.used, 0);
     arpc_admission_close(&admission);
     return 0;
 }
@@ -140,13 +140,13 @@ static size_t crowd(int64_t now_ms)
 static void a_thousand_connections_without_a_call_keep_nobody_out(void **state)
 {
     (void)state;
-    assert_int_equal(crowd(0), STRANGERS);
+    assert_int_equal(crowd(0), UNADMITTED);
     /* At once, while all of them are young, and however often. */
     for (uint32_t i = 0; i < 10; i++) {
         assert_int_equal(enter(1000 + i, 1, &honest), ARPC_ABUSE_NONE);
         assert_non_null(leaves);
         arpc_admission_leave(&admission, leaves, 1);
-        arpc_admission_know(&admission, &honest);
+        arpc_admission_admit(&admission, &honest);
         arpc_admission_leave(&admission, &honest, 1);
         assert_int_equal(crowd(1), 1); /* in the place that became free */
     }
@@ -155,9 +155,9 @@ static void a_thousand_connections_without_a_call_keep_nobody_out(void **state)
 static void who_shares_the_crowds_address_takes_the_place_of_its_oldest_after_a_while(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < STRANGERS; i++)
+    for (size_t i = 0; i < UNADMITTED; i++)
         assert_int_equal(enter(1, (int64_t)i, &admitted[i]), ARPC_ABUSE_NONE);
-    assert_int_equal(enter(1, 999, &honest), ARPC_ABUSE_STRANGERS);
+    assert_int_equal(enter(1, 999, &honest), ARPC_ABUSE_UNADMITTED);
     assert_null(leaves);
     assert_null(honest.source);
     assert_int_equal(enter(1, 1000, &honest), ARPC_ABUSE_NONE);
@@ -170,18 +170,18 @@ static void a_thousand_workers_of_one_address_are_let_in_and_none_has_to_go(void
     for (size_t i = 0; i < 1000; i++) {
         assert_int_equal(enter(1, 0, &admitted[i]), ARPC_ABUSE_NONE);
         assert_null(leaves);
-        arpc_admission_know(&admission, &admitted[i]);
+        arpc_admission_admit(&admission, &admitted[i]);
     }
-    /* What they leave is there for strangers, and the last place is a known one's. */
+    /* What they leave is there for unadmitted ones, and the last place is an admitted one's. */
     for (size_t i = 1000; i < PLACES; i++)
         assert_int_equal(enter(2, 0, &admitted[i]), ARPC_ABUSE_NONE);
     assert_int_equal(enter(3, 0, &honest), ARPC_ABUSE_NONE);
     assert_ptr_equal(leaves, &admitted[1000]);
     arpc_admission_leave(&admission, leaves, 0);
-    arpc_admission_know(&admission, &honest);
+    arpc_admission_admit(&admission, &honest);
     for (size_t i = 1001; i < PLACES; i++)
-        arpc_admission_know(&admission, &admitted[i]);
-    struct arpc_admitted late;
+        arpc_admission_admit(&admission, &admitted[i]);
+    struct arpc_admission_conn late;
     assert_int_equal(enter(4, 5000, &late), ARPC_ABUSE_CONNECTIONS);
     assert_null(leaves);
 }
@@ -192,13 +192,13 @@ static void a_thousand_workers_of_one_address_are_let_in_and_none_has_to_go(void
 static void of_addresses_that_have_as_much_the_first_one_gives_way_and_not_the_newcomer(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < STRANGERS; i++)
+    for (uint32_t i = 0; i < UNADMITTED; i++)
         assert_int_equal(enter(i, 0, &admitted[i]), ARPC_ABUSE_NONE);
     for (uint32_t i = 0; i < 10; i++) {
         assert_int_equal(enter(1000 + i, 1, &honest), ARPC_ABUSE_NONE);
         assert_ptr_equal(leaves, &admitted[i]);
         arpc_admission_leave(&admission, leaves, 1);
-        arpc_admission_know(&admission, &honest);
+        arpc_admission_admit(&admission, &honest);
         arpc_admission_leave(&admission, &honest, 1);
         assert_int_equal(enter(2000 + i, 1, &admitted[i]), ARPC_ABUSE_NONE); /* they come back, of other addresses */
         assert_null(leaves);
@@ -317,9 +317,9 @@ static int teardown(void **state)
     return 0;
 }
 
-static int64_t stranger_ms(void)
+static int64_t unadmitted_ms(void)
 {
-    return arpc_limits_default.stranger_ms;
+    return arpc_limits_default.unadmitted_ms;
 }
 
 static void a_connection_on_which_no_call_is_let_in_does_not_last(void **state)
@@ -330,7 +330,7 @@ static void a_connection_on_which_no_call_is_let_in_does_not_last(void **state)
     raw.server.config.admit_cb = refuse;
     (void)rpc_raw_request("/t.T/Work", NULL, NULL, "", 0, true);
     assert_string_equal(raw.grpc_status, "16");
-    rpc_raw_pass(stranger_ms() - 1);
+    rpc_raw_pass(unadmitted_ms() - 1);
     assert_int_equal(raw.goaways, 0);
     rpc_raw_pass(1);
     assert_true(raw.goaways > 0);
@@ -342,7 +342,7 @@ static void a_connection_on_which_no_call_is_let_in_does_not_last(void **state)
 static void a_connection_on_which_no_call_is_let_in_has_few_calls(void **state)
 {
     (void)state;
-    const size_t most = (size_t)arpc_limits_default.stranger_calls;
+    const size_t most = (size_t)arpc_limits_default.unadmitted_calls;
     for (size_t i = 0; i < most + 3; i++) {
         (void)rpc_raw_request("/t.T/Watch", NULL, NULL, "", 0, false);
         assert_int_equal(raw.resets, i < most ? 0 : 1);
@@ -364,8 +364,8 @@ static void a_call_that_was_let_in_keeps_its_connection_and_a_watch_beside_it_do
     struct arpc_link *link = &raw.server.link;
     (void)rpc_raw_request("/t.T/Work", NULL, NULL, "", 0, false);
     struct arpc_call *work = rpc_seen_of_server.call;
-    assert_true(link->known);
-    rpc_raw_pass(100 * stranger_ms());
+    assert_true(link->admitted);
+    rpc_raw_pass(100 * unadmitted_ms());
     assert_int_equal(raw.goaways, 0);
     (void)rpc_raw_request("/t.T/Watch", NULL, NULL, "", 0, false);
     arpc_call_finish(work, ARPC_STATUS_OK, NULL, NULL);

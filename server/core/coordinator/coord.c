@@ -318,7 +318,7 @@ static void open_first(struct ampd_model *model)
         ampd_coord_set(model, AMPD_COORD_RUNNING);
         ampd_coord_send_state(model);
     }
-    if (!may_open(model))
+    if (ampd_coord_is_frozen(model))
         return;
     open_step(model);
     send_open(model);

@@ -21,8 +21,8 @@ from ampd_testing import CALL_TIMEOUT_S, PATIENCE, Api, eventually, model, param
 from auth_testing import Authority, TlsServer, TokenFile, command  # noqa: E402
 
 LONG = bool(os.environ.get("AMPD_TEST_LONG"))
-PLACES = 256                 # arpc_limits.strangers
-LEAST_S = 1.1                # stranger_least_ms
+PLACES = 256                 # arpc_limits.unadmitted
+LEAST_S = 1.1                # unadmitted_least_ms
 CONNECTIONS = 1024 if LONG else 300  # without a call
 ADDRESSES = range(2, 19)  # 127.0.0.2 and so on
 OWN = 1                   # 127.0.0.1: that of the honest client, which a NAT may share with others
@@ -82,7 +82,7 @@ def connect(port, address):
     return socket.create_connection(("127.0.0.1", port), CALL_TIMEOUT_S, (f"127.0.0.{address}", 0))
 
 
-def stranger(port, address, setup):
+def unadmitted(port, address, setup):
     """A TLS connection with one watch of the health; None: it was not let in."""
     plain = connect(port, address)
     try:
@@ -142,12 +142,12 @@ def test_connections_without_a_call_that_was_let_in_keep_no_worker_out(context):
     server, call = guarded(context)
     call()
     setup = unverified()
-    crowd = [stranger(server.port, ADDRESSES[index % len(ADDRESSES)], setup) for index in range(CONNECTIONS)]
+    crowd = [unadmitted(server.port, ADDRESSES[index % len(ADDRESSES)], setup) for index in range(CONNECTIONS)]
     slowest = max(call() for _ in range(5))
     print(f"{CONNECTIONS} connections, {sum(map(bool, crowd))} of them let in; the slowest call: {slowest:.3f} s", flush=True)
     assert slowest < HONEST_S, f"a call took {slowest:.2f} s beside {CONNECTIONS} connections without one"
     counts = abuses(server)
-    assert counts["strangers"] > 0 and counts["connections"] == 0, counts
+    assert counts["unadmitted"] > 0 and counts["connections"] == 0, counts
     for connection in filter(None, crowd):
         connection.close()
 
@@ -157,7 +157,7 @@ def test_as_many_addresses_as_places_keep_no_worker_out(context):
     crowd = [socket.create_connection(("127.0.0.1", server.port), CALL_TIMEOUT_S, (f"127.0.{1 + index // 200}.{1 + index % 200}", 0))
              for index in range(PLACES)]
     assert max(call() for _ in range(5)) < HONEST_S
-    assert abuses(server)["strangers"] > 0  # all places were taken
+    assert abuses(server)["unadmitted"] > 0  # all places were taken
     for connection in crowd:
         connection.close()
 
@@ -169,7 +169,7 @@ def test_a_crowd_that_comes_back_as_often_as_it_is_ended_keeps_no_worker_out(con
     def come_back(address):
         kept = []
         while not over.is_set():
-            kept.append(stranger(server.port, address, setup))
+            kept.append(unadmitted(server.port, address, setup))
             if len(kept) > CONNECTIONS // len(ADDRESSES):
                 oldest = kept.pop(0)
                 if oldest is not None:
@@ -180,7 +180,7 @@ def test_a_crowd_that_comes_back_as_often_as_it_is_ended_keeps_no_worker_out(con
     for thread in threads:
         thread.start()
     try:
-        eventually(lambda: abuses(server)["strangers"] > 0, "the places are taken")
+        eventually(lambda: abuses(server)["unadmitted"] > 0, "the places are taken")
         times = [call() for _ in range(5)]
     finally:
         over.set()
@@ -193,10 +193,10 @@ def test_a_crowd_that_comes_back_as_often_as_it_is_ended_keeps_no_worker_out(con
 def test_who_shares_the_address_of_a_crowd_gets_in_and_the_oldest_is_told_that_it_goes(context):
     server, call = guarded(context)
     setup = unverified()
-    crowd = [stranger(server.port, OWN, setup) for _ in range(PLACES)]
+    crowd = [unadmitted(server.port, OWN, setup) for _ in range(PLACES)]
     time.sleep(LEAST_S)
     assert call() < HONEST_S
-    crowd += [stranger(server.port, OWN, setup) for _ in range(3)]  # what the test's start has left open may be older than the crowd
+    crowd += [unadmitted(server.port, OWN, setup) for _ in range(3)]  # what the test's start has left open may be older than the crowd
     crowd[0].settimeout(PUSHED_OUT_S)
     assert GOAWAY in kinds(b"".join(iter(lambda: crowd[0].recv(65536), b"")))
     for connection in filter(None, crowd):

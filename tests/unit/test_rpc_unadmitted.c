@@ -59,7 +59,7 @@ static int setup(void **state)
     rpc_raw_open(methods, COUNT(methods), ask);
     limits.unfinished = 64 * (int64_t)KIB;
     limits.unfinished_per_address = 0;
-    limits.strangers = 4;
+    limits.unadmitted = 4;
     arpc_memory_budgets_init(&budgets, &limits);
     arpc_host_init(&host, &budgets, &limits, raw.now_ms);
     raw.server.link.host = &host;
@@ -70,7 +70,7 @@ static int teardown(void **state)
 {
     (void)state;
     rpc_raw_close();
-    assert_int_equal(budgets.unfinished.used + budgets.strange.used + budgets.open.used, 0);
+    assert_int_equal(budgets.unfinished.used + budgets.unadmitted.used + budgets.open.used, 0);
     return 0;
 }
 
@@ -87,10 +87,10 @@ static void unfinished_messages_of_who_was_not_let_in_take_nothing_from_those_of
     (void)state;
     (void)send_half("/t.T/Work");
     assert_int_equal(budgets.unfinished.used, 16 * KIB);
-    raw.server.link.known = false; /* from here on as another connection of this address */
+    raw.server.link.was_admitted = false; /* from here on as another connection of this address */
     for (int i = 0; i < 10; i++) {
         (void)send_half("/t.T/Health");
-        assert_true(budgets.strange.used <= 4 * 4 * (int64_t)KIB);
+        assert_true(budgets.unadmitted.used <= 4 * 4 * (int64_t)KIB);
     }
     assert_int_equal(budgets.unfinished.used, 16 * KIB);
     assert_int_equal(closed, 9); /* the oldest ones, as soon as others came */
@@ -102,16 +102,16 @@ static void a_message_gives_back_what_it_took_before_its_connection_was_let_in(v
 {
     (void)state;
     (void)send_half("/t.T/Health");
-    assert_int_equal(budgets.strange.used, 16 * KIB);
+    assert_int_equal(budgets.unadmitted.used, 16 * KIB);
     (void)rpc_raw_request("/t.T/Work", NULL, NULL, "\0\0\0\0\5hello", 10, true);
     assert_int_equal(worked, 1);
-    assert_true(raw.server.link.known);
-    assert_int_equal(budgets.strange.used, 16 * KIB);
+    assert_true(raw.server.link.was_admitted);
+    assert_int_equal(budgets.unadmitted.used, 16 * KIB);
     (void)send_half("/t.T/Health");
     assert_int_equal(budgets.unfinished.used, 16 * KIB);
     (void)nghttp2_submit_rst_stream(raw.session, NGHTTP2_FLAG_NONE, 1, NGHTTP2_CANCEL);
     rpc_raw_run();
-    assert_int_equal(budgets.strange.used, 0);
+    assert_int_equal(budgets.unadmitted.used, 0);
     assert_int_equal(budgets.unfinished.used, 16 * KIB);
 }
 
