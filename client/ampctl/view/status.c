@@ -36,7 +36,7 @@ static void print_server(const struct ampd_msg_get_status_response *status)
     else if (status->descriptors > 0)
         (void)snprintf(descriptors, sizeof descriptors, ", %" PRIu64 " descriptors", status->descriptors);
     (void)ampctl_print(stdout,
-                       "ampd %s, up %" PRIu64 " s, boot %" PRIu64 ", shard %" PRIu32 " of %" PRIu32 ", kernels %s%s%s",
+                       "ampd %s, up %" PRIu64 " s, fence %" PRIu64 ", shard %" PRIu32 " of %" PRIu32 ", kernels %s%s%s",
                        status->version, status->uptime_ms / 1000, status->fence, status->shard, status->shard_count,
                        status->isa, descriptors, status->draining ? ", draining" : "");
 }
