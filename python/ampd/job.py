@@ -362,7 +362,7 @@ class Job:
         self.parameters  # noqa: B018 (made now: views are of memory that exists)
         self._pulled_at = address_of(self.tensor(0).data)
         if self.module is not None:
-            self.module.pulled(self, (self._place.epoch, version))
+            self.module.pulled((self._place.epoch, version))
 
     def state_dict(self, *, masters: bool = True) -> dict[str, typing.Any]:
         """The parameters by name, fp32, with the module's buffers; loads into the module by load_state_dict.
@@ -588,7 +588,7 @@ class Job:
 
     def _ask_verdict(self, step: Step) -> None:
         if self.module is not None:
-            self.module.finish(self)
+            self.module.finish()
         self._tell_loss_of(step)
         if self._pushes == 0:
             self._warn_once("empty", "%s: rank %d has pushed no gradient in step %d, which counts as zeros; %s",

@@ -17,7 +17,6 @@ import weakref
 import torch
 
 from ampd import errors
-from ampd._client import log
 from ampd._library import address_of, ffi, lib
 from ampd.job import elements
 
@@ -92,7 +91,6 @@ class Module:
         self._indices: dict[str, int] = {}
         self._autocast_dtype = None
         self._pin_memory = pin_memory    # that gradients of a device are copied into
-        self._untrained_told = False
         self._version: tuple | None = None  # of what was pulled
         self._writes: list[int] = []     # to each parameter, as torch counts them, when it was pulled
         self._pushing = False            # inside of Step.backward
@@ -158,22 +156,22 @@ class Module:
     def _code(self, name: str) -> int:
         return self.job.tensor(self.job._index_of(name)).dtype
 
-    def pulled(self, job, version: tuple) -> None:
+    def pulled(self, version: tuple) -> None:
         """The memory has these values: (epoch, version)."""
         # What torch.inference_mode makes cannot be trained with.
         with torch.inference_mode(False), torch.no_grad():
-            self._take_pulled(job, version != self._version)
+            self._take_pulled(version != self._version)
         self._version = version
         _pulled_last.update(self._puller)
         self._writes = [one._version for one in self._parameters.values()]  # what is written by .data is not counted
 
-    def _take_pulled(self, job, is_new: bool) -> None:
+    def _take_pulled(self, is_new: bool) -> None:
         """New values count as a write, as those of torch's optimizers do: a backward through older ones is refused."""
         if self._views is None:
             self._make_views()
         if is_new:
             torch.clear_autocast_cache()  # of a loop that is inside of autocast as a whole
-        stays_shared = job.memory.stays_shared
+        stays_shared = self.job.memory.stays_shared
         views = self._views_where_pulled() if stays_shared else self._views
         try:
             for name, parameter in self._parameters.items():
@@ -246,15 +244,13 @@ class Module:
 
     def _tell_untrained(self) -> None:
         """Of a parameter that was unfrozen, replaced, or came to the module, after join: the model does not have it."""
-        if self._untrained_told:
-            return
         known = {id(one) for one in self._parameters.values()}
         found = [name for name, one in self.module.named_parameters() if is_trained(one) and id(one) not in known]
         if found:
-            self._untrained_told = True
             more = ", nor are %d more" % (len(found) - 1) if len(found) > 1 else ""
-            log.warning("%s: parameter %s is not trained%s: it was frozen at ampd.join, or has come or been replaced "
-                        "since; to train it, join again with another name", self.job.name, found[0], more)
+            self.job._warn_once("untrained", "%s: parameter %s is not trained%s: it was frozen at ampd.join, or has "
+                                "come or been replaced since; to train it, join again with another name",
+                                self.job.name, found[0], more)
 
     def _tell_written(self) -> None:
         """Of values that the program itself has given to a parameter: the server has others."""
@@ -408,7 +404,7 @@ class Module:
                         self.job._step.broken = True  # it would end without this gradient
                     raise
 
-    def finish(self, job) -> None:
+    def finish(self) -> None:
         """Before the step ends: what is still on its way from a device is pushed."""
         self._tell_changed()
         self._send_staged(wait=True)
