@@ -92,7 +92,7 @@ class Module:
         self._autocast_dtype = None
         self._pin_memory = pin_memory    # that gradients of a device are copied into
         self._version: tuple | None = None  # of what was pulled
-        self._writes: list[int] = []     # to each parameter, as torch counts them, when it was pulled
+        self._writes = self._count_writes()  # to each parameter, at join or when it was pulled last
         self._pushing = False            # inside of Step.backward
         self._sent: dict[str, tuple] = {}  # (gradient, torch's count of writes to it) of those pushed in this step
         self._held: list = []            # gradients that are being sent
@@ -156,6 +156,9 @@ class Module:
     def _code(self, name: str) -> int:
         return self.job.tensor(self.job._index_of(name)).dtype
 
+    def _count_writes(self) -> list[int]:
+        return [one._version for one in self._parameters.values()]  # what is written by .data is not counted
+
     def pulled(self, version: tuple) -> None:
         """The memory has these values: (epoch, version)."""
         # What torch.inference_mode makes cannot be trained with.
@@ -163,7 +166,7 @@ class Module:
             self._take_pulled(version != self._version)
         self._version = version
         _pulled_last.update(self._puller)
-        self._writes = [one._version for one in self._parameters.values()]  # what is written by .data is not counted
+        self._writes = self._count_writes()
 
     def _take_pulled(self, is_new: bool) -> None:
         """New values count as a write, as those of torch's optimizers do: a backward through older ones is refused."""
@@ -173,6 +176,8 @@ class Module:
             torch.clear_autocast_cache()  # of a loop that is inside of autocast as a whole
         stays_shared = self.job.memory.stays_shared
         views = self._views_where_pulled() if stays_shared else self._views
+        if self._version is None:
+            self._tell_replaced(views)
         try:
             for name, parameter in self._parameters.items():
                 view = views[name]
@@ -251,6 +256,19 @@ class Module:
             self.job._warn_once("untrained", "%s: parameter %s is not trained%s: it was frozen at ampd.join, or has "
                                 "come or been replaced since; to train it, join again with another name",
                                 self.job.name, found[0], more)
+
+    def _tell_replaced(self, views: dict[str, torch.Tensor]) -> None:
+        """Of values that the program has written between join and the first pull, which is about to replace them."""
+        for at, (name, one) in enumerate(self._parameters.items()):
+            if one._version == self._writes[at] or id(one) in _pulled_last:  # another model has pulled into it
+                continue
+            written, view = one.detach().cpu(), views[name]
+            if not (torch.equal(written.to(view.dtype), view) or torch.equal(written, view.to(one.dtype))):
+                self.job._warn_once("replaced", "%s: the program has written to parameter %s between ampd.join and the "
+                                    "first pull, which brings the server's values in their place; load values before "
+                                    "ampd.join, for a model that has none yet: this one has, so give another name (if "
+                                    "the server's are wanted, all is well)", self.job.name, name)
+                return
 
     def _tell_written(self) -> None:
         """Of values that the program itself has given to a parameter: the server has others."""

@@ -161,6 +161,33 @@ def test_a_lazy_module_is_refused():
         raises(ampd.InvalidArgument, lambda: joined(server, net), "lazy", "weight", "call the module once")
 
 
+def test_values_that_are_loaded_between_join_and_the_first_step_are_told_once_to_be_replaced():
+    pretrained = {name: torch.full_like(one, 0.3) for name, one in new_net().state_dict().items()}
+    cases = (("copied", "float16", pretrained, 1), ("pulled-into", "float32", pretrained, 1),
+             ("equal", "float16", new_net().state_dict(), 0), ("equal-too", "float32", new_net().state_dict(), 0))
+    with ampd.testing.server() as server:
+        for case, cast, state, lines in cases:
+            net = new_net()
+            with told() as said, ampd.join(server.endpoint, case, net, cast=cast) as job:
+                net.load_state_dict(state)
+                for _ in range(2):
+                    step = job.begin()
+                    step.backward(loss_of(net))
+                    assert step.end().applied
+                job.pull()
+            assert len(said) == lines and all("parameter 0.weight" in one and "before ampd.join" in one
+                                              for one in said), (case, said)
+
+
+def test_values_that_another_model_has_pulled_before_the_first_step_are_told_of_nothing():
+    net = new_net()
+    with ampd.testing.server() as server, told() as said, joined(server, net) as first, \
+            ampd.join(server.endpoint, "other", net, cast="float32") as second:
+        train(first, net)
+        second.pull()
+        assert said == [], said
+
+
 def test_a_gradient_that_is_a_view_of_the_other_sign_is_pushed_as_it_is():
     with ampd.testing.server() as server:
         found = []
