@@ -448,6 +448,10 @@ class Job:
         model = self.model
         if self._step is None:
             raise errors.WrongState("no step has begun; push between job.begin() and step.end()")
+        if code == lib.AMP_F16 and self._step.scale == 1:
+            self._warn_once("float16", "%s: gradients are pushed in float16 with a loss scale of 1, and what is below "
+                            "3e-8 becomes 0; make the model with scaler=ampd.DynamicScaler(), or push them in bfloat16 "
+                            "or float32", self.name)
         try:
             self.client.call(lib.ampclient_push, model, index, place, code)
         except errors.Error as error:

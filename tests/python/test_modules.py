@@ -261,6 +261,25 @@ def test_gradients_of_two_dtypes_are_refused_with_the_option_that_converts():
         raises(ampd.InvalidArgument, lambda: step.backward(loss), "use one dtype", "gradients=")
 
 
+def test_gradients_in_float16_without_a_loss_scale_are_told_once():
+    with ampd.testing.server() as server:
+        for cast, gradients, scaler, half, lines in (("bfloat16", "float16", None, False, 1),
+                                                     ("float32", "float16", None, False, 1),
+                                                     ("float32", None, None, True, 1),
+                                                     ("bfloat16", "float16", ampd.DynamicScaler(), False, 0),
+                                                     ("float16", "float16", None, False, 0),
+                                                     ("bfloat16", None, None, False, 0)):
+            net, name = new_net(), "-".join(map(str, (cast, gradients, half, lines)))
+            with told() as said, ampd.join(server.endpoint, name, net, cast=cast, gradients=gradients, scaler=scaler,
+                                           max_steps=2) as job:
+                if half:
+                    net.half()
+                for step in job.steps():
+                    step.backward(sum(one.sum() for one in net.parameters()) / 8)
+            assert len(said) == lines and all("loss scale of 1" in one and "scaler=ampd.DynamicScaler()" in one
+                                              for one in said), (name, said)
+
+
 def by_segments(net, reentrant):
     """The loss of a network that is run twice, with both runs computed again in backward."""
     x = torch.ones(3, 4, requires_grad=True)
