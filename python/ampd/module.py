@@ -36,8 +36,20 @@ def is_trained(parameter) -> bool:
     return parameter.requires_grad and (torch.nn.parameter.is_lazy(parameter) or parameter.numel() > 0)
 
 
+def _refuse_shards(module: torch.nn.Module) -> None:
+    """Of parameters that are a part of them on each rank, where each would give its own as the whole."""
+    for what, kind, named in (("module", "FullyShardedDataParallel", module.named_modules()),
+                              ("parameter", "DTensor", module.named_parameters())):
+        for name, one in named:
+            if kind in [base.__name__ for base in type(one).__mro__]:
+                raise errors.InvalidArgument("%s %s is a %s, of which each rank has a part; give ampd.join the module "
+                                             "itself, not wrapped or sharded by torch: each worker has all of it"
+                                             % (what, name or "that was given", kind))
+
+
 def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameters that are trained, by name; one that is shared has its first name."""
+    _refuse_shards(module)
     found = {name: one for name, one in module.named_parameters() if is_trained(one)}
     if not found:
         raise errors.InvalidArgument("the module has no parameter that requires a gradient, so nothing is to be "

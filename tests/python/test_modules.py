@@ -188,6 +188,27 @@ def test_values_that_another_model_has_pulled_before_the_first_step_are_told_of_
         assert said == [], said
 
 
+def test_a_module_whose_parameters_are_shards_is_refused():
+    class FullyShardedDataParallel(torch.nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+    class DTensor(torch.Tensor):
+        pass
+
+    with ampd.testing.server() as server:
+        raises(ampd.InvalidArgument,
+               lambda: joined(server, torch.nn.Sequential(FullyShardedDataParallel(new_net()))),
+               "module 0 is a FullyShardedDataParallel", "each worker has all of it")
+        net = new_net()
+        net[2].bias = torch.nn.Parameter(torch.zeros(2).as_subclass(DTensor))
+        raises(ampd.InvalidArgument, lambda: joined(server, net), "parameter 2.bias is a DTensor",
+               "each worker has all of it")
+        with ampd.connect(server.endpoint) as operator:
+            assert list(operator.models()) == []
+
+
 def test_a_gradient_that_is_a_view_of_the_other_sign_is_pushed_as_it_is():
     with ampd.testing.server() as server:
         found = []
