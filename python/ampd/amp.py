@@ -198,6 +198,7 @@ class Optimizer(torch.optim.Optimizer):
                                          % ", ".join("%r" % rate for rate in sorted(set(rates))))
         return rates[0]
 
+    @torch.no_grad()
     def _scale_again(self) -> None:
         """If unscale_ found an overflow, only those gradients are sent, as it found them: the step is skipped whatever
         a clipping has made of an Inf, and no parameter is named to which a clipping has spread a NaN."""
@@ -323,6 +324,7 @@ class GradScaler:
         made = [self.scale(one) for one in outputs]
         return type(outputs)(made) if isinstance(outputs, (list, tuple)) else made
 
+    @torch.no_grad()
     def unscale_(self, optimizer: Optimizer) -> None:
         """Divides .grad by the scale, for a look at this worker's own gradients or a clip of them; step() multiplies it
         back. The mean of several workers is formed on the server: ampd.join clip_norm= clips that one.

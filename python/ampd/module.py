@@ -364,9 +364,9 @@ class Module:
 
     def _push(self, name: str) -> None:
         parameter = self._parameters[name]
-        gradient = parameter.grad
-        if gradient is None:  # torch 1.13 calls hooks where a Function gives none
+        if parameter.grad is None:  # torch 1.13 calls hooks where a Function gives none
             return
+        gradient = parameter.grad.detach()  # create_graph=True: the copy below is no part of a graph
         refuse_sparse(name, gradient)
         dtype = gradient.dtype if self.job.gradients is None else _DTYPES[self.job.gradients]
         if dtype not in _CODES:
@@ -377,7 +377,7 @@ class Module:
         if (gradient.dtype != dtype or gradient.device != device or not gradient.is_contiguous()
                 or gradient.is_neg()):  # a view of numbers of the other sign
             self.job.copies += 1
-            gradient = torch.empty(gradient.shape, dtype=dtype, device=device).copy_(gradient.detach())
+            gradient = torch.empty(gradient.shape, dtype=dtype, device=device).copy_(gradient)
         if self.job.accumulate > 1:
             parameter.grad = None  # the library adds up
         else:

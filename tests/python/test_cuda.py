@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import ctypes
 import tempfile
+import warnings
 from unittest import mock
 
 import ampd
@@ -94,6 +95,29 @@ def test_gradients_are_added_up_on_a_device():
             assert step.end().applied
             job.pull()
             assert torch.equal(net.weight.detach(), before - 3)
+
+
+def loop(server, net, backward, **options):
+    """One step of torch's way whose gradients `backward(scaled loss)` makes. The tensors that went to the server."""
+    net, sent = net.to(DEVICE), []
+    with ampd.join(server.endpoint, "loop", net, max_steps=1, **options) as job:
+        optimizer, scaler, push_at = ampd.Optimizer(job), ampd.GradScaler(job), job.module._push_at
+        job.module._push_at = lambda index, gradient: (sent.append(gradient), push_at(index, gradient))
+        backward(scaler.scale(net(torch.ones(2, 4, device=DEVICE)).square().sum()))
+        graph = net.weight.grad.grad_fn
+        scaler.unscale_(optimizer)
+        assert net.weight.grad.grad_fn is graph
+        scaler.step(optimizer)
+        assert optimizer.result.applied
+    return sent
+
+
+def test_gradients_that_have_a_graph_are_sent_without_it():
+    with ampd.testing.server() as server:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of the cycle that is made
+            sent = loop(server, torch.nn.Linear(4, 3), lambda loss: loss.backward(create_graph=True), cast="float16")
+        assert len(sent) == 2 and not any(one.requires_grad for one in sent), sent
 
 
 def test_a_scaler_of_a_model_without_a_loss_scale_is_told_once_what_autocast_in_float16_needs():
