@@ -451,7 +451,7 @@ class Job:
         if code == lib.AMP_F16 and self._step.scale == 1:
             self._warn_once("float16", "%s: gradients are pushed in float16 with a loss scale of 1, and what is below "
                             "3e-8 becomes 0; make the model with scaler=ampd.DynamicScaler(), or push them in bfloat16 "
-                            "or float32", self.name)
+                            "or float32 (if it has one, overflows have brought the scale down)", self.name)
         try:
             self.client.call(lib.ampclient_push, model, index, place, code)
         except errors.Error as error:
