@@ -15,7 +15,8 @@ from ampd._client import Client, in_own_names
 from ampd.testing import program
 
 _DTYPES = {"F64": numpy.float64, "F32": numpy.float32, "F16": numpy.float16, "BF16": numpy.uint16, "I64": numpy.int64,
-           "I32": numpy.int32, "U8": numpy.uint8, "BOOL": numpy.bool_}
+           "I32": numpy.int32, "I16": numpy.int16, "I8": numpy.int8, "U64": numpy.uint64, "U32": numpy.uint32,
+           "U16": numpy.uint16, "U8": numpy.uint8, "BOOL": numpy.bool_}
 _HEADER_BYTES_MAX = 64 << 20     # as storage/checkpoint.h has it
 _OF_RPC = 64                     # exit codes of ampctl above it are the status of a call that failed
 _CODES = {3: "EINVAL", 4: "EDEADLINE", 5: "ENOTFOUND", 6: "EEXIST", 7: "EDENIED", 8: "EEXHAUSTED", 9: "ESTATE",
@@ -88,10 +89,15 @@ def read_safetensors(path: os.PathLike) -> dict[str, numpy.ndarray]:
     checkpoint the parameters alone: moments and user states have a "#" in their names."""
     header, data = _header(path)
     try:
-        return {name: data[slice(*one["data_offsets"])].view(_DTYPES[one["dtype"]]).reshape(one["shape"])
-                for name, one in json.loads(header).items() if name != "__metadata__" and "#" not in name}
+        tensors = {name: one for name, one in json.loads(header).items() if name != "__metadata__" and "#" not in name}
+        other = next((name for name, one in tensors.items() if one["dtype"] not in _DTYPES), None)
+        if other is None:
+            return {name: data[slice(*one["data_offsets"])].view(_DTYPES[one["dtype"]]).reshape(one["shape"])
+                    for name, one in tensors.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise _damaged(path) from None
+    raise errors.InvalidArgument("%s has the tensor %s in %s, which numpy does not have; convert it to F32 before"
+                                 % (os.fspath(path), other, tensors[other]["dtype"]))
 
 
 def refuse_unfit(path: os.PathLike, model: spec.Model) -> None:

@@ -192,10 +192,12 @@ def join(endpoint: str | None, name: str, model=None, *, optimizer: spec.Optimiz
             if restore is not None and not loads and not os.path.exists(restore):
                 restore = None  # this rank's machine need not have the file
             _create(client, spec.Model(
-                name, parameters, world_size, optimizer or spec.AdamW(), schedule, scaler, made, cast, clip_norm,
-                clip_value, clip_scope, max_steps, checkpoint_every, keep_last, keep_every, quorum, on_loss,
-                min_workers, loss_timeout, weighting, durability, cast_overflow, floor_policy,
-                max_consecutive_overflows), restore)
+                name=name, parameters=parameters, world_size=world_size, optimizer=optimizer or spec.AdamW(),
+                schedule=schedule, scaler=scaler, groups=made, cast=cast, clip_norm=clip_norm, clip_value=clip_value,
+                clip_scope=clip_scope, max_steps=max_steps, checkpoint_every=checkpoint_every, keep_last=keep_last,
+                keep_every=keep_every, quorum=quorum, on_loss=on_loss, min_workers=min_workers,
+                loss_timeout=loss_timeout, weighting=weighting, durability=durability, cast_overflow=cast_overflow,
+                floor_policy=floor_policy, max_consecutive_overflows=max_consecutive_overflows), restore)
             if loads:
                 _give_values(client, name, values, restore)
         memory = None

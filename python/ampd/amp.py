@@ -18,10 +18,9 @@ from collections.abc import Iterable
 
 import torch
 
-from ampd import errors
+from ampd import errors, module
 from ampd._client import shown
 from ampd.job import Job, number_of
-from ampd.module import refuse_sparse
 
 _DONE = "the model %s is done: its max_steps are reached; end the loop when optimizer.done is true"
 
@@ -199,6 +198,7 @@ class Optimizer(torch.optim.Optimizer):
                                          % ", ".join("%r" % rate for rate in sorted(set(rates))))
         return rates[0]
 
+    @torch.no_grad()
     def _scale_again(self) -> None:
         """If unscale_ found an overflow, only those gradients are sent, as it found them: the step is skipped whatever
         a clipping has made of an Inf, and no parameter is named to which a clipping has spread a NaN."""
@@ -268,9 +268,18 @@ class GradScaler:
         _refuse_other("ampd.GradScaler", job, given, values, "scaler=ampd.DynamicScaler(...)")
         self.job, self._enabled = job, enabled
         self._scale_of_step: float | None = None  # from step() until update(), as torch has it
-        if not enabled and job.server.specification(job.name).scaler.policy != "none":
+        model = job.server.specification(job.name)
+        if not enabled and model.scaler.policy != "none":
             raise errors.InvalidArgument("enabled is False, and %s has a loss scale, by which the server divides; give "
                                          "ampd.join scaler=ampd.NoScaler()" % job.name)
+        if enabled and model.scaler.policy == "none" and model.cast == "float32" and self._may_compute_in_float16():
+            job._warn_once("no scale", "%s: the model has no loss scale, and ampd.GradScaler multiplies by 1; for "
+                           "autocast in float16 give ampd.join scaler=ampd.DynamicScaler() (with bfloat16, or without "
+                           "autocast, all is well)", job.name)
+
+    def _may_compute_in_float16(self) -> bool:
+        """autocast's dtype is not known here. CPUs of this torch have none in float16."""
+        return self.job.module is not None and any(map(module.on_device, self.job.module._parameters.values()))
 
     def _refuse_foreign(self, optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -315,6 +324,7 @@ class GradScaler:
         made = [self.scale(one) for one in outputs]
         return type(outputs)(made) if isinstance(outputs, (list, tuple)) else made
 
+    @torch.no_grad()
     def unscale_(self, optimizer: Optimizer) -> None:
         """Divides .grad by the scale, for a look at this worker's own gradients or a clip of them; step() multiplies it
         back. The mean of several workers is formed on the server: ampd.join clip_norm= clips that one.
@@ -333,7 +343,7 @@ class GradScaler:
             raise errors.WrongState("the scale %.9g is no power of two; clip on the server instead (clip_norm=...)"
                                     % scale)
         for name, one in self.job.module._parameters.items():
-            refuse_sparse(name, one.grad)
+            module.refuse_sparse(name, one.grad)
         found = [one for one in self.job.module._parameters.values() if one.grad is not None]
         if not found:
             raise errors.WrongState("there is no gradient to unscale in step %d; call scaler.scale(loss).backward() "

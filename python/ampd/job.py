@@ -362,7 +362,7 @@ class Job:
         self.parameters  # noqa: B018 (made now: views are of memory that exists)
         self._pulled_at = address_of(self.tensor(0).data)
         if self.module is not None:
-            self.module.pulled(self, (self._place.epoch, version))
+            self.module.pulled((self._place.epoch, version))
 
     def state_dict(self, *, masters: bool = True) -> dict[str, typing.Any]:
         """The parameters by name, fp32, with the module's buffers; loads into the module by load_state_dict.
@@ -448,6 +448,10 @@ class Job:
         model = self.model
         if self._step is None:
             raise errors.WrongState("no step has begun; push between job.begin() and step.end()")
+        if code == lib.AMP_F16 and self._step.scale == 1:
+            self._warn_once("float16", "%s: gradients are pushed in float16 with a loss scale of 1, and what is below "
+                            "3e-8 becomes 0; make the model with scaler=ampd.DynamicScaler(), or push them in bfloat16 "
+                            "or float32 (if it has one, overflows have brought the scale down)", self.name)
         try:
             self.client.call(lib.ampclient_push, model, index, place, code)
         except errors.Error as error:
@@ -588,7 +592,7 @@ class Job:
 
     def _ask_verdict(self, step: Step) -> None:
         if self.module is not None:
-            self.module.finish(self)
+            self.module.finish()
         self._tell_loss_of(step)
         if self._pushes == 0:
             self._warn_once("empty", "%s: rank %d has pushed no gradient in step %d, which counts as zeros; %s",

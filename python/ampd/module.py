@@ -17,7 +17,6 @@ import weakref
 import torch
 
 from ampd import errors
-from ampd._client import log
 from ampd._library import address_of, ffi, lib
 from ampd.job import elements
 
@@ -37,8 +36,20 @@ def is_trained(parameter) -> bool:
     return parameter.requires_grad and (torch.nn.parameter.is_lazy(parameter) or parameter.numel() > 0)
 
 
+def _refuse_shards(module: torch.nn.Module) -> None:
+    """Of parameters that are a part of them on each rank, where each would give its own as the whole."""
+    for what, kind, named in (("module", "FullyShardedDataParallel", module.named_modules()),
+                              ("parameter", "DTensor", module.named_parameters())):
+        for name, one in named:
+            if kind in [base.__name__ for base in type(one).__mro__]:
+                raise errors.InvalidArgument("%s %s is a %s, of which each rank has a part; give ampd.join the module "
+                                             "itself, not wrapped or sharded by torch: each worker has all of it"
+                                             % (what, name or "that was given", kind))
+
+
 def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameters that are trained, by name; one that is shared has its first name."""
+    _refuse_shards(module)
     found = {name: one for name, one in module.named_parameters() if is_trained(one)}
     if not found:
         raise errors.InvalidArgument("the module has no parameter that requires a gradient, so nothing is to be "
@@ -92,9 +103,8 @@ class Module:
         self._indices: dict[str, int] = {}
         self._autocast_dtype = None
         self._pin_memory = pin_memory    # that gradients of a device are copied into
-        self._untrained_told = False
         self._version: tuple | None = None  # of what was pulled
-        self._writes: list[int] = []     # to each parameter, as torch counts them, when it was pulled
+        self._writes = self._count_writes()  # to each parameter, at join or when it was pulled last
         self._pushing = False            # inside of Step.backward
         self._sent: dict[str, tuple] = {}  # (gradient, torch's count of writes to it) of those pushed in this step
         self._held: list = []            # gradients that are being sent
@@ -158,23 +168,28 @@ class Module:
     def _code(self, name: str) -> int:
         return self.job.tensor(self.job._index_of(name)).dtype
 
-    def pulled(self, job, version: tuple) -> None:
+    def _count_writes(self) -> list[int]:
+        return [one._version for one in self._parameters.values()]  # what is written by .data is not counted
+
+    def pulled(self, version: tuple) -> None:
         """The memory has these values: (epoch, version)."""
         # What torch.inference_mode makes cannot be trained with.
         with torch.inference_mode(False), torch.no_grad():
-            self._take_pulled(job, version != self._version)
+            self._take_pulled(version != self._version)
         self._version = version
         _pulled_last.update(self._puller)
-        self._writes = [one._version for one in self._parameters.values()]  # what is written by .data is not counted
+        self._writes = self._count_writes()
 
-    def _take_pulled(self, job, is_new: bool) -> None:
+    def _take_pulled(self, is_new: bool) -> None:
         """New values count as a write, as those of torch's optimizers do: a backward through older ones is refused."""
         if self._views is None:
             self._make_views()
         if is_new:
             torch.clear_autocast_cache()  # of a loop that is inside of autocast as a whole
-        stays_shared = job.memory.stays_shared
+        stays_shared = self.job.memory.stays_shared
         views = self._views_where_pulled() if stays_shared else self._views
+        if self._version is None:
+            self._tell_replaced(views)
         try:
             for name, parameter in self._parameters.items():
                 view = views[name]
@@ -246,15 +261,26 @@ class Module:
 
     def _tell_untrained(self) -> None:
         """Of a parameter that was unfrozen, replaced, or came to the module, after join: the model does not have it."""
-        if self._untrained_told:
-            return
         known = {id(one) for one in self._parameters.values()}
         found = [name for name, one in self.module.named_parameters() if is_trained(one) and id(one) not in known]
         if found:
-            self._untrained_told = True
             more = ", nor are %d more" % (len(found) - 1) if len(found) > 1 else ""
-            log.warning("%s: parameter %s is not trained%s: it was frozen at ampd.join, or has come or been replaced "
-                        "since; to train it, join again with another name", self.job.name, found[0], more)
+            self.job._warn_once("untrained", "%s: parameter %s is not trained%s: it was frozen at ampd.join, or has "
+                                "come or been replaced since; to train it, join again with another name",
+                                self.job.name, found[0], more)
+
+    def _tell_replaced(self, views: dict[str, torch.Tensor]) -> None:
+        """Of values that the program has written between join and the first pull, which is about to replace them."""
+        for at, (name, one) in enumerate(self._parameters.items()):
+            if one._version == self._writes[at] or id(one) in _pulled_last:  # another model has pulled into it
+                continue
+            written, view = one.detach().cpu(), views[name]
+            if not (torch.equal(written.to(view.dtype), view) or torch.equal(written, view.to(one.dtype))):
+                self.job._warn_once("replaced", "%s: the program has written to parameter %s between ampd.join and the "
+                                    "first pull, which brings the server's values in their place; load values before "
+                                    "ampd.join, for a model that has none yet: this one has, so give another name (if "
+                                    "the server's are wanted, all is well)", self.job.name, name)
+                return
 
     def _tell_written(self) -> None:
         """Of values that the program itself has given to a parameter: the server has others."""
@@ -338,9 +364,9 @@ class Module:
 
     def _push(self, name: str) -> None:
         parameter = self._parameters[name]
-        gradient = parameter.grad
-        if gradient is None:  # torch 1.13 calls hooks where a Function gives none
+        if parameter.grad is None:  # torch 1.13 calls hooks where a Function gives none
             return
+        gradient = parameter.grad.detach()  # create_graph=True: the copy below is no part of a graph
         refuse_sparse(name, gradient)
         dtype = gradient.dtype if self.job.gradients is None else _DTYPES[self.job.gradients]
         if dtype not in _CODES:
@@ -351,7 +377,7 @@ class Module:
         if (gradient.dtype != dtype or gradient.device != device or not gradient.is_contiguous()
                 or gradient.is_neg()):  # a view of numbers of the other sign
             self.job.copies += 1
-            gradient = torch.empty(gradient.shape, dtype=dtype, device=device).copy_(gradient.detach())
+            gradient = torch.empty(gradient.shape, dtype=dtype, device=device).copy_(gradient)
         if self.job.accumulate > 1:
             parameter.grad = None  # the library adds up
         else:
@@ -408,7 +434,7 @@ class Module:
                         self.job._step.broken = True  # it would end without this gradient
                     raise
 
-    def finish(self, job) -> None:
+    def finish(self) -> None:
         """Before the step ends: what is still on its way from a device is pushed."""
         self._tell_changed()
         self._send_staged(wait=True)

@@ -397,27 +397,27 @@ class Model:
     name: str
     parameters: Sequence[Parameter]
     world_size: int
-    optimizer: Optimizer = AdamW()
-    schedule: Schedule = Constant()
-    scaler: Scaler = DynamicScaler()
-    groups: Sequence[Group] = ()
-    cast: object = "float16"
-    clip_norm: float = 0.0
-    clip_value: float = 0.0
-    clip_scope: str = "global"
-    max_steps: int = 0
-    checkpoint_every: int = 100
-    keep_last: int = 3
-    keep_every: int = 0
-    quorum: int = 0
-    on_loss: str = "wait"
-    min_workers: int = 1
-    loss_timeout: float = 600.0
-    weighting: str = "equal"
-    durability: str = "checkpoint"
-    cast_overflow: str = "report"
-    floor_policy: str = "clamp"
-    max_consecutive_overflows: int = 50
+    optimizer: Optimizer
+    schedule: Schedule
+    scaler: Scaler
+    groups: Sequence[Group]
+    cast: object
+    clip_norm: float
+    clip_value: float
+    clip_scope: str
+    max_steps: int
+    checkpoint_every: int
+    keep_last: int
+    keep_every: int
+    quorum: int
+    on_loss: str
+    min_workers: int
+    loss_timeout: float
+    weighting: str
+    durability: str
+    cast_overflow: str
+    floor_policy: str
+    max_consecutive_overflows: int
 
     def to_library(self):
         """(struct ampclient_spec *, what has to stay alive with it)"""

@@ -1,12 +1,12 @@
 """Modules on a CUDA device: parameters come from pinned memory, gradients go by one copy; where memory is shared with
 the server, from and into that. Without a device the processor stands in for one."""
-from python_testing import FILE, eventually, needs, raises, run  # (first: it finds the package)
+from python_testing import FILE, eventually, needs, raises, run, told  # (first: it finds the package)
 
 import concurrent.futures
 import contextlib
 import ctypes
-import logging
 import tempfile
+import warnings
 from unittest import mock
 
 import ampd
@@ -95,6 +95,41 @@ def test_gradients_are_added_up_on_a_device():
             assert step.end().applied
             job.pull()
             assert torch.equal(net.weight.detach(), before - 3)
+
+
+def loop(server, net, backward, **options):
+    """One step of torch's way whose gradients `backward(scaled loss)` makes. The tensors that went to the server."""
+    net, sent = net.to(DEVICE), []
+    with ampd.join(server.endpoint, "loop", net, max_steps=1, **options) as job:
+        optimizer, scaler, push_at = ampd.Optimizer(job), ampd.GradScaler(job), job.module._push_at
+        job.module._push_at = lambda index, gradient: (sent.append(gradient), push_at(index, gradient))
+        backward(scaler.scale(net(torch.ones(2, 4, device=DEVICE)).square().sum()))
+        graph = net.weight.grad.grad_fn
+        scaler.unscale_(optimizer)
+        assert net.weight.grad.grad_fn is graph
+        scaler.step(optimizer)
+        assert optimizer.result.applied
+    return sent
+
+
+def test_gradients_that_have_a_graph_are_sent_without_it():
+    with ampd.testing.server() as server:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of the cycle that is made
+            sent = loop(server, torch.nn.Linear(4, 3), lambda loss: loss.backward(create_graph=True), cast="float16")
+        assert len(sent) == 2 and not any(one.requires_grad for one in sent), sent
+
+
+def test_a_scaler_of_a_model_without_a_loss_scale_is_told_once_what_autocast_in_float16_needs():
+    with ampd.testing.server() as server:
+        for cast, scaler, enabled, lines in (("float32", None, True, 1), ("float32", None, False, 0),
+                                             ("float32", ampd.DynamicScaler(), True, 0), ("bfloat16", None, True, 0)):
+            net = torch.nn.Linear(4, 3).to(DEVICE)
+            with told() as said, ampd.join(server.endpoint, "%s-%s-%d" % (cast, enabled, lines), net, cast=cast,
+                                           scaler=scaler) as job:
+                for _ in range(2):
+                    ampd.GradScaler(job, enabled=enabled)
+            assert len(said) == lines and all("scaler=ampd.DynamicScaler()" in one for one in said), (cast, said)
 
 
 def one_step(server, name, disturb):
@@ -190,18 +225,13 @@ def test_wider_gradients_than_the_cast_get_a_place_in_shared_memory_from_the_sec
 
 
 def test_memory_that_cannot_be_pinned_is_told_once_and_leaves_the_device_alone():
-    told, log, handler = [], logging.getLogger("ampd"), logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())
-    log.addHandler(handler)
-    try:
+    with told() as said:
         memory = pinned.PinnedMemory(torch.device(DEVICE))
         for _ in range(2):
             memory.mapped(4096, 4096, 4, True)  # nothing is there
             assert torch.ones(3, device=DEVICE).sum().item() == 3
-        assert memory.slot_width == 0 and len(told) == 1 and "cannot be pinned" in told[0], told
+        assert memory.slot_width == 0 and len(said) == 1 and "cannot be pinned" in said[0], said
         memory.unmapped()
-    finally:
-        log.removeHandler(handler)
 
 
 def test_where_a_model_goes_on_without_a_worker_its_parameters_come_to_memory_of_the_process():

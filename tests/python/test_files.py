@@ -4,9 +4,11 @@ from python_testing import PACKAGE, PATIENCE, eventually, folder, needs, raises,
 import contextlib
 import dataclasses
 import itertools
+import json
 import pathlib
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -247,6 +249,29 @@ def test_what_is_wrong_with_a_file_is_told_in_a_sentence():
                        "connect(...).load()")
         damaged.write_bytes(data[:100])
         raises(ampd.DataLoss, lambda: ampd.read_safetensors(damaged), "cut off")
+
+
+def safetensors(path, tensors):
+    """A file of tensors of four elements: name -> (dtype, bytes)."""
+    header, at, data = {}, 0, b""
+    for name, (dtype, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": [4], "data_offsets": [at, at + len(content)]}
+        at, data = at + len(content), data + content
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def test_whole_numbers_of_a_safetensors_file_are_read_and_a_dtype_that_numpy_lacks_is_named():
+    kinds = {"I8": numpy.int8, "I16": numpy.int16, "I32": numpy.int32, "I64": numpy.int64, "U8": numpy.uint8,
+             "U16": numpy.uint16, "U32": numpy.uint32, "U64": numpy.uint64}
+    with folder() as name:
+        file = pathlib.Path(name) / "values"
+        safetensors(file, {dtype: (dtype, numpy.arange(4, dtype=kind).tobytes()) for dtype, kind in kinds.items()})
+        found = ampd.read_safetensors(file)
+        assert {dtype: one.dtype for dtype, one in found.items()} == kinds
+        assert all(one.tolist() == [0, 1, 2, 3] for one in found.values())
+        safetensors(file, {"w": ("F32", bytes(16)), "eight": ("F8_E4M3", bytes(4))})
+        raises(ampd.InvalidArgument, lambda: ampd.read_safetensors(file), "eight", "F8_E4M3")
 
 
 run(globals())

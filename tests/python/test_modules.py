@@ -161,6 +161,54 @@ def test_a_lazy_module_is_refused():
         raises(ampd.InvalidArgument, lambda: joined(server, net), "lazy", "weight", "call the module once")
 
 
+def test_values_that_are_loaded_between_join_and_the_first_step_are_told_once_to_be_replaced():
+    pretrained = {name: torch.full_like(one, 0.3) for name, one in new_net().state_dict().items()}
+    cases = (("copied", "float16", pretrained, 1), ("pulled-into", "float32", pretrained, 1),
+             ("equal", "float16", new_net().state_dict(), 0), ("equal-too", "float32", new_net().state_dict(), 0))
+    with ampd.testing.server() as server:
+        for case, cast, state, lines in cases:
+            net = new_net()
+            with told() as said, ampd.join(server.endpoint, case, net, cast=cast) as job:
+                net.load_state_dict(state)
+                for _ in range(2):
+                    step = job.begin()
+                    step.backward(loss_of(net))
+                    assert step.end().applied
+                job.pull()
+            assert len(said) == lines and all("parameter 0.weight" in one and "before ampd.join" in one
+                                              for one in said), (case, said)
+
+
+def test_values_that_another_model_has_pulled_before_the_first_step_are_told_of_nothing():
+    net = new_net()
+    with ampd.testing.server() as server, told() as said, joined(server, net) as first, \
+            ampd.join(server.endpoint, "other", net, cast="float32") as second:
+        train(first, net)
+        second.pull()
+        assert said == [], said
+
+
+def test_a_module_whose_parameters_are_shards_is_refused():
+    class FullyShardedDataParallel(torch.nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+    class DTensor(torch.Tensor):
+        pass
+
+    with ampd.testing.server() as server:
+        raises(ampd.InvalidArgument,
+               lambda: joined(server, torch.nn.Sequential(FullyShardedDataParallel(new_net()))),
+               "module 0 is a FullyShardedDataParallel", "each worker has all of it")
+        net = new_net()
+        net[2].bias = torch.nn.Parameter(torch.zeros(2).as_subclass(DTensor))
+        raises(ampd.InvalidArgument, lambda: joined(server, net), "parameter 2.bias is a DTensor",
+               "each worker has all of it")
+        with ampd.connect(server.endpoint) as operator:
+            assert list(operator.models()) == []
+
+
 def test_a_gradient_that_is_a_view_of_the_other_sign_is_pushed_as_it_is():
     with ampd.testing.server() as server:
         found = []
@@ -232,6 +280,25 @@ def test_gradients_of_two_dtypes_are_refused_with_the_option_that_converts():
         step = job.begin()
         loss = net[0].weight.sum() + net[2].weight.float().sum()
         raises(ampd.InvalidArgument, lambda: step.backward(loss), "use one dtype", "gradients=")
+
+
+def test_gradients_in_float16_without_a_loss_scale_are_told_once():
+    with ampd.testing.server() as server:
+        for cast, gradients, scaler, half, lines in (("bfloat16", "float16", None, False, 1),
+                                                     ("float32", "float16", None, False, 1),
+                                                     ("float32", None, None, True, 1),
+                                                     ("bfloat16", "float16", ampd.DynamicScaler(), False, 0),
+                                                     ("float16", "float16", None, False, 0),
+                                                     ("bfloat16", None, None, False, 0)):
+            net, name = new_net(), "-".join(map(str, (cast, gradients, half, lines)))
+            with told() as said, ampd.join(server.endpoint, name, net, cast=cast, gradients=gradients, scaler=scaler,
+                                           max_steps=2) as job:
+                if half:
+                    net.half()
+                for step in job.steps():
+                    step.backward(sum(one.sum() for one in net.parameters()) / 8)
+            assert len(said) == lines and all("loss scale of 1" in one and "scaler=ampd.DynamicScaler()" in one
+                                              for one in said), (name, said)
 
 
 def by_segments(net, reentrant):
