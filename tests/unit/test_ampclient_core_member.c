@@ -162,6 +162,15 @@ static void a_server_that_is_away_is_said_once_in_five_seconds_and_that_it_is_ba
     assert_int_equal(0, have(AMPCLIENT_OUT_LOG));
 }
 
+static void a_name_that_had_another_rank_is_said_with_the_rank_that_was_asked_for(void **state)
+{
+    (void)state;
+    ampclient_core_free(core);
+    count = 0;
+    make_with((struct ampclient_core_config){.model = "m", .worker = "node7", .rank = 0, .world_size = 2});
+    expect_line("m: joined as rank 1 of 2 at step 1 (epoch 1), and not as rank 0: its name, node7, had rank 1 before");
+}
+
 static void a_rollback_is_said_with_the_step_that_is_next(void **state)
 {
     (void)state;
@@ -443,6 +452,7 @@ int main(void)
         TEST(a_worker_that_is_asked_to_takes_its_rank_back),
         TEST(a_worker_whose_own_join_may_have_taken_its_rank_joins_again),
         TEST(a_server_that_is_away_is_said_once_in_five_seconds_and_that_it_is_back),
+        TEST(a_name_that_had_another_rank_is_said_with_the_rank_that_was_asked_for),
         TEST(a_rollback_is_said_with_the_step_that_is_next),
         TEST(a_model_that_is_on_another_number_of_shards_now_ends_the_call_with_a_sentence),
         TEST(a_step_end_that_a_refused_join_ends_waits_until_no_stream_reads_gradients),
