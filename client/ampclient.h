@@ -268,7 +268,8 @@ struct ampclient_shared_memory {
 
 struct ampclient_join_options {
     size_t size;
-    const char *worker_name; /* NULL: "rank-<rank>", for which `rank` or RANK must be given, or a world_size of 1 */
+    /* A known name gets its rank back, whatever `rank`. NULL: "rank-<rank>", or "rank-0" where the world_size is 1. */
+    const char *worker_name;
     int32_t rank; /* -1: RANK of the environment if it is set, else the server gives one (worker_name is needed then) */
     int32_t world_size;  /* -1: WORLD_SIZE of the environment if it is set, else it is not checked */
     bool replace;        /* take the rank of a worker whose lease has ended */
@@ -494,9 +495,8 @@ AMPCLIENT_API int ampclient_status(struct ampclient *client, const char *model_n
  * Joins a model as a worker: waits for the rank and its lease, for reconnect_timeout_ms at most. From then on the
  * library renews the lease, and joins again if it is lost. options: NULL means AMPCLIENT_JOIN_OPTIONS_INIT; copied.
  * Ownership: on success *model is the client's, freed by ampclient_leave or ampclient_close. On failure it is NULL.
- * Returns: 0; AMP_EINVAL (an argument is NULL; an option, RANK or WORLD_SIZE is wrong or not the model's; or the
- * worker's name is missing or held by another rank), AMP_ENOTFOUND (no such model), AMP_ESTATE (no rank is free, or it
- * is in quarantine), or a common code. Thread: the client's.
+ * Returns: 0; AMP_EINVAL (an argument is NULL; an option, RANK or WORLD_SIZE is missing, wrong or not the model's),
+ * AMP_ENOTFOUND (no such model), AMP_ESTATE (no free rank, or quarantine), or a common code. Thread: the client's.
  */
 AMPCLIENT_API int ampclient_join(struct ampclient *client, const char *model_name,
                                  const struct ampclient_join_options *options, struct ampclient_model **model);

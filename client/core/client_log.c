@@ -70,7 +70,12 @@ void ampclient_core_log_joined(struct ampclient_core *core, bool again)
 {
     unsigned long long step = core->step, epoch = core->epoch;
     core->said_trouble = false;
-    if (!again)
+    if (!again && core->config.rank >= 0 && (uint32_t)core->config.rank != core->rank)
+        log_line(
+            core, LINE_JOINED, AMPCLIENT_CORE_WARN,
+            "joined as rank %u of %u at step %llu (epoch %llu), and not as rank %d: its name, %s, had rank %u before",
+            core->rank, core->world_size, step, epoch, (int)core->config.rank, core->worker, core->rank);
+    else if (!again)
         log_line(core, LINE_JOINED, AMPCLIENT_CORE_INFO, "joined as rank %u of %u at step %llu (epoch %llu)",
                  core->rank, core->world_size, step, epoch);
     else if (core->begun_epoch != core->epoch && core->step < core->begun_step)

@@ -100,6 +100,5 @@ bool ampclient_core_failed(struct ampclient_core *core, const struct ampclient_e
         return false;
     core->last_error.code = AMP_EUNAVAILABLE;
     core->retry_ms = 0;
-    ampclient_core_succeeded(core); /* the next request has a budget of its own */
     return true;
 }

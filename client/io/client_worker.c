@@ -179,9 +179,11 @@ int ampclient_leave(struct ampclient_model *model)
     int rc = ampclient_model_request(model, AMPCLIENT_EVENT_LEAVE, &done);
     struct amp_error error = client->error;
     int dropped = drop_model(model);
+    if (dropped != 0) /* goes first: only this code tells that the loop may still use gradients and memory */
+        return dropped;
     if (rc != 0)
         client->error = error;
-    return rc != 0 ? rc : dropped;
+    return rc;
 }
 
 /* ---- views ---- */

@@ -10,6 +10,7 @@
 /* ---- a call for whose path there is no memory (linked with --wrap) ---- */
 
 static _Atomic(const char *) starved; /* the next call of this method; NULL: none */
+static struct ampclient_link *breaks; /* its loop is found to stand still right after that call; NULL: none does */
 
 char *__real_strdup(const char *text);
 char *__wrap_strdup(const char *text);
@@ -19,6 +20,9 @@ char *__wrap_strdup(const char *text)
     if (method == NULL || name == NULL || strcmp(name, method) != 0)
         return __real_strdup(text);
     starved = NULL;
+    if (breaks != NULL)
+        (void)ampclient_link_break(breaks, NULL); /* a call of a model is begun with the mutex */
+    breaks = NULL;
     return NULL;
 }
 
@@ -301,6 +305,18 @@ static void a_loop_that_stands_still_is_told_by_every_call_that_hands_something_
     assert_int_equal(ampclient_step_end(fixture->model, &fixture->result), AMP_EINTERNAL);
 }
 
+/* Only this code tells the caller that the loop may still use gradients and memory. */
+static void a_leave_after_which_the_loop_stands_still_says_so_whatever_the_server_has_answered(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture_begin(fixture);
+    breaks = fixture->client->link;
+    starved = "/Leave";
+    assert_int_equal(ampclient_leave(fixture->model), AMP_EINTERNAL);
+    assert_null(starved);
+    assert_non_null(strstr(ampclient_error_text(fixture->client), "does not answer any more"));
+}
+
 static void a_learning_rate_is_refused_where_the_schedule_gives_it_and_steps_go_on_without(void **state)
 {
     struct fixture *fixture = *state;
@@ -499,6 +515,7 @@ int main(void)
         JOINED(wrong_arguments_get_a_code_and_a_sentence),
         JOINED(a_call_that_cannot_begin_for_want_of_memory_has_failed),
         JOINED(a_loop_that_stands_still_is_told_by_every_call_that_hands_something_in),
+        JOINED(a_leave_after_which_the_loop_stands_still_says_so_whatever_the_server_has_answered),
         JOINED(a_learning_rate_is_refused_where_the_schedule_gives_it_and_steps_go_on_without),
         JOINED(a_specification_that_differs_is_refused),
         JOINED(rank_and_world_size_come_from_the_environment),

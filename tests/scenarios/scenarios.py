@@ -250,6 +250,10 @@ def scenario_Push(t):
     t.call("Push", trainer.messages(weight=2.0))
     t.call("Push", [trainer.worker.push_header(dtype=common.DTYPE_F32),
                     params.PushRequest(index=0, crc32c=7, data=trainer.messages()[1].data)])
+    t.note("a block that neither comes nor is absent; then the whole push")
+    messages = trainer.messages()
+    t.call("Push", [messages[0], params.PushRequest(trailer=params.PushTrailer(absent=[1]))])
+    t.call("Push", messages)
 
 
 def scenario_GetPushState(t):

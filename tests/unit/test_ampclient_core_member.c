@@ -162,6 +162,15 @@ static void a_server_that_is_away_is_said_once_in_five_seconds_and_that_it_is_ba
     assert_int_equal(0, have(AMPCLIENT_OUT_LOG));
 }
 
+static void a_name_that_had_another_rank_is_said_with_the_rank_that_was_asked_for(void **state)
+{
+    (void)state;
+    ampclient_core_free(core);
+    count = 0;
+    make_with((struct ampclient_core_config){.model = "m", .worker = "node7", .rank = 0, .world_size = 2});
+    expect_line("m: joined as rank 1 of 2 at step 1 (epoch 1), and not as rank 0: its name, node7, had rank 1 before");
+}
+
 static void a_rollback_is_said_with_the_step_that_is_next(void **state)
 {
     (void)state;
@@ -312,6 +321,31 @@ static void a_server_that_lived_between_two_failures_is_not_lost_since_the_first
     wait_in_vain("");
 }
 
+/* A stream of a push fails while the worker computes, for longer than a lost server is waited for. */
+static void a_request_waits_for_a_lost_server_as_long_as_if_nothing_had_failed_before_it(void **state)
+{
+    (void)state;
+    ampclient_core_free(core);
+    make_with(
+        (struct ampclient_core_config){.model = "m", .rank = 1, .world_size = 2, .reconnect_timeout_ms = RECONNECT_MS});
+    begin(1, 1);
+    push(1, second);
+    fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EUNAVAILABLE, "", 0, 0);
+    for (uint64_t begun = now_ms; now_ms - begun < 2 * RECONNECT_MS;) {
+        tick(AMPCLIENT_BACKOFF_MAX_MS);
+        fail_call(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, AMP_EUNAVAILABLE, "", 0, 0);
+    }
+    request(AMPCLIENT_EVENT_STEP_END);
+    for (uint64_t begun = now_ms; now_ms - begun <= RECONNECT_MS;) { /* it counts from the first failure on */
+        assert_int_equal(0, have(AMPCLIENT_OUT_USER_DONE));
+        tick(AMPCLIENT_BACKOFF_MAX_MS);
+        fail_call(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, AMP_EUNAVAILABLE, "", 0, 0);
+    }
+    (void)done(AMPCLIENT_EVENT_STEP_END, AMP_EUNAVAILABLE);
+    while (have(AMPCLIENT_OUT_LOG) > 0)
+        assert_null(strstr(take(AMPCLIENT_OUT_LOG).u.log.text, "connected again"));
+}
+
 /* ---- leave ---- */
 
 /* Else the incarnation before would leave, in vain, and the rank would be missed for a lease. */
@@ -418,6 +452,7 @@ int main(void)
         TEST(a_worker_that_is_asked_to_takes_its_rank_back),
         TEST(a_worker_whose_own_join_may_have_taken_its_rank_joins_again),
         TEST(a_server_that_is_away_is_said_once_in_five_seconds_and_that_it_is_back),
+        TEST(a_name_that_had_another_rank_is_said_with_the_rank_that_was_asked_for),
         TEST(a_rollback_is_said_with_the_step_that_is_next),
         TEST(a_model_that_is_on_another_number_of_shards_now_ends_the_call_with_a_sentence),
         TEST(a_step_end_that_a_refused_join_ends_waits_until_no_stream_reads_gradients),
@@ -427,6 +462,7 @@ int main(void)
         TEST(a_push_that_waits_beyond_its_deadline_is_no_server_that_fails),
         TEST(a_server_that_waits_for_others_is_not_a_lost_one),
         TEST(a_server_that_lived_between_two_failures_is_not_lost_since_the_first),
+        TEST(a_request_waits_for_a_lost_server_as_long_as_if_nothing_had_failed_before_it),
         TEST(who_leaves_while_he_joins_again_leaves_as_the_one_that_joined),
         TEST(a_leave_that_comes_while_a_shard_is_away_is_sent_again),
         TEST(a_leave_waits_no_longer_than_a_call_and_for_no_server_that_is_gone),

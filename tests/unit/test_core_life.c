@@ -132,6 +132,23 @@ static void a_known_name_gets_its_rank_back_with_a_newer_incarnation(void **stat
     assert_int_equal(2, core_joined(&host, again).counter);
 }
 
+/* A launcher may number the same workers anew. Two records with one name would be two ranks of one worker. */
+static void a_known_name_gets_its_rank_back_whatever_rank_it_asks_for(void **state)
+{
+    (void)state;
+    create(3, 0, 0);
+    (void)core_joined(&host, core_join(&host, "x", 2));
+    assert_int_equal(2, core_call(&host, core_join(&host, "x", 0))->reply.u.join.rank);
+    core_tick(&host, host.now_ms + AMPD_LEASE_MS);
+    struct ampd_incarnation newest = core_joined(&host, core_join(&host, "x", 1));
+    struct ampd_event event = {.type = AMPD_EVENT_LEAVE, .call = 40, .u.worker = {"model", 2, newest}};
+    core_event(&host, &event);
+    assert_int_equal(2, core_call(&host, core_join(&host, "x", 0))->reply.u.join.rank);
+    struct ampd_worker_info info;
+    ampd_core_worker(host.core, 0, 0, host.now_ms, &info);
+    assert_string_equal("", info.name);
+}
+
 static void a_new_name_gets_the_lowest_free_rank(void **state)
 {
     (void)state;
@@ -475,6 +492,7 @@ int main(void)
         FRESH(a_load_without_all_blocks_is_refused),
         FRESH(an_incarnation_is_stored_before_join_is_answered),
         FRESH(a_known_name_gets_its_rank_back_with_a_newer_incarnation),
+        FRESH(a_known_name_gets_its_rank_back_whatever_rank_it_asks_for),
         FRESH(a_new_name_gets_the_lowest_free_rank),
         FRESH(a_rank_that_was_left_or_is_replaced_is_free),
         FRESH(a_join_that_contradicts_the_model_is_refused),

@@ -120,7 +120,9 @@ static void a_load_has_one_number_on_all_shards_and_ends_on_all(void **state)
     assert_string_equal("NOT_COORDINATOR", pair_call(1, &event)->reply.error.reason);
     assert_int_equal(0, pair_call(0, &event)->reply.error.code);
     event = (struct ampd_event){.type = AMPD_EVENT_LOAD_BEGIN, .u.load = {.model = "second", .loader = 0}};
-    assert_string_equal("LOADER", pair_call(1, &event)->reply.error.reason);
+    struct amp_error refused = pair_call(1, &event)->reply.error;
+    assert_string_equal("LOADER", refused.reason);
+    assert_memory_equal("load: ", refused.text, strlen("load: ")); /* the field, which goes to the BadRequest */
     event.u.load.loader = 7;
     const struct core_call *here = pair_call(0, &event);
     const struct core_call *there = pair_call(1, &event);

@@ -60,6 +60,8 @@ static void the_older_of_two_processes_is_told_who_has_taken_its_rank(void **sta
     core_assert_failed(&host, open, AMP_EABORTED, "RANK_TAKEN", "rank 0 was taken by w0 at here:1, 0 s ago");
     core_tick(&host, host.now_ms + 3000);
     core_assert_failed(&host, core_push_header(&host, 1, 0, incarnations[0]), AMP_EABORTED, "RANK_TAKEN", "3 s ago");
+    core_assert_failed(&host, core_push_header(&host, 1, 0, incarnations[0]), AMP_EABORTED, "RANK_TAKEN",
+                       "stop one of them, or give it another RANK and worker_name");
     core_assert_failed(&host, core_push_state(&host, 1, 1, 0, incarnations[0]), AMP_EABORTED, "RANK_TAKEN", "w0");
     const struct core_call *asked = keep_alive(0, incarnations[0]);
     assert_false(asked->reply.u.keep_alive.valid);

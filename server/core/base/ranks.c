@@ -80,7 +80,7 @@ void ampd_ranks_joined(struct ampd_model *model, const struct ampd_pending *join
         ampd_out_log(
             model->core, AMP_LOG_WARN, model,
             "rank %u (%s): a Join from %s has taken it from another process, at %s, whose lease had not ended. If two "
-            "workers run under one rank, stop one of them, or give it another RANK",
+            "workers run under one rank, stop one of them, or give it another RANK and worker_name",
             rank, join->worker.name, join->peer, worker->peer[0] != 0 ? worker->peer : "an unknown address");
     } else {
         ampd_out_log(model->core, AMP_LOG_INFO, model, "rank %u (%s) has joined from %s", rank, join->worker.name,
@@ -128,7 +128,7 @@ void ampd_ranks_taken(const struct ampd_model *model, uint32_t rank, struct ampd
     (void)snprintf(
         text, size,
         "rank %u was taken by %s at %s, %llu s ago: two workers run under one rank; stop one of them, or give "
-        "it another RANK",
+        "it another RANK and worker_name",
         rank, worker->record.name, worker->peer[0] != 0 ? worker->peer : "an unknown address",
         (unsigned long long)(model->core->now_ms - worker->joined_ms) / 1000);
 }

@@ -44,7 +44,7 @@ void ampd_load_begin(struct ampd_core *core, uint64_t id, const struct ampd_even
         return;
     if (load->loader == 0 && AMPD_COUNT(core) > 1) {
         ampd_call_fail(core, id, model, AMP_EINVAL, "LOADER",
-                       "loader: this model has %u shards; give its load one number, the same on each of them",
+                       "load: this model has %u shards; give its load one number, the same on each of them",
                        AMPD_COUNT(core));
         return;
     }
