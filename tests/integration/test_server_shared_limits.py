@@ -458,7 +458,7 @@ def test_a_worker_that_cannot_reach_the_socket_does_not_ask_again_and_again(cont
 
 
 def test_a_step_begun_again_pulls_no_memory_of_the_incarnation_before(context):
-    """The server would refuse that, which the channel and the worker try again: two seconds in all."""
+    """The server would refuse that, and the worker would pull again after a pause."""
     server = context.server(*METRICS)
     worker = Run(context, unix(server), "m", steps=5, again=3, **SLOT).end()
     assert worker.shared == [True, True, False, True, True], (worker.shared, worker.err)
