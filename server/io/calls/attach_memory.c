@@ -227,9 +227,9 @@ static int check(const struct attachment *own, const struct ampd_msg_attach_memo
 {
     const struct ampd_server *server = own->call.server;
     const struct arpc_peer *peer = arpc_call_peer_info(own->call.rpc);
-    if (server->attachments->socket == NULL || server->shared_copies == NULL)
+    if (server->attachments->socket == NULL)
         return amp_error_set(error, AMP_ESTATE, "NO_SHARED_MEMORY", "this server shares no memory");
-    if (io_shared_copies_fd(server, info->copies[0]) < 0 || io_shared_copies_fd(server, info->copies[1]) < 0)
+    if (io_shared_copies_serial(server, info->copies[0]) == 0 || io_shared_copies_serial(server, info->copies[1]) == 0)
         return amp_error_set(error, AMP_ESTATE, "NO_SHARED_MEMORY",
                              "the copies of this model are not in shared memory; the server's log says why");
     if (peer->transport != ARPC_TRANSPORT_UNIX || peer->pid <= 0)
