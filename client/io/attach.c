@@ -194,7 +194,7 @@ static bool take_descriptors(struct msghdr *message, int fds[FDS])
 /*
  * The code for an errno. AMP_EDENIED: this process may not see or use the socket, which seldom changes. AMP_EDEADLINE
  * (a long pause follows): nobody gives descriptors there, or not to this process, because its call seems to come from
- * another one (a proxy).
+ * another one (a proxy). AMP_EEXHAUSTED: descriptors or memory are short on this side, so the server was not away.
  */
 static int code_of(int why)
 {
@@ -202,6 +202,8 @@ static int code_of(int why)
         return AMP_EDENIED;
     if (why == ECANCELED)
         return AMP_ECANCELLED;
+    if (why == EMFILE || why == ENFILE || why == ENOMEM || why == ENOBUFS)
+        return AMP_EEXHAUSTED;
     return why == EAGAIN || why == ECONNREFUSED || why == 0 ? AMP_EDEADLINE : AMP_EUNAVAILABLE;
 }
 

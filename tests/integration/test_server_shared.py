@@ -12,6 +12,7 @@ import pathlib
 import random
 import re
 import time
+from types import SimpleNamespace
 
 import ampd_testing
 from ampd_testing import PATIENCE, Code, eventually, metric, refused, run, spec
@@ -189,7 +190,7 @@ def test_an_operator_rolls_back_in_the_middle_of_a_step(context):
 
 def test_a_rollback_that_comes_to_nothing_changes_nothing_for_workers_that_share_memory(context):
     """One shard cannot use the checkpoint, and others have it in memory by then: all go back to where they were."""
-    cluster = Cluster(context, 3)
+    cluster = Cluster(context, 3, options=("--metrics-listen", "127.0.0.1:0"))
     for way, more in (("slot", SLOT), ("own", OWN)):
         wanted = trained(context, cluster.addresses[0], f"{way}-wanted", 2, steps=8, journal=1, **STREAM)
         pair = workers(context, cluster.addresses[0], way, 2, steps=8, journal=1, pause="5:half", **more)
@@ -210,6 +211,10 @@ def test_a_rollback_that_comes_to_nothing_changes_nothing_for_workers_that_share
             assert (worker.sum, worker.seen) == wanted, (way, worker.verdicts, worker.seen, wanted)
             assert worker.verdicts == [APPLIED] * 8, (way, worker.verdicts)
             assert worker.shared[-2:] == [True, True], (way, worker.shared)
+    for k in range(3):  # a refusal tells gRPC not to repeat the call; one is ended when another shard has refused first
+        refusals = metric(SimpleNamespace(log=lambda: cluster.log(k)),
+                          'grpc_server_handled_total{[^}]*"Pull"[^}]*"Unavailable"[^}]*}')
+        assert refusals <= 4, f"shard {k}: {refusals} refused pulls of two workers, twice"
 
 
 # ---- widths ----

@@ -426,6 +426,25 @@ def test_attempts_that_take_long_are_few(context):
     assert cluster.end() == [0, 0]
 
 
+def test_attempts_of_a_worker_without_descriptors_are_few_where_a_slot_takes_long(context):
+    """Each has the server fill a slot in vain. It has no descriptor for the socket, or for what comes by it."""
+    for free in (0, 1):
+        server = context.server(*METRICS)
+        worker = Run(context, unix(server), "m", wide=2, steps=12, pace=100, pause="2:ended", **SLOT)
+        worker.wait_until_paused()
+        taken = set(numbers(worker.process.pid))
+        first = next(number for number in itertools.count() if number not in taken)
+        resource.prlimit(worker.process.pid, resource.RLIMIT_NOFILE, (first + free, 1024))
+        os.kill(server.process.pid, signal.SIGSTOP)
+        worker.go_on()
+        time.sleep(2)  # the pause is ten times as long as the attempt took
+        os.kill(server.process.pid, signal.SIGCONT)
+        worker.end()
+        asked = metric(server, 'grpc_server_started_total{[^}]*"AttachMemory"[^}]*}')
+        assert asked == 2 and worker.shared == [True] * 2 + [False] * 10, (free, asked, worker.shared, worker.err)
+        assert server.terminate() == 0
+
+
 def test_a_worker_that_cannot_reach_the_socket_does_not_ask_again_and_again(context):
     """Each time the server would make a slot."""
     server = context.server(*METRICS)
@@ -439,7 +458,7 @@ def test_a_worker_that_cannot_reach_the_socket_does_not_ask_again_and_again(cont
 
 
 def test_a_step_begun_again_pulls_no_memory_of_the_incarnation_before(context):
-    """The server would refuse that, which the channel and the worker try again: two seconds in all."""
+    """The server would refuse that, and the worker would pull again after a pause."""
     server = context.server(*METRICS)
     worker = Run(context, unix(server), "m", steps=5, again=3, **SLOT).end()
     assert worker.shared == [True, True, False, True, True], (worker.shared, worker.err)

@@ -32,21 +32,18 @@
 struct attachment {
     struct io_server_call call;
     struct amp_list node;      /* in attachments->list, newest first */
-    bool listed;               /* node is in the list; only then are there a slot and a watcher */
     struct io_watcher watcher; /* for the model's deletion */
     char model[AMPD_NAME_MAX];
     uint32_t rank;
     struct ampd_incarnation incarnation;
-    int64_t pid, uid;                  /* process that made the call, and its user */
-    uint8_t nonce[16];                 /* random; whoever sends it to the memory socket gets the descriptors */
-    bool taken;                        /* the descriptors were given; they are given once */
-    uint64_t copies[AMPD_COPIES];      /* taken: io_shared_copies_serial of the copies that they are of */
-    int slot;                          /* descriptor of the slot, owned; the slot is mapped at fill.memory */
-    bool kept;                         /* no process can take pages out of the slot any more */
-    uint64_t slot_bytes, copy_bytes;   /* sizes of the slot and of each cast copy */
-    uint32_t first_block, block_count; /* blocks of this shard */
-    bool waits;                        /* sync_mode is SYNC: no step is decided without this worker */
-    struct io_shared_fill fill;        /* gives the slot its pages; the call is answered when it is done */
+    int64_t pid, uid;             /* process that made the call, and its user */
+    bool taken;                   /* the descriptors were given; they are given once */
+    uint64_t copies[AMPD_COPIES]; /* taken: io_shared_copies_serial of the copies that they are of */
+    bool kept;                    /* no process can take pages out of the slot any more */
+    /* The slot, and what gives it its pages; its memory and fd are owned. memory is NULL: no slot, node or watcher. */
+    struct io_shared_fill fill;
+    /* Sent when the slot is filled. Its nonce is random: the descriptors are for the process that sends it. */
+    struct ampd_msg_attach_memory_response answer;
 };
 
 static struct attachment *attachment_of(struct io_server_call *call)
@@ -62,11 +59,11 @@ void io_attachments_init(struct io_attachments *attachments)
 static void attachment_free(struct io_server_call *call)
 {
     struct attachment *own = attachment_of(call);
-    if (!own->listed)
+    if (own->fill.memory == NULL)
         return;
     amp_list_remove(&own->node);
     io_watchers_remove(&own->watcher);
-    io_shared_free(call->server, own->slot, own->fill.memory, own->fill.size);
+    io_shared_free(call->server, own->fill.fd, own->fill.memory, own->fill.size);
     ampd_core_uncount_memory(call->server->core, own->fill.size);
 }
 
@@ -116,16 +113,19 @@ struct io_server_call *io_attached_slot(const struct ampd_server *server, const 
     struct amp_error error = {0};
     if (own == NULL)
         return NULL;
-    if (!own->kept && amp_shared_keeps_pages(own->slot, &error) != 0) {
+    if (!own->kept && amp_shared_keeps_pages(own->fill.fd, &error) != 0) {
         io_server_call_fail(&own->call, &error);
         return NULL;
     }
     own->kept = true;
-    *slot = (struct io_slot){own->fill.memory, own->slot_bytes};
+    *slot = (struct io_slot){own->fill.memory, own->answer.slot_bytes};
     return &own->call;
 }
 
-/* Gives the descriptors of the model's copies, which are in shared memory, as they were when the call was made. */
+/*
+ * Gives the descriptors of the copies that the model has now: a rollback may have made them since the call. They are in
+ * shared memory, since those were that the call found (check), and are replaced only by such (shared_copies.c).
+ */
 static void give_copies(const struct ampd_server *server, struct attachment *own, int fds[AMPD_COPIES])
 {
     struct ampd_model_info info;
@@ -158,10 +158,11 @@ bool io_attachment_take(struct ampd_server *server, const uint8_t nonce[16], int
     AMP_LIST_EACH(node, next, &server->attachments->list)
     {
         struct attachment *own = AMP_CONTAINER(node, struct attachment, node);
-        if (!is_for(own, pid, uid) || memcmp(own->nonce, nonce, sizeof own->nonce) != 0)
+        const uint64_t wanted[2] = {own->answer.nonce_low, own->answer.nonce_high};
+        if (!is_for(own, pid, uid) || memcmp(wanted, nonce, sizeof wanted) != 0)
             continue;
         give_copies(server, own, fds);
-        fds[AMPD_COPIES] = own->slot;
+        fds[AMPD_COPIES] = own->fill.fd;
         return true;
     }
     return false;
@@ -227,9 +228,9 @@ static int check(const struct attachment *own, const struct ampd_msg_attach_memo
 {
     const struct ampd_server *server = own->call.server;
     const struct arpc_peer *peer = arpc_call_peer_info(own->call.rpc);
-    if (server->attachments->socket == NULL || server->shared_copies == NULL)
+    if (server->attachments->socket == NULL)
         return amp_error_set(error, AMP_ESTATE, "NO_SHARED_MEMORY", "this server shares no memory");
-    if (io_shared_copies_fd(server, info->copies[0]) < 0 || io_shared_copies_fd(server, info->copies[1]) < 0)
+    if (io_shared_copies_serial(server, info->copies[0]) == 0 || io_shared_copies_serial(server, info->copies[1]) == 0)
         return amp_error_set(error, AMP_ESTATE, "NO_SHARED_MEMORY",
                              "the copies of this model are not in shared memory; the server's log says why");
     if (peer->transport != ARPC_TRANSPORT_UNIX || peer->pid <= 0)
@@ -248,19 +249,29 @@ static int check(const struct attachment *own, const struct ampd_msg_attach_memo
     return 0;
 }
 
+static int prepare_answer(struct attachment *own, const struct ampd_model_info *info, enum amp_dtype dtype,
+                          struct amp_error *error)
+{
+    uint64_t nonce[2];
+    if (getrandom(nonce, sizeof nonce, 0) != (ssize_t)sizeof nonce)
+        return amp_error_set(error, AMP_EUNAVAILABLE, NULL, "the system gives no random numbers; try again");
+    own->answer = (struct ampd_msg_attach_memory_response){
+        .nonce_low = nonce[0],
+        .nonce_high = nonce[1],
+        .first_block = (uint32_t)info->first_block,
+        .block_count = (uint32_t)info->block_count,
+        .copy_bytes = info->copy_bytes,
+        .slot_bytes = info->block_count * info->layout->block_elements * amp_dtype_size(dtype),
+        .waits = info->spec->sync == AMPD_SYNC_ALL};
+    (void)snprintf(own->answer.socket, sizeof own->answer.socket, "%s",
+                   io_memory_socket_path(own->call.server->attachments->socket));
+    return 0;
+}
+
 static void answer(struct attachment *own)
 {
-    struct ampd_msg_attach_memory_response response = {.first_block = own->first_block,
-                                                       .block_count = own->block_count,
-                                                       .copy_bytes = own->copy_bytes,
-                                                       .slot_bytes = own->slot_bytes,
-                                                       .waits = own->waits};
-    memcpy(&response.nonce_low, own->nonce, sizeof response.nonce_low);
-    memcpy(&response.nonce_high, own->nonce + 8, sizeof response.nonce_high);
-    (void)snprintf(response.socket, sizeof response.socket, "%s",
-                   io_memory_socket_path(own->call.server->attachments->socket));
     struct amp_buf buf = io_message_buf();
-    int rc = ampd_msg_attach_memory_response_encode(&response, &buf);
+    int rc = ampd_msg_attach_memory_response_encode(&own->answer, &buf);
     if (rc == 0)
         rc = arpc_call_send(own->call.rpc, NULL, 0, buf.data, buf.size, NULL, NULL);
     if (rc != 0)
@@ -271,15 +282,13 @@ static void answer(struct attachment *own)
 static void slot_filled(struct io_shared_fill *fill)
 {
     struct attachment *own = AMP_CONTAINER(fill, struct attachment, fill);
-    struct io_server_call *call = &own->call;
-    if (call->rpc != NULL && fill->code == 0)
-        answer(own);
-    else
-        io_server_call_refuse(call, fill->code != 0 ? fill->code : AMP_ECANCELLED,
-                              fill->code == AMP_ENOMEM ? "NO_MEMORY" : NULL,
+    if (fill->code != 0)
+        io_server_call_refuse(&own->call, fill->code, "NO_MEMORY",
                               "there is no memory for a slot of %llu bytes; send the blocks instead",
-                              (unsigned long long)own->slot_bytes);
-    io_server_call_unref(call);
+                              (unsigned long long)own->answer.slot_bytes);
+    else if (!fill->stopped) /* else the call is closed (attach_closed), or the server closes */
+        answer(own);
+    io_server_call_unref(&own->call);
 }
 
 /* A slot has no use for rows. While the server drains, steps still need it, until io_attachments_end. */
@@ -305,21 +314,22 @@ static size_t whole_huge_pages(size_t size)
 static int make_slot(struct attachment *own, struct amp_error *error)
 {
     struct ampd_core *core = own->call.server->core;
-    size_t size = whole_huge_pages(own->slot_bytes > 0 ? own->slot_bytes : 1);
+    size_t size = whole_huge_pages(own->answer.slot_bytes > 0 ? own->answer.slot_bytes : 1);
     int rc = ampd_core_count_memory(core, size, error);
     if (rc != 0)
         return rc;
+    int fd;
     void *memory;
-    rc = io_shared_new("ampd-slot", size, false, &own->slot, &memory, error);
+    rc = io_shared_new("ampd-slot", size, false, &fd, &memory, error);
     if (rc != 0) {
         ampd_core_uncount_memory(core, size);
         return rc;
     }
     own->fill = (struct io_shared_fill){.server = own->call.server,
-                                        .fd = own->slot,
+                                        .fd = fd,
                                         .memory = memory,
                                         .size = size,
-                                        .huge = own->slot_bytes >= AMP_HUGE_PAGE,
+                                        .huge = own->answer.slot_bytes >= AMP_HUGE_PAGE,
                                         .done_cb = slot_filled};
     return 0;
 }
@@ -345,18 +355,13 @@ static void attach(struct attachment *own, const struct ampd_msg_attach_memory_r
     int rc = io_check_shard(own->call.server, request->shard, &error);
     if (rc == 0)
         rc = check(own, request, &info, &error);
-    if (rc == 0 && getrandom(own->nonce, sizeof own->nonce, 0) != (ssize_t)sizeof own->nonce)
-        rc = amp_error_set(&error, AMP_EUNAVAILABLE, NULL, "the system gives no random numbers; try again");
+    if (rc == 0)
+        rc = prepare_answer(own, &info, (enum amp_dtype)request->dtype, &error);
     memcpy(own->model, request->model, sizeof own->model);
     own->rank = request->rank;
     own->incarnation = io_incarnation(request->has_incarnation, &request->incarnation);
     own->pid = arpc_call_peer_info(own->call.rpc)->pid;
     own->uid = arpc_call_peer_info(own->call.rpc)->uid;
-    own->slot_bytes = info.block_count * info.layout->block_elements * amp_dtype_size((enum amp_dtype)request->dtype);
-    own->copy_bytes = info.copy_bytes;
-    own->first_block = (uint32_t)info.first_block;
-    own->block_count = (uint32_t)info.block_count;
-    own->waits = info.spec->sync == AMPD_SYNC_ALL;
     if (rc == 0)
         rc = admit(own, model, &error);
     if (rc == 0)
@@ -365,7 +370,6 @@ static void attach(struct attachment *own, const struct ampd_msg_attach_memory_r
         io_server_call_fail(&own->call, &error);
         return;
     }
-    own->listed = true;
     /*
      * The newest is first, so that it is found: an older one, whose end was not noticed yet, is no longer written to.
      */

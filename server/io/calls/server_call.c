@@ -20,7 +20,7 @@
 
 /* Delay in the RetryInfo of errors that pass: about the time that a restart takes. */
 #define DRAIN_RETRY_MS 500
-/* In place of a delay where another process is to be called: gRPC's own retries would come here again. */
+/* In place of a delay where the call will never succeed here as it is: gRPC's own retries would only repeat it. */
 #define NEVER_HERE_MS (-1)
 
 void io_server_calls_init(struct io_server_calls *calls)
@@ -280,7 +280,7 @@ static const char *field_of(const struct amp_error *error, char field[FIELD_MAX]
 /* The delay for the RetryInfo, or NEVER_HERE_MS; 0: there is none, since waiting alone would change nothing. */
 static int64_t retry_of(const struct amp_error *error)
 {
-    if (strcmp(error->reason, "SHARD_MOVED") == 0)
+    if (strcmp(error->reason, "SHARD_MOVED") == 0 || strcmp(error->reason, "NOT_ATTACHED") == 0)
         return NEVER_HERE_MS;
     bool crowded = error->code == AMP_EEXHAUSTED && strcmp(error->reason, "TOO_MANY_CALLS") == 0;
     return error->code == AMP_EUNAVAILABLE || error->code == AMP_ENOMEM || crowded ? DRAIN_RETRY_MS : 0;

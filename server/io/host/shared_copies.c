@@ -19,7 +19,7 @@ struct copy {
     struct amp_list node; /* in io_shared_copies.copies, until the model has freed it */
     void *memory;
     size_t size;
-    uint64_t serial; /* no other copy of this process has it: addresses and descriptors are used again */
+    uint64_t serial; /* no other copy of this process has it: addresses and descriptors are used again; 0: fd is -1 */
     int fd;          /* memfd; -1: ordinary memory, since there were no descriptors or no shared memory left */
     bool given;      /* the descriptor was given to a worker, which may have the copy mapped from then on */
     bool freed;      /* the model has freed it; it is destroyed when the fill has ended */
@@ -99,7 +99,7 @@ static void *new_copy(void *arg, size_t size, void *before)
         free(copy);
         return NULL;
     }
-    copy->serial = ++shared->serials;
+    copy->serial = copy->fd >= 0 ? ++shared->serials : 0;
     amp_list_push(&shared->copies, &copy->node);
     copy->fill = (struct io_shared_fill){.server = shared->server,
                                          .fd = copy->fd,
@@ -172,12 +172,6 @@ void io_shared_copies_close(struct ampd_server *server)
     AMP_ASSERT(server->shared_copies == NULL || amp_list_empty(&server->shared_copies->copies));
     free(server->shared_copies);
     server->shared_copies = NULL;
-}
-
-int io_shared_copies_fd(const struct ampd_server *server, const void *copy)
-{
-    const struct copy *found = server->shared_copies != NULL ? find(server->shared_copies, copy) : NULL;
-    return found != NULL ? found->fd : -1;
 }
 
 uint64_t io_shared_copies_give(const struct ampd_server *server, const void *copy, int *fd)

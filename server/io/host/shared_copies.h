@@ -30,16 +30,13 @@ const struct ampd_copy_memory *io_shared_copies_open(struct ampd_server *server)
 /* Frees it. The core must be freed before, and with it all copies. */
 void io_shared_copies_close(struct ampd_server *server);
 
-/* The memfd of a copy, which stays the server's. -1: the copy is not in shared memory. */
-int io_shared_copies_fd(const struct ampd_server *server, const void *copy);
-
 /*
  * The memfd of a copy that is in shared memory, for a worker to map; returns the copy's number. The descriptor stays
  * the server's. From now on a rollback that may come to nothing leaves the copy as it is (server/core/shard/memory.c).
  */
 uint64_t io_shared_copies_give(const struct ampd_server *server, const void *copy, int *fd);
 
-/* The number of a copy, which no other one of this process has had, as its address may have; 0: it is none. */
+/* The number of a copy, which no other one of this process has had, as its address may have; 0: it is not shared. */
 uint64_t io_shared_copies_serial(const struct ampd_server *server, const void *copy);
 
 #endif

@@ -20,8 +20,6 @@ static void part_filled(struct io_task *task)
         io_threads_submit(fill->server->pools.compute, task);
         return;
     }
-    if (fill->code == 0 && fill->stopped)
-        fill->code = AMP_ECANCELLED;
     fill->running = false;
     fill->done_cb(fill);
 }

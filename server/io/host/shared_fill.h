@@ -24,7 +24,7 @@ struct io_shared_fill {
     bool huge;    /* huge pages are wanted, and the parts so far have got them */
     bool running; /* done_cb is still to come */
     bool stopped; /* no further part is begun */
-    int code;     /* in done_cb: 0; AMP_ENOMEM; AMP_ECANCELLED: stopped before the end */
+    int code;     /* in done_cb: 0, and all pages are there unless it was stopped; AMP_ENOMEM */
     void (*done_cb)(struct io_shared_fill *fill);
 };
 
