@@ -33,7 +33,7 @@
 #define ACTS_MAX      4096
 #define STEPS_MAX     1024
 #define PREFIX_RANDOM 4 /* random losses after each call, in the long run */
-/* Of the moments of a kill and of the syncs that fail, in the short run: beside a sanitizer, ten times as slow, not each. */
+/* Of the kills and the failed syncs of the short run: not each beside a sanitizer, which is ten times as slow. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define MOMENT_EVERY 3
