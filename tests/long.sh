@@ -39,9 +39,12 @@ curves() {
 }
 run curves curves
 # The Python package: 500 steps of its language model in each precision, with one worker and two, beside plain PyTorch's; and ten
-# runs whose server and one of whose workers are killed. About a quarter of an hour.
+# runs whose server and one of whose workers are killed. All optimizers over each kind of connection. About a quarter of an hour.
 # shellcheck disable=SC2317 # run calls it
-python() { scripts/packages.sh torch && /usr/bin/python3 -B tests/python/charlm_long.py build/release/python; }
+python() {
+	scripts/packages.sh torch && AMPD_TEST_LONG=1 /usr/bin/python3 -B tests/python/test_optimizers.py build/release/python &&
+		/usr/bin/python3 -B tests/python/charlm_long.py build/release/python
+}
 run python python
 # The protocol in Spin: clean as it is, and broken where a rule is taken away. About four minutes.
 # shellcheck disable=SC2317 # run calls it
@@ -80,12 +83,14 @@ run containers tests/containers/containers.sh
 # deploy/package.sh, and what it makes in a bare Debian without a network: a step of torch, and the life of a server by its packages,
 # whose bytes are those of build/release. A quarter of an hour; more the first time.
 run packages tests/containers/packages.sh
-# The owner of shard 0 is killed twenty times; what the worker waits is printed. A model of 50 million parameters on 1 to 4
+# The owner of shard 0 is killed twenty times; what the worker waits is printed. All places, etcd's leader and its data are lost six
+# times, in each order that there is. A model of 50 million parameters on 1 to 4
 # shards, and from 2 onto 3 and from 4 onto 1: one checkpoint.
 # shellcheck disable=SC2317 # run calls it
 cluster() {
 	local failed=0
 	AMPD_KILLS=20 /usr/bin/python3 -B tests/integration/test_server_failover.py build/release/bin standby_takes_over || failed=1
+	AMPD_ROUNDS=6 /usr/bin/python3 -B tests/integration/test_server_lost.py build/release/bin || failed=1
 	AMPD_LARGE=1 /usr/bin/python3 -B tests/integration/test_server_sizes.py build/release/bin || failed=1
 	return "$failed"
 }

@@ -81,6 +81,24 @@ class SlowUpload(Relay):
             sink.shutdown(socket.SHUT_WR)
 
 
+class PingRelay(Relay):
+    """Counts the server's keepalive PINGs, and forwards the answers to them or does not."""
+    OPAQUE = b"keepaliv"  # ping_alive of rpc/h2/life.c
+    ANSWER = bytes([0, 0, 8, 6, 1, 0, 0, 0, 0]) + OPAQUE  # a whole frame; it comes in one piece
+
+    def __init__(self, port, answers):
+        self.pings, self.answers = 0, answers
+        super().__init__(port)
+
+    def pump(self, source, sink, count):
+        with contextlib.suppress(OSError):
+            for data in iter(lambda: source.recv(65536), b""):
+                self.pings += data.count(self.OPAQUE) if count else 0
+                sink.sendall(data if count or self.answers else data.replace(self.ANSWER, b""))
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+
 class Life(unittest.TestCase):
     def serve(self, *settings):
         self.server = server = subprocess.Popen([echo.SERVER, "127.0.0.1:0", *settings], stdout=subprocess.PIPE, text=True)
@@ -168,9 +186,17 @@ class Life(unittest.TestCase):
             stub.unary(echo_pb2.Payload(data=b"x"), timeout=TIMEOUT_S)
             time.sleep(0.02)
 
+    KEEPALIVE = "keepalive_ms=100", "keepalive_timeout_ms=2000"
+
     def test_the_servers_pings_are_answered(self):
-        stub = self.stub(self.serve("keepalive_ms=100", "keepalive_timeout_ms=10000"))
-        stub.sleep(echo_pb2.SleepRequest(ms=1500), timeout=TIMEOUT_S)
+        relay = PingRelay(self.serve(*self.KEEPALIVE), True)
+        self.stub(relay.target).sleep(echo_pb2.SleepRequest(ms=4000), timeout=TIMEOUT_S)
+        self.assertGreater(relay.pings, 1)
+
+    def test_a_client_whose_answers_to_pings_do_not_come_is_given_up(self):
+        relay = PingRelay(self.serve(*self.KEEPALIVE), False)
+        error = self.refused(self.stub(relay.target).sleep, echo_pb2.SleepRequest(ms=30000))
+        self.assertEqual((error.code(), relay.pings), (Code.UNAVAILABLE, 1))
 
     def test_a_slow_network_is_not_taken_for_a_client_that_does_not_read(self):
         """The socket is writable again when a third of its buffer is free, which takes longer than write_stall_ms."""

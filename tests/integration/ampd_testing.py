@@ -118,6 +118,10 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
+with contextlib.suppress(ImportError):  # python3-crc32c, a thousand times as fast
+    from crc32c import crc32c  # noqa: F811
+
+
 def f32(value):
     """The value rounded once to binary32, ties to even; beyond its range Inf."""
     try:
@@ -436,7 +440,7 @@ def metric(process, name):
         return float(re.search(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)[1])
 
 
-def eventually(condition, what, timeout_s=CALL_TIMEOUT_S):
+def eventually(condition, what, timeout_s=CALL_TIMEOUT_S, pause_s=0.01):
     """Asks until the condition holds; its value."""
     until = time.monotonic() + timeout_s
     while True:
@@ -444,7 +448,7 @@ def eventually(condition, what, timeout_s=CALL_TIMEOUT_S):
         if value:
             return value
         assert time.monotonic() < until, f"still not so: {what}"
-        time.sleep(0.01)
+        time.sleep(pause_s)
 
 
 def found(folder, pattern):

@@ -20,13 +20,8 @@ import tempfile
 import threading
 
 import ampd_testing
-from ampd_testing import CALL_TIMEOUT_S, common, eventually, f32, params, run
+from ampd_testing import CALL_TIMEOUT_S, common, crc32c, eventually, f32, params, run
 from test_server_shards import WORLD, Cluster, Job
-
-try:
-    from crc32c import crc32c
-except ImportError:
-    crc32c = ampd_testing.crc32c
 
 # The fields that any reader needs, with TensorFlow's numbers.
 SCHEMA = """

@@ -12,8 +12,9 @@ import threading
 
 import ampd_testing
 from ampd_testing import eventually, run
+from browser_testing import MISSING, browser
 from page_testing import history, loaded_at, page_server, put_history
-from test_page_browser import FAIL_HISTORY, HOLD, MISSING, browser, plotted, shows, step_shown, text_of, url
+from test_page_browser import FAIL_HISTORY, HOLD, plotted, shows, step_shown, text_of, url
 
 if MISSING is None:
     from test_page_browser import By
@@ -110,12 +111,13 @@ def test_a_tab_that_nobody_sees_leaves_its_connection_to_those_that_are_seen(con
     worker = context.model("m", server).worker()
     worker.train({"w": [1.0] * 4})
     with browser() as driver:
+        first = driver.current_window_handle
         for tab in range(TABS):
             if tab > 0:
                 driver.switch_to.new_window("tab")
             driver.get(url(server, "#/model/m"))
             shows(driver, "live", "#link")
-        driver.switch_to.window(driver.window_handles[0])
+        driver.switch_to.window(first)
         worker.train({"w": [1.0] * 4})
         eventually(lambda: step_shown(driver) == 2, "the first tab goes on")
         shows(driver, "step 2", '[data-plot="scale"] .legend')

@@ -11,66 +11,31 @@ import html
 import os
 import random
 import re
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import urllib.parse
 
 import ampd_testing
 from ampd_testing import ROOT, Api, Layout, TestModel, Worker, eventually, run
 from auth_testing import TokenFile
+from browser_testing import MISSING, browser
 from page_testing import Events, ask, history, loaded_at, page_server, put_history, scaler as page_scaler, straggle
 from test_ampctl_top import Terminal, row
 
-try:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.options import Options
-    from selenium.webdriver.chrome.service import Service
+if MISSING is None:
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
-    MISSING = None if shutil.which("chromium") and shutil.which("chromedriver") else "no chromium and chromium-driver"
-except ImportError:
-    MISSING = "no python3-selenium"
 
 IMAGES = ROOT / "docs" / "images"
 IMAGE_BYTES_MAX = 150000
 STEPS = 100000
 STREAMS_MAX = 32  # IO_PAGE_STREAMS_MAX
 MODELS_SHOWN = 100
+LOOK_S = 0.1  # between two looks at the page, each of which takes a core some 10 ms
 PARAMETERS = [("embed.weight", [64]), ("layers.0.attention.query.weight", [64]), ("layers.0.mlp.up.weight", [64]),
               ("head.weight", [32])]
-
-
-@contextlib.contextmanager
-def browser(width=1280, height=900, dark=False, scale=1):
-    """A browser whose console is looked at in the end: an error there fails the test."""
-    options = Options()
-    options.binary_location = shutil.which("chromium")
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
-                     "--lang=en", f"--window-size={width},{height}", f"--force-device-scale-factor={scale}"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with tempfile.TemporaryDirectory(prefix="ampd-browser-") as profile:
-        options.add_argument(f"--user-data-dir={profile}")
-        driver = webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
-        try:
-            driver.set_page_load_timeout(60)
-            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                                   {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False})
-            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
-                {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
-                {"name": "prefers-reduced-motion", "value": "reduce"}]})
-            yield driver
-            said = [line["message"] for line in driver.get_log("browser") if line["level"] == "SEVERE"]
-            # That a token or a role is asked for, or no model or place is there, is an answer; a browser wants an icon.
-            answers = re.compile(r"/api/.* (401|403|404|503) |/favicon")
-            said = [line for line in said if not answers.search(line)]
-            assert not said, said
-        finally:
-            driver.quit()
 
 
 def url(server, route=""):
@@ -86,14 +51,14 @@ def shows(driver, words, selector="body"):
         with contextlib.suppress(Exception):  # the document is being made anew
             return words in text_of(driver, selector)
         return False
-    return eventually(look, f"the page shows {words!r}; it has {text_of(driver)[:2000]!r}")
+    return eventually(look, f"the page shows {words!r}; it has {text_of(driver)[:2000]!r}", pause_s=LOOK_S)
 
 
 def plotted(driver):
     """Every plot has its canvases, drawn on."""
     return eventually(lambda: driver.execute_script(
         "return performance.getEntriesByName('ampd-plots').length > 0 && "
-        "document.querySelectorAll('.plot canvas').length >= 8"), "plots are drawn")
+        "document.querySelectorAll('.plot canvas').length >= 8"), "plots are drawn", pause_s=LOOK_S)
 
 
 def picture(driver, name):

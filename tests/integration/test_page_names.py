@@ -6,8 +6,9 @@
 import sys
 
 from ampd_testing import eventually, run
+from browser_testing import MISSING, browser
 from page_testing import page_server
-from test_page_browser import MISSING, browser, plotted, shows, text_of, url
+from test_page_browser import plotted, shows, text_of, url
 
 PHONE = 320  # pixels
 TURNS = "\u202e"  # U+202E: what follows is read from right to left

@@ -6,8 +6,9 @@
 import sys
 
 from ampd_testing import eventually, model, run
+from browser_testing import MISSING, browser
 from page_testing import page_server
-from test_page_browser import MISSING, browser, plotted, ran, shows, text_of, url
+from test_page_browser import plotted, ran, shows, text_of, url
 
 CLIP = model.ClipSpec(max_norm=1.0)
 

@@ -3,6 +3,7 @@
 
     test_server_shards.py BIN_DIR [NAME ...]
 """
+import functools
 import math
 import re
 import subprocess
@@ -97,6 +98,16 @@ def values_of(name, seed):
     return [((i * 7919 + seed * 104729) % 1009) / 256 - 2 for i in range(SIZES[name])]
 
 
+@functools.lru_cache(maxsize=64)  # most tests send the same ones, which take a tenth of a second to make
+def block_messages(kind, seed, scale=1.0, overflow=False):
+    """The blocks of values_of, as messages."""
+    tensors = {name: [value * scale for value in values_of(name, seed)] for name in SIZES}
+    if overflow:
+        tensors["tail"][-1] = INF
+    blocks = ampd_testing.Layout(spec("any", PARAMETERS)).blocks(F32, tensors)
+    return [block_message(kind, index, data) for index, data in enumerate(blocks)]
+
+
 class Job:
     """A model on a cluster, and workers that speak with every shard."""
 
@@ -125,18 +136,17 @@ class Job:
         return [call.result() for call in calls]
 
     def load(self, number=7):
-        blocks = self.layout.blocks(F32, {name: values_of(name, 0) for name in SIZES})
+        blocks = block_messages(params.LoadRequest, 0)
 
         def messages(shard):
-            yield params.LoadRequest(header=params.LoadHeader(model=self.name, shard=shard.index, load=number))
-            for index in range(shard.first_block, shard.first_block + shard.block_count):
-                yield block_message(params.LoadRequest, index, blocks[index])
+            header = params.LoadRequest(header=params.LoadHeader(model=self.name, shard=shard.index, load=number))
+            return [header, *blocks[shard.first_block:shard.first_block + shard.block_count]]
 
         shards = self.shards()
         for shard in shards:  # a shard hears of a model a moment after it was created
             eventually(lambda s=shard: any(m.name == self.name for m in self.cluster.api(s.index).ListModels().models),
                        f"shard {shard.index} has the model")
-        return self.all([self.cluster.api(shard.index).start("Load", list(messages(shard))) for shard in shards])
+        return self.all([self.cluster.api(shard.index).start("Load", messages(shard)) for shard in shards])
 
     def join(self, rank):
         return self.cluster.api(0).Join(model=self.name, rank=rank)
@@ -155,20 +165,14 @@ class Job:
 
     def start_push(self, joined, step, header, overflow=False, shards=None):
         """One push to each shard; the calls."""
-        tensors = {name: [value * header.scale for value in values_of(name, step * WORLD + joined.rank + 1)]
-                   for name in SIZES}
-        if overflow:
-            tensors["tail"][-1] = INF
-        blocks, calls = self.layout.blocks(F32, tensors), []
+        blocks, calls = block_messages(params.PushRequest, step * WORLD + joined.rank + 1, header.scale, overflow), []
         for shard in joined.shards if shards is None else [joined.shards[k] for k in shards]:
             push = params.PushHeader(model=self.name, epoch=joined.epoch, step=step, rank=joined.rank,
                                      incarnation=joined.incarnation, scale_id=header.scale_id, dtype=F32, shard=shard.index,
                                      user_state=self.user_state(joined.rank, step), learning_rate=self.rate(joined.rank, step))
-            messages = [params.PushRequest(header=push)]
-            messages += [block_message(params.PushRequest, index, blocks[index])
-                         for index in range(shard.first_block, shard.first_block + shard.block_count)]
-            calls.append(self.cluster.api(shard.index).start("Push", messages + [params.PushRequest(
-                trailer=params.PushTrailer())]))
+            messages = [params.PushRequest(header=push), *blocks[shard.first_block:shard.first_block + shard.block_count],
+                        params.PushRequest(trailer=params.PushTrailer())]
+            calls.append(self.cluster.api(shard.index).start("Push", messages))
         return calls
 
     def train(self, workers, first, last):
@@ -191,10 +195,14 @@ class Job:
         return told
 
 
+@functools.cache
 def undisturbed(context):
-    """What one shard says and sends."""
-    job = Job(Cluster(context, 1))
-    return job.train([job.join(rank) for rank in range(WORLD)], 1, STEPS)
+    """What one shard says and sends; always the same."""
+    cluster = Cluster(context, 1)
+    job = Job(cluster)
+    told = job.train([job.join(rank) for rank in range(WORLD)], 1, STEPS)
+    cluster.stop()
+    return told
 
 
 def test_ampctl_evict_knows_who_held_the_rank_whichever_shard_it_asks(context):

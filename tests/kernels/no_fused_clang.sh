@@ -1,5 +1,6 @@
 #!/bin/sh
-# clang's objects of the numerics, optimised as in a release build, whatever compiler this build has: none is contracted.
+# clang's objects of the numerics, optimised, whatever compiler this build has: none is contracted. With AMPD_TEST_LONG=1 at -O2
+# too, as in a release build; -O3 does what -O2 does and more.
 # Usage: no_fused_clang.sh SOURCE_DIRECTORY BUILD_DIRECTORY
 set -eu
 build=$2/clang
@@ -13,7 +14,7 @@ command -v clang >/dev/null || {
 }
 mkdir -p "$build"
 cd "$1"
-for level in -O2 -O3; do
+for level in ${AMPD_TEST_LONG:+-O2} -O3; do
     objects=
     for file in amp/*.c amp/kernels/*.c; do
         # As in amp/CMakeLists.txt.

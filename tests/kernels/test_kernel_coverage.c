@@ -23,7 +23,11 @@
 #define FLUSH 0x8040u /* FTZ and DAZ of MXCSR */
 #endif
 
-#define PATTERNS        1000000
+#ifdef AMP_KERNELS_SMALL /* beside sanitizers: a chunk for each set of scalars */
+#define PATTERNS (SCALARS * CHUNK)
+#else
+#define PATTERNS 1000000
+#endif
 #define PATTERNS_LONG   100000000
 #define LONGEST         257
 #define EMULATED_LENGTH 129 /* the one length at which an emulated processor sees all offsets */
