@@ -32,7 +32,7 @@ struct ampd_checkpoint_record {
     /*
      * The manifests of the checkpoint's parts, indexed by shard, once all shards have theirs; by them a shard checks
      * another one's file. After a start with another number of shards they are those of the number that wrote the
-     * checkpoint. parts_count 0: not known.
+     * checkpoint, until PARTS gives the new ones; a single shard gets no PARTS. parts_count 0: not known.
      */
     uint32_t parts_count;
     uint8_t parts[AMPD_PARTS_MAX][16];

@@ -196,6 +196,13 @@ int ampd_store_page_overflows(struct ampd_store *store, const char *model, const
                                       row_cb);
 }
 
+/* Pages of rows that go into record->rows. */
+struct rows_load {
+    struct ampd_model_record *record;
+    struct ampd_history_key next; /* behind the last row of the pages so far */
+    uint32_t page_count;          /* rows of this page, also those that are not added */
+};
+
 /*
  * An ampd_history_cb that adds a row to record->rows, without epochs' rows and, of the step before the newest
  * checkpoint, only operators' actions. The array's capacity is a power of two.
@@ -203,8 +210,11 @@ int ampd_store_page_overflows(struct ampd_store *store, const char *model, const
 static int add_row(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
                    const struct ampd_epoch_record *epoch)
 {
-    struct ampd_model_record *record = arg;
+    struct rows_load *load = arg;
+    struct ampd_model_record *record = load->record;
     bool before = key->step < record->checkpoints[record->checkpoints_count - 1].step;
+    load->next = (struct ampd_history_key){key->epoch, key->step, key->sequence + 1};
+    load->page_count++;
     if (epoch != NULL || (before && row->kind == AMPD_ROW_STEP))
         return 0;
     uint32_t count = record->rows_count;
@@ -218,14 +228,23 @@ static int add_row(void *arg, const struct ampd_history_key *key, const struct a
     return 0;
 }
 
-/* Fills record->rows, which a replay of the vote journal needs, for a model with durability STEP. */
+/*
+ * Fills record->rows, which a replay of the vote journal needs, for a model with durability STEP. A full journal with
+ * as many actions as there can be behind each of its steps takes several pages.
+ */
 static int load_rows(struct ampd_store *store, struct ampd_model_record *record, struct amp_error *error)
 {
     if (record->spec.durability != AMPD_DURABILITY_STEP || record->checkpoints_count == 0)
         return 0;
     uint64_t newest = record->checkpoints[record->checkpoints_count - 1].step;
     struct ampd_history_filter filter = {.epoch = record->epoch, .step_min = newest > 0 ? newest - 1 : 0};
-    int rc = ampd_store_page_history(store, record->spec.name, &filter, AMPD_STORE_PAGE_MAX, record, error, add_row);
+    struct rows_load load = {.record = record, .page_count = AMPD_STORE_PAGE_MAX};
+    int rc = 0;
+    while (rc == 0 && load.page_count == AMPD_STORE_PAGE_MAX) {
+        load.page_count = 0;
+        filter.from = load.next;
+        rc = ampd_store_page_history(store, record->spec.name, &filter, AMPD_STORE_PAGE_MAX, &load, error, add_row);
+    }
     if (rc == AMP_ENOMEM)
         (void)amp_error_set(error, rc, NULL, "out of memory loading the rows of %s", record->spec.name);
     return rc;

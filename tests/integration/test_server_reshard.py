@@ -247,6 +247,32 @@ def test_a_start_that_is_killed_leaves_no_journal_of_another_number_of_shards(co
     assert history(context, last) == rows
 
 
+def test_steps_that_only_the_journal_of_one_shard_has_are_kept(context):
+    """Made from two, it is killed before its next checkpoint: two and three are refused, and one goes on with every step."""
+    fields = {"durability": model.DURABILITY_STEP}
+    expected = expected_after(context)
+    cluster, _ = begin(context, 2, **fields)
+    one = again(context, cluster, 1)
+    job = taken_up(one, **fields)
+    job.train([job.join(rank) for rank in range(WORLD)], STEPS + 1, STEPS + 1)
+    rows = history(context, one)
+    one.kill(0)
+    for count in (2, 3):
+        peers = ",".join(f"unix:{cluster.folder}/s{k}" for k in range(count))
+        code, lines = ampd_testing.start_and_fail(context.bin_dir, "--data-dir", cluster.folder / "data-0", "--listen",
+                                                  f"unix:{cluster.folder}/s0", "--peers", peers, "--shard", "0", *shared(cluster.folder))
+        assert code == 3 and f"step {STEPS + 1} " in lines[-1] and "with 1 shard," in lines[-1], (code, lines)
+    one = again(context, cluster, 1)
+    job = taken_up(one, **fields)
+    assert history(context, one) == rows and int(rows[-1]["step"]) == STEPS + 1, rows
+    job.train([job.join(rank) for rank in range(WORLD)], STEPS + 2, STEPS + MORE)
+    assert one.end() == [0], one.log(0)[-1500:]
+    shutil.rmtree(cluster.folder / "data-1")  # of before
+    two = again(context, cluster, 2)
+    taken_up(two, **fields)
+    same(export(context, two, "last"), expected[1], "onto one, killed, and onto two again")
+
+
 def test_files_of_a_deletion_that_is_killed_half_way_go_with_the_next_start(context):
     """The shard has forgotten the model by then, and the directory of its files is not its own."""
     program = context.bin_dir.parent / "tests" / "crash" / "ampd_crash"

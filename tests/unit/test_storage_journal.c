@@ -536,6 +536,52 @@ static void a_store_gives_the_rows_after_the_checkpoint(void **state)
     ampd_model_spec_clear(&spec);
 }
 
+/* Stores a step with actions behind it. */
+static void put_step_and_acts(struct ampd_store *store, uint64_t step, uint32_t acts)
+{
+    struct ampd_step_row row = storage_fixture_step(1, step, false);
+    assert_int_equal(0, ampd_store_put_verdict(store, "m", &row, false, NULL));
+    row.kind = AMPD_ROW_SET;
+    for (uint32_t i = 0; i < acts; i++) {
+        row.after.scaler.scale_id++; /* else it is the action before, which has come again */
+        assert_int_equal(0, ampd_store_put_verdict(store, "m", &row, false, NULL));
+    }
+}
+
+static void rows_after_the_checkpoint_that_are_more_than_a_page_are_all_given(void **state)
+{
+    enum { STEPS = 120, ACTS = 36 };
+    struct fixture *fixture = *state;
+    struct ampd_store *store;
+    struct ampd_model_record *records;
+    size_t count;
+    struct ampd_model_spec spec = storage_fixture_spec("m");
+    struct ampd_epoch_record epoch = storage_fixture_epoch(1, 0, 0);
+    struct ampd_step_row first = storage_fixture_first_row(&epoch);
+    struct ampd_checkpoint_record checkpoint = {.epoch = 1, .step = 1, .file = "f"};
+    assert_true(STEPS * (1 + ACTS) > AMPD_STORE_PAGE_MAX);
+    spec.durability = AMPD_DURABILITY_STEP;
+    for (int sqlite = 0; sqlite < 2; sqlite++) {
+        assert_int_equal(0, sqlite ? ampd_store_sqlite_open(fixture->directory, &store, NULL)
+                                   : ampd_store_memory_open(&store, NULL));
+        assert_int_equal(0, ampd_store_put_model(store, &spec, 1, NULL));
+        assert_int_equal(0, ampd_store_put_epoch(store, "m", &epoch, &first, NULL));
+        for (uint64_t step = 1; step <= STEPS; step++)
+            put_step_and_acts(store, step, ACTS);
+        assert_int_equal(0, ampd_store_put_checkpoint(store, "m", &checkpoint, NULL));
+        assert_int_equal(0, ampd_store_load(store, &records, &count, NULL));
+        assert_int_equal(STEPS * (1 + ACTS), records[0].rows_count);
+        for (uint32_t i = 0; i < records[0].rows_count; i++) {
+            const struct ampd_step_row *row = &records[0].rows[i];
+            assert_int_equal(1 + i / (1 + ACTS), row->step);
+            assert_int_equal(i % (1 + ACTS) == 0 ? AMPD_ROW_STEP : AMPD_ROW_SET, row->kind);
+        }
+        ampd_model_records_free(records, count);
+        ampd_store_close(store);
+    }
+    ampd_model_spec_clear(&spec);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -563,6 +609,7 @@ int main(void)
         TEST(a_journal_is_there_from_when_it_was_made_until_the_model_is_deleted),
         TEST(a_journal_that_cannot_be_looked_for_is_not_called_missing),
         TEST(a_store_gives_the_rows_after_the_checkpoint),
+        TEST(rows_after_the_checkpoint_that_are_more_than_a_page_are_all_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

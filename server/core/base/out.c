@@ -86,7 +86,10 @@ struct ampd_pending *ampd_out_persist_plain(struct ampd_core *core, enum ampd_pe
     return pending;
 }
 
-/* Whether a write must survive a loss of power before it is answered. The core decides it, not the store. */
+/*
+ * Whether a write must survive a loss of power before it is answered. For verdicts the core decides it; of all other
+ * kinds this says what the store does (storage/store.h), as the simulator needs it, too. io_persist checks that.
+ */
 static bool is_full(const struct ampd_model *model, enum ampd_persist_kind kind)
 {
     if (kind == AMPD_PERSIST_VERDICT)

@@ -54,7 +54,7 @@
  */
 struct notes_head {
     uint32_t version, contributors_count;
-    uint64_t open_version, scale_id, hash;
+    uint64_t unused, scale_id, hash; /* unused: 0, or anything in what an older program has written */
     uint64_t overflow_params, inf_total, nan_total, subtrees_count;
     uint32_t rows_count, parameters;
     float scale, coefficient;
@@ -114,7 +114,6 @@ static void put_notes(const struct ampd_model *model, const struct ampd_vote *vo
     struct notes_head head = {
         .version = notes_version(model, has_metrics),
         .contributors_count = step->close.contributors_count,
-        .open_version = model->shard->version,
         .scale_id = step->open.scale_id,
         .hash = step->hash,
         .overflow_params = vote->overflow_params,

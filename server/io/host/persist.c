@@ -135,7 +135,7 @@ static int store_once(const struct persist_task *task, struct amp_error *error)
     case AMPD_PERSIST_FENCE:
         return ampd_store_put_fence(store, task->shard, &task->fence, error);
     case AMPD_PERSIST_ACT:
-        return ampd_store_put_verdict(store, task->model, task->row, true, error);
+        return ampd_store_put_verdict(store, task->model, task->row, task->full, error);
     case AMPD_PERSIST_DELETING:
         return ampd_store_mark_deleting(store, task->model, error);
     case AMPD_PERSIST_DELETE:
@@ -442,6 +442,8 @@ void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
     struct persist_task *task = new_task(server, model, persist_run, persist_done);
     AMP_ASSERT((size_t)persist->kind < sizeof places / sizeof *places && places[persist->kind] != NULL);
     AMP_ASSERT(persist->kind != AMPD_PERSIST_VERDICT || persist->row != NULL); /* a verdict is a row */
+    /* Only rows are stored with `full`. Of other records the store always syncs those that it calls FULL (store.h). */
+    AMP_ASSERT(persist->kind == AMPD_PERSIST_VERDICT || persist->full == (persist->kind != AMPD_PERSIST_WORKER));
     task->kind = persist->kind;
     task->token = persist->token;
     task->at_us = persist->at_us;

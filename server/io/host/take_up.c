@@ -205,9 +205,9 @@ static int check_before_convert(const struct ampd_server *server, const struct a
                              name, newest->step, shards, shards, io_peers_shards(server));
     if (record->spec.durability == AMPD_DURABILITY_STEP && record->last != NULL && record->last->step > newest->step)
         return amp_error_set(error, AMP_ESTATE, NULL,
-                             "model %s: step %" PRIu64 " is in the journals of %" PRIu32
-                             " shards and in no checkpoint; start these once more and end them, shard 0 first",
-                             name, record->last->step, newest->parts_count);
+                             "model %s: step %" PRIu64 " is only in the journals that were written with %" PRIu32
+                             " shard%s, and in no checkpoint; start that many once more and end them, shard 0 first",
+                             name, record->last->step, newest->parts_count, newest->parts_count == 1 ? "" : "s");
     return 0;
 }
 
@@ -224,10 +224,6 @@ static int convert_newest(struct ampd_server *server, const struct ampd_model_re
                           struct ampd_checkpoint_record *newest, uint32_t shards, struct amp_error *error)
 {
     const char *name = record->spec.name;
-    if (shards == 1 && newest->parts_count == 0) { /* the catalogue of a single shard lists no parts */
-        newest->parts_count = 1;
-        memcpy(newest->parts[0], newest->manifest, sizeof newest->parts[0]);
-    }
     uint32_t from = newest->parts_count;
     int rc = check_before_convert(server, record, newest, shards, error);
     if (rc == 0 && (rc = convert(server, &record->spec, newest, error)) != 0)
@@ -269,6 +265,11 @@ static int take_up_one(struct ampd_server *server, const struct ampd_model_recor
     if (shards == count && shard == server->options->shard) {
         *taken = true;
         return 0;
+    }
+    if (shards ==
+        1) { /* a single shard has no PARTS: what its catalogue lists are the parts that its file is made of */
+        checkpoint->parts_count = 1;
+        memcpy(checkpoint->parts[0], checkpoint->manifest, sizeof checkpoint->parts[0]);
     }
     int rc = AMP_ENOTFOUND;
     if (checkpoint->parts_count == count) {
