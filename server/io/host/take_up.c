@@ -266,8 +266,8 @@ static int take_up_one(struct ampd_server *server, const struct ampd_model_recor
         *taken = true;
         return 0;
     }
-    if (shards ==
-        1) { /* a single shard has no PARTS: what its catalogue lists are the parts that its file is made of */
+    /* A single shard gets no PARTS: what its catalogue lists are the parts that its file was made of. */
+    if (shards == 1) {
         checkpoint->parts_count = 1;
         memcpy(checkpoint->parts[0], checkpoint->manifest, sizeof checkpoint->parts[0]);
     }
