@@ -22,7 +22,7 @@
       "of one address (IPv6: one /64; unix: one user), which many clients may share; the rest is for others")          \
     X(unadmitted, 256, "without an admitted call yet; one more closes the oldest of the address that has most")        \
     X(unadmitted_ms, 30000, "life of such a connection: TCP, TLS and the first call take a few round trips")           \
-    X(unadmitted_least_ms, 1000, "an older one alone is closed for one of its own address: some of a crowd get in")    \
+    X(unadmitted_least_ms, 1000, "a younger one is not closed for one of its own address: so some of a crowd get in")  \
     X(unadmitted_calls, 16, "calls of such a connection, each with up to 8 KiB of metadata: some health checks")       \
     X(strikes_burst, 16, "connections of one address that were ended as abuse, before others are refused")             \
     X(strikes_per_s, 1, "in a second: so an attacker that comes back costs one connection each second")                \
@@ -129,7 +129,7 @@ bool arpc_limits_set(struct arpc_limits *limits, const char *name, int64_t value
     X(OPEN, "open", "an address whose open calls take too much memory")                                                \
     X(UNSENT, "unsent", "an address whose unsent answers take too much memory")                                        \
     X(INFLATED, "inflated", "an address whose messages inflate to too much")                                           \
-    X(UNADMITTED, "unadmitted", "too many connections without a call that was accepted")                               \
+    X(UNADMITTED, "unadmitted", "too many connections without an admitted call")                                       \
     X(CONNECTIONS, "connections", "too many connections in all")                                                       \
     X(ADDRESS, "address", "too many connections of one address")                                                       \
     X(STRIKES, "strikes", "an address whose connections were ended as abuse")                                          \

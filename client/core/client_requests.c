@@ -25,7 +25,9 @@ static void begin_request(struct ampclient_core *core, enum ampclient_event_type
 {
     core->request = request;
     core->request_begun_ms = core->now_ms;
-    core->failures = 0; /* what failed before is not held against it: it waits reconnect_timeout_ms of its own */
+    /* What has failed since a request ended is not held against this one; what kept the last one from its end is. */
+    if (core->done.code != AMP_EDEADLINE && core->done.code != AMP_ECANCELLED)
+        core->failures = 0;
     core->request_deadline_ms = core->now_ms + timeout_ms;
     core->done = (struct ampclient_user_done){0};
     core->done_ready = false;

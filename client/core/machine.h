@@ -69,7 +69,7 @@ struct ampclient_core {
     uint32_t streams_dying;              /* streams that are cancelled and have not ended; until then nothing begins */
     uint64_t dying[AMPCLIENT_DYING_MAX]; /* their call numbers */
     enum ampclient_state fetch_from;     /* FETCHING: the state that it returns to */
-    uint32_t failures;                   /* failed calls in a row, since the request began if there is one */
+    uint32_t failures;                   /* failed calls in a row; begin_request says when it begins anew */
     uint64_t first_failure_ms, last_failure_ms; /* times of the first and of the last of them */
     uint64_t retry_ms;                          /* no call begins before this time; 0: there is no pause */
     struct amp_error last_error;                /* of the call that failed last */

@@ -99,6 +99,7 @@ class Module:
         self._parameters = trained(module)
         self._puller = dict.fromkeys(map(id, self._parameters.values()), weakref.ref(self))
         weakref.finalize(self, _forget, self._puller)
+        self._pullers = [_pulled_last.get(id(one)) for one in self._parameters.values()]  # before this one
         self._views: dict[str, torch.Tensor] | None = None  # of the memory that is pulled into
         self._indices: dict[str, int] = {}
         self._autocast_dtype = None
@@ -272,7 +273,9 @@ class Module:
     def _tell_replaced(self, views: dict[str, torch.Tensor]) -> None:
         """Of values that the program has written between join and the first pull, which is about to replace them."""
         for at, (name, one) in enumerate(self._parameters.items()):
-            if one._version == self._writes[at] or id(one) in _pulled_last:  # another model has pulled into it
+            puller = _pulled_last.get(id(one))
+            by_another_model = puller is not None and puller is not self._pullers[at]  # since ampd.join
+            if one._version == self._writes[at] or by_another_model:
                 continue
             written, view = one.detach().cpu(), views[name]
             if not (torch.equal(written.to(view.dtype), view) or torch.equal(written, view.to(one.dtype))):

@@ -23,7 +23,7 @@ enum frame_type {
 };
 
 #define TOKEN 1000
-/* The prefix of a gRPC message: who sends DATA in smaller pieces than this only costs. */
+/* The prefix of a gRPC message: DATA in smaller pieces than this counts as a useless frame. */
 #define SMALL_DATA 5
 /* Nobody pads gRPC: a padded frame below this may hold nothing else. */
 #define PADDED_SMALL_DATA (256 + SMALL_DATA)

@@ -1,8 +1,8 @@
 /*
  * Admission of connections: counts those of each source address, and remembers for a while which addresses had
- * connections that were ended as abuse. A connection is unadmitted until a call on it was admitted. Such
- * have only the places that are left over, and the oldest one makes room for the next (rpc/h2/budget.h says of which
- * address). No I/O; on the loop's thread. Internal to rpc/io.
+ * connections that were ended as abuse. A connection is unadmitted until a call on it was admitted. Unadmitted
+ * connections have only the places that are left over, and the oldest one makes room for the next (rpc/h2/budget.h
+ * says of which address). No I/O; on the loop's thread. Internal to rpc/io.
  */
 #ifndef ARPC_IO_ADMISSION_H
 #define ARPC_IO_ADMISSION_H

@@ -34,13 +34,13 @@ int64_t arpc_deferred_cost(const struct arpc_deferred *deferred, int64_t begin_n
 
 /*
  * Whoever is calm may be a peer on this core, which the kernel lets in when this thread's slice ends: after
- * milliseconds. What busy and unadmitted connections want can wait for as long as such a peer takes. Whether there are
+ * milliseconds. What busy and new connections want can wait for as long as such a peer takes. Whether there are
  * any.
  */
 static bool yield_core(struct arpc_deferred *deferred, int64_t now_ns)
 {
     const struct arpc_fair_queue *queue = &deferred->queue;
-    bool crowd = deferred->unadmitted || arpc_fair_queue_was_used(queue) || !amp_list_empty(&deferred->later);
+    bool crowd = deferred->arrivals || arpc_fair_queue_was_used(queue) || !amp_list_empty(&deferred->later);
     if (!crowd || arpc_fair_queue_alone(queue, now_ns) || !arpc_fair_queue_calm_expected(queue, now_ns))
         return false;
     (void)sched_yield(); /* it cannot fail */
@@ -143,7 +143,7 @@ static void on_check(uv_check_t *handle)
         pump_all(deferred);
     int64_t now_ns = (int64_t)uv_hrtime();
     deferred->cpu_ns = yield_core(deferred, now_ns) ? cpu_ns() : -1;
-    deferred->unadmitted = false;
+    deferred->arrivals = false;
     arpc_fair_queue_turn(&deferred->queue, now_ns);
     deferred->number++;
 }

@@ -40,7 +40,7 @@ struct arpc_deferred {
     char *read_buffer;     /* ARPC_READ_SIZE bytes; a read is handled before the next one begins */
     uint64_t number;       /* of this turn */
     struct arpc_fair_queue queue;
-    bool unadmitted;      /* connections were accepted or refused in this turn */
+    bool arrivals;        /* connections were accepted or refused in this turn */
     int64_t cpu_ns;       /* processor time of this thread when the turn began; below 0: not known */
     struct amp_spin spin; /* decides whether the loop spins after a turn with work */
     uint64_t spin_end_ns; /* when the spin under way ends; 0: it does not spin */

@@ -314,7 +314,7 @@ static void on_connection(uv_stream_t *stream, int status)
         server->config.abuses[ARPC_ABUSE_DESCRIPTORS]++; /* libuv has closed the connection by its spare one */
         return;
     }
-    server->deferred.unadmitted = true;
+    server->deferred.arrivals = true;
     /* A connection that is not accepted stays with libuv, which listens again once it is. */
     listener->waiting = true;
     if (!may_accept(listener))

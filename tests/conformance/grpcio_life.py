@@ -18,7 +18,8 @@ import grpcio_echo as echo  # skips where grpcio is not here
 
 grpc, echo_pb2 = echo.grpc, echo.echo_pb2
 Code = grpc.StatusCode
-TIMEOUT_S = 60
+PATIENCE = int(os.environ.get("AMPD_TEST_PATIENCE", "1"))
+TIMEOUT_S = 60 * PATIENCE
 
 
 class Relay:
@@ -186,11 +187,11 @@ class Life(unittest.TestCase):
             stub.unary(echo_pb2.Payload(data=b"x"), timeout=TIMEOUT_S)
             time.sleep(0.02)
 
-    KEEPALIVE = "keepalive_ms=100", "keepalive_timeout_ms=2000"
+    KEEPALIVE = "keepalive_ms=100", f"keepalive_timeout_ms={4000 * PATIENCE}"
 
     def test_the_servers_pings_are_answered(self):
         relay = PingRelay(self.serve(*self.KEEPALIVE), True)
-        self.stub(relay.target).sleep(echo_pb2.SleepRequest(ms=4000), timeout=TIMEOUT_S)
+        self.stub(relay.target).sleep(echo_pb2.SleepRequest(ms=6000 * PATIENCE), timeout=TIMEOUT_S)
         self.assertGreater(relay.pings, 1)
 
     def test_a_client_whose_answers_to_pings_do_not_come_is_given_up(self):

@@ -33,7 +33,7 @@ class Chromium:
     def __init__(self):
         options = Options()
         options.binary_location = shutil.which("chromium")
-        self.profile = tempfile.TemporaryDirectory(prefix="ampd-browser-")
+        self.profile = tempfile.TemporaryDirectory(prefix="ampd-browser-", ignore_cleanup_errors=True)
         for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                          "--hide-scrollbars", "--lang=en", "--remote-debugging-pipe",
                          f"--user-data-dir={self.profile.name}"):
@@ -85,5 +85,6 @@ def browser(width=1280, height=900, dark=False, scale=1):
         here.close_tabs()
     except BaseException:  # the next test begins with another one
         chromium.cache_clear()
-        here.end()
+        with contextlib.suppress(Exception):  # what has failed is told
+            here.end()
         raise

@@ -19,7 +19,7 @@ WORLD = 2
 LARGE = bool(os.environ.get("AMPD_LARGE"))
 WORKERS_TIMEOUT_S = 300 * PATIENCE  # of one run; on an idle machine the large one takes half a minute
 EXPORT_TIMEOUT_S = 300   # 600 MB of the large one
-ELSEWHERE = ((2, 3), (4, 1))  # all counts, and so check_every_count need not have all
+ELSEWHERE = ((2, 3), (4, 1))  # 2 and 3 for a part of the steps; from the first to the last 2 only with AMPD_LARGE
 SHARDS_MAX = 64  # IO_CLUSTER_SHARDS_MAX of the server, AMPCLIENT_SHARDS_MAX of the client; most of them have no block of digits
 FOUND = {}  # what a job ends with on one shard, by its name
 
@@ -130,7 +130,7 @@ def expected(context, job):
     return FOUND[job.model]
 
 
-def check_every_count(context, job, counts=(1, 2, 3, 4) if LARGE else (1, 4)):
+def check_every_count(context, job, counts=(1, 2, 3, 4) if LARGE else (1, 3)):
     want = expected(context, job)
     for count in counts:
         cluster, have = on(context, job, count)
@@ -160,7 +160,7 @@ def check_ends(context, job, cluster, what):
     over(context, cluster, have)
 
 
-def test_digits_ends_with_one_checkpoint_on_one_to_four_shards(context):
+def test_digits_ends_with_one_checkpoint_on_whatever_number_of_shards(context):
     check_every_count(context, Digits())
 
 

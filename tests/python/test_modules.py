@@ -179,6 +179,18 @@ def test_values_that_are_loaded_between_join_and_the_first_step_are_told_once_to
                                               for one in said), (case, said)
 
 
+def test_values_that_are_loaded_after_a_second_join_of_the_same_module_are_told_to_be_replaced():
+    net = new_net()
+    with ampd.testing.server() as server:
+        with ampd.join(server.endpoint, "first", net) as before:
+            before.pull()
+        with told() as said, ampd.join(server.endpoint, "second", net) as job:
+            net.load_state_dict({name: torch.full_like(one, 0.3) for name, one in net.state_dict().items()})
+            job.pull()
+        assert len(said) == 1 and "before ampd.join" in said[0], said
+        del before
+
+
 def test_values_that_another_model_has_pulled_before_the_first_step_are_told_of_nothing():
     net = new_net()
     with ampd.testing.server() as server, told() as said, joined(server, net) as first, \

@@ -346,6 +346,34 @@ static void a_request_waits_for_a_lost_server_as_long_as_if_nothing_had_failed_b
         assert_null(strstr(take(AMPCLIENT_OUT_LOG).u.log.text, "connected again"));
 }
 
+/* A step's time is shorter than that for which a lost server is waited for: the one after it goes on waiting. */
+static void requests_that_each_end_in_vain_wait_for_a_lost_server_together(void **state)
+{
+    (void)state;
+    ampclient_core_free(core);
+    make_with((struct ampclient_core_config){.model = "m",
+                                             .rank = 1,
+                                             .world_size = 2,
+                                             .step_timeout_ms = RECONNECT_MS / 2,
+                                             .reconnect_timeout_ms = RECONNECT_MS});
+    begin(1, 1);
+    push(1, second);
+    fail_call(take(AMPCLIENT_OUT_PUSH).call, AMP_EUNAVAILABLE, "", 0, 0);
+    unsigned in_vain = 0;
+    struct ampclient_user_done ended = {0};
+    for (; in_vain < 10 && ended.code != AMP_EUNAVAILABLE; in_vain += ended.code == AMP_EDEADLINE) {
+        request(AMPCLIENT_EVENT_STEP_END);
+        while (have(AMPCLIENT_OUT_USER_DONE) == 0) {
+            tick(AMPCLIENT_BACKOFF_MAX_MS);
+            if (have(AMPCLIENT_OUT_GET_PUSH_STATE) > 0)
+                fail_call(take(AMPCLIENT_OUT_GET_PUSH_STATE).call, AMP_EUNAVAILABLE, "", 0, 0);
+        }
+        ended = take(AMPCLIENT_OUT_USER_DONE).u.done;
+    }
+    assert_int_equal(ended.code, AMP_EUNAVAILABLE);
+    assert_in_range(in_vain, 1, 3);
+}
+
 /* ---- leave ---- */
 
 /* Else the incarnation before would leave, in vain, and the rank would be missed for a lease. */
@@ -463,6 +491,7 @@ int main(void)
         TEST(a_server_that_waits_for_others_is_not_a_lost_one),
         TEST(a_server_that_lived_between_two_failures_is_not_lost_since_the_first),
         TEST(a_request_waits_for_a_lost_server_as_long_as_if_nothing_had_failed_before_it),
+        TEST(requests_that_each_end_in_vain_wait_for_a_lost_server_together),
         TEST(who_leaves_while_he_joins_again_leaves_as_the_one_that_joined),
         TEST(a_leave_that_comes_while_a_shard_is_away_is_sent_again),
         TEST(a_leave_waits_no_longer_than_a_call_and_for_no_server_that_is_gone),

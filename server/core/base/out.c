@@ -87,8 +87,8 @@ struct ampd_pending *ampd_out_persist_plain(struct ampd_core *core, enum ampd_pe
 }
 
 /*
- * Whether a write must survive a loss of power before it is answered. For verdicts the core decides it; of all other
- * kinds this says what the store does (storage/store.h), as the simulator needs it, too. io_persist checks that.
+ * Whether a write must survive a loss of power before it is answered. Rows (VERDICT, ACT) are stored as this says. For
+ * all other kinds the store decides (storage/store.h), and this repeats it for the simulator; io_persist checks that.
  */
 static bool is_full(const struct ampd_model *model, enum ampd_persist_kind kind)
 {

@@ -443,7 +443,8 @@ void io_persist(struct ampd_server *server, const struct ampd_persist *persist)
     AMP_ASSERT((size_t)persist->kind < sizeof places / sizeof *places && places[persist->kind] != NULL);
     AMP_ASSERT(persist->kind != AMPD_PERSIST_VERDICT || persist->row != NULL); /* a verdict is a row */
     /* Only rows are stored with `full`. Of other records the store always syncs those that it calls FULL (store.h). */
-    AMP_ASSERT(persist->kind == AMPD_PERSIST_VERDICT || persist->full == (persist->kind != AMPD_PERSIST_WORKER));
+    bool is_row = persist->kind == AMPD_PERSIST_VERDICT || persist->kind == AMPD_PERSIST_ACT;
+    AMP_ASSERT(is_row || persist->full == (persist->kind != AMPD_PERSIST_WORKER));
     task->kind = persist->kind;
     task->token = persist->token;
     task->at_us = persist->at_us;

@@ -205,9 +205,11 @@ static int check_before_convert(const struct ampd_server *server, const struct a
                              name, newest->step, shards, shards, io_peers_shards(server));
     if (record->spec.durability == AMPD_DURABILITY_STEP && record->last != NULL && record->last->step > newest->step)
         return amp_error_set(error, AMP_ESTATE, NULL,
-                             "model %s: step %" PRIu64 " is only in the journals that were written with %" PRIu32
-                             " shard%s, and in no checkpoint; start that many once more and end them, shard 0 first",
-                             name, record->last->step, newest->parts_count, newest->parts_count == 1 ? "" : "s");
+                             "model %s: step %" PRIu64 " is only in the journal of %" PRIu32
+                             " shard(s), and in no checkpoint; start %s once more and end %s",
+                             name, record->last->step, newest->parts_count,
+                             newest->parts_count == 1 ? "ampd without --peers" : "that many",
+                             newest->parts_count == 1 ? "it" : "them, shard 0 first");
     return 0;
 }
 
