@@ -51,8 +51,8 @@ struct ampd_model_record {
     struct ampd_step_row *last;     /* the newest row of the history; NULL: there is none; owned */
     /*
      * The rows that a replay of the vote journal needs, ascending; owned. Only with durability STEP and a checkpoint:
-     * the newest epoch's rows of steps and of operators' actions from the newest checkpoint's step on, and the actions
-     * of the step before it, since shards received those together with that step's verdict.
+     * the newest epoch's rows of steps from the newest checkpoint's step on, and operators' actions of the last step
+     * and of the one before it, since shards received those together with the last step's verdict.
      */
     uint32_t rows_count;
     struct ampd_step_row *rows;

@@ -203,9 +203,23 @@ struct rows_load {
     uint32_t page_count;          /* rows of this page, also those that are not added */
 };
 
+/* Takes the actions of steps before the one before `step` out of record->rows: a page may have dozens of each step. */
+static void forget_actions(struct ampd_model_record *record, uint64_t step)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < record->rows_count; i++) {
+        if (record->rows[i].kind != AMPD_ROW_STEP && record->rows[i].step + 1 < step)
+            continue;
+        if (kept != i)
+            record->rows[kept] = record->rows[i];
+        kept++;
+    }
+    record->rows_count = kept;
+}
+
 /*
  * An ampd_history_cb that adds a row to record->rows, without epochs' rows and, of the step before the newest
- * checkpoint, only operators' actions. The array's capacity is a power of two.
+ * checkpoint, only operators' actions. The array's capacity is a power of two, or more where actions were taken out.
  */
 static int add_row(void *arg, const struct ampd_history_key *key, const struct ampd_step_row *row,
                    const struct ampd_epoch_record *epoch)
@@ -217,6 +231,8 @@ static int add_row(void *arg, const struct ampd_history_key *key, const struct a
     load->page_count++;
     if (epoch != NULL || (before && row->kind == AMPD_ROW_STEP))
         return 0;
+    if (row->kind == AMPD_ROW_STEP)
+        forget_actions(record, row->step);
     uint32_t count = record->rows_count;
     if ((count & (count - 1)) == 0) {
         void *grown = realloc(record->rows, (count == 0 ? 1 : count * 2) * sizeof *record->rows);

@@ -548,7 +548,7 @@ static void put_step_and_acts(struct ampd_store *store, uint64_t step, uint32_t 
     }
 }
 
-static void rows_after_the_checkpoint_that_are_more_than_a_page_are_all_given(void **state)
+static void steps_after_the_checkpoint_whose_rows_are_more_than_a_page_are_all_given(void **state)
 {
     enum { STEPS = 120, ACTS = 36 };
     struct fixture *fixture = *state;
@@ -570,11 +570,13 @@ static void rows_after_the_checkpoint_that_are_more_than_a_page_are_all_given(vo
             put_step_and_acts(store, step, ACTS);
         assert_int_equal(0, ampd_store_put_checkpoint(store, "m", &checkpoint, NULL));
         assert_int_equal(0, ampd_store_load(store, &records, &count, NULL));
-        assert_int_equal(STEPS * (1 + ACTS), records[0].rows_count);
-        for (uint32_t i = 0; i < records[0].rows_count; i++) {
-            const struct ampd_step_row *row = &records[0].rows[i];
-            assert_int_equal(1 + i / (1 + ACTS), row->step);
-            assert_int_equal(i % (1 + ACTS) == 0 ? AMPD_ROW_STEP : AMPD_ROW_SET, row->kind);
+        assert_int_equal(STEPS + 2 * ACTS, records[0].rows_count); /* actions of the last two steps alone */
+        const struct ampd_step_row *row = records[0].rows;
+        for (uint64_t step = 1; step <= STEPS; step++) {
+            assert_true(row->step == step && row->kind == AMPD_ROW_STEP);
+            row++;
+            for (uint32_t i = 0; i < ACTS && step + 1 >= STEPS; i++, row++)
+                assert_true(row->step == step && row->kind == AMPD_ROW_SET);
         }
         ampd_model_records_free(records, count);
         ampd_store_close(store);
@@ -609,7 +611,7 @@ int main(void)
         TEST(a_journal_is_there_from_when_it_was_made_until_the_model_is_deleted),
         TEST(a_journal_that_cannot_be_looked_for_is_not_called_missing),
         TEST(a_store_gives_the_rows_after_the_checkpoint),
-        TEST(rows_after_the_checkpoint_that_are_more_than_a_page_are_all_given),
+        TEST(steps_after_the_checkpoint_whose_rows_are_more_than_a_page_are_all_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
