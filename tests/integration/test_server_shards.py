@@ -509,7 +509,9 @@ def stranger_as_shard_1(channel, number):
     try:
         list(session(iter([ampd_testing.peer.SessionRequest(envelope=hello)]), timeout=CALL_TIMEOUT_S))
     except grpc.RpcError as error:
-        assert error.code() in (Code.ABORTED, Code.CANCELLED), error  # the shard itself has come back
+        # The shard itself has come back; or shard 0 had something to say, and found the session at its end.
+        assert error.code() in (Code.ABORTED, Code.CANCELLED, Code.UNAVAILABLE), error
+        assert "too many bytes" not in error.details(), error
 
 
 def test_a_stranger_with_the_highest_fence_disturbs_nobody(context):

@@ -187,10 +187,10 @@ void io_peers_send(struct ampd_server *server, const struct ampd_message *messag
     AMP_FAILPOINT("peer.sent");
     if (rc == 0 && !too_much_waits(link, message->type, before))
         return;
+    const char *why = rc != 0 ? amp_strerror(rc) : "too many bytes wait to be sent";
     amp_log(server->log, AMP_LOG_WARN, "peer",
-            "msg=\"a message cannot be sent, so the session starts again\" shard=%u err=\"%s\"", message->to,
-            rc != 0 ? amp_strerror(rc) : "too many bytes wait to be sent");
-    arpc_call_cancel(link->call, ARPC_STATUS_UNAVAILABLE, "too many bytes wait to be sent");
+            "msg=\"a message cannot be sent, so the session starts again\" shard=%u err=\"%s\"", message->to, why);
+    arpc_call_cancel(link->call, ARPC_STATUS_UNAVAILABLE, why);
 }
 
 /* ---- receiving ---- */
