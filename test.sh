@@ -170,9 +170,9 @@ section "how fast this machine is"
 slow=$(slowness)
 export AMPD_TEST_PATIENCE=$slow
 # Tests of the release build wait most of their time, and work little: three on each core, and all that is built with clang beside them. On
-# a slow machine they would take each other's leases away.
+# a slow machine they would take each other's leases away; with five on two cores one three times as slow is half idle.
 at_once=$((3 * $(nproc)))
-[ "$slow" -gt 1 ] && at_once=$(($(nproc) + 1)) &&
+[ "$slow" -gt 1 ] && at_once=$((2 * $(nproc) + 1)) &&
 	echo "$slow times slower than an ordinary one: leases and deadlines of tests are so many times longer, and fewer run at once"
 [ "$slow" -eq 1 ] && start_background
 
