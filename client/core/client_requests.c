@@ -25,7 +25,7 @@ static void begin_request(struct ampclient_core *core, enum ampclient_event_type
 {
     core->request = request;
     core->request_begun_ms = core->now_ms;
-    /* What has failed since a request ended is not held against this one; what kept the last one from its end is. */
+    /* reconnect_timeout_ms begins anew, unless the last request ended without an answer: then both wait together. */
     if (core->done.code != AMP_EDEADLINE && core->done.code != AMP_ECANCELLED)
         core->failures = 0;
     core->request_deadline_ms = core->now_ms + timeout_ms;

@@ -47,11 +47,10 @@ struct arpc_charge {
 /* The budgets of memory that the calls of all addresses share. */
 struct arpc_memory_budgets {
     struct arpc_budget unfinished; /* bytes of messages that are not whole, on admitted connections */
-    struct arpc_budget
-        unadmitted;             /* bytes of such messages on other connections: 4 KiB for each of limits.unadmitted */
-    struct arpc_budget waiting; /* bytes of calls that are paused before they have moved bulk data */
-    struct arpc_budget open;    /* 4 KiB and the kept metadata of each open call on an admitted connection */
-    struct arpc_budget unsent;  /* bytes of messages that are copies as a whole, and have not left */
+    struct arpc_budget unadmitted; /* such bytes on other connections: 4 KiB for each of limits.unadmitted */
+    struct arpc_budget waiting;    /* bytes of calls that are paused before they have moved bulk data */
+    struct arpc_budget open;       /* 4 KiB and the kept metadata of each open call on an admitted connection */
+    struct arpc_budget unsent;     /* bytes of messages that are copies as a whole, and have not left */
 };
 
 /* What the calls of one address share. */
