@@ -134,8 +134,14 @@ UPGRADED = """
         window.upgrade = () => { sessionStorage.upgraded = 1; stop.abort(); };
         const answer = await fetched(path, { ...options, signal: stop.signal });
         if (!sessionStorage.upgraded) return answer;
-        const another = new TransformStream({ transform(text, out) {
-            out.enqueue(text.replace(/"version":"[^"]*"/, '"version":"99.0"').replace(/"parts":1/, '"parts":2')); } });
+        let rest = "";
+        const another = new TransformStream({ transform(text, out) {  // a slow browser gets several events in a piece
+            const events = (rest + text).split("\\n\\n");
+            rest = events.pop();
+            for (const one of events)
+                out.enqueue(one.replace(/"version":"[^"]*"/, '"version":"99.0"').replace(/"parts":1/g, '"parts":2')
+                    + "\\n\\n");
+        } });
         return new Response(answer.body.pipeThrough(new TextDecoderStream()).pipeThrough(another)
             .pipeThrough(new TextEncoderStream()));
     };"""

@@ -141,7 +141,8 @@ def test_a_join_with_restore_goes_on_where_the_model_has_values():
 
 def test_a_join_with_restore_loads_where_a_loader_hangs():
     many = {"w": numpy.ones(1 << 22, numpy.float32), "b": numpy.ones(5, numpy.float32)}
-    with folder() as name, ampd.testing.server(options=[f"--worker-lease={4 * PATIENCE}s"]) as server:
+    lease_s = 4 * min(PATIENCE, 2)  # below message_window_ms, which ends a stream that stands still (LOAD_BROKEN)
+    with folder() as name, ampd.testing.server(options=[f"--worker-lease={lease_s}s"]) as server:
         file = pathlib.Path(name) / "checkpoint"
         with ampd.testing.server() as other:
             with ampd.join(other.endpoint, "m", many, optimizer=ampd.SGD(0.1)) as job:
@@ -156,7 +157,8 @@ def test_a_join_with_restore_loads_where_a_loader_hangs():
                     with ampd.join(server.endpoint, "m", many, optimizer=ampd.SGD(0.1), restore=file,
                                    step_timeout=60 * PATIENCE) as job:
                         assert job.begin().number == 3
-                    assert [row.reason for row in operator.history("m") if row.kind == "epoch"][1:2] == ["LOAD_ENDED"]
+                    reasons = [row.reason for row in operator.history("m") if row.kind == "epoch"]
+                    assert reasons[1:2] == ["LOAD_ENDED"], reasons
                 finally:
                     hangs.kill()
 
