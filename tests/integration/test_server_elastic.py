@@ -168,7 +168,7 @@ def test_a_model_stands_still_while_too_few_workers_are_left(context):
     team.trains("a", "b")
     team.kill("b")
     stands = "1 more of rank 1 (b), rank 2, rank 3 of 4, since a step needs 2 workers"
-    eventually(lambda: stands in team.status().waiting_for, "the model waits for workers")
+    eventually(lambda: team.status().waiting_for.startswith(stands), "the model waits")  # then since how many seconds
     at = team.decided()
     team.start("b")
     team.trains("a", "b")
