@@ -340,34 +340,12 @@ static void clip_value(float *g, float limit, size_t n)
     amp_kernels_ref.clip_value(g + i, limit, n - i);
 }
 
-/* sum + x * x of the four elements at g. */
-static __m256d add_squares(__m256d sum, const float *g)
-{
-    __m256d x = _mm256_cvtps_pd(_mm_loadu_ps(g));
-    return _mm256_add_pd(sum, _mm256_mul_pd(x, x));
-}
-
-static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
-{
-    __m256d a = _mm256_loadu_pd(lanes);
-    __m256d b = _mm256_loadu_pd(lanes + 4);
-    __m256d c = _mm256_loadu_pd(lanes + 8);
-    __m256d d = _mm256_loadu_pd(lanes + 12);
-    size_t i = 0;
-    for (; i + AMP_SQUARE_LANES <= n; i += AMP_SQUARE_LANES) {
-        a = add_squares(a, g + i);
-        b = add_squares(b, g + i + 4);
-        c = add_squares(c, g + i + 8);
-        d = add_squares(d, g + i + 12);
-    }
-    _mm256_storeu_pd(lanes, a);
-    _mm256_storeu_pd(lanes + 4, b);
-    _mm256_storeu_pd(lanes + 8, c);
-    _mm256_storeu_pd(lanes + 12, d);
-    amp_kernels_ref.squares(g + i, n - i, lanes);
-}
-
 /* What kernels/double.h is written in, beside kernels/avx2_parts.h. */
+static vd vd_widen(const float *src)
+{
+    return _mm256_cvtps_pd(_mm_loadu_ps(src));
+}
+
 static vd vd_load(const double *src)
 {
     return _mm256_loadu_pd(src);
@@ -398,41 +376,6 @@ static vd vd_step_of_sign(vd x, double size)
 }
 
 #include "amp/kernels/double.h"
-
-/* Four elements of SGD; *buffer is the old momentum buffer and becomes the new one, unrounded, where has_m. */
-static __m256d sgd_4(const struct amp_apply_scalars *k, bool has_m, __m256d g, __m256d p, __m256d *buffer)
-{
-    __m256d d = _mm256_add_pd(g, _mm256_mul_pd(_mm256_set1_pd(k->weight_decay), p));
-    if (has_m) {
-        __m256d momentum = _mm256_set1_pd(k->momentum);
-        __m256d next = d;
-        if (!k->first_step)
-            next = _mm256_add_pd(_mm256_mul_pd(momentum, *buffer), _mm256_mul_pd(_mm256_set1_pd(k->keep), d));
-        *buffer = next;
-        d = k->nesterov ? _mm256_add_pd(d, _mm256_mul_pd(momentum, next)) : next;
-    }
-    return _mm256_sub_pd(p, _mm256_mul_pd(_mm256_set1_pd(k->lr), d));
-}
-
-static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
-{
-    __m256 clip = _mm256_set1_ps(k->clip);
-    bool has_m = m != NULL;
-    size_t i = 0;
-    for (; i + WIDTH <= n; i += WIDTH) {
-        __m256 x = _mm256_mul_ps(_mm256_loadu_ps(g + i), clip);
-        __m256 master = _mm256_loadu_ps(p + i);
-        __m256 old = has_m ? _mm256_loadu_ps(m + i) : x;
-        __m256d low = low_half(old);
-        __m256d high = high_half(old);
-        __m256d p_low = sgd_4(k, has_m, low_half(x), low_half(master), &low);
-        __m256d p_high = sgd_4(k, has_m, high_half(x), high_half(master), &high);
-        if (has_m)
-            _mm256_storeu_ps(m + i, canonical(join_halves(low, high)));
-        _mm256_storeu_ps(p + i, canonical(join_halves(p_low, p_high)));
-    }
-    amp_kernels_ref.apply[AMP_OPT_SGD](k, n - i, g + i, p + i, has_m ? m + i : NULL, v);
-}
 
 static void store_fence(void)
 {

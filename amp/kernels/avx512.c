@@ -316,23 +316,12 @@ static void clip_value(float *g, float limit, size_t n)
     amp_kernels_ref.clip_value(g + i, limit, n - i);
 }
 
-static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
+/* What kernels/double.h is written in, beside kernels/avx512_parts.h. */
+static vd vd_widen(const float *src)
 {
-    __m512d low = _mm512_loadu_pd(lanes);
-    __m512d high = _mm512_loadu_pd(lanes + 8);
-    size_t i = 0;
-    for (; i + WIDTH <= n; i += WIDTH) {
-        __m512d a = _mm512_cvtps_pd(_mm256_loadu_ps(g + i));
-        __m512d b = _mm512_cvtps_pd(_mm256_loadu_ps(g + i + 8));
-        low = _mm512_add_pd(low, _mm512_mul_pd(a, a));
-        high = _mm512_add_pd(high, _mm512_mul_pd(b, b));
-    }
-    _mm512_storeu_pd(lanes, low);
-    _mm512_storeu_pd(lanes + 8, high);
-    amp_kernels_ref.squares(g + i, n - i, lanes);
+    return _mm512_cvtps_pd(_mm256_loadu_ps(src));
 }
 
-/* What kernels/double.h is written in, beside kernels/avx512_parts.h. */
 static vd vd_load(const double *src)
 {
     return _mm512_loadu_pd(src);
@@ -363,41 +352,6 @@ static vd vd_step_of_sign(vd x, double size)
 }
 
 #include "amp/kernels/double.h"
-
-/* Eight elements of SGD; *buffer is the old momentum buffer and becomes the new one, unrounded, where has_m. */
-static __m512d sgd_8(const struct amp_apply_scalars *k, bool has_m, __m512d g, __m512d p, __m512d *buffer)
-{
-    __m512d d = _mm512_add_pd(g, _mm512_mul_pd(_mm512_set1_pd(k->weight_decay), p));
-    if (has_m) {
-        __m512d momentum = _mm512_set1_pd(k->momentum);
-        __m512d next = d;
-        if (!k->first_step)
-            next = _mm512_add_pd(_mm512_mul_pd(momentum, *buffer), _mm512_mul_pd(_mm512_set1_pd(k->keep), d));
-        *buffer = next;
-        d = k->nesterov ? _mm512_add_pd(d, _mm512_mul_pd(momentum, next)) : next;
-    }
-    return _mm512_sub_pd(p, _mm512_mul_pd(_mm512_set1_pd(k->lr), d));
-}
-
-static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
-{
-    __m512 clip = _mm512_set1_ps(k->clip);
-    bool has_m = m != NULL;
-    size_t i = 0;
-    for (; i + WIDTH <= n; i += WIDTH) {
-        __m512 x = _mm512_mul_ps(_mm512_loadu_ps(g + i), clip);
-        __m512 master = _mm512_loadu_ps(p + i);
-        __m512 old = has_m ? _mm512_loadu_ps(m + i) : x;
-        __m512d low = low_half(old);
-        __m512d high = high_half(old);
-        __m512d p_low = sgd_8(k, has_m, low_half(x), low_half(master), &low);
-        __m512d p_high = sgd_8(k, has_m, high_half(x), high_half(master), &high);
-        if (has_m)
-            _mm512_storeu_ps(m + i, canonical(join_halves(low, high)));
-        _mm512_storeu_ps(p + i, canonical(join_halves(p_low, p_high)));
-    }
-    amp_kernels_ref.apply[AMP_OPT_SGD](k, n - i, g + i, p + i, has_m ? m + i : NULL, v);
-}
 
 static void store_fence(void)
 {

@@ -1,9 +1,10 @@
 /*
  * Kernels that compute in double, once for all vector variants: the optimizers but Adam and AdamW, and the sums of
- * magnitudes and of LAMB's squares. Only for kernels_<isa>.c, which before it names
+ * squares and of magnitudes. Only for kernels_<isa>.c, which before it names
  *
  *     WIDTH                              floats of a vector
  *     vf, vd                             a vector of floats; of half as many doubles, with the operators of C
+ *     vd_widen                           the HALF floats at an address as doubles
  *     vf_load, vf_store, vf_all, vd_load, vd_store, vd_all, vd_root, vd_magnitude
  *     vd_at_least_zero                   x < 0 ? 0 : x
  *     vd_step_of_sign                    x > 0 ? size : x < 0 ? -size : x
@@ -21,6 +22,9 @@
 /* Doubles of a vector, and vectors of the 16 lanes. */
 #define HALF         (WIDTH / 2)
 #define LANE_VECTORS (AMP_SQUARE_LANES / HALF)
+
+/* Unrolled, so that an array of them is registers. */
+#define EACH_LANE_VECTOR(J) _Pragma("GCC unroll 8") for (size_t J = 0; J < LANE_VECTORS; J++)
 
 #include "amp/kernels/double_optimizers.h"
 
@@ -61,21 +65,26 @@ static void lamb_squares(const struct amp_apply_scalars *k, size_t n, const floa
     amp_kernels_ref.lamb_squares(k, n - whole, g + whole, p + whole, m + whole, v + whole, masters, updates);
 }
 
-static void magnitudes(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
+static vd vd_square(vd x)
 {
-    vd sum[LANE_VECTORS];
-    lanes_load(sum, lanes);
-    size_t whole = n - n % AMP_SQUARE_LANES;
-    for (size_t i = 0; i < whole; i += AMP_SQUARE_LANES) {
-        for (size_t j = 0; j < LANE_VECTORS; j += 2) {
-            vf x = vf_load(g + i + j * HALF);
-            sum[j] += vd_magnitude(low_half(x));
-            sum[j + 1] += vd_magnitude(high_half(x));
-        }
-    }
-    lanes_store(lanes, sum);
-    amp_kernels_ref.magnitudes(g + whole, n - whole, lanes);
+    return x * x;
 }
+
+#define SUM_IN_DOUBLE(NAME, TERM)                                                                                      \
+    static void NAME(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])                                         \
+    {                                                                                                                  \
+        vd sum[LANE_VECTORS];                                                                                          \
+        lanes_load(sum, lanes);                                                                                        \
+        size_t whole = n - n % AMP_SQUARE_LANES;                                                                       \
+        for (size_t i = 0; i < whole; i += AMP_SQUARE_LANES) {                                                         \
+            EACH_LANE_VECTOR(j) sum[j] += TERM(vd_widen(g + i + j * HALF));                                            \
+        }                                                                                                              \
+        lanes_store(lanes, sum);                                                                                       \
+        amp_kernels_ref.NAME(g + whole, n - whole, lanes);                                                             \
+    }
+
+SUM_IN_DOUBLE(squares, vd_square)
+SUM_IN_DOUBLE(magnitudes, vd_magnitude)
 
 /* Real powers are rare, and most of their time is in the polynomials: the reference's. */
 static void powers(const float *g, size_t n, double p, float unit, double lanes[AMP_SQUARE_LANES])

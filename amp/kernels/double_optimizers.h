@@ -9,6 +9,42 @@ struct half {
     vd p, m, v;
 };
 
+/* m: the momentum buffer, if there is one. Inlined: called, it takes half as long again with AVX2. */
+INLINE void sgd_half(const struct amp_apply_scalars *k, vd g, bool has_m, struct half *x)
+{
+    vd d = g + vd_all(k->weight_decay) * x->p;
+    if (has_m) {
+        vd next = d;
+        if (!k->first_step)
+            next = vd_all(k->momentum) * x->m + vd_all(k->keep) * d;
+        x->m = next;
+        if (k->nesterov)
+            d = d + vd_all(k->momentum) * next;
+        else
+            d = next;
+    }
+    x->p = x->p - vd_all(k->lr) * d;
+}
+
+static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
+{
+    bool has_m = m != NULL;
+    size_t i = 0;
+    for (; i + WIDTH <= n; i += WIDTH) {
+        vf c = vf_load(g + i) * vf_all(k->clip);
+        vf p0 = vf_load(p + i);
+        vf m0 = has_m ? vf_load(m + i) : c;
+        struct half low = {.p = low_half(p0), .m = low_half(m0)};
+        struct half high = {.p = high_half(p0), .m = high_half(m0)};
+        sgd_half(k, low_half(c), has_m, &low);
+        sgd_half(k, high_half(c), has_m, &high);
+        if (has_m)
+            vf_store(m + i, canonical(join_halves(low.m, high.m)));
+        vf_store(p + i, canonical(join_halves(low.p, high.p)));
+    }
+    amp_kernels_ref.apply[AMP_OPT_SGD](k, n - i, g + i, p + i, has_m ? m + i : NULL, v);
+}
+
 static vd coupled(const struct amp_apply_scalars *k, vd g, vd p)
 {
     if (k->weight_decay == 0)

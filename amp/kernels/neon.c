@@ -16,7 +16,8 @@
 
 #include <arm_neon.h>
 
-#define WIDTH 4
+#define WIDTH  4
+#define INLINE static inline __attribute__((always_inline))
 
 /* What kernels/double.h is written in. */
 typedef float32x4_t vf;
@@ -35,6 +36,11 @@ static void vf_store(float *dst, vf x)
 static vf vf_all(float x)
 {
     return vdupq_n_f32(x);
+}
+
+static vd vd_widen(const float *src)
+{
+    return vcvt_f64_f32(vld1_f32(src));
 }
 
 static vd vd_load(const double *src)
@@ -260,58 +266,6 @@ static void clip_value(float *g, float limit, size_t n)
         vf_store(g + i, canonical(x));
     }
     amp_kernels_ref.clip_value(g + i, limit, n - i);
-}
-
-static void squares(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])
-{
-    vd sum[LANE_VECTORS];
-    lanes_load(sum, lanes);
-    size_t whole = n - n % AMP_SQUARE_LANES;
-    for (size_t i = 0; i < whole; i += AMP_SQUARE_LANES) {
-        for (size_t j = 0; j < LANE_VECTORS; j += 2) {
-            vf x = vf_load(g + i + j * HALF);
-            vd low = low_half(x), high = high_half(x);
-            sum[j] = vaddq_f64(sum[j], vmulq_f64(low, low));
-            sum[j + 1] = vaddq_f64(sum[j + 1], vmulq_f64(high, high));
-        }
-    }
-    lanes_store(lanes, sum);
-    amp_kernels_ref.squares(g + whole, n - whole, lanes);
-}
-
-/* Two elements of SGD; *buffer is the old momentum buffer and becomes the new one, unrounded, where has_m. */
-static vd sgd_2(const struct amp_apply_scalars *k, bool has_m, vd g, vd p, vd *buffer)
-{
-    vd d = vaddq_f64(g, vmulq_f64(vd_all(k->weight_decay), p));
-    if (has_m) {
-        vd momentum = vd_all(k->momentum);
-        vd next = d;
-        if (!k->first_step)
-            next = vaddq_f64(vmulq_f64(momentum, *buffer), vmulq_f64(vd_all(k->keep), d));
-        *buffer = next;
-        d = k->nesterov ? vaddq_f64(d, vmulq_f64(momentum, next)) : next;
-    }
-    return vsubq_f64(p, vmulq_f64(vd_all(k->lr), d));
-}
-
-static void apply_sgd(const struct amp_apply_scalars *k, size_t n, const float *g, float *p, float *m, float *v)
-{
-    vf clip = vf_all(k->clip);
-    bool has_m = m != NULL;
-    size_t i = 0;
-    for (; i + WIDTH <= n; i += WIDTH) {
-        vf x = vmulq_f32(vf_load(g + i), clip);
-        vf master = vf_load(p + i);
-        vf old = has_m ? vf_load(m + i) : x;
-        vd low = low_half(old);
-        vd high = high_half(old);
-        vd p_low = sgd_2(k, has_m, low_half(x), low_half(master), &low);
-        vd p_high = sgd_2(k, has_m, high_half(x), high_half(master), &high);
-        if (has_m)
-            vf_store(m + i, canonical(join_halves(low, high)));
-        vf_store(p + i, canonical(join_halves(p_low, p_high)));
-    }
-    amp_kernels_ref.apply[AMP_OPT_SGD](k, n - i, g + i, p + i, has_m ? m + i : NULL, v);
 }
 
 static vd adam_in_double_2(const struct amp_apply_scalars *k, vd g, vd p, vd m, vd v)
