@@ -8,8 +8,8 @@ const char *amp_strerror(int code)
     switch (code) {
     case AMP_OK:
         return "no error";
-#define AMP_ERR_TEXT(name, value, grpc, text)                                                                \
-    case AMP_##name:                                                                                         \
+#define AMP_ERR_TEXT(name, value, grpc, text)                                                                          \
+    case AMP_##name:                                                                                                   \
         return text;
         AMP_ERR_MAP(AMP_ERR_TEXT)
 #undef AMP_ERR_TEXT
@@ -23,8 +23,8 @@ int amp_err_grpc_status(int code)
     switch (code) {
     case AMP_OK:
         return 0;
-#define AMP_ERR_GRPC(name, value, grpc, text)                                                                \
-    case AMP_##name:                                                                                         \
+#define AMP_ERR_GRPC(name, value, grpc, text)                                                                          \
+    case AMP_##name:                                                                                                   \
         return grpc;
         AMP_ERR_MAP(AMP_ERR_GRPC)
 #undef AMP_ERR_GRPC
@@ -35,11 +35,11 @@ int amp_err_grpc_status(int code)
 
 int amp_err_from_grpc_status(int status)
 {
-    static const int codes[] = {AMP_OK,         AMP_ECANCELLED,     AMP_EUNKNOWN,  AMP_EINVAL,
-                                AMP_EDEADLINE,  AMP_ENOTFOUND,      AMP_EEXIST,    AMP_EDENIED,
-                                AMP_EEXHAUSTED, AMP_ESTATE,         AMP_EABORTED,  AMP_ERANGE,
-                                AMP_EUNIMPLEMENTED, AMP_EINTERNAL,  AMP_EUNAVAILABLE, AMP_EDATALOSS,
-                                AMP_EUNAUTHENTICATED};
+    static const int codes[] = {
+        AMP_OK,        AMP_ECANCELLED,      AMP_EUNKNOWN,       AMP_EINVAL,     AMP_EDEADLINE,
+        AMP_ENOTFOUND, AMP_EEXIST,          AMP_EDENIED,        AMP_EEXHAUSTED, AMP_ESTATE,
+        AMP_EABORTED,  AMP_ERANGE,          AMP_EUNIMPLEMENTED, AMP_EINTERNAL,  AMP_EUNAVAILABLE,
+        AMP_EDATALOSS, AMP_EUNAUTHENTICATED};
     if (status < 0 || status >= (int)(sizeof codes / sizeof *codes))
         return AMP_EUNKNOWN;
     return codes[status];
@@ -67,8 +67,10 @@ void amp_error_wrap(struct amp_error *error, const char *format, ...)
     va_start(args, format);
     int used = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (used < 0 || (size_t)used + 3 > sizeof text)
+    if (used < 0)
         return;
+    const int longest = (int)sizeof text - 3; /* so that ": " and the zero follow */
+    used = used < longest ? used : longest;
     text[used++] = ':';
     text[used++] = ' ';
     size_t rest = strnlen(error->text, sizeof text - (size_t)used - 1);

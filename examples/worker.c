@@ -35,8 +35,9 @@ static int make_model(struct ampclient *client)
 /* A result names the first parameters and workers that had the Inf or NaN: all workers hear it. */
 static void show(const struct ampclient_result *result, float w, float scale)
 {
+    static const char *const verdicts[] = {"?", "applied", "skipped", "skipped: empty", "late", "rolled back"};
     (void)printf("step %" PRIu64 ": w %g, scale %g, %s\n", result->step, (double)w, (double)scale,
-                 result->verdict == AMPCLIENT_APPLIED ? "applied" : "skipped");
+                 verdicts[result->verdict]);
     for (uint32_t i = 0; i < result->overflows_count; i++)
         (void)printf("  %s of %s: %" PRIu64 " Inf, %" PRIu64 " NaN\n", result->overflows[i].parameter,
                      result->overflows[i].rank >= 0 ? result->overflows[i].worker : "the sum",

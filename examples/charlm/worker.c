@@ -335,20 +335,35 @@ static int one_step(struct worker *worker)
 
 /* ---- the job ---- */
 
-/* Rank 0 validates, reports and writes at the end, with the parameters that all workers have. */
+/*
+ * Takes the parameters that all workers have at the end. All units stay gathered, since the validation uses each many
+ * times. 0; 1 if the servers no longer have the version that was pulled, for they were restarted; or -1.
+ */
+static int take_all(struct worker *worker)
+{
+    int rc = ampclient_pull(worker->remote, NULL);
+    if (rc != 0)
+        return failed(worker, "cannot pull for the validation", rc);
+    for (size_t unit = 0; rc == 0 && unit < charlm_units(&worker->model); unit++) {
+        rc = gather_unit(worker, unit, unit);
+        if (rc == 0)
+            rc = take_unit(worker, unit, UINT64_MAX);
+    }
+    return rc;
+}
+
+/* Rank 0 validates, reports and writes at the end. */
 static int finish(struct worker *worker)
 {
     const struct charlm_options *options = worker->options;
     if (ampclient_rank(worker->remote) != 0)
         return 0;
-    int rc = ampclient_pull(worker->remote, NULL);
+    int rc;
+    do
+        rc = take_all(worker);
+    while (rc == 1);
     if (rc != 0)
-        return failed(worker, "cannot pull for the validation", rc);
-    /* All units stay gathered, since the validation uses each many times. */
-    for (size_t unit = 0; unit < charlm_units(&worker->model); unit++) {
-        if (gather_unit(worker, unit, unit) != 0 || take_unit(worker, unit, UINT64_MAX) != 0)
-            return -1;
-    }
+        return -1;
     struct ampclient_status status = AMPCLIENT_STATUS_INIT;
     rc = ampclient_status(worker->client, options->model, &status);
     if (rc != 0)

@@ -10,9 +10,11 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RUN = ROOT / "examples" / "charlm" / "run.sh"
@@ -75,6 +77,53 @@ def same_after_another_run(run, again):
     """In the folder of a run that is over nothing is left to do but to validate."""
     assert again.loss == run.loss and "a step took" not in again.output, again.output
     assert again.digest() == run.digest(), "the parameters differ"
+
+
+class Server:
+    """ampd on the data of a run."""
+
+    def __init__(self, bin_dir, folder, port=0):
+        log = folder / "ampd.log"
+        with log.open("w") as out:
+            self.process = subprocess.Popen([bin_dir / "ampd", "--data-dir", folder / "data", "--listen",
+                                             f"127.0.0.1:{port}", "--metrics-listen", "none"], stdout=out, stderr=out)
+        wait_for(lambda: 'msg="listening"' in log.read_text() or self.process.poll() is not None, "ampd listens")
+        match = re.search(r'msg="listening".*127\.0\.0\.1:(\d+)', log.read_text())
+        assert match, log.read_text()
+        self.port = int(match[1])
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def wait_for(condition, what):
+    end_s = time.monotonic() + RUN_TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < end_s, f"in {RUN_TIMEOUT_S} s it has not come to pass that {what}"
+        time.sleep(0.01)
+
+
+def validates_after_a_kill(bin_dir, run):
+    """The worker is stopped where it has pulled and gathers next; meanwhile the server is killed and started again."""
+    server = Server(bin_dir, run.folder)
+    shim = bin_dir.parent / "tests" / "integration" / "libstopping_pull.so"
+    worker = subprocess.Popen(["/usr/bin/env", f"LD_PRELOAD={shim}", bin_dir / "charlm", "--connect",
+                               f"127.0.0.1:{server.port}", "--units", *OPTIONS],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
+                              env={**os.environ, "RANK": "0", "WORLD_SIZE": "2"})
+    stat = pathlib.Path(f"/proc/{worker.pid}/stat")
+    try:
+        wait_for(lambda: stat.read_text().rpartition(")")[2].split()[0] in "TZ", "the worker has pulled")
+        server.kill()
+        server = Server(bin_dir, run.folder, server.port)
+        worker.send_signal(signal.SIGCONT)
+        output, _ = worker.communicate(timeout=RUN_TIMEOUT_S)
+    finally:
+        worker.kill()
+        server.kill()
+    match = RESULT.search(output)
+    assert worker.returncode == 0 and match and float(match[1]) == run.loss, f"exit code {worker.returncode}: {output}"
 
 
 def leaves_nothing(bin_dir, folder):
@@ -141,6 +190,8 @@ def main():
             suite.test("units_and_a_killed_server_change_no_loss_and_no_byte_of_the_parameters", same_after_a_kill, run,
                        units)
             suite.test("it_writes_the_same_with_units", it_writes, units)
+            suite.test("a_server_killed_between_the_last_pull_and_the_units_keeps_no_worker_from_its_result",
+                       validates_after_a_kill, bin_dir, units)
         again = suite.test("another_run_in_its_folder_ends_with_a_result", Run, bin_dir, work / "run", "--write", "0")
         if again is not None:
             suite.test("another_run_in_its_folder_ends_with_the_same_parameters", same_after_another_run, run, again)

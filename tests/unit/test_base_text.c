@@ -1,10 +1,12 @@
-/* Texts of others: what is cut in the middle of a character. */
+/* Texts: those of others, cut in the middle of a character; and those of errors. */
+#include "base/err.h"
 #include "base/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -53,11 +55,28 @@ static void what_turns_text_around_is_escaped_and_in_no_name(void **state)
     }
 }
 
+static void a_prefix_as_long_as_an_error_can_be_is_truncated_and_not_left_out(void **state)
+{
+    (void)state;
+    char prefix[2 * AMP_ERROR_TEXT_MAX];
+    memset(prefix, 'p', sizeof prefix);
+    for (int length = AMP_ERROR_TEXT_MAX - 6; length < AMP_ERROR_TEXT_MAX + 6; length++) {
+        struct amp_error error;
+        (void)amp_error_set(&error, AMP_EIO, NULL, "the disk is full");
+        amp_error_wrap(&error, "%.*s", length, prefix);
+        int kept = length < AMP_ERROR_TEXT_MAX - 3 ? length : AMP_ERROR_TEXT_MAX - 3;
+        char wanted[AMP_ERROR_TEXT_MAX];
+        (void)snprintf(wanted, sizeof wanted, "%.*s: the disk is full", kept, prefix);
+        assert_string_equal(error.text, wanted);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_cut_within_a_character_is_text_again),
         cmocka_unit_test(text_stays_as_it_is),
+        cmocka_unit_test(a_prefix_as_long_as_an_error_can_be_is_truncated_and_not_left_out),
         cmocka_unit_test(what_turns_text_around_is_escaped_and_in_no_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
