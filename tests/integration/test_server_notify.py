@@ -67,22 +67,46 @@ def test_a_service_manager_hears_ready_when_calls_are_served(context):
             assert server.wait() == 0
 
 
+@contextlib.contextmanager
+def a_call(server):
+    """A call that lasts, so that the grace of a drain does."""
+    ended = threading.Event()
+    held = server.channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+    call = held(iter(lambda: ended.wait(CALL_TIMEOUT_S), True))
+    try:
+        yield
+    finally:
+        ended.set()
+        call.cancel()
+
+
 def test_a_service_manager_gives_a_drain_all_of_its_time(context):
-    """TimeoutStopSec counts from STOPPING on, and a grace may be longer."""
+    """TimeoutStopSec counts from its signal on, and --drain-time may be longer."""
     folder = context.folder()
     folder.mkdir()
     with Manager(folder / "notify") as manager:
-        server, ended, grace_ms = context.server("--drain-time", "5m"), threading.Event(), 120000
-        held = server.channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
-        open_call = held(iter(lambda: ended.wait(60), True))
-        Api(server.channel).Drain(grace_ms=grace_ms)
-        drain_ms = 5 * 60000 + grace_ms
-        extended_us = int(manager.next("STOPPING")["EXTEND_TIMEOUT_USEC"])
-        assert drain_ms < extended_us / 1000 <= drain_ms + 30000, extended_us
-        server.process.send_signal(signal.SIGTERM)
-        assert int(manager.next("STOPPING")["EXTEND_TIMEOUT_USEC"]) < extended_us, "the grace is that of a signal now"
-        ended.set()
-        open_call.cancel()
+        server = context.server("--drain-time", "5m")
+        with a_call(server):
+            server.process.send_signal(signal.SIGTERM)
+            extended_us = int(manager.next("STOPPING")["EXTEND_TIMEOUT_USEC"])
+            assert 5 * 60000 < extended_us / 1000 <= 5 * 60000 + 30000, extended_us
+        assert server.wait() == 0
+
+
+def test_a_service_manager_hears_of_the_end_at_its_own_signal_and_not_at_a_call_of_Drain(context):
+    """After STOPPING systemd would take its SIGTERM for sent: `systemctl stop` would wait for all of the call's grace."""
+    folder = context.folder()
+    folder.mkdir()
+    with Manager(folder / "notify") as manager:
+        server, drain_ms = context.server("--drain-time", "5m"), 5 * 60000 + GRACE_MS
+        manager.next("READY")
+        with a_call(server):
+            Api(server.channel).Drain(grace_ms=120000)
+            status = manager.next("STATUS")
+            assert status == {"STATUS": "draining: writing the last checkpoints"}, status
+            server.process.send_signal(signal.SIGTERM)
+            extended_us = int(manager.next("STOPPING")["EXTEND_TIMEOUT_USEC"])
+            assert drain_ms < extended_us / 1000 <= drain_ms + 30000, extended_us
         assert server.wait() == 0
 
 

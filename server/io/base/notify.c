@@ -72,10 +72,8 @@ void io_notify_reloading(void)
 
 void io_notify_stopping(uint64_t within_ms)
 {
-    char text[128];
-    (void)snprintf(text, sizeof text,
-                   "STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64 "\nSTATUS=draining: writing the last checkpoints\n",
-                   within_ms * 1000);
+    char text[80];
+    (void)snprintf(text, sizeof text, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64 "\n", within_ms * 1000);
     notify(text);
 }
 

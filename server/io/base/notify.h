@@ -17,7 +17,10 @@ void io_notify_ready(const char *status);
 /* A reload has begun: files are being read again. io_notify_ready ends it. */
 void io_notify_reloading(void);
 
-/* The process has begun to end, which takes no longer than this: the manager kills it only then. */
+/*
+ * A signal, as the manager sends it to end the process, has come. The end takes no longer than this: the manager kills
+ * the process only then.
+ */
 void io_notify_stopping(uint64_t within_ms);
 
 /* Sets the line of status that `systemctl status` shows. */

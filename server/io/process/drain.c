@@ -106,7 +106,6 @@ static void begin_time(struct ampd_server *server, int64_t grace_ms)
     server->drain->grace_ms = grace_ms;
     server->drain->due_ms = uv_now(&server->loop) + time_ms;
     (void)uv_timer_start(&server->drain->timer, on_still_draining, GRACE_MS, 0); /* cannot fail: it is open */
-    io_notify_stopping(time_ms + END_MS);
 }
 
 void io_drain_begin(struct ampd_server *server, const char *cause, int64_t grace_ms)
@@ -116,6 +115,7 @@ void io_drain_begin(struct ampd_server *server, const char *cause, int64_t grace
     server->life.state = SERVER_DRAINING;
     amp_log(server->log, AMP_LOG_INFO, "server", "msg=\"draining\" cause=\"%s\" grace_ms=%" PRId64, cause, grace_ms);
     begin_time(server, grace_ms);
+    io_notify_status("draining: writing the last checkpoints");
     io_server_health_set(server, false);
     io_watchers_draining(server);
     io_threads_raise(server->pools.files); /* since drain_ms bounds the last checkpoints */
@@ -146,6 +146,8 @@ static void on_signal(uv_signal_t *handle, int number)
         server->life.signalled = true;
         io_drain_begin(server, name, GRACE_MS);
         hurry(server);
+        /* Not when the RPC began it: a manager that is told so takes its signal for sent, and sends none any more. */
+        io_notify_stopping(left(server) + END_MS);
         return;
     }
     amp_log(server->log, AMP_LOG_WARN, "server", "msg=\"second signal, ending at once\" signal=%s", name);
