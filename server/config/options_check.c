@@ -119,6 +119,9 @@ void ampd_arguments_check(struct ampd_arguments *arguments)
         (void)snprintf(arguments->wrong, sizeof arguments->wrong, "--data-dir is missing; name a directory");
     else if (ampd_auth_options_check(&arguments->auth, server->listen, &error) != 0)
         (void)snprintf(arguments->wrong, sizeof arguments->wrong, "%s", error.text);
+    else if (server->times_ms[AMPD_TIME_CONNECTION_AGE_GRACE] != 0 && server->times_ms[AMPD_TIME_CONNECTION_AGE] == 0)
+        (void)snprintf(arguments->wrong, sizeof arguments->wrong,
+                       "--max-connection-age-grace needs --max-connection-age, after which a connection is drained");
     else
         check_cluster(arguments);
 }

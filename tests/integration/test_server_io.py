@@ -440,6 +440,11 @@ def test_times_of_connections_are_read_or_refused(context):
         api.GetModel(model="aged", wait_for_ready=True)
 
 
+def test_a_grace_for_connections_that_never_get_old_is_refused(context):
+    code, lines = start_and_fail(context.bin_dir, "--data-dir", context.folder(), "--max-connection-age-grace=1m")
+    assert code == 2 and len(lines) == 1 and "--max-connection-age-grace needs --max-connection-age," in lines[0], (code, lines)
+
+
 def test_a_client_may_ask_every_few_seconds_whether_its_connection_lives(context):
     """Over one on which nothing else is said; the fourth PING in 5 min was once too many."""
     server = context.server()
