@@ -55,7 +55,7 @@
 /* One session, on either side of it. */
 struct link {
     struct ampd_server *server;
-    struct arpc_call *call;           /* NULL: the session is over */
+    struct arpc_call *call;
     uint32_t shard;                   /* of the other side, once it is known */
     bool known;                       /* shard is set, and the link is in links[shard] */
     bool heard;                       /* the other side has sent an envelope */
@@ -103,7 +103,7 @@ bool io_peers_session_up(const struct ampd_server *server, uint32_t shard)
 {
     const struct io_peers *peers = server->peers;
     const struct link *link = peers != NULL && shard < peers->count ? peers->links[shard] : NULL;
-    return link != NULL && link->call != NULL && link->heard;
+    return link != NULL && link->heard;
 }
 
 /* ---- sending ---- */
@@ -175,7 +175,7 @@ void io_peers_send(struct ampd_server *server, const struct ampd_message *messag
     AMP_FAILPOINT(place_of(message->type));
     struct link *link =
         server->peers != NULL && message->to < server->peers->count ? server->peers->links[message->to] : NULL;
-    if (link == NULL || link->call == NULL)
+    if (link == NULL)
         return;
     struct amp_buf body;
     amp_buf_init(&body, AMPD_PEER_BODY_MAX);
@@ -232,7 +232,7 @@ static void become_known(struct link *link, uint32_t shard)
     server->peers->links[shard] = link;
     if (before == NULL)
         server->peers->changed_us[shard] = io_clock_utc_us();
-    if (before != NULL && before->call != NULL)
+    else
         arpc_call_cancel(before->call, ARPC_STATUS_ABORTED, "a newer session of this shard has begun");
     struct ampd_event event = {.type = AMPD_EVENT_PEER_UP, .u.shard = shard};
     io_core_event(server, &event);
@@ -407,7 +407,7 @@ static void on_report(uv_timer_t *timer)
     const struct ampd_server *server = timer->data;
     struct link *link = server->peers->links[0];
     struct ampd_msg_session_request request = {.has_trouble = true};
-    if (link == NULL || link->call == NULL || !link->heard)
+    if (link == NULL || !link->heard)
         return;
     io_peers_shard_trouble(server, server->options->shard, request.trouble.text, sizeof request.trouble.text);
     if (strcmp(link->trouble, request.trouble.text) != 0 && send_part(link, &request) == 0)
@@ -704,12 +704,12 @@ void io_peers_close(struct ampd_server *server)
         return;
     peers->closing = true;
     for (uint32_t k = 0; k < peers->count; k++) {
-        struct arpc_call *call = peers->links[k] != NULL ? peers->links[k]->call : NULL;
-        if (call != NULL && server->options->shard == 0 && server->life.state != SERVER_CLOSING)
-            arpc_call_finish(call, ARPC_STATUS_UNAVAILABLE, "this shard is about to end",
+        const struct link *link = peers->links[k];
+        if (link != NULL && server->options->shard == 0 && server->life.state != SERVER_CLOSING)
+            arpc_call_finish(link->call, ARPC_STATUS_UNAVAILABLE, "this shard is about to end",
                              NULL); /* after what is queued */
-        else if (call != NULL)
-            arpc_call_cancel(call, ARPC_STATUS_UNAVAILABLE, "this shard is about to end");
+        else if (link != NULL)
+            arpc_call_cancel(link->call, ARPC_STATUS_UNAVAILABLE, "this shard is about to end");
     }
     if (peers->channel != NULL)
         arpc_channel_close(peers->channel, NULL, NULL);
