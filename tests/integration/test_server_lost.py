@@ -23,6 +23,7 @@ BACK_S = 30 * PATIENCE         # from the loss until the model can be trained on
 LEASE_S = 4 * PATIENCE         # longer than an election of etcd's
 STEPS_EACH = 2      # a round; the last of them has a checkpoint
 RESTART_S = 1       # as deploy/systemd/ampd.service has it
+COMES_FIRST_S = 5   # for which a place is left to its newest data: PATIENCE_MS of server/io/cluster/cluster_fit.c
 BETWEEN_S = 0.6     # from the start of one process to that of the next: more than who has no data lets others go first
 SHARDS = 3
 
@@ -282,6 +283,31 @@ def test_etcds_data_lost_while_as_many_empty_standbys_wait(context):
             took, step = check_back(cluster, manager, lost_at, step)
             times.append(took)
         tell(f"etcd's data lost, {shards} shards with empty standbys", times, manager)
+
+
+def test_etcds_data_lost_and_the_data_back_long_after_as_many_empty_standbys(context):
+    """They have seen in etcd that there are data, and wait for them for as long as it takes; or an operator decides."""
+    for shards in (1, 2):
+        cluster, step = new_cluster(context, shards=shards, standbys=shards), 1 + STEPS_EACH
+        export(cluster, "before")
+        late = [cluster.of(k) for k in range(shards)]
+        empty = [process for process in cluster.processes if process not in late]
+        for process in late:
+            process.kill()
+        cluster.etcd.kill()
+        cluster.etcd.wipe()
+        cluster.etcd.start()
+        for process in empty:
+            process.says("etcd has lost its data")
+            said = [line for line in process.log().splitlines() if "etcd has lost its data" in line][-1]
+            assert "does not have the last data of shard 0" in said and "until that is back" in said, said
+            assert f'start {"this process" if shards == 1 else "all processes"} again' in said, said
+        wait_s(COMES_FIRST_S + LEASE_S + 1)
+        assert all("holding a place" not in process.log() for process in empty), empty[0].log()[-1500:]
+        lost_at = time.monotonic()
+        for process in late:
+            process.start()
+        check_back(cluster, Manager(cluster), lost_at, step)
 
 
 def test_data_that_come_too_late_to_an_etcd_that_has_lost_all_say_so(context):

@@ -134,11 +134,14 @@ static void what_etcd_has_forgotten_the_data_know_together(void **state)
     assert_int_equal(cluster_floor(cluster), 50);
     assert_false(cluster_is_own(cluster, 0));
     assert_true(cluster_lacks(cluster, 0));
-    expect(cluster, 0, 5000);
+    cluster->options.shard = 0;
+    expect(cluster, IO_CLUSTER_ANY, 0); /* nobody could fill it */
+    put(cluster, "shard-1", ADDRESS, 2);
+    expect(cluster, 0, 5000); /* the other one will, but does not serve before all places are held */
     put(cluster, "standby-8", ADDRESS, 2);
     put(cluster, "data-8", "1 3 0:50:50", 2); /* the process itself */
     assert_string_equal(cluster_owner(cluster, 0)->address, "10.0.0.7:7420");
-    expect(cluster, 1, 5000);
+    expect(cluster, IO_CLUSTER_ANY, 0);
 }
 
 static void what_etcd_has_told_before_it_lost_all_is_remembered_until_an_operator_deletes_it(void **state)
@@ -148,17 +151,49 @@ static void what_etcd_has_told_before_it_lost_all_is_remembered_until_an_operato
     put(cluster, "shards", "3", 1);
     put(cluster, "last-0", "10", 2);
     put(cluster, "last-1", "11", 3);
+    put(cluster, "last-2", "12", 4);
     cluster_map_reset(cluster); /* a standby without data, which no other process has told anything yet */
     assert_true(cluster_forgotten(cluster, 0));
-    assert_int_equal(cluster_floor(cluster), 11);
-    expect(cluster, 0, 5000);
+    assert_int_equal(cluster_floor(cluster), 12);
+    expect(cluster, IO_CLUSTER_ANY, 0);               /* there were models, and nobody could fill it */
     assert_false(cluster_data_value(cluster, value)); /* its data know nothing */
-    put(cluster, "standby-8", ADDRESS, 1);
-    put(cluster, "data-8", "1 3 0:10:10", 1);
+    put(cluster, "shard-0", ADDRESS, 1);
     expect(cluster, 1, 5000);
     delete (cluster, "last-1");
     assert_false(cluster_forgotten(cluster, 1));
     expect(cluster, 1, 250);
+}
+
+static void the_only_shard_is_left_to_its_newest_data_where_etcd_has_told_of_them_and_lost_all(void **state)
+{
+    for (int older = 0; older <= 1; older++) { /* without data, and with those of before */
+        struct io_cluster *cluster = new_cluster();
+        char text[AMP_ERROR_TEXT_MAX];
+        cluster->options.shards = 1;
+        cluster->options.url = &(const struct io_cluster_url){.name = "c"};
+        if (older)
+            has(cluster, 0, 9, true);
+        put(cluster, "last-0", "10", 2);
+        put(cluster, "shards", "1", 3);
+        cluster_map_reset(cluster);
+        expect(cluster, IO_CLUSTER_ANY, 0);
+        assert_int_equal(cluster_models(cluster, 0), 1);
+        cluster_what_lacks(cluster, 0, text, sizeof text);
+        assert_non_null(strstr(text, "under fence 10, and etcd has lost its data)"));
+        assert_non_null(strstr(text, "to go on without it, with what is here, start this process again"));
+        put(cluster, "last-0", "10", 1); /* restored from a backup of etcd: what was said before holds */
+        put(cluster, "shards", "1", 2);
+        expect(cluster, IO_CLUSTER_ANY, 0);
+        delete (cluster, "last-0");
+        expect(cluster, 0, older ? 5000 : 250);
+    }
+    struct io_cluster *cluster = new_cluster();
+    cluster->options.shards = 1;
+    put(cluster, "shards", "1", 1);
+    put(cluster, "last-0", "10", 2);
+    delete (cluster, "shards"); /* the last model was deleted */
+    cluster_map_reset(cluster);
+    expect(cluster, 0, 5000);
 }
 
 static void fences_are_above_that_of_a_store_without_models_too(void **state)
@@ -309,6 +344,7 @@ int main(void)
         cmocka_unit_test(nobody_takes_the_place_of_a_process_that_waits_with_its_data),
         cmocka_unit_test(what_etcd_has_forgotten_the_data_know_together),
         cmocka_unit_test(what_etcd_has_told_before_it_lost_all_is_remembered_until_an_operator_deletes_it),
+        cmocka_unit_test(the_only_shard_is_left_to_its_newest_data_where_etcd_has_told_of_them_and_lost_all),
         cmocka_unit_test(fences_are_above_that_of_a_store_without_models_too),
         cmocka_unit_test(a_cluster_without_models_is_begun_by_whoever_comes),
         cmocka_unit_test(a_store_without_models_that_only_held_a_place_is_no_newer_than_the_data),

@@ -46,6 +46,8 @@ static void refuse_standby(const struct ampd_server *server, struct arpc_call *r
     bool told = server->cluster != NULL ? io_cluster_member(server->cluster, 0)->held
                                         : server->options->peers != NULL && server->options->shard != 0;
     const char *address = told ? io_peers_address(server, 0) : "";
+    if (strcmp(address, io_membership_address(server)) == 0)
+        address = ""; /* this process holds that place, and does not serve yet */
     const struct arpc_pair at = {SERVER_COORDINATOR_KEY, address};
     details.pairs = &at;
     details.pair_count = address[0] != 0;

@@ -146,12 +146,13 @@ misfit(const struct io_cluster *cluster, const struct ampd_etcd_range_response *
     return NULL;
 }
 
-static bool all_are_held(const struct io_cluster *cluster)
+/* The first of the other places that no process holds. IO_CLUSTER_ANY: all are held. */
+static uint32_t missing_place(const struct io_cluster *cluster)
 {
     for (uint32_t k = 0; k < cluster->options.shards; k++)
         if (k != cluster->shard && !cluster->places[k].held)
-            return false;
-    return true;
+            return k;
+    return IO_CLUSTER_ANY;
 }
 
 /*
@@ -163,13 +164,15 @@ static void report_taken(struct io_cluster *cluster)
 {
     const struct io_cluster_options *options = &cluster->options;
     uint64_t newest = cluster_newest(cluster, cluster->shard);
+    uint32_t missing = missing_place(cluster);
     if (cluster->reported)
         return;
-    if (cluster->last_fence == 0 && newest != 0 && !all_are_held(cluster)) {
-        say_waiting(cluster, AMP_ESTATE,
-                    "shard %" PRIu32 " is held by this process, and etcd has lost which process held it last: it waits "
-                    "for the processes of the other shards, whose data say more",
-                    cluster->shard);
+    if (cluster->last_fence == 0 && newest != 0 && missing != IO_CLUSTER_ANY) {
+        say_waiting(cluster, AMP_EUNAVAILABLE,
+                    "no process holds shard %" PRIu32
+                    ", start it, too: etcd has lost its data, so this process, which holds shard %" PRIu32
+                    ", waits for those of all shards, which together know which data are the newest",
+                    missing, cluster->shard);
         return;
     }
     if (cluster_floor(cluster) >= cluster->fence.counter) { /* the fence must be above all that data name */
@@ -224,7 +227,8 @@ static void claimed(struct io_cluster *cluster, const struct ampd_etcd_txn_respo
     const struct ampd_etcd_key_value *last = cluster_answer(answer, 3);
     if (last == NULL || !cluster_number_parse(&last->value, &cluster->last_fence))
         cluster->last_fence = 0;
-    cluster->noted_models = (uint32_t)cluster->models; /* 0 or this number of shards: consider has checked it */
+    /* 0 or this number of shards: consider has checked it. */
+    cluster->noted_models = (uint32_t)cluster_models(cluster, cluster->shard);
     cluster->state = CLUSTER_HOLDING;
     cluster->place_revision = answer->header.revision;
     cluster->confirmed = cluster->reported = false;

@@ -19,7 +19,8 @@
  *   2. A process whose data are lacking takes a place only if another shard serves, which can fill its directory; else
  *      it stands by.
  *   3. Where etcd has no fence of a place, though data name one, nothing is served before all places are held: by then
- *      the processes that know more have been seen.
+ *      the processes that know more have been seen. So that they come to be held, rule 2 asks for another shard that
+ *      has its place there.
  *
  * No process waits for another one forever: the two times below bound it, or the lease of the process it waits for.
  */
@@ -106,11 +107,16 @@ const struct cluster_process *cluster_owner(const struct io_cluster *cluster, ui
     return NULL;
 }
 
+uint64_t cluster_models(const struct io_cluster *cluster, uint32_t shard)
+{
+    return cluster_forgotten(cluster, shard) && cluster->models == 0 ? cluster->seen_models : cluster->models;
+}
+
 bool cluster_lacks(const struct io_cluster *cluster, uint32_t shard)
 {
     const struct io_cluster_options *options = &cluster->options;
     return cluster_served(cluster, shard) < cluster_newest(cluster, shard) &&
-           ((options->models >> shard & 1) != 0 || cluster->models != 0);
+           ((options->models >> shard & 1) != 0 || cluster_models(cluster, shard) != 0);
 }
 
 /* The holder has put its own fence into who/last-K. */
@@ -120,11 +126,15 @@ bool cluster_serves_there(const struct io_cluster *cluster, uint32_t shard)
     return place->held && !place->foreign && cluster->last[shard] != 0 && cluster->last[shard] == place->fence;
 }
 
-/* Whether another shard serves, which could fill the directory of this one. */
+/*
+ * Whether another shard serves, which could fill the directory of this one; or, where etcd has lost its data, holds its
+ * place: it serves as soon as all places are held.
+ */
 static bool can_be_filled(const struct io_cluster *cluster, uint32_t shard)
 {
+    bool forgotten = cluster_forgotten(cluster, shard);
     for (uint32_t k = 0; k < cluster->options.shards; k++)
-        if (k != shard && cluster_serves_there(cluster, k))
+        if (k != shard && (cluster_serves_there(cluster, k) || (forgotten && cluster->places[k].held)))
             return true;
     return false;
 }
@@ -139,8 +149,7 @@ static bool may_claim(const struct io_cluster *cluster, uint32_t shard)
 {
     if (cluster_is_own(cluster, shard))
         return true;
-    return cluster_owner(cluster, shard) == NULL &&
-           (!cluster_lacks(cluster, shard) || cluster_forgotten(cluster, shard) || can_be_filled(cluster, shard));
+    return cluster_owner(cluster, shard) == NULL && (!cluster_lacks(cluster, shard) || can_be_filled(cluster, shard));
 }
 
 /*
@@ -193,18 +202,24 @@ void cluster_what_lacks(const struct io_cluster *cluster, uint32_t shard, char *
     const struct io_cluster_options *options = &cluster->options;
     const char *name = cluster->options.url->name;
     char what[240], remedy[240];
-    if ((options->models >> shard & 1) != 0)
+    bool forgotten = cluster_forgotten(cluster, shard);
+    if ((options->models >> shard & 1) != 0 || forgotten)
         (void)snprintf(what, sizeof what,
                        "does not have the last data of shard %" PRIu32
-                       " (another process has held it since, under fence %" PRIu64 ").",
-                       shard, cluster_newest(cluster, shard));
+                       " (another process has held it since, under fence %" PRIu64 "%s).",
+                       shard, cluster_newest(cluster, shard), forgotten ? ", and etcd has lost its data" : "");
     else
         (void)snprintf(
             what, sizeof what,
             "has no model, but cluster %s has models, as ampd/%s/who/shards in etcd says: is the right directory "
             "mounted there?",
             name, name);
-    if (options->shards > 1)
+    if (forgotten)
+        (void)snprintf(remedy, sizeof remedy,
+                       "until that is back%s; to go on without it, with what is here, start %s again",
+                       options->shards > 1 ? ", or another shard that can fill this one" : "",
+                       options->shards > 1 ? "all processes" : "this process");
+    else if (options->shards > 1)
         (void)snprintf(remedy, sizeof remedy,
                        "until that is back, or another shard that can fill this one; to go on without them, with what "
                        "is here, delete ampd/%s/who/last-k in etcd of each shard k that has no process",

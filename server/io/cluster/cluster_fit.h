@@ -39,6 +39,9 @@ bool cluster_is_own(const struct io_cluster *cluster, uint32_t shard);
  */
 const struct cluster_process *cluster_owner(const struct io_cluster *cluster, uint32_t shard);
 
+/* Of how many shards the models are; also where etcd has lost that, but this process has read it. 0: no models. */
+uint64_t cluster_models(const struct io_cluster *cluster, uint32_t shard);
+
 /*
  * Whether serving the data here as this shard would lose something: newer data of the shard exist, and there are
  * models. The directory must then be filled from another shard.
