@@ -71,6 +71,11 @@ struct arpc_channel_options {
     size_t retry_buffer_call; /* 256 KiB of a call's messages are kept for retries; beyond that it is committed */
     size_t retry_buffer;      /* 16 MiB of all calls */
     struct arpc_tls *tls;     /* a client's context, of which the channel takes a reference; NULL: plaintext */
+    /*
+     * TCP: for so long nothing acknowledges what was sent, or takes it: the connection is lost. The default is the
+     * system's, about 15 min. For small messages alone: a server that is stopped with full buffers is lost, too.
+     */
+    int64_t unacknowledged_ms;
 };
 
 /*

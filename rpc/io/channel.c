@@ -235,6 +235,7 @@ static void set_times(struct arpc_channel *channel, const struct arpc_channel_op
     config->keepalive_without_calls = options->keepalive_permit_without_calls;
     config->write_stall_ms = arpc_or_ms(options->write_stall_ms, DEFAULT_WRITE_STALL_MS);
     channel->connect_ms = arpc_or_ms(options->connect_ms, DEFAULT_CONNECT_MS);
+    channel->unacknowledged_ms = options->unacknowledged_ms;
     channel->initial_backoff_ms = arpc_or_ms(options->initial_backoff_ms, DEFAULT_INITIAL_BACKOFF_MS);
     channel->max_backoff_ms = arpc_or_ms(options->max_backoff_ms, DEFAULT_MAX_BACKOFF_MS);
 }

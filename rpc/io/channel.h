@@ -37,7 +37,7 @@ struct arpc_channel {
     struct arpc_tls *tls; /* NULL: plaintext */
     struct arpc_endpoints endpoints;
     size_t first_endpoint; /* where the next attempt begins */
-    int64_t connect_ms;
+    int64_t connect_ms, unacknowledged_ms;
     int64_t initial_backoff_ms;
     int64_t max_backoff_ms;
     int64_t backoff_ms; /* of the next attempt that fails; 0: initial_backoff_ms */

@@ -6,14 +6,17 @@
  * its addresses: one that does not answer takes its share and no more, and what another does not use is for the others.
  * An address that takes no TCP connection (a machine that is off, IPv6 that leads nowhere) is left sooner.
  */
+#define _DEFAULT_SOURCE /* TCP_USER_TIMEOUT */
 #include "rpc/io/channel.h"
 
 #include "base/err.h"
 
 #include <netdb.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /*
  * Idle time after which the kernel asks a silent peer; ten seconds more without an answer, and the connection is lost.
@@ -137,6 +140,16 @@ static void on_conn_pumped(struct arpc_conn *conn)
     arpc_channel_leave_ready(channel, &channel->error);
 }
 
+/* Without this a dead host is found later. */
+static void watch_peer(const struct arpc_channel *channel, uv_tcp_t *tcp)
+{
+    unsigned ms = (unsigned)channel->unacknowledged_ms;
+    int fd;
+    (void)uv_tcp_keepalive(tcp, 1, TCP_KEEPALIVE_S);
+    if (ms > 0 && uv_fileno((uv_handle_t *)tcp, &fd) == 0)
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+}
+
 static void on_connect(uv_connect_t *req, int status)
 {
     struct arpc_conn *conn = req->data;
@@ -152,7 +165,7 @@ static void on_connect(uv_connect_t *req, int status)
     if (channel->current == conn)
         channel->due_ms = channel->attempt.address_due_ms;
     if (conn->socket.handle.type == UV_TCP)
-        (void)uv_tcp_keepalive(&conn->socket.tcp, 1, TCP_KEEPALIVE_S); /* without it a dead host is found later */
+        watch_peer(channel, &conn->socket.tcp);
     const struct arpc_endpoint *endpoint = endpoint_of(channel);
     bool is_unix = endpoint->address.is_unix;
     int rc = arpc_conn_start_tls(conn, &channel->config, is_unix ? "localhost" : endpoint->text, channel->tls,

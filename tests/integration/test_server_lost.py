@@ -298,8 +298,8 @@ def test_etcds_data_lost_and_the_data_back_long_after_as_many_empty_standbys(con
         cluster.etcd.wipe()
         cluster.etcd.start()
         for process in empty:
-            process.says("etcd has lost its data")
-            said = [line for line in process.log().splitlines() if "etcd has lost its data" in line][-1]
+            process.says(", which etcd has lost)")
+            said = [line for line in process.log().splitlines() if ", which etcd has lost)" in line][-1]
             assert "does not have the last data of shard 0" in said and "until that is back" in said, said
             assert f'start {"this process" if shards == 1 else "all processes"} again' in said, said
         wait_s(COMES_FIRST_S + LEASE_S + 1)

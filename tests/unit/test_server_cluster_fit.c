@@ -179,7 +179,7 @@ static void the_only_shard_is_left_to_its_newest_data_where_etcd_has_told_of_the
         expect(cluster, IO_CLUSTER_ANY, 0);
         assert_int_equal(cluster_models(cluster, 0), 1);
         cluster_what_lacks(cluster, 0, text, sizeof text);
-        assert_non_null(strstr(text, "under fence 10, and etcd has lost its data)"));
+        assert_non_null(strstr(text, "under fence 10, which etcd has lost)"));
         assert_non_null(strstr(text, "to go on without it, with what is here, start this process again"));
         put(cluster, "last-0", "10", 1); /* restored from a backup of etcd: what was said before holds */
         put(cluster, "shards", "1", 2);

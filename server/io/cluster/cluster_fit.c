@@ -207,7 +207,7 @@ void cluster_what_lacks(const struct io_cluster *cluster, uint32_t shard, char *
         (void)snprintf(what, sizeof what,
                        "does not have the last data of shard %" PRIu32
                        " (another process has held it since, under fence %" PRIu64 "%s).",
-                       shard, cluster_newest(cluster, shard), forgotten ? ", and etcd has lost its data" : "");
+                       shard, cluster_newest(cluster, shard), forgotten ? ", which etcd has lost" : "");
     else
         (void)snprintf(
             what, sizeof what,

@@ -22,6 +22,12 @@
 #define BACKOFF_MS     100
 #define BACKOFF_MAX_MS 500
 
+/*
+ * A connection is lost if for so long nothing acknowledges what was sent, which takes the loss of three packets in a
+ * row. It is half of the shortest lease, so that a keepalive of another connection can come in time.
+ */
+#define UNACKNOWLEDGED_MS 1000
+
 /* After this many calls in a row without an answer a new connection is made: the peer may be gone without an error. */
 #define SILENT_MAX 3
 
@@ -92,7 +98,8 @@ static int connect_endpoint(struct io_etcd *etcd, struct endpoint *endpoint, str
                                            .connect_ms = CONNECT_MS,
                                            .initial_backoff_ms = BACKOFF_MS,
                                            .max_backoff_ms = BACKOFF_MAX_MS,
-                                           .tls = etcd->tls};
+                                           .tls = etcd->tls,
+                                           .unacknowledged_ms = UNACKNOWLEDGED_MS};
     endpoint->silent = 0;
     int rc = arpc_channel_new(etcd->loop, endpoint->address, &options, &endpoint->channel, error);
     if (rc == 0)
