@@ -6,7 +6,7 @@
 #   local-cluster.sh up [OPTIONS]             starts it, and ends when it is healthy; the processes go on
 #   local-cluster.sh hold [OPTIONS]           up; then goes on until its standard input ends, and takes all down
 #   local-cluster.sh run [OPTIONS]            up; waits until the workers have ended, drains, and takes all down
-#   local-cluster.sh down [--dir DIR]         ends all processes and removes the namespaces; data and logs stay
+#   local-cluster.sh down [--dir DIR]         drains, ends all processes and removes the namespaces; data and logs stay
 #   local-cluster.sh status [--dir DIR]       NAME PID ADDRESS of each; PID is - where it does not run
 #   local-cluster.sh start NAME [--dir DIR]   starts one again
 #   local-cluster.sh kill NAME [SIGNAL] [--dir DIR]    default KILL; returns at once
@@ -29,8 +29,8 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # From the first process to the last that is healthy; etcd needs a few seconds to elect.
 start_timeout_s=60
-# Workers of `run`; a drain takes at most a minute (--drain-time).
-run_timeout_s=${RUN_TIMEOUT_S:-900} drain_timeout_s=90
+# Workers of `run`; a drain takes at most a minute, unless --drain-time says otherwise.
+run_timeout_s=${RUN_TIMEOUT_S:-900} drain_timeout_s=${DRAIN_TIMEOUT_S:-90}
 # Ports below the range that the kernel takes for connections; each cluster on loopback has so many.
 port_first=20000 port_last=30000 ports_each=512
 
@@ -461,7 +461,7 @@ drain() { # NAME
     local deadline=$((SECONDS + drain_timeout_s))
     kill -TERM "$(pid_of "$1")" 2>/dev/null || true
     until is_gone "$1" || ((SECONDS >= deadline)); do sleep 0.1; done
-    is_gone "$1" || fail "$1 has not drained within $drain_timeout_s s"
+    is_gone "$1" || fail "$1 has not drained within $drain_timeout_s s; DRAIN_TIMEOUT_S of the environment gives it longer"
 }
 
 # First whoever stands by, which may be another one than at the beginning: it would take the place of each that ends.
@@ -474,7 +474,7 @@ drain_all() {
     done
     for node in "${serving[@]}"; do
         drain "$node"
-        [[ $node == standby* ]] || collect "$node" # that one is not waited for as a child
+        [[ $node == standby* || $command == down ]] || collect "$node" # those are not waited for as children
     done
 }
 
@@ -530,7 +530,10 @@ run) run ;;
     read_env
     dir=$(cd "$dir" && pwd)
     ;;&
-down) take_down ;;
+down)
+    trap take_down EXIT
+    drain_all
+    ;;
 status) status ;;
 start | kill | exec)
     is_name "$name" || [[ $command == exec && $name == operator ]] || fail "there is no $name in this cluster"

@@ -192,6 +192,34 @@ def test_a_run_on_loopback_ends_with_0_and_leaves_nothing(context):
     assert "\nworker0 - " in listed.stdout, listed.stdout
 
 
+def test_down_drains_so_that_the_next_up_goes_on_with_the_last_step(context):
+    folder = context.folder()
+
+    def call(*words):
+        done = subprocess.run([SCRIPT, words[0], "--dir", folder, *words[1:]], timeout=UP_TIMEOUT_S, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
+        assert done.returncode == 0, f"{words}: {done.returncode}: {done.stdout}"
+        return done.stdout
+
+    def attempted():
+        address = next(line.split()[2] for line in call("status").splitlines() if line.startswith("ampd0 "))
+        done = subprocess.run([context.bin_dir / "ampctl", "--endpoint", address, "status", "-o", "json"], capture_output=True,
+                              timeout=DOWN_TIMEOUT_S, check=True)
+        return max((int(model.get("attempted", 0)) for model in json.loads(done.stdout).get("models", [])), default=0)
+
+    before = 0
+    for _ in range(2):
+        try:
+            call("up", "--bin", context.bin_dir, "--etcd", "0", "--loopback", "--shards", "1", "--workers", "1", "--no-prometheus",
+                 "--digits", "--steps=1000000", "--digits", "--checkpoint-every=1000000")
+            assert attempted() >= before, "decided steps are gone"
+            before = eventually(lambda seen=before: attempted() > seen + 20 and attempted(), "it trains", TRAIN_TIMEOUT_S)
+        finally:
+            call("down")
+        assert 'msg="drained"' in (folder / "ampd0.log").read_text()
+    assert not list(folder.glob("*.pid"))
+
+
 def test_a_second_run_in_the_same_directory_goes_on_with_its_data_and_logs(context):
     """Members of etcd know each other by their addresses, on loopback by their ports."""
     if shutil.which("etcd") is None:
