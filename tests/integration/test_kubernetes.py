@@ -11,6 +11,7 @@ import yaml
 
 import ampd_testing
 import kubernetes_testing as kubernetes
+from ampd_testing import CALL_TIMEOUT_S, ROOT
 from kubernetes_testing import FOLDER, OVERLAYS, plain, pod_of
 
 
@@ -131,6 +132,22 @@ def test_workers_are_as_many_as_their_world_and_they_and_the_operator_reach_ampd
         labels = kubernetes.labels_of(one)
         assert any(wanted.items() <= labels.items() for wanted in admitted), "the NetworkPolicy keeps it out"
     assert "--connect=ampd:7420" in pod_of(job)["containers"][0]["command"]
+
+
+def test_tokens_that_the_documents_make_are_readable_by_their_owner_alone(context):
+    """What a shell's > makes has mode 0644, unless umask says otherwise."""
+    blocks = [block for path in (ROOT / "docs").glob("*.md")
+              for block in re.findall(r"^```\w*\n(.*?)^```", path.read_text(), re.M | re.S)]
+    makes = [block for block in blocks if re.search(r"token new .* > ", block)]
+    assert len(makes) >= 3, makes
+    for block in makes:
+        folder = context.folder()
+        folder.mkdir()
+        lines = "\n".join(re.findall(r"^(?:umask|ampctl token new) .*", block, re.M))
+        subprocess.run(["sh", "-ec", f"umask 022\n{lines}"], cwd=folder, check=True, timeout=CALL_TIMEOUT_S,
+                       stdin=subprocess.DEVNULL, env={**os.environ, "PATH": f"{context.bin_dir}:{os.environ['PATH']}"})
+        modes = {path.name: oct(path.stat().st_mode & 0o777) for path in folder.iterdir()}
+        assert len(modes) >= 2 and set(modes.values()) == {"0o600"}, (block, modes)
 
 
 def test_the_operator_has_room_for_a_model_of_all_shards(_context):

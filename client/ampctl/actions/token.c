@@ -190,7 +190,8 @@ const struct ampctl_verb ampctl_token_verb = {
     .summary = "makes a token, and its line for ampd",
     .doc = "Makes a token for a caller with the role read, worker, operator or peer, and the "
            "line by which ampd knows it. The token is printed once and not stored.",
-    .examples = "ampctl token new worker alice --append /etc/ampd/tokens > alice.token\n"
+    .examples = "umask 077\n"
+                "ampctl token new worker alice --append /etc/ampd/tokens > alice.token\n"
                 "ampctl token new read grafana --expires 2027-01-31",
     .options = token_options,
     .parser = parse,
