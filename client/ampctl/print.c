@@ -15,6 +15,16 @@ char *ampctl_text(const char *text)
     return escaped;
 }
 
+json_t *ampctl_json_text(const char *text)
+{
+    char *copy = strdup(text);
+    if (copy != NULL)
+        amp_text_repair(copy);
+    json_t *value = copy != NULL ? json_string(copy) : NULL;
+    free(copy);
+    return value;
+}
+
 int ampctl_print(FILE *out, const char *format, ...)
 {
     va_list args, again;

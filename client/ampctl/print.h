@@ -4,6 +4,7 @@
 #ifndef AMPCTL_PRINT_H
 #define AMPCTL_PRINT_H
 
+#include <jansson.h>
 #include <stdio.h>
 
 /*
@@ -11,6 +12,9 @@
  * \ufffd (base/text.h). The caller frees it; NULL: out of memory.
  */
 char *ampctl_text(const char *text);
+
+/* The text as a value of JSON, which is UTF-8: each other byte becomes '?'. NULL: out of memory. */
+json_t *ampctl_json_text(const char *text);
 
 /*
  * Prints a formatted line and a newline; control characters in it are escaped. 0; -1: out of memory, or `out` failed.

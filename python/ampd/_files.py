@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import pathlib
+import re
 import signal
 import struct
 import subprocess
@@ -11,13 +13,14 @@ import subprocess
 import numpy
 
 from ampd import errors, spec
-from ampd._client import Client, in_own_names
+from ampd._client import Client, in_own_names, log, shown, utf8
 from ampd.testing import program
 
 _DTYPES = {"F64": numpy.float64, "F32": numpy.float32, "F16": numpy.float16, "BF16": numpy.uint16, "I64": numpy.int64,
            "I32": numpy.int32, "I16": numpy.int16, "I8": numpy.int8, "U64": numpy.uint64, "U32": numpy.uint32,
            "U16": numpy.uint16, "U8": numpy.uint8, "BOOL": numpy.bool_}
 _HEADER_BYTES_MAX = 64 << 20     # as storage/checkpoint.h has it
+_WRONG_USE = 2
 _OF_RPC = 64                     # exit codes of ampctl above it are the status of a call that failed
 _CODES = {3: "EINVAL", 4: "EDEADLINE", 5: "ENOTFOUND", 6: "EEXIST", 7: "EDENIED", 8: "EEXHAUSTED", 9: "ESTATE",
           14: "EUNAVAILABLE", 15: "EDATALOSS", 16: "EUNAUTHENTICATED"}
@@ -40,19 +43,36 @@ def _ampctl(client: Client, *arguments: str) -> None:
         command.append("--token-over-plaintext")
     done = subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, encoding="utf-8", errors="replace", check=False)
+    said = [_in_own_names(line) for line in done.stderr.strip().splitlines()]
+    if done.returncode == _WRONG_USE and said:  # behind it stands where there is help
+        raise errors.error_of("EINVAL", said[0])
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or ["ampctl ended with %d; see the server's log" % done.returncode]
-        sentence = in_own_names(said[-1].removeprefix("ampctl: "))
-        for there, here in _HERE.items():
-            sentence = sentence.replace(there, here)
-        raise errors.error_of(_CODES.get(done.returncode - _OF_RPC, "EIO"), sentence)
+        raise errors.error_of(_CODES.get(done.returncode - _OF_RPC, "EIO"), said[-1] if said else
+                              "ampctl ended with %d; see the server's log" % done.returncode)
+    for line in said:
+        log.warning("%s", line)
+
+
+def _in_own_names(line: str) -> str:
+    sentence = in_own_names(line.removeprefix("ampctl: "))
+    for there, here in _HERE.items():
+        sentence = sentence.replace(there, here)
+    return re.sub(r'run "ampctl checkpoint (\S+)"', r'call checkpoint("\1")', sentence)
+
+
+def _whole(what: str, value) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise errors.InvalidArgument("%s is %s; give a whole number" % (what, shown(value))) from None
 
 
 def export(client: Client, model: str, path: os.PathLike, *, values_only: bool, step: int | None, epoch: int | None,
            overwrite: bool) -> None:
     options = ["--values-only"] * values_only + ["--force"] * overwrite
-    options += ["--step=%d" % step] if step is not None else []
-    options += ["--epoch=%d" % epoch] if epoch is not None else []
+    options += ["--step=%d" % _whole("step", step)] if step is not None else []
+    options += ["--epoch=%d" % _whole("epoch", epoch)] if epoch is not None else []
+    utf8(model, "the name of the model")
     _ampctl(client, "checkpoint", "export", *options, "--", model, os.fspath(path))
 
 

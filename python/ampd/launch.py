@@ -274,12 +274,27 @@ def _environment(options, endpoint: str) -> dict[str, str]:
     return made
 
 
-def _start_server(options, stack: contextlib.ExitStack) -> Server:
+def _drain(server: Server, output: Output) -> None:
+    """Ends an ampd whose data stay: it has all the time that it takes for its last checkpoints (--drain-time). Another
+    signal ends it at once."""
+    if server.process.poll() is not None:
+        return
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        on_signal(number, lambda number, frame: server.process.terminate())
+    server.process.terminate()
+    if server.process.wait() != 0:
+        output.say("ampd ended with code %d, perhaps without its last checkpoints; its log is %s"
+                   % (server.process.returncode, server.log_path))
+
+
+def _start_server(options, output: Output, stack: contextlib.ExitStack) -> Server:
     folder = options.data_dir
     if folder is None:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ampd-launch-"))
     server = Server(folder, options.server_option, data_dir=pathlib.Path(folder))
     stack.callback(server.stop)
+    if options.data_dir is not None:
+        stack.callback(_drain, server, output)  # before that
     return server
 
 
@@ -289,7 +304,7 @@ def main(argv: list[str] | None = None) -> int:
     on_signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # until there are workers
     try:
         with contextlib.ExitStack() as stack:
-            server = None if options.endpoint is not None else _start_server(options, stack)
+            server = None if options.endpoint is not None else _start_server(options, output, stack)
             endpoint = server.endpoint if server is not None else options.endpoint
             if server is not None:
                 output.say("ampd is at %s" % endpoint)

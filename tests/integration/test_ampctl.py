@@ -283,7 +283,7 @@ def explain_names_worker_parameter_and_reason(ampctl):
     newest = max(row["step"] for row in ampctl.json("history", "digits", "--skipped")["rows"])
     assert ampctl("explain", "digits") == ampctl("explain", "digits", str(newest))
     ampctl("explain", "digits", "--epoch", "99", code=NOT_FOUND)
-    assert "no step of digits was skipped; name the step to explain" in ampctl.stderr, ampctl.stderr
+    assert "the history of digits has no skipped step; name the step to explain" in ampctl.stderr, ampctl.stderr
     ampctl("explain", code=2)
 
 

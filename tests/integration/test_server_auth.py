@@ -377,7 +377,12 @@ def test_ampctl_writes_no_line_that_ampd_refuses(context):
             _, said = command(context.bin_dir, "ampctl", "token", "new", "read", "x", option, value, "--append",
                               tokens.path, code=2)
             assert f'{option} is "{value}"; give ' in said, said
+    for name in (b"caf\xe9", "\u009b".encode(), "\u202e".encode(), b"a b", b'"', b"\\"):
+        _, said = command(context.bin_dir, "ampctl", "token", "new", "read", name, "--append", tokens.path, code=2)
+        assert "a name is UTF-8 text without spaces, quotes, " in said, said
     assert tokens.path.read_text() == ""
+    token, _ = command(context.bin_dir, "ampctl", "-o", "json", "token", "new", "read", "zo\u00eb")
+    assert token.isascii() and " zo\u00eb " in json.loads(token)["line"], token
     most = tokens.new("read", "n" * 255, "--expires", "9999-12-31T23:59:59Z", "--models", "18446744073709551615",
                       "--memory", "18014398509481983K")
     _, said = command(context.bin_dir, "ampctl", "token", "new", "read", "old", "--expires", "2020-02-29", "--append",

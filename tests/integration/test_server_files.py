@@ -349,6 +349,8 @@ def test_a_model_is_created_from_a_foreign_file_with_its_values(context):
             common.DTYPE_BF16, model.ON_LOSS_SHRINK, model.DURABILITY_STEP, 4), spec
         told = ampctl(context, address, "create", "foreign", path, *options)
         assert "existed" in told and "keep the values" in told, told
+        told = ampctl(context, address, "create", "foreign", path, *options, "--empty")
+        assert "existed" in told and "whose values, if it has any, stay as they are" in told, told
         said = ampctl(context, address, "create", "foreign", path, "--workers", "3", code=64 + 6)
         assert "foreign" in said, said
         ampctl(context, address, "checkpoint", "foreign")
@@ -434,6 +436,9 @@ def test_export_and_import_print_the_form_that_was_asked_for(context):
     path = cluster.folder / "m.safetensors"
     told = json.loads(ampctl(context, cluster.addresses[0], "-o", "json", "checkpoint", "export", "m", path))
     assert told == {"file": str(path), "model": "m", "epoch": 1, "step": STEPS, "decided_step": STEPS, "tensors": 9}, told
+    strange = f"{cluster.folder}/caf\udce9"  # a byte that is no UTF-8: it was made, and the exit code said otherwise
+    told = json.loads(ampctl(context, cluster.addresses[0], "-o", "json", "checkpoint", "export", "m", strange))
+    assert told["file"] == f"{cluster.folder}/caf?" and os.path.exists(strange), told
     Job(cluster, name="again", load=False, world_size=1)
     lines = ampctl(context, cluster.addresses[0], "checkpoint", "import", "again", path, "-o", "csv").splitlines()
     assert lines == ["model,file,tensors,others", f"again,{path},3,6"], lines

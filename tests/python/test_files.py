@@ -1,5 +1,5 @@
 """Checkpoints as files: out of one server and into another, by Python."""
-from python_testing import PACKAGE, PATIENCE, eventually, folder, needs, raises, run  # noqa: F401 (first: finds it)
+from python_testing import PACKAGE, PATIENCE, eventually, folder, needs, raises, run, told  # noqa: F401 (is first)
 
 import contextlib
 import dataclasses
@@ -220,6 +220,24 @@ def test_a_process_that_ignores_the_end_of_its_children_is_told_so_and_not_that_
             raises(ampd.WrongState, lambda: operator.export("nobody", "/nowhere"), "SIGCHLD", "SIG_DFL")
         finally:
             signal.signal(signal.SIGCHLD, before)
+
+
+def test_what_an_export_is_asked_for_is_whole_and_what_it_has_to_say_is_logged():
+    with folder() as name, ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
+        file = pathlib.Path(name) / "checkpoint"
+        with join(server, checkpoint_every=2) as job:
+            train(job, 3)
+            assert eventually(lambda: any(one.step == 2 for one in operator.checkpoints("m")))
+            with told() as lines:
+                operator.export("m", file)
+            assert len(lines) == 1 and "this is the checkpoint of step 2, and m is at step 3" in lines[0], lines
+            assert 'call checkpoint("m") and export again' in lines[0], lines
+        for step in (-1, 1.5, "1"):
+            error = raises(ampd.InvalidArgument, lambda step=step: operator.export("m", file, step=step), "step")
+            assert "Try" not in str(error), error
+        for model in ("x" * 200, "", "a\0b"):
+            error = raises(ampd.InvalidArgument, lambda model=model: operator.export(model, file))
+            assert "Try" not in str(error), error
 
 
 def test_what_is_wrong_with_a_file_is_told_in_a_sentence():

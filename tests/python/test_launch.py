@@ -49,9 +49,9 @@ def script(text):
         yield path
 
 
-def start(*arguments, **options):
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.Popen([sys.executable, "-m", "ampd.launch", *map(str, arguments)], env=environment,
+def start(*arguments, program=("-m", "ampd.launch"), env=None, **options):
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
+    return subprocess.Popen([sys.executable, *program, *map(str, arguments)], env=environment,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", **options)
 
 
@@ -116,6 +116,31 @@ def test_a_data_directory_stays_and_a_second_run_goes_on_there():
         assert "listening" in (data / "log").read_text()
         out, _ = launch("-n", 2, "--data-dir", data, path, 6, 4)
         assert out.count("from step 4 of 2") == 2, out
+
+
+SLOW_DRAIN = """#!/bin/bash
+setpriv --pdeathsig KILL %s "$@" &
+trap 'sleep 2; kill -TERM $!; wait $!; touch %s; exit 0' TERM
+trap 'exit 1' INT
+wait $!
+"""
+STOPS_SOON = ("-c", "import sys, ampd.testing\nampd.testing.STOP_S = 0.1\nimport ampd.launch\n"
+              "sys.exit(ampd.launch.main())")
+
+
+def test_an_ampd_whose_data_stay_has_all_the_time_that_it_takes_to_drain():
+    with script(TRAIN) as path:
+        programs, mark = path.parent / "bin", path.parent / "drained"
+        programs.mkdir()
+        ampd_of_the_test = programs / "ampd"
+        ampd_of_the_test.write_text(SLOW_DRAIN % (ampd.testing.program(), mark))
+        ampd_of_the_test.chmod(0o755)
+        how = {"program": STOPS_SOON, "env": {"AMPD_BIN": str(programs)}}
+        launch("-n", 2, "--data-dir", path.parent / "data", path, 6, **how)
+        assert mark.exists()
+        ampd_of_the_test.write_text((SLOW_DRAIN % (ampd.testing.program(), mark)).replace("exit 0", "exit 3"))
+        _, said = launch("-n", 2, "--data-dir", path.parent / "data", path, 6, **how)
+        assert "ampd ended with code 3, perhaps without its last checkpoints; its log is " in said, said
 
 
 def test_a_killed_worker_comes_back_with_its_rank_and_the_bytes_are_the_same():

@@ -75,6 +75,32 @@ static void a_rate_is_of_two_looks_and_not_of_a_rollback(void **state)
     ampctl_top_close(&top);
 }
 
+/* Another shard than 0 does not know them, and of very many there are none in the answer. */
+static void workers_that_an_answer_does_not_have_are_not_told_to_be_away(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a"};
+    for (uint32_t i = 0; i < 4; i++) {
+        struct ampd_msg_worker_status worker = {.live = true};
+        struct ampctl_top top = {0};
+        struct said *said = say(1, names, (const uint64_t[]){4});
+        bool told = i < 2, trains = i % 2 == 0;
+        said->status.shard = i == 3 ? 1 : 0;
+        said->models[0].state = trains ? AMPD_MSG_MODEL_STATE_RUNNING : AMPD_MSG_MODEL_STATE_WAITING;
+        if (i == 0)
+            said->models[0].workers = (struct ampd_msg_worker_status_list){.items = &worker, .count = 1};
+        take(&top, said, 1000);
+        char *text = screen(&top, 140, 10);
+        json_t *rows = ampctl_top_rows(&top);
+        const json_t *workers = json_object_get(json_array_get(rows, 0), "workers");
+        assert_non_null(strstr(text, told ? trains ? " 1/2" : " 0/2" : " -/2"));
+        assert_int_equal(json_is_null(workers), !told);
+        json_decref(rows);
+        free(text);
+        ampctl_top_close(&top);
+    }
+}
+
 /* A laptop that has slept for an hour has not counted it; a server that took the place counts from another start. */
 static void a_rate_is_by_the_clock_of_the_server_that_answers(void **state)
 {
@@ -301,6 +327,7 @@ int main(void)
     (void)setlocale(LC_CTYPE, "C.UTF-8");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rate_is_of_two_looks_and_not_of_a_rollback),
+        cmocka_unit_test(workers_that_an_answer_does_not_have_are_not_told_to_be_away),
         cmocka_unit_test(a_rate_is_by_the_clock_of_the_server_that_answers),
         cmocka_unit_test(keys_show_the_models_for_which_there_is_no_room),
         cmocka_unit_test(models_are_in_order_and_filtered),

@@ -6,9 +6,11 @@
  */
 #include "base/hex.h"
 #include "base/size.h"
+#include "base/text.h"
 #include "base/utc.h"
 #include "client/ampctl/ctl.h"
 #include "client/ampctl/parse.h"
+#include "client/ampctl/rows.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,9 +68,8 @@ static void check(struct argp_state *state, const struct token_input *input)
         argp_error(state, "there is no role \"%.40s\"; give read, worker, operator or peer", role);
     if (name[0] == 0 || strlen(name) > 255)
         argp_error(state, "a name has 1 to 255 bytes");
-    for (const char *at = name; *at != 0; at++)
-        if ((unsigned char)*at <= ' ' || *at == 0x7f || *at == '"' || *at == '\\')
-            argp_error(state, "a name has no spaces, quotes, backslashes and control characters");
+    if (!amp_text_is_name(name, 255, " \"\\"))
+        argp_error(state, "a name is UTF-8 text without spaces, quotes, backslashes and control characters");
     check_options(state, input);
 }
 
@@ -135,7 +136,13 @@ static int append(const char *path, const char *line)
     bool done = false;
     if (fd >= 0) {
         int size = snprintf(text, sizeof text, "%s%s", ends_open(fd) ? "\n" : "", line);
-        done = write(fd, text, (size_t)size) == size;
+        off_t before = lseek(fd, 0, SEEK_END);
+        ssize_t written = write(fd, text, (size_t)size);
+        done = written == size;
+        if (written > 0 && !done) { /* half a line would take all of them out of force */
+            (void)ftruncate(fd, before);
+            errno = ENOSPC;
+        }
         done = close(fd) == 0 && done;
     }
     if (done)
@@ -150,15 +157,19 @@ static int give(const struct ampctl *ctl, const struct token_input *input, const
     if (code != 0)
         return code;
     line[strlen(line) - 1] = 0;
-    if (ctl->json)
-        (void)printf("{\"token\":\"%s\",\"line\":\"%s\"}\n", token, line); /* the check has left nothing to escape */
-    else
+    if (ctl->json) {
+        json_t *row = json_pack("{s:s, s:s}", "token", token, "line", line);
+        if (row == NULL || ampctl_print_json(stdout, row) != 0)
+            code = AMPCTL_EXIT_FAILED;
+        json_decref(row);
+    } else {
         (void)printf("%s\n", token);
+    }
     if (input->append != NULL)
         (void)fprintf(stderr, "Its line is in %s; send ampd a SIGHUP to have it read.\n", input->append);
     else if (!ctl->json)
         (void)fprintf(stderr, "Append this line to ampd's token file, then send ampd a SIGHUP:\n%s\n", line);
-    return 0;
+    return code;
 }
 
 static const struct argp_option token_options[] = {
@@ -189,9 +200,9 @@ const struct ampctl_verb ampctl_token_verb = {
     .first = "read|worker|operator|peer",
     .summary = "makes a token, and its line for ampd",
     .doc = "Makes a token for a caller with the role read, worker, operator or peer, and the "
-           "line by which ampd knows it. The token is printed once and not stored.",
-    .examples = "umask 077\n"
-                "ampctl token new worker alice --append /etc/ampd/tokens > alice.token\n"
+           "line by which ampd knows it. The token is printed once and not stored. (A file that a shell writes "
+           "is readable by others; \"umask 077\" before it sees to that.)",
+    .examples = "ampctl token new worker alice --append /etc/ampd/tokens > alice.token\n"
                 "ampctl token new read grafana --expires 2027-01-31",
     .options = token_options,
     .parser = parse,

@@ -313,6 +313,7 @@ static int say(const struct ampctl *ctl, const struct creating *x, bool existed,
 {
     const char *values = already      ? "which keep the values they have"
                          : loaded > 0 ? "with the values of the file"
+                         : existed    ? "whose values, if it has any, stay as they are"
                                       : "without values: ampctl checkpoint import, or a worker, loads them";
     static const struct ampctl_column columns[] = {{"model", "MODEL", false},          {"created", "CREATED", false},
                                                    {"parameters", "PARAMETERS", true}, {"loaded", "LOADED", true},

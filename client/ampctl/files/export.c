@@ -405,9 +405,9 @@ static int say(const struct exporting *x)
     say_if_older(x, decided);
     if (x->ctl->json || x->ctl->csv)
         return ampctl_print_one(x->ctl, columns,
-                                json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "file", x->file, "model", x->model, "epoch",
-                                          (json_int_t)x->key.epoch, "step", (json_int_t)x->key.step, "decided_step",
-                                          (json_int_t)decided, "tensors", (json_int_t)tensors));
+                                json_pack("{s:o, s:s, s:I, s:I, s:I, s:I}", "file", ampctl_json_text(x->file), "model",
+                                          x->model, "epoch", (json_int_t)x->key.epoch, "step", (json_int_t)x->key.step,
+                                          "decided_step", (json_int_t)decided, "tensors", (json_int_t)tensors));
     (void)ampctl_print(stdout, "%s: %s, step %" PRIu64 " of epoch %" PRIu64 ", %zu tensor%s", x->file, x->model,
                        x->key.step, x->key.epoch, tensors, tensors == 1 ? "" : "s");
     return 0;

@@ -186,8 +186,8 @@ static int say(const struct ampctl *ctl, const struct importing *x, uint32_t cou
                                                    {NULL, NULL, false}};
     if (ctl->json || ctl->csv)
         return ampctl_print_one(ctl, columns,
-                                json_pack("{s:s, s:s, s:I, s:I}", "model", x->model, "file", x->file, "tensors",
-                                          (json_int_t)count, "others", (json_int_t)others));
+                                json_pack("{s:s, s:o, s:I, s:I}", "model", x->model, "file", ampctl_json_text(x->file),
+                                          "tensors", (json_int_t)count, "others", (json_int_t)others));
     (void)ampctl_print(stdout, "%s: %u tensors of %s loaded, %zu others ignored", x->model, count, x->file, others);
     return 0;
 }
@@ -223,9 +223,10 @@ static int say_full(const struct ampctl *ctl, const struct importing *x, const s
         {"scale", "SCALE", true},  {"tensors", "TENSORS", true}, {NULL, NULL, false}};
     if (ctl->json || ctl->csv)
         return ampctl_print_one(ctl, columns,
-                                json_pack("{s:s, s:s, s:I, s:I, s:f, s:I}", "model", x->model, "file", x->file, "step",
-                                          (json_int_t)made->step, "applied", (json_int_t)made->applied, "scale",
-                                          (double)made->scale, "tensors", (json_int_t)made->tensors));
+                                json_pack("{s:s, s:o, s:I, s:I, s:f, s:I}", "model", x->model, "file",
+                                          ampctl_json_text(x->file), "step", (json_int_t)made->step, "applied",
+                                          (json_int_t)made->applied, "scale", (double)made->scale, "tensors",
+                                          (json_int_t)made->tensors));
     (void)ampctl_print(stdout, "%s: %" PRIu64 " tensors of %s loaded; it goes on after step %" PRIu64, x->model,
                        made->tensors, x->file, made->step);
     return 0;

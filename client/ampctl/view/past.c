@@ -116,7 +116,8 @@ static int find_skipped(struct ampctl *ctl, struct ampd_msg_explain_step_request
     } while (request->step == 0 && list.page_token[0] != 0);
     if (request->step != 0)
         return 0;
-    (void)ampctl_print(stderr, "ampctl: explain: no step of %s was skipped; name the step to explain", request->model);
+    (void)ampctl_print(stderr, "ampctl: explain: the history of %s has no skipped step; name the step to explain",
+                       request->model);
     return AMPCTL_EXIT_RPC + ARPC_STATUS_NOT_FOUND;
 }
 

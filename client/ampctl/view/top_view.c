@@ -120,10 +120,22 @@ static void take_model(struct ampctl_top_model *model, const struct ampd_msg_mod
     push_value(model->rates, model->rate);
 }
 
+/* Whether the answer has the models' workers: that of another shard than 0 has none, nor has one that is very large. */
+static bool has_workers(const struct ampd_msg_get_status_response *status)
+{
+    bool any = false, trains = false;
+    for (size_t i = 0; i < status->models.count; i++) {
+        any = any || status->models.items[i].workers.count > 0;
+        trains = trains || status->models.items[i].state == AMPD_MSG_MODEL_STATE_RUNNING;
+    }
+    return status->shard == 0 && (any || !trains);
+}
+
 int ampctl_top_take(struct ampctl_top *top, const struct ampd_msg_get_status_response *status)
 {
     struct ampctl_top_model *models = calloc(status->models.count + 1, sizeof *models);
     bool same = strcmp(top->boot_id, status->boot_id) == 0 && status->uptime_ms > top->uptime_ms;
+    bool known = has_workers(status);
     if (models == NULL)
         return AMP_ENOMEM;
     for (size_t i = 0; i < status->models.count; i++) {
@@ -134,6 +146,7 @@ int ampctl_top_take(struct ampctl_top *top, const struct ampd_msg_get_status_res
         else
             begin_model(&models[i], from->name);
         take_model(&models[i], from, before != NULL, same ? status->uptime_ms - top->uptime_ms : 0);
+        models[i].live_known = known;
     }
     free(top->models);
     top->models = models;
@@ -283,12 +296,13 @@ static const struct ampctl_top_model **choose(const struct ampctl_top *top, size
 
 static json_t *row_of(const struct ampctl_top_model *model)
 {
-    return json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:I, s:I, s:i, s:i, s:s}", "name", model->name, "state",
+    return json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:i, s:s}", "name", model->name, "state",
                      ampctl_state_name(model->state), "epoch", (json_int_t)model->epoch, "step",
                      (json_int_t)model->step, "steps_per_second", ampctl_real(model->rate), "scale",
                      ampctl_real(model->scale), "attempted", (json_int_t)model->attempted, "skipped",
-                     (json_int_t)model->skipped, "workers", (int)model->live, "world_size", (int)model->world,
-                     "waiting_for", model->waiting);
+                     (json_int_t)model->skipped, "workers",
+                     model->live_known ? json_integer((json_int_t)model->live) : json_null(), "world_size",
+                     (int)model->world, "waiting_for", model->waiting);
 }
 
 json_t *ampctl_top_rows(const struct ampctl_top *top)
@@ -465,7 +479,10 @@ static void put_model(const struct ampctl_top *top, const struct ampctl_top_mode
     }
     (void)snprintf(text, sizeof text, "%.1f%%", skipped_share(model) * 100);
     put_number(line, text, SKIPPED_WIDTH);
-    (void)snprintf(text, sizeof text, "%" PRIu32 "/%" PRIu32, model->live, model->world);
+    if (model->live_known)
+        (void)snprintf(text, sizeof text, "%" PRIu32 "/%" PRIu32, model->live, model->world);
+    else
+        (void)snprintf(text, sizeof text, "-/%" PRIu32, model->world);
     put_number(line, text, WORKERS_WIDTH);
     put_gap(line);
     put_gap(line);

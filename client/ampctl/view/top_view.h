@@ -29,7 +29,8 @@ struct ampctl_top_model {
     uint64_t epoch, step, attempted, skipped;
     double scale; /* NAN: it has none yet */
     double rate;  /* attempted steps a second between the last two polls; NAN: not known */
-    uint32_t world, live;
+    uint32_t world, live; /* workers: how many it is for, and how many are there */
+    bool live_known;
     char waiting[AMPCTL_TOP_WAITING_SIZE];
     uint64_t waiting_ms; /* for how long; 0: not long, or not known */
     bool seen;           /* at the last poll */
