@@ -156,15 +156,20 @@ static bool all_are_held(const struct io_cluster *cluster)
 
 /*
  * Calls taken_cb for the place that is held, once. Not yet where etcd has lost who/last-K and some shards have no
- * holder: their data may name higher fences. If a process has come whose data name a fence that is not below this
- * one's, the place is given up and claimed again, under a higher fence.
+ * holder: their data may name higher fences. The place is given up if the data here have turned out to lack something
+ * that no shard could bring; and if data name a fence that is not below this one's, to be claimed again under a higher.
  */
 static void report_taken(struct io_cluster *cluster)
 {
     const struct io_cluster_options *options = &cluster->options;
     uint64_t newest = cluster_newest(cluster, cluster->shard);
+    bool lacks = cluster_lacks(cluster, cluster->shard);
     if (cluster->reported)
         return;
+    if (lacks && !cluster_can_be_filled(cluster, cluster->shard)) {
+        start_over(cluster);
+        return;
+    }
     if (cluster->last_fence == 0 && newest != 0 && !all_are_held(cluster)) {
         say_waiting(cluster, AMP_ESTATE,
                     "shard %" PRIu32 " is held by this process, and etcd has lost which process held it last: it waits "
@@ -177,7 +182,8 @@ static void report_taken(struct io_cluster *cluster)
         return;
     }
     cluster->reported = true;
-    cluster->last_fence = newest > cluster->last_fence ? newest : cluster->last_fence;
+    cluster->last_fence = newest;
+    cluster->noted_models = lacks ? options->shards : (uint32_t)cluster->models; /* consider has checked the number */
     options->events->taken_cb(options->arg, cluster->shard, &cluster->fence);
 }
 
@@ -224,7 +230,8 @@ static void claimed(struct io_cluster *cluster, const struct ampd_etcd_txn_respo
     const struct ampd_etcd_key_value *last = cluster_answer(answer, 3);
     if (last == NULL || !cluster_number_parse(&last->value, &cluster->last_fence))
         cluster->last_fence = 0;
-    cluster->noted_models = (uint32_t)cluster->models; /* 0 or this number of shards: consider has checked it */
+    if (cluster->last_fence > cluster->seen[cluster->shard]) /* the map shows it later */
+        cluster->seen[cluster->shard] = cluster->last_fence;
     cluster->state = CLUSTER_HOLDING;
     cluster->place_revision = answer->header.revision;
     cluster->confirmed = cluster->reported = false;
