@@ -13,8 +13,9 @@ import subprocess
 import time
 
 import ampd_testing
-from ampd_testing import PATIENCE, eventually, grpc, run
+from ampd_testing import PATIENCE, Code, eventually, grpc, refused, run
 from etcd_testing import Cluster, Etcd, Members, wait_s
+from test_server_noticed import METRICS, get
 from test_server_shards import WORLD, Job
 
 ROUNDS = int(os.environ.get("AMPD_ROUNDS", "1"))
@@ -65,10 +66,10 @@ class Manager:
             wait_s(0.05)
 
 
-def new_cluster(context, etcd=None, shards=SHARDS, standbys=1):
+def new_cluster(context, etcd=None, shards=SHARDS, standbys=1, options=()):
     """Shards and standbys, which have one directory of checkpoints, and a model with two steps."""
     cluster = Cluster(context, shards, fixed=False, etcd=etcd,
-                      options=["--checkpoint-dir", context.folder(), "--cluster-lease", f"{LEASE_S}s"])
+                      options=["--checkpoint-dir", context.folder(), "--cluster-lease", f"{LEASE_S}s", *options])
     for _ in range(standbys):
         cluster.add().says("this process stands by")
     train(cluster, 1, Job(cluster))
@@ -343,6 +344,22 @@ def test_an_older_copy_goes_on_without_the_newer_data_when_it_is_started_again_a
     assert standby.terminate() == 0
     standby.start()
     check_back(cluster, Manager(cluster), time.monotonic(), 1 + STEPS_EACH)
+
+
+def test_a_shard_that_waits_for_the_others_after_etcds_loss_says_for_which_and_is_not_ready(context):
+    """It holds its place, and neither stands by nor is one to call."""
+    cluster, step = new_cluster(context, shards=2, standbys=0, options=METRICS), 1 + STEPS_EACH
+    export(cluster, "before")
+    first, second = lose_all_but_standbys(cluster)
+    lost_at = time.monotonic()
+    first.start()
+    first.says("before shard 1 has a process")
+    code, text = get(first.log(), "/readyz?standbyok")
+    assert code == 503 and "before shard 1 has a process" in text, (code, text)
+    refusal = refused(lambda: first.api().GetStatus(), Code.UNAVAILABLE, "STANDBY", ["before shard 1 has a process"])
+    assert "coordinator" not in refusal.metadata, refusal
+    second.start()
+    check_back(cluster, Manager(cluster), lost_at, step)
 
 
 def test_data_that_come_too_late_to_an_etcd_that_has_lost_all_say_so(context):

@@ -37,7 +37,10 @@ static struct amp_list *bucket(struct ampd_server *server, uint64_t id)
     return &server->calls->buckets[id % IO_SERVER_CALL_BUCKETS]; /* ids are consecutive numbers */
 }
 
-/* Refuses a call to a process that stands by, with the address of shard 0, which knows those of the others. */
+/*
+ * Refuses a call to a process that stands by or does not serve yet, with the address of shard 0, which knows those of
+ * the others, unless this process is to be shard 0 itself.
+ */
 static void refuse_standby(const struct ampd_server *server, struct arpc_call *rpc)
 {
     struct arpc_details details = {.reason = "STANDBY", .retry_ms = NEVER_HERE_MS};
@@ -46,6 +49,8 @@ static void refuse_standby(const struct ampd_server *server, struct arpc_call *r
     bool told = server->cluster != NULL ? io_cluster_member(server->cluster, 0)->held
                                         : server->options->peers != NULL && server->options->shard != 0;
     const char *address = told ? io_peers_address(server, 0) : "";
+    if (strcmp(address, io_membership_address(server)) == 0)
+        address = "";
     const struct arpc_pair at = {SERVER_COORDINATOR_KEY, address};
     details.pairs = &at;
     details.pair_count = address[0] != 0;

@@ -146,12 +146,13 @@ misfit(const struct io_cluster *cluster, const struct ampd_etcd_range_response *
     return NULL;
 }
 
-static bool all_are_held(const struct io_cluster *cluster)
+/* The first other shard whose place nobody holds. IO_CLUSTER_ANY: all are held. */
+static uint32_t first_not_held(const struct io_cluster *cluster)
 {
     for (uint32_t k = 0; k < cluster->options.shards; k++)
         if (k != cluster->shard && !cluster->places[k].held)
-            return false;
-    return true;
+            return k;
+    return IO_CLUSTER_ANY;
 }
 
 /*
@@ -164,17 +165,19 @@ static void report_taken(struct io_cluster *cluster)
     const struct io_cluster_options *options = &cluster->options;
     uint64_t newest = cluster_newest(cluster, cluster->shard);
     bool lacks = cluster_lacks(cluster, cluster->shard);
+    uint32_t missing = first_not_held(cluster);
     if (cluster->reported)
         return;
     if (lacks && !cluster_can_be_filled(cluster, cluster->shard)) {
         start_over(cluster);
         return;
     }
-    if (cluster->last_fence == 0 && newest != 0 && !all_are_held(cluster)) {
-        say_waiting(cluster, AMP_ESTATE,
-                    "shard %" PRIu32 " is held by this process, and etcd has lost which process held it last: it waits "
-                    "for the processes of the other shards, whose data say more",
-                    cluster->shard);
+    if (cluster->last_fence == 0 && newest != 0 && missing != IO_CLUSTER_ANY) {
+        say_waiting(cluster, AMP_EUNAVAILABLE,
+                    "etcd has lost which process was shard %" PRIu32
+                    " last: this process has its place, and serves nothing before shard %" PRIu32
+                    " has a process, too, whose data may say more",
+                    cluster->shard, missing);
         return;
     }
     if (cluster_floor(cluster) >= cluster->fence.counter) { /* the fence must be above all that data name */

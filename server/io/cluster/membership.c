@@ -5,7 +5,8 @@
  *   OPENED    no flag is set: the data directory is locked, and all stores below it have been looked into
  *   ASKED     still none: io_membership_take has made the cluster, which has not reported yet
  *   WAITING   waits: the cluster has said why there is no place yet. lacks is "" where this process could take one as
- *             soon as it is free (it stands by), else it says why not: for its data, or because etcd refuses it
+ *             soon as it is free (it stands by), else it says why not: for its data, because etcd refuses it, or since
+ *             other shards have no process after etcd has lost its data
  *   REFUSED   why.code is not 0: there will never be a place; io_membership_take returns the reason, and the process
  *             ends
  *   TAKEN     taken: there is a place. The shard's store is then opened, which gives one of three cases:

@@ -98,8 +98,9 @@ void io_membership_free(struct ampd_server *server);
 
 /*
  * What is wrong, in a sentence: that etcd does not answer or refuses (also while this process is a shard); while it
- * waits for a place, that its data may not be served as the shard whose place is free; while it has a place and no
- * data, what the refill waits for (refill.h). "": nothing. Valid until the loop's next turn.
+ * waits for a place, that its data may not be served as the shard whose place is free, or, after etcd has lost its
+ * data, which other shard must have a process first; while it has a place and no data, what the refill waits for
+ * (refill.h). "": nothing. Valid until the loop's next turn.
  */
 const char *io_membership_missing(const struct ampd_server *server);
 
