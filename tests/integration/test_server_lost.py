@@ -13,8 +13,9 @@ import subprocess
 import time
 
 import ampd_testing
-from ampd_testing import PATIENCE, eventually, grpc, run
+from ampd_testing import PATIENCE, Code, eventually, grpc, refused, run
 from etcd_testing import Cluster, Etcd, Members, wait_s
+from test_server_noticed import METRICS, get
 from test_server_shards import WORLD, Job
 
 ROUNDS = int(os.environ.get("AMPD_ROUNDS", "1"))
@@ -23,7 +24,7 @@ BACK_S = 30 * PATIENCE         # from the loss until the model can be trained on
 LEASE_S = 4 * PATIENCE         # longer than an election of etcd's
 STEPS_EACH = 2      # a round; the last of them has a checkpoint
 RESTART_S = 1       # as deploy/systemd/ampd.service has it
-COMES_FIRST_S = 5   # for which a place is left to its newest data: PATIENCE_MS of server/io/cluster/cluster_fit.c
+OTHERS_FIRST_S = max(5, LEASE_S)  # for so long a place is left to others where etcd has lost its data
 BETWEEN_S = 0.6     # from the start of one process to that of the next: more than who has no data lets others go first
 SHARDS = 3
 
@@ -65,10 +66,10 @@ class Manager:
             wait_s(0.05)
 
 
-def new_cluster(context, etcd=None, shards=SHARDS, standbys=1):
+def new_cluster(context, etcd=None, shards=SHARDS, standbys=1, options=()):
     """Shards and standbys, which have one directory of checkpoints, and a model with two steps."""
     cluster = Cluster(context, shards, fixed=False, etcd=etcd,
-                      options=["--checkpoint-dir", context.folder(), "--cluster-lease", f"{LEASE_S}s"])
+                      options=["--checkpoint-dir", context.folder(), "--cluster-lease", f"{LEASE_S}s", *options])
     for _ in range(standbys):
         cluster.add().says("this process stands by")
     train(cluster, 1, Job(cluster))
@@ -285,29 +286,80 @@ def test_etcds_data_lost_while_as_many_empty_standbys_wait(context):
         tell(f"etcd's data lost, {shards} shards with empty standbys", times, manager)
 
 
-def test_etcds_data_lost_and_the_data_back_long_after_as_many_empty_standbys(context):
-    """They have seen in etcd that there are data, and wait for them for as long as it takes; or an operator decides."""
-    for shards in (1, 2):
+def lose_all_but_standbys(cluster):
+    """etcd's data are lost while all shards are down; the shards' processes."""
+    shards = [cluster.of(k) for k in range(cluster.count)]
+    cluster.etcd.kill()
+    for process in shards:
+        process.kill()
+    cluster.etcd.wipe()
+    cluster.etcd.start()
+    return shards
+
+
+def train_beyond_a_copy(cluster, step):
+    """The standby has a copy of the only shard's directory, after which STEPS_EACH steps follow; the next step."""
+    owner, standby = cluster.processes
+    assert standby.terminate() == 0 and owner.terminate() == 0
+    shutil.rmtree(cluster.folder / standby.name)
+    shutil.copytree(cluster.folder / owner.name, cluster.folder / standby.name)
+    owner.start()
+    cluster.wait_until_healthy()
+    step = train(cluster, step)
+    standby.log_path.unlink()
+    standby.start()
+    standby.says("this process stands by")
+    return step
+
+
+def test_etcds_data_lost_while_standbys_remember_data_that_come_much_later(context):
+    """Empty standbys, as many as shards, and one with a copy of before: none begins a cluster or ends, and each says what would do."""
+    for shards, copies in ((1, False), (2, False), (1, True)):
         cluster, step = new_cluster(context, shards=shards, standbys=shards), 1 + STEPS_EACH
+        if copies:
+            step = train_beyond_a_copy(cluster, step)
         export(cluster, "before")
-        late = [cluster.of(k) for k in range(shards)]
-        empty = [process for process in cluster.processes if process not in late]
-        for process in late:
-            process.kill()
-        cluster.etcd.kill()
-        cluster.etcd.wipe()
-        cluster.etcd.start()
-        for process in empty:
-            process.says(", which etcd has lost)")
-            said = [line for line in process.log().splitlines() if ", which etcd has lost)" in line][-1]
-            assert "does not have the last data of shard 0" in said and "until that is back" in said, said
-            assert f'start {"this process" if shards == 1 else "all processes"} again' in said, said
-        wait_s(COMES_FIRST_S + LEASE_S + 1)
-        assert all("holding a place" not in process.log() for process in empty), empty[0].log()[-1500:]
+        owners = lose_all_but_standbys(cluster)
+        standbys = [process for process in cluster.processes if process not in owners]
+        for standby in standbys:
+            standby.says("to go on without")
+            assert "etcd has lost its data" in standby.log(), standby.log()[-1500:]
+            assert "start this process again" in standby.log() if shards == 1 else "start all processes again" in standby.log()
+        wait_s(OTHERS_FIRST_S + 3)
+        assert [standby.process.poll() for standby in standbys] == [None] * shards, [standby.log()[-1500:] for standby in standbys]
         lost_at = time.monotonic()
-        for process in late:
+        for process in owners:
             process.start()
         check_back(cluster, Manager(cluster), lost_at, step)
+
+
+def test_an_older_copy_goes_on_without_the_newer_data_when_it_is_started_again_as_it_says(context):
+    """etcd has lost its data, and the process that had the last ones is gone for good."""
+    cluster = new_cluster(context, shards=1)
+    export(cluster, "before")
+    train_beyond_a_copy(cluster, 1 + STEPS_EACH)
+    _, standby = cluster.processes
+    lose_all_but_standbys(cluster)
+    standby.says("to go on without it, with what is here, start this process again")
+    assert standby.terminate() == 0
+    standby.start()
+    check_back(cluster, Manager(cluster), time.monotonic(), 1 + STEPS_EACH)
+
+
+def test_a_shard_that_waits_for_the_others_after_etcds_loss_says_for_which_and_is_not_ready(context):
+    """It holds its place, and neither stands by nor is one to call."""
+    cluster, step = new_cluster(context, shards=2, standbys=0, options=METRICS), 1 + STEPS_EACH
+    export(cluster, "before")
+    first, second = lose_all_but_standbys(cluster)
+    lost_at = time.monotonic()
+    first.start()
+    first.says("before shard 1 has a process")
+    code, text = get(first.log(), "/readyz?standbyok")
+    assert code == 503 and "before shard 1 has a process" in text, (code, text)
+    refusal = refused(lambda: first.api().GetStatus(), Code.UNAVAILABLE, "STANDBY", ["before shard 1 has a process"])
+    assert "coordinator" not in refusal.metadata, refusal
+    second.start()
+    check_back(cluster, Manager(cluster), lost_at, step)
 
 
 def test_data_that_come_too_late_to_an_etcd_that_has_lost_all_say_so(context):

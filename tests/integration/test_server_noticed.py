@@ -247,27 +247,6 @@ def test_why_shard_0_was_missing_is_not_told_of_the_address_where_it_is_now(cont
         assert trouble == f"no session with shard 0 at {address}; no step is decided without it", trouble
 
 
-def test_a_shard_that_waits_for_another_one_after_etcds_loss_is_not_ready_and_names_it(context):
-    """It holds its own place, and does not serve yet: no call is sent to it."""
-    cluster = etcd_testing.Cluster(context, 2, fixed=False, options=METRICS)
-    Job(cluster)
-    first, second = cluster.of(0), cluster.of(1)
-    for process in (first, second):
-        process.kill()
-    cluster.etcd.kill()
-    cluster.etcd.wipe()
-    cluster.etcd.start()
-    first.start()
-    first.says("no process holds shard 1, start it, too: etcd has lost its data")
-    code, text = get(first.log(), "/readyz?standbyok")
-    assert code == 503 and text.startswith("no process holds shard 1, "), (code, text)
-    error = refused(lambda: first.api().GetStatus(), Code.UNAVAILABLE, "STANDBY", ["no process holds shard 1, start it, too"])
-    assert first.address not in error.metadata.values(), error.metadata
-    second.start()
-    cluster.wait_until_healthy()
-    assert get(first.log(), "/readyz") == (200, "ok\n")
-
-
 def test_an_etcd_that_takes_no_writes_is_named_and_no_longer_than_it_is_so(context):
     """Its own disk quota is used up: it answers reads, and keeps leases alive."""
     etcd = etcd_testing.Etcd(context, options=["--quota-backend-bytes", str(512 << 10)])

@@ -20,9 +20,11 @@
 static struct io_cluster *new_cluster(void)
 {
     static struct io_cluster cluster;
+    static const struct io_cluster_url url = {.name = "c"};
     memset(&cluster, 0, sizeof cluster);
     memcpy(cluster.prefix, "ampd/c/", sizeof "ampd/c/");
-    cluster.options = (struct io_cluster_options){.shards = SHARDS, .shard = IO_CLUSTER_ANY, .lease_ms = LEASE_MS};
+    cluster.options =
+        (struct io_cluster_options){.url = &url, .shards = SHARDS, .shard = IO_CLUSTER_ANY, .lease_ms = LEASE_MS};
     cluster.showing = cluster.shown = 1;
     return &cluster;
 }
@@ -134,14 +136,11 @@ static void what_etcd_has_forgotten_the_data_know_together(void **state)
     assert_int_equal(cluster_floor(cluster), 50);
     assert_false(cluster_is_own(cluster, 0));
     assert_true(cluster_lacks(cluster, 0));
-    cluster->options.shard = 0;
-    expect(cluster, IO_CLUSTER_ANY, 0); /* nobody could fill it */
-    put(cluster, "shard-1", ADDRESS, 2);
-    expect(cluster, 0, 5000); /* the other one will, but does not serve before all places are held */
+    expect(cluster, 0, 5000);
     put(cluster, "standby-8", ADDRESS, 2);
     put(cluster, "data-8", "1 3 0:50:50", 2); /* the process itself */
     assert_string_equal(cluster_owner(cluster, 0)->address, "10.0.0.7:7420");
-    expect(cluster, IO_CLUSTER_ANY, 0);
+    expect(cluster, 1, 5000);
 }
 
 static void what_etcd_has_told_before_it_lost_all_is_remembered_until_an_operator_deletes_it(void **state)
@@ -151,49 +150,72 @@ static void what_etcd_has_told_before_it_lost_all_is_remembered_until_an_operato
     put(cluster, "shards", "3", 1);
     put(cluster, "last-0", "10", 2);
     put(cluster, "last-1", "11", 3);
-    put(cluster, "last-2", "12", 4);
     cluster_map_reset(cluster); /* a standby without data, which no other process has told anything yet */
     assert_true(cluster_forgotten(cluster, 0));
-    assert_int_equal(cluster_floor(cluster), 12);
-    expect(cluster, IO_CLUSTER_ANY, 0);               /* there were models, and nobody could fill it */
+    assert_int_equal(cluster_floor(cluster), 11);
+    expect(cluster, 2, 250); /* of which nobody has ever been the shard */
+    put(cluster, "shard-2", ADDRESS, 1);
+    expect(cluster, IO_CLUSTER_ANY, 0);
     assert_false(cluster_data_value(cluster, value)); /* its data know nothing */
-    put(cluster, "shard-0", ADDRESS, 1);
+    put(cluster, "standby-8", ADDRESS, 1);
+    put(cluster, "data-8", "1 3 0:10:10", 1);
     expect(cluster, 1, 5000);
     delete (cluster, "last-1");
     assert_false(cluster_forgotten(cluster, 1));
     expect(cluster, 1, 250);
 }
 
-static void the_only_shard_is_left_to_its_newest_data_where_etcd_has_told_of_them_and_lost_all(void **state)
+static void an_only_shard_is_not_begun_without_the_data_that_etcd_has_told_of_before_it_lost_all(void **state)
 {
-    for (int older = 0; older <= 1; older++) { /* without data, and with those of before */
-        struct io_cluster *cluster = new_cluster();
-        char text[AMP_ERROR_TEXT_MAX];
-        cluster->options.shards = 1;
-        cluster->options.url = &(const struct io_cluster_url){.name = "c"};
-        if (older)
-            has(cluster, 0, 9, true);
-        put(cluster, "last-0", "10", 2);
-        put(cluster, "shards", "1", 3);
-        cluster_map_reset(cluster);
-        expect(cluster, IO_CLUSTER_ANY, 0);
-        assert_int_equal(cluster_models(cluster, 0), 1);
-        cluster_what_lacks(cluster, 0, text, sizeof text);
-        assert_non_null(strstr(text, "under fence 10, which etcd has lost)"));
-        assert_non_null(strstr(text, "to go on without it, with what is here, start this process again"));
-        put(cluster, "last-0", "10", 1); /* restored from a backup of etcd: what was said before holds */
-        put(cluster, "shards", "1", 2);
-        expect(cluster, IO_CLUSTER_ANY, 0);
-        delete (cluster, "last-0");
-        expect(cluster, 0, older ? 5000 : 250);
-    }
     struct io_cluster *cluster = new_cluster();
+    char text[AMP_ERROR_TEXT_MAX];
     cluster->options.shards = 1;
     put(cluster, "shards", "1", 1);
     put(cluster, "last-0", "10", 2);
-    delete (cluster, "shards"); /* the last model was deleted */
     cluster_map_reset(cluster);
+    expect(cluster, IO_CLUSTER_ANY, 0);
+    cluster_what_lacks(cluster, 0, text, sizeof text);
+    assert_non_null(strstr(text, "has no model, but a process has held the shard, under fence 10"));
+    assert_non_null(strstr(text, "start this process again"));
+    assert_null(strstr(text, "delete"));
+    has(cluster, 0, 9, true); /* a copy of before */
+    expect(cluster, IO_CLUSTER_ANY, 0);
+    cluster_what_lacks(cluster, 0, text, sizeof text);
+    assert_non_null(strstr(text, "does not have the last data of shard 0"));
+    assert_non_null(strstr(text, "start this process again"));
+    put(cluster, "last-0", "5", 6); /* somebody who knew nothing has begun a new one, and ended */
+    expect(cluster, IO_CLUSTER_ANY, 0);
+    cluster_what_lacks(cluster, 0, text, sizeof text);
+    assert_non_null(strstr(text, "delete ampd/c/who/last-0"));
+    cluster_map_reset(cluster);
+    cluster->seen[0] = 0; /* it was started again */
     expect(cluster, 0, 5000);
+}
+
+static void shards_whose_data_etcd_has_told_of_are_not_begun_before_one_of_them_is_there(void **state)
+{
+    struct io_cluster *cluster = new_cluster();
+    for (int k = 0; k < SHARDS; k++) {
+        char key[16];
+        (void)snprintf(key, sizeof key, "last-%d", k);
+        put(cluster, key, "10", 1);
+    }
+    cluster_map_reset(cluster);
+    has(cluster, 0, 9, true);
+    put(cluster, "standby-1", ADDRESS, 1); /* this process itself, and another one that lacks them as well */
+    put(cluster, "data-1", "1 3 0:9:9", 1);
+    put(cluster, "standby-7", ADDRESS, 2);
+    put(cluster, "data-7", "1 3 1:9:9", 2);
+    expect(cluster, IO_CLUSTER_ANY, 0);
+    put(cluster, "standby-8", ADDRESS, 3);
+    put(cluster, "data-8", "1 3 2:10:10", 3);
+    expect(cluster, 0, 5000);
+    delete (cluster, "standby-8"); /* it has its place, and waits for holders of the others */
+    put(cluster, "shard-2", ADDRESS, 11);
+    expect(cluster, 0, 5000);
+    delete (cluster, "data-8");
+    delete (cluster, "shard-2");
+    expect(cluster, IO_CLUSTER_ANY, 0);
 }
 
 static void fences_are_above_that_of_a_store_without_models_too(void **state)
@@ -344,7 +366,8 @@ int main(void)
         cmocka_unit_test(nobody_takes_the_place_of_a_process_that_waits_with_its_data),
         cmocka_unit_test(what_etcd_has_forgotten_the_data_know_together),
         cmocka_unit_test(what_etcd_has_told_before_it_lost_all_is_remembered_until_an_operator_deletes_it),
-        cmocka_unit_test(the_only_shard_is_left_to_its_newest_data_where_etcd_has_told_of_them_and_lost_all),
+        cmocka_unit_test(an_only_shard_is_not_begun_without_the_data_that_etcd_has_told_of_before_it_lost_all),
+        cmocka_unit_test(shards_whose_data_etcd_has_told_of_are_not_begun_before_one_of_them_is_there),
         cmocka_unit_test(fences_are_above_that_of_a_store_without_models_too),
         cmocka_unit_test(a_cluster_without_models_is_begun_by_whoever_comes),
         cmocka_unit_test(a_store_without_models_that_only_held_a_place_is_no_newer_than_the_data),

@@ -1,8 +1,9 @@
 /*
- * Processes that start, end and lose their directories in any order, beside an etcd that ends leases late: who takes which place is
- * decided by server/io/cluster/cluster_fit.c, what else a process does is done here as cluster.c, membership.c and refill.c do it. Whatever has
- * happened, only the newest data are ever served, and when all processes are there again, they are, with no more ends on the way than
- * there are processes: those who lack something stand by, and do not take a place, find that out and end, again and again.
+ * Processes that start, end and lose their directories in any order, beside an etcd that ends leases late and may lose its data: who
+ * takes which place is decided by server/io/cluster/cluster_fit.c, what else a process does is done here as cluster.c, membership.c and
+ * refill.c do it. Whatever has happened, only the newest data are ever served, and when all processes are there again, they are, with no
+ * more ends on the way than there are processes: those who lack something stand by, and do not take a place, find that out and end, again
+ * and again.
  */
 #include "base/random.h"
 #include "server/io/cluster/cluster_impl.h"
@@ -19,6 +20,7 @@
 
 #define SHARDS_MAX    3
 #define PROCESSES_MAX (2 * SHARDS_MAX)
+#define LEASE_MS      5000
 #define SEEDS         500
 #define ROUNDS        3    /* a seed */
 #define STEPS         80   /* with faults, a round */
@@ -59,6 +61,7 @@ static struct {
     uint64_t revision, lease_id, base, last[SHARDS_MAX], models;
     uint64_t holder[SHARDS_MAX], fence[SHARDS_MAX]; /* by lease; 0: nobody */
     uint64_t step;                                  /* that all shards have stored */
+    bool wiped; /* etcd has lost its data, and not all shards have served since */
     uint32_t ends;                                  /* of processes, since the last fault */
 } sim;
 
@@ -93,6 +96,15 @@ static bool is_live(uint64_t lease)
 {
     for (uint32_t i = 0; i < sim.count; i++)
         if (sim.processes[i].state != DOWN && sim.processes[i].lease == lease)
+            return true;
+    return false;
+}
+
+/* Of a process that is gone; none is after LEASE_MS. */
+static bool any_lease_is_left(void)
+{
+    for (uint32_t i = 0; i < sim.lease_count; i++)
+        if (!is_live(sim.leases[i].id))
             return true;
     return false;
 }
@@ -137,7 +149,7 @@ static void start(struct process *process)
 {
     struct io_cluster_options *options = &process->view.options;
     memset(process->view.seen, 0, sizeof process->view.seen);
-    *options = (struct io_cluster_options){.shards = sim.shards, .shard = IO_CLUSTER_ANY, .lease_ms = 5000};
+    *options = (struct io_cluster_options){.shards = sim.shards, .shard = IO_CLUSTER_ANY, .lease_ms = LEASE_MS};
     process->has_models = false;
     for (uint32_t k = 0; k < sim.shards; k++) {
         const struct data *data = &process->data[k];
@@ -195,6 +207,7 @@ static void claim(struct process *process, uint32_t shard)
     process->fence = sim.fence[shard] = sim.base + ++sim.revision;
     process->last = sim.last[shard];
     sim.holder[shard] = process->lease;
+    process->view.seen[shard] = process->last > process->view.seen[shard] ? process->last : process->view.seen[shard];
     process->state = HOLDS;
 }
 
@@ -204,6 +217,11 @@ static void take(struct process *process)
     uint64_t newest = cluster_newest(&process->view, process->shard);
     struct data *data = &process->data[process->shard];
     bool all_held = true;
+    bool lacks = cluster_lacks(&process->view, process->shard);
+    if (lacks && !cluster_can_be_filled(&process->view, process->shard)) {
+        start_over(process);
+        return;
+    }
     for (uint32_t k = 0; k < sim.shards; k++)
         all_held = all_held && process->view.places[k].held;
     if (process->last == 0 && newest != 0 && !all_held)
@@ -216,11 +234,9 @@ static void take(struct process *process)
     assert_true(data->served < process->fence);
     data->there = process->told = true;
     process->doubt = data->served < process->last && data->models;
-    process->bare = data->served < process->last && !data->models && process->view.models != 0;
-    if (sim.shards == 1 && (process->doubt || process->bare))
-        end(process, true);
-    else
-        process->state = sim.shards > 1 && (process->doubt || !data->models) ? JOINS : KEEPS;
+    process->bare = data->served < process->last && !data->models && (lacks || process->view.models != 0);
+    assert_true(sim.shards > 1 || !(process->doubt || process->bare));
+    process->state = sim.shards > 1 && (process->doubt || !data->models) ? JOINS : KEEPS;
 }
 
 /* Asks another shard: its process, if there is one that answers. */
@@ -273,13 +289,36 @@ static void serve(struct process *process)
     assert_int_equal(data->step, sim.step); /* nothing older is ever served */
 }
 
+/*
+ * Whether the process may be started. Where etcd has lost its data, one whose data are older or none comes after those that have the newest:
+ * it does not remember that there are newer ones, as those do that wait already. The newest may come as late as they like.
+ */
+static bool may_start(const struct process *process)
+{
+    bool all = true;
+    for (uint32_t k = 0; sim.wiped && k < sim.shards; k++) {
+        const struct process *newest = process;
+        for (uint32_t i = 0; i < sim.count; i++)
+            if (sim.processes[i].data[k].served > newest->data[k].served)
+                newest = &sim.processes[i];
+        if (newest == process)
+            return true;
+        const struct lease *lease = newest->state != DOWN ? lease_of(newest->lease) : NULL;
+        all = all && lease != NULL && lease->has_data;
+    }
+    return all;
+}
+
 static void go_on(struct process *process)
 {
     int64_t patience_ms;
+    if (process->state == DOWN && !may_start(process))
+        return;
     if (process->state != DOWN && lease_of(process->lease) == NULL) {
-        if (process->state == WAITS)
+        if (process->state == WAITS) {
             grant(process);
-        else
+            look(process);
+        } else
             end(process, true);
         return;
     }
@@ -302,7 +341,7 @@ static void go_on(struct process *process)
         show(process);
     } else if (process->state == WAITS) {
         uint32_t shard = cluster_candidate(&process->view, &patience_ms);
-        if (shard != IO_CLUSTER_ANY)
+        if (shard != IO_CLUSTER_ANY && (patience_ms < LEASE_MS || !any_lease_is_left()))
             claim(process, shard);
     } else if (process->state == JOINS) {
         join(process);
@@ -362,6 +401,26 @@ static void lose_directory(void)
     memset(process->data, 0, sizeof process->data);
 }
 
+/* etcd's data. The processes that wait have read them before, and every fence in a store is noted in them. */
+static void lose_etcd(void)
+{
+    if (sim.models == 0 || sim.step == 0)
+        return;
+    for (uint32_t i = 0; i < sim.count; i++)
+        for (uint32_t k = 0; k < sim.shards; k++)
+            if (sim.processes[i].data[k].served > sim.last[k])
+                return;
+    for (uint32_t i = 0; i < sim.count; i++)
+        if (sim.processes[i].state != DOWN)
+            look(&sim.processes[i]);
+    sim.wiped = true;
+    sim.lease_count = 0;
+    sim.revision = sim.base = sim.models = 0;
+    memset(sim.last, 0, sizeof sim.last);
+    memset(sim.holder, 0, sizeof sim.holder);
+    memset(sim.fence, 0, sizeof sim.fence);
+}
+
 static void disturb(void)
 {
     struct process *process = &sim.processes[below(sim.count)];
@@ -410,10 +469,12 @@ static void until_all_serve(uint64_t seed)
             lose_lease(false);
         go_on(&sim.processes[below(sim.count)]);
     }
+    uint32_t most = sim.count + (sim.wiped ? sim.shards : 0); /* where etcd has lost its data, all members end */
+    sim.wiped = false;
     if (!all_serve())
         fail_msg("seed %" PRIu64 ": %" PRIu32 " shards, %" PRIu32 " processes: not all places are served", seed, sim.shards,
                  sim.count);
-    if (sim.ends > sim.count)
+    if (sim.ends > most)
         fail_msg("seed %" PRIu64 ": %" PRIu32 " shards, %" PRIu32 " processes: %" PRIu32 " were ended on the way", seed, sim.shards,
                  sim.count, sim.ends);
 }
@@ -426,6 +487,8 @@ static void run_seed(uint64_t seed)
         train();
         for (uint32_t i = 0; i < STEPS; i++)
             disturb();
+        if (below(4) == 0)
+            lose_etcd();
     }
     until_all_serve(seed);
 }

@@ -37,7 +37,10 @@ static struct amp_list *bucket(struct ampd_server *server, uint64_t id)
     return &server->calls->buckets[id % IO_SERVER_CALL_BUCKETS]; /* ids are consecutive numbers */
 }
 
-/* Refuses a call to a process that stands by, with the address of shard 0, which knows those of the others. */
+/*
+ * Refuses a call to a process that stands by or does not serve yet, with the address of shard 0, which knows those of
+ * the others, unless this process is to be shard 0 itself.
+ */
 static void refuse_standby(const struct ampd_server *server, struct arpc_call *rpc)
 {
     struct arpc_details details = {.reason = "STANDBY", .retry_ms = NEVER_HERE_MS};
@@ -47,7 +50,7 @@ static void refuse_standby(const struct ampd_server *server, struct arpc_call *r
                                         : server->options->peers != NULL && server->options->shard != 0;
     const char *address = told ? io_peers_address(server, 0) : "";
     if (strcmp(address, io_membership_address(server)) == 0)
-        address = ""; /* this process holds that place, and does not serve yet */
+        address = "";
     const struct arpc_pair at = {SERVER_COORDINATOR_KEY, address};
     details.pairs = &at;
     details.pair_count = address[0] != 0;

@@ -146,8 +146,8 @@ misfit(const struct io_cluster *cluster, const struct ampd_etcd_range_response *
     return NULL;
 }
 
-/* The first of the other places that no process holds. IO_CLUSTER_ANY: all are held. */
-static uint32_t missing_place(const struct io_cluster *cluster)
+/* The first other shard whose place nobody holds. IO_CLUSTER_ANY: all are held. */
+static uint32_t first_not_held(const struct io_cluster *cluster)
 {
     for (uint32_t k = 0; k < cluster->options.shards; k++)
         if (k != cluster->shard && !cluster->places[k].held)
@@ -157,22 +157,27 @@ static uint32_t missing_place(const struct io_cluster *cluster)
 
 /*
  * Calls taken_cb for the place that is held, once. Not yet where etcd has lost who/last-K and some shards have no
- * holder: their data may name higher fences. If a process has come whose data name a fence that is not below this
- * one's, the place is given up and claimed again, under a higher fence.
+ * holder: their data may name higher fences. The place is given up if the data here have turned out to lack something
+ * that no shard could bring; and if data name a fence that is not below this one's, to be claimed again under a higher.
  */
 static void report_taken(struct io_cluster *cluster)
 {
     const struct io_cluster_options *options = &cluster->options;
     uint64_t newest = cluster_newest(cluster, cluster->shard);
-    uint32_t missing = missing_place(cluster);
+    bool lacks = cluster_lacks(cluster, cluster->shard);
+    uint32_t missing = first_not_held(cluster);
     if (cluster->reported)
         return;
+    if (lacks && !cluster_can_be_filled(cluster, cluster->shard)) {
+        start_over(cluster);
+        return;
+    }
     if (cluster->last_fence == 0 && newest != 0 && missing != IO_CLUSTER_ANY) {
         say_waiting(cluster, AMP_EUNAVAILABLE,
-                    "no process holds shard %" PRIu32
-                    ", start it, too: etcd has lost its data, so this process, which holds shard %" PRIu32
-                    ", waits for those of all shards, which together know which data are the newest",
-                    missing, cluster->shard);
+                    "etcd has lost which process was shard %" PRIu32
+                    " last: this process has its place, and serves nothing before shard %" PRIu32
+                    " has a process, too, whose data may say more",
+                    cluster->shard, missing);
         return;
     }
     if (cluster_floor(cluster) >= cluster->fence.counter) { /* the fence must be above all that data name */
@@ -180,7 +185,8 @@ static void report_taken(struct io_cluster *cluster)
         return;
     }
     cluster->reported = true;
-    cluster->last_fence = newest > cluster->last_fence ? newest : cluster->last_fence;
+    cluster->last_fence = newest;
+    cluster->noted_models = lacks ? options->shards : (uint32_t)cluster->models; /* consider has checked the number */
     options->events->taken_cb(options->arg, cluster->shard, &cluster->fence);
 }
 
@@ -227,8 +233,8 @@ static void claimed(struct io_cluster *cluster, const struct ampd_etcd_txn_respo
     const struct ampd_etcd_key_value *last = cluster_answer(answer, 3);
     if (last == NULL || !cluster_number_parse(&last->value, &cluster->last_fence))
         cluster->last_fence = 0;
-    /* 0 or this number of shards: consider has checked it. */
-    cluster->noted_models = (uint32_t)cluster_models(cluster, cluster->shard);
+    if (cluster->last_fence > cluster->seen[cluster->shard]) /* the map shows it later */
+        cluster->seen[cluster->shard] = cluster->last_fence;
     cluster->state = CLUSTER_HOLDING;
     cluster->place_revision = answer->header.revision;
     cluster->confirmed = cluster->reported = false;

@@ -113,8 +113,8 @@ const struct io_cluster_member *io_cluster_member(const struct io_cluster *clust
 uint64_t io_cluster_last(const struct io_cluster *cluster);
 
 /*
- * The number of shards of a cluster that has models, as noted in etcd when this process took its place: a directory
- * without models then lacks them. 0: the cluster has no models.
+ * The number of shards of a cluster that has models, as noted in etcd when this process took its place, or may have
+ * them, as far as known from before etcd lost its data: a directory without models then lacks them. 0: it has none.
  */
 uint32_t io_cluster_models(const struct io_cluster *cluster);
 

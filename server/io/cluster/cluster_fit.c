@@ -16,13 +16,14 @@
  *
  *   1. While a process waits whose data are a shard's own, no other process claims that place; and a process that holds
  *      it without serving yet gives it back. One that serves never does.
- *   2. A process whose data are lacking takes a place only if another shard serves, which can fill its directory; else
- *      it stands by.
- *   3. Where etcd has no fence of a place, though data name one, nothing is served before all places are held: by then
- *      the processes that know more have been seen. So that they come to be held, rule 2 asks for another shard that
- *      has its place there.
+ *   2. A process whose data are lacking takes a place only if another shard can fill its directory: it serves, or it
+ *      will by rule 3, since a process is there with its newest data. Else it stands by, and gives back a place that it
+ *      has taken. What it has read of etcd before counts until it ends, so that data may come as late as they like.
+ *   3. Where etcd has no fence of a place, though one is known, nothing is served before all places are held: by then
+ *      the processes that know more have been seen.
  *
- * No process waits for another one forever: the two times below bound it, or the lease of the process it waits for.
+ * A process that could take a place waits for no other one forever: the two times below bound it, or the lease of the
+ * process it waits for. For data that are lacking an operator decides (cluster_what_lacks).
  */
 #include "server/io/cluster/cluster_fit.h"
 
@@ -92,31 +93,37 @@ bool cluster_is_own(const struct io_cluster *cluster, uint32_t shard)
     return (options->local >> shard & 1) != 0 && cluster_served(cluster, shard) >= cluster_newest(cluster, shard);
 }
 
-const struct cluster_process *cluster_owner(const struct io_cluster *cluster, uint32_t shard)
+/* Another process that has the shard's newest data, and waits for a place if `waits`. NULL: none. */
+static const struct cluster_process *find_newest(const struct io_cluster *cluster, uint32_t shard, bool waits)
 {
     uint64_t newest = cluster_newest(cluster, shard);
     char own[CLUSTER_ID_MAX];
     (void)snprintf(own, sizeof own, "%" PRIx64, (uint64_t)cluster->showing);
-    if (newest == 0 || cluster_is_own(cluster, shard))
-        return NULL;
-    for (uint32_t i = 0; i < cluster->processes; i++) {
+    for (uint32_t i = 0; newest != 0 && i < cluster->processes; i++) {
         const struct cluster_process *process = &cluster->process[i];
-        if (process->waits && process->served[shard] == newest && strcmp(process->id, own) != 0)
+        if ((process->waits || !waits) && process->served[shard] == newest && strcmp(process->id, own) != 0)
             return process;
     }
     return NULL;
 }
 
-uint64_t cluster_models(const struct io_cluster *cluster, uint32_t shard)
+const struct cluster_process *cluster_owner(const struct io_cluster *cluster, uint32_t shard)
 {
-    return cluster_forgotten(cluster, shard) && cluster->models == 0 ? cluster->seen_models : cluster->models;
+    return cluster_is_own(cluster, shard) ? NULL : find_newest(cluster, shard, true);
 }
 
+/* Whether etcd has told of the shard what it does not know any more: it has lost its data since. */
+static bool has_told(const struct io_cluster *cluster, uint32_t shard)
+{
+    return cluster->last[shard] < cluster->seen[shard];
+}
+
+/* Where etcd has lost its data, who/shards is gone, too: there may be models. */
 bool cluster_lacks(const struct io_cluster *cluster, uint32_t shard)
 {
     const struct io_cluster_options *options = &cluster->options;
     return cluster_served(cluster, shard) < cluster_newest(cluster, shard) &&
-           ((options->models >> shard & 1) != 0 || cluster_models(cluster, shard) != 0);
+           ((options->models >> shard & 1) != 0 || cluster->models != 0 || has_told(cluster, shard));
 }
 
 /* The holder has put its own fence into who/last-K. */
@@ -126,15 +133,11 @@ bool cluster_serves_there(const struct io_cluster *cluster, uint32_t shard)
     return place->held && !place->foreign && cluster->last[shard] != 0 && cluster->last[shard] == place->fence;
 }
 
-/*
- * Whether another shard serves, which could fill the directory of this one; or, where etcd has lost its data, holds its
- * place: it serves as soon as all places are held.
- */
-static bool can_be_filled(const struct io_cluster *cluster, uint32_t shard)
+bool cluster_can_be_filled(const struct io_cluster *cluster, uint32_t shard)
 {
     bool forgotten = cluster_forgotten(cluster, shard);
     for (uint32_t k = 0; k < cluster->options.shards; k++)
-        if (k != shard && (cluster_serves_there(cluster, k) || (forgotten && cluster->places[k].held)))
+        if (k != shard && (cluster_serves_there(cluster, k) || (forgotten && find_newest(cluster, k, false) != NULL)))
             return true;
     return false;
 }
@@ -149,7 +152,8 @@ static bool may_claim(const struct io_cluster *cluster, uint32_t shard)
 {
     if (cluster_is_own(cluster, shard))
         return true;
-    return cluster_owner(cluster, shard) == NULL && (!cluster_lacks(cluster, shard) || can_be_filled(cluster, shard));
+    return cluster_owner(cluster, shard) == NULL &&
+           (!cluster_lacks(cluster, shard) || cluster_can_be_filled(cluster, shard));
 }
 
 /*
@@ -202,22 +206,25 @@ void cluster_what_lacks(const struct io_cluster *cluster, uint32_t shard, char *
     const struct io_cluster_options *options = &cluster->options;
     const char *name = cluster->options.url->name;
     char what[240], remedy[240];
-    bool forgotten = cluster_forgotten(cluster, shard);
-    if ((options->models >> shard & 1) != 0 || forgotten)
+    if ((options->models >> shard & 1) != 0)
         (void)snprintf(what, sizeof what,
                        "does not have the last data of shard %" PRIu32
-                       " (another process has held it since, under fence %" PRIu64 "%s).",
-                       shard, cluster_newest(cluster, shard), forgotten ? ", which etcd has lost" : "");
+                       " (another process has held it since, under fence %" PRIu64 ").",
+                       shard, cluster_newest(cluster, shard));
+    else if (cluster->models == 0)
+        (void)snprintf(what, sizeof what, "has no model, but a process has held the shard, under fence %" PRIu64 ".",
+                       cluster_newest(cluster, shard));
     else
         (void)snprintf(
             what, sizeof what,
             "has no model, but cluster %s has models, as ampd/%s/who/shards in etcd says: is the right directory "
             "mounted there?",
             name, name);
-    if (forgotten)
+    if (cluster->last[shard] == 0)
         (void)snprintf(remedy, sizeof remedy,
-                       "until that is back%s; to go on without it, with what is here, start %s again",
-                       options->shards > 1 ? ", or another shard that can fill this one" : "",
+                       "until that is back%s, with what is here, start %s again, since etcd has lost its data",
+                       options->shards > 1 ? ", or another shard that can fill this one; to go on without them"
+                                           : "; to go on without it",
                        options->shards > 1 ? "all processes" : "this process");
     else if (options->shards > 1)
         (void)snprintf(remedy, sizeof remedy,

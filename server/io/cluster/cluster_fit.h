@@ -24,7 +24,7 @@ uint64_t cluster_newest(const struct io_cluster *cluster, uint32_t shard);
  */
 uint64_t cluster_floor(const struct io_cluster *cluster);
 
-/* Whether etcd has lost its note of the shard: data name a fence under which it was served, and etcd has none. */
+/* Whether etcd has lost its note of the shard: it has no fence under which it was served, but one is known. */
 bool cluster_forgotten(const struct io_cluster *cluster, uint32_t shard);
 
 /* The fence under which the data here last served as this shard. 0: they never did. */
@@ -39,14 +39,17 @@ bool cluster_is_own(const struct io_cluster *cluster, uint32_t shard);
  */
 const struct cluster_process *cluster_owner(const struct io_cluster *cluster, uint32_t shard);
 
-/* Of how many shards the models are; also where etcd has lost that, but this process has read it. 0: no models. */
-uint64_t cluster_models(const struct io_cluster *cluster, uint32_t shard);
-
 /*
  * Whether serving the data here as this shard would lose something: newer data of the shard exist, and there are
- * models. The directory must then be filled from another shard.
+ * models, or may be. The directory must then be filled from another shard.
  */
 bool cluster_lacks(const struct io_cluster *cluster, uint32_t shard);
+
+/*
+ * Whether another shard could fill the directory of this one: it serves; or etcd has lost its note of this shard, and
+ * another process has the newest data of the other one, which serves once all places are held.
+ */
+bool cluster_can_be_filled(const struct io_cluster *cluster, uint32_t shard);
 
 /* Whether a process holds the place and has noted that it serves (io_cluster_serves). */
 bool cluster_serves_there(const struct io_cluster *cluster, uint32_t shard);

@@ -45,10 +45,9 @@ struct io_cluster {
      * only an operator who deletes the key resets it. It is not written to etcd: each process remembers for itself.
      */
     uint64_t seen[IO_CLUSTER_SHARDS_MAX];
-    uint64_t models;      /* value of who/shards; 0: no such key */
-    uint64_t seen_models; /* the value that was last read, which survives a loss of etcd's data as `seen` does */
-    bool settled;         /* the whole map was read at least once */
-    int64_t revision;     /* etcd's revision that the map shows */
+    uint64_t models;                                         /* value of who/shards; 0: no such key */
+    bool settled;                                            /* the whole map was read at least once */
+    int64_t revision;                                        /* etcd's revision that the map shows */
     struct io_cluster_member members[IO_CLUSTER_SHARDS_MAX]; /* by shard, of the map when it was settled last */
     uint32_t standbys;                                       /* entries of standby[] in use */
     char standby[IO_CLUSTER_STANDBYS_MAX][IO_CLUSTER_ADDRESS_MAX];

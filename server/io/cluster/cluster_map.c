@@ -217,12 +217,6 @@ static void put_last(struct io_cluster *cluster, uint32_t shard, const struct am
         cluster->seen[shard] = cluster->last[shard];
 }
 
-static void put_models(struct io_cluster *cluster, const struct ampd_msg_bytes *value)
-{
-    uint64_t number = 0;
-    cluster->models = cluster->seen_models = cluster_number_parse(value, &number) ? number : 0;
-}
-
 /* A process for which the map has no room (CLUSTER_PROCESSES_MAX) is ignored. */
 static void put_process(struct io_cluster *cluster, enum key_kind kind, const char *id,
                         const struct ampd_etcd_key_value *kv)
@@ -255,8 +249,8 @@ void cluster_map_put(struct io_cluster *cluster, const struct ampd_etcd_key_valu
         put_place(cluster, shard, kv);
     else if (kind == KEY_LAST)
         put_last(cluster, shard, &kv->value);
-    else if (kind == KEY_MODELS)
-        put_models(cluster, &kv->value);
+    else if (kind == KEY_MODELS && !cluster_number_parse(&kv->value, &cluster->models))
+        cluster->models = 0;
     else if (kind == KEY_STANDBY || kind == KEY_DATA)
         put_process(cluster, kind, id, kv);
 }
@@ -271,7 +265,7 @@ void cluster_map_remove(struct io_cluster *cluster, const uint8_t *key, size_t s
     else if (kind == KEY_LAST) /* only an operator deletes it, to let other data serve */
         cluster->last[shard] = cluster->seen[shard] = 0;
     else if (kind == KEY_MODELS)
-        cluster->models = cluster->seen_models = 0;
+        cluster->models = 0;
     else if (kind == KEY_STANDBY || kind == KEY_DATA)
         remove_process(cluster, kind, id);
 }

@@ -30,8 +30,8 @@ struct io_cluster_events {
     void (*taken_cb)(void *arg, uint32_t shard, const struct ampd_fence *fence);
     /*
      * There is no place for this process yet. AMP_ESTATE: none is free; AMP_EDATALOSS: one is free, but the data here
-     * may not be served as it; AMP_EUNAVAILABLE: etcd does not answer. The text of `why` names the holder or the fault.
-     * Called again when the text changes.
+     * may not be served as it; AMP_EUNAVAILABLE: etcd does not answer, or has lost its data, and other shards have no
+     * process yet. The text of `why` names the holder or the fault. Called again when the text changes.
      */
     void (*waiting_cb)(void *arg, const struct amp_error *why);
     /*

@@ -29,7 +29,7 @@ int io_membership_open(struct ampd_server *server, struct amp_error *error);
  * With etcd: waits for a place, running the loop, sets options->shard and server->fence, and opens the store of that
  * shard. The server must listen already. Without etcd: counts this start in the store, which gives server->fence, and
  * does not run the loop. 0; AMP_ECANCELLED: a signal came while it waited; AMP_EINVAL: the options do not fit the
- * cluster; AMP_EUNAVAILABLE, AMP_ESTATE: the place was lost meanwhile, or another process has served as this shard, and
+ * cluster; AMP_EUNAVAILABLE, AMP_ESTATE: the place was lost meanwhile, or its fence is not above that of the store, and
  * ampd is to be started again; else an error of the store.
  */
 int io_membership_take(struct ampd_server *server, struct amp_error *error);
@@ -98,8 +98,9 @@ void io_membership_free(struct ampd_server *server);
 
 /*
  * What is wrong, in a sentence: that etcd does not answer or refuses (also while this process is a shard); while it
- * waits for a place, that its data may not be served as the shard whose place is free; while it has a place and no
- * data, what the refill waits for (refill.h). "": nothing. Valid until the loop's next turn.
+ * waits for a place, that its data may not be served as the shard whose place is free, or, after etcd has lost its
+ * data, which other shard must have a process first; while it has a place and no data, what the refill waits for
+ * (refill.h). "": nothing. Valid until the loop's next turn.
  */
 const char *io_membership_missing(const struct ampd_server *server);
 

@@ -470,7 +470,8 @@ static void give_up(struct io_refill *refill, int code, const char *why)
             "Start the processes that held the shards last, or bring back the data directory of one of them; a "
             "new cluster begins under another --cluster name",
             dir, why, cluster,
-            io_membership_is_bare(server) ? "etcd says (who/shards)" : "other data of this process say");
+            io_membership_is_bare(server) ? "etcd says, or said before it lost its data (who/shards)"
+                                          : "other data of this process say");
     end(refill, code);
 }
 
