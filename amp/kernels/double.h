@@ -2,6 +2,7 @@
  * Kernels that compute in double, once for all vector variants: the optimizers but Adam and AdamW, and the sums of
  * squares and of magnitudes. Only for kernels_<isa>.c, which before it names
  *
+ *     INLINE                             how a function is defined whose call costs too much
  *     WIDTH                              floats of a vector
  *     vf, vd                             a vector of floats; of half as many doubles, with the operators of C
  *     vd_widen                           the HALF floats at an address as doubles
@@ -70,6 +71,7 @@ static vd vd_square(vd x)
     return x * x;
 }
 
+/* Adds TERM of each element to its lane. */
 #define SUM_IN_DOUBLE(NAME, TERM)                                                                                      \
     static void NAME(const float *g, size_t n, double lanes[AMP_SQUARE_LANES])                                         \
     {                                                                                                                  \
