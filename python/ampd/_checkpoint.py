@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import re
 import struct
+import time
 
 import numpy
 
 from ampd import _messages, errors
-from ampd._client import Client
+from ampd._client import CALL_S, RECONNECT_S, Client, log
 from ampd.job import elements
 
 _BLOCK_BYTES = 262144            # of ReadCheckpoint
 _HEADER_BYTES_MAX = 64 << 20     # as storage/checkpoint.h has it
+_RETRY_PAUSE_S = 0.2             # between two tries to read from a shard that cannot be reached
 _PART = re.compile(r"([^#@]+)(?:@(\d+):(\d+))?\Z")
 
 try:  # what a disk has changed is found where this is installed
@@ -129,21 +131,54 @@ def _connect(client: Client, endpoint: str) -> Client:
     return Client(endpoint, **client.options)
 
 
+def _about(client: Client, model: str):
+    return _messages.answer("GetModel", client.ask(*_messages.request("GetModel", model=model)))
+
+
+def _read(client: Client, path: str, request: bytes, part: _Part) -> None:
+    silence_s = client.options["call_timeout"] or CALL_S
+    try:
+        client.stream(path, request, part.take, silence_s)
+    except errors.Cancelled:
+        if client.stopping:
+            raise
+        raise errors.Timeout("shard %d has sent %d of its %s bytes of the checkpoint, and then nothing for %g s; see "
+                             "whether the disk with its checkpoints answers, or raise call_timeout"
+                             % (part.shard, part.taken, part.size or "unknown", silence_s)) from None
+    part.check_end()
+
+
+def _read_part(client: Client, model: str, path: str, request: bytes, shard: int, arrays: dict) -> _Part:
+    """Begun again where the connection is lost: for reconnect_timeout, which begins anew when more has come than
+    before."""
+    most, lost = 0, None
+    while True:
+        shards = _about(client, model).shards  # by now another process may have its place
+        part = _Part(shard, len(shards), arrays)
+        try:
+            if len(shards) == 1:
+                _read(client, path, request, part)
+            else:
+                with _connect(client, shards[shard].endpoint) as other:
+                    _read(other, path, request, part)
+            return part
+        except errors.Unavailable as error:
+            if lost is None or part.taken > most:
+                log.warning("%s: shard %d's part of the checkpoint is read again: %s", model, shard, error)
+                most, lost = part.taken, time.monotonic()
+            if time.monotonic() - lost > (client.options["reconnect_timeout"] or RECONNECT_S):
+                raise
+            time.sleep(_RETRY_PAUSE_S)
+
+
 def masters(client: Client, model: str, epoch: int, step: int) -> dict[str, numpy.ndarray]:
     """name -> float32 array, in the order of the specification."""
-    about = _messages.answer("GetModel", client.ask(*_messages.request("GetModel", model=model)))
+    about = _about(client, model)
     arrays = {one.name: numpy.empty(tuple(one.shape), numpy.float32) for one in about.spec.parameters}
     ranges: dict[str, list] = {name: [] for name in arrays}
     path, request = _messages.request("ReadCheckpoint", model=model, epoch=epoch, step=step)
-    count = len(about.shards)
-    for index, shard in enumerate(about.shards):
-        part = _Part(index, count, arrays)
-        if count == 1:
-            client.stream(path, request, part.take)
-        else:
-            with _connect(client, shard.endpoint) as other:
-                other.stream(path, request, part.take)
-        part.check_end()
+    for shard in range(len(about.shards)):
+        part = _read_part(client, model, path, request, shard, arrays)
         for name, first, end in part.masters:
             ranges[name].append((first, end))
     for name, found in ranges.items():

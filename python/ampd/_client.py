@@ -8,6 +8,7 @@ import operator
 import os
 import re
 import threading
+import time
 import weakref
 from collections.abc import Callable
 
@@ -19,6 +20,7 @@ log = logging.getLogger("ampd")
 DEFAULT_ENDPOINT = "127.0.0.1:7420"
 LIMIT_MAX_S = 1e9  # of a call's time; whoever gives an Inf waits as long
 RECONNECT_S = 600.0  # how long a lost server is waited for, as the library does, if nothing else was said
+CALL_S = 60.0  # call_timeout, likewise
 CLOSE_WAIT_S = 10  # for a call of another thread to end, which is asked to; the library asks every 50 ms
 
 _LEVELS = {lib.AMPCLIENT_LOG_DEBUG: logging.DEBUG, lib.AMPCLIENT_LOG_INFO: logging.INFO,
@@ -162,6 +164,7 @@ class Client:
         self._calling = 0  # the thread that is in a call: what that uses stays
         self._interrupt: BaseException | None = None
         self.stopping = False  # set by another thread: the call that waits ends
+        self._silent_at = math.inf  # when the next message of a stream has taken too long
         self._kept: list = []  # what must live until the library has let go of it
         names = {"cacert": cacert, "cert": cert, "key": key, "server_name": server_name, "token_file": token_file}
         limits = {"connect_timeout": connect_timeout, "reconnect_timeout": reconnect_timeout,
@@ -197,7 +200,7 @@ class Client:
 
     def _asked(self, arg) -> bool:
         # Python looks for signals when a function begins: Ctrl-C is raised here, and kept for when the call returns.
-        return self.stopping or self._interrupt is not None
+        return self.stopping or self._interrupt is not None or time.monotonic() > self._silent_at
 
     def _keep_interrupt(self, kind, value, traceback):
         self._interrupt = value
@@ -256,15 +259,24 @@ class Client:
                          ffi.cast("const void **", place), size,
                          take=lambda _: bytes(ffi.buffer(place[0], size[0])) if size[0] > 0 else b"")
 
-    def stream(self, method: str, request: bytes, take) -> None:
-        """A method that answers with a stream: `take(bytes)` is called on the library's thread with each message."""
+    def stream(self, method: str, request: bytes, take, silence_s: float = math.inf) -> None:
+        """A method that answers with a stream: `take(bytes)` is called on the library's thread with each message. It is
+        ended (Cancelled) where none has come for so many seconds."""
         @ffi.callback("int(void *, const uint8_t *, size_t)", error=-1, onerror=self._keep_interrupt)
         def message(arg, data, size):
             with _own_thread:
                 take(bytes(ffi.buffer(data, size)))
+            self._silent_at = time.monotonic() + silence_s
             return 0
 
-        self.call(lib.ampclient_call_stream, self.handle, method.encode(), request, len(request), message, ffi.NULL)
+        def stream(*args):
+            self._silent_at = time.monotonic() + silence_s
+            try:
+                return lib.ampclient_call_stream(*args)
+            finally:
+                self._silent_at = math.inf
+
+        self.call(stream, self.handle, method.encode(), request, len(request), message, ffi.NULL)
 
     def close(self, *, keeps=None) -> None:
         """Ends the connection, and a call of another thread that waits in it. Leases of its workers are left to run

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import pathlib
 import re
@@ -11,8 +12,8 @@ import subprocess
 
 import numpy
 
-from ampd import _messages, errors, spec
-from ampd._client import Client, in_own_names, log, utf8
+from ampd import errors, spec
+from ampd._client import Client, in_own_names, log, shown, utf8
 from ampd.testing import program
 
 _DTYPES = {"F64": numpy.float64, "F32": numpy.float32, "F16": numpy.float16, "BF16": numpy.uint16, "I64": numpy.int64,
@@ -59,13 +60,19 @@ def _in_own_names(line: str) -> str:
     return re.sub(r'run "ampctl checkpoint (\S+)"', r'call checkpoint("\1")', sentence)
 
 
+def _whole(what: str, value) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise errors.InvalidArgument("%s is %s; give a whole number" % (what, shown(value))) from None
+
+
 def export(client: Client, model: str, path: os.PathLike, *, values_only: bool, step: int | None, epoch: int | None,
            overwrite: bool) -> None:
-    utf8(model, "the name of the model")
-    _messages.request("ReadCheckpoint", model=model, epoch=epoch, step=step)  # what cannot be is refused here
     options = ["--values-only"] * values_only + ["--force"] * overwrite
-    options += ["--step=%d" % step] if step is not None else []
-    options += ["--epoch=%d" % epoch] if epoch is not None else []
+    options += ["--step=%d" % _whole("step", step)] if step is not None else []
+    options += ["--epoch=%d" % _whole("epoch", epoch)] if epoch is not None else []
+    utf8(model, "the name of the model")
     _ampctl(client, "checkpoint", "export", *options, "--", model, os.fspath(path))
 
 

@@ -180,7 +180,8 @@ class Server:
         """name -> float32 array: the masters of the newest state, which a checkpoint is made of first (`checkpoint`
         says when it waits); with `step` (and `epoch`) those of a checkpoint that is there.
 
-        Takes an operator's rights. From several shards each is asked at its own address."""
+        Takes an operator's rights. From several shards each is asked at its own address; one that is lost is waited for
+        (reconnect_timeout), and one that sends nothing for call_timeout is a Timeout."""
         found = self.checkpoint(model) if step is None and epoch is None else self._find(model, step, epoch)
         return _checkpoint.masters(self.client, model, found.epoch, found.step)
 

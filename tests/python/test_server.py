@@ -384,6 +384,53 @@ def test_masters_that_the_disk_has_changed_are_not_given():
         raises(ampd.DataLoss, lambda: operator.masters("line", step), "'b' is not what was written")
 
 
+@contextlib.contextmanager
+def first_way_from(server, most, cut):
+    """The address of a way to the server, whose first connection lets so many bytes back through: then it is `cut`, or
+    nothing more comes. Others let all through."""
+    def carry(source, target, left):
+        with contextlib.suppress(OSError):
+            while left > 0 and (piece := source.recv(1 << 16)):
+                target.sendall(piece)
+                left -= len(piece)
+            if cut or left > 0:
+                source.shutdown(socket.SHUT_RDWR)
+                target.shutdown(socket.SHUT_RDWR)
+
+    def accept():
+        left = most
+        with contextlib.suppress(OSError):
+            while True:
+                near, far = listener.accept()[0], socket.create_connection(address(server))
+                kept.extend((near, far))
+                threading.Thread(target=carry, args=(near, far, sys.maxsize), daemon=True).start()
+                threading.Thread(target=carry, args=(far, near, left), daemon=True).start()
+                left = sys.maxsize
+
+    kept = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield "127.0.0.1:%d" % listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        for one in kept:
+            one.close()
+
+
+def test_masters_that_cease_to_come_are_a_timeout_and_are_read_again_where_the_connection_is_lost():
+    with ampd.testing.server() as server:
+        with join(server, shapes={"w": (1 << 20,)}) as job:
+            train(job, 1)
+        with ampd.connect(server.endpoint) as operator:
+            expected = operator.masters("line")
+        for cut in (False, True):
+            with first_way_from(server, 1 << 20, cut) as endpoint:
+                with ampd.connect(endpoint, call_timeout=2.0 * PATIENCE) as operator:
+                    if cut:
+                        assert_equal(operator.masters("line"), expected)
+                    else:
+                        raises(ampd.Timeout, lambda: operator.masters("line"), "shard 0", "of its 4", "call_timeout")
+
+
 def test_masters_are_made_while_others_train():
     with ampd.testing.server() as server, ampd.connect(server.endpoint) as operator:
         with join(server, max_steps=0, checkpoint_every=0) as job:
