@@ -22,16 +22,6 @@
 #include <unistd.h>
 #include <uv.h>
 
-/*
- * Blocks SIGTERM, SIGINT and SIGHUP from the start until the server watches for them, so that one which comes meanwhile
- * has its effect then, and does not end a half-started process. Threads that are made meanwhile keep them blocked: the
- * loop's thread gets them.
- */
-static void hold_signals(void)
-{
-    io_drain_mask(SIG_BLOCK);
-}
-
 /* Text of --version. Its formats say which versions run together, and which can be downgraded (docs/runbooks.md). */
 static char version[128];
 __attribute__((visibility("default"))) /* the C library looks for it */
@@ -179,7 +169,7 @@ int main(int argc, char **argv)
     static const char usage_as[] = "--usage-as="; /* for the build */
     if (argc == 2 && strncmp(argv[1], usage_as, strlen(usage_as)) == 0)
         return ampd_options_print(argv[1] + strlen(usage_as)) == 0 ? AMPD_EXIT_OK : AMPD_EXIT_FAILED;
-    hold_signals();
+    io_drain_hold();
     amp_streams_hold();
     amp_memory_out_set(end_at_once);
     write_version();

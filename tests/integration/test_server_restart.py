@@ -3,15 +3,19 @@
 
     test_server_restart.py BIN_DIR [NAME ...]
 """
+import contextlib
 import math
 import os
 import signal
 import socket
 import sqlite3
+import subprocess
 import time
+from pathlib import Path
 
-from ampd_testing import (Code, HEALTH_SERVING, Api, OpenStream, Refusal, common, eventually, foreign, found, grpc,
-                          load_messages, model, params, refused, run, scales, start_and_fail, together)
+from ampd_testing import (CALL_TIMEOUT_S, DIE_WITH_PARENT, Code, HEALTH_SERVING, Api, OpenStream, Refusal, common,
+                          eventually, foreign, found, grpc, load_messages, model, params, refused, run, scales,
+                          start_and_fail, together)
 
 APPLIED, OVERFLOW = common.VERDICT_APPLIED, common.VERDICT_SKIPPED_OVERFLOW
 INF = math.inf
@@ -427,6 +431,23 @@ def test_sigint_drains_too(context):
     server = context.server()
     server.process.send_signal(signal.SIGINT)
     assert server.wait() == 0
+
+
+def test_a_start_that_waits_for_its_store_ends_at_once_at_a_signal(context):
+    server = context.server()
+    assert server.terminate() == 0
+    with contextlib.closing(sqlite3.connect(server.data_dir / "ampd.db", isolation_level=None)) as held:
+        held.execute("PRAGMA locking_mode=EXCLUSIVE")
+        held.execute("BEGIN EXCLUSIVE")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with subprocess.Popen([*DIE_WITH_PARENT, context.bin_dir / "ampd", "--data-dir", server.data_dir, "--listen",
+                                   "127.0.0.1:0"], stderr=subprocess.PIPE, encoding="utf-8") as process:
+                opened = Path(f"/proc/{process.pid}/fd")
+                eventually(lambda: any("ampd.db" in str(one.resolve()) for one in opened.iterdir()), "the store is opened")
+                process.send_signal(number)
+                assert process.wait(CALL_TIMEOUT_S) == 0
+                assert process.stderr.read() == "ampd: signal, ending before it has begun to serve\n"
+    assert server.start().terminate() == 0
 
 
 # ---- starts that cannot succeed ----

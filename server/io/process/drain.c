@@ -9,6 +9,9 @@
  *   or SIGINT
  *   SIGHUP            ends nothing: options, certificates and tokens are read again
  *
+ * Before the loop is there, nothing has been begun that a signal could cut off: the first one ends the process at once
+ * (io_drain_hold).
+ *
  * The drain is bounded: after --drain-time and the grace the process ends, whatever it waits for. That holds, and so
  * does the second signal, also at the very end, where the loop does not run but waits for threads, and these for disks:
  * from then on signals have handlers that need no loop (end_without_loop).
@@ -168,7 +171,8 @@ static void on_hup(uv_signal_t *handle, int number)
         io_notify_ready(NULL);
 }
 
-void io_drain_mask(int how)
+/* Blocks (SIG_BLOCK) or unblocks (SIG_UNBLOCK) the three for the calling thread. */
+static void mask(int how)
 {
     sigset_t signals;
     (void)sigemptyset(&signals);
@@ -178,6 +182,25 @@ void io_drain_mask(int how)
     (void)pthread_sigmask(how, &signals, NULL);
 }
 
+/* Only what may be called at any point of the program, as in on_signal_without_loop. */
+static void on_signal_before_loop(int number)
+{
+    static const char text[] = "ampd: signal, ending before it has begun to serve\n";
+    (void)write(STDERR_FILENO, text, sizeof text - 1);
+    _exit(AMPD_EXIT_OK);
+}
+
+void io_drain_hold(void)
+{
+    const struct sigaction action = {.sa_handler = on_signal_before_loop};
+    sigset_t hup;
+    (void)sigemptyset(&hup);
+    (void)sigaddset(&hup, SIGHUP);
+    (void)pthread_sigmask(SIG_BLOCK, &hup, NULL); /* none of these can fail */
+    (void)sigaction(SIGTERM, &action, NULL);
+    (void)sigaction(SIGINT, &action, NULL);
+}
+
 static int watch_signals(struct io_drain *drain)
 {
     int rc = uv_signal_start(&drain->on_term, on_signal, SIGTERM);
@@ -185,8 +208,7 @@ static int watch_signals(struct io_drain *drain)
         rc = uv_signal_start(&drain->on_int, on_signal, SIGINT);
     if (rc == 0)
         rc = uv_signal_start(&drain->on_hup, on_hup, SIGHUP);
-    /* main has blocked them until now. A signal that came meanwhile is delivered now, to the handlers. */
-    io_drain_mask(SIG_UNBLOCK);
+    mask(SIG_UNBLOCK); /* a SIGHUP that came meanwhile is delivered now, to its handler */
     return rc;
 }
 
@@ -244,7 +266,7 @@ static void end_without_loop(struct ampd_server *server)
     uint64_t left_ms = left(server), most_ms = drain_ms(server) + GRACE_MS;
     if (left_ms > most_ms) /* of a long grace, which nobody needs any more */
         left_ms = most_ms;
-    io_drain_mask(SIG_BLOCK);
+    mask(SIG_BLOCK);
     uv_close((uv_handle_t *)&drain->timer, NULL);
     uv_close((uv_handle_t *)&drain->on_term, NULL);
     uv_close((uv_handle_t *)&drain->on_int, NULL);
@@ -254,7 +276,7 @@ static void end_without_loop(struct ampd_server *server)
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGALRM, &action, NULL);
     (void)signal(SIGHUP, SIG_IGN);
-    io_drain_mask(SIG_UNBLOCK);
+    mask(SIG_UNBLOCK);
     (void)alarm((unsigned)(left_ms / 1000) + 1);
 }
 

@@ -17,11 +17,14 @@ struct io_drain {
     bool open;        /* the handles above are open, and so are those that start.c opens before them */
 };
 
-/* Blocks (SIG_BLOCK) or unblocks (SIG_UNBLOCK) SIGTERM, SIGINT and SIGHUP for the calling thread. */
-void io_drain_mask(int how);
+/*
+ * For the beginning of the process: until io_drain_open, SIGTERM and SIGINT end it at once with AMPD_EXIT_OK, also
+ * where it waits for a disk; SIGHUP is kept until then.
+ */
+void io_drain_hold(void);
 
 /*
- * Opens the handles, and unblocks and watches the signals. The first SIGTERM or SIGINT drains (or ends a process that
+ * Opens the handles, and watches the signals. The first SIGTERM or SIGINT drains (or ends a process that
  * stands by), the second ends the process at once. SIGHUP reads options, certificates and tokens again. 0 or AMP_EIO.
  */
 int io_drain_open(struct ampd_server *server);
